@@ -1,0 +1,186 @@
+//! Where a delay leads: at once, to a named hatchery, or into the ladder.
+//!
+//! The ladder is the timer for delays that nobody named. It has a queue for each power of two of its resolution; the
+//! number of resolution steps, written in bits, is the way through it, and the broker itself moves the event from one
+//! set bit to the next by dead-lettering.
+
+use std::{fmt, time::Duration};
+
+use super::{ttl::Ttl, words::EventType};
+
+/// A ladder: levels 0 to `levels - 1`, and the queue of level n holds an event for `resolution * 2^n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ladder {
+    resolution: Ttl,
+    levels: u8,
+}
+
+/// Why there can be no such ladder.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LadderError {
+    /// The horizon is below one step.
+    #[error("the horizon {horizon} is shorter than the resolution {resolution}")]
+    Short {
+        /// What was asked for.
+        horizon: Ttl,
+        /// One step.
+        resolution: Ttl,
+    },
+}
+
+impl Ladder {
+    /// The smallest ladder with this resolution whose longest delay is at least the horizon.
+    ///
+    /// # Errors
+    /// When the horizon is shorter than the resolution.
+    pub fn new(resolution: Ttl, horizon: Ttl) -> Result<Self, LadderError> {
+        if horizon < resolution {
+            return Err(LadderError::Short { horizon, resolution });
+        }
+        let steps = horizon.as_millis().div_ceil(resolution.as_millis());
+        let levels = u64::BITS - steps.leading_zeros();
+        // A TTL has at most 39 bits of milliseconds, so the levels always fit.
+        Ok(Self { resolution, levels: u8::try_from(levels).unwrap_or(u8::MAX) })
+    }
+
+    /// How many queues it has.
+    #[must_use]
+    pub const fn levels(self) -> u8 {
+        self.levels
+    }
+
+    /// One step: no delay is closer than this to its time, and none is early.
+    #[must_use]
+    pub const fn resolution(self) -> Ttl {
+        self.resolution
+    }
+
+    /// How long the queue of this level holds an event, in milliseconds.
+    #[must_use]
+    pub const fn hold_millis(self, level: u8) -> u64 {
+        self.resolution.as_millis() << level
+    }
+
+    /// How many steps a delay takes: rounded up, and at most one round through the whole ladder.
+    #[must_use]
+    pub fn steps(self, delay: Duration) -> u64 {
+        let step = u128::from(self.resolution.as_millis()) * 1_000_000;
+        let steps = delay.as_nanos().div_ceil(step);
+        let most = (1 << self.levels) - 1;
+        u64::try_from(steps).map_or(most, |steps| steps.min(most))
+    }
+}
+
+/// The ladder's word in a routing key, and in its queues' names: `250ms-27`.
+impl fmt::Display for Ladder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.resolution, self.levels)
+    }
+}
+
+/// The way of an event from the scheduler to the processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Route {
+    /// At once.
+    Now,
+    /// Through the hatchery of this TTL.
+    Hatchery(Ttl),
+    /// Through the ladder, this many steps.
+    Ladder(Ladder, u64),
+}
+
+impl Route {
+    /// The way that takes this long: at once for nothing, a hatchery of exactly this TTL, the ladder for the rest.
+    #[must_use]
+    pub fn after(delay: Duration, hatcheries: &[Ttl], ladder: Ladder) -> Self {
+        if delay.is_zero() {
+            return Self::Now;
+        }
+        match hatcheries.iter().find(|ttl| ttl.as_duration() == delay) {
+            Some(ttl) => Self::Hatchery(*ttl),
+            None => Self::Ladder(ladder, ladder.steps(delay)),
+        }
+    }
+
+    /// The routing key for the scheduler: the type, then the way.
+    #[must_use]
+    pub fn key(self, event_type: &EventType) -> String {
+        match self {
+            Self::Now => format!("{event_type}.now"),
+            Self::Hatchery(ttl) => format!("{event_type}.{ttl}"),
+            Self::Ladder(ladder, steps) => {
+                let mut key = format!("{event_type}.{ladder}");
+                for level in (0..ladder.levels).rev() {
+                    key.push_str(if steps >> level & 1 == 1 { ".1" } else { ".0" });
+                }
+                key
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn ttl(text: &str) -> Ttl {
+        text.parse().expect("a valid TTL")
+    }
+
+    fn key(delay: &str, hatcheries: &[&str], ladder: (&str, &str)) -> String {
+        let hatcheries: Vec<Ttl> = hatcheries.iter().map(|text| ttl(text)).collect();
+        let ladder = Ladder::new(ttl(ladder.0), ttl(ladder.1)).expect("a valid ladder");
+        let delay = super::super::ttl::parse_duration(delay).expect("a valid duration");
+        Route::after(delay, &hatcheries, ladder).key(&"mail".parse().expect("a word"))
+    }
+
+    #[rstest]
+    #[case("0s", "mail.now")]
+    #[case("5s", "mail.5s")]
+    #[case("60s", "mail.1m")]
+    #[case("1.3s", "mail.250ms-4.0.1.1.0")]
+    #[case("1ms", "mail.250ms-4.0.0.0.1")]
+    #[case("250ms", "mail.250ms-4.0.0.0.1")]
+    #[case("251ms", "mail.250ms-4.0.0.1.0")]
+    #[case("3750ms", "mail.250ms-4.1.1.1.1")]
+    #[case("4s", "mail.250ms-4.1.1.1.1")]
+    fn a_delay_has_one_way(#[case] delay: &str, #[case] expected: &str) {
+        assert_eq!(key(delay, &["5s", "1m"], ("250ms", "3s")), expected);
+    }
+
+    #[rstest]
+    #[case("250ms", "365d", 27)]
+    #[case("1s", "1s", 1)]
+    #[case("1s", "3s", 2)]
+    #[case("1s", "4s", 3)]
+    #[case("1ms", "3650d", 39)]
+    fn the_ladder_reaches_its_horizon(#[case] resolution: &str, #[case] horizon: &str, #[case] levels: u8) {
+        assert_eq!(Ladder::new(ttl(resolution), ttl(horizon)).expect("valid").levels(), levels);
+    }
+
+    #[test]
+    fn a_horizon_below_one_step_is_refused() {
+        assert!(Ladder::new(ttl("1m"), ttl("5s")).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn the_bits_add_up_to_the_delay_and_never_to_less(millis in 1_u64..31_536_000_000) {
+            let ladder = Ladder::new(ttl("250ms"), ttl("365d")).expect("valid");
+            let delay = Duration::from_millis(millis);
+            let key = Route::after(delay, &[], ladder).key(&"mail".parse().expect("a word"));
+            let words: Vec<&str> = key.split('.').collect();
+            prop_assert_eq!(words.len(), 2 + 27);
+            let held: u64 = (0..27_u8)
+                .filter(|level| words[2 + usize::from(26 - level)] == "1")
+                .map(|level| ladder.hold_millis(level))
+                .sum();
+            prop_assert!(held >= millis);
+            prop_assert!(held < millis + 250);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! An event: one thing to do, for one type, about one object, not before some time.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp, Unit};
+
+use super::{
+    register::{Slot, Stamp, Subject},
+    spec::{Delayed, Immediate, TypeSpec},
+    wire::Properties,
+    words::{EventType, Reference},
+};
+
+/// An event, or one copy of it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Event {
+    /// Names one event; UUIDv7 unless the publisher chose its own.
+    pub id: String,
+    /// Which handler.
+    pub event_type: EventType,
+    /// The object that it is about.
+    pub reference: Option<Reference>,
+    /// When it was accepted.
+    pub created_at: Timestamp,
+    /// Not before this time; absent means now.
+    pub nbf: Option<Timestamp>,
+    /// Failed attempts so far.
+    pub attempts: u32,
+    /// How often it found its reference busy since it last ran.
+    pub busy: u32,
+    /// Why it is in the queue, for people.
+    pub reason: Option<String>,
+    /// What tells this copy from others.
+    pub stamp: Stamp,
+    /// MIME type of the payload.
+    pub content_type: Option<String>,
+    /// The caller's own.
+    pub correlation_id: Option<String>,
+    /// W3C trace context, the caller's own.
+    pub traceparent: Option<String>,
+    /// Any bytes.
+    pub payload: Bytes,
+    /// Everything else that the message carried, for its copies.
+    pub properties: Properties,
+}
+
+impl Event {
+    /// Whom the register's calls are about.
+    #[must_use]
+    pub fn subject(&self) -> Subject {
+        Subject { event_type: self.event_type.clone(), reference: self.reference.clone(), id: self.id.clone() }
+    }
+
+    /// When this copy was due.
+    #[must_use]
+    pub fn due(&self) -> Timestamp {
+        self.nbf.unwrap_or(self.created_at)
+    }
+
+    /// How long it must still wait; nothing when it is due.
+    #[must_use]
+    pub fn early_by(&self, now: Timestamp) -> Duration {
+        self.nbf.map_or(Duration::ZERO, |nbf| until(now, nbf))
+    }
+}
+
+/// From now until then; nothing when then is past.
+#[must_use]
+pub fn until(now: Timestamp, then: Timestamp) -> Duration {
+    Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO)
+}
+
+/// This much later, or the end of time.
+#[must_use]
+pub fn later(time: Timestamp, by: Duration) -> Timestamp {
+    SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
+}
+
+/// A time rounded up to the next whole millisecond, as the wire carries it: never earlier than what was asked for.
+#[must_use]
+pub fn ceil_millis(time: Timestamp) -> Timestamp {
+    let round = jiff::TimestampRound::new().smallest(Unit::Millisecond).mode(jiff::RoundMode::Ceil);
+    time.round(round).unwrap_or(time)
+}
+
+/// What an event of this type competes with, given its date.
+#[must_use]
+pub fn slot(spec: &TypeSpec, reference: Option<&Reference>, nbf: Option<Timestamp>, id: &str) -> Slot {
+    let coalesce = spec.coalesce;
+    match (reference, nbf) {
+        (Some(_), None) if coalesce.immediate == Immediate::Latest => Slot::Immediate,
+        (Some(_), Some(_)) if coalesce.delayed == Delayed::Latest => Slot::Dated,
+        (Some(_), Some(nbf)) if coalesce.delayed == Delayed::EachTime => Slot::DatedAt(nbf.as_millisecond()),
+        _ => Slot::Event(id.to_owned()),
+    }
+}

@@ -1,0 +1,13 @@
+//! What hatchery knows, with no I/O: no broker, no Redis, no clock, no randomness.
+//!
+//! In the order in which an event meets it: the file ([`spec`]) and what it compiles to ([`compile`]), the event and
+//! its form on the wire ([`event`], [`wire`]), where a delay leads ([`delay`]), what the register is asked
+//! ([`register`]), and what follows from a handler's answer ([`settlement`]).
+
+pub mod delay;
+pub mod event;
+pub mod register;
+pub mod spec;
+pub mod ttl;
+pub mod wire;
+pub mod words;

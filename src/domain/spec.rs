@@ -1,0 +1,108 @@
+//! What `topology.yaml` says, checked and complete: every default is filled in, every name is valid.
+//!
+//! Reading the text is [`crate::file`]'s part.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use super::{
+    delay::Ladder,
+    ttl::Ttl,
+    words::{EventType, Word},
+};
+
+/// A whole topology.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// The first word of every object's name on the broker, and the owner written on it.
+    pub name: Word,
+    /// The named timers, in the order of the file, each once.
+    pub hatcheries: Vec<Ttl>,
+    /// The timer for every other delay.
+    pub ladder: Ladder,
+    /// Where and for how long the register remembers.
+    pub redis: RedisSpec,
+    /// How long the broker waits for an acknowledgement (RabbitMQ's `consumer_timeout`).
+    pub ack_timeout: Duration,
+    /// The largest payload that is published, in bytes.
+    pub max_payload: usize,
+    /// The event types by name.
+    pub types: BTreeMap<EventType, TypeSpec>,
+}
+
+/// The register's part of the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RedisSpec {
+    /// The first part of every key.
+    pub prefix: String,
+    /// How many hash slots the keys are spread over, at least 1.
+    pub shards: u16,
+    /// How long what has finished is remembered, so that a redelivery is dropped.
+    pub dedup_retention: Duration,
+    /// How long what is still open is remembered beyond its due time.
+    pub backlog_retention: Duration,
+}
+
+/// One event type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TypeSpec {
+    /// Deliveries that a worker holds at most.
+    pub prefetch: u16,
+    /// Handlers that a worker runs at most at a time.
+    pub concurrency: u16,
+    /// How long one run of the handler may take.
+    pub handler_timeout: Duration,
+    /// How long a stopping worker waits for the handlers that run.
+    pub drain_timeout: Duration,
+    /// Which events of one reference stand for each other.
+    pub coalesce: Coalesce,
+    /// What follows a failure.
+    pub retry: Retry,
+    /// Deaths of its worker before an event is put aside, at least 1.
+    pub crash_limit: u32,
+    /// One event of a reference is handled at a time, in all workers together.
+    pub exclusive: bool,
+    /// How long a claim lasts unless it is renewed (every third of it).
+    pub lease: Duration,
+}
+
+/// Coalescing, a choice for each of the two kinds of event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coalesce {
+    /// Events that are due at once.
+    pub immediate: Immediate,
+    /// Events with a date.
+    pub delayed: Delayed,
+    /// How long an immediate event waits for company.
+    pub window: Option<Ttl>,
+    /// How long a stream of changes that never pauses may put its reference off.
+    pub max_wait: Duration,
+}
+
+/// How events that are due at once stand for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Immediate {
+    /// Every event runs.
+    Off,
+    /// A newer one replaces the older.
+    Latest,
+}
+
+/// How events with a date stand for each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delayed {
+    /// Every event runs.
+    Off,
+    /// A newer one replaces the older, whatever their dates.
+    Latest,
+    /// A newer one replaces the older of the same date: two dated changes both happen, a repeated one does not.
+    EachTime,
+}
+
+/// What follows a failure: a delay for each attempt, then the dead-letter queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// The delay after the first failure, the second, …; the last one repeats. Never empty.
+    pub delays: Vec<Ttl>,
+    /// How often an event is tried in all, the first run included; at least 1.
+    pub max_attempts: u32,
+}

@@ -1,0 +1,328 @@
+//! An event as RabbitMQ carries it: properties, headers and a body.
+//!
+//! `docs/wire-format.md` is this file in prose, for those who publish or consume without hatchery.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::{
+    event::Event,
+    register::{Slot, Stamp},
+    words::{EventType, Reference},
+};
+
+/// A message to publish.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// Where it goes.
+    pub exchange: String,
+    /// `<type>.<route>`.
+    pub routing_key: String,
+    /// Properties and headers.
+    pub properties: Properties,
+    /// The payload.
+    pub body: Bytes,
+}
+
+/// A message as it was delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incoming {
+    /// Its first word is the type.
+    pub routing_key: String,
+    /// Properties and headers.
+    pub properties: Properties,
+    /// The payload.
+    pub body: Bytes,
+}
+
+/// The AMQP 0.9.1 properties that a copy keeps. `delivery_mode` is always 2; `user_id` and `expiration` are never kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Properties {
+    /// `content_type`.
+    pub content_type: Option<String>,
+    /// `content_encoding`.
+    pub content_encoding: Option<String>,
+    /// `priority`.
+    pub priority: Option<u8>,
+    /// `correlation_id`.
+    pub correlation_id: Option<String>,
+    /// `reply_to`.
+    pub reply_to: Option<String>,
+    /// `message_id`: the event's id.
+    pub message_id: Option<String>,
+    /// `timestamp`, in seconds since 1970.
+    pub timestamp: Option<u64>,
+    /// `type`: repeats the first word of the routing key, for people.
+    pub kind: Option<String>,
+    /// `app_id`.
+    pub app_id: Option<String>,
+    /// `cluster_id`.
+    pub cluster_id: Option<String>,
+    /// The headers by name.
+    pub headers: Headers,
+}
+
+/// Headers by name.
+pub type Headers = BTreeMap<String, Value>;
+
+/// A header's value in AMQP 0.9.1's own types, so that a foreign header is copied as it came.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `t`
+    Bool(bool),
+    /// `b`
+    I8(i8),
+    /// `B`
+    U8(u8),
+    /// `s`
+    I16(i16),
+    /// `u`
+    U16(u16),
+    /// `I`
+    I32(i32),
+    /// `i`
+    U32(u32),
+    /// `l`, what hatchery writes.
+    I64(i64),
+    /// `f`
+    F32(f32),
+    /// `d`
+    F64(f64),
+    /// `D`: scale and value.
+    Decimal(u8, u32),
+    /// A short string.
+    ShortText(String),
+    /// `S`: RabbitMQ's string, any bytes.
+    Text(Vec<u8>),
+    /// `A`
+    Array(Vec<Value>),
+    /// `T`: seconds since 1970.
+    Timestamp(u64),
+    /// `F`
+    Table(Headers),
+    /// `x`
+    Bytes(Vec<u8>),
+    /// `V`
+    Void,
+}
+
+impl Value {
+    /// A text.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        Self::Text(text.as_bytes().to_vec())
+    }
+
+    fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::ShortText(text) => Some(text),
+            Self::Text(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    fn as_i64(&self) -> Option<i64> {
+        match *self {
+            Self::I8(n) => Some(n.into()),
+            Self::U8(n) => Some(n.into()),
+            Self::I16(n) => Some(n.into()),
+            Self::U16(n) => Some(n.into()),
+            Self::I32(n) => Some(n.into()),
+            Self::U32(n) => Some(n.into()),
+            Self::I64(n) => Some(n),
+            _ => None,
+        }
+    }
+}
+
+/// A delivery that is no event: it goes to dead-letter with this reason.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Poison {
+    /// The first word of the routing key is no type.
+    #[error("poison: the routing key `{0}` does not begin with a type of one word")]
+    Key(String),
+    /// A header is of the wrong type or out of range.
+    #[error("poison: the header `{name}` should be {expected}")]
+    Header {
+        /// Its name.
+        name: &'static str,
+        /// What it should be.
+        expected: &'static str,
+    },
+}
+
+/// The longest `reason`, in bytes: it is for people, in every list of the management UI.
+pub const REASON_LIMIT: usize = 1_000;
+
+/// Cuts a reason to what a header may hold, at a character's boundary.
+#[must_use]
+pub fn cut_reason(reason: &str) -> &str {
+    &reason[..reason.floor_char_boundary(REASON_LIMIT)]
+}
+
+mod header {
+    pub(super) const REFERENCE: &str = "reference";
+    pub(super) const CREATED_AT: &str = "created_at";
+    pub(super) const NBF: &str = "nbf";
+    pub(super) const ATTEMPTS: &str = "attempts";
+    pub(super) const REASON: &str = "reason";
+    pub(super) const SLOT: &str = "slot";
+    pub(super) const VERSION: &str = "version";
+    pub(super) const GENERATION: &str = "generation";
+    pub(super) const BUSY: &str = "busy";
+    pub(super) const TRACEPARENT: &str = "traceparent";
+}
+
+/// Headers that RabbitMQ itself writes or acts upon. A copy that carried them would be routed twice (`CC`, `BCC`) or
+/// taken for a dead-letter cycle (`x-death`; RabbitMQ 3.13 reads it back).
+fn is_brokers_own(name: &str) -> bool {
+    matches!(name, "CC" | "BCC" | "x-death" | "x-delivery-count")
+        || name.starts_with("x-first-death-")
+        || name.starts_with("x-last-death-")
+}
+
+/// The largest whole number that Redis's Lua (a double) and every client tell exactly.
+const EXACT: i64 = 1 << 53;
+
+/// Reads a delivery. `fresh_id` names an event that came without an id; it is used in copies of it.
+///
+/// # Errors
+/// When it cannot be an event: see [`Poison`].
+pub fn decode(
+    incoming: Incoming,
+    now: Timestamp,
+    fresh_id: impl FnOnce() -> String,
+) -> Result<Event, Box<(Poison, Incoming)>> {
+    match read(&incoming, now, fresh_id) {
+        Ok(event) => Ok(Event { payload: incoming.body, properties: foreign(incoming.properties), ..event }),
+        Err(poison) => Err(Box::new((poison, incoming))),
+    }
+}
+
+fn foreign(mut properties: Properties) -> Properties {
+    properties.headers.retain(|name, _| !is_brokers_own(name));
+    properties
+}
+
+fn read(incoming: &Incoming, now: Timestamp, fresh_id: impl FnOnce() -> String) -> Result<Event, Poison> {
+    let properties = &incoming.properties;
+    let word = incoming.routing_key.split('.').next().unwrap_or_default();
+    let event_type: EventType = word.parse().map_err(|_| Poison::Key(incoming.routing_key.clone()))?;
+    let headers = Reader(&properties.headers);
+
+    let reference: Option<Reference> =
+        headers.parsed(header::REFERENCE, "1 to 255 bytes of text without control characters")?;
+    let id = match &properties.message_id {
+        Some(id) if !id.is_empty() => id.clone(),
+        _ => fresh_id(),
+    };
+    let generation = headers.number(header::GENERATION, 0..=EXACT)?.unwrap_or(0);
+    let version = headers.number(header::VERSION, 0..=i64::MAX)?;
+    let slot: Option<Slot> = headers.parsed(header::SLOT, "i, d, d:<ms>, q:<ms> or e:<id>")?;
+    let stamp = match (slot, version) {
+        // Without a reference there is nothing to compete about.
+        (Some(slot), Some(version)) if reference.is_some() && !matches!(slot, Slot::Event(_)) => {
+            Stamp { slot, version: version.min(EXACT), generation }
+        }
+        _ => Stamp::alone(&id, generation),
+    };
+    let created_at = match headers.parsed::<Timestamp>(header::CREATED_AT, "a time like 2026-06-01T09:00:00.000Z")? {
+        Some(created_at) => created_at,
+        None => seconds(properties.timestamp).unwrap_or(now),
+    };
+    Ok(Event {
+        id,
+        event_type,
+        reference,
+        created_at,
+        nbf: headers.parsed(header::NBF, "a time like 2026-06-01T09:00:00.000Z")?,
+        attempts: headers.small(header::ATTEMPTS)?,
+        busy: headers.small(header::BUSY)?,
+        reason: headers.text(header::REASON, "text")?.map(str::to_owned),
+        stamp,
+        content_type: properties.content_type.clone(),
+        correlation_id: properties.correlation_id.clone(),
+        traceparent: headers.text(header::TRACEPARENT, "text")?.map(str::to_owned),
+        payload: Bytes::new(),
+        properties: Properties::default(),
+    })
+}
+
+fn seconds(timestamp: Option<u64>) -> Option<Timestamp> {
+    Timestamp::from_second(i64::try_from(timestamp?).ok()?).ok()
+}
+
+struct Reader<'a>(&'a Headers);
+
+impl<'a> Reader<'a> {
+    /// An absent header and a void one are the same.
+    fn get(&self, name: &str) -> Option<&'a Value> {
+        self.0.get(name).filter(|value| !matches!(value, Value::Void))
+    }
+
+    fn text(&self, name: &'static str, expected: &'static str) -> Result<Option<&'a str>, Poison> {
+        self.get(name).map(|value| value.as_str().ok_or(Poison::Header { name, expected })).transpose()
+    }
+
+    fn parsed<T: std::str::FromStr>(&self, name: &'static str, expected: &'static str) -> Result<Option<T>, Poison> {
+        self.text(name, expected)?.map(|text| text.parse().map_err(|_| Poison::Header { name, expected })).transpose()
+    }
+
+    fn number(&self, name: &'static str, range: std::ops::RangeInclusive<i64>) -> Result<Option<i64>, Poison> {
+        let expected = "a whole number, not negative";
+        self.get(name)
+            .map(|value| value.as_i64().filter(|n| range.contains(n)).ok_or(Poison::Header { name, expected }))
+            .transpose()
+    }
+
+    fn small(&self, name: &'static str) -> Result<u32, Poison> {
+        let number = self.number(name, 0..=u32::MAX.into())?.unwrap_or(0);
+        Ok(u32::try_from(number).unwrap_or(u32::MAX))
+    }
+}
+
+/// A time as it stands in a header: RFC 3339, milliseconds, UTC.
+#[must_use]
+pub fn millis_text(time: Timestamp) -> String {
+    format!("{time:.3}")
+}
+
+/// Writes an event's properties: what it carried when it came, with what hatchery knows of it on top.
+#[must_use]
+pub fn encode(event: &Event) -> Properties {
+    let mut properties = event.properties.clone();
+    properties.message_id = Some(event.id.clone());
+    properties.kind = Some(event.event_type.to_string());
+    properties.timestamp = u64::try_from(event.created_at.as_second()).ok();
+    properties.content_type.clone_from(&event.content_type);
+    properties.correlation_id.clone_from(&event.correlation_id);
+
+    let mut set = |name: &str, value: Option<Value>| match value {
+        Some(value) => drop(properties.headers.insert(name.to_owned(), value)),
+        None => drop(properties.headers.remove(name)),
+    };
+    let competes = !matches!(event.stamp.slot, Slot::Event(_));
+    set(header::REFERENCE, event.reference.as_ref().map(|reference| Value::text(reference.as_str())));
+    set(header::CREATED_AT, Some(Value::text(&millis_text(event.created_at))));
+    set(header::NBF, event.nbf.map(|nbf| Value::text(&millis_text(nbf))));
+    set(header::ATTEMPTS, Some(Value::I64(event.attempts.into())));
+    set(header::BUSY, (event.busy > 0).then(|| Value::I64(event.busy.into())));
+    set(header::REASON, event.reason.as_deref().map(|reason| Value::text(cut_reason(reason))));
+    set(header::SLOT, Some(Value::text(&event.stamp.slot.to_string())));
+    set(header::VERSION, competes.then_some(Value::I64(event.stamp.version)));
+    set(header::GENERATION, Some(Value::I64(event.stamp.generation)));
+    set(header::TRACEPARENT, event.traceparent.as_deref().map(Value::text));
+    properties
+}
+
+/// The properties of a poison delivery on its way to dead-letter: everything it came with, an id, and the reason.
+#[must_use]
+pub fn encode_poison(incoming: &Incoming, poison: &Poison, fresh_id: impl FnOnce() -> String) -> Properties {
+    let mut properties = foreign(incoming.properties.clone());
+    properties.message_id.get_or_insert_with(fresh_id);
+    properties.headers.insert(header::REASON.to_owned(), Value::text(cut_reason(&poison.to_string())));
+    properties
+}

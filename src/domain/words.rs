@@ -1,0 +1,119 @@
+//! The names that people choose, each checked once, when it is made.
+
+use std::{borrow::Borrow, fmt, str::FromStr};
+
+/// Why a text cannot be a name or a reference.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WordError {
+    /// Not one word.
+    #[error("`{0}` is not one word of 1 to 64 letters, digits, `_` or `-` (a dot would split the routing key)")]
+    NotAWord(String),
+    /// Empty, or above 255 bytes.
+    #[error("a reference has 1 to 255 bytes, this one has {0}")]
+    Length(usize),
+    /// A control character.
+    #[error("a reference has no control characters, this one has one at byte {0}")]
+    Control(usize),
+}
+
+/// One word, `[A-Za-z0-9_-]{1,64}`: the name of a topology.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Word(String);
+
+/// The type of an event: one word, the first of its routing key, and the name of its handler.
+pub type EventType = Word;
+
+/// The object that an event is about: 1 to 255 bytes of UTF-8 without control characters.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Reference(String);
+
+impl FromStr for Word {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        let word =
+            (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
+        if word { Ok(Self(text.to_owned())) } else { Err(WordError::NotAWord(text.to_owned())) }
+    }
+}
+
+impl FromStr for Reference {
+    type Err = WordError;
+
+    fn from_str(text: &str) -> Result<Self, WordError> {
+        if !(1..=255).contains(&text.len()) {
+            return Err(WordError::Length(text.len()));
+        }
+        match text.char_indices().find(|(_, c)| c.is_control()) {
+            Some((at, _)) => Err(WordError::Control(at)),
+            None => Ok(Self(text.to_owned())),
+        }
+    }
+}
+
+macro_rules! text {
+    ($name:ident) => {
+        impl $name {
+            /// The text itself.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = WordError;
+
+            fn try_from(text: String) -> Result<Self, WordError> {
+                text.parse()
+            }
+        }
+    };
+}
+
+text!(Word);
+text!(Reference);
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("hr-import", true)]
+    #[case("A_1", true)]
+    #[case("", false)]
+    #[case("hr.import", false)]
+    #[case("hr import", false)]
+    #[case("größe", false)]
+    #[case(&"a".repeat(64), true)]
+    #[case(&"a".repeat(65), false)]
+    fn a_type_is_one_word(#[case] text: &str, #[case] valid: bool) {
+        assert_eq!(text.parse::<EventType>().is_ok(), valid);
+    }
+
+    #[rstest]
+    #[case("1234", Ok(()))]
+    #[case("Größe 5 {x}:*", Ok(()))]
+    #[case("", Err(WordError::Length(0)))]
+    #[case(&"x".repeat(256), Err(WordError::Length(256)))]
+    #[case("ab\ncd", Err(WordError::Control(2)))]
+    #[case("ab\u{85}", Err(WordError::Control(2)))]
+    fn a_reference_is_short_and_printable(#[case] text: &str, #[case] expected: Result<(), WordError>) {
+        assert_eq!(text.parse::<Reference>().map(|_| ()), expected);
+    }
+}

@@ -1,0 +1,172 @@
+//! What the event's way needs from outside: a broker, a register, a clock.
+//!
+//! `flow` knows these traits alone; `adapters` implement them.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use crate::domain::{
+    register::{Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle},
+    wire::{Incoming, Message},
+};
+
+/// Publishing and consuming, with publisher confirms and manual acknowledgements.
+#[async_trait]
+pub trait Broker: Send + Sync + 'static {
+    /// Publishes a persistent message and waits for the broker's confirm.
+    ///
+    /// # Errors
+    /// When the broker did not confirm it; it may have arrived all the same where the connection broke.
+    async fn publish(&self, message: Message) -> Result<(), BrokerError>;
+
+    /// Begins to consume a queue, holding at most `prefetch` deliveries.
+    ///
+    /// # Errors
+    /// When the broker is away, or has no such queue.
+    async fn consume(&self, queue: &str, prefetch: u16) -> Result<Box<dyn Deliveries>, BrokerError>;
+
+    /// How many messages of a queue are ready for delivery.
+    ///
+    /// # Errors
+    /// When the broker is away, or has no such queue.
+    async fn ready(&self, queue: &str) -> Result<u64, BrokerError>;
+}
+
+/// A consumer's deliveries, in order.
+#[async_trait]
+pub trait Deliveries: Send {
+    /// The next delivery; none when the consumer has ended (cancelled by either side, or the connection is gone).
+    async fn next(&mut self) -> Option<Delivery>;
+
+    /// Stops consuming. What was delivered stays with the worker; what was delivered and not yet read still comes.
+    async fn cancel(&mut self);
+}
+
+/// A message that waits for its acknowledgement.
+pub struct Delivery {
+    /// What came.
+    pub message: Incoming,
+    /// How to settle it.
+    pub receipt: Box<dyn Receipt>,
+}
+
+/// Settles one delivery. If the connection it came by is gone the broker has taken the delivery back by itself, and
+/// both calls do nothing.
+#[async_trait]
+pub trait Receipt: Send + Sync {
+    /// Acknowledges: the broker forgets the message.
+    async fn acknowledge(self: Box<Self>);
+
+    /// Gives it back to the queue.
+    async fn requeue(self: Box<Self>);
+}
+
+/// Why the broker did not do it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BrokerError {
+    /// Not reachable, or it broke off: trying again may help.
+    #[error("the broker at {url} is unreachable: {reason}")]
+    Unreachable {
+        /// Where, without the password.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// Reachable, and it refuses this client.
+    #[error("the broker at {url} refuses the connection: {reason}")]
+    Refused {
+        /// Where, without the password.
+        url: String,
+        /// What it said.
+        reason: String,
+    },
+    /// An object is missing.
+    #[error("{object} does not exist on the broker; run `topology apply`")]
+    Missing {
+        /// Which one.
+        object: String,
+    },
+    /// The broker answered a publish with a negative acknowledgement.
+    #[error("the broker did not take a message for {exchange}: {reason}")]
+    Nacked {
+        /// Where it was to go.
+        exchange: String,
+        /// What it said.
+        reason: String,
+    },
+    /// Somebody else holds an exclusive object.
+    #[error("{object} is held by another connection")]
+    Locked {
+        /// Which one.
+        object: String,
+    },
+    /// Anything else that the broker says no to.
+    #[error("the broker refuses {what}: {reason}")]
+    Rejected {
+        /// What was asked.
+        what: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+impl BrokerError {
+    /// Whether the same call may work in a moment.
+    #[must_use]
+    pub const fn is_transient(&self) -> bool {
+        matches!(self, Self::Unreachable { .. } | Self::Nacked { .. })
+    }
+}
+
+/// The register: tells which copies are stale. Every call is about a batch and answers in its order; every call may
+/// be lost, repeated or late without harm.
+#[async_trait]
+pub trait Register: Send + Sync + 'static {
+    /// Gives versions before publishing.
+    async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError>;
+    /// Notes what the broker has confirmed.
+    async fn record(&self, batch: &[Record]) -> Result<(), RegisterError>;
+    /// Asks whether a handler may start.
+    async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError>;
+    /// Extends leases.
+    async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError>;
+    /// Takes claims back.
+    async fn release(&self, batch: &[Release]) -> Result<(), RegisterError>;
+    /// Notes how runs ended.
+    async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError>;
+}
+
+/// Why the register did not answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegisterError {
+    /// Away, slow or failing over: trying again may help.
+    #[error("Redis at {url} is unreachable: {reason}")]
+    Unreachable {
+        /// Where, without the password.
+        url: String,
+        /// What happened.
+        reason: String,
+    },
+    /// Reachable, and it refuses this client or this command.
+    #[error("Redis at {url} refuses: {reason}")]
+    Refused {
+        /// Where, without the password.
+        url: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// What time it is, and how to wait for another.
+#[async_trait]
+pub trait Clock: Send + Sync + 'static {
+    /// The time of day.
+    fn now(&self) -> Timestamp;
+
+    /// Waits.
+    async fn sleep(&self, duration: Duration);
+}

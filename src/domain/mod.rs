@@ -4,9 +4,12 @@
 //! its form on the wire ([`event`], [`wire`]), where a delay leads ([`delay`]), what the register is asked
 //! ([`register`]), and what follows from a handler's answer ([`settlement`]).
 
+pub mod compile;
 pub mod delay;
 pub mod event;
+pub mod names;
 pub mod register;
+pub mod settlement;
 pub mod spec;
 pub mod ttl;
 pub mod wire;

@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr, time::Duration};
 use jiff::{Span, SpanRelativeTo};
 
 /// RabbitMQ refuses a TTL above ten years (measured: 315,360,000,000 ms is the largest it takes).
-pub const LONGEST: Duration = Duration::from_millis(315_360_000_000);
+pub const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 
 /// A message TTL: at least one millisecond, at most ten years.
 ///
@@ -42,13 +42,19 @@ impl Ttl {
     /// When it is 0, has a fraction of a millisecond, or is above ten years.
     pub fn new(duration: Duration) -> Result<Self, TtlError> {
         let text = || format!("{duration:?}");
-        if duration.is_zero() || duration.subsec_nanos() % 1_000_000 != 0 {
+        if duration.is_zero() || !duration.subsec_nanos().is_multiple_of(1_000_000) {
             return Err(TtlError::TooShort(text()));
         }
         if duration > LONGEST {
             return Err(TtlError::TooLong(text()));
         }
         u64::try_from(duration.as_millis()).map(Self).map_err(|_| TtlError::TooLong(text()))
+    }
+
+    /// The TTL of this many milliseconds, for constants: at least one, at most ten years.
+    pub(crate) const fn from_millis(millis: u64) -> Self {
+        assert!(millis > 0 && millis as u128 <= LONGEST.as_millis(), "a TTL that RabbitMQ takes");
+        Self(millis)
     }
 
     /// In milliseconds, as the queue argument `x-message-ttl` takes it.

@@ -1,0 +1,105 @@
+//! The names of everything on the broker. An object's name says whose it is, what it is for, and its TTL.
+
+use super::{delay::Ladder, ttl::Ttl, words::Word};
+
+/// The names of one topology's objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names(Word);
+
+impl Names {
+    /// The names of the topology with this name.
+    #[must_use]
+    pub const fn new(topology: Word) -> Self {
+        Self(topology)
+    }
+
+    /// The topology's own name, which is the owner written on every object.
+    #[must_use]
+    pub fn owner(&self) -> &str {
+        self.0.as_str()
+    }
+
+    /// The exchange that takes everything that is published.
+    #[must_use]
+    pub fn scheduler(&self) -> String {
+        format!("{}.scheduler", self.0)
+    }
+
+    /// The queue that holds an event for this long.
+    #[must_use]
+    pub fn hatchery(&self, ttl: Ttl) -> String {
+        format!("{}.hatchery.{ttl}", self.0)
+    }
+
+    /// The queue of a level of the ladder, and the exchange that it dead-letters into.
+    #[must_use]
+    pub fn ladder(&self, ladder: Ladder, level: u8) -> String {
+        format!("{}.ladder.{ladder}.{level}", self.0)
+    }
+
+    /// The exchange that takes what is due.
+    #[must_use]
+    pub fn processor(&self) -> String {
+        format!("{}.processor", self.0)
+    }
+
+    /// The queue that workers of a type consume.
+    #[must_use]
+    pub fn processing(&self, event_type: &Word) -> String {
+        format!("{}.processor.{event_type}", self.0)
+    }
+
+    /// The exchange that takes failed events.
+    #[must_use]
+    pub fn retry(&self) -> String {
+        format!("{}.retry", self.0)
+    }
+
+    /// The queue that holds a type's failed events for this long.
+    #[must_use]
+    pub fn retrying(&self, event_type: &Word, ttl: Ttl) -> String {
+        format!("{}.retry.{event_type}.{ttl}", self.0)
+    }
+
+    /// The exchange that takes what is given up.
+    #[must_use]
+    pub fn dead_letter(&self) -> String {
+        format!("{}.dead-letter", self.0)
+    }
+
+    /// The queue of a type's dead letters.
+    #[must_use]
+    pub fn dead_letters(&self, event_type: &Word) -> String {
+        format!("{}.dead-letter.{event_type}", self.0)
+    }
+
+    /// The alternate exchange of all the others, and its queue.
+    #[must_use]
+    pub fn unrouted(&self) -> String {
+        format!("{}.unrouted", self.0)
+    }
+
+    /// The exclusive queue that an `apply` holds while it runs.
+    #[must_use]
+    pub fn lock(&self) -> String {
+        format!("{}.lock", self.0)
+    }
+
+    /// The policy for what may change.
+    #[must_use]
+    pub fn tunables(&self) -> String {
+        format!("{}.tunables", self.0)
+    }
+}
+
+/// The routing key of a failed event, for the retry exchange.
+#[must_use]
+pub fn retry_key(event_type: &Word, ttl: Ttl) -> String {
+    format!("{event_type}.{ttl}")
+}
+
+/// The routing key of a dead letter.
+#[must_use]
+pub fn dead_letter_key(event_type: &Word) -> String {
+    format!("{event_type}.dead-letter")
+}

@@ -32,6 +32,12 @@ pub trait Broker: Send + Sync + 'static {
     /// # Errors
     /// When the broker is away, or has no such queue.
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError>;
+
+    /// Makes sure that these exist.
+    ///
+    /// # Errors
+    /// When the broker is away, or one is missing.
+    async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError>;
 }
 
 /// A consumer's deliveries, in order.
@@ -140,7 +146,7 @@ pub trait Register: Send + Sync + 'static {
 }
 
 /// Why the register did not answer.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
     /// Away, slow or failing over: trying again may help.

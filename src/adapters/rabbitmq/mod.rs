@@ -3,4 +3,105 @@
 //! Connections are supervised here and not by lapin's own recovery, which can acknowledge deliveries that nobody
 //! processed (measured: `basic_ack(old_tag, multiple)` after a recovery).
 
+mod codec;
 pub mod connection;
+mod consumer;
+mod publisher;
+
+use async_trait::async_trait;
+use lapin::{
+    Connection, ExchangeKind,
+    options::{ExchangeDeclareOptions, QueueDeclareOptions},
+    types::{FieldTable, ShortString},
+};
+use tokio::sync::Mutex;
+
+use self::{connection::AmqpUrl, publisher::Publisher};
+use crate::{
+    domain::wire::Message,
+    ports::{Broker, BrokerError, Deliveries},
+};
+
+/// A RabbitMQ broker: one connection to publish, another to consume, because a blocked publisher would block the
+/// acknowledgements on its connection too. Each is opened when it is first needed, and again after it broke.
+pub struct RabbitMq {
+    url: AmqpUrl,
+    name: String,
+    publisher: Publisher,
+    consuming: Mutex<Option<Connection>>,
+}
+
+impl RabbitMq {
+    /// A broker that is connected to when first needed. The name is what the management UI shows.
+    ///
+    /// Must be called within a tokio runtime.
+    #[must_use]
+    pub fn new(url: AmqpUrl, name: &str) -> Self {
+        let publisher = Publisher::start(url.clone(), format!("{name} publish"));
+        Self { url, name: name.to_owned(), publisher, consuming: Mutex::new(None) }
+    }
+
+    /// Opens the publishing connection now, to hear at once that the broker is away or refuses.
+    ///
+    /// # Errors
+    /// When it is, or does.
+    pub async fn connect(&self) -> Result<(), BrokerError> {
+        self.publisher.connect().await
+    }
+
+    /// Closes both connections properly, so that the broker logs no lost client.
+    pub async fn close(&self) {
+        self.publisher.close().await;
+        if let Some(connection) = self.consuming.lock().await.take()
+            && let Err(error) = connection.close(200, ShortString::from("done")).await
+        {
+            tracing::debug!(%error, "closing the consuming connection");
+        }
+    }
+
+    async fn channel(&self) -> Result<lapin::Channel, BrokerError> {
+        let mut consuming = self.consuming.lock().await;
+        let connection = match consuming.take() {
+            Some(connection) if connection.status().connected() => consuming.insert(connection),
+            _ => consuming.insert(self.url.connect(&self.name).await?),
+        };
+        connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))
+    }
+}
+
+#[async_trait]
+impl Broker for RabbitMq {
+    async fn publish(&self, message: Message) -> Result<(), BrokerError> {
+        self.publisher.publish(message).await
+    }
+
+    async fn consume(&self, queue: &str, prefetch: u16) -> Result<Box<dyn Deliveries>, BrokerError> {
+        let channel = self.channel().await?;
+        consumer::consume(&self.url, channel, queue, &self.name, prefetch).await
+    }
+
+    async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
+        let channel = self.channel().await?;
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let declared = channel
+            .queue_declare(codec::short(queue)?, options, FieldTable::default())
+            .await
+            .map_err(|error| self.url.error(&error, &format!("the queue {queue}")))?;
+        Ok(declared.message_count().into())
+    }
+
+    async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
+        for queue in queues {
+            self.ready(queue).await?;
+        }
+        let channel = self.channel().await?;
+        for exchange in exchanges {
+            let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+            channel
+                .exchange_declare(codec::short(exchange)?, ExchangeKind::Topic, options, FieldTable::default())
+                .await
+                .map_err(|error| self.url.error(&error, &format!("the exchange {exchange}")))?;
+        }
+        Ok(())
+    }
+}

@@ -2,6 +2,12 @@
 
 pub mod adapters;
 pub mod domain;
+pub mod flow;
+pub mod handler;
 pub mod ports;
 
-pub use domain::ttl::{Ttl, TtlError};
+pub use domain::{
+    settlement::Outcome,
+    ttl::{Ttl, TtlError},
+};
+pub use flow::publish::NewEvent;

@@ -6,6 +6,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use super::{
     delay::Ladder,
+    register::Terms,
     ttl::Ttl,
     words::{EventType, Word},
 };
@@ -105,4 +106,19 @@ pub struct Retry {
     pub delays: Vec<Ttl>,
     /// How often an event is tried in all, the first run included; at least 1.
     pub max_attempts: u32,
+}
+
+impl TypeSpec {
+    /// What this type's entry means for the register.
+    #[must_use]
+    pub fn terms(&self, redis: &RedisSpec) -> Terms {
+        let longest = self.retry.delays.iter().map(|ttl| ttl.as_duration()).max().unwrap_or_default();
+        Terms {
+            exclusive: self.exclusive,
+            lease: self.lease,
+            // A follow-up whose settle was lost must find the mark of the run that it follows.
+            dedup_retention: redis.dedup_retention.max(longest * 2),
+            max_wait: self.coalesce.max_wait,
+        }
+    }
 }

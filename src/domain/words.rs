@@ -87,6 +87,34 @@ macro_rules! text {
 text!(Word);
 text!(Reference);
 
+/// A type that the file does not have.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there is no type `{event_type}` in topology.yaml{}", .nearest.as_ref().map(|name| format!("; is it `{name}`?")).unwrap_or_default())]
+pub struct UnknownType {
+    /// What was asked for.
+    pub event_type: String,
+    /// The most similar type.
+    pub nearest: Option<String>,
+}
+
+impl UnknownType {
+    /// Nobody of these has that name.
+    pub fn among<'a>(name: &str, types: impl IntoIterator<Item = &'a EventType>) -> Self {
+        let nearest = nearest(name, types.into_iter().map(Word::as_str)).map(str::to_owned);
+        Self { event_type: name.to_owned(), nearest }
+    }
+}
+
+/// The most similar of these names, if one is similar enough to be what was meant.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|(similarity, _)| *similarity >= 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate)
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;

@@ -1,0 +1,15 @@
+//! The event's way, in reading order: [`publish`], then on the worker's side [`consume`], [`claim`], [`work`],
+//! [`settle`] and [`shutdown`].
+//!
+//! What is decided is decided in [`crate::domain`]; here is the order of effects. On both sides it is the same: the
+//! broker's confirm first, then the register, then the acknowledgement, so that a crash between any two of them repeats
+//! work and loses nothing.
+
+mod batch;
+pub mod claim;
+pub mod consume;
+pub mod publish;
+pub mod register;
+pub mod settle;
+pub mod shutdown;
+pub mod work;

@@ -1,0 +1,378 @@
+//! Publishing: reserve a version, publish, wait for the confirm, record it.
+//!
+//! A crash before the confirm: the publisher has heard no Ok and publishes again; if both arrive, the register knows
+//! them by version or id. A crash after the confirm and before *record*: the event runs, only that older ones of its
+//! reference may run before it.
+
+use std::{sync::Arc, time::Duration};
+
+use backon::Retryable;
+use bytes::Bytes;
+use fail::fail_point;
+use futures_util::{StreamExt, stream};
+use jiff::Timestamp;
+use tokio::{sync::Mutex, time::Instant};
+use uuid::Uuid;
+
+use super::register::Batches;
+use crate::{
+    domain::{
+        compile,
+        delay::Route,
+        event::{self, Event},
+        names::Names,
+        register::{Record, Reserve, Reserved, Slot, Stamp, Terms},
+        spec::{Topology, TypeSpec},
+        ttl::Ttl,
+        wire::{self, Message, Properties},
+        words::{EventType, Reference, UnknownType, WordError},
+    },
+    ports::{Broker, BrokerError, Clock, Register, RegisterError},
+};
+
+/// How long a publisher waits for a version. Without one the event competes with nothing.
+const VERSION_WAIT: Duration = Duration::from_millis(250);
+/// How long it does not ask again after that.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// How long an event is tried to be published before its publish fails.
+const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
+/// Publishes of a batch that wait for their confirm at a time.
+const IN_FLIGHT: usize = 1_000;
+/// AMQP's short strings.
+const SHORT: usize = 255;
+
+/// An event to publish.
+///
+/// ```
+/// use std::time::Duration;
+/// use hatchery::NewEvent;
+/// let event = NewEvent::new("hr-import", r#"{"name": "Ada"}"#).reference("1234").delay(Duration::from_secs(5));
+/// ```
+#[derive(Clone, Debug)]
+pub struct NewEvent {
+    event_type: String,
+    payload: Bytes,
+    content_type: String,
+    reference: Option<String>,
+    when: When,
+    id: Option<String>,
+    correlation_id: Option<String>,
+    traceparent: Option<String>,
+    reason: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum When {
+    Now,
+    At(Timestamp),
+    After(Duration),
+}
+
+impl NewEvent {
+    /// An event of this type, due now. The payload counts as JSON unless [`Self::content_type`] says otherwise.
+    #[must_use]
+    pub fn new(event_type: impl Into<String>, payload: impl Into<Bytes>) -> Self {
+        Self {
+            event_type: event_type.into(),
+            payload: payload.into(),
+            content_type: "application/json".to_owned(),
+            reference: None,
+            when: When::Now,
+            id: None,
+            correlation_id: None,
+            traceparent: None,
+            reason: None,
+        }
+    }
+
+    /// The object that it is about: 1 to 255 bytes without control characters.
+    #[must_use]
+    pub fn reference(self, reference: impl Into<String>) -> Self {
+        Self { reference: Some(reference.into()), ..self }
+    }
+
+    /// Not before this time. A time that is past is due now.
+    #[must_use]
+    pub fn at(self, time: Timestamp) -> Self {
+        Self { when: When::At(time), ..self }
+    }
+
+    /// Not before this long from now.
+    #[must_use]
+    pub fn delay(self, delay: Duration) -> Self {
+        Self { when: When::After(delay), ..self }
+    }
+
+    /// The caller's own id instead of a new UUIDv7: where coalescing is off, publishing it again is publishing nothing.
+    #[must_use]
+    pub fn id(self, id: impl Into<String>) -> Self {
+        Self { id: Some(id.into()), ..self }
+    }
+
+    /// The caller's own, handed through.
+    #[must_use]
+    pub fn correlation_id(self, id: impl Into<String>) -> Self {
+        Self { correlation_id: Some(id.into()), ..self }
+    }
+
+    /// W3C trace context, handed through.
+    #[must_use]
+    pub fn traceparent(self, traceparent: impl Into<String>) -> Self {
+        Self { traceparent: Some(traceparent.into()), ..self }
+    }
+
+    /// The payload's MIME type.
+    #[must_use]
+    pub fn content_type(self, content_type: impl Into<String>) -> Self {
+        Self { content_type: content_type.into(), ..self }
+    }
+
+    /// Why it is in the queue, for people; cut at 1,000 bytes.
+    #[must_use]
+    pub fn reason(self, reason: impl Into<String>) -> Self {
+        Self { reason: Some(reason.into()), ..self }
+    }
+}
+
+/// An event that the broker has confirmed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Published {
+    /// Its id.
+    pub id: String,
+    /// Its reference was to be coalesced, but the register gave no version: it competes with nothing.
+    pub unversioned: bool,
+}
+
+/// Why an event was not published.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The file has no such type.
+    #[error(transparent)]
+    UnknownType(#[from] UnknownType),
+    /// The reference.
+    #[error(transparent)]
+    Reference(#[from] WordError),
+    /// A text property is empty or does not fit.
+    #[error("the {field} has {length} bytes; it takes 1 to {SHORT}")]
+    Length {
+        /// Which.
+        field: &'static str,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// The payload is larger than the file allows.
+    #[error("the payload has {length} bytes, more than max-payload ({limit})")]
+    TooLarge {
+        /// Its length in bytes.
+        length: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The broker did not confirm it. It may have arrived all the same.
+    #[error("not confirmed: {0}")]
+    Broker(#[from] BrokerError),
+    /// The broker did not confirm it in time. It may have arrived all the same.
+    #[error("not confirmed within {} s; it may have arrived all the same", PUBLISH_LIMIT.as_secs())]
+    Timeout,
+}
+
+/// Publishes events. Clones share one connection.
+#[derive(Clone)]
+pub struct Publisher {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    topology: Arc<Topology>,
+    names: Names,
+    hatcheries: Vec<Ttl>,
+    broker: Arc<dyn Broker>,
+    register: Batches,
+    clock: Arc<dyn Clock>,
+    /// Until then the register is not asked.
+    away: Mutex<Option<Instant>>,
+}
+
+/// An event on its way, and by which way.
+struct Draft {
+    event: Event,
+    route: Route,
+    due: Timestamp,
+    terms: Terms,
+}
+
+impl Publisher {
+    /// A publisher for a topology, over any broker and register.
+    #[must_use]
+    pub fn new(
+        topology: Arc<Topology>,
+        broker: Arc<dyn Broker>,
+        register: &Arc<dyn Register>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let shared = Shared {
+            names: Names::new(topology.name.clone()),
+            hatcheries: compile::hatcheries(&topology).into_iter().collect(),
+            topology,
+            broker,
+            register: Batches::new(register),
+            clock,
+            away: Mutex::new(None),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Publishes one event and waits for the broker's confirm. Many may be under way at a time; among events of one
+    /// reference the order of these calls decides which is newer.
+    ///
+    /// # Errors
+    /// When the event is invalid, or the broker does not confirm it. Redis is not needed: without it the event
+    /// competes with nothing.
+    pub fn publish(&self, event: NewEvent) -> impl Future<Output = Result<Published, PublishError>> + Send + use<> {
+        let shared = Arc::clone(&self.shared);
+        let draft = shared.draft(event);
+        // Asked for now and not at the first poll: the order of the calls is the order of the versions.
+        let version = draft.as_ref().ok().and_then(|draft| shared.ask(draft));
+        async move {
+            let mut draft = draft?;
+            let version = match version {
+                Some(version) => shared.wait(version).await,
+                None => None,
+            };
+            shared.publish(&mut draft, version).await
+        }
+    }
+
+    /// Publishes many events, up to 1,000 at a time, and answers for each in their order.
+    pub async fn publish_batch(&self, events: Vec<NewEvent>) -> Vec<Result<Published, PublishError>> {
+        stream::iter(events).map(|event| self.publish(event)).buffered(IN_FLIGHT).collect().await
+    }
+}
+
+impl Shared {
+    fn draft(&self, new: NewEvent) -> Result<Draft, PublishError> {
+        let (event_type, spec) = self.spec(&new.event_type)?;
+        let reference = new.reference.as_deref().map(str::parse::<Reference>).transpose()?;
+        let id = new.id.unwrap_or_else(|| Uuid::now_v7().to_string());
+        for (field, text) in [
+            ("id", Some(&id)),
+            ("correlation id", new.correlation_id.as_ref()),
+            ("content type", Some(&new.content_type)),
+            ("traceparent", new.traceparent.as_ref()),
+        ] {
+            if let Some(length) = text.map(String::len).filter(|length| !(1..=SHORT).contains(length)) {
+                return Err(PublishError::Length { field, length });
+            }
+        }
+        if new.payload.len() > self.topology.max_payload {
+            return Err(PublishError::TooLarge { length: new.payload.len(), limit: self.topology.max_payload });
+        }
+
+        let now = self.clock.now();
+        let (nbf, mut delay) = match new.when {
+            When::Now | When::After(Duration::ZERO) => (None, Duration::ZERO),
+            When::At(time) => (Some(event::ceil_millis(time)), event::until(now, event::ceil_millis(time))),
+            When::After(delay) => (Some(event::ceil_millis(event::later(now, delay))), delay),
+        };
+        let slot = event::slot(spec, reference.as_ref(), nbf, &id);
+        if let (Slot::Immediate, Some(window)) = (&slot, spec.coalesce.window) {
+            delay = window.as_duration();
+        }
+        let event = Event {
+            event_type: event_type.clone(),
+            reference,
+            created_at: now,
+            nbf,
+            attempts: 0,
+            busy: 0,
+            reason: new.reason,
+            stamp: Stamp { slot, version: 0, generation: 0 },
+            content_type: Some(new.content_type),
+            correlation_id: new.correlation_id,
+            traceparent: new.traceparent,
+            payload: new.payload,
+            properties: Properties::default(),
+            id,
+        };
+        let route = Route::after(delay, &self.hatcheries, self.topology.ladder);
+        Ok(Draft { event, route, due: event::later(now, delay), terms: spec.terms(&self.topology.redis) })
+    }
+
+    fn spec(&self, name: &str) -> Result<(&EventType, &TypeSpec), PublishError> {
+        self.topology
+            .types
+            .get_key_value(name)
+            .ok_or_else(|| UnknownType::among(name, self.topology.types.keys()).into())
+    }
+
+    /// Asks for a version, unless nothing competes or the register did not answer a moment ago.
+    fn ask(&self, draft: &Draft) -> Option<impl Future<Output = Result<Reserved, RegisterError>> + Send + use<>> {
+        let Draft { event, due, terms, .. } = draft;
+        let away = self.away.try_lock().is_ok_and(|away| away.is_some_and(|until| Instant::now() < until));
+        if away || matches!(event.stamp.slot, Slot::Event(_)) {
+            return None;
+        }
+        let (subject, slot) = (event.subject(), event.stamp.slot.clone());
+        Some(self.register.reserve(Reserve { subject, slot, due: *due, asked_by: None, terms: *terms }))
+    }
+
+    async fn wait(&self, version: impl Future<Output = Result<Reserved, RegisterError>>) -> Option<i64> {
+        let why = match tokio::time::timeout(VERSION_WAIT, version).await {
+            Ok(Ok(Reserved::Version(version))) => return Some(version),
+            // Nobody asked, so nobody is stale.
+            Ok(Ok(Reserved::Stale)) => return None,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} ms", VERSION_WAIT.as_millis()),
+        };
+        let mut away = self.away.lock().await;
+        if away.is_none_or(|until| until <= Instant::now()) {
+            tracing::warn!("publishing without coalescing, and asking again in a second: {why}");
+        }
+        *away = Some(Instant::now() + ASK_AGAIN);
+        None
+    }
+
+    async fn publish(&self, draft: &mut Draft, version: Option<i64>) -> Result<Published, PublishError> {
+        let Draft { event, route, terms, .. } = draft;
+        let competes = !matches!(event.stamp.slot, Slot::Event(_));
+        match version {
+            Some(version) => event.stamp.version = version,
+            None => event.stamp = Stamp::alone(&event.id, 0),
+        }
+        fail_point!("publish.reserved");
+        self.send(Message {
+            exchange: self.names.scheduler(),
+            routing_key: route.key(&event.event_type),
+            properties: wire::encode(event),
+            body: event.payload.clone(),
+        })
+        .await?;
+        fail_point!("publish.confirmed");
+        if let Some(version) = version {
+            let (subject, slot) = (event.subject(), event.stamp.slot.clone());
+            let record = self.register.record(Record { subject, slot, version, terms: *terms });
+            // What it says is true already, and the next claim says it again: nothing waits for it to work.
+            match tokio::time::timeout(VERSION_WAIT, record).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "older events of the reference may run too"),
+                Err(_) => tracing::warn!("older events of the reference may run too: Redis does not answer"),
+            }
+        }
+        fail_point!("publish.recorded");
+        Ok(Published { id: event.id.clone(), unversioned: competes && version.is_none() })
+    }
+
+    /// The same message again where the connection broke: the register knows both by their id or version.
+    async fn send(&self, message: Message) -> Result<(), PublishError> {
+        let sent = (|| self.broker.publish(message.clone()))
+            .retry(super::settle::patience())
+            .when(BrokerError::is_transient)
+            .notify(|error, wait| tracing::warn!(%error, "publishing again in {wait:?}"));
+        match tokio::time::timeout(PUBLISH_LIMIT, sent).await {
+            Ok(sent) => Ok(sent?),
+            Err(_) => Err(PublishError::Timeout),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! The worker as a whole: its start, its end, and what it has done.
+
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::sync::{RwLock, Semaphore};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    register::Batches,
+    work::{Common, Lane},
+};
+use crate::{
+    domain::{
+        compile,
+        names::Names,
+        register::Claimed,
+        settlement::Outcome,
+        spec::Topology,
+        words::{EventType, UnknownType},
+    },
+    handler::{Closure, Handler, Run},
+    ports::{Broker, BrokerError, Clock, Register},
+};
+
+/// How often a worker that stops when its queues are empty looks at them.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// How long the last publishes and settles of a stopping worker may take.
+const LAST_WORDS: Duration = Duration::from_secs(5);
+
+/// A worker: handlers by type, and how to stop.
+pub struct Worker {
+    topology: Arc<Topology>,
+    broker: Arc<dyn Broker>,
+    register: Arc<dyn Register>,
+    clock: Arc<dyn Clock>,
+    handlers: BTreeMap<String, Arc<dyn Handler>>,
+    concurrency: Option<u16>,
+    drain_timeout: Option<Duration>,
+    stop_when_empty: bool,
+}
+
+/// A type and who handles it.
+type TypeHandler = (EventType, Arc<dyn Handler>);
+
+/// Why a worker ended that was not asked to.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum WorkError {
+    /// The file has no such type.
+    #[error(transparent)]
+    UnknownType(#[from] UnknownType),
+    /// Nothing to do.
+    #[error("the worker has no handler")]
+    NoHandler,
+    /// At the start: the broker is away, refuses, or misses an object.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// A handler cannot be started at all.
+    #[error("{0}")]
+    Handler(String),
+}
+
+impl Worker {
+    /// A worker over any broker and register, with no handlers yet.
+    #[must_use]
+    pub fn new(
+        topology: Arc<Topology>,
+        broker: Arc<dyn Broker>,
+        register: Arc<dyn Register>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            topology,
+            broker,
+            register,
+            clock,
+            handlers: BTreeMap::new(),
+            concurrency: None,
+            drain_timeout: None,
+            stop_when_empty: false,
+        }
+    }
+
+    /// Handles a type with an async closure. An error that can be shown is a failure, which is tried again.
+    #[must_use]
+    pub fn handle<F, R, E>(self, event_type: &str, handler: F) -> Self
+    where
+        F: Fn(Run) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Outcome, E>> + Send + 'static,
+        E: Display + 'static,
+    {
+        self.handler(event_type, Arc::new(Closure(handler)))
+    }
+
+    /// Handles a type.
+    #[must_use]
+    pub fn handler(mut self, event_type: &str, handler: Arc<dyn Handler>) -> Self {
+        self.handlers.insert(event_type.to_owned(), handler);
+        self
+    }
+
+    /// Handlers that run at a time, instead of what the file says for each type.
+    #[must_use]
+    pub fn concurrency(self, concurrency: u16) -> Self {
+        Self { concurrency: Some(concurrency.max(1)), ..self }
+    }
+
+    /// How long a stop waits for the handlers that run, instead of what the file says.
+    #[must_use]
+    pub fn drain_timeout(self, limit: Duration) -> Self {
+        Self { drain_timeout: Some(limit), ..self }
+    }
+
+    /// Stops by itself once the processing queues of its types are empty and everything it took is settled. What waits
+    /// in a hatchery, the ladder or a retry queue is not waited for.
+    #[must_use]
+    pub fn stop_when_empty(self, yes: bool) -> Self {
+        Self { stop_when_empty: yes, ..self }
+    }
+
+    /// Works until it is told to stop. Then it stops consuming, finishes what runs within the drain limit, and gives
+    /// the rest back.
+    ///
+    /// # Errors
+    /// When it cannot start (the broker is away, refuses or misses an object), or a handler cannot be started. Once it
+    /// works, a lost connection is waited for.
+    pub async fn run(self, stop: CancellationToken) -> Result<Summary, WorkError> {
+        let lanes_of = self.lanes()?;
+        let names = Names::new(self.topology.name.clone());
+        let queues: Vec<String> = lanes_of.iter().map(|(event_type, _)| names.processing(event_type)).collect();
+        self.broker.require(&[names.scheduler(), names.retry(), names.dead_letter()], &queues).await?;
+
+        let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));
+        let common = Arc::new(Common {
+            hatcheries: compile::hatcheries(&self.topology).into_iter().collect(),
+            names,
+            broker: self.broker,
+            register: Batches::new(&self.register),
+            clock: self.clock,
+            quiet: Arc::new(RwLock::new(())),
+            stop: stop.child_token(),
+            give_back: CancellationToken::new(),
+            abandon: CancellationToken::new(),
+            failure: std::sync::OnceLock::new(),
+            tally: Tally::default(),
+            topology: self.topology,
+        });
+        // Whoever drops this future takes everything down with it.
+        let _stop = common.stop.clone().drop_guard();
+        let _abandon = common.abandon.clone().drop_guard();
+        let (consumers, tracker) = (TaskTracker::new(), TaskTracker::new());
+        for (event_type, handler) in lanes_of {
+            let spec = common.topology.types[&event_type].clone();
+            let lane = Arc::new(Lane {
+                terms: spec.terms(&common.topology.redis),
+                permits: Arc::new(Semaphore::new(self.concurrency.unwrap_or(spec.concurrency).into())),
+                common: Arc::clone(&common),
+                event_type,
+                spec,
+                handler,
+            });
+            consumers.spawn(lane.consume(tracker.clone()));
+        }
+        if self.stop_when_empty {
+            tokio::select! {
+                () = common.until_empty(&queues, &tracker) => common.stop.cancel(),
+                () = common.stop.cancelled() => {}
+            }
+        }
+        common.stop.cancelled().await;
+        common.drain(&consumers, &tracker, drain).await;
+        match common.failure.get() {
+            Some(reason) => Err(WorkError::Handler(reason.clone())),
+            None => Ok(common.tally.summary()),
+        }
+    }
+
+    fn lanes(&self) -> Result<Vec<TypeHandler>, WorkError> {
+        if self.handlers.is_empty() {
+            return Err(WorkError::NoHandler);
+        }
+        let types = &self.topology.types;
+        let lane = |(name, handler): (&String, &Arc<dyn Handler>)| match types.get_key_value(name.as_str()) {
+            Some((event_type, _)) => Ok((event_type.clone(), Arc::clone(handler))),
+            None => Err(UnknownType::among(name, types.keys()).into()),
+        };
+        self.handlers.iter().map(lane).collect()
+    }
+
+    fn longest_drain(&self, lanes: &[TypeHandler]) -> Duration {
+        lanes.iter().map(|(event_type, _)| self.topology.types[event_type].drain_timeout).max().unwrap_or_default()
+    }
+}
+
+impl Common {
+    /// Until every queue has nothing ready and nothing is being worked on, at two looks in a row.
+    async fn until_empty(&self, queues: &[String], tracker: &TaskTracker) {
+        let mut before = None;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let delivered = self.tally.delivered.load(Ordering::Relaxed);
+            let idle = tracker.is_empty() && self.nothing_ready(queues).await;
+            if idle && before == Some(delivered) {
+                return;
+            }
+            before = idle.then_some(delivered);
+        }
+    }
+
+    async fn nothing_ready(&self, queues: &[String]) -> bool {
+        for queue in queues {
+            match self.broker.ready(queue).await {
+                Ok(0) => {}
+                Ok(_) => return false,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot tell whether {queue} is empty");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Waits for what runs, then gives it back; then for the last confirms and settles, then gives those up: the
+    /// broker delivers again what was not acknowledged.
+    async fn drain(&self, consumers: &TaskTracker, tracker: &TaskTracker, limit: Duration) {
+        consumers.close();
+        tracker.close();
+        let all = async {
+            consumers.wait().await;
+            tracker.wait().await;
+        };
+        tokio::pin!(all);
+        if tokio::time::timeout(limit, &mut all).await.is_ok() {
+            return;
+        }
+        tracing::warn!("{} deliveries are given back after the drain limit of {limit:?}", tracker.len());
+        self.give_back.cancel();
+        if tokio::time::timeout(LAST_WORDS, &mut all).await.is_err() {
+            tracing::warn!("{} deliveries could not be settled; the broker delivers them again", tracker.len());
+            self.abandon.cancel();
+            all.await;
+        }
+    }
+}
+
+macro_rules! tally {
+    ($($(#[$doc:meta])* $field:ident),* $(,)?) => {
+        /// Counters of a worker that runs.
+        #[derive(Default)]
+        pub(super) struct Tally {
+            $($field: AtomicU64),*
+        }
+
+        /// What a worker has done.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+        #[non_exhaustive]
+        pub struct Summary {
+            $($(#[$doc])* pub $field: u64),*
+        }
+
+        impl Tally {
+            fn summary(&self) -> Summary {
+                Summary { $($field: self.$field.load(Ordering::Relaxed)),* }
+            }
+        }
+    };
+}
+
+tally! {
+    /// Deliveries taken from the broker.
+    delivered,
+    /// Runs that ended as done.
+    done,
+    /// Runs that a business rule ended.
+    discarded,
+    /// Runs that failed and are tried again.
+    retried,
+    /// Runs after which the handler wants the event again later.
+    requeued,
+    /// Events given up.
+    dead_lettered,
+    /// Deliveries that were no events.
+    poisoned,
+    /// Copies dropped because the event was finished, cancelled, or has a later copy.
+    stale,
+    /// Copies dropped because a newer event of the same reference waits.
+    replaced,
+    /// Copies sent on because their reference was busy.
+    busy,
+    /// Deliveries given back to the queue.
+    given_back,
+}
+
+impl Tally {
+    fn add(counter: &AtomicU64) {
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn delivered(&self) {
+        Self::add(&self.delivered);
+    }
+
+    pub(super) fn ran(&self, outcome: &Outcome) {
+        match outcome {
+            Outcome::Done => Self::add(&self.done),
+            Outcome::Discard { .. } => Self::add(&self.discarded),
+            // Counted where they are carried out.
+            Outcome::Requeue { .. } | Outcome::Retry { .. } | Outcome::DeadLetter { .. } => {}
+        }
+    }
+
+    pub(super) fn retried(&self) {
+        Self::add(&self.retried);
+    }
+
+    pub(super) fn requeued(&self) {
+        Self::add(&self.requeued);
+    }
+
+    pub(super) fn dead_lettered(&self) {
+        Self::add(&self.dead_lettered);
+    }
+
+    pub(super) fn poisoned(&self) {
+        Self::add(&self.poisoned);
+    }
+
+    pub(super) fn dropped(&self, claimed: &Claimed) {
+        Self::add(if *claimed == Claimed::Replaced { &self.replaced } else { &self.stale });
+    }
+
+    pub(super) fn busy(&self) {
+        Self::add(&self.busy);
+    }
+
+    pub(super) fn given_back(&self) {
+        Self::add(&self.given_back);
+    }
+}

@@ -1,0 +1,126 @@
+//! The answer of a handler in another language: one JSON object.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::domain::{event, settlement::Outcome, ttl::parse_duration};
+
+/// The words that make a JSON object an answer. An object without them is only something that was printed.
+const WORDS: [&str; 4] = ["requeue", "retry", "discard", "dead-letter"];
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+enum Answer {
+    Requeue(Requeue),
+    Retry(Retry),
+    Discard(Reason),
+    DeadLetter(Reason),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Requeue {
+    at: Option<Timestamp>,
+    after: Option<Span>,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Retry {
+    after: Option<Span>,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reason {
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Span(Duration);
+
+impl TryFrom<String> for Span {
+    type Error = crate::domain::ttl::TtlError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        parse_duration(&text).map(Self)
+    }
+}
+
+/// Reads an answer: anything that is none means done.
+///
+/// # Errors
+/// When it is meant as one and cannot be understood. Taking it for done would lose what the handler wanted.
+pub(super) fn read(text: &str) -> Result<Outcome, String> {
+    let meant = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text)
+        .is_ok_and(|object| WORDS.iter().any(|word| object.contains_key(*word)));
+    if !meant {
+        return Ok(Outcome::Done);
+    }
+    let answer = serde_json::from_str(text).map_err(|error| format!("the answer cannot be understood: {error}"))?;
+    let or = |reason: Option<String>, otherwise: &str| reason.unwrap_or_else(|| otherwise.to_owned());
+    Ok(match answer {
+        Answer::Requeue(Requeue { at, after, reason }) => {
+            let at = match (at, after) {
+                (Some(at), None) => at,
+                (None, Some(Span(after))) => event::later(Timestamp::now(), after),
+                _ => return Err("the answer cannot be understood: requeue takes either `at` or `after`".to_owned()),
+            };
+            Outcome::Requeue { at, reason: or(reason, "requeue") }
+        }
+        Answer::Retry(Retry { after, reason }) => {
+            Outcome::Retry { reason: or(reason, "the handler asked for it"), after: after.map(|Span(after)| after) }
+        }
+        Answer::Discard(Reason { reason }) => Outcome::Discard { reason: or(reason, "discarded") },
+        Answer::DeadLetter(Reason { reason }) => Outcome::DeadLetter { reason: or(reason, "the handler asked for it") },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("")]
+    #[case("imported 3 rows")]
+    #[case(r#"{"status": "ok"}"#)]
+    #[case(r#"["retry"]"#)]
+    #[case("{broken")]
+    fn what_is_no_answer_means_done(#[case] text: &str) {
+        assert_eq!(read(text), Ok(Outcome::Done));
+    }
+
+    #[rstest]
+    #[case(r#"{"requeue": {}}"#)]
+    #[case(r#"{"requeue": {"at": "soon"}}"#)]
+    #[case(r#"{"requeue": {"at": "2026-06-01T00:00:00Z", "after": "1h"}}"#)]
+    #[case(r#"{"retry": {"after": "5"}}"#)]
+    #[case(r#"{"retry": {"afer": "5s"}}"#)]
+    #[case(r#"{"retry": {}, "discard": {}}"#)]
+    #[case(r#"{"dead-letter": "because"}"#)]
+    fn a_broken_answer_is_a_failure_and_not_done(#[case] text: &str) {
+        assert!(read(text).is_err());
+    }
+
+    #[test]
+    fn an_answer_says_more_than_done() {
+        let at = "2026-06-01T00:00:00Z".parse().expect("a time");
+        let requeue = r#"{"requeue": {"at": "2026-06-01T00:00:00Z", "reason": "end_date"}}"#;
+        assert_eq!(read(requeue), Ok(Outcome::Requeue { at, reason: "end_date".into() }));
+        let retry = Outcome::Retry { reason: "the handler asked for it".into(), after: Some(Duration::from_secs(30)) };
+        assert_eq!(read(r#"{"retry": {"after": "30s"}}"#), Ok(retry));
+        assert_eq!(read(r#"{"discard": {"reason": "left"}}"#), Ok(Outcome::Discard { reason: "left".into() }));
+        let dead = Outcome::DeadLetter { reason: "no such employee".into() };
+        assert_eq!(read(r#"{"dead-letter": {"reason": "no such employee"}}"#), Ok(dead));
+        let before = Timestamp::now();
+        let Ok(Outcome::Requeue { at, .. }) = read(r#"{"requeue": {"after": "1h"}}"#) else { panic!("a requeue") };
+        assert!(at >= event::later(before, Duration::from_hours(1)));
+    }
+}

@@ -1,0 +1,62 @@
+//! What a worker runs for an event: a Rust closure, or a program ([`exec`]).
+
+mod answer;
+pub mod exec;
+
+use std::{fmt::Display, future::Future};
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::event::Event;
+pub use crate::domain::settlement::Outcome;
+
+/// One run of a handler.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Run {
+    /// The event.
+    pub event: Event,
+    /// Grows with every run of a (type, reference). Whoever writes the payload as state can refuse a smaller one.
+    pub fence: i64,
+    /// Cancelled when the lease is lost: somebody else may be running the same reference by now.
+    pub lost: CancellationToken,
+}
+
+/// Why a run has no outcome.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandlerError {
+    /// It failed: a retry.
+    #[error("{0}")]
+    Failed(String),
+    /// It cannot even be started, for no fault of the event: the worker stops and no attempt is spent.
+    #[error("the handler cannot be started: {0}")]
+    CannotStart(String),
+}
+
+/// Handles events of one type.
+#[async_trait]
+pub trait Handler: Send + Sync + 'static {
+    /// Handles one event. It may run again for the same event: after an error, and after a crash.
+    ///
+    /// # Errors
+    /// A failure, or that there is nothing to run.
+    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError>;
+}
+
+/// A handler from an async closure; any error that can be shown is a failure.
+pub(crate) struct Closure<F>(pub(crate) F);
+
+#[async_trait]
+impl<F, R, E> Handler for Closure<F>
+where
+    F: Fn(Run) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Outcome, E>> + Send,
+    E: Display,
+{
+    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+        // `{:#}` shows the whole chain of an anyhow error.
+        (self.0)(run).await.map_err(|error| HandlerError::Failed(format!("{error:#}")))
+    }
+}

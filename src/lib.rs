@@ -2,6 +2,7 @@
 
 pub mod adapters;
 pub mod domain;
+pub mod file;
 pub mod flow;
 pub mod handler;
 pub mod ports;

@@ -1,0 +1,98 @@
+//! From checked sections to the topology.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::domain::{
+    delay::Ladder,
+    spec::{Coalesce, Delayed, Immediate, RedisSpec, Retry, Topology, TypeSpec},
+    ttl::Ttl,
+    words::EventType,
+};
+
+use super::section::{Named, Section, Timer};
+
+/// How many windows a stream of changes may put its reference off, where nothing is said.
+const MOST_WINDOWS: u32 = 10;
+/// The same for types without a window.
+const MAX_WAIT: Duration = Duration::from_secs(30);
+
+/// Every key of a type: its own, then those of `defaults`.
+pub(super) fn types(top: &Section) -> Option<Vec<(&Named, Section)>> {
+    let defaults = top.section("defaults")?.clone().as_defaults();
+    Some(top.types("types")?.iter().map(|named| (named, named.section.clone().over(&defaults))).collect())
+}
+
+/// The topology, or nothing where a key was refused.
+pub(super) fn topology(top: &Section) -> Option<Topology> {
+    let types: Option<BTreeMap<EventType, TypeSpec>> =
+        types(top)?.iter().map(|(named, section)| Some((named.name.parse().ok()?, type_spec(section)?))).collect();
+    Some(Topology {
+        name: top.text("name")?.parse().ok()?,
+        hatcheries: ttls(top.ttls("hatcheries")?)?,
+        ladder: ladder(top.section("ladder")?)?,
+        redis: redis(top.section("redis")?)?,
+        ack_timeout: top.duration("ack-timeout")?,
+        max_payload: usize::try_from(top.whole("max-payload")?).ok()?,
+        types: types?,
+    })
+}
+
+/// The ladder, where its horizon is at least one step.
+pub(super) fn ladder(section: &Section) -> Option<Ladder> {
+    let ttl = |key| Ttl::new(section.duration(key)?).ok();
+    Ladder::new(ttl("resolution")?, ttl("horizon")?).ok()
+}
+
+fn redis(section: &Section) -> Option<RedisSpec> {
+    Some(RedisSpec {
+        prefix: section.text("prefix")?.to_owned(),
+        shards: u16::try_from(section.whole("shards")?).ok()?,
+        dedup_retention: section.duration("dedup-retention")?,
+        backlog_retention: section.duration("backlog-retention")?,
+    })
+}
+
+fn type_spec(section: &Section) -> Option<TypeSpec> {
+    let coalesce = coalesce(section.section("coalesce")?)?;
+    let retry = section.section("retry")?;
+    Some(TypeSpec {
+        prefetch: u16::try_from(section.whole("prefetch")?).ok()?,
+        concurrency: u16::try_from(section.whole("concurrency")?).ok()?,
+        handler_timeout: section.duration("handler-timeout")?,
+        drain_timeout: section.duration("drain-timeout")?,
+        coalesce,
+        retry: Retry {
+            delays: ttls(retry.ttls("delays")?)?,
+            max_attempts: u32::try_from(retry.whole("max-attempts")?).ok()?,
+        },
+        crash_limit: u32::try_from(section.whole("crash-limit")?).ok()?,
+        exclusive: section.switch("exclusive").unwrap_or_else(|| coalesces(&coalesce)),
+        lease: section.duration("lease")?,
+    })
+}
+
+fn coalesce(section: &Section) -> Option<Coalesce> {
+    let immediate = match section.word("immediate").unwrap_or("off") {
+        "latest" => Immediate::Latest,
+        _ => Immediate::Off,
+    };
+    let delayed = match section.word("delayed").unwrap_or("off") {
+        "latest" => Delayed::Latest,
+        "each-time" => Delayed::EachTime,
+        _ => Delayed::Off,
+    };
+    let window = section.duration("window").and_then(|window| Ttl::new(window).ok());
+    let max_wait = section
+        .duration("max-wait")
+        .unwrap_or_else(|| window.map_or(MAX_WAIT, |window| window.as_duration().saturating_mul(MOST_WINDOWS)));
+    Some(Coalesce { immediate, delayed, window, max_wait })
+}
+
+/// Whether any of its events stand for each other.
+fn coalesces(coalesce: &Coalesce) -> bool {
+    coalesce.immediate != Immediate::Off || coalesce.delayed != Delayed::Off
+}
+
+fn ttls(timers: &[Timer]) -> Option<Vec<Ttl>> {
+    timers.iter().map(|timer| Ttl::new(timer.duration).ok()).collect()
+}

@@ -1,0 +1,138 @@
+//! What each key alone cannot say: keys that must fit together.
+
+use std::time::Duration;
+
+use super::{
+    assemble,
+    error::quote,
+    section::{Reader, Section},
+    value::say,
+};
+
+/// All that does not fit together. What was refused already takes no part.
+pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
+    hatcheries(reader, top);
+    if let Some(ladder) = top.section("ladder") {
+        horizon(reader, ladder);
+    }
+    for (_, section) in assemble::types(top).unwrap_or_default() {
+        concurrency(reader, &section);
+        acknowledgement(reader, top, &section);
+        if let Some(coalesce) = section.section("coalesce") {
+            window(reader, coalesce);
+            exclusive(reader, &section, coalesce);
+        }
+    }
+}
+
+/// Two timers of one TTL would be one queue.
+fn hatcheries(reader: &mut Reader<'_>, top: &Section) {
+    let timers = top.ttls("hatcheries").unwrap_or_default();
+    let mut first = std::collections::BTreeMap::new();
+    for timer in timers {
+        let text = reader.text.get(timer.span.clone()).unwrap_or_default();
+        if let Some(before) = first.insert(timer.duration, text) {
+            let message = format!("{} and {} are the same hatchery", quote(before), quote(text));
+            reader.refuse(&timer.span, message, "remove one of the two: there is one queue for a TTL");
+        }
+    }
+}
+
+fn horizon(reader: &mut Reader<'_>, ladder: &Section) {
+    let (Some(resolution), Some(horizon)) = (ladder.duration("resolution"), ladder.duration("horizon")) else { return };
+    if let (true, Some((_, span))) = (horizon < resolution, ladder.blame(&["horizon", "resolution"])) {
+        let message = format!("the horizon {} is shorter than the resolution {}", say(horizon), say(resolution));
+        reader.refuse(&span, message, "write a longer `horizon`, or a shorter `resolution`");
+    }
+}
+
+fn concurrency(reader: &mut Reader<'_>, section: &Section) {
+    let (Some(prefetch), Some(concurrency)) = (section.whole("prefetch"), section.whole("concurrency")) else { return };
+    if let (true, Some((_, span))) = (concurrency > prefetch, section.blame(&["concurrency", "prefetch"])) {
+        let message = format!("{concurrency} handlers can never run with a prefetch of {prefetch}");
+        let help = format!("write a `prefetch` of at least {concurrency}, or a `concurrency` of at most {prefetch}");
+        reader.refuse(&span, message, help);
+    }
+}
+
+/// The last of the prefetched waits for all the others, and the broker must not take it for lost meanwhile.
+fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) -> Option<()> {
+    let (prefetch, concurrency) = (section.whole("prefetch")?, section.whole("concurrency")?);
+    let (handler, drain) = (section.duration("handler-timeout")?, section.duration("drain-timeout")?);
+    let ack = top.duration("ack-timeout")?;
+    let runs = prefetch.div_ceil(concurrency);
+    let held = times(handler, runs).saturating_add(drain);
+    if held <= ack {
+        return None;
+    }
+    let keys = ["handler-timeout", "prefetch", "drain-timeout", "concurrency"];
+    let places = [section.blame(&keys), top.blame(&["ack-timeout"])];
+    let (_, span) = places.into_iter().flatten().min_by_key(|(origin, _)| *origin)?;
+    let message = format!(
+        "a worker could hold a delivery for {}, and the broker waits {} for its acknowledgement \
+         ({prefetch} prefetched, {concurrency} at a time: {runs} {} of {}, then {} to drain)",
+        say(held),
+        say(ack),
+        if runs == 1 { "run" } else { "runs, one after the other," },
+        say(handler),
+        say(drain),
+    );
+    let help = lower(ack.saturating_sub(drain), handler, (runs, concurrency));
+    let raise = format!("; or raise `ack-timeout` to {}, and the broker's consumer_timeout with it", say(held));
+    reader.refuse(&span, message, help + &raise);
+    Some(())
+}
+
+/// Which keys to lower, and how far, so that all runs fit into what draining leaves.
+fn lower(free: Duration, handler: Duration, (runs, concurrency): (u64, u64)) -> String {
+    let mut ways = Vec::new();
+    let fitting = u64::try_from(free.as_millis() / handler.as_millis().max(1)).unwrap_or(u64::MAX);
+    if fitting > 0 {
+        ways.push(format!("`prefetch` to {}", fitting.saturating_mul(concurrency)));
+    }
+    let longest = free / u32::try_from(runs.max(1)).unwrap_or(u32::MAX);
+    if longest >= Duration::from_millis(1) {
+        ways.push(format!("`handler-timeout` to {}", say(whole_seconds(longest))));
+    }
+    if ways.is_empty() {
+        ways.push("`drain-timeout`, which alone takes as long".to_owned());
+    }
+    format!("lower {}", ways.join(", or "))
+}
+
+/// Rounded down to whole seconds where there are some.
+const fn whole_seconds(duration: Duration) -> Duration {
+    if duration.as_secs() > 0 { Duration::from_secs(duration.as_secs()) } else { duration }
+}
+
+fn times(duration: Duration, times: u64) -> Duration {
+    duration.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX))
+}
+
+fn window(reader: &mut Reader<'_>, coalesce: &Section) -> Option<()> {
+    let window = coalesce.duration("window")?;
+    if coalesce.word("immediate") == Some("off") {
+        let (_, span) = coalesce.blame(&["window", "immediate"])?;
+        let help = "write `immediate: latest` beside it, or remove `window`";
+        reader.refuse(&span, "a window is for immediate events, and here each of them runs", help);
+    }
+    let max_wait = coalesce.duration("max-wait")?;
+    if max_wait < window {
+        let (_, span) = coalesce.blame(&["max-wait", "window"])?;
+        let message = format!("`max-wait` {} is shorter than the window {}", say(max_wait), say(window));
+        reader.refuse(&span, message, format!("write a `max-wait` of at least {}", say(window)));
+    }
+    Some(())
+}
+
+/// What coalesces is decided by the last that ran, so one runs at a time.
+fn exclusive(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) -> Option<()> {
+    let off = |key| coalesce.word(key).is_none_or(|word| word == "off");
+    if section.switch("exclusive")? || (off("immediate") && off("delayed")) {
+        return None;
+    }
+    let (_, span) = section.blame(&["exclusive", "coalesce"])?;
+    let message = "a type that coalesces handles one event of a reference at a time";
+    reader.refuse(&span, message, "remove `exclusive: off`, or write `coalesce: off`");
+    Some(())
+}

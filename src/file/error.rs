@@ -1,0 +1,152 @@
+//! What is wrong with the file, and how it is shown: like the Rust compiler does.
+
+use std::{fmt, ops::Range};
+
+use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+
+/// A file with a thousand mistakes is not shown a thousand times.
+const SHOWN: usize = 30;
+
+/// Longer lines are shown up to here alone.
+const LONGEST_LINE: usize = 2_000;
+
+/// Why a file was refused, with every finding in the order of the file.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.render(false))]
+pub struct FileError {
+    refusal: Refusal,
+    path: String,
+    text: String,
+    findings: Vec<Finding>,
+}
+
+/// The kind of refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The file is larger than any topology, and was not read.
+    Size,
+    /// It is nested deeper, or has more entries or aliases, than any topology.
+    Limit,
+    /// It is not YAML, or not one document.
+    Syntax,
+    /// It is YAML, and does not describe a topology.
+    Content,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What is wrong.
+    pub message: String,
+    /// What to write instead.
+    pub help: String,
+    /// The line, from 1.
+    pub line: usize,
+    /// The character in the line, from 1.
+    pub column: usize,
+    /// The bytes that it is about. A byte order mark does not count.
+    pub range: Range<usize>,
+}
+
+/// A finding whose place is known in bytes alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Draft {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) message: String,
+    pub(super) help: String,
+}
+
+impl Draft {
+    pub(super) fn new(range: Range<usize>, message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { start: range.start, end: range.end, message: message.into(), help: help.into() }
+    }
+}
+
+impl FileError {
+    /// Sorts the findings by place, and says each once: what an alias repeats is written in one place.
+    pub(super) fn new(refusal: Refusal, path: &str, text: &str, mut drafts: Vec<Draft>) -> Self {
+        drafts.sort();
+        drafts.dedup();
+        let starts: Vec<usize> =
+            std::iter::once(0).chain(text.bytes().zip(1..).filter(|(b, _)| *b == b'\n').map(|(_, at)| at)).collect();
+        let findings = drafts.into_iter().map(|draft| draft.place(text, &starts)).collect();
+        Self { refusal, path: path.to_owned(), text: text.to_owned(), findings }
+    }
+
+    /// The kind of refusal.
+    #[must_use]
+    pub const fn refusal(&self) -> Refusal {
+        self.refusal
+    }
+
+    /// Everything that is wrong, in the order of the file; at least one.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// Each finding with its line of the file, in colour for a terminal or plain.
+    #[must_use]
+    pub fn render(&self, color: bool) -> String {
+        let renderer = if color { Renderer::styled() } else { Renderer::plain() };
+        let mut shown: Vec<String> =
+            self.findings.iter().take(SHOWN).map(|finding| renderer.render(&[self.group(finding)])).collect();
+        if let Some(more @ 1..) = self.findings.len().checked_sub(SHOWN) {
+            shown.push(format!("… and {more} more"));
+        }
+        shown.join("\n\n")
+    }
+
+    fn group(&self, finding: &Finding) -> Group<'_> {
+        let start = self.text[..finding.range.start].rfind('\n').map_or(0, |at| at + 1);
+        let line = self.text[start..].lines().next().unwrap_or_default();
+        let line = &line[..floor(line, LONGEST_LINE)];
+        let from = (finding.range.start - start).min(line.len());
+        let to = (finding.range.end - start).clamp(from, line.len());
+        let snippet = Snippet::source(line.to_owned())
+            .line_start(finding.line)
+            .path(self.path.as_str())
+            .annotation(AnnotationKind::Primary.span(from..to));
+        Level::ERROR
+            .primary_title(finding.message.clone())
+            .element(snippet)
+            .element(Level::HELP.message(finding.help.clone()))
+    }
+}
+
+impl Draft {
+    fn place(self, text: &str, starts: &[usize]) -> Finding {
+        let from = floor(text, self.start);
+        let to = floor(text, self.end).max(from);
+        let line = starts.partition_point(|start| *start <= from);
+        let start = starts.get(line.saturating_sub(1)).copied().unwrap_or_default();
+        let column = text[start..from].chars().count() + 1;
+        Finding { message: self.message, help: self.help, line, column, range: from..to }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}; {}", self.line, self.column, self.message, self.help)
+    }
+}
+
+/// The nearest place at or before this one where a character begins.
+pub(super) fn floor(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
+}
+
+/// Text from the file as a message shows it: short, and with nothing that a terminal would obey.
+pub(super) fn quote(text: &str) -> String {
+    const LONGEST: usize = 60;
+    let mut short: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
+    // `escape_debug` is for literals; here quotes stand for themselves.
+    short = short.replace("\\\"", "\"").replace("\\'", "'");
+    if text.chars().nth(LONGEST).is_some() {
+        short.push('…');
+    }
+    format!("`{short}`")
+}

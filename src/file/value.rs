@@ -1,0 +1,337 @@
+//! One value, checked against what its key takes.
+
+use std::{ops::Range, time::Duration};
+
+use crate::domain::{
+    ttl::{self, TtlError},
+    words::Word,
+};
+
+use super::{
+    error::quote,
+    section::{Item, Named, Reader, Section, Timer},
+    table::{Absent, Choice, Key, Kind, Level, Short},
+    yaml::{Node, Value},
+};
+
+/// The value of a key, or nothing and a finding.
+pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<usize>) -> Option<Item> {
+    let item = match (&key.kind, &node.value) {
+        (Kind::Section(level), _) => return Some(Item::Section(reader.section(level, node))),
+        (Kind::Short(level, forms), _) => return short(reader, key, level, forms, node, at),
+        (Kind::Types(level), Value::Null) => return types(reader, level, &[], at),
+        (Kind::Types(level), Value::Map(entries)) => return types(reader, level, entries, at),
+        (Kind::Ttls { may_be_empty: true }, Value::Null) => Ok(Item::Ttls(Vec::new())),
+        (_, Value::Null) => Err((format!("`{}` has no value", key.name), example(key) + or_remove(key))),
+        (Kind::Ttls { may_be_empty }, Value::List(list)) => return ttls(reader, key, *may_be_empty, list, node),
+        (Kind::Version, Value::Whole(1)) => Ok(Item::Whole(1)),
+        (Kind::Word, Value::Text(text)) => name(text).map(Item::Text),
+        (Kind::Prefix, Value::Text(text)) => prefix(text).map(Item::Text),
+        (Kind::Whole(least, most), Value::Whole(number)) => whole(key, *least, *most, *number),
+        (Kind::Bytes(most), Value::Whole(number)) => bytes(key, *most, Some(*number)),
+        (Kind::Bytes(most), Value::Text(text)) => bytes(key, *most, parse_bytes(text)),
+        (Kind::Duration(least, most), _) if scalar(node) => {
+            duration(reader, key.name, (*least, *most), node).map(Item::Duration)
+        }
+        (Kind::Switch, _) if scalar(node) => switch(reader, key, node),
+        (Kind::Choice(choices), _) if scalar(node) => choice(reader, key, choices, node),
+        (Kind::Only(only), _) if scalar(node) => match word(reader, node).as_str() {
+            found if found == *only => Ok(Item::Word(only)),
+            found => Err((
+                format!("`{}: {}` is not built yet", key.name, quote(found).trim_matches('`')),
+                format!("write `{}: {only}`, or remove it", key.name),
+            )),
+        },
+        _ => Err(mismatch(reader, key, node)),
+    };
+    let span = if node.span.is_empty() { at } else { &node.span };
+    item.map_err(|(message, help)| reader.refuse(span, message, help)).ok()
+}
+
+type Checked<T> = Result<T, (String, String)>;
+
+const fn scalar(node: &Node) -> bool {
+    !matches!(node.value, Value::List(_) | Value::Map(_))
+}
+
+/// What YAML sees here, as a message says it.
+pub(super) const fn describe(node: &Node) -> &'static str {
+    match node.value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Whole(_) | Value::Number => "a number",
+        Value::Text(_) => "a text",
+        Value::List(_) => "a list",
+        Value::Map(_) => "a map",
+    }
+}
+
+/// Where the key may as well be left out.
+const fn or_remove(key: &Key) -> &'static str {
+    if matches!(key.absent, Absent::Required) { "" } else { ", or remove it" }
+}
+
+/// What could be written.
+pub(super) fn example(key: &Key) -> String {
+    let value = match (&key.kind, key.absent) {
+        (Kind::Version, _) => "1",
+        (Kind::Word, _) => "billing",
+        (Kind::Types(_), _) => "{ mail: {} }",
+        (Kind::Ttls { may_be_empty: true }, _) => "[5s, 1m, 1h]",
+        (Kind::Short(..), _) => "latest",
+        (Kind::Switch, _) => "on",
+        (Kind::Duration(..), Absent::Depends(_)) => "2s",
+        (_, Absent::Value(text)) => text,
+        (_, _) => "…",
+    };
+    format!("write `{}: {value}`", key.name)
+}
+
+/// A value of the wrong kind.
+fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
+    let source = reader.source(node);
+    let shown = quote(source);
+    let takes = match key.kind {
+        Kind::Version | Kind::Whole(..) => "a whole number",
+        Kind::Word | Kind::Prefix => "a text",
+        Kind::Bytes(_) => "a number of bytes",
+        Kind::Duration(..) => "a duration",
+        Kind::Ttls { .. } => "a list of durations",
+        Kind::Switch => "`on` or `off`",
+        Kind::Choice(_) | Kind::Only(_) => "a word",
+        Kind::Section(_) | Kind::Short(..) | Kind::Types(_) | Kind::NotBuilt => "a map",
+    };
+    let help = match (&key.kind, &node.value) {
+        (Kind::Version, Value::Whole(_)) => {
+            return (format!("version {source} is unknown"), "write `version: 1`, the only one so far".to_owned());
+        }
+        (Kind::Version | Kind::Whole(..), Value::Number) => {
+            return (format!("`{}` takes a whole number from 1, and {shown} is none", key.name), example(key));
+        }
+        (Kind::Word | Kind::Prefix, Value::Bool(_) | Value::Whole(_) | Value::Number) => {
+            format!("write it in quotes: `{}: \"{source}\"`", key.name)
+        }
+        (Kind::Version | Kind::Whole(..), Value::Text(text)) if text.parse::<u64>().is_ok() => {
+            format!("write it without quotes: `{}: {text}`", key.name)
+        }
+        (Kind::Ttls { .. }, Value::Text(text)) if ttl::parse_duration(text).is_ok() => {
+            format!("write a list: `{}: [{text}]`", key.name)
+        }
+        _ => example(key),
+    };
+    let what = describe(node);
+    let message = match node.value {
+        Value::List(_) | Value::Map(_) => format!("`{}` takes {takes}, and this is {what}", key.name),
+        _ => format!("`{}` takes {takes}, and {shown} is {what} in YAML", key.name),
+    };
+    (message, help)
+}
+
+fn name(text: &str) -> Checked<String> {
+    if text.parse::<Word>().is_ok() {
+        return Ok(text.to_owned());
+    }
+    let dot = if text.contains('.') { " (a dot would split the routing key)" } else { "" };
+    let message = match text.len() {
+        0 => "a name is empty".to_owned(),
+        65.. => format!("{} is longer than 64 characters", quote(text)),
+        _ => format!("{} is not one word of letters, digits, `_` or `-`{dot}", quote(text)),
+    };
+    let mut plain: String = text.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).collect();
+    plain.truncate(64);
+    let plain = plain.trim_matches('-');
+    let help = if plain.is_empty() { "write a word like `billing`".to_owned() } else { format!("write `{plain}`") };
+    Err((message, help))
+}
+
+fn prefix(text: &str) -> Checked<String> {
+    const LONGEST: usize = 64;
+    let why = if text.is_empty() {
+        "is empty".to_owned()
+    } else if text.len() > LONGEST {
+        format!("has {} bytes; at most {LONGEST} stand before every key", text.len())
+    } else if text.contains(['{', '}']) {
+        "has a brace, and braces decide about the hash slot of a key".to_owned()
+    } else if text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        "has white space or a control character".to_owned()
+    } else {
+        return Ok(text.to_owned());
+    };
+    Err((format!("the prefix {why}"), "write a short text like `prefix: hatchery`".to_owned()))
+}
+
+fn whole(key: &Key, least: u64, most: u64, number: u64) -> Checked<Item> {
+    if (least..=most).contains(&number) {
+        return Ok(Item::Whole(number));
+    }
+    let bound = if number < least { format!("at least {least}") } else { format!("at most {most}") };
+    let help = format!("write a number from {least} to {most}");
+    Err((format!("`{}` is {number}; it is {bound}", key.name), help))
+}
+
+fn parse_bytes(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let unit = match unit.trim_start() {
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+fn bytes(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
+    let help = format!("write a number of bytes up to {most}, or one like 64KiB or {}MiB", most >> 20);
+    match found {
+        Some(number) if (1..=most).contains(&number) => Ok(Item::Whole(number)),
+        Some(0) => Err((format!("`{}` is 0; nothing could be published", key.name), help)),
+        Some(_) => {
+            Err((format!("`{}` is above {}MiB, the largest message that RabbitMQ takes", key.name, most >> 20), help))
+        }
+        None => Err((format!("`{}` is not a number of bytes", key.name), help)),
+    }
+}
+
+/// The lower and the upper bound of a duration.
+type Bounds = (Duration, Duration);
+
+fn duration(reader: &Reader<'_>, key: &str, (least, most): Bounds, node: &Node) -> Checked<Duration> {
+    let source = reader.source(node);
+    let shown = quote(source);
+    let parsed = match &node.value {
+        Value::Text(text) if text.trim().parse::<f64>().is_err() => ttl::parse_duration(text),
+        Value::Text(_) | Value::Whole(_) | Value::Number => {
+            let digits = source.trim_matches(['"', '\'']);
+            let help = format!("write `{digits}s`, or with another unit: ms, s, m, h or d");
+            return Err((format!("{shown} has no unit"), help));
+        }
+        _ => {
+            let what = describe(node);
+            return Err((
+                format!("`{key}` takes a duration, and this is {what}"),
+                "write one like 5s or 1h".to_owned(),
+            ));
+        }
+    };
+    let bound = match parsed {
+        Err(TtlError::NotADuration(_)) => {
+            let help = "write a number and a unit, like 250ms, 90s, 5m, 1h or 30d".to_owned();
+            return Err((format!("{shown} is not a duration"), help));
+        }
+        Ok(found) if found > most => format!("at most {}", say(most)),
+        Ok(found) if found.subsec_nanos() % 1_000_000 != 0 => "in whole milliseconds".to_owned(),
+        Ok(found) if found >= least => return Ok(found),
+        _ => format!("at least {}", say(least)),
+    };
+    let message = format!("{shown} is out of range for `{key}`");
+    Err((message, format!("write a duration of {bound}").replace("of in", "in")))
+}
+
+fn ttls(reader: &mut Reader<'_>, key: &Key, may_be_empty: bool, list: &[Node], node: &Node) -> Option<Item> {
+    if list.is_empty() && !may_be_empty {
+        reader.refuse(&node.span, format!("`{}` is empty", key.name), "write at least one delay, like [10s, 1m, 10m]");
+        return None;
+    }
+    let bounds = (Duration::from_millis(1), ttl::LONGEST);
+    let before = reader.findings.len();
+    let mut timers: Vec<Timer> = Vec::new();
+    for node in list {
+        match duration(reader, key.name, bounds, node) {
+            Ok(duration) => timers.push(Timer { duration, span: node.span.clone() }),
+            Err((message, help)) => reader.refuse(&node.span, message, help),
+        }
+    }
+    (reader.findings.len() == before).then_some(Item::Ttls(timers))
+}
+
+/// A word, with `on` and `off` for whatever YAML or a person takes for a boolean.
+fn word(reader: &Reader<'_>, node: &Node) -> String {
+    match &node.value {
+        Value::Bool(true) => "on".to_owned(),
+        Value::Bool(false) => "off".to_owned(),
+        Value::Text(text) if matches!(text.as_str(), "true" | "yes") => "on".to_owned(),
+        Value::Text(text) if matches!(text.as_str(), "false" | "no") => "off".to_owned(),
+        Value::Text(text) => text.clone(),
+        _ => reader.source(node).to_owned(),
+    }
+}
+
+fn switch(reader: &Reader<'_>, key: &Key, node: &Node) -> Checked<Item> {
+    match word(reader, node).as_str() {
+        "on" => Ok(Item::Switch(true)),
+        "off" => Ok(Item::Switch(false)),
+        other => {
+            Err((format!("`{}` has no value {}", key.name, quote(other)), format!("write `{}: on` or `off`", key.name)))
+        }
+    }
+}
+
+fn choice(reader: &Reader<'_>, key: &Key, choices: &[Choice], node: &Node) -> Checked<Item> {
+    let found = word(reader, node);
+    let built: Vec<&str> = choices.iter().filter(|choice| choice.built).map(|choice| choice.word).collect();
+    let help = format!("write `{}: {}`{}", key.name, built.join("` or `"), or_remove(key));
+    match choices.iter().find(|choice| choice.word == found) {
+        Some(Choice { word, built: true }) => Ok(Item::Word(word)),
+        Some(_) => Err((format!("`{}: {found}` is not built yet", key.name), help)),
+        None => Err((format!("`{}` has no value {}", key.name, quote(&found)), help)),
+    }
+}
+
+fn short(
+    reader: &mut Reader<'_>,
+    key: &Key,
+    level: &'static Level,
+    forms: &'static [Short],
+    node: &Node,
+    at: &Range<usize>,
+) -> Option<Item> {
+    if let Value::Map(_) = node.value {
+        return Some(Item::Section(reader.section(level, node)));
+    }
+    let found = word(reader, node);
+    let span = if node.span.is_empty() { at } else { &node.span };
+    let message = match forms.iter().find(|form| form.word == found) {
+        Some(form) if !form.means.is_empty() => {
+            return Some(Item::Section(Section::of_words(form.means, span, reader.origin)));
+        }
+        Some(_) => format!("`{}: {found}` is not built yet", key.name),
+        None => format!("`{}` takes a map, or `off` or `latest`", key.name),
+    };
+    reader.refuse(span, message, example(key) + " or `off`");
+    None
+}
+
+fn types(
+    reader: &mut Reader<'_>,
+    level: &'static Level,
+    entries: &[(super::yaml::Word, Node)],
+    at: &Range<usize>,
+) -> Option<Item> {
+    if entries.is_empty() {
+        reader.refuse(at, "there is no type", "write at least one, like `types: { mail: {} }`");
+    }
+    let mut types = Vec::new();
+    for (word, node) in entries {
+        if let Err((message, help)) = name(&word.text) {
+            reader.refuse(&word.span, message, help);
+        }
+        let section = reader.section(level, node);
+        types.push(Named { name: word.text.clone(), section });
+    }
+    Some(Item::Types(types))
+}
+
+/// A duration as people write it: `26m 25s`.
+pub(super) fn say(duration: Duration) -> String {
+    const UNITS: [(u128, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    let mut rest = duration.as_millis();
+    let mut parts = Vec::new();
+    for (unit, name) in UNITS {
+        if rest >= unit {
+            parts.push(format!("{}{name}", rest / unit));
+            rest %= unit;
+        }
+    }
+    if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
+}

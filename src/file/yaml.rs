@@ -1,0 +1,219 @@
+//! From text to a tree in which every key and value knows its place. The only place that knows the YAML crate.
+
+use std::{fmt, ops::Range};
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_saphyr::{
+    DuplicateKeyPolicy, Error, Location, MessageFormatter, NonFiniteFloatPolicy, Options, Spanned, UserMessageFormatter,
+};
+
+use super::error::{Draft, Refusal, floor, quote};
+
+/// A topology of a thousand types has half of this.
+pub(super) const MOST_BYTES: usize = 1 << 20;
+/// The deepest place of a topology is 5 levels down.
+const DEPTH: usize = 16;
+
+/// A value and where it is written.
+#[derive(Debug)]
+pub(super) struct Node {
+    pub(super) value: Value,
+    pub(super) span: Range<usize>,
+}
+
+/// What YAML sees in it.
+#[derive(Debug)]
+pub(super) enum Value {
+    Null,
+    Bool(bool),
+    Whole(u64),
+    /// Negative, with a fraction, or too large.
+    Number,
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(Word, Node)>),
+}
+
+/// A key of a map, whatever YAML would have seen in it as a value.
+#[derive(Debug)]
+pub(super) struct Word {
+    pub(super) text: String,
+    pub(super) span: Range<usize>,
+}
+
+/// The one document of this text.
+pub(super) fn parse(text: &str) -> Result<Node, (Refusal, Draft)> {
+    if text.len() > MOST_BYTES {
+        let message = format!("the file has {} bytes; a topology has at most {MOST_BYTES}", text.len());
+        return Err((Refusal::Size, Draft::new(0..0, message, "give the path of a topology.yaml")));
+    }
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| explain(&error, text))
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: DEPTH,
+            flow_nesting_limit: DEPTH,
+            max_nodes: 100_000,
+            max_events: 200_000,
+            max_aliases: 1_000,
+            max_anchors: 1_000,
+            max_merge_keys: 1_000,
+            max_recorded_anchor_events: 200_000,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: 50_000,
+            max_replay_stack_depth: DEPTH,
+        },
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
+        reject_unsupported_tags: true,
+        with_snippet: false,
+    }
+}
+
+fn explain(error: &Error, text: &str) -> (Refusal, Draft) {
+    let at = error.location().map_or(0..0, |location| place(location, text));
+    let (refusal, message, help) = match error.without_snippet() {
+        Error::AliasError { error, .. } => return explain(error, text),
+        Error::DuplicateMappingKey { key, .. } => (
+            Refusal::Syntax,
+            format!("the key {} is there twice", quote(key.as_deref().unwrap_or("?"))),
+            "remove one of the two".to_owned(),
+        ),
+        Error::MultipleDocuments { .. } => (
+            Refusal::Syntax,
+            "a second document begins here".to_owned(),
+            "write one topology into one file, and no `---` behind it".to_owned(),
+        ),
+        Error::Budget { .. }
+        | Error::AliasReplayLimitExceeded { .. }
+        | Error::AliasReplayCounterOverflow { .. }
+        | Error::AliasExpansionLimitExceeded { .. }
+        | Error::AliasReplayStackDepthExceeded { .. }
+        | Error::RecursiveReferencesRequireWeakTypes { .. } => (
+            Refusal::Limit,
+            "the file is nested deeper, or has more entries or aliases, than a topology may have".to_owned(),
+            format!("write it out flat: {DEPTH} levels, 100000 values and 1000 aliases are the most"),
+        ),
+        Error::UnknownAnchor { .. } => (
+            Refusal::Syntax,
+            "this alias has no anchor before it".to_owned(),
+            "write the anchor, `&name`, above; or put a text that begins with `*` in quotes".to_owned(),
+        ),
+        Error::UnsupportedTag { tag, .. } => {
+            (Refusal::Syntax, format!("the tag {} means nothing here", quote(tag)), "remove the tag".to_owned())
+        }
+        // Keys alone must be texts.
+        Error::NullIntoString { .. } | Error::Unexpected { .. } => {
+            (Refusal::Syntax, "a key is a word, and this is none".to_owned(), "write a word before the `:`".to_owned())
+        }
+        other => {
+            let message =
+                UserMessageFormatter.format_message(other).trim_end_matches('.').replace(char::is_control, " ");
+            (Refusal::Syntax, format!("this is not YAML: {message}"), hint(text, at.start))
+        }
+    };
+    (refusal, Draft::new(at, message, help))
+}
+
+/// What most often lies behind a syntax error at this place.
+fn hint(text: &str, at: usize) -> String {
+    let start = text[..floor(text, at)].rfind('\n').map_or(0, |newline| newline + 1);
+    let line = text[start..].lines().next().unwrap_or_default();
+    let indentation = &line[..line.len() - line.trim_start().len()];
+    if indentation.contains('\t') {
+        "write spaces instead of tabs before a key".to_owned()
+    } else {
+        "write `key: value`, the keys of a level below each other; look above for an open quote or bracket".to_owned()
+    }
+}
+
+/// The place of an error, which the scanner gives as line and column alone.
+fn place(location: Location, text: &str) -> Range<usize> {
+    if location.span().byte_offset().is_some() {
+        return bytes(location);
+    }
+    let nth = |number: u64| usize::try_from(number.saturating_sub(1)).unwrap_or(usize::MAX);
+    let line = text.split_inclusive('\n').nth(nth(location.line())).unwrap_or_default();
+    let start = text.split_inclusive('\n').take(nth(location.line())).map(str::len).sum::<usize>();
+    let column = line.char_indices().nth(nth(location.column())).map_or(line.trim_end().len(), |(at, _)| at);
+    start + column..start + column
+}
+
+/// The bytes of a place in a text that was read from memory, which always has them.
+fn bytes(location: Location) -> Range<usize> {
+    let byte = |at: Option<u64>| usize::try_from(at.unwrap_or_default()).unwrap_or_default();
+    let start = byte(location.span().byte_offset());
+    start..start.saturating_add(byte(location.span().byte_len()))
+}
+
+impl<'de> Deserialize<'de> for Node {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Where it is defined, not where an alias stands for it: that is the text to change.
+        Spanned::<Value>::deserialize(deserializer).map(|s| Self { value: s.value, span: bytes(s.defined) })
+    }
+}
+
+impl<'de> Deserialize<'de> for Word {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Spanned::<String>::deserialize(deserializer).map(|s| Self { text: s.value, span: bytes(s.defined) })
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Any)
+    }
+}
+
+struct Any;
+
+impl<'de> Visitor<'de> for Any {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(Value::Whole(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(u64::try_from(value).map_or(Value::Number, Value::Whole))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
+        Ok(Value::Number)
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::Text(value.to_owned()))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Value, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = seq.next_element()? {
+            list.push(item);
+        }
+        Ok(Value::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            map.push(entry);
+        }
+        Ok(Value::Map(map))
+    }
+}

@@ -2,8 +2,6 @@
 //!
 //! `flow` knows these traits alone; `adapters` implement them.
 
-use std::time::Duration;
-
 use async_trait::async_trait;
 use jiff::Timestamp;
 
@@ -167,12 +165,8 @@ pub enum RegisterError {
     },
 }
 
-/// What time it is, and how to wait for another.
-#[async_trait]
+/// What time it is.
 pub trait Clock: Send + Sync + 'static {
     /// The time of day.
     fn now(&self) -> Timestamp;
-
-    /// Waits.
-    async fn sleep(&self, duration: Duration);
 }

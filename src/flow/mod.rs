@@ -12,4 +12,6 @@ pub mod publish;
 pub mod register;
 pub mod settle;
 pub mod shutdown;
+#[cfg(test)]
+mod tests;
 pub mod work;

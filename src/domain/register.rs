@@ -1,6 +1,10 @@
 //! What the register is asked and what it answers: the vocabulary of the protocol in `docs/register.md`.
 //!
 //! The register answers one question: is this copy of an event still wanted? It never decides whether to publish.
+//! What it holds is in [`state`], what each call does to that in [`transitions`].
+
+pub mod state;
+pub mod transitions;
 
 use std::{fmt, str::FromStr, time::Duration};
 

@@ -1,0 +1,264 @@
+//! The register's calls as transitions of a [`Shard`]: no I/O, no clock.
+//!
+//! These functions are the protocol of `docs/register.md`. The Lua scripts do the same to Redis and are tested against
+//! them step by step.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::{
+    Claim, Claimed, End, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot, Stamp, Subject, Terms,
+    state::{END_OF_TIME, LAST_GENERATION, Lease, MOST_CRASHES, Mark, Shard, SlotState},
+};
+
+/// When a call is answered, and by which rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    /// The register's time, in µs.
+    pub micros: i64,
+    /// How long what is still open is remembered beyond its due time.
+    pub backlog_retention: Duration,
+}
+
+impl At {
+    const fn millis(self) -> i64 {
+        self.micros.div_euclid(1000)
+    }
+}
+
+/// A duration in ms, as far as the register counts.
+#[must_use]
+pub fn millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).map_or(END_OF_TIME, |ms| ms.min(END_OF_TIME))
+}
+
+/// A due time in ms, as far as the register counts.
+#[must_use]
+pub fn due_millis(due: Timestamp) -> i64 {
+    due.as_millisecond().max(0)
+}
+
+/// Which slot a copy counts in.
+struct Counted {
+    key: (String, String),
+    version: i64,
+    generation: i64,
+    own: bool,
+}
+
+impl Shard {
+    /// See [`Reserve`].
+    pub fn reserve(&mut self, at: At, call: &Reserve) -> Reserved {
+        if let Some(asker) = &call.asked_by {
+            let asker = self.counted(at, &call.subject, asker);
+            if self.load(at, &asker.key).stale(asker.version, asker.generation) {
+                return Reserved::Stale;
+            }
+        }
+        let version = self.give(at);
+        let key = key(&call.subject, &call.slot);
+        let mut slot = self.load(at, &key);
+        slot.due = slot.due.max(due_millis(call.due));
+        stay_open(&mut slot, at);
+        self.slots.insert(key, slot);
+        Reserved::Version(version)
+    }
+
+    /// See [`Record`].
+    pub fn record(&mut self, at: At, call: &Record) {
+        // Raising `newest` to what no claim would take for a version would drop all that is published below it.
+        if matches!(call.slot, Slot::Event(_)) || !self.was_given(at, call.version) {
+            return;
+        }
+        let key = key(&call.subject, &call.slot);
+        let mut slot = self.load(at, &key);
+        slot.newest = slot.newest.max(call.version);
+        if slot.since == 0 && call.version > slot.mark.version {
+            slot.since = at.millis();
+        }
+        keep(&mut slot, at, &call.terms, None);
+        self.slots.insert(key, slot);
+    }
+
+    /// See [`Claim`].
+    pub fn claim(&mut self, at: At, call: &Claim) -> Claimed {
+        let now = at.millis();
+        let lease_key = call.subject.leaseholder(&call.terms).lease();
+        let held = self.held(at, &lease_key);
+        if let Some(lease) = held.filter(|lease| lease.token == call.token) {
+            return Claimed::run(call, lease.fence, lease.crashes, lease.field == call.stamp.slot.field());
+        }
+        let busy = held.is_some();
+        let Counted { key, version, generation, own } = self.counted(at, &call.subject, &call.stamp);
+        let mut slot = self.load(at, &key);
+        if slot.stale(version, generation) {
+            return Claimed::Stale;
+        }
+        let overdue = key.1 == "i"
+            && version > slot.mark.version
+            && slot.since > 0
+            && now - slot.since > millis(call.terms.max_wait);
+        if key.1 != "e" && version < slot.newest && !overdue {
+            return Claimed::Replaced;
+        }
+        if let Some(later) = slot.later
+            && later.at > now
+            && (later.version, later.generation) == (version, generation)
+        {
+            return Claimed::Later(Timestamp::from_millisecond(later.at).unwrap_or(Timestamp::MAX));
+        }
+        if busy {
+            return Claimed::Busy;
+        }
+        let crashes = match slot.is_at(version, generation) {
+            true if slot.begun => (slot.crashes + 1).min(MOST_CRASHES),
+            true => slot.crashes,
+            false => 0,
+        };
+        if crashes >= 2 && !call.alone {
+            return Claimed::Alone;
+        }
+        let fence = self.give(at);
+        let until = (now + millis(call.terms.lease)).min(END_OF_TIME);
+        let lease = Lease { token: call.token, until, field: key.1.clone(), version, generation, fence, crashes };
+        self.leases.insert(lease_key, lease);
+        slot.raise(Mark { version, finished: false, generation });
+        (slot.begun, slot.crashes) = (true, crashes);
+        slot.since = if slot.newest > version { now } else { 0 };
+        stay_open(&mut slot, at);
+        self.slots.insert(key, slot);
+        Claimed::run(call, fence, crashes, own)
+    }
+
+    /// See [`Renew`].
+    pub fn renew(&mut self, at: At, call: &Renew) -> Renewed {
+        let Some(lease) = self.own_lease(at, &call.subject, &call.terms, call.token) else {
+            return Renewed::Lost;
+        };
+        lease.until = (at.millis() + millis(call.terms.lease)).min(END_OF_TIME);
+        let Counted { key, .. } = self.counted(at, &call.subject, &call.stamp);
+        let mut slot = self.load(at, &key);
+        // Where Redis has lost the slot there is nothing to keep: the settlement writes it again.
+        if slot.until > 0 {
+            keep(&mut slot, at, &call.terms, Some(call.due));
+            self.slots.insert(key, slot);
+        }
+        Renewed::Held
+    }
+
+    /// See [`Release`].
+    pub fn release(&mut self, at: At, call: &Release) {
+        if !self.give_back(at, &call.subject, &call.terms, call.token) {
+            return;
+        }
+        let Counted { key, version, generation, .. } = self.counted(at, &call.subject, &call.stamp);
+        let mut slot = self.load(at, &key);
+        if slot.begun && slot.is_at(version, generation) {
+            slot.begun = false;
+            keep(&mut slot, at, &call.terms, Some(call.due));
+            self.slots.insert(key, slot);
+        }
+    }
+
+    /// See [`Settle`].
+    pub fn settle(&mut self, at: At, call: &Settle) {
+        let Counted { key, version, generation, .. } = self.counted(at, &call.subject, &call.stamp);
+        let mut slot = self.load(at, &key);
+        match call.end {
+            End::Finished => slot.raise(Mark { version, finished: true, generation }),
+            End::Copied { due } => {
+                let generation = (generation + 1).min(LAST_GENERATION);
+                slot.raise(Mark { version, finished: false, generation });
+                slot.due = slot.due.max(due_millis(due));
+            }
+        }
+        keep(&mut slot, at, &call.terms, Some(call.due));
+        self.slots.insert(key, slot);
+        self.give_back(at, &call.subject, &call.terms, call.token);
+    }
+
+    /// When a home may go: with its last slot.
+    #[must_use]
+    pub fn until(&self, home: &str) -> Option<i64> {
+        self.slots.iter().filter(|((name, _), _)| name == home).map(|(_, slot)| slot.until).max()
+    }
+
+    fn give(&mut self, at: At) -> i64 {
+        self.last = (self.last + 1).max(at.micros);
+        self.last
+    }
+
+    /// Whether *reserve* can have given this version. What it cannot have given counts as absent, or one foreign
+    /// publisher with a huge number would hide everybody's events.
+    fn was_given(&self, at: At, version: i64) -> bool {
+        (1..=self.last.max(at.micros)).contains(&version)
+    }
+
+    fn counted(&self, at: At, subject: &Subject, stamp: &Stamp) -> Counted {
+        let generation = stamp.counted_generation();
+        let version = stamp.counted_version(subject);
+        if self.was_given(at, version) {
+            Counted { key: key(subject, &stamp.slot), version, generation, own: true }
+        } else if matches!(stamp.slot, Slot::Event(_)) {
+            Counted { key: key(subject, &stamp.slot), version: 0, generation, own: true }
+        } else {
+            let key = (subject.own_home().to_string(), "e".to_owned());
+            Counted { key, version: 0, generation, own: false }
+        }
+    }
+
+    fn load(&self, at: At, key: &(String, String)) -> SlotState {
+        self.slots.get(key).filter(|slot| slot.until > at.millis()).cloned().unwrap_or_default()
+    }
+
+    fn held(&self, at: At, key: &str) -> Option<&Lease> {
+        self.leases.get(key).filter(|lease| lease.until > at.millis())
+    }
+
+    fn own_lease(&mut self, at: At, subject: &Subject, terms: &Terms, token: Uuid) -> Option<&mut Lease> {
+        let key = subject.leaseholder(terms).lease();
+        self.leases.get_mut(&key).filter(|lease| lease.until > at.millis() && lease.token == token)
+    }
+
+    /// Gives a lease back if the token holds it, and says whether it did.
+    fn give_back(&mut self, at: At, subject: &Subject, terms: &Terms, token: Uuid) -> bool {
+        let held = self.own_lease(at, subject, terms, token).is_some();
+        if held {
+            self.leases.remove(&subject.leaseholder(terms).lease());
+        }
+        held
+    }
+}
+
+fn key(subject: &Subject, slot: &Slot) -> (String, String) {
+    (subject.home(slot).to_string(), slot.field())
+}
+
+impl Claimed {
+    /// The answer that lets a handler start, by the copy's own stamp or one that competes with nothing.
+    pub(crate) fn run(call: &Claim, fence: i64, crashes: u32, own: bool) -> Self {
+        let stamp = if own { call.stamp.own() } else { Stamp::alone(&call.subject.id, call.stamp.generation) };
+        Self::Run { fence, crashes, stamp }
+    }
+}
+
+fn stay_open(slot: &mut SlotState, at: At) {
+    slot.until = (slot.due.max(at.millis()) + millis(at.backlog_retention)).min(END_OF_TIME);
+}
+
+/// Sets how long a slot lives. `due` is when the delivery in the caller's hand was due: older copies that are still
+/// queued lie about as far back. A caller without a delivery does not know, and shortens nothing.
+fn keep(slot: &mut SlotState, at: At, terms: &Terms, due: Option<Timestamp>) {
+    let now = at.millis();
+    if slot.open() || slot.due > now {
+        return stay_open(slot, at);
+    }
+    let dedup = millis(terms.dedup_retention);
+    let until = match due {
+        Some(due) => now + dedup.max(2 * (now - due.as_millisecond())),
+        None => slot.until.max(now + dedup),
+    };
+    slot.until = until.min(END_OF_TIME);
+}

@@ -1,3 +1,4 @@
-//! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1.
+//! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`memory`] has fakes for tests.
 
+pub mod memory;
 pub mod rabbitmq;

@@ -1,0 +1,93 @@
+//! A register that keeps everything in memory.
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+
+use crate::{
+    domain::register::{
+        Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, state::Shard, transitions::At,
+    },
+    ports::{Clock, Register, RegisterError},
+};
+
+/// The register without Redis: the protocol's own transitions, one shard, the time of a given clock.
+pub struct MemoryRegister {
+    clock: Arc<dyn Clock>,
+    backlog_retention: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    shard: Shard,
+    away: bool,
+}
+
+impl MemoryRegister {
+    /// An empty register.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, backlog_retention: Duration) -> Self {
+        Self { clock, backlog_retention, state: Mutex::default() }
+    }
+
+    /// Makes every call fail from now on, or no longer.
+    pub fn set_away(&self, away: bool) {
+        self.lock().away = away;
+    }
+
+    /// Looks at what it holds, and may change it: an emptied Redis is a default [`Shard`].
+    pub fn with_shard<T>(&self, look: impl FnOnce(&mut Shard) -> T) -> T {
+        look(&mut self.lock().shard)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer<C, A>(&self, batch: &[C], call: fn(&mut Shard, At, &C) -> A) -> Result<Vec<A>, RegisterError> {
+        let mut state = self.lock();
+        if state.away {
+            return Err(RegisterError::Unreachable { url: "memory".to_owned(), reason: "switched off".to_owned() });
+        }
+        let at = At { micros: self.clock.now().as_microsecond(), backlog_retention: self.backlog_retention };
+        Ok(batch.iter().map(|item| call(&mut state.shard, at, item)).collect())
+    }
+}
+
+impl fmt::Debug for MemoryRegister {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryRegister").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Register for MemoryRegister {
+    async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
+        self.answer(batch, Shard::reserve)
+    }
+
+    async fn record(&self, batch: &[Record]) -> Result<(), RegisterError> {
+        self.answer(batch, Shard::record).map(drop)
+    }
+
+    async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
+        self.answer(batch, Shard::claim)
+    }
+
+    async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
+        self.answer(batch, Shard::renew)
+    }
+
+    async fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {
+        self.answer(batch, Shard::release).map(drop)
+    }
+
+    async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
+        self.answer(batch, Shard::settle).map(drop)
+    }
+}

@@ -147,6 +147,11 @@ pub trait Register: Send + Sync + 'static {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
+    /// Not an address; it is not quoted, because a password may be in it.
+    #[error(
+        "not the address of a Redis: expected redis://[user:password@]host[:port][/database], rediss://… or unix://…"
+    )]
+    Address,
     /// Away, slow or failing over: trying again may help.
     #[error("Redis at {url} is unreachable: {reason}")]
     Unreachable {

@@ -1,4 +1,6 @@
-//! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`memory`] has fakes for tests.
+//! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`redis`] keeps the register, [`memory`] has fakes for
+//! tests.
 
 pub mod memory;
 pub mod rabbitmq;
+pub mod redis;

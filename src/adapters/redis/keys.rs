@@ -1,0 +1,97 @@
+//! The names of the keys, and on which shard they are.
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::domain::register::{Slot, Subject, Terms};
+
+/// The first parts of every key.
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    prefix: String,
+    topology: String,
+    shards: u16,
+}
+
+impl Keys {
+    pub(super) fn new(prefix: &str, topology: &str, shards: u16) -> Self {
+        Self { prefix: prefix.to_owned(), topology: topology.to_owned(), shards: shards.max(1) }
+    }
+
+    /// Where everything about a subject is: by its reference, so that all that competes is in one place.
+    pub(super) fn shard(&self, subject: &Subject) -> u16 {
+        if self.shards == 1 {
+            return 0;
+        }
+        let mut hash = Xxh3::new();
+        hash.update(subject.event_type.as_str().as_bytes());
+        hash.update(&[0]);
+        hash.update(subject.reference.as_ref().map_or(subject.id.as_str(), |reference| reference.as_str()).as_bytes());
+        // A remainder of a u16 is one.
+        u16::try_from(hash.digest() % u64::from(self.shards)).unwrap_or_default()
+    }
+
+    /// The shard's counter.
+    pub(super) fn last(&self, shard: u16) -> String {
+        self.key(shard, "last")
+    }
+
+    /// The hash of a slot.
+    pub(super) fn home(&self, shard: u16, subject: &Subject, slot: &Slot) -> String {
+        self.key(shard, &subject.home(slot).to_string())
+    }
+
+    /// The hash of the slot that competes with nothing.
+    pub(super) fn own_home(&self, shard: u16, subject: &Subject) -> String {
+        self.key(shard, &subject.own_home().to_string())
+    }
+
+    /// The lease that a handler of this event holds.
+    pub(super) fn lease(&self, shard: u16, subject: &Subject, terms: &Terms) -> String {
+        self.key(shard, &subject.leaseholder(terms).lease())
+    }
+
+    fn key(&self, shard: u16, name: &str) -> String {
+        let Self { prefix, topology, .. } = self;
+        format!("{prefix}:{{{topology}:{shard}}}:{name}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeSet, time::Duration};
+
+    use super::*;
+
+    fn subject(reference: Option<&str>, id: &str) -> Subject {
+        Subject {
+            event_type: "mail".parse().unwrap(),
+            reference: reference.map(|text| text.parse().unwrap()),
+            id: id.to_owned(),
+        }
+    }
+
+    #[test]
+    fn keys_are_named_as_documented() {
+        let keys = Keys::new("hatchery", "billing", 1);
+        let subject = subject(Some("1234"), "a");
+        let mut terms =
+            Terms { exclusive: true, lease: Duration::ZERO, dedup_retention: Duration::ZERO, max_wait: Duration::ZERO };
+        assert_eq!(keys.last(0), "hatchery:{billing:0}:last");
+        assert_eq!(keys.home(0, &subject, &Slot::DatedAt(5)), "hatchery:{billing:0}:mail:r:1234");
+        assert_eq!(keys.home(0, &subject, &Slot::Event("b".to_owned())), "hatchery:{billing:0}:mail:i:b");
+        assert_eq!(keys.own_home(0, &subject), "hatchery:{billing:0}:mail:i:a");
+        assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{billing:0}:mail:l:r:1234");
+        terms.exclusive = false;
+        assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{billing:0}:mail:l:i:a");
+    }
+
+    #[test]
+    fn a_subject_stays_on_its_shard_and_subjects_spread_over_all() {
+        let keys = Keys::new("hatchery", "billing", 7);
+        let shards: BTreeSet<_> = (0..200).map(|n| keys.shard(&subject(Some(&n.to_string()), "a"))).collect();
+        assert_eq!(shards, (0..7).collect());
+        assert_eq!(keys.shard(&subject(Some("5"), "a")), keys.shard(&subject(Some("5"), "b")));
+        // The documented function: changing it would empty everybody's register.
+        assert_eq!(u64::from(keys.shard(&subject(None, "x"))), xxhash_rust::xxh3::xxh3_64(b"mail\0x") % 7);
+    }
+}

@@ -1,0 +1,198 @@
+//! The connection: made on first use, dropped when it breaks, made again on the next use; no call waits longer than
+//! it was told to.
+//!
+//! The crate's own `ConnectionManager` would keep a failed handshake for ever unless the socket itself failed (a
+//! password that was wrong for a minute), and does not notice a peer that has silently gone.
+
+use std::{
+    fmt,
+    sync::{Mutex, PoisonError},
+    time::Duration,
+};
+
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, FromRedisValue, IntoConnectionInfo,
+    RedisError, ScriptInvocation, ServerErrorKind, aio::MultiplexedConnection,
+};
+
+use crate::ports::RegisterError;
+
+/// One server and the connection to it, shared by all who call.
+pub(super) struct Link {
+    client: Client,
+    /// Without the password: the only form in which the address leaves this module.
+    url: String,
+    /// Held by whoever connects, so that the others wait for the same connection.
+    connecting: tokio::sync::Mutex<()>,
+    current: Mutex<Current>,
+}
+
+#[derive(Default)]
+struct Current {
+    connection: Option<MultiplexedConnection>,
+    /// Counts connections, so that an old one's failure does not end a newer one.
+    number: u64,
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(super) fn new(url: &str) -> Result<Self, RegisterError> {
+        // What the crate says about a text that it cannot read may quote it.
+        let info = url.into_connection_info().map_err(|_| RegisterError::Address)?;
+        let url = masked(&info);
+        let client = Client::open(info).map_err(|error| refused(&url, &error))?;
+        Ok(Self { client, url, connecting: tokio::sync::Mutex::default(), current: Mutex::default() })
+    }
+
+    /// Calls a script, and loads it where the server does not know it. Repeats the call once if need be.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+        limit: Duration,
+    ) -> Result<T, RegisterError> {
+        let mut used = None;
+        let attempts = async {
+            loop {
+                let (mut connection, number, fresh) = self.connection().await?;
+                used = Some(number);
+                match script.invoke_async(&mut connection).await {
+                    // An idle connection that the server has closed meanwhile is noticed only when it is used. Every
+                    // call may be repeated, so that alone is no reason to fail.
+                    Err(error) if error.is_connection_dropped() && !fresh => self.forget(number),
+                    answer => return answer,
+                }
+            }
+        };
+        let answer = tokio::time::timeout(limit, attempts).await;
+        let broken = match &answer {
+            Ok(Ok(_)) => false,
+            Ok(Err(error)) => !answered(error),
+            // A peer that has silently gone looks like this, and the next call must not ask it again.
+            Err(_) => true,
+        };
+        if let Some(number) = used.filter(|_| broken) {
+            self.forget(number);
+        }
+        match answer {
+            Ok(answer) => answer.map_err(|error| self.error(&error)),
+            Err(_) => Err(self.unreachable(format!("no answer within {limit:?}"))),
+        }
+    }
+
+    /// The connection, its number, and whether it was made just now.
+    async fn connection(&self) -> Result<(MultiplexedConnection, u64, bool), RedisError> {
+        if let Some((connection, number)) = self.established() {
+            return Ok((connection, number, false));
+        }
+        let _connecting = self.connecting.lock().await;
+        if let Some((connection, number)) = self.established() {
+            return Ok((connection, number, false));
+        }
+        // The caller's limit is the only one.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.number += 1;
+        current.connection = Some(connection.clone());
+        Ok((connection, current.number, true))
+    }
+
+    fn established(&self) -> Option<(MultiplexedConnection, u64)> {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        current.connection.clone().map(|connection| (connection, current.number))
+    }
+
+    fn forget(&self, number: u64) {
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.number == number {
+            current.connection = None;
+        }
+    }
+
+    /// An answer that is none.
+    pub(super) fn unexpected(&self, reason: String) -> RegisterError {
+        RegisterError::Refused { url: self.url.clone(), reason }
+    }
+
+    fn unreachable(&self, reason: String) -> RegisterError {
+        RegisterError::Unreachable { url: self.url.clone(), reason }
+    }
+
+    fn error(&self, error: &RedisError) -> RegisterError {
+        use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
+        match error.kind() {
+            ErrorKind::Io
+            | ErrorKind::Parse
+            | ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain) => {
+                self.unreachable(error.to_string())
+            }
+            // A script of somebody else's runs for long.
+            _ if error.code() == Some("BUSY") => self.unreachable(error.to_string()),
+            _ => refused(&self.url, error),
+        }
+    }
+}
+
+/// Whether the server has answered, so that its connection is a good one. A server that has become a replica has
+/// answered too, but asking again by the same connection would meet the same one.
+fn answered(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Server(kind) => kind != ServerErrorKind::ReadOnly,
+        ErrorKind::Extension | ErrorKind::UnexpectedReturnType => true,
+        _ => false,
+    }
+}
+
+fn refused(url: &str, error: &RedisError) -> RegisterError {
+    RegisterError::Refused { url: url.to_owned(), reason: error.to_string() }
+}
+
+/// An address as people may see it. It is put together from its parts, so what is not named here cannot slip through.
+fn masked(info: &ConnectionInfo) -> String {
+    let scheme = match info.addr() {
+        ConnectionAddr::TcpTls { .. } => "rediss",
+        ConnectionAddr::Unix(_) => "unix",
+        _ => "redis",
+    };
+    let redis = info.redis_settings();
+    let secret = match (redis.username(), redis.password()) {
+        (None, None) => String::new(),
+        (user, None) => format!("{}@", user.unwrap_or_default()),
+        (user, Some(_)) => format!("{}:***@", user.unwrap_or_default()),
+    };
+    format!("{scheme}://{secret}{}/{}", info.addr(), redis.db())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("redis://127.0.0.1", "redis://127.0.0.1:6379/0")]
+    #[case("redis://:secret@redis.internal:7000/3", "redis://:***@redis.internal:7000/3")]
+    #[case("rediss://hatchery:sec%2Fret@redis.internal", "rediss://hatchery:***@redis.internal:6379/0")]
+    #[case("unix:///run/redis.sock?db=1&user=me&pass=secret", "unix://me:***@/run/redis.sock/1")]
+    fn an_address_is_shown_without_its_password(#[case] url: &str, #[case] shown: &str) {
+        let link = Link::new(url).unwrap();
+        assert_eq!(link.url, shown);
+        assert!(!format!("{link:?}").contains("sec"));
+    }
+
+    #[rstest]
+    #[case("")]
+    #[case("127.0.0.1:6379")]
+    #[case("http://:secret@redis.internal")]
+    #[case("redis://:secret@redis.internal/secret")]
+    #[case("redis://:sec ret@redis.internal:port")]
+    fn what_is_no_address_is_not_quoted(#[case] url: &str) {
+        let error = Link::new(url).unwrap_err();
+        assert!(!format!("{error} {error:?}").contains("sec"), "{error:?}");
+    }
+}

@@ -1,0 +1,139 @@
+//! The register in Redis: each call is one Lua script over a batch, a script call per shard.
+
+mod keys;
+mod link;
+mod scripts;
+
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::future::try_join_all;
+
+use self::{keys::Keys, link::Link, scripts::Call};
+use crate::{
+    domain::{
+        register::{Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, transitions::millis},
+        spec::RedisSpec,
+        words::Word,
+    },
+    ports::{Clock, Register, RegisterError},
+};
+
+/// How long a call takes at most, unless it is said otherwise.
+pub const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
+
+/// The register in Redis. Clones share one connection, which is made on first use and again after every loss.
+#[derive(Clone)]
+pub struct RedisRegister {
+    link: Arc<Link>,
+    keys: Arc<Keys>,
+    backlog_retention: Duration,
+    limit: Duration,
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl fmt::Debug for RedisRegister {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisRegister").field("link", &self.link).field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl RedisRegister {
+    /// A register that connects when it is first asked: for publishers, who go on while Redis is away.
+    ///
+    /// # Errors
+    /// When `url` is no address of a Redis.
+    pub fn new(url: &str, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
+        Ok(Self {
+            link: Arc::new(Link::new(url)?),
+            keys: Arc::new(Keys::new(&spec.prefix, topology.as_str(), spec.shards)),
+            backlog_retention: spec.backlog_retention,
+            limit: DEFAULT_LIMIT,
+            clock: None,
+        })
+    }
+
+    /// A register that has been reached once, and lets this client in.
+    ///
+    /// # Errors
+    /// When it is away, or refuses.
+    pub async fn connect(url: &str, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
+        let register = Self::new(url, topology, spec)?;
+        // An empty batch: a server that wants a password says so at the first command, not when it is connected to, and
+        // one that forbids scripts, not before it is asked to run one.
+        register.ask_shard::<Claim>(0, Vec::new()).await?;
+        Ok(register)
+    }
+
+    /// The same register by the same connection, with another limit for every call.
+    #[must_use]
+    pub fn with_limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
+    /// For tests: the time is this clock's instead of Redis's own.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock: Some(clock), ..self }
+    }
+
+    async fn ask<C: Call>(&self, batch: &[C]) -> Result<Vec<C::Answer>, RegisterError> {
+        let mut shards: BTreeMap<u16, Vec<(usize, &C)>> = BTreeMap::new();
+        for (place, call) in batch.iter().enumerate() {
+            shards.entry(self.keys.shard(call.subject())).or_default().push((place, call));
+        }
+        let answers = try_join_all(shards.into_iter().map(|(shard, calls)| self.ask_shard(shard, calls))).await?;
+        let mut answers: Vec<_> = answers.into_iter().flatten().collect();
+        answers.sort_unstable_by_key(|(place, _)| *place);
+        Ok(answers.into_iter().map(|(_, answer)| answer).collect())
+    }
+
+    async fn ask_shard<C: Call>(
+        &self,
+        shard: u16,
+        calls: Vec<(usize, &C)>,
+    ) -> Result<Vec<(usize, C::Answer)>, RegisterError> {
+        let mut script = C::script().prepare_invoke();
+        script.key(self.keys.last(shard)).arg(millis(self.backlog_retention));
+        match &self.clock {
+            Some(clock) => script.arg(clock.now().as_microsecond()),
+            None => script.arg(""),
+        };
+        for (_, call) in &calls {
+            call.write(&self.keys, shard, &mut script);
+        }
+        let raw: Vec<C::Raw> = self.link.call(&script, self.limit).await?;
+        if raw.len() != calls.len() {
+            return Err(self.link.unexpected(format!("{} answers to {} questions", raw.len(), calls.len())));
+        }
+        Ok(calls.into_iter().zip(raw).map(|((place, call), raw)| (place, call.read(raw))).collect())
+    }
+}
+
+#[async_trait]
+impl Register for RedisRegister {
+    async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
+        self.ask(batch).await
+    }
+
+    async fn record(&self, batch: &[Record]) -> Result<(), RegisterError> {
+        self.ask(batch).await.map(drop)
+    }
+
+    async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
+        self.ask(batch).await
+    }
+
+    async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
+        self.ask(batch).await
+    }
+
+    async fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {
+        self.ask(batch).await.map(drop)
+    }
+
+    async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
+        self.ask(batch).await.map(drop)
+    }
+}

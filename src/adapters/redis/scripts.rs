@@ -1,0 +1,211 @@
+//! The Lua scripts, and how each call is handed to its own.
+
+use std::sync::LazyLock;
+
+use jiff::Timestamp;
+use redis::{FromRedisValue, Script, ScriptInvocation};
+
+use super::keys::Keys;
+use crate::domain::register::{
+    Claim, Claimed, End, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Stamp, Subject, Terms,
+    transitions::{due_millis, millis},
+};
+
+macro_rules! script {
+    ($name:ident, $file:literal) => {
+        pub(super) static $name: LazyLock<Script> =
+            LazyLock::new(|| Script::new(concat!(include_str!("scripts/common.lua"), include_str!($file))));
+    };
+}
+
+script!(RESERVE, "scripts/reserve.lua");
+script!(RECORD, "scripts/record.lua");
+script!(CLAIM, "scripts/claim.lua");
+script!(RENEW, "scripts/renew.lua");
+script!(RELEASE, "scripts/release.lua");
+script!(SETTLE, "scripts/settle.lua");
+
+/// One item of a batch, as its script takes and answers it.
+pub(super) trait Call: Sync {
+    /// What the script answers for one item.
+    type Raw: FromRedisValue + Send;
+    /// What that means.
+    type Answer: Send;
+
+    fn script() -> &'static Script;
+    fn subject(&self) -> &Subject;
+    /// Appends the keys and arguments, so many and in such order as the script says in its first line.
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>);
+    fn read(&self, raw: Self::Raw) -> Self::Answer;
+}
+
+/// Keys home, own home, lease; arguments field, version. What all calls about a copy begin with.
+fn copy(keys: &Keys, shard: u16, subject: &Subject, stamp: &Stamp, terms: &Terms, to: &mut ScriptInvocation<'_>) {
+    to.key(keys.home(shard, subject, &stamp.slot))
+        .key(keys.own_home(shard, subject))
+        .key(keys.lease(shard, subject, terms))
+        .arg(stamp.slot.field())
+        .arg(stamp.counted_version(subject));
+}
+
+impl Call for Reserve {
+    type Raw = i64;
+    type Answer = Reserved;
+
+    fn script() -> &'static Script {
+        &RESERVE
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        let subject = &self.subject;
+        to.key(keys.home(shard, subject, &self.slot));
+        let asker_slot = self.asked_by.as_ref().map_or(&self.slot, |asker| &asker.slot);
+        to.key(keys.home(shard, subject, asker_slot)).key(keys.own_home(shard, subject));
+        to.arg(self.slot.field()).arg(due_millis(self.due));
+        match &self.asked_by {
+            Some(asker) => {
+                to.arg(asker.slot.field()).arg(asker.counted_version(subject)).arg(asker.counted_generation())
+            }
+            None => to.arg("").arg(0).arg(0),
+        };
+    }
+
+    fn read(&self, raw: i64) -> Reserved {
+        if raw > 0 { Reserved::Version(raw) } else { Reserved::Stale }
+    }
+}
+
+impl Call for Record {
+    type Raw = i64;
+    type Answer = ();
+
+    fn script() -> &'static Script {
+        &RECORD
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        to.key(keys.home(shard, &self.subject, &self.slot))
+            .arg(self.slot.field())
+            .arg(self.version)
+            .arg(millis(self.terms.dedup_retention));
+    }
+
+    fn read(&self, _: i64) {}
+}
+
+impl Call for Claim {
+    type Raw = (String, i64, u32, u8);
+    type Answer = Claimed;
+
+    fn script() -> &'static Script {
+        &CLAIM
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        copy(keys, shard, &self.subject, &self.stamp, &self.terms, to);
+        to.arg(self.stamp.counted_generation())
+            .arg(self.token.as_bytes())
+            .arg(u8::from(self.alone))
+            .arg(millis(self.terms.lease))
+            .arg(millis(self.terms.max_wait));
+    }
+
+    fn read(&self, (what, number, crashes, own): Self::Raw) -> Claimed {
+        match what.as_str() {
+            "run" => Claimed::run(self, number, crashes, own == 1),
+            "stale" => Claimed::Stale,
+            "replaced" => Claimed::Replaced,
+            "later" => Claimed::Later(Timestamp::from_millisecond(number).unwrap_or(Timestamp::MAX)),
+            "alone" => Claimed::Alone,
+            // The one answer after which nothing is lost whatever was meant.
+            _ => Claimed::Busy,
+        }
+    }
+}
+
+impl Call for Renew {
+    type Raw = u8;
+    type Answer = Renewed;
+
+    fn script() -> &'static Script {
+        &RENEW
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        copy(keys, shard, &self.subject, &self.stamp, &self.terms, to);
+        to.arg(self.token.as_bytes())
+            .arg(self.due.as_millisecond())
+            .arg(millis(self.terms.lease))
+            .arg(millis(self.terms.dedup_retention));
+    }
+
+    fn read(&self, raw: u8) -> Renewed {
+        if raw == 1 { Renewed::Held } else { Renewed::Lost }
+    }
+}
+
+impl Call for Release {
+    type Raw = u8;
+    type Answer = ();
+
+    fn script() -> &'static Script {
+        &RELEASE
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        copy(keys, shard, &self.subject, &self.stamp, &self.terms, to);
+        to.arg(self.stamp.counted_generation())
+            .arg(self.token.as_bytes())
+            .arg(self.due.as_millisecond())
+            .arg(millis(self.terms.dedup_retention));
+    }
+
+    fn read(&self, _: u8) {}
+}
+
+impl Call for Settle {
+    type Raw = u8;
+    type Answer = ();
+
+    fn script() -> &'static Script {
+        &SETTLE
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        copy(keys, shard, &self.subject, &self.stamp, &self.terms, to);
+        to.arg(self.stamp.counted_generation())
+            .arg(self.token.as_bytes())
+            .arg(self.due.as_millisecond())
+            .arg(millis(self.terms.dedup_retention));
+        match self.end {
+            End::Finished => to.arg(""),
+            End::Copied { due } => to.arg(due_millis(due)),
+        };
+    }
+
+    fn read(&self, _: u8) {}
+}

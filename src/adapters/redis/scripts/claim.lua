@@ -1,0 +1,45 @@
+-- claim: keys home, own home, lease; arguments field, version, generation, token, alone (1 or 0), lease, max-wait.
+-- Answers (what, fence or later, crashes, 1 where the copy's own stamp counts).
+return each(3, 7, function(k, a)
+  local lease_key = KEYS[k + 2]
+  local field, generation, token = ARGV[a], tonumber(ARGV[a + 2]), ARGV[a + 3]
+  local lease = holder(lease_key)
+  if lease and lease.token == token then
+    return { 'run', lease.fence, lease.crashes, lease.field == field and 1 or 0 }
+  end
+
+  local home, slot_field, version = counted(KEYS[k], KEYS[k + 1], field, tonumber(ARGV[a + 1]))
+  local slot = load(home, slot_field)
+  if stale(slot, version, generation) then
+    return { 'stale', 0, 0, 0 }
+  end
+  local overdue = slot_field == 'i' and version > slot.version
+    and slot.since > 0 and now - slot.since > tonumber(ARGV[a + 6])
+  if slot_field ~= 'e' and version < slot.newest and not overdue then
+    return { 'replaced', 0, 0, 0 }
+  end
+  if slot.later > now and slot.later_version == version and slot.later_generation == generation then
+    return { 'later', slot.later, 0, 0 }
+  end
+  if lease then
+    return { 'busy', 0, 0, 0 }
+  end
+  local crashes = 0
+  if is_at(slot, version, generation) then
+    crashes = min(slot.crashes + (slot.begun and 1 or 0), MOST_CRASHES)
+  end
+  if crashes >= 2 and ARGV[a + 4] ~= '1' then
+    return { 'alone', 0, 0, 0 }
+  end
+
+  local fence = give()
+  hold(lease_key, {
+    token = token, field = slot_field, version = version, generation = generation, fence = fence, crashes = crashes,
+  }, tonumber(ARGV[a + 5]))
+  raise(slot, version, false, generation)
+  slot.begun, slot.crashes = true, crashes
+  slot.since = slot.newest > version and now or 0
+  stay_open(slot)
+  save(home, slot_field, slot)
+  return { 'run', fence, crashes, slot_field == field and 1 or 0 }
+end)

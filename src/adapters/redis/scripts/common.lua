@@ -1,0 +1,198 @@
+-- What the six scripts share; the protocol is docs/register.md, and src/domain/register/transitions.rs says the same
+-- in Rust. A script answers a batch about one shard.
+--
+-- KEYS[1] is the shard's counter, ARGV[1] the backlog-retention in ms, ARGV[2] the time in us where a test says it and
+-- otherwise empty. Then come the items, so many keys and arguments each.
+--
+-- Lua counts in doubles: whole up to 2^53, and a version in us is below that. But tostring and .. keep 14 digits only.
+
+local max, min, floor = math.max, math.min, math.floor
+
+local END_OF_TIME = 2 ^ 48 - 1 -- six bytes
+local LAST_GENERATION = 2 ^ 32 - 1 -- four bytes
+local MOST_CRASHES = 255 -- one byte
+
+-- until, due, since, mark.version, mark.generation, newest, crashes, flags; then `later` where a flag says so. At most
+-- 64 bytes in all, or Redis gives up the compact form of small hashes.
+local SLOT = '<I6I6I6I7I4I7BB'
+local LATER = '<I6I7I4'
+local FINISHED, BEGUN, HAS_LATER = 1, 2, 4
+
+-- The token's 16 bytes, then until, version, generation, fence, crashes, then the slot's field.
+local LEASE = '<I6I7I4I7B'
+
+-- Up to so many slots of a home are looked at whenever one is written, beyond it a few at random.
+local SMALL, SAMPLE = 16, 8
+
+local backlog = tonumber(ARGV[1])
+local now_us = tonumber(ARGV[2])
+if not now_us then
+  local time = redis.call('TIME')
+  now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
+end
+local now = floor(now_us / 1000)
+
+local given = tonumber(redis.call('GET', KEYS[1]) or 0)
+local last = given
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local function give()
+  last = max(last + 1, now_us)
+  return last
+end
+
+-- What reserve cannot have given counts as absent.
+local function was_given(version)
+  return version >= 1 and version <= max(last, now_us)
+end
+
+-- The home, field and version that a copy counts with.
+local function counted(home, own_home, field, version)
+  if field == 'e' then
+    return home, field, 0
+  elseif was_given(version) then
+    return home, field, version
+  end
+  return own_home, 'e', 0
+end
+
+local function load(home, field)
+  local slot = {
+    ends = 0, due = 0, since = 0, version = 0, generation = 0, newest = 0, crashes = 0,
+    finished = false, begun = false, later = 0,
+  }
+  local packed = redis.call('HGET', home, field)
+  if not packed or struct.unpack('<I6', packed) <= now then
+    return slot
+  end
+  local flags, rest
+  slot.ends, slot.due, slot.since, slot.version, slot.generation, slot.newest, slot.crashes, flags, rest =
+    struct.unpack(SLOT, packed)
+  slot.finished = bit.band(flags, FINISHED) ~= 0
+  slot.begun = bit.band(flags, BEGUN) ~= 0
+  if bit.band(flags, HAS_LATER) ~= 0 then
+    slot.later, slot.later_version, slot.later_generation = struct.unpack(LATER, packed, rest)
+  end
+  return slot
+end
+
+-- Writes a slot. The home expires with its last slot; slots past their time are removed in passing.
+local function save(home, field, slot)
+  local flags = (slot.finished and FINISHED or 0) + (slot.begun and BEGUN or 0)
+  local later = ''
+  if slot.later > 0 then
+    flags = flags + HAS_LATER
+    later = struct.pack(LATER, slot.later, slot.later_version, slot.later_generation)
+  end
+  redis.call('HSET', home, field, struct.pack(SLOT, slot.ends, slot.due, slot.since, slot.version, slot.generation,
+    slot.newest, slot.crashes, flags) .. later)
+
+  local ends = slot.ends
+  local count = redis.call('HLEN', home)
+  if count > 1 then
+    local seen
+    if count <= SMALL then
+      seen = redis.call('HGETALL', home)
+    else
+      -- The highest of so many is not known without reading them all, only that it is not above the present one.
+      seen = redis.call('HRANDFIELD', home, SAMPLE, 'WITHVALUES')
+      ends = max(ends, redis.call('PEXPIRETIME', home))
+    end
+    for i = 1, #seen, 2 do
+      local other = struct.unpack('<I6', seen[i + 1])
+      if other <= now then
+        redis.call('HDEL', home, seen[i])
+      else
+        ends = max(ends, other)
+      end
+    end
+  end
+  redis.call('PEXPIREAT', home, text(ends))
+end
+
+local function stale(slot, version, generation)
+  return version < slot.version
+    or (version == slot.version and (slot.finished or generation < slot.generation))
+end
+
+local function is_at(slot, version, generation)
+  return slot.version == version and not slot.finished and slot.generation == generation
+end
+
+-- mark = max(mark, (version, finished, generation)). A rise begins anew.
+local function raise(slot, version, finished, generation)
+  local higher
+  if version ~= slot.version then
+    higher = version > slot.version
+  elseif finished ~= slot.finished then
+    higher = finished
+  else
+    higher = generation > slot.generation
+  end
+  if higher then
+    slot.version, slot.finished, slot.generation = version, finished, generation
+    slot.begun, slot.crashes = false, 0
+  end
+end
+
+local function stay_open(slot)
+  slot.ends = min(max(slot.due, now) + backlog, END_OF_TIME)
+end
+
+-- Sets how long a slot lives. `due` is when the delivery in the caller's hand was due, nil where it holds none.
+local function keep(slot, dedup, due)
+  if not slot.finished or slot.newest > slot.version or slot.due > now then
+    stay_open(slot)
+  elseif due then
+    slot.ends = min(now + max(dedup, 2 * (now - due)), END_OF_TIME)
+  else
+    slot.ends = min(max(slot.ends, now + dedup), END_OF_TIME)
+  end
+end
+
+-- Who holds a lease, nil where nobody does.
+local function holder(key)
+  local packed = redis.call('GET', key)
+  if not packed then
+    return nil
+  end
+  local lease, rest = { token = string.sub(packed, 1, 16) }, nil
+  lease.ends, lease.version, lease.generation, lease.fence, lease.crashes, rest = struct.unpack(LEASE, packed, 17)
+  if lease.ends <= now then
+    return nil
+  end
+  lease.field = string.sub(packed, rest)
+  return lease
+end
+
+local function hold(key, lease, duration)
+  lease.ends = min(now + duration, END_OF_TIME)
+  local packed = struct.pack(LEASE, lease.ends, lease.version, lease.generation, lease.fence, lease.crashes)
+  redis.call('SET', key, lease.token .. packed .. lease.field, 'PXAT', text(lease.ends))
+end
+
+-- Gives a lease back if the token holds it, and says whether it did.
+local function give_back(key, token)
+  local lease = holder(key)
+  if not lease or lease.token ~= token then
+    return false
+  end
+  redis.call('DEL', key)
+  return true
+end
+
+-- Answers every item of the batch: `answer` is told where its keys and arguments begin.
+local function each(keys, arguments, answer)
+  local answers = {}
+  for i = 0, (#KEYS - 1) / keys - 1 do
+    answers[i + 1] = answer(2 + keys * i, 3 + arguments * i)
+  end
+  if last > given then
+    redis.call('SET', KEYS[1], text(last))
+  end
+  return answers
+end
+

@@ -1,0 +1,6 @@
+//! Tests against real services, all in one binary.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod register;
+mod support;

@@ -1,0 +1,208 @@
+//! A register under test, its clock, and short ways to ask it.
+
+use std::{sync::Arc, time::Duration};
+
+use hatchery::{
+    adapters::{memory::MemoryRegister, redis::RedisRegister},
+    domain::{
+        register::{
+            Claim, Claimed, End, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot, Stamp, Subject,
+            Terms,
+            state::{Later, SlotState},
+        },
+        spec::RedisSpec,
+        words::Word,
+    },
+    ports::{Clock, Register},
+};
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use super::stored::Stored;
+use crate::support::{clock::TestClock, redis};
+
+pub(crate) const BACKLOG: Duration = Duration::from_secs(7 * 86_400);
+pub(crate) const DEDUP: Duration = Duration::from_secs(3_600);
+pub(crate) const LEASE: Duration = Duration::from_secs(15);
+pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const DAY: Duration = Duration::from_secs(86_400);
+
+pub(crate) const EXCLUSIVE: Terms = Terms { exclusive: true, lease: LEASE, dedup_retention: DEDUP, max_wait: MAX_WAIT };
+pub(crate) const SIDE_BY_SIDE: Terms = Terms { exclusive: false, ..EXCLUSIVE };
+
+pub(crate) fn spec(prefix: &str, shards: u16) -> RedisSpec {
+    RedisSpec { prefix: prefix.to_owned(), shards, dedup_retention: DEDUP, backlog_retention: BACKLOG }
+}
+
+pub(crate) fn topology() -> Word {
+    "billing".parse().unwrap()
+}
+
+/// The event `id` about `reference`; an empty one is none.
+pub(crate) fn event(reference: &str, id: &str) -> Subject {
+    Subject {
+        event_type: "import".parse().unwrap(),
+        reference: (!reference.is_empty()).then(|| reference.parse().unwrap()),
+        id: id.to_owned(),
+    }
+}
+
+pub(crate) fn stamp(slot: &Slot, version: i64, generation: i64) -> Stamp {
+    Stamp { slot: slot.clone(), version, generation }
+}
+
+pub(crate) fn token(n: u128) -> Uuid {
+    Uuid::from_u128(n)
+}
+
+enum Kind {
+    Memory(Arc<MemoryRegister>),
+    Redis(Stored),
+}
+
+pub(crate) struct Bench {
+    pub(crate) register: Arc<dyn Register>,
+    pub(crate) clock: Arc<TestClock>,
+    pub(crate) terms: Terms,
+    kind: Kind,
+}
+
+impl Bench {
+    pub(crate) fn memory() -> Self {
+        let clock = Arc::new(TestClock::default());
+        let register = Arc::new(MemoryRegister::new(clock.clone(), BACKLOG));
+        Self { register: register.clone(), clock, terms: EXCLUSIVE, kind: Kind::Memory(register) }
+    }
+
+    pub(crate) async fn redis() -> Self {
+        let clock = Arc::new(TestClock::default());
+        let prefix = redis::prefix();
+        let register = RedisRegister::connect(redis::url(), &topology(), &spec(&prefix, 1)).await.unwrap();
+        let register = Arc::new(register.with_clock(clock.clone()));
+        Self { register, clock, terms: EXCLUSIVE, kind: Kind::Redis(Stored::connect(&prefix).await) }
+    }
+
+    pub(crate) fn with_terms(self, terms: Terms) -> Self {
+        Self { terms, ..self }
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    pub(crate) fn after(&self, duration: Duration) -> Timestamp {
+        self.now() + SignedDuration::try_from(duration).unwrap()
+    }
+
+    pub(crate) fn before(&self, duration: Duration) -> Timestamp {
+        self.now() - SignedDuration::try_from(duration).unwrap()
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        self.clock.advance(by);
+    }
+
+    pub(crate) async fn reserve_due(&self, subject: &Subject, slot: &Slot, due: Timestamp) -> i64 {
+        match self.reserve_for(subject, slot, due, None).await {
+            Reserved::Version(version) => version,
+            Reserved::Stale => panic!("nobody asked, so nobody is stale"),
+        }
+    }
+
+    pub(crate) async fn reserve_for(
+        &self,
+        subject: &Subject,
+        slot: &Slot,
+        due: Timestamp,
+        asked_by: Option<Stamp>,
+    ) -> Reserved {
+        let call = Reserve { subject: subject.clone(), slot: slot.clone(), due, asked_by, terms: self.terms };
+        self.register.reserve(&[call]).await.unwrap()[0]
+    }
+
+    pub(crate) async fn record(&self, subject: &Subject, slot: &Slot, version: i64) {
+        let call = Record { subject: subject.clone(), slot: slot.clone(), version, terms: self.terms };
+        self.register.record(&[call]).await.unwrap();
+    }
+
+    /// Reserves, publishes and records: an event that is due now.
+    pub(crate) async fn publish(&self, subject: &Subject, slot: &Slot) -> Stamp {
+        self.publish_due(subject, slot, self.now()).await
+    }
+
+    pub(crate) async fn publish_due(&self, subject: &Subject, slot: &Slot, due: Timestamp) -> Stamp {
+        let version = self.reserve_due(subject, slot, due).await;
+        self.record(subject, slot, version).await;
+        stamp(slot, version, 0)
+    }
+
+    /// The claim of a delivery that came in time.
+    pub(crate) fn claim_call(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> Claim {
+        Claim {
+            subject: subject.clone(),
+            stamp: stamp.clone(),
+            token,
+            due: self.now(),
+            alone: false,
+            terms: self.terms,
+        }
+    }
+
+    pub(crate) async fn claim(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> Claimed {
+        self.claim_as(self.claim_call(subject, stamp, token)).await
+    }
+
+    pub(crate) async fn claim_alone(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> Claimed {
+        self.claim_as(Claim { alone: true, ..self.claim_call(subject, stamp, token) }).await
+    }
+
+    pub(crate) async fn claim_as(&self, call: Claim) -> Claimed {
+        self.register.claim(&[call]).await.unwrap().remove(0)
+    }
+
+    /// A claim that must be let in: the fence, the crashes and the stamp that counts.
+    pub(crate) async fn start(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> (i64, u32, Stamp) {
+        match self.claim(subject, stamp, token).await {
+            Claimed::Run { fence, crashes, stamp } => (fence, crashes, stamp),
+            other => panic!("{stamp:?} is not let in: {other:?}"),
+        }
+    }
+
+    pub(crate) async fn renew(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> Renewed {
+        let (subject, stamp, due) = (subject.clone(), stamp.clone(), self.now());
+        self.register.renew(&[Renew { subject, stamp, token, due, terms: self.terms }]).await.unwrap()[0]
+    }
+
+    pub(crate) async fn release(&self, subject: &Subject, stamp: &Stamp, token: Uuid) {
+        let (subject, stamp, due) = (subject.clone(), stamp.clone(), self.now());
+        self.register.release(&[Release { subject, stamp, token, due, terms: self.terms }]).await.unwrap();
+    }
+
+    pub(crate) async fn settle(&self, subject: &Subject, stamp: &Stamp, token: Uuid, end: End) {
+        self.settle_late(subject, stamp, token, end, self.now()).await;
+    }
+
+    pub(crate) async fn settle_late(&self, subject: &Subject, stamp: &Stamp, token: Uuid, end: End, due: Timestamp) {
+        let (subject, stamp) = (subject.clone(), stamp.clone());
+        let call = Settle { subject, stamp, fence: 0, token, due, end, terms: self.terms };
+        self.register.settle(&[call]).await.unwrap();
+    }
+
+    /// Claims and finishes an event.
+    pub(crate) async fn handle(&self, subject: &Subject, stamp: &Stamp) {
+        let (_, _, stamp) = self.start(subject, stamp, token(999)).await;
+        self.settle(subject, &stamp, token(999), End::Finished).await;
+    }
+
+    /// What a person's reschedule will do.
+    pub(crate) async fn postpone(&self, subject: &Subject, stamp: &Stamp, at: Timestamp) {
+        let later = Later { at: at.as_millisecond(), version: stamp.version, generation: stamp.generation };
+        let (home, field) = (subject.home(&stamp.slot).to_string(), stamp.slot.field());
+        let set = |slot: &mut SlotState| slot.later = Some(later);
+        match &self.kind {
+            Kind::Memory(memory) => memory.with_shard(|shard| set(shard.slots.get_mut(&(home, field)).unwrap())),
+            Kind::Redis(stored) => stored.change(&home, &field, set).await,
+        }
+    }
+}

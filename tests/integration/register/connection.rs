@@ -1,0 +1,143 @@
+//! Redis away, slow, or closed to us.
+
+use std::{net::TcpListener, sync::Arc, time::Duration};
+
+use hatchery::{
+    adapters::redis::RedisRegister,
+    domain::register::{Reserve, Slot},
+    ports::{Register, RegisterError},
+};
+use tokio::sync::Notify;
+
+use super::bench::{EXCLUSIVE, event, spec, topology};
+use crate::support::redis::{Server, free_port, prefix, url};
+
+/// A limit for what should take a fraction of it.
+const LONG: Duration = Duration::from_secs(20);
+
+fn lazy(url: &str) -> RedisRegister {
+    RedisRegister::new(url, &topology(), &spec(&prefix(), 1)).unwrap()
+}
+
+async fn ask(register: &RedisRegister) -> Result<(), RegisterError> {
+    let call = Reserve {
+        subject: event("1", "a"),
+        slot: Slot::Immediate,
+        due: jiff::Timestamp::UNIX_EPOCH,
+        asked_by: None,
+        terms: EXCLUSIVE,
+    };
+    tokio::time::timeout(LONG, register.reserve(&[call])).await.expect("every call has a limit").map(drop)
+}
+
+#[tokio::test]
+async fn nobody_listens_is_unreachable() {
+    let url = format!("redis://:secret@127.0.0.1:{}", free_port());
+    let error = RedisRegister::connect(&url, &topology(), &spec("x", 1)).await.unwrap_err();
+    assert!(matches!(error, RegisterError::Unreachable { .. }), "{error:?}");
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_refused_and_not_shown() {
+    let port = free_port();
+    let _server = Server::start(port, &["--requirepass", "correct"]);
+    for credentials in ["", ":secret@", "hatchery:secret@"] {
+        let url = format!("redis://{credentials}127.0.0.1:{port}");
+        let error = RedisRegister::connect(&url, &topology(), &spec("x", 1)).await.unwrap_err();
+        assert!(matches!(error, RegisterError::Refused { .. }), "{error:?}");
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+    }
+    let url = format!("redis://:correct@127.0.0.1:{port}");
+    let register = RedisRegister::connect(&url, &topology(), &spec("x", 1)).await.unwrap();
+    assert!(!format!("{register:?}").contains("correct"), "{register:?}");
+}
+
+#[tokio::test]
+async fn a_password_that_is_mended_works_without_a_new_register() {
+    let port = free_port();
+    let server = Server::start(port, &["--requirepass", "other"]);
+    let register = lazy(&format!("redis://:correct@127.0.0.1:{port}"));
+    assert!(matches!(ask(&register).await, Err(RegisterError::Refused { .. })));
+    let other = ::redis::Client::open(format!("redis://:other@127.0.0.1:{port}")).unwrap();
+    let mut other = other.get_multiplexed_async_connection().await.unwrap();
+    let set = ::redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("correct").to_owned();
+    let () = set.query_async(&mut other).await.unwrap();
+    ask(&register).await.unwrap();
+    drop(server);
+}
+
+#[tokio::test]
+async fn one_that_never_answers_is_unreachable_after_the_limit() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let register = lazy(&format!("redis://{}", silent.local_addr().unwrap())).with_limit(Duration::from_millis(50));
+    for _ in 0..3 {
+        let error = ask(&register).await.unwrap_err();
+        assert!(matches!(error, RegisterError::Unreachable { .. }), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn it_recovers_by_itself_from_every_loss() {
+    let port = free_port();
+    let register = lazy(&format!("redis://127.0.0.1:{port}"));
+    for _ in 0..2 {
+        for _ in 0..3 {
+            let error = ask(&register).await.unwrap_err();
+            assert!(matches!(error, RegisterError::Unreachable { .. }), "{error:?}");
+        }
+        let server = Server::start(port, &[]);
+        ask(&register).await.unwrap();
+        drop(server);
+    }
+}
+
+#[tokio::test]
+async fn a_restart_between_two_calls_is_not_noticed() {
+    let port = free_port();
+    let register = lazy(&format!("redis://127.0.0.1:{port}"));
+    for _ in 0..3 {
+        let _server = Server::start(port, &[]);
+        ask(&register).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_silently_went_away_is_left_for_a_new_connection() {
+    let port = free_port();
+    let _server = Server::start(port, &[]);
+    let relay = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", relay.local_addr().unwrap());
+    let gone = Arc::new(Notify::new());
+    tokio::spawn({
+        let gone = gone.clone();
+        async move {
+            loop {
+                let (mut client, _) = relay.accept().await.unwrap();
+                let mut server = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                let gone = gone.clone();
+                tokio::spawn(async move {
+                    let cut = gone.notified();
+                    let relayed = tokio::io::copy_bidirectional(&mut client, &mut server);
+                    if tokio::select! { () = cut => true, _ = relayed => false } {
+                        // Both ends stay open, and nothing passes.
+                        std::future::pending::<()>().await;
+                    }
+                });
+            }
+        }
+    });
+    let register = lazy(&url);
+    ask(&register).await.unwrap();
+    gone.notify_waiters();
+    let hasty = register.clone().with_limit(Duration::from_millis(100));
+    assert!(matches!(ask(&hasty).await, Err(RegisterError::Unreachable { .. })));
+    ask(&register.with_limit(LONG)).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_calls_at_once_share_one_connection() {
+    let register = lazy(url());
+    let answers = futures_util::future::join_all((0..100).map(|_| ask(&register))).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}

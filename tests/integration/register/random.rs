@@ -1,0 +1,308 @@
+//! Random sequences of calls: the scripts do to Redis what the transitions do to plain values, answer by answer and
+//! field by field.
+
+use std::{sync::Arc, time::Duration};
+
+use hatchery::{
+    adapters::{memory::MemoryRegister, redis::RedisRegister},
+    domain::register::{
+        Claim, End, Record, Release, Renew, Reserve, Reserved, Settle, Slot, Stamp, Subject, Terms,
+        state::{Later, Shard},
+    },
+    ports::{Clock, Register},
+};
+use jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+use super::{
+    bench::{BACKLOG, DAY, DEDUP, EXCLUSIVE, LEASE, MAX_WAIT, MS, event, spec, token, topology},
+    stored::Stored,
+};
+use crate::support::{clock::TestClock, redis};
+
+/// A version, which is known only once the sequence runs.
+#[derive(Clone, Copy, Debug)]
+enum Version {
+    /// So many before the last one given.
+    Given(usize),
+    /// Before or after the present, in µs.
+    Near(i64),
+    /// Just this.
+    Exactly(i64),
+}
+
+/// All that any call could want to know; each takes its part.
+#[derive(Clone, Debug)]
+struct Item {
+    subject: Subject,
+    slot: Slot,
+    version: Version,
+    generation: i64,
+    asked_by: Option<(Slot, Version)>,
+    token: u128,
+    /// In s, from now.
+    due: i64,
+    copied: Option<i64>,
+    alone: bool,
+    terms: Terms,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Call {
+    Reserve,
+    Record,
+    Claim,
+    Renew,
+    Release,
+    Settle,
+    Postpone,
+}
+
+#[derive(Clone, Debug)]
+struct Step {
+    pause: Duration,
+    call: Call,
+    items: Vec<Item>,
+}
+
+fn slot() -> impl Strategy<Value = Slot> {
+    prop_oneof![
+        8 => Just(Slot::Immediate),
+        3 => Just(Slot::Dated),
+        1 => Just(Slot::DatedAt(1)),
+        1 => Just(Slot::RequeuedAt(1)),
+        2 => prop_oneof![Just("a"), Just("b")].prop_map(|id| Slot::Event(id.to_owned())),
+    ]
+}
+
+fn version() -> impl Strategy<Value = Version> {
+    prop_oneof![
+        12 => (0..3_usize).prop_map(Version::Given),
+        1 => (-2_000_000..2_000_000_i64).prop_map(Version::Near),
+        1 => prop_oneof![Just(0), Just(-1), Just(1), Just(1 << 53)].prop_map(Version::Exactly),
+    ]
+}
+
+fn subject() -> impl Strategy<Value = Subject> {
+    let reference = prop_oneof![6 => Just("1"), 2 => Just("2 {x}:*"), 1 => Just("")];
+    (reference, prop_oneof![Just("a"), Just("b")]).prop_map(|(reference, id)| event(reference, id))
+}
+
+fn item() -> impl Strategy<Value = Item> {
+    let due = || prop_oneof![Just(0), -200_000..0_i64, 0..2_000_000_i64, Just(-100_000_000_000), Just(200_000_000_000)];
+    let generation = prop_oneof![8 => 0..3_i64, 1 => prop_oneof![Just(-1), Just((1 << 32) - 1), Just(1 << 53)]];
+    let exclusive = prop::bool::weighted(0.8);
+    (
+        (subject(), slot(), version(), generation, prop::option::weighted(0.3, (slot(), version()))),
+        (0..3_u128, due(), prop::option::of(due()), prop::bool::ANY, exclusive),
+    )
+        .prop_map(|((subject, slot, version, generation, asked_by), (token, due, copied, alone, exclusive))| {
+            Item {
+                subject,
+                slot,
+                version,
+                generation,
+                asked_by,
+                token,
+                due,
+                copied,
+                alone,
+                terms: Terms { exclusive, ..EXCLUSIVE },
+            }
+        })
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let pause = prop_oneof![
+        20 => Just(Duration::ZERO),
+        4 => Just(Duration::from_micros(1)),
+        4 => Just(MS),
+        6 => prop_oneof![Just(LEASE - MS), Just(LEASE)],
+        3 => prop_oneof![Just(MAX_WAIT), Just(MAX_WAIT + MS)],
+        1 => prop_oneof![Just(DEDUP), Just(DAY), Just(BACKLOG)],
+    ];
+    let call = prop_oneof![
+        4 => Just(Call::Reserve),
+        4 => Just(Call::Record),
+        8 => Just(Call::Claim),
+        2 => Just(Call::Renew),
+        2 => Just(Call::Release),
+        4 => Just(Call::Settle),
+        1 => Just(Call::Postpone),
+    ];
+    (pause, call, prop::collection::vec(item(), 1..4)).prop_map(|(pause, call, items)| Step { pause, call, items })
+}
+
+struct Pair {
+    clock: Arc<TestClock>,
+    memory: MemoryRegister,
+    redis: RedisRegister,
+    stored: Stored,
+    given: Vec<i64>,
+}
+
+impl Pair {
+    async fn new() -> Self {
+        let clock = Arc::new(TestClock::default());
+        let prefix = redis::prefix();
+        let redis = RedisRegister::connect(redis::url(), &topology(), &spec(&prefix, 1)).await.unwrap();
+        Self {
+            memory: MemoryRegister::new(clock.clone(), BACKLOG),
+            redis: redis.with_clock(clock.clone()).with_limit(Duration::from_secs(10)),
+            clock,
+            stored: Stored::connect(&prefix).await,
+            given: Vec::new(),
+        }
+    }
+
+    fn version(&self, version: Version) -> i64 {
+        match version {
+            Version::Given(back) => self.given.iter().rev().nth(back).copied().unwrap_or(1),
+            Version::Near(off) => self.clock.now().as_microsecond() + off,
+            Version::Exactly(version) => version,
+        }
+    }
+
+    fn time(&self, off: i64) -> Timestamp {
+        self.clock.now() + SignedDuration::from_secs(off)
+    }
+
+    fn stamp(&self, item: &Item) -> Stamp {
+        Stamp { slot: item.slot.clone(), version: self.version(item.version), generation: item.generation }
+    }
+
+    /// Both answer the same.
+    async fn step(&mut self, Step { pause, call, items }: &Step) -> Result<(), TestCaseError> {
+        self.clock.advance(*pause);
+        macro_rules! both {
+            ($method:ident, $item:ident => $call:expr) => {{
+                let calls: Vec<_> = items.iter().map(|$item| $call).collect();
+                let expected = self.memory.$method(&calls).await.unwrap();
+                let answer = self.redis.$method(&calls).await.unwrap();
+                prop_assert_eq!(&answer, &expected, "{:?}", calls);
+                answer
+            }};
+        }
+        match call {
+            Call::Reserve => {
+                let answers = both!(reserve, item => Reserve {
+                    subject: item.subject.clone(),
+                    slot: item.slot.clone(),
+                    due: self.time(item.due),
+                    asked_by: item.asked_by.as_ref().map(|(slot, version)| Stamp {
+                        slot: slot.clone(),
+                        version: self.version(*version),
+                        generation: item.generation,
+                    }),
+                    terms: item.terms,
+                });
+                self.given.extend(answers.iter().filter_map(|answer| match answer {
+                    Reserved::Version(version) => Some(version),
+                    Reserved::Stale => None,
+                }));
+            }
+            Call::Record => both!(record, item => Record {
+                subject: item.subject.clone(),
+                slot: item.slot.clone(),
+                version: self.version(item.version),
+                terms: item.terms,
+            }),
+            Call::Claim => drop(both!(claim, item => Claim {
+                subject: item.subject.clone(),
+                stamp: self.stamp(item),
+                token: token(item.token),
+                due: self.time(item.due),
+                alone: item.alone,
+                terms: item.terms,
+            })),
+            Call::Renew => drop(both!(renew, item => Renew {
+                subject: item.subject.clone(),
+                stamp: self.stamp(item),
+                token: token(item.token),
+                due: self.time(item.due),
+                terms: item.terms,
+            })),
+            Call::Release => both!(release, item => Release {
+                subject: item.subject.clone(),
+                stamp: self.stamp(item),
+                token: token(item.token),
+                due: self.time(item.due),
+                terms: item.terms,
+            }),
+            Call::Settle => both!(settle, item => Settle {
+                subject: item.subject.clone(),
+                stamp: self.stamp(item),
+                fence: 0,
+                token: token(item.token),
+                due: self.time(item.due),
+                end: item.copied.map_or(End::Finished, |off| End::Copied { due: self.time(off) }),
+                terms: item.terms,
+            }),
+            Call::Postpone => self.postpone(&items[0]).await,
+        }
+        Ok(())
+    }
+
+    /// Sets `later`, which nothing that is built does yet, behind the backs of both.
+    async fn postpone(&self, item: &Item) {
+        let key = (item.subject.home(&item.slot).to_string(), item.slot.field());
+        let later = Later {
+            at: self.time(item.due).as_millisecond().max(1),
+            version: self.version(item.version).clamp(0, 1 << 53),
+            generation: item.generation.clamp(0, (1 << 32) - 1),
+        };
+        let now = self.clock.now().as_millisecond();
+        let known = self.memory.with_shard(|shard| match shard.slots.get_mut(&key).filter(|slot| slot.until > now) {
+            Some(slot) => {
+                slot.later = Some(later);
+                true
+            }
+            None => false,
+        });
+        if known {
+            self.stored.change(&key.0, &key.1, |slot| slot.later = Some(later)).await;
+        }
+    }
+
+    /// Both hold the same, apart from what is past its time: when that goes is nobody's business.
+    async fn compare(&self) -> Result<(), TestCaseError> {
+        let now = self.clock.now().as_millisecond();
+        let live = |mut shard: Shard| {
+            shard.slots.retain(|_, slot| slot.until > now);
+            shard.leases.retain(|_, lease| lease.until > now);
+            shard
+        };
+        let (stored, ends) = self.stored.read().await;
+        let (stored, expected) = (live(stored), live(self.memory.with_shard(|shard| shard.clone())));
+        prop_assert_eq!(&stored, &expected);
+        for (home, end) in ends {
+            if let Some(until) = expected.until(&home) {
+                prop_assert_eq!(end, until, "{} expires with its last slot", home);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn redis_does_what_the_transitions_say() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    proptest!(ProptestConfig { cases: cases(), ..ProptestConfig::default() }, |(
+        steps in prop::collection::vec(step(), 1..50),
+    )| {
+        runtime.block_on(async {
+            let mut pair = Pair::new().await;
+            for step in &steps {
+                pair.step(step).await?;
+                pair.compare().await?;
+            }
+            pair.stored.clear().await;
+            Ok::<_, TestCaseError>(())
+        })?;
+    });
+}
+
+/// Enough for every run; `PROPTEST_CASES` asks for more.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(64)
+}

@@ -1,0 +1,203 @@
+//! What only a real Redis can get wrong: its keys, its own time, its scripts.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use hatchery::{
+    adapters::redis::RedisRegister,
+    domain::register::{Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject, state::Shard},
+    ports::Register,
+};
+use redis::AsyncCommands;
+
+use super::{
+    bench::{BACKLOG, DEDUP, EXCLUSIVE, event, spec, stamp, token, topology},
+    stored::Stored,
+};
+use crate::support::redis as server;
+
+async fn register(shards: u16) -> (RedisRegister, Stored) {
+    let prefix = server::prefix();
+    let register = RedisRegister::connect(server::url(), &topology(), &spec(&prefix, shards)).await.unwrap();
+    (register, Stored::connect(&prefix).await)
+}
+
+/// Redis's own time, in µs.
+async fn time(stored: &Stored) -> i64 {
+    let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut stored.connection()).await.unwrap();
+    seconds * 1_000_000 + micros
+}
+
+fn reserve(subject: &Subject, slot: &Slot) -> Reserve {
+    Reserve {
+        subject: subject.clone(),
+        slot: slot.clone(),
+        due: jiff::Timestamp::UNIX_EPOCH,
+        asked_by: None,
+        terms: EXCLUSIVE,
+    }
+}
+
+fn record(subject: &Subject, slot: &Slot, version: i64) -> Record {
+    Record { subject: subject.clone(), slot: slot.clone(), version, terms: EXCLUSIVE }
+}
+
+fn claim(subject: &Subject, stamp: Stamp, n: u128, due: jiff::Timestamp) -> Claim {
+    Claim { subject: subject.clone(), stamp, token: token(n), due, alone: false, terms: EXCLUSIVE }
+}
+
+fn settle(claim: &Claim) -> Settle {
+    let Claim { subject, stamp, token, due, terms, .. } = claim.clone();
+    Settle { subject, stamp, fence: 0, token, due, end: End::Finished, terms }
+}
+
+async fn publish(register: &RedisRegister, subject: &Subject, slot: &Slot) -> Stamp {
+    let Reserved::Version(version) = register.reserve(&[reserve(subject, slot)]).await.unwrap()[0] else {
+        panic!("nobody asked");
+    };
+    register.record(&[record(subject, slot, version)]).await.unwrap();
+    stamp(slot, version, 0)
+}
+
+#[tokio::test]
+async fn times_are_redis_own() {
+    let (register, stored) = register(1).await;
+    let a = event("1", "a");
+    let before = time(&stored).await;
+    let first = publish(&register, &a, &Slot::Immediate).await;
+    let after = time(&stored).await;
+    assert!((before..=after).contains(&first.version));
+
+    let due = jiff::Timestamp::from_microsecond(before).unwrap();
+    let call = claim(&a, first, 1, due);
+    assert!(matches!(register.claim(std::slice::from_ref(&call)).await.unwrap()[0], Claimed::Run { .. }));
+    let (shard, ends) = stored.read().await;
+    let slot = shard.slots.values().next().unwrap();
+    let backlog = i64::try_from(BACKLOG.as_millis()).unwrap();
+    assert!((before / 1000 + backlog..=time(&stored).await / 1000 + backlog).contains(&slot.until));
+    assert_eq!(ends["import:r:1"], slot.until);
+
+    register.settle(&[settle(&call)]).await.unwrap();
+    let (shard, ends) = stored.read().await;
+    let dedup = i64::try_from(DEDUP.as_millis()).unwrap();
+    assert!((before / 1000 + dedup..=time(&stored).await / 1000 + dedup).contains(&ends["import:r:1"]));
+    assert!(shard.leases.is_empty());
+}
+
+#[tokio::test]
+async fn keys_are_named_as_documented_and_all_but_the_counter_expire() {
+    let (register, stored) = register(1).await;
+    let a = event("1", "a");
+    let first = publish(&register, &a, &Slot::Immediate).await;
+    register.claim(&[claim(&a, first, 1, jiff::Timestamp::UNIX_EPOCH)]).await.unwrap();
+    register.claim(&[claim(&event("", "b"), Stamp::alone("b", 0), 2, jiff::Timestamp::UNIX_EPOCH)]).await.unwrap();
+    let names = stored.names().await;
+    assert_eq!(names, ["import:i:b", "import:l:i:b", "import:l:r:1", "import:r:1", "last"]);
+    for name in names {
+        let left: i64 = stored.connection().pttl(stored.key(&name)).await.unwrap();
+        assert_eq!(left > 0, name != "last", "{name}: {left}");
+    }
+}
+
+#[tokio::test]
+async fn scripts_are_loaded_again_after_they_were_flushed() {
+    let (register, stored) = register(1).await;
+    let a = event("1", "a");
+    let slot = Slot::Immediate;
+    for _ in 0..2 {
+        let first = publish(&register, &a, &slot).await;
+        let call = claim(&a, first, 1, jiff::Timestamp::UNIX_EPOCH);
+        assert!(matches!(register.claim(std::slice::from_ref(&call)).await.unwrap()[0], Claimed::Run { .. }));
+        register.settle(&[settle(&call)]).await.unwrap();
+        let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut stored.connection()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_batch_over_many_shards_is_answered_in_its_order() {
+    let (register, _) = register(5).await;
+    let slot = Slot::Immediate;
+    let subjects: Vec<_> = (0..40).map(|n| event(&n.to_string(), &format!("id-{n}"))).collect();
+    let calls: Vec<_> = subjects.iter().map(|subject| reserve(subject, &slot)).collect();
+    let versions: Vec<_> = (register.reserve(&calls).await.unwrap().into_iter())
+        .map(|answer| match answer {
+            Reserved::Version(version) => version,
+            Reserved::Stale => panic!("nobody asked"),
+        })
+        .collect();
+    // Only every other one was confirmed, and a newer one of it waits.
+    for (subject, version) in subjects.iter().zip(&versions).step_by(2) {
+        register.record(&[record(subject, &slot, *version)]).await.unwrap();
+        publish(&register, subject, &slot).await;
+    }
+    let calls: Vec<_> = (subjects.iter().zip(&versions).zip(0..))
+        .map(|((subject, version), n)| claim(subject, stamp(&slot, *version, 0), n, jiff::Timestamp::UNIX_EPOCH))
+        .collect();
+    for (n, answer) in register.claim(&calls).await.unwrap().into_iter().enumerate() {
+        match answer {
+            Claimed::Replaced => assert_eq!(n % 2, 0),
+            Claimed::Run { stamp, .. } => assert_eq!((n % 2, stamp.version), (1, versions[n])),
+            other => panic!("{n}: {other:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_slot_stays_in_redis_compact_form_even_when_it_is_full() {
+    let (register, stored) = register(1).await;
+    let a = event("1", "a");
+    let first = publish(&register, &a, &Slot::Dated).await;
+    stored
+        .change("import:r:1", "d", |slot| {
+            slot.later =
+                Some(hatchery::domain::register::state::Later { at: 1 << 47, version: first.version, generation: 3 });
+        })
+        .await;
+    for date in 0..20 {
+        publish(&register, &a, &Slot::DatedAt(date)).await;
+    }
+    let encoding: String = redis::cmd("OBJECT")
+        .arg("ENCODING")
+        .arg(stored.key("import:r:1"))
+        .query_async(&mut stored.connection())
+        .await
+        .unwrap();
+    assert_eq!(encoding, "listpack");
+}
+
+#[tokio::test]
+async fn in_a_home_with_very_many_slots_the_old_ones_go_in_passing() {
+    let (register, stored) = register(1).await;
+    let a = event("1", "a");
+    for date in 0..60 {
+        publish(&register, &a, &Slot::DatedAt(date)).await;
+    }
+    let latest = stored.read().await.1["import:r:1"];
+    for date in 0..50 {
+        stored.change("import:r:1", &format!("d:{date}"), |slot| slot.until = 1).await;
+    }
+    let left = async || stored.read().await.0.slots.len();
+    publish(&register, &a, &Slot::Immediate).await;
+    assert!(left().await >= 61 - 2 * 8, "only a few at a time");
+    // Looked for at random, so how many writes it takes is not known.
+    for _ in 0..10_000 {
+        if left().await == 11 {
+            break;
+        }
+        publish(&register, &a, &Slot::Immediate).await;
+    }
+    let (shard, ends): (Shard, _) = stored.read().await;
+    let fields: BTreeSet<_> = shard.slots.keys().map(|(_, field)| field.clone()).collect();
+    assert_eq!(fields, (50..60).map(|date| format!("d:{date}")).chain(["i".to_owned()]).collect());
+    assert!(ends["import:r:1"] >= latest);
+}
+
+#[tokio::test]
+async fn a_key_of_somebody_else_is_an_error_and_no_answer() {
+    let (register, stored) = register(1).await;
+    let () = stored.connection().set(stored.key("import:r:1"), "mine").await.unwrap();
+    let error = register.reserve(&[reserve(&event("1", "a"), &Slot::Immediate)]).await.unwrap_err();
+    assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+    // And the connection is as good as before.
+    let quick = register.with_limit(Duration::from_secs(5));
+    publish(&quick, &event("2", "b"), &Slot::Immediate).await;
+}

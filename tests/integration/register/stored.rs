@@ -1,0 +1,150 @@
+//! What a real Redis holds, read from its packed form.
+
+use std::collections::BTreeMap;
+
+use hatchery::domain::register::state::{Later, Lease, Mark, Shard, SlotState};
+use redis::{AsyncCommands, aio::MultiplexedConnection};
+use uuid::Uuid;
+
+use crate::support;
+
+pub(crate) struct Stored {
+    connection: MultiplexedConnection,
+    base: String,
+}
+
+impl Stored {
+    /// The one shard of a register with this prefix.
+    pub(crate) async fn connect(prefix: &str) -> Self {
+        let client = redis::Client::open(support::redis::url()).unwrap();
+        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        Self { connection, base: format!("{prefix}:{{billing:0}}:") }
+    }
+
+    pub(crate) fn connection(&self) -> MultiplexedConnection {
+        self.connection.clone()
+    }
+
+    pub(crate) fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.base)
+    }
+
+    /// The names of all keys, without what they have in common.
+    pub(crate) async fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        let mut cursor = 0_u64;
+        loop {
+            let (next, keys): (u64, Vec<String>) = redis::cmd("SCAN")
+                .arg(cursor)
+                .arg("MATCH")
+                .arg(format!("{}*", self.base))
+                .arg("COUNT")
+                .arg(1000)
+                .query_async(&mut self.connection())
+                .await
+                .unwrap();
+            names.extend(keys.into_iter().map(|key| key[self.base.len()..].to_owned()));
+            if next == 0 {
+                names.sort();
+                names.dedup();
+                return names;
+            }
+            cursor = next;
+        }
+    }
+
+    /// All of it, and when each home expires.
+    pub(crate) async fn read(&self) -> (Shard, BTreeMap<String, i64>) {
+        let mut shard = Shard::default();
+        let mut ends = BTreeMap::new();
+        for name in self.names().await {
+            let mut connection = self.connection();
+            let key = self.key(&name);
+            if name == "last" {
+                shard.last = connection.get(&key).await.unwrap();
+            } else if name.contains(":l:") {
+                let packed: Vec<u8> = connection.get(&key).await.unwrap();
+                let end: i64 = connection.pexpire_time(&key).await.unwrap();
+                let lease = lease(&packed);
+                assert_eq!(lease.until, end, "a lease expires when it ends");
+                shard.leases.insert(name, lease);
+            } else {
+                let packed: BTreeMap<String, Vec<u8>> = connection.hgetall(&key).await.unwrap();
+                ends.insert(name.clone(), connection.pexpire_time(&key).await.unwrap());
+                for (field, packed) in packed {
+                    shard.slots.insert((name.clone(), field), slot(&packed));
+                }
+            }
+        }
+        (shard, ends)
+    }
+
+    /// Changes a slot behind the register's back.
+    pub(crate) async fn change(&self, home: &str, field: &str, change: impl FnOnce(&mut SlotState)) {
+        let key = self.key(home);
+        let mut connection = self.connection();
+        let packed: Vec<u8> = connection.hget(&key, field).await.unwrap();
+        let mut state = slot(&packed);
+        change(&mut state);
+        let () = connection.hset(&key, field, pack(&state)).await.unwrap();
+    }
+
+    pub(crate) async fn clear(&self) {
+        for name in self.names().await {
+            let () = self.connection().del(self.key(&name)).await.unwrap();
+        }
+    }
+}
+
+/// Whole numbers, lowest byte first.
+struct Numbers<'a>(&'a [u8]);
+
+impl Numbers<'_> {
+    fn next(&mut self, bytes: usize) -> i64 {
+        let (head, rest) = self.0.split_at(bytes);
+        self.0 = rest;
+        head.iter().rev().fold(0, |number, byte| number << 8 | i64::from(*byte))
+    }
+}
+
+fn slot(packed: &[u8]) -> SlotState {
+    let mut numbers = Numbers(packed);
+    let (until, due, since) = (numbers.next(6), numbers.next(6), numbers.next(6));
+    let (version, generation, newest) = (numbers.next(7), numbers.next(4), numbers.next(7));
+    let (crashes, flags) = (u32::try_from(numbers.next(1)).unwrap(), numbers.next(1));
+    let later =
+        (flags & 4 != 0).then(|| Later { at: numbers.next(6), version: numbers.next(7), generation: numbers.next(4) });
+    assert!(numbers.0.is_empty());
+    let mark = Mark { version, finished: flags & 1 != 0, generation };
+    SlotState { mark, newest, since, later, begun: flags & 2 != 0, crashes, due, until }
+}
+
+fn pack(slot: &SlotState) -> Vec<u8> {
+    let mut packed = Vec::new();
+    let mut put = |number: i64, bytes: usize| packed.extend_from_slice(&number.to_le_bytes()[..bytes]);
+    put(slot.until, 6);
+    put(slot.due, 6);
+    put(slot.since, 6);
+    put(slot.mark.version, 7);
+    put(slot.mark.generation, 4);
+    put(slot.newest, 7);
+    put(i64::from(slot.crashes), 1);
+    let flags = i64::from(slot.mark.finished) + 2 * i64::from(slot.begun) + 4 * i64::from(slot.later.is_some());
+    put(flags, 1);
+    if let Some(later) = slot.later {
+        put(later.at, 6);
+        put(later.version, 7);
+        put(later.generation, 4);
+    }
+    packed
+}
+
+fn lease(packed: &[u8]) -> Lease {
+    let (token, rest) = packed.split_at(16);
+    let mut numbers = Numbers(rest);
+    let until = numbers.next(6);
+    let (version, generation, fence) = (numbers.next(7), numbers.next(4), numbers.next(7));
+    let crashes = u32::try_from(numbers.next(1)).unwrap();
+    let field = String::from_utf8(numbers.0.to_vec()).unwrap();
+    Lease { token: Uuid::from_slice(token).unwrap(), until, field, version, generation, fence, crashes }
+}

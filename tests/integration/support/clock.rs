@@ -1,0 +1,37 @@
+//! A clock that stands still until it is told to go on.
+
+use std::{
+    sync::atomic::{AtomicI64, Ordering},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use hatchery::ports::Clock;
+use jiff::Timestamp;
+
+/// Starts in the year 2100, so that nothing that expires by it does so in a real Redis while the test runs.
+#[derive(Debug)]
+pub(crate) struct TestClock(AtomicI64);
+
+impl Default for TestClock {
+    fn default() -> Self {
+        Self(AtomicI64::new(4_102_444_800_000_001))
+    }
+}
+
+impl TestClock {
+    pub(crate) fn advance(&self, by: Duration) {
+        self.0.fetch_add(i64::try_from(by.as_micros()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+#[async_trait]
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_microsecond(self.0.load(Ordering::SeqCst)).unwrap()
+    }
+
+    async fn sleep(&self, duration: Duration) {
+        self.advance(duration);
+    }
+}

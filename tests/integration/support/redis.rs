@@ -1,0 +1,77 @@
+//! A private Redis for the tests: started once a test process, gone with it.
+
+use std::{
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+/// The shared server. Tests keep apart by [`prefix`].
+pub(crate) fn url() -> &'static str {
+    static GIVEN: OnceLock<String> = OnceLock::new();
+    GIVEN.get_or_init(|| {
+        static STARTED: OnceLock<Server> = OnceLock::new();
+        std::env::var("HATCHERY_TEST_REDIS_URL")
+            .unwrap_or_else(|_| STARTED.get_or_init(|| Server::start(free_port(), &[])).url.clone())
+    })
+}
+
+/// A prefix for keys that no other test has.
+pub(crate) fn prefix() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A port that nothing listens on.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// A `redis-server` that dies with this value, and with this process however that ends: a shell between the two
+/// waits for the end of a pipe that only this process holds.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) url: String,
+    wrapper: Child,
+}
+
+impl Server {
+    pub(crate) fn start(port: u16, options: &[&str]) -> Self {
+        let script = "redis-server \"$@\" & pid=$!; cat >/dev/null; kill -9 $pid; wait $pid";
+        let wrapper = Command::new("sh")
+            .args(["-c", script, "sh", "--bind", "127.0.0.1", "--port", &port.to_string()])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(options)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("`sh` starts");
+        let server = Self { url: format!("redis://127.0.0.1:{port}"), wrapper };
+        wait_until("`redis-server` listens; it has to be installed (Debian: apt-get install redis-server)", || {
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        server
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.wrapper.stdin.take());
+        let _ = self.wrapper.wait();
+    }
+}
+
+/// Looks again and again, for ten seconds at most.
+pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(10);
+    while !reached() {
+        assert!(Instant::now() < limit, "not within ten seconds: {what}");
+        thread::sleep(Duration::from_millis(5));
+    }
+}

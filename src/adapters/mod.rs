@@ -1,6 +1,7 @@
 //! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`redis`] keeps the register, [`memory`] has fakes for
 //! tests.
 
+pub mod clock;
 pub mod memory;
 pub mod rabbitmq;
 pub mod redis;

@@ -7,12 +7,14 @@
 mod assemble;
 mod check;
 mod error;
+mod load;
 mod section;
 mod table;
 mod value;
 mod yaml;
 
 pub use error::{FileError, Finding, Refusal};
+pub use load::{ReadError, read_file};
 
 use crate::domain::spec::Topology;
 use error::Draft;

@@ -59,10 +59,18 @@ impl RedisRegister {
     /// When it is away, or refuses.
     pub async fn connect(url: &str, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
         let register = Self::new(url, topology, spec)?;
+        register.ping().await?;
+        Ok(register)
+    }
+
+    /// Makes sure that Redis answers, and lets this client in.
+    ///
+    /// # Errors
+    /// When it is away, or refuses.
+    pub async fn ping(&self) -> Result<(), RegisterError> {
         // An empty batch: a server that wants a password says so at the first command, not when it is connected to, and
         // one that forbids scripts, not before it is asked to run one.
-        register.ask_shard::<Claim>(0, Vec::new()).await?;
-        Ok(register)
+        self.ask_shard::<Claim>(0, Vec::new()).await.map(drop)
     }
 
     /// The same register by the same connection, with another limit for every call.

@@ -1,0 +1,44 @@
+//! From the disk.
+
+use std::{fs, io, path::Path};
+
+use super::{FileError, read};
+use crate::domain::spec::Topology;
+
+/// Why a file gave no topology.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReadError {
+    /// It could not be read at all.
+    #[error("cannot read {path}: {source}")]
+    Io {
+        /// Which file.
+        path: String,
+        /// What is wrong.
+        source: io::Error,
+    },
+    /// It is not UTF-8.
+    #[error("{path} is not text: byte {at} is not UTF-8")]
+    NotText {
+        /// Which file.
+        path: String,
+        /// The first byte that is none.
+        at: usize,
+    },
+    /// It describes no topology.
+    #[error(transparent)]
+    Content(#[from] FileError),
+}
+
+/// Reads and checks a `topology.yaml`.
+///
+/// # Errors
+/// When it cannot be read, or describes no topology.
+pub fn read_file(path: impl AsRef<Path>) -> Result<Topology, ReadError> {
+    let name = path.as_ref().display().to_string();
+    let bytes = fs::read(path).map_err(|source| ReadError::Io { path: name.clone(), source })?;
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok(read(&text, &name)?),
+        Err(error) => Err(ReadError::NotText { path: name, at: error.utf8_error().valid_up_to() }),
+    }
+}

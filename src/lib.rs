@@ -12,7 +12,7 @@ pub use connect::{ConnectError, Hatchery, connect};
 pub use domain::{
     event::Event,
     spec::Topology,
-    ttl::{Ttl, TtlError},
+    ttl::{Ttl, TtlError, parse_duration},
 };
 pub use file::{FileError, ReadError, read_file};
 pub use flow::{

@@ -85,6 +85,12 @@ impl NewEvent {
         }
     }
 
+    /// What it carries.
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        &self.payload
+    }
+
     /// The object that it is about: 1 to 255 bytes without control characters.
     #[must_use]
     pub fn reference(self, reference: impl Into<String>) -> Self {

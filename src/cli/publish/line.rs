@@ -1,0 +1,121 @@
+//! A line of a batch: one event as JSON.
+
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use hatchery::{NewEvent, TtlError, parse_duration};
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// What a line may say.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    r#type: String,
+    reference: Option<String>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    payload: Option<&'a RawValue>,
+    payload_base64: Option<String>,
+    nbf: Option<Timestamp>,
+    delay: Option<Delay>,
+    id: Option<String>,
+    correlation_id: Option<String>,
+}
+
+/// A payload of `null` is a payload, not an absent one.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Delay(Duration);
+
+impl TryFrom<String> for Delay {
+    type Error = TtlError;
+
+    fn try_from(text: String) -> Result<Self, TtlError> {
+        parse_duration(&text).map(Self)
+    }
+}
+
+/// Why a line is no event.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LineError {
+    #[error("not UTF-8 at byte {0}")]
+    NotText(usize),
+    #[error("{0}")]
+    Json(#[from] serde_json::Error),
+    #[error("payload_base64: {0}")]
+    Base64(#[from] base64::DecodeError),
+    #[error("`{0}` and `{1}` exclude each other")]
+    Both(&'static str, &'static str),
+}
+
+/// Reads a line. A JSON payload is sent as exactly the text that stands there.
+pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
+    let text = std::str::from_utf8(line).map_err(|error| LineError::NotText(error.valid_up_to()))?;
+    let line: Line<'_> = serde_json::from_str(text)?;
+    let (payload, content_type) = match (line.payload, line.payload_base64) {
+        (Some(_), Some(_)) => return Err(LineError::Both("payload", "payload_base64")),
+        (Some(json), None) => (Bytes::copy_from_slice(json.get().as_bytes()), "application/json"),
+        (None, Some(base64)) => (Bytes::from(BASE64_STANDARD.decode(base64)?), "application/octet-stream"),
+        (None, None) => (Bytes::new(), "application/octet-stream"),
+    };
+    let mut event = NewEvent::new(line.r#type, payload).content_type(content_type);
+    event = match (line.nbf, line.delay) {
+        (Some(_), Some(_)) => return Err(LineError::Both("nbf", "delay")),
+        (Some(nbf), None) => event.at(nbf),
+        (None, Some(Delay(delay))) => event.delay(delay),
+        (None, None) => event,
+    };
+    if let Some(reference) = line.reference {
+        event = event.reference(reference);
+    }
+    if let Some(id) = line.id {
+        event = event.id(id);
+    }
+    if let Some(correlation_id) = line.correlation_id {
+        event = event.correlation_id(correlation_id);
+    }
+    Ok(event)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(r#"{"type":"mail","payload":{"b": 1.0,  "a":12345678901234567890, "u":"\u00e4"}}"#, r#"{"b": 1.0,  "a":12345678901234567890, "u":"\u00e4"}"#)]
+    #[case(r#"{"type":"mail","payload": null}"#, "null")]
+    #[case(r#"{"type":"mail","payload": "text" }"#, r#""text""#)]
+    #[case(r#"{"type":"mail","payload_base64":"AP8="}"#, "\0\u{ff}")]
+    #[case(r#"{"type":"mail","payload_base64":""}"#, "")]
+    #[case(r#"{"type":"mail"}"#, "")]
+    fn a_payload_goes_as_it_stands(#[case] line: &str, #[case] payload: &str) {
+        let expected: Vec<u8> = if payload == "\0\u{ff}" { vec![0, 255] } else { payload.as_bytes().to_vec() };
+        assert_eq!(read(line.as_bytes()).expect("valid").payload(), &expected[..]);
+    }
+
+    #[rstest]
+    #[case(b"", "EOF")]
+    #[case(b"not json", "expected")]
+    #[case(b"[]", "")]
+    #[case(b"{\"payload\":1}", "missing field `type`")]
+    #[case(b"{\"type\":\"mail\",\"paylod\":1}", "unknown field `paylod`")]
+    #[case(b"{\"type\":\"mail\",\"type\":\"mail\"}", "duplicate field `type`")]
+    #[case(b"{\"type\":\"mail\",\"payload\":1,\"payload_base64\":\"\"}", "exclude each other")]
+    #[case(b"{\"type\":\"mail\",\"payload_base64\":\"%\"}", "payload_base64")]
+    #[case(b"{\"type\":\"mail\",\"nbf\":\"tomorrow\"}", "")]
+    #[case(b"{\"type\":\"mail\",\"delay\":\"5\"}", "write a number and a unit")]
+    #[case(b"{\"type\":\"mail\",\"delay\":\"5s\",\"nbf\":\"2026-06-01T00:00:00Z\"}", "exclude each other")]
+    #[case(b"{\"type\":\"ma\xff\"}", "not UTF-8 at byte 11")]
+    fn a_bad_line_says_what_is_wrong(#[case] line: &[u8], #[case] why: &str) {
+        let error = read(line).expect_err("invalid").to_string();
+        assert!(error.contains(why), "{error}");
+    }
+}

@@ -1,0 +1,94 @@
+//! A batch's lines, in bounded memory.
+
+use std::io;
+
+use tokio::io::{AsyncBufRead, AsyncBufReadExt};
+
+/// The longest line: the largest payload in base64, and room for the rest.
+const LONGEST: usize = 24 * 1024 * 1024;
+
+/// One line with its number, from 1.
+pub(super) struct Numbered {
+    pub(super) number: u64,
+    pub(super) line: Vec<u8>,
+    /// There was more of it than is kept.
+    pub(super) cut: bool,
+}
+
+/// Reads lines.
+pub(super) struct Lines<R> {
+    input: R,
+    number: u64,
+}
+
+impl<R: AsyncBufRead + Unpin> Lines<R> {
+    pub(super) const fn new(input: R) -> Self {
+        Self { input, number: 0 }
+    }
+
+    /// The next line that is not blank, without its end.
+    pub(super) async fn next(&mut self) -> io::Result<Option<Numbered>> {
+        loop {
+            let (mut line, mut cut) = (Vec::new(), false);
+            let mut any = false;
+            loop {
+                let chunk = self.input.fill_buf().await?;
+                if chunk.is_empty() {
+                    break;
+                }
+                any = true;
+                let end = chunk.iter().position(|byte| *byte == b'\n');
+                let part = &chunk[..end.unwrap_or(chunk.len())];
+                let room = LONGEST - line.len();
+                cut |= part.len() > room;
+                line.extend_from_slice(&part[..part.len().min(room)]);
+                let taken = end.map_or(chunk.len(), |end| end + 1);
+                self.input.consume(taken);
+                if end.is_some() {
+                    break;
+                }
+            }
+            if !any {
+                return Ok(None);
+            }
+            self.number += 1;
+            if line.ends_with(b"\r") {
+                line.pop();
+            }
+            if !line.trim_ascii().is_empty() {
+                return Ok(Some(Numbered { number: self.number, line, cut }));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn all(input: &[u8]) -> Vec<(u64, Vec<u8>, bool)> {
+        let mut lines = Lines::new(tokio::io::BufReader::with_capacity(3, input));
+        let mut read = Vec::new();
+        while let Some(Numbered { number, line, cut }) = lines.next().await.expect("memory can be read") {
+            read.push((number, line, cut));
+        }
+        read
+    }
+
+    #[tokio::test]
+    async fn lines_keep_their_numbers_and_the_last_needs_no_end() {
+        let read = all(b"one\n\n \t\r\ntwo\r\nthree").await;
+        let expected = [(1, "one"), (4, "two"), (5, "three")].map(|(n, text)| (n, text.as_bytes().to_vec(), false));
+        assert_eq!(read, expected);
+    }
+
+    #[tokio::test]
+    async fn a_line_without_end_is_cut_and_the_next_one_is_whole() {
+        let input = [vec![b'x'; LONGEST + 10], b"\nnext\n".to_vec()].concat();
+        let read = all(&input).await;
+        assert_eq!(read.iter().map(|(n, line, cut)| (*n, line.len(), *cut)).collect::<Vec<_>>(), [
+            (1, LONGEST, true),
+            (2, 4, false)
+        ]);
+    }
+}

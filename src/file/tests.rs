@@ -179,6 +179,20 @@ fn a_payload_is_counted_in_bytes(#[case] written: &str, #[case] bytes: usize) {
     assert_eq!(read(&text, "topology.yaml").expect("valid").max_payload, bytes);
 }
 
+#[rstest]
+#[case("hatcheries: [1ms, 3650d, 1s, 1500ms]", "{ retry: { delays: [1ms, 3650d] } }")]
+#[case("hatcheries:", "{ prefetch: 10, concurrency: 10, drain-timeout: 0s }")]
+#[case("ack-timeout: 10m 25s", "{ prefetch: 100, concurrency: 10 }")]
+#[case("ack-timeout: 11m 25s", "{ prefetch: 101, concurrency: 10 }")]
+#[case("ladder: { resolution: 1m, horizon: 1m }", "{ lease: 100ms, crash-limit: 1 }")]
+#[case(&format!("redis: {{ shards: 16384, prefix: {} }}", "p".repeat(64)), "{ coalesce: { immediate: latest, window: 1m, max-wait: 1m } }")]
+#[case("max-payload: 16777216", "{ prefetch: 65535, concurrency: 65535, retry: { max-attempts: 1 } }")]
+#[case("max-payload: 1", "{ exclusive: on, coalesce: { delayed: latest } }")]
+#[case("redis:\nladder:", "{ exclusive: off }")]
+fn the_outermost_that_is_valid(#[case] top: &str, #[case] of_mail: &str) {
+    valid(top, of_mail);
+}
+
 #[test]
 fn names_that_yaml_takes_for_something_else_are_names_all_the_same() {
     let text = "version: 1\nname: \"on\"\ntypes: { 123: {}, no: {}, Mail: {}, mail: {} }\n";

@@ -18,7 +18,7 @@ const MAX_WAIT: Duration = Duration::from_secs(30);
 
 /// Every key of a type: its own, then those of `defaults`.
 pub(super) fn types(top: &Section) -> Option<Vec<(&Named, Section)>> {
-    let defaults = top.section("defaults")?.clone().as_defaults();
+    let defaults = top.section("defaults")?.clone().into_defaults();
     Some(top.types("types")?.iter().map(|named| (named, named.section.clone().over(&defaults))).collect())
 }
 
@@ -53,7 +53,7 @@ fn redis(section: &Section) -> Option<RedisSpec> {
 }
 
 fn type_spec(section: &Section) -> Option<TypeSpec> {
-    let coalesce = coalesce(section.section("coalesce")?)?;
+    let coalesce = coalesce(section.section("coalesce")?);
     let retry = section.section("retry")?;
     Some(TypeSpec {
         prefetch: u16::try_from(section.whole("prefetch")?).ok()?,
@@ -71,7 +71,7 @@ fn type_spec(section: &Section) -> Option<TypeSpec> {
     })
 }
 
-fn coalesce(section: &Section) -> Option<Coalesce> {
+fn coalesce(section: &Section) -> Coalesce {
     let immediate = match section.word("immediate").unwrap_or("off") {
         "latest" => Immediate::Latest,
         _ => Immediate::Off,
@@ -85,7 +85,7 @@ fn coalesce(section: &Section) -> Option<Coalesce> {
     let max_wait = section
         .duration("max-wait")
         .unwrap_or_else(|| window.map_or(MAX_WAIT, |window| window.as_duration().saturating_mul(MOST_WINDOWS)));
-    Some(Coalesce { immediate, delayed, window, max_wait })
+    Coalesce { immediate, delayed, window, max_wait }
 }
 
 /// Whether any of its events stand for each other.

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::{
+    amount::say,
     assemble,
     error::quote,
     section::{Reader, Section},
-    value::say,
 };
 
 /// All that does not fit together. What was refused already takes no part.
@@ -61,8 +61,8 @@ fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) ->
     let (handler, drain) = (section.duration("handler-timeout")?, section.duration("drain-timeout")?);
     let ack = top.duration("ack-timeout")?;
     let runs = prefetch.div_ceil(concurrency);
-    let held = times(handler, runs).saturating_add(drain);
-    if held <= ack {
+    let longest = times(handler, runs).saturating_add(drain);
+    if longest <= ack {
         return None;
     }
     let keys = ["handler-timeout", "prefetch", "drain-timeout", "concurrency"];
@@ -71,14 +71,14 @@ fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) ->
     let message = format!(
         "a worker could hold a delivery for {}, and the broker waits {} for its acknowledgement \
          ({prefetch} prefetched, {concurrency} at a time: {runs} {} of {}, then {} to drain)",
-        say(held),
+        say(longest),
         say(ack),
         if runs == 1 { "run" } else { "runs, one after the other," },
         say(handler),
         say(drain),
     );
     let help = lower(ack.saturating_sub(drain), handler, (runs, concurrency));
-    let raise = format!("; or raise `ack-timeout` to {}, and the broker's consumer_timeout with it", say(held));
+    let raise = format!("; or raise `ack-timeout` to {}, and the broker's consumer_timeout with it", say(longest));
     reader.refuse(&span, message, help + &raise);
     Some(())
 }

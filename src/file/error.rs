@@ -2,12 +2,12 @@
 
 use std::{fmt, ops::Range};
 
-use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 /// A file with a thousand mistakes is not shown a thousand times.
 const SHOWN: usize = 30;
 
-/// Longer lines are shown up to here alone.
+/// Of longer lines a part is shown.
 const LONGEST_LINE: usize = 2_000;
 
 /// Why a file was refused, with every finding in the order of the file.
@@ -103,17 +103,25 @@ impl FileError {
     fn group(&self, finding: &Finding) -> Group<'_> {
         let start = self.text[..finding.range.start].rfind('\n').map_or(0, |at| at + 1);
         let line = self.text[start..].lines().next().unwrap_or_default();
+        let (from, to) = (finding.range.start - start, finding.range.end - start);
+        // Of a line that no person wrote, the part around the place.
+        let cut = if line.len() > LONGEST_LINE { floor(line, from.saturating_sub(LONGEST_LINE / 2)) } else { 0 };
+        let line = &line[cut.min(line.len())..];
         let line = &line[..floor(line, LONGEST_LINE)];
-        let from = (finding.range.start - start).min(line.len());
-        let to = (finding.range.end - start).clamp(from, line.len());
+        let from = (from - cut).min(line.len());
+        let to = (to - cut).clamp(from, line.len());
         let snippet = Snippet::source(line.to_owned())
             .line_start(finding.line)
-            .path(self.path.as_str())
             .annotation(AnnotationKind::Primary.span(from..to));
-        Level::ERROR
-            .primary_title(finding.message.clone())
-            .element(snippet)
-            .element(Level::HELP.message(finding.help.clone()))
+        let title = Level::ERROR.primary_title(finding.message.clone());
+        let group = if cut == 0 {
+            title.element(snippet.path(self.path.as_str()))
+        } else {
+            title
+                .element(Origin::path(self.path.as_str()).line(finding.line).char_column(finding.column))
+                .element(snippet)
+        };
+        group.element(Level::HELP.message(finding.help.clone()))
     }
 }
 

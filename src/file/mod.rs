@@ -1,12 +1,14 @@
 //! Reading `topology.yaml`.
 //!
 //! The text becomes a tree in which everything knows its place ([`yaml`]); the tree is checked key by key against the
-//! tables of what there is ([`table`], [`section`], [`value`]), then for keys that must fit together ([`check`]), and
+//! tables of what there is ([`keys`], [`section`], [`value`]), then for keys that must fit together ([`check`]), and
 //! becomes a [`Topology`] ([`assemble`]). What is wrong is found all at once and shown with its place ([`FileError`]).
 
+mod amount;
 mod assemble;
 mod check;
 mod error;
+mod keys;
 mod load;
 mod section;
 mod table;
@@ -18,8 +20,9 @@ pub use load::{ReadError, read_file};
 
 use crate::domain::spec::Topology;
 use error::Draft;
+use keys::TOP;
 use section::{Origin, Reader, Section};
-use table::{Absent, TOP};
+use table::Absent;
 use yaml::{Node, Value};
 
 /// The topology that this text describes; the path is for the messages.
@@ -66,7 +69,7 @@ fn starts(text: &str, root: &Node) -> Result<std::ops::Range<usize>, Vec<Draft>>
     };
     let version = entries.iter().find(|(key, _)| key.text == "version");
     if let Some((_, node @ Node { value: Value::Whole(2..), .. })) = version {
-        let found = &text[node.span.clone()];
+        let found = error::quote(text.get(node.span.clone()).unwrap_or_default());
         let message = format!("this hatchery reads version 1 of the file, and this is version {found}");
         return Err(vec![Draft::new(
             node.span.clone(),
@@ -77,5 +80,7 @@ fn starts(text: &str, root: &Node) -> Result<std::ops::Range<usize>, Vec<Draft>>
     Ok(entries.first().map_or(0..0, |(key, _)| key.span.clone()))
 }
 
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod tests;

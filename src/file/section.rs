@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use super::{
     error::{Draft, quote},
-    table::{Absent, Key, Kind, LEVELS, Level},
+    keys::LEVELS,
+    table::{Absent, Key, Kind, Level},
     value,
     yaml::{self, Node, Value},
 };
@@ -156,11 +157,11 @@ impl Section {
     }
 
     /// The same, said by `defaults` for every type.
-    pub(super) fn as_defaults(mut self) -> Self {
+    pub(super) fn into_defaults(mut self) -> Self {
         for entry in self.entries.values_mut() {
             entry.origin = entry.origin.max(Origin::Defaults);
             if let Some(Item::Section(section)) = &mut entry.item {
-                *section = std::mem::take(section).as_defaults();
+                *section = std::mem::take(section).into_defaults();
             }
         }
         self
@@ -228,7 +229,7 @@ getters! {
 }
 
 /// The value that a key has where the file says nothing; a test reads every default of the tables.
-fn default(key: &'static Key) -> Option<Item> {
+pub(super) fn default(key: &'static Key) -> Option<Item> {
     match (key.absent, &key.kind) {
         (Absent::Value(_), Kind::Section(level)) => Some(Item::Section(Section::of_table(level))),
         (Absent::Value(text), _) => {

@@ -1,44 +1,234 @@
 //! The messages are golden: `tests/invalid/*.yaml` beside what each must say. `UPDATE_GOLDEN=1` writes them anew.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use rstest::rstest;
 
 use super::*;
+use crate::domain::spec::{Coalesce, Delayed, Immediate, RedisSpec, Retry, TypeSpec};
 
-fn folder() -> std::path::PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/invalid")
+/// A topology with this at the top and this for the type `mail`.
+fn mail(top: &str, mail: &str) -> Result<TypeSpec, FileError> {
+    let text = format!("version: 1\nname: billing\n{top}\ntypes: {{ mail: {mail} }}\n");
+    read(&text, "topology.yaml").map(|topology| topology.types["mail"].clone())
+}
+
+fn valid(top: &str, of_mail: &str) -> TypeSpec {
+    mail(top, of_mail).expect("valid")
+}
+
+fn ttls(texts: &[&str]) -> Vec<crate::Ttl> {
+    texts.iter().map(|text| text.parse().expect("a TTL")).collect()
+}
+
+const fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn invalid(extension: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/invalid");
+    let paths = fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("an entry").path());
+    let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|e| e == extension)).collect();
+    paths.sort();
+    paths
 }
 
 #[test]
 fn every_mistake_is_explained() {
     let update = std::env::var_os("UPDATE_GOLDEN").is_some();
     let mut wrong = Vec::new();
-    let mut seen = 0;
-    for entry in fs::read_dir(folder()).expect("the folder is there") {
-        let path = entry.expect("an entry").path();
-        if path.extension().is_none_or(|extension| extension != "yaml") {
-            continue;
-        }
-        seen += 1;
+    for path in invalid("yaml") {
         let text = fs::read_to_string(&path).expect("a text");
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
         let said = match read(&text, &name) {
-            Ok(topology) => format!("accepted: {topology:#?}"),
-            Err(error) => error.render(false),
-        } + "\n";
+            Ok(topology) => format!("accepted: {topology:#?}\n"),
+            Err(error) => error.render(false) + "\n",
+        };
         let golden = path.with_extension("txt");
         if update {
             fs::write(&golden, &said).expect("written");
         } else if fs::read_to_string(&golden).ok().as_ref() != Some(&said) {
             wrong.push(format!("{name} says\n{said}"));
         }
+        if said.starts_with("accepted") {
+            wrong.push(format!("{name} is accepted"));
+        }
     }
     assert!(wrong.is_empty(), "not what the golden message says:\n{}", wrong.join("\n"));
-    assert!(seen >= 45, "only {seen} files");
+    assert!(invalid("yaml").len() >= 45);
+    let orphans: Vec<PathBuf> =
+        invalid("txt").into_iter().filter(|path| !path.with_extension("yaml").exists()).collect();
+    assert_eq!(orphans, Vec::<PathBuf>::new(), "messages of no file");
 }
 
 #[test]
 fn the_shipped_example_is_valid() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology.yaml");
     let topology = read(&fs::read_to_string(path).expect("a text"), "topology.yaml").expect("valid");
-    assert_eq!(topology.types.len(), 2);
+    assert_eq!(topology.hatcheries, ttls(&["2s", "5s", "1m", "1h"]));
+    let retry = Retry { delays: ttls(&["1s", "2s", "3s"]), max_attempts: 4 };
+    assert_eq!(topology.types["mail"].retry, retry);
+    assert_eq!(topology.types["hr-import"].retry, retry);
+    assert_eq!(topology.types["hr-import"].coalesce.window, Some(ttls(&["2s"])[0]));
+}
+
+#[test]
+fn what_holds_where_nothing_is_said() {
+    let topology = read("version: 1\nname: billing\ntypes:\n  mail:\n", "topology.yaml").expect("valid");
+    let mail = TypeSpec {
+        prefetch: 100,
+        concurrency: 10,
+        handler_timeout: secs(60),
+        drain_timeout: secs(25),
+        coalesce: Coalesce { immediate: Immediate::Off, delayed: Delayed::Off, window: None, max_wait: secs(30) },
+        retry: Retry { delays: ttls(&["10s", "1m", "10m"]), max_attempts: 6 },
+        crash_limit: 5,
+        exclusive: false,
+        lease: secs(15),
+    };
+    let expected = Topology {
+        name: "billing".parse().expect("a word"),
+        hatcheries: vec![],
+        ladder: crate::domain::delay::Ladder::new(ttls(&["250ms"])[0], ttls(&["365d"])[0]).expect("a ladder"),
+        redis: RedisSpec {
+            prefix: "hatchery".to_owned(),
+            shards: 1,
+            dedup_retention: secs(3_600),
+            backlog_retention: secs(7 * 86_400),
+        },
+        ack_timeout: secs(30 * 60),
+        max_payload: 16 << 20,
+        types: [("mail".parse().expect("a word"), mail)].into(),
+    };
+    assert_eq!(topology, expected);
+}
+
+#[test]
+fn every_key_is_described_and_has_a_default_that_it_takes() {
+    for key in keys::LEVELS.iter().flat_map(|level| level.keys) {
+        assert!(key.about.ends_with(['.', ')']) || key.about.ends_with("repeats."), "{}: {}", key.name, key.about);
+        match key.absent {
+            Absent::Value(text) => {
+                assert!(section::default(key).is_some(), "{} has no value {text}", key.name);
+            }
+            Absent::Depends(how) => assert!(!how.is_empty(), "{}", key.name),
+            Absent::Required => assert!(value::example(key).starts_with("write"), "{}", key.name),
+        }
+    }
+}
+
+#[rstest]
+#[case("retry: { max-attempts: 8 }", &["1s", "2s"], 8)]
+#[case("retry: { delays: [5m] }", &["5m"], 4)]
+#[case("retry: {}", &["1s", "2s"], 4)]
+#[case("retry: ", &["1s", "2s"], 4)]
+#[case("", &["1s", "2s"], 4)]
+fn a_type_overrides_the_defaults_key_by_key(#[case] own: &str, #[case] delays: &[&str], #[case] attempts: u32) {
+    let spec =
+        valid("defaults: { prefetch: 20, retry: { delays: [1s, 2s], max-attempts: 4 } }", &format!("{{ {own} }}"));
+    assert_eq!(spec.retry, Retry { delays: ttls(delays), max_attempts: attempts });
+    assert_eq!(spec.prefetch, 20);
+}
+
+#[rstest]
+#[case("off", "latest", (Immediate::Latest, Delayed::EachTime, None, 30))]
+#[case("latest", "{ window: 2s }", (Immediate::Latest, Delayed::EachTime, Some("2s"), 20))]
+#[case("latest", "{ delayed: latest }", (Immediate::Latest, Delayed::Latest, None, 30))]
+#[case("{ immediate: latest, window: 5s, max-wait: 9s }", "{ delayed: off }", (Immediate::Latest, Delayed::Off, Some("5s"), 9))]
+#[case("{ immediate: latest, window: 5s, max-wait: 9s }", "latest", (Immediate::Latest, Delayed::EachTime, None, 30))]
+#[case("{ immediate: latest, window: 5s, max-wait: 9s }", "off", (Immediate::Off, Delayed::Off, None, 30))]
+fn a_short_form_replaces_all_of_coalesce(
+    #[case] defaults: &str,
+    #[case] own: &str,
+    #[case] (immediate, delayed, window, max_wait): (Immediate, Delayed, Option<&str>, u64),
+) {
+    let spec = valid(&format!("defaults: {{ coalesce: {defaults} }}"), &format!("{{ coalesce: {own} }}"));
+    let window = window.map(|window| ttls(&[window])[0]);
+    assert_eq!(spec.coalesce, Coalesce { immediate, delayed, window, max_wait: secs(max_wait) });
+    assert_eq!(spec.exclusive, immediate != Immediate::Off || delayed != Delayed::Off);
+}
+
+#[rstest]
+#[case(&["off", "\"off\"", "false", "\"false\"", "Off", "'OFF'", "no", "FALSE"], false)]
+#[case(&["on", "\"on\"", "true", "\"true\"", "On", "'ON'", "yes", "TRUE"], true)]
+fn on_and_off_have_many_spellings_and_one_meaning(#[case] spellings: &[&str], #[case] on: bool) {
+    for spelling in spellings {
+        assert_eq!(valid("", &format!("{{ exclusive: {spelling} }}")).exclusive, on, "{spelling}");
+        let keep = mail("", &format!("{{ keep-payload: {spelling} }}"));
+        assert_eq!(keep.is_ok(), !on, "{spelling}");
+        let register = mail("", &format!("{{ register: {spelling} }}"));
+        assert_eq!(register.is_ok(), on, "{spelling}");
+        let coalesce = mail("", &format!("{{ coalesce: {{ immediate: {spelling}, delayed: latest }} }}"));
+        assert_eq!(coalesce.map(|spec| spec.coalesce.immediate).ok(), (!on).then_some(Immediate::Off), "{spelling}");
+        assert_eq!(mail("", &format!("{{ coalesce: {spelling} }}")).is_ok(), !on, "{spelling}");
+    }
+}
+
+#[rstest]
+#[case("16MiB", 16 << 20)]
+#[case("64KiB", 64 << 10)]
+#[case("1 KiB", 1 << 10)]
+#[case("512B", 512)]
+#[case("1000", 1000)]
+fn a_payload_is_counted_in_bytes(#[case] written: &str, #[case] bytes: usize) {
+    let text = format!("version: 1\nname: billing\nmax-payload: {written}\ntypes: {{ mail: {{}} }}\n");
+    assert_eq!(read(&text, "topology.yaml").expect("valid").max_payload, bytes);
+}
+
+#[rstest]
+#[case("hatcheries: [1ms, 3650d, 1s, 1500ms]", "{ retry: { delays: [1ms, 3650d] } }")]
+#[case("hatcheries:", "{ prefetch: 10, concurrency: 10, drain-timeout: 0s }")]
+#[case("ack-timeout: 10m 25s", "{ prefetch: 100, concurrency: 10 }")]
+#[case("ack-timeout: 11m 25s", "{ prefetch: 101, concurrency: 10 }")]
+#[case("ladder: { resolution: 1m, horizon: 1m }", "{ lease: 100ms, crash-limit: 1 }")]
+#[case(&format!("redis: {{ shards: 16384, prefix: {} }}", "p".repeat(64)), "{ coalesce: { immediate: latest, window: 1m, max-wait: 1m } }")]
+#[case("max-payload: 16777216", "{ prefetch: 65535, concurrency: 65535, retry: { max-attempts: 1 } }")]
+#[case("max-payload: 1", "{ exclusive: on, coalesce: { delayed: latest } }")]
+#[case("redis:\nladder:", "{ exclusive: off }")]
+fn the_outermost_that_is_valid(#[case] top: &str, #[case] of_mail: &str) {
+    valid(top, of_mail);
+}
+
+#[test]
+fn names_that_yaml_takes_for_something_else_are_names_all_the_same() {
+    let text = "version: 1\nname: \"on\"\ntypes: { 123: {}, no: {}, Mail: {}, mail: {} }\n";
+    let topology = read(text, "topology.yaml").expect("valid");
+    let names: Vec<&str> = topology.types.keys().map(crate::domain::words::Word::as_str).collect();
+    assert_eq!((topology.name.as_str(), names), ("on", vec!["123", "Mail", "mail", "no"]));
+}
+
+#[test]
+fn what_a_later_version_does_may_be_switched_off_already() {
+    let spec = "{ jitter: 0, keep-payload: off, register: on, on-failure: retry, retry: { jitter: 0 } }";
+    assert_eq!(mail("queue-type: quorum", spec).ok(), mail("", "{}").ok());
+}
+
+#[test]
+fn an_alias_and_a_merge_stand_for_what_they_name() {
+    let text =
+        "version: 1\nname: billing\ntypes:\n  a: &a { prefetch: 20 }\n  b: *a\n  c: { <<: *a, concurrency: 5 }\n";
+    let types = read(text, "topology.yaml").expect("valid").types;
+    assert_eq!((types["b"].prefetch, types["c"].prefetch, types["c"].concurrency), (20, 20, 5));
+}
+
+#[test]
+fn crlf_and_a_byte_order_mark_change_nothing() {
+    let plain = "version: 1\nname: billing\n# größe\nhatcheries:\n- 5s\n- 1m\ntypes: { mail: {} }\n";
+    let windows = format!("\u{feff}{}", plain.replace('\n', "\r\n"));
+    assert_eq!(read(&windows, "topology.yaml"), read(plain, "topology.yaml"));
+}
+
+#[test]
+fn colour_is_for_terminals() {
+    let error = read("version: 2", "topology.yaml").expect_err("invalid");
+    assert!(error.render(true).contains('\u{1b}'));
+    assert!(!error.to_string().contains('\u{1b}'));
+    assert_eq!(
+        (error.findings()[0].line, error.findings()[0].column, error.findings()[0].range.clone()),
+        (1, 10, 9..10)
+    );
 }

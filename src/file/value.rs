@@ -1,26 +1,23 @@
 //! One value, checked against what its key takes.
 
-use std::{ops::Range, time::Duration};
-
-use crate::domain::{
-    ttl::{self, TtlError},
-    words::Word,
-};
+use std::ops::Range;
 
 use super::{
+    amount::{bytes, duration, parse_bytes, say, ttls, whole},
     error::quote,
-    section::{Item, Named, Reader, Section, Timer},
+    section::{Item, Named, Reader, Section},
     table::{Absent, Choice, Key, Kind, Level, Short},
-    yaml::{Node, Value},
+    yaml::{self, Node, Value},
 };
+use crate::domain::{ttl, words::Word};
 
 /// The value of a key, or nothing and a finding.
 pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<usize>) -> Option<Item> {
     let item = match (&key.kind, &node.value) {
-        (Kind::Section(level), _) => return Some(Item::Section(reader.section(level, node))),
+        (Kind::Section(level), _) => Ok(Item::Section(reader.section(level, node))),
         (Kind::Short(level, forms), _) => return short(reader, key, level, forms, node, at),
-        (Kind::Types(level), Value::Null) => return types(reader, level, &[], at),
-        (Kind::Types(level), Value::Map(entries)) => return types(reader, level, entries, at),
+        (Kind::Types(level), Value::Null) => Ok(types(reader, level, &[], at)),
+        (Kind::Types(level), Value::Map(entries)) => Ok(types(reader, level, entries, at)),
         (Kind::Ttls { may_be_empty: true }, Value::Null) => Ok(Item::Ttls(Vec::new())),
         (_, Value::Null) => Err((format!("`{}` has no value", key.name), example(key) + or_remove(key))),
         (Kind::Ttls { may_be_empty }, Value::List(list)) => return ttls(reader, key, *may_be_empty, list, node),
@@ -48,7 +45,8 @@ pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<u
     item.map_err(|(message, help)| reader.refuse(span, message, help)).ok()
 }
 
-type Checked<T> = Result<T, (String, String)>;
+/// A value, or what is wrong and what to write instead.
+pub(super) type Checked<T> = Result<T, (String, String)>;
 
 const fn scalar(node: &Node) -> bool {
     !matches!(node.value, Value::List(_) | Value::Map(_))
@@ -89,8 +87,7 @@ pub(super) fn example(key: &Key) -> String {
 
 /// A value of the wrong kind.
 fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
-    let source = reader.source(node);
-    let shown = quote(source);
+    let shown = quote(reader.source(node));
     let takes = match key.kind {
         Kind::Version | Kind::Whole(..) => "a whole number",
         Kind::Word | Kind::Prefix => "a text",
@@ -103,20 +100,22 @@ fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
     };
     let help = match (&key.kind, &node.value) {
         (Kind::Version, Value::Whole(_)) => {
-            return (format!("version {source} is unknown"), "write `version: 1`, the only one so far".to_owned());
+            return (format!("version {shown} is unknown"), "write `version: 1`, the only one so far".to_owned());
         }
         (Kind::Version | Kind::Whole(..), Value::Number) => {
             return (format!("`{}` takes a whole number from 1, and {shown} is none", key.name), example(key));
         }
         (Kind::Word | Kind::Prefix, Value::Bool(_) | Value::Whole(_) | Value::Number) => {
-            format!("write it in quotes: `{}: \"{source}\"`", key.name)
+            format!("write it in quotes: `{}: \"{}\"`", key.name, shown.trim_matches('`'))
         }
-        (Kind::Version | Kind::Whole(..), Value::Text(text)) if text.parse::<u64>().is_ok() => {
-            format!("write it without quotes: `{}: {text}`", key.name)
-        }
-        (Kind::Ttls { .. }, Value::Text(text)) if ttl::parse_duration(text).is_ok() => {
-            format!("write a list: `{}: [{text}]`", key.name)
-        }
+        (Kind::Version | Kind::Whole(..), Value::Text(text)) => match text.parse::<u64>() {
+            Ok(number) => format!("write it without quotes: `{}: {number}`", key.name),
+            Err(_) => example(key),
+        },
+        (Kind::Ttls { .. }, Value::Text(text)) => match ttl::parse_duration(text) {
+            Ok(duration) => format!("write a list: `{}: [{}]`", key.name, say(duration)),
+            Err(_) => example(key),
+        },
         _ => example(key),
     };
     let what = describe(node);
@@ -160,99 +159,16 @@ fn prefix(text: &str) -> Checked<String> {
     Err((format!("the prefix {why}"), "write a short text like `prefix: hatchery`".to_owned()))
 }
 
-fn whole(key: &Key, least: u64, most: u64, number: u64) -> Checked<Item> {
-    if (least..=most).contains(&number) {
-        return Ok(Item::Whole(number));
-    }
-    let bound = if number < least { format!("at least {least}") } else { format!("at most {most}") };
-    let help = format!("write a number from {least} to {most}");
-    Err((format!("`{}` is {number}; it is {bound}", key.name), help))
-}
-
-fn parse_bytes(text: &str) -> Option<u64> {
-    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
-    let unit = match unit.trim_start() {
-        "B" => 1,
-        "KiB" => 1 << 10,
-        "MiB" => 1 << 20,
-        "GiB" => 1 << 30,
-        _ => return None,
-    };
-    number.parse::<u64>().ok()?.checked_mul(unit)
-}
-
-fn bytes(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
-    let help = format!("write a number of bytes up to {most}, or one like 64KiB or {}MiB", most >> 20);
-    match found {
-        Some(number) if (1..=most).contains(&number) => Ok(Item::Whole(number)),
-        Some(0) => Err((format!("`{}` is 0; nothing could be published", key.name), help)),
-        Some(_) => {
-            Err((format!("`{}` is above {}MiB, the largest message that RabbitMQ takes", key.name, most >> 20), help))
-        }
-        None => Err((format!("`{}` is not a number of bytes", key.name), help)),
-    }
-}
-
-/// The lower and the upper bound of a duration.
-type Bounds = (Duration, Duration);
-
-fn duration(reader: &Reader<'_>, key: &str, (least, most): Bounds, node: &Node) -> Checked<Duration> {
-    let source = reader.source(node);
-    let shown = quote(source);
-    let parsed = match &node.value {
-        Value::Text(text) if text.trim().parse::<f64>().is_err() => ttl::parse_duration(text),
-        Value::Text(_) | Value::Whole(_) | Value::Number => {
-            let digits = source.trim_matches(['"', '\'']);
-            let help = format!("write `{digits}s`, or with another unit: ms, s, m, h or d");
-            return Err((format!("{shown} has no unit"), help));
-        }
-        _ => {
-            let what = describe(node);
-            return Err((
-                format!("`{key}` takes a duration, and this is {what}"),
-                "write one like 5s or 1h".to_owned(),
-            ));
-        }
-    };
-    let bound = match parsed {
-        Err(TtlError::NotADuration(_)) => {
-            let help = "write a number and a unit, like 250ms, 90s, 5m, 1h or 30d".to_owned();
-            return Err((format!("{shown} is not a duration"), help));
-        }
-        Ok(found) if found > most => format!("at most {}", say(most)),
-        Ok(found) if found.subsec_nanos() % 1_000_000 != 0 => "in whole milliseconds".to_owned(),
-        Ok(found) if found >= least => return Ok(found),
-        _ => format!("at least {}", say(least)),
-    };
-    let message = format!("{shown} is out of range for `{key}`");
-    Err((message, format!("write a duration of {bound}").replace("of in", "in")))
-}
-
-fn ttls(reader: &mut Reader<'_>, key: &Key, may_be_empty: bool, list: &[Node], node: &Node) -> Option<Item> {
-    if list.is_empty() && !may_be_empty {
-        reader.refuse(&node.span, format!("`{}` is empty", key.name), "write at least one delay, like [10s, 1m, 10m]");
-        return None;
-    }
-    let bounds = (Duration::from_millis(1), ttl::LONGEST);
-    let before = reader.findings.len();
-    let mut timers: Vec<Timer> = Vec::new();
-    for node in list {
-        match duration(reader, key.name, bounds, node) {
-            Ok(duration) => timers.push(Timer { duration, span: node.span.clone() }),
-            Err((message, help)) => reader.refuse(&node.span, message, help),
-        }
-    }
-    (reader.findings.len() == before).then_some(Item::Ttls(timers))
-}
-
 /// A word, with `on` and `off` for whatever YAML or a person takes for a boolean.
 fn word(reader: &Reader<'_>, node: &Node) -> String {
     match &node.value {
         Value::Bool(true) => "on".to_owned(),
         Value::Bool(false) => "off".to_owned(),
-        Value::Text(text) if matches!(text.as_str(), "true" | "yes") => "on".to_owned(),
-        Value::Text(text) if matches!(text.as_str(), "false" | "no") => "off".to_owned(),
-        Value::Text(text) => text.clone(),
+        Value::Text(text) => match text.to_ascii_lowercase().as_str() {
+            "on" | "true" | "yes" => "on".to_owned(),
+            "off" | "false" | "no" => "off".to_owned(),
+            _ => text.clone(),
+        },
         _ => reader.source(node).to_owned(),
     }
 }
@@ -302,12 +218,7 @@ fn short(
     None
 }
 
-fn types(
-    reader: &mut Reader<'_>,
-    level: &'static Level,
-    entries: &[(super::yaml::Word, Node)],
-    at: &Range<usize>,
-) -> Option<Item> {
+fn types(reader: &mut Reader<'_>, level: &'static Level, entries: &[(yaml::Word, Node)], at: &Range<usize>) -> Item {
     if entries.is_empty() {
         reader.refuse(at, "there is no type", "write at least one, like `types: { mail: {} }`");
     }
@@ -319,19 +230,5 @@ fn types(
         let section = reader.section(level, node);
         types.push(Named { name: word.text.clone(), section });
     }
-    Some(Item::Types(types))
-}
-
-/// A duration as people write it: `26m 25s`.
-pub(super) fn say(duration: Duration) -> String {
-    const UNITS: [(u128, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
-    let mut rest = duration.as_millis();
-    let mut parts = Vec::new();
-    for (unit, name) in UNITS {
-        if rest >= unit {
-            parts.push(format!("{}{name}", rest / unit));
-            rest %= unit;
-        }
-    }
-    if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
+    Item::Types(types)
 }

@@ -4,7 +4,8 @@ use std::{fmt, ops::Range};
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::{
-    DuplicateKeyPolicy, Error, Location, MessageFormatter, NonFiniteFloatPolicy, Options, Spanned, UserMessageFormatter,
+    DuplicateKeyPolicy, Error, Location, MessageFormatter, NonFiniteFloatPolicy, Options, Spanned,
+    UserMessageFormatter, granit_parser::ErrorKind, localizer::ExternalMessageSource,
 };
 
 use super::error::{Draft, Refusal, floor, quote};
@@ -13,6 +14,9 @@ use super::error::{Draft, Refusal, floor, quote};
 pub(super) const MOST_BYTES: usize = 1 << 20;
 /// The deepest place of a topology is 5 levels down.
 const DEPTH: usize = 16;
+/// A type that says all it can has about 40.
+const MOST_VALUES: usize = 50_000;
+const MOST_ALIASES: usize = 1_000;
 
 /// A value and where it is written.
 #[derive(Debug)]
@@ -55,15 +59,15 @@ fn options() -> Options {
         budget: serde_saphyr::budget! {
             max_depth: DEPTH,
             flow_nesting_limit: DEPTH,
-            max_nodes: 100_000,
-            max_events: 200_000,
-            max_aliases: 1_000,
-            max_anchors: 1_000,
-            max_merge_keys: 1_000,
-            max_recorded_anchor_events: 200_000,
+            max_nodes: MOST_VALUES,
+            max_events: 2 * MOST_VALUES,
+            max_aliases: MOST_ALIASES,
+            max_anchors: MOST_ALIASES,
+            max_merge_keys: MOST_ALIASES,
+            max_recorded_anchor_events: 2 * MOST_VALUES,
         },
         alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: 50_000,
+            max_total_replayed_events: MOST_VALUES,
             max_replay_stack_depth: DEPTH,
         },
         duplicate_keys: DuplicateKeyPolicy::Error,
@@ -75,6 +79,13 @@ fn options() -> Options {
 
 fn explain(error: &Error, text: &str) -> (Refusal, Draft) {
     let at = error.location().map_or(0..0, |location| place(location, text));
+    let limit = || {
+        (
+            Refusal::Limit,
+            "the file is nested deeper, or has more values or aliases, than a topology may have".to_owned(),
+            format!("write less: {DEPTH} levels, {MOST_VALUES} values and {MOST_ALIASES} aliases are the most"),
+        )
+    };
     let (refusal, message, help) = match error.without_snippet() {
         Error::AliasError { error, .. } => return explain(error, text),
         Error::DuplicateMappingKey { key, .. } => (
@@ -91,11 +102,12 @@ fn explain(error: &Error, text: &str) -> (Refusal, Draft) {
         | Error::AliasReplayLimitExceeded { .. }
         | Error::AliasReplayCounterOverflow { .. }
         | Error::AliasExpansionLimitExceeded { .. }
-        | Error::AliasReplayStackDepthExceeded { .. }
-        | Error::RecursiveReferencesRequireWeakTypes { .. } => (
-            Refusal::Limit,
-            "the file is nested deeper, or has more entries or aliases, than a topology may have".to_owned(),
-            format!("write it out flat: {DEPTH} levels, 100000 values and 1000 aliases are the most"),
+        | Error::AliasReplayStackDepthExceeded { .. } => limit(),
+        Error::ExternalMessage { source, .. } if too_deep(source) => limit(),
+        Error::RecursiveReferencesRequireWeakTypes { .. } => (
+            Refusal::Syntax,
+            "this alias stands within what it names".to_owned(),
+            "write out what it stands for".to_owned(),
         ),
         Error::UnknownAnchor { .. } => (
             Refusal::Syntax,
@@ -116,6 +128,11 @@ fn explain(error: &Error, text: &str) -> (Refusal, Draft) {
         }
     };
     (refusal, Draft::new(at, message, help))
+}
+
+/// The scanner's own limit, for brackets.
+fn too_deep(source: &ExternalMessageSource) -> bool {
+    matches!(source, ExternalMessageSource::Parser(error) if matches!(error.kind(), ErrorKind::RecursionLimitExceeded))
 }
 
 /// What most often lies behind a syntax error at this place.

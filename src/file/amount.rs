@@ -1,0 +1,119 @@
+//! Numbers, sizes and durations, each within its bounds.
+
+use std::time::Duration;
+
+use super::{
+    error::quote,
+    section::{Item, Reader, Timer},
+    table::Key,
+    value::{Checked, describe},
+    yaml::{Node, Value},
+};
+use crate::domain::ttl::{self, TtlError};
+
+/// A whole number between these two.
+pub(super) fn whole(key: &Key, least: u64, most: u64, number: u64) -> Checked<Item> {
+    if (least..=most).contains(&number) {
+        return Ok(Item::Whole(number));
+    }
+    let bound = if number < least { format!("at least {least}") } else { format!("at most {most}") };
+    let help = format!("write a number from {least} to {most}");
+    Err((format!("`{}` is {number}; it is {bound}", key.name), help))
+}
+
+/// The number of bytes in a text like `64KiB`.
+pub(super) fn parse_bytes(text: &str) -> Option<u64> {
+    let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
+    let unit = match unit.trim_start() {
+        "B" => 1,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return None,
+    };
+    number.parse::<u64>().ok()?.checked_mul(unit)
+}
+
+/// A number of bytes, from 1.
+pub(super) fn bytes(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
+    let help = format!("write a number of bytes up to {most}, or one like 64KiB or {}MiB", most >> 20);
+    match found {
+        Some(number) if (1..=most).contains(&number) => Ok(Item::Whole(number)),
+        Some(0) => Err((format!("`{}` is 0; nothing could be published", key.name), help)),
+        Some(_) => {
+            Err((format!("`{}` is above {}MiB, the largest message that RabbitMQ takes", key.name, most >> 20), help))
+        }
+        None => Err((format!("`{}` is not a number of bytes", key.name), help)),
+    }
+}
+
+/// The lower and the upper bound of a duration.
+type Bounds = (Duration, Duration);
+
+/// A duration in whole milliseconds, written with its unit.
+pub(super) fn duration(reader: &Reader<'_>, key: &str, (least, most): Bounds, node: &Node) -> Checked<Duration> {
+    let shown = quote(reader.source(node));
+    let parsed = match &node.value {
+        Value::Text(text) if !bare(text) => ttl::parse_duration(text),
+        Value::Text(_) | Value::Whole(_) | Value::Number => {
+            let number = shown.trim_matches(['`', '"', '\'']);
+            return Err((
+                format!("{shown} has no unit"),
+                format!("write `{number}s`, or another unit: ms, s, m, h or d"),
+            ));
+        }
+        _ => {
+            let message = format!("`{key}` takes a duration, and this is {}", describe(node));
+            return Err((message, "write one like 5s or 1h".to_owned()));
+        }
+    };
+    let bound = match parsed {
+        Err(TtlError::NotADuration(_)) => {
+            let help = "write a number and a unit, like 250ms, 90s, 5m, 1h or 30d".to_owned();
+            return Err((format!("{shown} is not a duration"), help));
+        }
+        Ok(found) if found > most => format!("of at most {}", say(most)),
+        Ok(found) if found.subsec_nanos() % 1_000_000 != 0 => "in whole milliseconds".to_owned(),
+        Ok(found) if found >= least => return Ok(found),
+        _ => format!("of at least {}", say(least)),
+    };
+    Err((format!("{shown} is out of range for `{key}`"), format!("write a duration {bound}")))
+}
+
+/// A number and nothing else.
+fn bare(text: &str) -> bool {
+    let text = text.trim();
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
+}
+
+/// A list of TTLs.
+pub(super) fn ttls(reader: &mut Reader<'_>, key: &Key, may_be_empty: bool, list: &[Node], node: &Node) -> Option<Item> {
+    if list.is_empty() && !may_be_empty {
+        reader.refuse(&node.span, format!("`{}` is empty", key.name), "write at least one delay, like [10s, 1m, 10m]");
+        return None;
+    }
+    let bounds = (Duration::from_millis(1), ttl::LONGEST);
+    let before = reader.findings.len();
+    let mut timers: Vec<Timer> = Vec::new();
+    for node in list {
+        match duration(reader, key.name, bounds, node) {
+            Ok(duration) => timers.push(Timer { duration, span: node.span.clone() }),
+            Err((message, help)) => reader.refuse(&node.span, message, help),
+        }
+    }
+    (reader.findings.len() == before).then_some(Item::Ttls(timers))
+}
+
+/// A duration as people write it: `26m 25s`.
+pub(super) fn say(duration: Duration) -> String {
+    const UNITS: [(u128, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    let mut rest = duration.as_millis();
+    let mut parts = Vec::new();
+    for (unit, name) in UNITS {
+        if rest >= unit {
+            parts.push(format!("{}{name}", rest / unit));
+            rest %= unit;
+        }
+    }
+    if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
+}

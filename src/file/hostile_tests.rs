@@ -1,0 +1,176 @@
+//! No text makes the reader panic, and none keeps it busy.
+
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::*;
+
+const EXAMPLE: &str = include_str!("../../topology.yaml");
+
+/// Each of them is refused before it is taken in; without the limits these run for minutes or end the process.
+#[rstest]
+#[case::large(&"# nothing but comments\n".repeat(500_000), Refusal::Size)]
+#[case::deep_flow(&"[".repeat(100_000), Refusal::Limit)]
+#[case::deep_maps(&"{a: ".repeat(100_000), Refusal::Limit)]
+#[case::deep_blocks(&many(1_000, |depth| " ".repeat(depth) + "a:\n"), Refusal::Limit)]
+#[case::deep_lists(&"- ".repeat(100_000), Refusal::Limit)]
+#[case::bomb(&bomb(9), Refusal::Limit)]
+#[case::aliases(&format!("a: &a [1]\nb: [{}]", "*a, ".repeat(100_000)), Refusal::Limit)]
+#[case::anchors(&many(50_000, |n| format!("- &a{n} 1\n")), Refusal::Limit)]
+#[case::values(&format!("[{}]", "1,".repeat(300_000)), Refusal::Limit)]
+#[case::long_key(&"k".repeat(1_000_000), Refusal::Content)]
+#[case::long_value(&format!("version: 1\nname: {}", "n".repeat(1_000_000)), Refusal::Content)]
+#[case::keys(&many(20_000, |n| format!("key{n}: 1\n")), Refusal::Content)]
+#[case::one_line(&format!("{{{}}}", many(20_000, |n| format!("key{n}: 1,"))), Refusal::Content)]
+fn a_hostile_file_is_refused(#[case] text: &str, #[case] refusal: Refusal) {
+    let error = read(text, "topology.yaml").expect_err("refused");
+    assert_eq!(error.refusal(), refusal, "{error}");
+    assert!(error.to_string().len() < 100_000, "a short message");
+}
+
+#[test]
+fn of_a_long_line_the_part_in_question_is_shown() {
+    let types = |prefix: &str| many(1_000, |n| format!("{prefix}{n}: {{}}, "));
+    let (before, after) = (types("a"), types("b"));
+    let text = format!("{{ version: 1, name: billing, types: {{ {before} mail: {{ prefech: 1 }}, {after} }} }}");
+    let shown = read(&text, "topology.yaml").expect_err("refused").to_string();
+    let column = text.find("prefech").expect("it is there") + 1;
+    assert!(shown.contains(&format!(" --> topology.yaml:1:{column}\n")), "{shown}");
+    assert!(shown.contains("a999: {},  mail: { prefech: 1 }, b0: {}"), "{shown}");
+    assert!(shown.lines().all(|line| line.len() < 160), "{shown}");
+}
+
+#[test]
+fn of_many_mistakes_the_first_are_shown() {
+    let error = read(&many(1_000, |n| format!("key{n}: 1\n")), "topology.yaml").expect_err("refused");
+    assert_eq!(error.findings().len(), 1_003);
+    assert!(error.to_string().ends_with("… and 973 more"), "{error}");
+}
+
+fn many(count: usize, one: impl Fn(usize) -> String) -> String {
+    (0..count).map(one).collect::<Vec<String>>().concat()
+}
+
+/// Each level names the one before it ten times.
+fn bomb(levels: usize) -> String {
+    let level = |n: usize| format!("a{}: &a{} [{}]\n", n + 1, n + 1, format!("*a{n}, ").repeat(10));
+    "a0: &a0 [lol]\n".to_owned() + &many(levels, level)
+}
+
+/// What must be true of every answer.
+fn check(text: &str) {
+    let Err(error) = read(text, "topology.yaml") else { return };
+    assert!(!error.findings().is_empty(), "a reason");
+    let stripped = text.strip_prefix('\u{feff}').unwrap_or(text);
+    for finding in error.findings() {
+        assert!(stripped.get(finding.range.clone()).is_some(), "{finding:?} is in the text");
+        let line = stripped.split('\n').nth(finding.line - 1).expect("a line");
+        assert!(finding.column <= line.chars().count() + 1, "{finding:?} is in the line");
+        assert!(!finding.message.contains(char::is_control) && !finding.help.contains(char::is_control), "{finding:?}");
+    }
+    assert!(!error.render(false).contains('\u{1b}'));
+    assert!(!error.render(true).is_empty());
+}
+
+/// Pieces that mean something to YAML or to the reader.
+fn piece() -> impl Strategy<Value = String> {
+    let pieces = [
+        "\n",
+        "\r\n",
+        "\t",
+        "  ",
+        ": ",
+        "- ",
+        "[",
+        "]",
+        "{",
+        "}",
+        ",",
+        "\"",
+        "'",
+        "|\n",
+        ">\n",
+        "&a ",
+        "*a",
+        "<<: *a",
+        "#",
+        "---\n",
+        "...\n",
+        "? ",
+        "!!str ",
+        "!!binary ",
+        "!x ",
+        "~",
+        "null",
+        "off",
+        "0",
+        "-1",
+        "1e999",
+        ".nan",
+        "0x10",
+        "5",
+        "5s",
+        "250ms",
+        "3650d",
+        "types:",
+        "mail:",
+        "defaults:",
+        "coalesce:",
+        "retry:",
+        "latest",
+        "window:",
+        "ä",
+        "\u{feff}",
+        "\u{85}",
+        "\u{2028}",
+        "\u{0}",
+        "\\e",
+        "%YAML 1.2\n",
+        "99999999999999999999",
+        "ladder:",
+        "prefetch:",
+        "1",
+    ];
+    prop::sample::select(pieces.to_vec()).prop_map(str::to_owned)
+}
+
+/// The example with parts of it replaced.
+fn mutated() -> impl Strategy<Value = String> {
+    let cut = (any::<prop::sample::Index>(), 0_usize..30, prop::option::of(piece()));
+    prop::collection::vec(cut, 1..6).prop_map(|cuts| {
+        let mut chars: Vec<char> = EXAMPLE.chars().collect();
+        for (at, length, piece) in cuts {
+            let from = at.index(chars.len().max(1)).min(chars.len());
+            let to = (from + length).min(chars.len());
+            chars.splice(from..to, piece.unwrap_or_default().chars());
+        }
+        chars.into_iter().collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_text_panics(text in any::<String>()) {
+        check(&text);
+    }
+
+    #[test]
+    fn no_yaml_panics(pieces in prop::collection::vec(piece(), 0..40)) {
+        check(&pieces.concat());
+    }
+
+    #[test]
+    fn no_mistake_in_the_example_panics(text in mutated()) {
+        check(&text);
+    }
+
+    #[test]
+    fn no_value_panics(key in prop::sample::select(every_key()), value in "[^\n]{0,20}", top in any::<bool>()) {
+        let indentation = if top { "types: { mail: {} }\n" } else { "types:\n  mail:\n    " };
+        check(&format!("version: 1\nname: billing\n{indentation}{key}: {value}\n"));
+    }
+}
+
+fn every_key() -> Vec<&'static str> {
+    keys::LEVELS.iter().flat_map(|level| level.keys).map(|key| key.name).collect()
+}

@@ -12,7 +12,7 @@ use crate::domain::ttl::LONGEST;
 
 const INSTANT: Duration = Duration::ZERO;
 const MILLI: Duration = Duration::from_millis(1);
-const DAY: Duration = Duration::from_secs(86_400);
+const DAY: Duration = Duration::from_hours(24);
 
 /// RabbitMQ counts the deliveries that a consumer may hold in 16 bits.
 const MOST_PREFETCH: u64 = 65_535;

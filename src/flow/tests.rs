@@ -96,7 +96,7 @@ impl Broker for Fake {
         for message in self.incoming.lock().expect("no panic").drain(..) {
             sender.send(message).expect("the queue is there");
         }
-        Ok(Box::new(Queue { queue, _open: Some(sender), diary: self.diary.clone() }))
+        Ok(Box::new(Queue { waiting: queue, _open: Some(sender), diary: self.diary.clone() }))
     }
 
     async fn ready(&self, _: &str) -> Result<u64, BrokerError> {
@@ -109,7 +109,7 @@ impl Broker for Fake {
 }
 
 struct Queue {
-    queue: mpsc::UnboundedReceiver<Incoming>,
+    waiting: mpsc::UnboundedReceiver<Incoming>,
     _open: Option<mpsc::UnboundedSender<Incoming>>,
     diary: Diary,
 }
@@ -117,12 +117,12 @@ struct Queue {
 #[async_trait]
 impl Deliveries for Queue {
     async fn next(&mut self) -> Option<Delivery> {
-        let message = self.queue.recv().await?;
+        let message = self.waiting.recv().await?;
         Some(Delivery { message, receipt: Box::new(Noted(self.diary.clone())) })
     }
 
     async fn cancel(&mut self) {
-        self.queue.close();
+        self.waiting.close();
     }
 }
 

@@ -1,6 +1,7 @@
 //! Publishing with confirms. One task owns the confirm channel, because lapin gives wrong confirms to tasks that share
 //! one (measured); each caller awaits its own confirm, so many are in flight.
 
+use fail::fail_point;
 use lapin::{
     Channel, Confirmation, Connection, PublisherConfirm,
     options::{BasicPublishOptions, ConfirmSelectOptions},
@@ -44,6 +45,7 @@ impl Publisher {
     pub(super) async fn publish(&self, message: Message) -> Result<(), BrokerError> {
         let exchange = message.exchange.clone();
         let confirm = self.ask(|reply| Job::Publish(Box::new(message), reply)).await??;
+        fail_point!("broker.sent");
         match confirm.await {
             Ok(Confirmation::Ack(_)) => Ok(()),
             Ok(Confirmation::Nack(_)) => {

@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use hatchery::ports::Clock;
 use jiff::Timestamp;
 
@@ -25,13 +24,8 @@ impl TestClock {
     }
 }
 
-#[async_trait]
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
         Timestamp::from_microsecond(self.0.load(Ordering::SeqCst)).unwrap()
-    }
-
-    async fn sleep(&self, duration: Duration) {
-        self.advance(duration);
     }
 }

@@ -1,0 +1,186 @@
+//! A batch: every line goes as soon as it is read, and is answered as soon as it is confirmed.
+
+use std::{
+    fs::{self, File},
+    io::{BufWriter, Write},
+    path::Path,
+    pin::Pin,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use anyhow::Context as _;
+use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
+use hatchery::{PublishError, Published, Publisher};
+use indicatif::ProgressBar;
+use tokio::io::{AsyncBufRead, BufReader};
+
+use super::{
+    super::{
+        args::{Format, UsageError},
+        exit::Exit,
+        output::Output,
+    },
+    line,
+    lines::{Lines, Numbered},
+};
+
+/// Lines that wait for their confirm at a time.
+const IN_FLIGHT: usize = 1_000;
+
+/// Where lines come from, and where the refused ones go.
+pub(super) struct Files {
+    input: Pin<Box<dyn AsyncBufRead + Send>>,
+    bytes: Option<u64>,
+    rejects: Option<BufWriter<File>>,
+}
+
+impl Files {
+    /// Opens both before anything is published.
+    pub(super) fn open(input: &Path, rejects: Option<&Path>) -> anyhow::Result<Self> {
+        if let Some(rejects) = rejects
+            && let (Ok(one), Ok(other)) = (fs::canonicalize(input), fs::canonicalize(rejects))
+            && one == other
+        {
+            let same = "--batch and --rejects are the same file; the batch would be overwritten";
+            return Err(UsageError(same.to_owned()).into());
+        }
+        let (input, bytes): (Pin<Box<dyn AsyncBufRead + Send>>, _) = if input == Path::new("-") {
+            (Box::pin(BufReader::new(tokio::io::stdin())), None)
+        } else {
+            let file = File::open(input).with_context(|| format!("cannot read the batch {}", input.display()))?;
+            let bytes = file.metadata().ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len());
+            (Box::pin(BufReader::with_capacity(1 << 16, tokio::fs::File::from_std(file))), bytes)
+        };
+        let create = |path: &Path| File::create(path).with_context(|| format!("cannot write {}", path.display()));
+        Ok(Self { input, bytes, rejects: rejects.map(create).transpose()?.map(BufWriter::new) })
+    }
+}
+
+/// What became of a line.
+struct Answer {
+    line: Numbered,
+    published: Result<Published, String>,
+}
+
+pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> anyhow::Result<Exit> {
+    let mut lines = Lines::new(files.input);
+    let mut report = Report::new(output, files.rejects, files.bytes);
+    let broken = AtomicBool::new(false);
+    let mut under_way = FuturesUnordered::new();
+    let mut ended = false;
+    loop {
+        tokio::select! {
+            // Confirms first: a child process waits for the answer to its line.
+            biased;
+            Some(answer) = under_way.next() => report.answer(answer)?,
+            read = lines.next(), if !ended && under_way.len() < IN_FLIGHT => match read.context("cannot read the batch")? {
+                Some(line) => under_way.push(publish(line, publisher, &broken)),
+                None => ended = true,
+            },
+            else => break,
+        }
+    }
+    report.end()
+}
+
+/// Begins to publish a line. What is invalid, or comes after the broker was given up, is answered at once.
+fn publish<'a>(
+    line: Numbered,
+    publisher: &Publisher,
+    broken: &'a AtomicBool,
+) -> impl Future<Output = Answer> + use<'a> {
+    let refused = if line.cut {
+        Some("the line is longer than any event".to_owned())
+    } else if broken.load(Ordering::Relaxed) {
+        Some("not tried, because the broker did not confirm an earlier one".to_owned())
+    } else {
+        None
+    };
+    let event = match refused {
+        Some(why) => Err(why),
+        None => line::read(&line.line).map_err(|error| error.to_string()),
+    };
+    // Versions are asked for in the order of the lines, which is the order of these calls.
+    let publishing = match event {
+        Ok(event) => Either::Left(publisher.publish(event)),
+        Err(why) => Either::Right(std::future::ready(why)),
+    };
+    async move {
+        let published = match publishing {
+            Either::Left(publishing) => publishing.await.map_err(|error| {
+                if matches!(error, PublishError::Broker(_) | PublishError::Timeout) {
+                    broken.store(true, Ordering::Relaxed);
+                }
+                error.to_string()
+            }),
+            Either::Right(why) => Err(why.await),
+        };
+        Answer { line, published }
+    }
+}
+
+struct Report {
+    output: Output,
+    rejects: Option<BufWriter<File>>,
+    bar: ProgressBar,
+    published: u64,
+    refused: u64,
+    unversioned: u64,
+}
+
+impl Report {
+    fn new(output: Output, rejects: Option<BufWriter<File>>, bytes: Option<u64>) -> Self {
+        let bar = output.progress(bytes, "publishing");
+        Self { output, rejects, bar, published: 0, refused: 0, unversioned: 0 }
+    }
+
+    fn answer(&mut self, Answer { line, published }: Answer) -> anyhow::Result<()> {
+        let number = line.number;
+        self.bar.inc(line.line.len() as u64 + 1);
+        let ndjson = self.output.format == Format::Ndjson;
+        match published {
+            Ok(published) => {
+                self.published += 1;
+                self.unversioned += u64::from(published.unversioned);
+                if ndjson {
+                    self.output.json(&serde_json::json!({ "line": number, "id": published.id }))?;
+                }
+            }
+            Err(why) => {
+                self.refused += 1;
+                if ndjson {
+                    self.output.json(&serde_json::json!({ "line": number, "error": why }))?;
+                } else {
+                    self.bar.suspend(|| self.output.note(&format!("line {number}: {why}")));
+                }
+                if let Some(rejects) = &mut self.rejects {
+                    let written = rejects.write_all(&line.line).and_then(|()| rejects.write_all(b"\n"));
+                    written.context("cannot write the rejects")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> anyhow::Result<Exit> {
+        self.bar.finish_and_clear();
+        if let Some(rejects) = &mut self.rejects {
+            rejects.flush().context("cannot write the rejects")?;
+        }
+        if self.unversioned > 0 {
+            let text = format!("Redis gave no version for {}: they compete with nothing", self.unversioned);
+            self.output.warn(&text);
+        }
+        match self.output.format {
+            Format::Text => {
+                self.output.print(&format!("{} published, {} refused\n", self.published, self.refused))?;
+            }
+            Format::Json => {
+                self.output.json(&serde_json::json!({ "published": self.published, "refused": self.refused }))?;
+            }
+            // Every line has been answered.
+            Format::Ndjson => {}
+        }
+        Ok(if self.refused == 0 { Exit::Done } else { Exit::Partly })
+    }
+}

@@ -1,0 +1,140 @@
+//! `topology publish`: one event, or a batch.
+
+mod batch;
+mod line;
+mod lines;
+
+use std::{
+    io::{IsTerminal, Read},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use hatchery::{NewEvent, parse_duration};
+use jiff::Timestamp;
+
+use super::{args::Common, connect, exit::Exit, load, output::Output};
+
+/// Publish an event, or a batch of them
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology publish mail --payload '{\"to\": \"ada@example.org\"}'
+  topology publish hr-import --reference 1234 --payload @change.json --delay 5m
+  topology publish hr-import --reference 1234 --payload @change.json --at 2026-06-01T09:00:00Z
+  echo hello | topology publish mail --payload -
+  topology publish --batch events.ndjson --rejects rejects.ndjson
+  tail -f events.ndjson | topology publish --batch - -o ndjson
+
+A batch has one event a line, as JSON: type, reference, payload (any JSON, sent
+as exactly the text that stands there) or payload_base64, nbf or delay, id,
+correlation_id. A bad line is named and refused; the others go; exit 5.")]
+pub(crate) struct Args {
+    /// The type of the event
+    #[arg(value_name = "TYPE", required_unless_present = "batch", conflicts_with = "batch")]
+    event_type: Option<String>,
+
+    /// The object that it is about, such as the number of an employee
+    #[arg(long, conflicts_with = "batch")]
+    reference: Option<String>,
+
+    /// The payload: JSON, @FILE for a file's bytes, - for standard input's; empty without it
+    #[arg(long, value_name = "JSON|@FILE|-", conflicts_with = "batch", allow_hyphen_values = true)]
+    payload: Option<String>,
+
+    /// Not before this time
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["batch", "delay"])]
+    at: Option<Timestamp>,
+
+    /// Not before this long from now
+    #[arg(long, value_name = "DURATION", conflicts_with = "batch", value_parser = parse_duration)]
+    delay: Option<Duration>,
+
+    /// The event's id instead of a new one: publishing it again is publishing nothing, where coalescing is off
+    #[arg(long, conflicts_with = "batch")]
+    id: Option<String>,
+
+    /// Handed through to the handler
+    #[arg(long, value_name = "ID", conflicts_with = "batch")]
+    correlation_id: Option<String>,
+
+    /// Publish the events of a file, one a line; - reads standard input
+    #[arg(long, value_name = "FILE|-")]
+    batch: Option<PathBuf>,
+
+    /// Write the lines that were not published to this file
+    #[arg(long, value_name = "FILE", requires = "batch")]
+    rejects: Option<PathBuf>,
+}
+
+pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    if let Some(input) = &args.batch {
+        let files = batch::Files::open(input, args.rejects.as_deref())?;
+        let hatchery = connect::connect(common, topology, "topology publish").await?;
+        let exit = batch::run(files, &hatchery.publisher(), output).await;
+        hatchery.close().await;
+        return exit;
+    }
+    let event = event(args, output)?;
+    let hatchery = connect::connect(common, topology, "topology publish").await?;
+    let published = hatchery.publisher().publish(event).await;
+    hatchery.close().await;
+    let published = published?;
+    if published.unversioned {
+        output.warn("Redis gave no version: the event is published and competes with nothing");
+    }
+    if output.is_text() {
+        output.print(&format!("{}\n", published.id))?;
+    } else {
+        output.json(&serde_json::json!({ "id": published.id }))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn event(args: Args, output: Output) -> anyhow::Result<NewEvent> {
+    let (payload, content_type) = payload(args.payload.as_deref(), output)?;
+    let mut event = NewEvent::new(args.event_type.unwrap_or_default(), payload).content_type(content_type);
+    if let Some(at) = args.at {
+        event = event.at(at);
+    }
+    if let Some(delay) = args.delay {
+        event = event.delay(delay);
+    }
+    if let Some(reference) = args.reference {
+        event = event.reference(reference);
+    }
+    if let Some(id) = args.id {
+        event = event.id(id);
+    }
+    if let Some(id) = args.correlation_id {
+        event = event.correlation_id(id);
+    }
+    Ok(event)
+}
+
+fn payload(text: Option<&str>, output: Output) -> anyhow::Result<(Vec<u8>, &'static str)> {
+    let bytes = match text {
+        None => Vec::new(),
+        Some("-") => {
+            if std::io::stdin().is_terminal() {
+                output.note("reading the payload from standard input; end it with Ctrl-D");
+            }
+            let mut bytes = Vec::new();
+            std::io::stdin().read_to_end(&mut bytes).context("cannot read the payload from standard input")?;
+            bytes
+        }
+        Some(text) => match text.strip_prefix('@') {
+            Some(file) => std::fs::read(file).with_context(|| format!("cannot read the payload from {file}"))?,
+            None => {
+                serde_json::from_str::<serde::de::IgnoredAny>(text).with_context(|| {
+                    "--payload is not JSON; for other bytes use `--payload @FILE` or `--payload -`".to_owned()
+                })?;
+                text.as_bytes().to_vec()
+            }
+        },
+    };
+    let json = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok();
+    Ok((bytes, if json { "application/json" } else { "application/octet-stream" }))
+}

@@ -1,0 +1,176 @@
+//! `topology work`: runs a program for each event.
+
+use std::{ffi::OsString, sync::Arc, time::Duration};
+
+use hatchery::{CancellationToken, Handler, Summary, handler::exec::Exec, parse_duration};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::{args::Common, connect, exit::Exit, load, output::Output};
+
+/// Run a program for each event of one or more types
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology work --type mail --exec ./send-mail
+  topology work --type hr-import --type mail --exec sh -c 'cat > /dev/null'
+  topology work --type mail --concurrency 4 --stop-when-empty --exec ./send-mail
+  topology work --type mail --exec -- ./send-mail --concurrency 4
+
+The payload is the program's standard input; EVENT_ID, EVENT_TYPE,
+EVENT_REFERENCE, EVENT_NBF, EVENT_ATTEMPTS, EVENT_REASON, EVENT_VERSION,
+EVENT_FENCE, EVENT_CREATED_AT, EVENT_CONTENT_TYPE, EVENT_CORRELATION_ID and
+EVENT_TRACEPARENT are in its environment (what is absent is unset).
+
+Exit status 0 is done, 65 dead-letter, anything else a retry with the last line
+of standard error as the reason. With 0 the last line of standard output may
+say more: {\"requeue\": {\"at\": TIME, \"reason\": …}} (or \"after\": \"1h\"),
+{\"retry\": {\"after\": \"30s\"}}, {\"discard\": {\"reason\": …}},
+{\"dead-letter\": {\"reason\": …}}.
+
+SIGTERM and SIGINT stop it: it finishes what runs within the drain limit and
+gives the rest back. A second one stops it at once; nothing is lost by that.")]
+pub(crate) struct Args {
+    /// A type to work on; may be given more than once
+    #[arg(long = "type", value_name = "TYPE", required = true)]
+    types: Vec<String>,
+
+    /// The program and its arguments, up to the next option of `topology work`; after `--exec --` everything
+    #[arg(long, value_name = "CMD", required = true, num_args = 1.., allow_hyphen_values = true)]
+    exec: Vec<OsString>,
+
+    /// Programs that run at a time for each type, instead of what the file says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    concurrency: Option<u16>,
+
+    /// How long a stop waits for programs that run, instead of what the file says
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    drain_timeout: Option<Duration>,
+
+    /// Stop once the processing queues are empty; what waits in hatcheries and retry queues is not waited for
+    #[arg(long)]
+    stop_when_empty: bool,
+}
+
+pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    let program: Arc<dyn Handler> = Arc::new(Exec::new(&args.exec)?);
+    let name = format!("topology work {}", args.types.join(" "));
+    let hatchery = connect::connect(common, topology, &name).await?;
+    hatchery.require_register().await?;
+
+    let mut worker = hatchery.worker().stop_when_empty(args.stop_when_empty);
+    for event_type in &args.types {
+        worker = worker.handler(event_type, Arc::clone(&program));
+    }
+    if let Some(concurrency) = args.concurrency {
+        worker = worker.concurrency(concurrency);
+    }
+    if let Some(limit) = args.drain_timeout {
+        worker = worker.drain_timeout(limit);
+    }
+    let stop = CancellationToken::new();
+    tokio::spawn(stop_on_signal(stop.clone())?);
+    let worked = worker.run(stop).await;
+    hatchery.close().await;
+    let summary = worked?;
+    if output.is_text() {
+        output.print(&format!("{}\n", text(&summary)))?;
+    } else {
+        output.json(&summary)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// The first signal stops the worker, the second one the process: the broker delivers again what is not acknowledged.
+fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()> + Send> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        let mut signals = 0;
+        loop {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            signals += 1;
+            if signals > 1 {
+                tracing::warn!("stopped at once; the broker delivers again what was not finished");
+                std::process::exit(Exit::Error as i32);
+            }
+            tracing::info!("stopping; what runs is finished first");
+            stop.cancel();
+        }
+    })
+}
+
+fn text(summary: &Summary) -> String {
+    let counts = [
+        (summary.done, "done"),
+        (summary.discarded, "discarded"),
+        (summary.retried, "to retry"),
+        (summary.requeued, "requeued"),
+        (summary.dead_lettered, "dead-lettered"),
+        (summary.poisoned, "poison"),
+        (summary.replaced, "replaced"),
+        (summary.stale, "stale"),
+        (summary.given_back, "given back"),
+    ];
+    let said: Vec<String> =
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    if said.is_empty() { "nothing to do".to_owned() } else { said.join(", ") }
+}
+
+/// Puts our own options that follow `--exec CMD…` before it, so that they may stand on either side. Everything after
+/// `--exec --` is the program's.
+pub(crate) fn ours_first(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
+    let Some(exec) = arguments.iter().position(|argument| argument == "--exec") else { return arguments };
+    let is_work = arguments[..exec].iter().any(|argument| argument == "work");
+    let verb = command.find_subcommand("work").filter(|_| is_work);
+    let Some(verb) = verb else { return arguments };
+    let known: Vec<&clap::Arg> = verb.get_arguments().chain(command.get_arguments()).collect();
+
+    let (mut ours, mut program) = (arguments[..exec].to_vec(), Vec::new());
+    let mut rest = arguments[exec + 1..].iter().cloned().peekable();
+    while let Some(argument) = rest.next() {
+        if argument == "--" {
+            program.extend(rest);
+            break;
+        }
+        let text = argument.to_string_lossy().into_owned();
+        let (long, value) = text.split_once('=').map_or((text.as_str(), None), |(long, value)| (long, Some(value)));
+        let option = long.strip_prefix("--").and_then(|long| known.iter().find(|known| known.get_long() == Some(long)));
+        match option {
+            None => program.push(argument),
+            Some(option) => {
+                ours.push(argument);
+                if option.get_action().takes_values() && value.is_none() {
+                    ours.extend(rest.next());
+                }
+            }
+        }
+    }
+    ours.push("--exec".into());
+    ours.extend(program);
+    ours
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use rstest::rstest;
+
+    use super::{super::Cli, *};
+
+    #[rstest]
+    #[case("topology work --type mail --exec ./a -x", "topology work --type mail --exec ./a -x")]
+    #[case("topology work --exec sh -c true --type mail", "topology work --type mail --exec sh -c true")]
+    #[case("topology work --exec ./a --concurrency=4 b --stop-when-empty", "topology work --concurrency=4 --stop-when-empty --exec ./a b")]
+    #[case("topology work --type mail --exec -- ./a --type x", "topology work --type mail --exec ./a --type x")]
+    #[case("topology work --exec ./a --its-own 1 -f x -- --type y", "topology work --exec ./a --its-own 1 -f x --type y")]
+    #[case("topology work --exec ./a --amqp-url amqp://h", "topology work --amqp-url amqp://h --exec ./a")]
+    #[case("topology plan --exec ./a --type x", "topology plan --exec ./a --type x")]
+    fn our_options_may_follow_the_program(#[case] typed: &str, #[case] expected: &str) {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(ours_first(words(typed), &Cli::command()), words(expected));
+    }
+}

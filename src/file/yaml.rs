@@ -60,15 +60,13 @@ fn options() -> Options {
             max_depth: DEPTH,
             flow_nesting_limit: DEPTH,
             max_nodes: MOST_VALUES,
-            max_events: 2 * MOST_VALUES,
             max_aliases: MOST_ALIASES,
-            max_anchors: MOST_ALIASES,
             max_merge_keys: MOST_ALIASES,
-            max_recorded_anchor_events: 2 * MOST_VALUES,
+            // A hundred types may well share what one anchor says.
+            enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! {
             max_total_replayed_events: MOST_VALUES,
-            max_replay_stack_depth: DEPTH,
         },
         duplicate_keys: DuplicateKeyPolicy::Error,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,

@@ -15,7 +15,7 @@ const EXAMPLE: &str = include_str!("../../topology.yaml");
 #[case::deep_blocks(&many(1_000, |depth| " ".repeat(depth) + "a:\n"), Refusal::Limit)]
 #[case::deep_lists(&"- ".repeat(100_000), Refusal::Limit)]
 #[case::bomb(&bomb(9), Refusal::Limit)]
-#[case::aliases(&format!("a: &a [1]\nb: [{}]", "*a, ".repeat(100_000)), Refusal::Limit)]
+#[case::aliases(&format!("a: &a [1]\nb: [{}]", "*a, ".repeat(40_000)), Refusal::Limit)]
 #[case::anchors(&many(50_000, |n| format!("- &a{n} 1\n")), Refusal::Limit)]
 #[case::values(&format!("[{}]", "1,".repeat(300_000)), Refusal::Limit)]
 #[case::long_key(&"k".repeat(1_000_000), Refusal::Content)]
@@ -76,6 +76,9 @@ fn check(text: &str) {
 fn piece() -> impl Strategy<Value = String> {
     let pieces = [
         "\n",
+        "\r",
+        "\u{1b}[31m",
+        "\u{202e}",
         "\r\n",
         "\t",
         "  ",
@@ -150,7 +153,7 @@ fn mutated() -> impl Strategy<Value = String> {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in any::<String>()) {
+    fn no_text_panics(text in "(?s).{0,60}") {
         check(&text);
     }
 

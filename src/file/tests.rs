@@ -137,6 +137,7 @@ fn a_type_overrides_the_defaults_key_by_key(#[case] own: &str, #[case] delays: &
 #[rstest]
 #[case("off", "latest", (Immediate::Latest, Delayed::EachTime, None, 30))]
 #[case("latest", "{ window: 2s }", (Immediate::Latest, Delayed::EachTime, Some("2s"), 20))]
+#[case("off", "{ delayed: latest }", (Immediate::Off, Delayed::Latest, None, 30))]
 #[case("latest", "{ delayed: latest }", (Immediate::Latest, Delayed::Latest, None, 30))]
 #[case("{ immediate: latest, window: 5s, max-wait: 9s }", "{ delayed: off }", (Immediate::Latest, Delayed::Off, Some("5s"), 9))]
 #[case("{ immediate: latest, window: 5s, max-wait: 9s }", "latest", (Immediate::Latest, Delayed::EachTime, None, 30))]
@@ -213,6 +214,13 @@ fn an_alias_and_a_merge_stand_for_what_they_name() {
         "version: 1\nname: billing\ntypes:\n  a: &a { prefetch: 20 }\n  b: *a\n  c: { <<: *a, concurrency: 5 }\n";
     let types = read(text, "topology.yaml").expect("valid").types;
     assert_eq!((types["b"].prefetch, types["c"].prefetch, types["c"].concurrency), (20, 20, 5));
+}
+
+#[test]
+fn many_types_may_share_what_one_says() {
+    let types: Vec<String> = (0..500).map(|n| format!("  t{n}: *a\n")).collect();
+    let text = format!("version: 1\nname: billing\ntypes:\n  a: &a {{ prefetch: 20 }}\n{}", types.concat());
+    assert_eq!(read(&text, "topology.yaml").expect("valid").types.len(), 501);
 }
 
 #[test]

@@ -16,7 +16,6 @@ pub(super) const MOST_BYTES: usize = 1 << 20;
 const DEPTH: usize = 16;
 /// A type that says all it can has about 40.
 const MOST_VALUES: usize = 50_000;
-const MOST_ALIASES: usize = 1_000;
 
 /// A value and where it is written.
 #[derive(Debug)]
@@ -60,15 +59,11 @@ fn options() -> Options {
             max_depth: DEPTH,
             flow_nesting_limit: DEPTH,
             max_nodes: MOST_VALUES,
-            max_events: 2 * MOST_VALUES,
-            max_aliases: MOST_ALIASES,
-            max_anchors: MOST_ALIASES,
-            max_merge_keys: MOST_ALIASES,
-            max_recorded_anchor_events: 2 * MOST_VALUES,
+            // What aliases stand for is counted below. A hundred types may well share what one anchor says.
+            enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! {
             max_total_replayed_events: MOST_VALUES,
-            max_replay_stack_depth: DEPTH,
         },
         duplicate_keys: DuplicateKeyPolicy::Error,
         non_finite_float_policy: NonFiniteFloatPolicy::PassThrough,
@@ -82,8 +77,8 @@ fn explain(error: &Error, text: &str) -> (Refusal, Draft) {
     let limit = || {
         (
             Refusal::Limit,
-            "the file is nested deeper, or has more values or aliases, than a topology may have".to_owned(),
-            format!("write less: {DEPTH} levels, {MOST_VALUES} values and {MOST_ALIASES} aliases are the most"),
+            "the file is nested deeper, or has more values, than a topology may have".to_owned(),
+            format!("write less: {DEPTH} levels and {MOST_VALUES} values are the most, those of aliases included"),
         )
     };
     let (refusal, message, help) = match error.without_snippet() {

@@ -73,6 +73,26 @@ pub enum Argument {
     Number(i64),
 }
 
+impl Argument {
+    /// The text, if it is one.
+    #[must_use]
+    pub fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Number(_) => None,
+        }
+    }
+}
+
+impl From<&Argument> for serde_json::Value {
+    fn from(argument: &Argument) -> Self {
+        match argument {
+            Argument::Text(text) => text.as_str().into(),
+            Argument::Number(number) => (*number).into(),
+        }
+    }
+}
+
 /// A binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Binding {

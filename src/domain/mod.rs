@@ -8,6 +8,8 @@ pub mod compile;
 pub mod delay;
 pub mod event;
 pub mod names;
+pub mod observed;
+pub mod plan;
 pub mod register;
 pub mod settlement;
 pub mod spec;

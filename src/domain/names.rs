@@ -34,7 +34,7 @@ impl Names {
     /// The queue of a level of the ladder, and the exchange that it dead-letters into.
     #[must_use]
     pub fn ladder(&self, ladder: Ladder, level: u8) -> String {
-        format!("{}.ladder.{ladder}.{level}", self.0)
+        ladder_level(self.owner(), &ladder.to_string(), level)
     }
 
     /// The exchange that takes what is due.
@@ -90,6 +90,20 @@ impl Names {
     pub fn tunables(&self) -> String {
         format!("{}.tunables", self.0)
     }
+}
+
+/// The queue of a level of the ladder with this word, like `250ms-27`.
+#[must_use]
+pub fn ladder_level(owner: &str, word: &str, level: u8) -> String {
+    format!("{owner}.ladder.{word}.{level}")
+}
+
+/// The name of the whole ladder that a level's queue or exchange belongs to: `billing.ladder.250ms-27`.
+#[must_use]
+pub fn ladder_of<'a>(owner: &str, name: &'a str) -> Option<&'a str> {
+    let (whole, level) = name.rsplit_once('.')?;
+    let word = whole.strip_prefix(owner)?.strip_prefix(".ladder.")?;
+    (!word.contains('.') && level.parse::<u8>().is_ok()).then_some(whole)
 }
 
 /// The routing key of a failed event, for the retry exchange.

@@ -1,0 +1,229 @@
+//! The file against the broker: what to create, what to put back, and what stands in the way.
+//!
+//! Nothing is written from here. A plan is a value; the one who carries it out takes its objects in their order.
+
+mod bindings;
+mod diff;
+mod leftover;
+mod policies;
+mod shadow;
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::compile::{Binding, Exchange, Policy, Queue};
+
+pub use diff::plan;
+
+/// The priority of our policies. Of all policies that match a queue the highest applies, alone, so ours has to be above
+/// the house rules that people give 0.
+pub const PRIORITY: i64 = 100;
+
+/// What our policies apply to. RabbitMQ 3.10 knows no `quorum_queues`.
+pub const APPLY_TO: &str = "queues";
+
+/// Ordered changes: dead-letter targets before what leads to them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Whose plan it is.
+    pub owner: String,
+    /// Everything that differs.
+    pub changes: Vec<Change>,
+}
+
+/// One difference.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// What happens.
+    pub action: Action,
+    /// What it is about.
+    pub address: Address,
+    /// What differs, for an object that exists.
+    pub differences: Vec<Difference>,
+    /// Why, for people.
+    pub reason: Option<String>,
+    /// What to declare; none where nothing is declared.
+    pub object: Option<Object>,
+    /// The object that this binding comes or stays with.
+    pub part_of: Option<Address>,
+}
+
+impl Change {
+    /// Something to be written.
+    fn write(action: Action, address: Address, object: Object) -> Self {
+        Self { action, address, differences: Vec::new(), reason: None, object: Some(object), part_of: None }
+    }
+
+    /// Something to be said.
+    fn note(action: Action, address: Address, reason: String) -> Self {
+        Self { action, address, differences: Vec::new(), reason: Some(reason), object: None, part_of: None }
+    }
+}
+
+/// What happens to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Action {
+    /// It is missing, and is created.
+    Create,
+    /// It has drifted, and is put back.
+    Change,
+    /// It is owned and no longer in the file. It stays.
+    Leftover,
+    /// It stands in the way: nothing at all is written.
+    Blocked,
+    /// Not owned, and never touched.
+    Ignored,
+}
+
+impl Action {
+    /// The sign in front of the line.
+    #[must_use]
+    pub const fn sign(self) -> char {
+        match self {
+            Self::Create => '+',
+            Self::Change => '~',
+            Self::Leftover => '-',
+            Self::Blocked => '!',
+            Self::Ignored => '?',
+        }
+    }
+}
+
+/// Names one object.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Address {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name; for a binding its ends and its key.
+    pub name: String,
+}
+
+impl Address {
+    /// Names an object.
+    #[must_use]
+    pub fn new(kind: Kind, name: &str) -> Self {
+        Self { kind, name: name.to_owned() }
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.name)
+    }
+}
+
+/// A kind of object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// An exchange.
+    Exchange,
+    /// A queue.
+    Queue,
+    /// A binding.
+    Binding,
+    /// A policy.
+    Policy,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exchange => "exchange",
+            Self::Queue => "queue",
+            Self::Binding => "binding",
+            Self::Policy => "policy",
+        })
+    }
+}
+
+/// What is to be declared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Object {
+    /// An exchange.
+    Exchange(Exchange),
+    /// A queue.
+    Queue(Queue),
+    /// A binding.
+    Binding(Binding),
+    /// A policy.
+    Policy(Policy),
+}
+
+/// One property that differs; none is an absent one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Difference {
+    /// Its name.
+    pub property: String,
+    /// What the broker has.
+    pub before: Option<Value>,
+    /// What the file says.
+    pub after: Option<Value>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = |value: &Option<Value>| match value {
+            None => "none".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => value.to_string(),
+        };
+        write!(f, "{} {} -> {}", self.property, text(&self.before), text(&self.after))
+    }
+}
+
+/// How many there are of each. A binding that comes or stays with an object counts with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// To be created.
+    pub add: usize,
+    /// To be put back.
+    pub change: usize,
+    /// Owned, and no longer in the file.
+    pub leftover: usize,
+    /// In the way.
+    pub blocked: usize,
+    /// Not owned.
+    pub ignored: usize,
+}
+
+impl Plan {
+    /// How many there are of each.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        let mut counts = Counts::default();
+        for change in self.changes.iter().filter(|change| change.part_of.is_none()) {
+            *match change.action {
+                Action::Create => &mut counts.add,
+                Action::Change => &mut counts.change,
+                Action::Leftover => &mut counts.leftover,
+                Action::Blocked => &mut counts.blocked,
+                Action::Ignored => &mut counts.ignored,
+            } += 1;
+        }
+        counts
+    }
+
+    /// Whether something stands in the way, so that nothing may be written.
+    #[must_use]
+    pub fn is_blocked(&self) -> bool {
+        self.changes.iter().any(|change| change.action == Action::Blocked)
+    }
+
+    /// Whether the broker is as the file says. Leftovers stay bound and working, so they don't count.
+    #[must_use]
+    pub fn in_sync(&self) -> bool {
+        !self.is_blocked() && self.to_write().next().is_none()
+    }
+
+    /// What is to be written, in this order.
+    pub fn to_write(&self) -> impl Iterator<Item = &Change> {
+        self.changes.iter().filter(|change| change.object.is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests;

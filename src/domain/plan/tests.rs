@@ -1,0 +1,318 @@
+use rstest::rstest;
+use serde_json::json;
+
+use super::{
+    super::{
+        compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
+        observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed},
+    },
+    *,
+};
+
+/// Exchange `billing.retry`, queue `billing.retry.mail.1m` with a TTL, one binding, one policy on `billing.processor.*`.
+fn desired() -> Desired {
+    let text = |text: &str| Argument::Text(text.to_owned());
+    let arguments = |more: &[(&str, Argument)]| {
+        more.iter().cloned().chain([(OWNER, text("billing"))]).map(|(name, value)| (name.to_owned(), value)).collect()
+    };
+    Desired {
+        owner: "billing".into(),
+        exchanges: vec![Exchange {
+            name: "billing.retry".into(),
+            arguments: arguments(&[("alternate-exchange", text("billing.unrouted"))]),
+        }],
+        queues: vec![
+            Queue {
+                name: "billing.retry.mail.1m".into(),
+                arguments: arguments(&[
+                    ("x-queue-type", text("quorum")),
+                    ("x-message-ttl", Argument::Number(60_000)),
+                    ("x-overflow", text("reject-publish")),
+                ]),
+            },
+            Queue { name: "billing.processor.mail".into(), arguments: arguments(&[("x-queue-type", text("quorum"))]) },
+        ],
+        bindings: vec![Binding {
+            source: "billing.retry".into(),
+            target: Target::Queue("billing.retry.mail.1m".into()),
+            key: "mail.1m".into(),
+        }],
+        policies: vec![Policy {
+            name: "billing.tunables".into(),
+            pattern: "^billing\\.processor\\.".into(),
+            definition: [("delivery-limit".to_owned(), Argument::Number(100))].into(),
+        }],
+    }
+}
+
+/// The broker after `apply`.
+fn applied() -> Observed {
+    let desired = desired();
+    let live = |arguments: &std::collections::BTreeMap<String, Argument>| -> Arguments {
+        arguments.iter().map(|(name, value)| (name.clone(), value.into())).collect()
+    };
+    Observed {
+        version: Some("4.3.6".into()),
+        exchanges: vec![LiveExchange {
+            name: "billing.retry".into(),
+            kind: Some("topic".into()),
+            durable: Some(true),
+            auto_delete: Some(false),
+            internal: Some(false),
+            arguments: live(&desired.exchanges[0].arguments),
+        }],
+        queues: desired
+            .queues
+            .iter()
+            .map(|queue| LiveQueue {
+                name: queue.name.clone(),
+                kind: Some("quorum".into()),
+                durable: Some(true),
+                auto_delete: Some(false),
+                arguments: live(&queue.arguments),
+                ..LiveQueue::default()
+            })
+            .collect(),
+        bindings: vec![
+            binding("", "billing.retry.mail.1m", "billing.retry.mail.1m"),
+            binding("billing.retry", "billing.retry.mail.1m", "mail.1m"),
+        ],
+        policies: vec![LivePolicy {
+            name: "billing.tunables".into(),
+            pattern: "^billing\\.processor\\.".into(),
+            apply_to: APPLY_TO.into(),
+            priority: PRIORITY,
+            definition: live(&desired.policies[0].definition),
+        }],
+        operator_policies: Vec::new(),
+    }
+}
+
+fn binding(source: &str, destination: &str, key: &str) -> LiveBinding {
+    LiveBinding {
+        source: source.into(),
+        destination: destination.into(),
+        destination_type: "queue".into(),
+        routing_key: key.into(),
+        arguments: Arguments::new(),
+    }
+}
+
+fn queue(name: &str, owner: Option<&str>, more: &[(&str, serde_json::Value)]) -> LiveQueue {
+    let owner = owner.map(|owner| (OWNER.to_owned(), owner.into()));
+    let more = more.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
+    LiveQueue { name: name.into(), arguments: more.chain(owner).collect(), ..LiveQueue::default() }
+}
+
+fn stranger(pattern: &str, priority: i64, definition: &[(&str, i64)]) -> LivePolicy {
+    let definition = definition.iter().map(|(key, value)| ((*key).to_owned(), (*value).into())).collect();
+    LivePolicy { name: "house".into(), pattern: pattern.into(), apply_to: "all".into(), priority, definition }
+}
+
+/// A line for each change: `sign address: differences: reason: <- whole`.
+fn lines(observed: &Observed) -> Vec<String> {
+    let line = |change: &Change| {
+        let head = format!("{} {}", change.action.sign(), change.address);
+        let differences = change.differences.iter().map(ToString::to_string);
+        let whole = change.part_of.iter().map(|whole| format!("<- {whole}"));
+        [head].into_iter().chain(differences).chain(change.reason.clone()).chain(whole).collect::<Vec<_>>().join(": ")
+    };
+    plan(&desired(), observed).changes.iter().map(line).collect()
+}
+
+#[test]
+fn an_empty_broker_gets_everything_in_order() {
+    let expected = [
+        "+ policy billing.tunables",
+        "+ exchange billing.retry",
+        "+ queue billing.retry.mail.1m",
+        "+ queue billing.processor.mail",
+        "+ binding billing.retry -> billing.retry.mail.1m (mail.1m): <- queue billing.retry.mail.1m",
+    ];
+    assert_eq!(lines(&Observed::default()), expected);
+    let plan = plan(&desired(), &Observed::default());
+    assert_eq!(plan.counts(), Counts { add: 4, ..Counts::default() });
+    assert!(!plan.in_sync() && !plan.is_blocked());
+    assert_eq!(plan.to_write().count(), 5);
+}
+
+#[test]
+fn what_was_applied_is_in_sync() {
+    assert_eq!(lines(&applied()), Vec::<String>::new());
+    assert!(plan(&desired(), &applied()).in_sync());
+}
+
+type Tamper = fn(&mut Observed);
+
+#[rstest]
+#[case::binding_gone(
+    |o: &mut Observed| { o.bindings.pop(); },
+    &["~ binding billing.retry -> billing.retry.mail.1m (mail.1m): missing, put back"],
+)]
+#[case::exchange_gone(
+    |o: &mut Observed| { o.exchanges.clear(); o.bindings.pop(); },
+    &["+ exchange billing.retry",
+      "+ binding billing.retry -> billing.retry.mail.1m (mail.1m): <- exchange billing.retry"],
+)]
+#[case::policy_drifted(
+    |o: &mut Observed| {
+        o.policies[0].definition.insert("delivery-limit".into(), 20.into());
+        o.policies[0].definition.insert("max-length".into(), 5.into());
+        o.policies[0].priority = 0;
+    },
+    &["~ policy billing.tunables: priority 0 -> 100: delivery-limit 20 -> 100: max-length 5 -> none"],
+)]
+#[case::binding_with_arguments_is_another(
+    |o: &mut Observed| { o.bindings[1].arguments.insert("x".into(), 1.into()); },
+    &["~ binding billing.retry -> billing.retry.mail.1m (mail.1m): missing, put back",
+      "- binding billing.retry -> billing.retry.mail.1m (mail.1m): leftover, still routes"],
+)]
+fn drift_is_put_back(#[case] tamper: Tamper, #[case] expected: &[&str]) {
+    let mut observed = applied();
+    tamper(&mut observed);
+    assert_eq!(lines(&observed), expected);
+}
+
+#[rstest]
+#[case::ttl(
+    |o: &mut Observed| { o.queues[0].arguments.insert("x-message-ttl".into(), 5.into()); },
+    "! queue billing.retry.mail.1m: x-message-ttl 5 -> 60000: cannot be changed in place",
+)]
+#[case::no_ttl(
+    |o: &mut Observed| { o.queues[0].arguments.remove("x-message-ttl"); },
+    "! queue billing.retry.mail.1m: x-message-ttl none -> 60000: cannot be changed in place",
+)]
+#[case::bounded(
+    |o: &mut Observed| { o.queues[0].arguments.insert("x-max-length".into(), 5.into()); },
+    "! queue billing.retry.mail.1m: x-max-length 5 -> none: cannot be changed in place",
+)]
+#[case::kind(
+    |o: &mut Observed| { o.queues[0].kind = Some("classic".into()); },
+    "! queue billing.retry.mail.1m: x-queue-type classic -> quorum: cannot be changed in place",
+)]
+#[case::transient(
+    |o: &mut Observed| { o.queues[0].durable = Some(false); },
+    "! queue billing.retry.mail.1m: durable false -> true: cannot be changed in place",
+)]
+#[case::strange_queue(
+    |o: &mut Observed| { o.queues[0].arguments.remove(OWNER); },
+    "! queue billing.retry.mail.1m: exists, not owned by billing: needs `adopt`",
+)]
+#[case::other_owner(
+    |o: &mut Observed| { o.queues[0].arguments.insert(OWNER.into(), "payroll".into()); },
+    "! queue billing.retry.mail.1m: exists, owned by payroll",
+)]
+#[case::alternate(
+    |o: &mut Observed| { o.exchanges[0].arguments.remove("alternate-exchange"); },
+    "! exchange billing.retry: alternate-exchange none -> billing.unrouted: cannot be changed in place",
+)]
+#[case::fanout(
+    |o: &mut Observed| { o.exchanges[0].kind = Some("fanout".into()); },
+    "! exchange billing.retry: type fanout -> topic: cannot be changed in place",
+)]
+#[case::internal(
+    |o: &mut Observed| { o.exchanges[0].internal = Some(true); },
+    "! exchange billing.retry: internal true -> false: cannot be changed in place",
+)]
+#[case::stranger_bounds_a_hatchery(
+    |o: &mut Observed| { o.policies.push(stranger("^(?!amq).*1m$", 0, &[("max-length", 5), ("expires", 9), ("x", 1)])); },
+    "! queue billing.retry.mail.1m: shadowed by the policy house, which sets expires, max-length",
+)]
+#[case::stranger_whose_pattern_only_the_broker_can_read(
+    |o: &mut Observed| {
+        o.policies.push(stranger("(", 0, &[("message-ttl", 5)]));
+        o.queues[0].policy = Some("house".into());
+    },
+    "! queue billing.retry.mail.1m: shadowed by the policy house, which sets message-ttl",
+)]
+#[case::stranger_above_ours(
+    |o: &mut Observed| { o.policies.push(stranger("processor", 100, &[("x", 1)])); },
+    "! queue billing.processor.mail: shadowed by the policy house, so that billing.tunables does not apply",
+)]
+#[case::operator(
+    |o: &mut Observed| { o.operator_policies.push(stranger("processor", 0, &[("delivery-limit", 3)])); },
+    "! queue billing.processor.mail: shadowed by the operator policy house, which sets delivery-limit",
+)]
+fn what_stands_in_the_way_is_named(#[case] tamper: Tamper, #[case] expected: &str) {
+    let mut observed = applied();
+    tamper(&mut observed);
+    assert_eq!(lines(&observed), [expected]);
+    let plan = plan(&desired(), &observed);
+    assert!(plan.is_blocked() && !plan.in_sync());
+    assert_eq!(plan.to_write().count(), 0);
+}
+
+#[rstest]
+#[case::harmless(|o: &mut Observed| o.policies.push(stranger(".*", 0, &[("queue-leader-locator", 1)])))]
+#[case::below_ours(|o: &mut Observed| o.policies.push(stranger("processor", 99, &[("max-length", 1)])))]
+#[case::on_something_else(|o: &mut Observed| o.policies.push(stranger("^legacy", 0, &[("max-length", 1)])))]
+#[case::below_a_harmless_one(|o: &mut Observed| {
+    o.policies.push(stranger("retry", 1, &[("max-length", 1)]));
+    o.policies.push(LivePolicy { name: "over".into(), ..stranger("retry", 2, &[]) });
+})]
+#[case::wide_numbers(|o: &mut Observed| { o.queues[0].arguments.insert("x-message-ttl".into(), json!(60_000.0)); })]
+#[case::unknown_flags(|o: &mut Observed| {
+    (o.queues[0].durable, o.queues[0].kind, o.exchanges[0].internal) = (None, None, None);
+})]
+#[case::foreign_arguments(|o: &mut Observed| { o.queues[0].arguments.insert("x-team".into(), "a".into()); })]
+fn what_does_no_harm_is_no_difference(#[case] tamper: Tamper) {
+    let mut observed = applied();
+    tamper(&mut observed);
+    assert_eq!(lines(&observed), Vec::<String>::new());
+}
+
+#[test]
+fn a_queue_that_a_policy_waits_for_is_not_even_created() {
+    let observed =
+        Observed { policies: vec![stranger("hatchery|retry", 0, &[("message-ttl", 5)])], ..Observed::default() };
+    assert!(plan(&desired(), &observed).is_blocked());
+}
+
+#[test]
+fn leftovers_stay_and_strangers_are_ignored() {
+    let mut observed = applied();
+    observed.queues.push(LiveQueue {
+        messages_ready: Some(412),
+        ..queue("billing.hatchery.5m", Some("billing"), &[("x-message-ttl", 300_000.into())])
+    });
+    observed.queues.push(queue("billing.hatchery.1h", Some("billing"), &[("x-message-ttl", 3_600_000.into())]));
+    observed.queues.push(queue("legacy.tmp", None, &[]));
+    observed.queues.push(queue("amq.gen-1", None, &[]));
+    observed.bindings.push(binding("billing.retry", "billing.hatchery.5m", "*.5m"));
+    observed.bindings.push(binding("billing.retry", "billing.retry.mail.1m", "mail.#"));
+    observed.bindings.push(binding("billing.retry", "legacy.tmp", "#"));
+    observed.bindings.push(binding("legacy", "legacy.tmp", "#"));
+    let expected = [
+        "- queue billing.hatchery.5m: leftover, still bound (412 ready, at most 5m)",
+        "- queue billing.hatchery.1h: leftover (ready unknown, at most 1h)",
+        "- binding billing.retry -> billing.hatchery.5m (*.5m): leftover, still routes: <- queue billing.hatchery.5m",
+        "- binding billing.retry -> billing.retry.mail.1m (mail.#): leftover, still routes",
+        "? queue legacy.tmp: not owned, ignored",
+        "? binding billing.retry -> legacy.tmp (#): not owned, ignored",
+    ];
+    assert_eq!(lines(&observed), expected);
+    let plan = plan(&desired(), &observed);
+    assert!(plan.in_sync());
+    assert_eq!(plan.counts(), Counts { leftover: 3, ignored: 2, ..Counts::default() });
+}
+
+#[test]
+fn the_binding_past_a_new_ladder_comes_with_the_ladder() {
+    let mut desired = desired();
+    let mut observed = applied();
+    for name in ["billing.scheduler", "billing.processor"] {
+        let arguments = [(OWNER.to_owned(), Argument::Text("billing".into()))];
+        desired.exchanges.push(Exchange { name: name.into(), arguments: arguments.into() });
+        let arguments = [(OWNER.to_owned(), json!("billing"))].into();
+        observed.exchanges.push(LiveExchange { name: name.into(), arguments, ..LiveExchange::default() });
+    }
+    desired.queues.push(Queue { name: "billing.ladder.1s-1.0".into(), ..desired.queues[1].clone() });
+    desired.bindings.push(Binding {
+        source: "billing.scheduler".into(),
+        target: Target::Exchange("billing.processor".into()),
+        key: "*.1s-1.0".into(),
+    });
+    let plan = plan(&desired, &observed);
+    assert_eq!(plan.counts(), Counts { add: 1, ..Counts::default() });
+    assert_eq!(plan.changes[1].part_of, Some(Address::new(Kind::Queue, "billing.ladder.1s-1.0")));
+}

@@ -1,7 +1,8 @@
-//! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`redis`] keeps the register, [`memory`] has fakes for
-//! tests.
+//! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`management`] RabbitMQ's management API, [`redis`]
+//! keeps the register, [`memory`] has fakes for tests.
 
 pub mod clock;
+pub mod management;
 pub mod memory;
 pub mod rabbitmq;
 pub mod redis;

@@ -6,6 +6,7 @@
 mod codec;
 pub mod connection;
 mod consumer;
+pub mod declare;
 mod publisher;
 
 use async_trait::async_trait;

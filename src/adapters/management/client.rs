@@ -1,0 +1,147 @@
+//! The requests and what their errors mean.
+
+use std::time::Duration;
+
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use super::ManagementUrl;
+use crate::ports::ManagementError;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// For the largest of answers: a page of 500 queues, or all bindings.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// The most that the API gives.
+const PAGE_SIZE: &str = "500";
+
+pub(super) struct Client {
+    url: ManagementUrl,
+    http: reqwest::Client,
+}
+
+/// One page; older versions, or those that do not page this list, give the whole.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Page<T> {
+    Part { items: Vec<T>, page_count: u64 },
+    Whole(Vec<T>),
+}
+
+impl Client {
+    pub(super) fn new(url: ManagementUrl) -> Result<Self, ManagementError> {
+        // Building a client panics without a provider. One that is installed already is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).timeout(TIMEOUT);
+        if url.base.scheme() == "http" {
+            // The system's certificates are not needed, and a small container has none.
+            builder = builder.tls_certs_only([]);
+        }
+        match builder.build() {
+            Ok(http) => Ok(Self { url, http }),
+            Err(error) => Err(ManagementError::Unreachable { url: url.to_string(), reason: cause(&error) }),
+        }
+    }
+
+    /// A list or an object.
+    pub(super) async fn get<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, ManagementError> {
+        self.decode(path, &self.send(self.request(Method::GET, path, &[]), path).await?)
+    }
+
+    /// A list that is read page by page, without the statistics that make it slow.
+    pub(super) async fn pages<T: DeserializeOwned>(&self, path: &[&str]) -> Result<Vec<T>, ManagementError> {
+        let mut all = Vec::new();
+        for page in 1_u64.. {
+            let page_text = page.to_string();
+            let query = [
+                ("page", page_text.as_str()),
+                ("page_size", PAGE_SIZE),
+                ("disable_stats", "true"),
+                ("enable_queue_totals", "true"),
+            ];
+            match self.decode(path, &self.send(self.request(Method::GET, path, &query), path).await?)? {
+                Page::Whole(items) => return Ok(items),
+                Page::Part { items, page_count } => {
+                    all.extend(items);
+                    if page >= page_count {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    pub(super) async fn put(&self, path: &[&str], body: &Value) -> Result<(), ManagementError> {
+        self.send(self.request(Method::PUT, path, &[]).json(body), path).await.map(drop)
+    }
+
+    fn request(&self, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
+        let mut url = self.url.base.clone();
+        // Each segment is percent-encoded: the virtual host `/` is `%2F`.
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop_if_empty().push("api").extend(path);
+        }
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        self.http.request(method, url).basic_auth(&self.url.user, Some(&self.url.password))
+    }
+
+    /// The body of a good answer.
+    async fn send(&self, request: RequestBuilder, path: &[&str]) -> Result<Vec<u8>, ManagementError> {
+        let url = self.url.to_string();
+        let unreachable =
+            |error: reqwest::Error| ManagementError::Unreachable { url: url.clone(), reason: cause(&error) };
+        let answer = request.send().await.map_err(unreachable)?;
+        let status = answer.status();
+        let body = answer.bytes().await.map_err(unreachable)?.to_vec();
+        if status.is_success() {
+            return Ok(body);
+        }
+        let what = path[0].to_owned();
+        let said = said(&body).map(|said| format!(", {said}")).unwrap_or_default();
+        let reason = format!("{}{said}", status.as_u16());
+        Err(match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+                let user = &self.url.user;
+                let hint = format!("check the user `{user}` and its password; it needs the tag `policymaker`");
+                ManagementError::Refused { url, what, reason: format!("{reason}; {hint}") }
+            }
+            StatusCode::NOT_FOUND => {
+                let vhost = path.get(1).unwrap_or(&"/");
+                ManagementError::Refused { url, what, reason: format!("{reason}; is there a virtual host `{vhost}`?") }
+            }
+            _ => ManagementError::Unexpected { url, what, reason },
+        })
+    }
+
+    fn decode<T: DeserializeOwned>(&self, path: &[&str], body: &[u8]) -> Result<T, ManagementError> {
+        serde_json::from_slice(body).map_err(|error| ManagementError::Unexpected {
+            url: self.url.to_string(),
+            what: path[0].to_owned(),
+            reason: format!("{error}; is this RabbitMQ's management API?"),
+        })
+    }
+}
+
+/// What RabbitMQ gives as the reason.
+fn said(body: &[u8]) -> Option<String> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    let text = value.get("reason").or_else(|| value.get("error"))?;
+    Some(text.as_str().map_or_else(|| text.to_string(), str::to_owned))
+}
+
+/// The innermost cause: `connection refused` says more than `error sending request`.
+fn cause(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return format!("no answer within {} s", if error.is_connect() { CONNECT_TIMEOUT } else { TIMEOUT }.as_secs());
+    }
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}

@@ -1,0 +1,81 @@
+//! RabbitMQ's management API: what is there, and policies. From 3.10 to 4.3.
+//!
+//! The password is in no URL that is requested, so it can be in no error.
+
+mod client;
+mod url;
+
+use async_trait::async_trait;
+use serde::Deserialize;
+use serde_json::json;
+
+use self::client::Client;
+pub use self::url::{ManagementUrl, ManagementUrlError};
+use crate::{
+    domain::{
+        compile::Policy,
+        observed::{LivePolicy, Observed},
+        plan::{APPLY_TO, PRIORITY},
+    },
+    ports::{Management, ManagementError},
+};
+
+/// The management API, for one virtual host.
+pub struct ManagementApi {
+    client: Client,
+    vhost: String,
+}
+
+impl ManagementApi {
+    /// A client that connects when first used.
+    ///
+    /// # Errors
+    /// When the URL is an `https` one and this machine trusts no certificate authority.
+    pub fn new(url: ManagementUrl, vhost: &str) -> Result<Self, ManagementError> {
+        Ok(Self { client: Client::new(url)?, vhost: vhost.to_owned() })
+    }
+}
+
+#[derive(Deserialize)]
+struct Overview {
+    rabbitmq_version: Option<String>,
+}
+
+#[async_trait]
+impl Management for ManagementApi {
+    async fn observe(&self) -> Result<Observed, ManagementError> {
+        let vhost = self.vhost.as_str();
+        let overview: Overview = self.client.get(&["overview"]).await?;
+        Ok(Observed {
+            version: overview.rabbitmq_version,
+            exchanges: self.client.pages(&["exchanges", vhost]).await?,
+            queues: self.client.pages(&["queues", vhost]).await?,
+            bindings: self.client.get(&["bindings", vhost]).await?,
+            policies: self.client.get(&["policies", vhost]).await?,
+            operator_policies: self.operator_policies().await?,
+        })
+    }
+
+    async fn put_policy(&self, policy: &Policy) -> Result<(), ManagementError> {
+        let body = json!({
+            "pattern": policy.pattern,
+            "definition": policy.definition,
+            "priority": PRIORITY,
+            "apply-to": APPLY_TO,
+        });
+        self.client.put(&["policies", &self.vhost, &policy.name], &body).await
+    }
+}
+
+impl ManagementApi {
+    /// Not every user who may set policies may see these. The queues that exist tell by themselves then.
+    async fn operator_policies(&self) -> Result<Vec<LivePolicy>, ManagementError> {
+        match self.client.get(&["operator-policies", &self.vhost]).await {
+            Err(ManagementError::Refused { reason, .. }) => {
+                tracing::debug!(reason, "operator policies are not shown to this user");
+                Ok(Vec::new())
+            }
+            answer => answer,
+        }
+    }
+}

@@ -1,0 +1,219 @@
+//! Carries out a plan: policies over the management API, the rest over AMQP, under a lock.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use futures_util::{StreamExt, stream};
+use lapin::{
+    Channel, Connection, ExchangeKind,
+    options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable, ShortString},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{codec::short, connection::AmqpUrl};
+use crate::{
+    domain::{
+        compile::{Argument, Binding, Target},
+        plan::{Address, Change, Object, Plan},
+    },
+    ports::{BrokerError, Management, ManagementError},
+};
+
+/// Calls under way on the one channel. The broker answers in their order, so they wait for no round trip.
+const IN_FLIGHT: usize = 64;
+
+/// A cluster in which the majority is away does not answer at all.
+const CALL_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Between two looks at a lock that is held: doubled up to the longest.
+const SHORTEST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(1);
+
+/// Why a plan was not carried out, or not wholly.
+#[derive(Debug, thiserror::Error)]
+#[error("{cause}")]
+pub struct DeclareError {
+    /// What was confirmed before.
+    pub done: usize,
+    /// What was not; some of it may be there all the same.
+    pub left: Vec<Address>,
+    /// What happened.
+    #[source]
+    pub cause: DeclareCause,
+}
+
+/// What stopped a plan.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeclareCause {
+    /// The plan itself is blocked: nothing was written.
+    #[error("the plan is blocked")]
+    Blocked,
+    /// The broker.
+    #[error(transparent)]
+    Broker(#[from] BrokerError),
+    /// Its management API.
+    #[error(transparent)]
+    Management(#[from] ManagementError),
+}
+
+/// A connection that holds the lock of one topology. Whatever happens to it, the broker frees the lock with it.
+pub struct Declarer {
+    url: AmqpUrl,
+    connection: Connection,
+}
+
+impl Declarer {
+    /// Connects and takes the lock, an exclusive queue of this name. Where somebody else holds it, `waiting` is told
+    /// once, and it is tried again until the patience is over.
+    ///
+    /// # Errors
+    /// When the broker is away or refuses, or the lock is still held.
+    pub async fn lock(
+        url: AmqpUrl,
+        name: &str,
+        queue: &str,
+        patience: Duration,
+        waiting: impl Fn(),
+    ) -> Result<Self, BrokerError> {
+        let declarer = Self { connection: url.connect(name).await?, url };
+        let until = Instant::now() + patience;
+        let mut wait = SHORTEST_WAIT;
+        loop {
+            match declarer.try_lock(queue).await {
+                Err(BrokerError::Locked { .. }) if Instant::now() < until => {
+                    if wait == SHORTEST_WAIT {
+                        waiting();
+                    }
+                    sleep(wait.min(until - Instant::now())).await;
+                    wait = (wait * 2).min(LONGEST_WAIT);
+                }
+                Err(error) => {
+                    declarer.release().await;
+                    return Err(error);
+                }
+                Ok(()) => return Ok(declarer),
+            }
+        }
+    }
+
+    async fn try_lock(&self, queue: &str) -> Result<(), BrokerError> {
+        let object = format!("the lock {queue}");
+        // A refusal closes the channel, so each try has its own.
+        let channel = self.channel().await?;
+        let options = QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
+        let declared = channel.queue_declare(short(queue)?, options, FieldTable::default()).await;
+        declared.map(drop).map_err(|error| self.url.error(&error, &object))
+    }
+
+    /// Writes everything that a plan says, in its order, and tells of each that is confirmed.
+    ///
+    /// # Errors
+    /// When something was refused or the broker went away, with what is left. Doing it again does no harm.
+    pub async fn carry_out(
+        &self,
+        plan: &Plan,
+        management: &dyn Management,
+        mut written: impl FnMut(&Address),
+    ) -> Result<(), DeclareError> {
+        let changes: Vec<&Change> = plan.to_write().collect();
+        let mut done = 0;
+        let result = if plan.is_blocked() {
+            Err(DeclareCause::Blocked)
+        } else {
+            self.write(&changes, management, &mut |address| {
+                done += 1;
+                written(address);
+            })
+            .await
+        };
+        result.map_err(|cause| {
+            let left = changes[done..].iter().map(|change| change.address.clone()).collect();
+            DeclareError { done, left, cause }
+        })
+    }
+
+    async fn write(
+        &self,
+        changes: &[&Change],
+        management: &dyn Management,
+        written: &mut impl FnMut(&Address),
+    ) -> Result<(), DeclareCause> {
+        let (policies, objects): (Vec<&Change>, Vec<&Change>) =
+            changes.iter().partition(|change| matches!(change.object, Some(Object::Policy(_))));
+        for change in policies {
+            if let Some(Object::Policy(policy)) = &change.object {
+                management.put_policy(policy).await?;
+                written(&change.address);
+            }
+        }
+        let channel = self.channel().await?;
+        let calls = objects.into_iter().map(|change| {
+            let call = self.declare(&channel, change);
+            async move { call.await.map(|()| &change.address) }
+        });
+        let mut calls = stream::iter(calls).buffered(IN_FLIGHT);
+        while let Some(address) = calls.next().await {
+            written(address?);
+        }
+        Ok(())
+    }
+
+    async fn declare(&self, channel: &Channel, change: &Change) -> Result<(), BrokerError> {
+        let object = change.address.to_string();
+        match timeout(CALL_TIMEOUT, call(channel, change)).await {
+            Ok(answer) => answer?.map_err(|error| self.url.error(&error, &object)),
+            Err(_) => {
+                Err(self.url.unreachable(format!("no answer for a minute about the {object}")))
+            }
+        }
+    }
+
+    async fn channel(&self) -> Result<Channel, BrokerError> {
+        self.connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))
+    }
+
+    /// Frees the lock, and closes the connection properly so that the broker logs no lost client.
+    pub async fn release(self) {
+        if let Err(error) = self.connection.close(200, ShortString::from("done")).await {
+            tracing::debug!(%error, "closing the connection that held the lock");
+        }
+    }
+}
+
+/// One call, and what the broker answered.
+async fn call(channel: &Channel, change: &Change) -> Result<lapin::Result<()>, BrokerError> {
+    let none = FieldTable::default();
+    Ok(match &change.object {
+        None | Some(Object::Policy(_)) => Ok(()),
+        Some(Object::Exchange(exchange)) => {
+            let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+            let (name, arguments) = (short(&exchange.name)?, table(&exchange.arguments)?);
+            channel.exchange_declare(name, ExchangeKind::Topic, options, arguments).await
+        }
+        Some(Object::Queue(queue)) => {
+            let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+            let (name, arguments) = (short(&queue.name)?, table(&queue.arguments)?);
+            channel.queue_declare(name, options, arguments).await.map(drop)
+        }
+        Some(Object::Binding(Binding { source, target, key })) => {
+            let (from, to, key) = (short(source)?, short(target.name())?, short(key)?);
+            match target {
+                Target::Exchange(_) => channel.exchange_bind(to, from, key, ExchangeBindOptions::default(), none).await,
+                Target::Queue(_) => channel.queue_bind(to, from, key, QueueBindOptions::default(), none).await,
+            }
+        }
+    })
+}
+
+fn table(arguments: &BTreeMap<String, Argument>) -> Result<FieldTable, BrokerError> {
+    let mut table = FieldTable::default();
+    for (name, value) in arguments {
+        let value = match value {
+            Argument::Text(text) => AMQPValue::LongString(text.as_str().into()),
+            Argument::Number(number) => AMQPValue::LongLongInt(*number),
+        };
+        table.insert(short(name)?, value);
+    }
+    Ok(table)
+}

@@ -163,9 +163,7 @@ impl Declarer {
         let object = change.address.to_string();
         match timeout(CALL_TIMEOUT, call(channel, change)).await {
             Ok(answer) => answer?.map_err(|error| self.url.error(&error, &object)),
-            Err(_) => {
-                Err(self.url.unreachable(format!("no answer for a minute about the {object}")))
-            }
+            Err(_) => Err(self.url.unreachable(format!("no answer for a minute about the {object}"))),
         }
     }
 

@@ -1,5 +1,5 @@
-//! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`management`] the management API, [`redis`] keeps the
-//! register, [`memory`] has fakes for tests.
+//! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`management`] RabbitMQ's management API, [`redis`]
+//! keeps the register, [`memory`] has fakes for tests.
 
 pub mod clock;
 pub mod management;

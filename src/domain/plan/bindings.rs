@@ -70,15 +70,15 @@ impl<'a> Ends<'a> {
         self.addresses.contains(&source(binding)) || self.addresses.contains(&target(binding))
     }
 
-    /// The one that this binding goes with: where it leads to, else where it comes from. A ladder also has a binding
-    /// between two exchanges that are not its own.
+    /// The one that this binding goes with: the ladder that its key names, where it leads to, or where it comes from. A
+    /// ladder also has a binding between two exchanges that are not its own.
     fn of_binding(&self, binding: &Binding) -> Option<Address> {
         let ladder = || {
             let word = binding.key.split('.').nth(1)?;
             let level = Address::new(Kind::Queue, &names::ladder_level(self.owner, word, 0));
             Some(level)
         };
-        [Some(target(binding)), Some(source(binding)), ladder()]
+        [ladder(), Some(target(binding)), Some(source(binding))]
             .into_iter()
             .flatten()
             .find(|address| self.addresses.contains(address))

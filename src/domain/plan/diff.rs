@@ -79,15 +79,15 @@ pub(super) fn is_owned(owner: &str, arguments: &Arguments) -> bool {
 fn in_the_way(owner: &str, address: Address, live: &Arguments, differences: Vec<Difference>) -> Option<Change> {
     if !is_owned(owner, live) {
         let whose = live.get(OWNER).and_then(Value::as_str).map_or_else(
-            || format!("exists, not owned by {owner}: needs `adopt`"),
-            |other| format!("exists, owned by {other}"),
+            || format!("blocked: not owned by {owner}, needs `adopt`"),
+            |other| format!("blocked: owned by {other}"),
         );
         return Some(Change::note(Action::Blocked, address, whose));
     }
     if differences.is_empty() {
         return None;
     }
-    let reason = "cannot be changed in place".to_owned();
+    let reason = "blocked: cannot be changed in place".to_owned();
     Some(Change { differences, ..Change::note(Action::Blocked, address, reason) })
 }
 

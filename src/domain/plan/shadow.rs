@@ -50,15 +50,15 @@ impl<'a> Shadows<'a> {
             && (own.is_none() || user.priority >= PRIORITY)
         {
             if let Some(keys) = harm(user) {
-                return Some(format!("shadowed by the policy {}, which sets {keys}", user.name));
+                return Some(format!("shadowed by policy {} ({keys})", user.name));
             }
             if let Some(own) = own {
-                return Some(format!("shadowed by the policy {}, so that {} does not apply", user.name, own.name));
+                return Some(format!("shadowed by policy {}: {} does not apply", user.name, own.name));
             }
         }
         let said = live.and_then(|live| live.operator_policy.as_deref());
         let operator = winner(&self.operator, name, kind, said)?;
-        harm(operator).map(|keys| format!("shadowed by the operator policy {}, which sets {keys}", operator.name))
+        harm(operator).map(|keys| format!("shadowed by operator policy {} ({keys})", operator.name))
     }
 }
 

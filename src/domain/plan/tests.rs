@@ -176,62 +176,62 @@ fn drift_is_put_back(#[case] tamper: Tamper, #[case] expected: &[&str]) {
 #[rstest]
 #[case::ttl(
     |o: &mut Observed| { o.queues[0].arguments.insert("x-message-ttl".into(), 5.into()); },
-    "! queue billing.retry.mail.1m: x-message-ttl 5 -> 60000: cannot be changed in place",
+    "! queue billing.retry.mail.1m: x-message-ttl 5 -> 60000: blocked: cannot be changed in place",
 )]
 #[case::no_ttl(
     |o: &mut Observed| { o.queues[0].arguments.remove("x-message-ttl"); },
-    "! queue billing.retry.mail.1m: x-message-ttl none -> 60000: cannot be changed in place",
+    "! queue billing.retry.mail.1m: x-message-ttl none -> 60000: blocked: cannot be changed in place",
 )]
 #[case::bounded(
     |o: &mut Observed| { o.queues[0].arguments.insert("x-max-length".into(), 5.into()); },
-    "! queue billing.retry.mail.1m: x-max-length 5 -> none: cannot be changed in place",
+    "! queue billing.retry.mail.1m: x-max-length 5 -> none: blocked: cannot be changed in place",
 )]
 #[case::kind(
     |o: &mut Observed| { o.queues[0].kind = Some("classic".into()); },
-    "! queue billing.retry.mail.1m: x-queue-type classic -> quorum: cannot be changed in place",
+    "! queue billing.retry.mail.1m: x-queue-type classic -> quorum: blocked: cannot be changed in place",
 )]
 #[case::transient(
     |o: &mut Observed| { o.queues[0].durable = Some(false); },
-    "! queue billing.retry.mail.1m: durable false -> true: cannot be changed in place",
+    "! queue billing.retry.mail.1m: durable false -> true: blocked: cannot be changed in place",
 )]
 #[case::strange_queue(
     |o: &mut Observed| { o.queues[0].arguments.remove(OWNER); },
-    "! queue billing.retry.mail.1m: exists, not owned by billing: needs `adopt`",
+    "! queue billing.retry.mail.1m: blocked: not owned by billing, needs `adopt`",
 )]
 #[case::other_owner(
     |o: &mut Observed| { o.queues[0].arguments.insert(OWNER.into(), "payroll".into()); },
-    "! queue billing.retry.mail.1m: exists, owned by payroll",
+    "! queue billing.retry.mail.1m: blocked: owned by payroll",
 )]
 #[case::alternate(
     |o: &mut Observed| { o.exchanges[0].arguments.remove("alternate-exchange"); },
-    "! exchange billing.retry: alternate-exchange none -> billing.unrouted: cannot be changed in place",
+    "! exchange billing.retry: alternate-exchange none -> billing.unrouted: blocked: cannot be changed in place",
 )]
 #[case::fanout(
     |o: &mut Observed| { o.exchanges[0].kind = Some("fanout".into()); },
-    "! exchange billing.retry: type fanout -> topic: cannot be changed in place",
+    "! exchange billing.retry: type fanout -> topic: blocked: cannot be changed in place",
 )]
 #[case::internal(
     |o: &mut Observed| { o.exchanges[0].internal = Some(true); },
-    "! exchange billing.retry: internal true -> false: cannot be changed in place",
+    "! exchange billing.retry: internal true -> false: blocked: cannot be changed in place",
 )]
 #[case::stranger_bounds_a_hatchery(
     |o: &mut Observed| { o.policies.push(stranger("^(?!amq).*1m$", 0, &[("max-length", 5), ("expires", 9), ("x", 1)])); },
-    "! queue billing.retry.mail.1m: shadowed by the policy house, which sets expires, max-length",
+    "! queue billing.retry.mail.1m: shadowed by policy house (expires, max-length)",
 )]
 #[case::stranger_whose_pattern_only_the_broker_can_read(
     |o: &mut Observed| {
         o.policies.push(stranger("(", 0, &[("message-ttl", 5)]));
         o.queues[0].policy = Some("house".into());
     },
-    "! queue billing.retry.mail.1m: shadowed by the policy house, which sets message-ttl",
+    "! queue billing.retry.mail.1m: shadowed by policy house (message-ttl)",
 )]
 #[case::stranger_above_ours(
     |o: &mut Observed| { o.policies.push(stranger("processor", 100, &[("x", 1)])); },
-    "! queue billing.processor.mail: shadowed by the policy house, so that billing.tunables does not apply",
+    "! queue billing.processor.mail: shadowed by policy house: billing.tunables does not apply",
 )]
 #[case::operator(
     |o: &mut Observed| { o.operator_policies.push(stranger("processor", 0, &[("delivery-limit", 3)])); },
-    "! queue billing.processor.mail: shadowed by the operator policy house, which sets delivery-limit",
+    "! queue billing.processor.mail: shadowed by operator policy house (delivery-limit)",
 )]
 fn what_stands_in_the_way_is_named(#[case] tamper: Tamper, #[case] expected: &str) {
     let mut observed = applied();

@@ -1,0 +1,115 @@
+//! The exit codes, and which error means which.
+
+use std::process::ExitCode;
+
+use hatchery::{
+    adapters::rabbitmq::declare::{DeclareCause, DeclareError},
+    ports::{BrokerError, ManagementError, RegisterError},
+};
+
+use super::args::UsageError;
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Done, or in sync.
+    Done = 0,
+    /// An error, an invalid file, or missing objects.
+    Error = 1,
+    /// Wrong usage, or an approval that nobody can give.
+    Usage = 2,
+    /// Changes are pending (`--detailed-exitcode`).
+    Pending = 3,
+    /// Something stands in the way; nothing was written.
+    Blocked = 4,
+    /// Some of it is done, and the output says what is left.
+    Partly = 5,
+    /// The broker or Redis is unreachable, or refuses.
+    Unreachable = 6,
+    /// Somebody else holds the lock, or the plan is stale.
+    Locked = 7,
+}
+
+/// What ends a verb that has already said everything else.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Ended {
+    pub(crate) exit: Exit,
+    pub(crate) message: String,
+}
+
+impl Ended {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+}
+
+impl Exit {
+    /// What an error means: the outermost layer that says something about it decides.
+    pub(crate) fn of(error: &anyhow::Error) -> Self {
+        error.chain().find_map(Self::of_layer).unwrap_or(Self::Error)
+    }
+
+    fn of_layer(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+        if let Some(ended) = error.downcast_ref::<Ended>() {
+            return Some(ended.exit);
+        }
+        if let Some(declared) = error.downcast_ref::<DeclareError>() {
+            return match &declared.cause {
+                _ if declared.done > 0 => Some(Self::Partly),
+                DeclareCause::Blocked => Some(Self::Blocked),
+                DeclareCause::Broker(cause) => Self::of_layer(cause),
+                DeclareCause::Management(cause) => Self::of_layer(cause),
+                _ => None,
+            };
+        }
+        if let Some(broker) = error.downcast_ref::<BrokerError>() {
+            return Some(match broker {
+                BrokerError::Locked { .. } => Self::Locked,
+                BrokerError::Missing { .. } | BrokerError::Nacked { .. } => Self::Error,
+                _ => Self::Unreachable,
+            });
+        }
+        if error.is::<ManagementError>() || error.is::<RegisterError>() {
+            return Some(Self::Unreachable);
+        }
+        error.is::<UsageError>().then_some(Self::Usage)
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn broker() -> BrokerError {
+        BrokerError::Unreachable { url: "amqp://h".into(), reason: "gone".into() }
+    }
+
+    fn declared(done: usize) -> anyhow::Error {
+        DeclareError { done, left: Vec::new(), cause: DeclareCause::Broker(broker()) }.into()
+    }
+
+    #[rstest]
+    #[case(anyhow::anyhow!("x"), Exit::Error)]
+    #[case(broker().into(), Exit::Unreachable)]
+    #[case(Err::<(), _>(broker()).context("while").expect_err("error"), Exit::Unreachable)]
+    #[case(BrokerError::Locked { object: "x".into() }.into(), Exit::Locked)]
+    #[case(BrokerError::Missing { object: "x".into() }.into(), Exit::Error)]
+    #[case(declared(0), Exit::Unreachable)]
+    #[case(declared(1), Exit::Partly)]
+    #[case(Ended::new(Exit::Blocked, "x").into(), Exit::Blocked)]
+    #[case(UsageError("x".into()).into(), Exit::Usage)]
+    fn an_error_has_one_exit_code(#[case] error: anyhow::Error, #[case] expected: Exit) {
+        assert_eq!(Exit::of(&error), expected);
+    }
+}

@@ -1,0 +1,101 @@
+//! The command line: one file a verb or noun, and what they share.
+
+mod apply;
+mod args;
+mod exit;
+mod load;
+mod output;
+mod plan;
+mod render;
+mod validate;
+
+use anyhow::Context as _;
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+use self::{args::Common, exit::Exit, output::Output};
+
+/// One file, topology.yaml, becomes a RabbitMQ topology that delays, delivers, retries and buries events.
+#[derive(Parser)]
+#[command(name = "topology", version, arg_required_else_help = true, subcommand_required = true)]
+#[command(after_help = "\
+Examples:
+  topology validate                        check topology.yaml, with no broker
+  topology plan                            what would change on the broker
+  topology apply                           change it, after a look and a yes
+  topology apply --auto-approve            the same in a deployment
+
+Exit codes:
+  0  done or in sync
+  1  error: an invalid file, or missing objects
+  2  usage, or approval needed and no terminal to ask on
+  3  changes pending (--detailed-exitcode)
+  4  blocked; nothing was written
+  5  partly done; the output says what is left
+  6  broker or Redis unreachable, or it refuses
+  7  lock held, or plan stale")]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Validate(validate::Args),
+    Plan(plan::Args),
+    Apply(apply::Args),
+}
+
+/// One TLS provider for everything; some of what is linked would otherwise panic for want of one.
+pub(crate) fn secure() {
+    // Fails when there is one already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
+/// The arguments and the environment. Ends the process with 2 where they are wrong, and with 0 after `--help`.
+pub(crate) fn parse() -> Cli {
+    Cli::parse()
+}
+
+/// Logs to standard error, as `RUST_LOG` or `-v` says.
+pub(crate) fn log(cli: &Cli) {
+    let default = match cli.common.verbose {
+        0 => "hatchery=warn,topology=warn",
+        1 => "hatchery=info,topology=info",
+        _ => "hatchery=debug,topology=debug",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let ansi = cli.common.output().colors_errors();
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
+}
+
+/// Does what was asked for.
+pub(crate) fn run(cli: Cli) -> (Output, anyhow::Result<Exit>) {
+    let output = cli.common.output();
+    (output, dispatch(cli, output))
+}
+
+fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
+    let common = cli.common;
+    runtime.block_on(async {
+        match cli.verb {
+            Verb::Validate(args) => validate::run(&common, &args, output),
+            Verb::Plan(args) => plan::run(&common, &args, output).await,
+            Verb::Apply(args) => apply::run(&common, &args, output).await,
+        }
+    })
+}
+
+/// Says what went wrong, and turns it into the process's exit code.
+pub(crate) fn report((output, result): (Output, anyhow::Result<Exit>)) -> Exit {
+    match result {
+        Ok(exit) => exit,
+        Err(error) => {
+            output.error(&error);
+            Exit::of(&error)
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Answers on standard output, everything else on standard error; colours on a terminal alone.
+
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
+
+use anstream::{AutoStream, ColorChoice};
+use anstyle::{AnsiColor, Style};
+use serde::Serialize;
+
+use super::args::Format;
+
+pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
+pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
+pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
+pub(crate) const CYAN: Style = AnsiColor::Cyan.on_default();
+pub(crate) const DIM: Style = Style::new().dimmed();
+
+/// Where answers go.
+#[derive(Clone, Copy)]
+pub(crate) struct Output {
+    /// How to answer.
+    pub(crate) format: Format,
+    /// Every line of it, where less would do.
+    pub(crate) verbose: bool,
+    color: ColorChoice,
+}
+
+impl Output {
+    pub(crate) fn new(format: Format, no_color: bool, verbose: bool) -> Self {
+        Self { format, verbose, color: if no_color { ColorChoice::Never } else { ColorChoice::Auto } }
+    }
+
+    /// Whether people read the answer.
+    pub(crate) fn is_text(self) -> bool {
+        self.format == Format::Text
+    }
+
+    /// Whether somebody can be asked, and looks at a progress bar.
+    pub(crate) fn is_interactive() -> bool {
+        io::stdin().is_terminal() && io::stderr().is_terminal()
+    }
+
+    /// Whether standard error shows colours.
+    pub(crate) fn colors_errors(self) -> bool {
+        self.choice(&io::stderr()) != ColorChoice::Never
+    }
+
+    /// Writes text, which ends with a newline, and may have colours that are taken out again for a pipe.
+    pub(crate) fn print(self, text: &str) -> io::Result<()> {
+        let choice = self.choice(&io::stdout());
+        let mut out = AutoStream::new(io::stdout().lock(), choice);
+        unless_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    }
+
+    /// Writes a JSON document: indented, or on one line with `-o ndjson`.
+    pub(crate) fn json<T: Serialize>(self, value: &T) -> io::Result<()> {
+        let text = match self.format {
+            Format::Ndjson => serde_json::to_string(value),
+            Format::Text | Format::Json => serde_json::to_string_pretty(value),
+        };
+        unless_closed(writeln!(io::stdout().lock(), "{}", text?))
+    }
+
+    /// Says something on standard error. Nobody may be there to read it, which is no reason to stop.
+    pub(crate) fn note(self, text: &str) {
+        let choice = self.choice(&io::stderr());
+        let _ = writeln!(AutoStream::new(io::stderr().lock(), choice), "{text}");
+    }
+
+    /// Says what went wrong.
+    pub(crate) fn error(self, error: &anyhow::Error) {
+        self.note(&format!("{RED}error{RED:#}: {error:#}"));
+    }
+
+    fn choice(self, stream: &impl anstream::stream::RawStream) -> ColorChoice {
+        match self.color {
+            ColorChoice::Auto => AutoStream::choice(stream),
+            chosen => chosen,
+        }
+    }
+}
+
+/// A reader that has seen enough, like `head`, is no error.
+fn unless_closed(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        result => result,
+    }
+}

@@ -1,0 +1,169 @@
+//! A plan as people read it: a line an object, a ladder as one line, the summary last.
+
+use std::collections::BTreeMap;
+
+use anstyle::Style;
+use hatchery::domain::{
+    compile::Binding,
+    names,
+    plan::{Action, Address, Change, Kind, Object, Plan},
+};
+use serde_json::Value;
+
+use super::output::{CYAN, DIM, GREEN, RED, YELLOW};
+
+/// Beyond this, what is said about an object goes on on the next line.
+const WIDTH: usize = 80;
+
+/// Longer names push their line's last column, and not everybody's.
+const LONGEST_NAME: usize = 34;
+
+/// One line, for one object or for a whole ladder.
+struct Row {
+    action: Action,
+    first: Address,
+    ladder: Option<String>,
+    counts: BTreeMap<Kind, usize>,
+    details: Vec<String>,
+}
+
+/// Every line of a plan, and its summary. With `verbose` a line for each binding and stranger too.
+pub(crate) fn plan(plan: &Plan, file: &str, verbose: bool) -> String {
+    let rows = rows(plan, verbose);
+    let width = rows.iter().map(|row| row.name().chars().count()).filter(|n| *n <= LONGEST_NAME).max().unwrap_or(0);
+    let mut text: String = rows.iter().map(|row| row.line(width)).collect();
+    text.push_str(&summary(plan, file));
+    text.push('\n');
+    text
+}
+
+/// The last line: `Plan: 61 add, 0 change, 1 leftover.`
+pub(crate) fn summary(plan: &Plan, file: &str) -> String {
+    let counts = plan.counts();
+    if plan.in_sync() {
+        let leftovers = match counts.leftover {
+            0 => String::new(),
+            1 => "; 1 leftover stays".to_owned(),
+            many => format!("; {many} leftovers stay"),
+        };
+        return format!("No changes. The broker is as {file} says{leftovers}.");
+    }
+    let mut parts = vec![format!("{} add", counts.add), format!("{} change", counts.change)];
+    let more = [(counts.leftover, "leftover"), (counts.blocked, "blocked")];
+    parts.extend(more.into_iter().filter(|(n, _)| *n > 0).map(|(n, name)| format!("{n} {name}")));
+    format!("Plan: {}.", parts.join(", "))
+}
+
+fn rows(plan: &Plan, verbose: bool) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut places: BTreeMap<(Action, String), usize> = BTreeMap::new();
+    for change in plan.changes.iter().filter(|change| verbose || change.action != Action::Ignored) {
+        let ladder = if verbose { None } else { ladder(&plan.owner, change) };
+        let place = match (&ladder, &change.part_of) {
+            // What a leftover level holds is for `-v`; what stands in a level's own way has its own line.
+            (Some(ladder), _) if change.action == Action::Leftover => format!("ladder {ladder}"),
+            (Some(ladder), _) => format!("ladder {ladder} {}", said(change).join(" ")),
+            (None, Some(whole)) if !verbose => whole.to_string(),
+            (None, _) => change.address.to_string(),
+        };
+        let at = *places.entry((change.action, place)).or_insert_with(|| {
+            rows.push(Row {
+                action: change.action,
+                first: change.address.clone(),
+                ladder: ladder.clone(),
+                counts: BTreeMap::new(),
+                details: Vec::new(),
+            });
+            rows.len() - 1
+        });
+        let row = &mut rows[at];
+        if row.ladder.is_none() || row.counts.is_empty() {
+            row.details.extend(details(change, verbose));
+        }
+        *row.counts.entry(change.address.kind).or_default() += 1;
+    }
+    rows
+}
+
+/// The ladder that a change is about, for the one line that stands for all of it.
+fn ladder(owner: &str, change: &Change) -> Option<String> {
+    let whole = change.part_of.as_ref().map(|whole| whole.name.as_str());
+    let ends = match &change.object {
+        Some(Object::Binding(Binding { source, target, .. })) => [Some(source.as_str()), Some(target.name())],
+        _ => [None, None],
+    };
+    [Some(change.address.name.as_str()), whole]
+        .into_iter()
+        .chain(ends)
+        .flatten()
+        .find_map(|name| names::ladder_of(owner, name))
+        .map(str::to_owned)
+}
+
+/// What is said about an object besides its name.
+fn details(change: &Change, verbose: bool) -> Vec<String> {
+    // What a leftover is bound by stays with it, which its own line says.
+    if change.part_of.is_some() && change.action == Action::Leftover && !verbose {
+        return Vec::new();
+    }
+    let content = match &change.object {
+        Some(Object::Binding(binding)) if change.part_of.is_some() && !verbose => format!("key {}", binding.key),
+        Some(Object::Policy(policy)) if change.action == Action::Create => {
+            let set = policy.definition.iter().map(|(key, value)| format!("{key} {}", Value::from(value)));
+            set.collect::<Vec<_>>().join(", ")
+        }
+        _ => return said(change),
+    };
+    [content].into_iter().chain(said(change)).collect()
+}
+
+/// What differs and why.
+fn said(change: &Change) -> Vec<String> {
+    change.differences.iter().map(ToString::to_string).chain(change.reason.clone()).collect()
+}
+
+impl Row {
+    /// The ladder that this line stands for, unless only one object of it is meant.
+    fn group(&self) -> Option<&str> {
+        self.ladder.as_deref().filter(|_| self.counts.values().sum::<usize>() > 1)
+    }
+
+    fn name(&self) -> &str {
+        self.group().unwrap_or(&self.first.name)
+    }
+
+    fn line(&self, width: usize) -> String {
+        let (kind, details) = match self.group() {
+            None => (self.first.kind.to_string(), self.details.clone()),
+            Some(_) if self.action == Action::Leftover => {
+                ("ladder".to_owned(), vec![format!("leftover, {}", self.counted())])
+            }
+            Some(_) if self.action == Action::Create => ("ladder".to_owned(), vec![self.counted()]),
+            Some(_) => ("ladder".to_owned(), [self.counted()].into_iter().chain(self.details.clone()).collect()),
+        };
+        let style = style(self.action);
+        let head = format!("{} {kind:8} {:width$}", self.action.sign(), self.name());
+        let indent = head.chars().count() + 2;
+        let one = details.join("  ");
+        let fits = indent + one.chars().count() <= WIDTH || details.len() < 2;
+        let separator = format!("\n{:indent$}", "");
+        let rest = if fits { one } else { details.join(&separator) };
+        let line = if rest.is_empty() { head.trim_end().to_owned() } else { format!("{head}  {rest}") };
+        format!("{style}{line}{style:#}\n")
+    }
+
+    fn counted(&self) -> String {
+        let counts = self.counts.iter().map(|(kind, n)| format!("{n} {kind}{}", if *n == 1 { "" } else { "s" }));
+        counts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn style(action: Action) -> Style {
+    match action {
+        Action::Create => GREEN,
+        Action::Change => YELLOW,
+        Action::Leftover => CYAN,
+        Action::Blocked => RED,
+        Action::Ignored => DIM,
+    }
+}

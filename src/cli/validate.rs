@@ -1,0 +1,71 @@
+//! `topology validate`: is the file right?
+
+use hatchery::{
+    domain::{compile::hatcheries, spec::Topology, words::Word},
+    file::FileError,
+};
+use serde_json::json;
+
+use super::{
+    args::Common,
+    exit::{Ended, Exit},
+    load::{self, Unread},
+    output::Output,
+};
+
+/// Check the file, with no broker
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology validate
+  topology validate -f billing.yaml
+  topology validate -o json                every finding with its line and column")]
+pub(crate) struct Args {}
+
+pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
+    let path = common.file.display();
+    match load::read(&common.file) {
+        Ok(topology) if output.is_text() => output.print(&format!("{path} is valid: {}\n", summary(&topology)))?,
+        Ok(topology) => output.json(&json!({
+            "valid": true,
+            "file": path.to_string(),
+            "name": topology.name.as_str(),
+            "types": topology.types.keys().map(Word::as_str).collect::<Vec<_>>(),
+            "hatcheries": hatcheries(&topology).iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "ladder": { "name": topology.ladder.to_string(), "levels": topology.ladder.levels() },
+        }))?,
+        Err(Unread::Io(message)) => return Err(Ended::new(Exit::Error, message).into()),
+        Err(Unread::Invalid(error)) if output.is_text() => {
+            output.note(error.render(output.colors_errors()).trim_end());
+            return Ok(Exit::Error);
+        }
+        Err(Unread::Invalid(error)) => {
+            output.json(&json!({ "valid": false, "file": path.to_string(), "findings": findings(&error) }))?;
+            return Ok(Exit::Error);
+        }
+    }
+    Ok(Exit::Done)
+}
+
+fn summary(topology: &Topology) -> String {
+    let count = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    [
+        topology.name.to_string(),
+        count(topology.types.len(), "type", "types"),
+        count(hatcheries(topology).len(), "hatchery", "hatcheries"),
+        format!("ladder of {}", count(topology.ladder.levels().into(), "level", "levels")),
+    ]
+    .join(", ")
+}
+
+fn findings(error: &FileError) -> Vec<serde_json::Value> {
+    let finding = |finding: &hatchery::file::Finding| {
+        json!({
+            "line": finding.line,
+            "column": finding.column,
+            "message": finding.message,
+            "help": finding.help,
+        })
+    };
+    error.findings().iter().map(finding).collect()
+}

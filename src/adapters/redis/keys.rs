@@ -64,8 +64,8 @@ mod tests {
 
     fn subject(reference: Option<&str>, id: &str) -> Subject {
         Subject {
-            event_type: "mail".parse().unwrap(),
-            reference: reference.map(|text| text.parse().unwrap()),
+            event_type: "mail".parse().expect("a word"),
+            reference: reference.map(|text| text.parse().expect("a reference")),
             id: id.to_owned(),
         }
     }

@@ -180,7 +180,7 @@ mod tests {
     #[case("rediss://hatchery:sec%2Fret@redis.internal", "rediss://hatchery:***@redis.internal:6379/0")]
     #[case("unix:///run/redis.sock?db=1&user=me&pass=secret", "unix://me:***@/run/redis.sock/1")]
     fn an_address_is_shown_without_its_password(#[case] url: &str, #[case] shown: &str) {
-        let link = Link::new(url).unwrap();
+        let link = Link::new(url).expect("an address");
         assert_eq!(link.url, shown);
         assert!(!format!("{link:?}").contains("sec"));
     }
@@ -192,7 +192,7 @@ mod tests {
     #[case("redis://:secret@redis.internal/secret")]
     #[case("redis://:sec ret@redis.internal:port")]
     fn what_is_no_address_is_not_quoted(#[case] url: &str) {
-        let error = Link::new(url).unwrap_err();
+        let error = Link::new(url).expect_err("no address");
         assert!(!format!("{error} {error:?}").contains("sec"), "{error:?}");
     }
 }

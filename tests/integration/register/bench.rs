@@ -21,18 +21,23 @@ use uuid::Uuid;
 use super::stored::Stored;
 use crate::support::{clock::TestClock, redis};
 
-pub(crate) const BACKLOG: Duration = Duration::from_secs(7 * 86_400);
-pub(crate) const DEDUP: Duration = Duration::from_secs(3_600);
+pub(crate) const BACKLOG: Duration = Duration::from_hours(7 * 24);
+pub(crate) const DEDUP: Duration = Duration::from_hours(1);
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
 pub(crate) const MS: Duration = Duration::from_millis(1);
-pub(crate) const DAY: Duration = Duration::from_secs(86_400);
+pub(crate) const DAY: Duration = Duration::from_hours(24);
 
 pub(crate) const EXCLUSIVE: Terms = Terms { exclusive: true, lease: LEASE, dedup_retention: DEDUP, max_wait: MAX_WAIT };
 pub(crate) const SIDE_BY_SIDE: Terms = Terms { exclusive: false, ..EXCLUSIVE };
 
 pub(crate) fn spec(prefix: &str, shards: u16) -> RedisSpec {
     RedisSpec { prefix: prefix.to_owned(), shards, dedup_retention: DEDUP, backlog_retention: BACKLOG }
+}
+
+/// One that is patient: the machine may be busy.
+pub(crate) fn register(url: &str, prefix: &str, shards: u16) -> RedisRegister {
+    RedisRegister::new(url, &topology(), &spec(prefix, shards)).unwrap().with_limit(Duration::from_secs(20))
 }
 
 pub(crate) fn topology() -> Word {
@@ -78,8 +83,7 @@ impl Bench {
     pub(crate) async fn redis() -> Self {
         let clock = Arc::new(TestClock::default());
         let prefix = redis::prefix();
-        let register = RedisRegister::connect(redis::url(), &topology(), &spec(&prefix, 1)).await.unwrap();
-        let register = Arc::new(register.with_clock(clock.clone()));
+        let register = Arc::new(register(redis::url(), &prefix, 1).with_clock(clock.clone()));
         Self { register, clock, terms: EXCLUSIVE, kind: Kind::Redis(Stored::connect(&prefix).await) }
     }
 
@@ -101,6 +105,11 @@ impl Bench {
 
     pub(crate) fn advance(&self, by: Duration) {
         self.clock.advance(by);
+    }
+
+    /// To the last millisecond before.
+    pub(crate) fn advance_almost(&self, by: Duration) {
+        self.advance(by.saturating_sub(MS));
     }
 
     pub(crate) async fn reserve_due(&self, subject: &Subject, slot: &Slot, due: Timestamp) -> i64 {

@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use super::{
-    bench::{BACKLOG, DAY, DEDUP, EXCLUSIVE, LEASE, MAX_WAIT, MS, event, spec, token, topology},
+    bench::{BACKLOG, DAY, DEDUP, EXCLUSIVE, LEASE, MAX_WAIT, MS, event, register, token},
     stored::Stored,
 };
 use crate::support::{clock::TestClock, redis};
@@ -117,7 +117,7 @@ fn step() -> impl Strategy<Value = Step> {
         20 => Just(Duration::ZERO),
         4 => Just(Duration::from_micros(1)),
         4 => Just(MS),
-        6 => prop_oneof![Just(LEASE - MS), Just(LEASE)],
+        6 => prop_oneof![Just(LEASE.saturating_sub(MS)), Just(LEASE)],
         3 => prop_oneof![Just(MAX_WAIT), Just(MAX_WAIT + MS)],
         1 => prop_oneof![Just(DEDUP), Just(DAY), Just(BACKLOG)],
     ];
@@ -145,10 +145,9 @@ impl Pair {
     async fn new() -> Self {
         let clock = Arc::new(TestClock::default());
         let prefix = redis::prefix();
-        let redis = RedisRegister::connect(redis::url(), &topology(), &spec(&prefix, 1)).await.unwrap();
         Self {
             memory: MemoryRegister::new(clock.clone(), BACKLOG),
-            redis: redis.with_clock(clock.clone()).with_limit(Duration::from_secs(10)),
+            redis: register(redis::url(), &prefix, 1).with_clock(clock.clone()),
             clock,
             stored: Stored::connect(&prefix).await,
             given: Vec::new(),

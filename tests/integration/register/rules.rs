@@ -1,6 +1,6 @@
 //! The protocol, rule by rule, on the fake and on Redis.
 
-use hatchery::domain::register::{Claim, Claimed, End, Record, Renewed, Reserve, Reserved, Slot, Stamp, Terms};
+use hatchery::domain::register::{Claimed, End, Record, Renewed, Reserve, Reserved, Slot, Stamp, Terms};
 
 use super::bench::{BACKLOG, Bench, DAY, DEDUP, EXCLUSIVE, LEASE, MAX_WAIT, MS, SIDE_BY_SIDE, event, stamp, token};
 
@@ -340,10 +340,10 @@ rules! {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
-        b.advance(LEASE - MS);
+        b.advance_almost(LEASE);
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
         assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
-        b.advance(LEASE - MS);
+        b.advance_almost(LEASE);
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
         b.advance(MS);
         b.start(&a, &first, token(2)).await;
@@ -606,7 +606,7 @@ rules! {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
-        b.advance(DEDUP - MS);
+        b.advance_almost(DEDUP);
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
         b.advance(MS);
         b.start(&a, &first, token(2)).await;
@@ -617,7 +617,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
         b.settle_late(&a, &first, token(1), End::Finished, b.before(DAY)).await;
-        b.advance(2 * DAY - MS);
+        b.advance_almost(2 * DAY);
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
         b.advance(MS);
         b.start(&a, &first, token(2)).await;
@@ -628,16 +628,26 @@ rules! {
         let slot = Slot::Dated;
         let first = b.publish_due(&a, &slot, b.after(30 * DAY)).await;
         b.publish_due(&n, &slot, b.after(2 * DAY)).await;
-        b.advance(30 * DAY + BACKLOG - MS);
+        b.advance_almost(30 * DAY + BACKLOG);
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
         b.advance(MS);
         b.start(&a, &first, token(1)).await;
     }
 
+    async fn the_mark_of_what_is_finished_stays_while_a_newer_event_waits(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.publish(&event("1", "n"), &I).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+    }
+
     async fn what_has_begun_and_is_not_settled_is_remembered_for_the_backlog_retention(b) {
         let a = event("1", "a");
         b.start(&a, &Stamp::alone("a", 0), token(1)).await;
-        b.advance(BACKLOG - MS);
+        b.advance_almost(BACKLOG);
         assert_eq!(b.start(&a, &Stamp::alone("a", 0), token(2)).await.1, 1);
     }
 
@@ -647,7 +657,7 @@ rules! {
         let first = b.publish_due(&a, &slot, b.after(30 * DAY)).await;
         let second = b.publish(&n, &slot).await;
         b.handle(&n, &second).await;
-        b.advance(30 * DAY + BACKLOG - MS);
+        b.advance_almost(30 * DAY + BACKLOG);
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
     }
 
@@ -657,7 +667,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
         b.settle(&a, &first, token(1), End::Copied { due: b.after(30 * DAY) }).await;
         b.settle(&a, &first, token(1), End::Finished).await;
-        b.advance(30 * DAY + BACKLOG - MS);
+        b.advance_almost(30 * DAY + BACKLOG);
         assert_eq!(b.claim(&a, &first.next(), token(1)).await, Claimed::Stale);
     }
 
@@ -671,18 +681,16 @@ rules! {
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
     }
 
-    async fn renewing_a_lease_keeps_the_slot(b) {
-        let a = event("1", "a");
+    async fn renewing_a_lease_keeps_the_mark(b) {
         let b = b.with_terms(Terms { lease: 2 * BACKLOG, ..EXCLUSIVE });
-        let first = b.publish(&a, &I).await;
-        b.start(&a, &first, token(1)).await;
-        b.advance(BACKLOG - MS);
-        b.renew(&a, &first, token(1)).await;
-        b.advance(BACKLOG - MS);
-        b.settle(&a, &first, token(1), copied(&b)).await;
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
-        b.advance(BACKLOG - MS);
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let older = b.publish(&a, &I).await;
+        let newer = b.publish(&n, &I).await;
+        b.start(&n, &newer, token(1)).await;
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.renew(&n, &newer, token(1)).await, Renewed::Held);
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.claim(&a, &older, token(2)).await, Claimed::Stale);
     }
 
     async fn a_record_that_comes_late_shortens_nothing(b) {
@@ -691,7 +699,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
         b.settle_late(&a, &first, token(1), End::Finished, b.before(DAY)).await;
         b.record(&a, &I, first.version).await;
-        b.advance(2 * DAY - MS);
+        b.advance_almost(2 * DAY);
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
     }
 
@@ -719,7 +727,7 @@ rules! {
         let record = |subject: &_, version| Record { subject: Clone::clone(subject), slot: I, version, terms: b.terms };
         b.register.record(&[record(&a, now), record(&n, now + 1), record(&a, now + 2)]).await.unwrap();
         let claim = |subject, version, n| b.claim_call(subject, &stamp(&I, version, 0), token(n));
-        let busy = Claim { stamp: Stamp::alone("b", 0), ..b.claim_call(&event("1", "b"), &Stamp::alone("b", 0), token(9)) };
+        let busy = b.claim_call(&event("1", "b"), &Stamp::alone("b", 0), token(9));
         let calls = [claim(&a, now, 1), claim(&a, now + 2, 2), busy, claim(&n, now + 1, 3)];
         let answers = b.register.claim(&calls).await.unwrap();
         assert_eq!(answers[0], Claimed::Replaced);

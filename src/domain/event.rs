@@ -53,10 +53,10 @@ impl Event {
         Subject { event_type: self.event_type.clone(), reference: self.reference.clone(), id: self.id.clone() }
     }
 
-    /// When this copy was due.
+    /// When this copy was due: at its date, and not before it was accepted.
     #[must_use]
     pub fn due(&self) -> Timestamp {
-        self.nbf.unwrap_or(self.created_at)
+        self.nbf.map_or(self.created_at, |nbf| nbf.max(self.created_at))
     }
 
     /// How long it must still wait; nothing when it is due.

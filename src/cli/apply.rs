@@ -23,7 +23,6 @@ use hatchery::{
     },
     ports::{BrokerError, Management as _, ManagementError},
 };
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::json;
 
 use super::{
@@ -153,7 +152,7 @@ impl Apply {
             let message = "the broker has changed since the plan was shown; nothing was written. Run it again";
             return Err(Ended::new(Exit::Locked, message).into());
         }
-        let bar = self.progress(plan.to_write().count());
+        let bar = self.output.steps(plan.to_write().count());
         let written = lock.carry_out(&plan, &self.management, |address| {
             bar.set_message(address.to_string());
             bar.inc(1);
@@ -183,17 +182,6 @@ impl Apply {
                 let message = "written, and the broker still is not as the file says, see above. Run it again";
                 Err(Ended::new(Exit::Partly, message).into())
             }
-        }
-    }
-
-    fn progress(&self, total: usize) -> ProgressBar {
-        if !self.output.is_text() || !Output::is_interactive() {
-            return ProgressBar::hidden();
-        }
-        let bar = ProgressBar::with_draw_target(u64::try_from(total).ok(), ProgressDrawTarget::stderr());
-        match ProgressStyle::with_template("{bar:30} {pos}/{len} {wide_msg}") {
-            Ok(style) => bar.with_style(style),
-            Err(_) => bar,
         }
     }
 

@@ -69,8 +69,12 @@ impl Common {
         AmqpUrl::new(&self.amqp_url).map_err(|error| UsageError(format!("--amqp-url (AMQP_URL): {error}")))
     }
 
+    /// The broker's URL, as it was given: it may hold a password.
+    pub(crate) fn amqp_url_text(&self) -> &str {
+        &self.amqp_url
+    }
+
     /// The register's URL, as it was given: it may hold a password.
-    #[expect(dead_code, reason = "for the verbs that publish and work")]
     pub(crate) fn redis_url(&self) -> &str {
         &self.redis_url
     }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use hatchery::{
+    ConnectError, PublishError, WorkError,
     adapters::rabbitmq::declare::{DeclareCause, DeclareError},
     ports::{BrokerError, ManagementError, RegisterError},
 };
@@ -71,6 +72,18 @@ impl Exit {
                 _ => Self::Unreachable,
             });
         }
+        // These pass the inner error's text on, and with it the rest of the chain.
+        match error.downcast_ref::<ConnectError>() {
+            Some(ConnectError::Broker(cause)) => return Self::of_layer(cause),
+            Some(ConnectError::Register(cause)) => return Self::of_layer(cause),
+            _ => {}
+        }
+        if let Some(WorkError::Broker(cause)) = error.downcast_ref::<WorkError>() {
+            return Self::of_layer(cause);
+        }
+        if let Some(PublishError::Timeout) = error.downcast_ref::<PublishError>() {
+            return Some(Self::Unreachable);
+        }
         if error.is::<ManagementError>() || error.is::<RegisterError>() {
             return Some(Self::Unreachable);
         }
@@ -103,6 +116,10 @@ mod tests {
     #[case(anyhow::anyhow!("x"), Exit::Error)]
     #[case(broker().into(), Exit::Unreachable)]
     #[case(Err::<(), _>(broker()).context("while").expect_err("error"), Exit::Unreachable)]
+    #[case(ConnectError::from(broker()).into(), Exit::Unreachable)]
+    #[case(WorkError::from(broker()).into(), Exit::Unreachable)]
+    #[case(PublishError::from(broker()).into(), Exit::Unreachable)]
+    #[case(PublishError::Timeout.into(), Exit::Unreachable)]
     #[case(BrokerError::Locked { object: "x".into() }.into(), Exit::Locked)]
     #[case(BrokerError::Missing { object: "x".into() }.into(), Exit::Error)]
     #[case(declared(0), Exit::Unreachable)]

@@ -2,15 +2,18 @@
 
 mod apply;
 mod args;
+mod connect;
 mod exit;
 mod load;
 mod output;
 mod plan;
+mod publish;
 mod render;
 mod validate;
+mod work;
 
 use anyhow::Context as _;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 use self::{args::Common, exit::Exit, output::Output};
@@ -24,6 +27,8 @@ Examples:
   topology plan                            what would change on the broker
   topology apply                           change it, after a look and a yes
   topology apply --auto-approve            the same in a deployment
+  topology publish mail --payload '{}' --delay 5m
+  topology work --type mail --exec ./send-mail
 
 Exit codes:
   0  done or in sync
@@ -46,6 +51,8 @@ enum Verb {
     Validate(validate::Args),
     Plan(plan::Args),
     Apply(apply::Args),
+    Publish(publish::Args),
+    Work(work::Args),
 }
 
 /// One TLS provider for everything; some of what is linked would otherwise panic for want of one.
@@ -56,7 +63,7 @@ pub(crate) fn secure() {
 
 /// The arguments and the environment. Ends the process with 2 where they are wrong, and with 0 after `--help`.
 pub(crate) fn parse() -> Cli {
-    Cli::parse()
+    Cli::parse_from(work::ours_first(std::env::args_os().collect(), &Cli::command()))
 }
 
 /// Logs to standard error, as `RUST_LOG` or `-v` says.
@@ -85,6 +92,8 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Validate(args) => validate::run(&common, &args, output),
             Verb::Plan(args) => plan::run(&common, &args, output).await,
             Verb::Apply(args) => apply::run(&common, &args, output).await,
+            Verb::Publish(args) => publish::run(&common, args, output).await,
+            Verb::Work(args) => work::run(&common, args, output).await,
         }
     })
 }

@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
 use super::args::Format;
@@ -34,7 +35,7 @@ impl Output {
         self.format == Format::Text
     }
 
-    /// Whether somebody can be asked, and looks at a progress bar.
+    /// Whether somebody can be asked.
     pub(crate) fn is_interactive() -> bool {
         io::stdin().is_terminal() && io::stderr().is_terminal()
     }
@@ -64,6 +65,37 @@ impl Output {
     pub(crate) fn note(self, text: &str) {
         let choice = self.choice(&io::stderr());
         let _ = writeln!(AutoStream::new(io::stderr().lock(), choice), "{text}");
+    }
+
+    /// A progress bar over bytes, or a count of them where nobody knows how many there will be.
+    pub(crate) fn progress(self, bytes: Option<u64>, what: &str) -> ProgressBar {
+        let template = match bytes {
+            Some(_) => "{msg} {bar:30} {bytes}/{total_bytes}",
+            None => "{msg} {spinner} {bytes}",
+        };
+        self.bar(bytes, template).with_message(what.to_owned())
+    }
+
+    /// A progress bar over so many steps, each with its name.
+    pub(crate) fn steps(self, total: usize) -> ProgressBar {
+        self.bar(u64::try_from(total).ok(), "{bar:30} {pos}/{len} {wide_msg}")
+    }
+
+    /// Hidden unless somebody looks.
+    fn bar(self, total: Option<u64>, template: &str) -> ProgressBar {
+        if !self.is_text() || !io::stderr().is_terminal() {
+            return ProgressBar::hidden();
+        }
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+        match ProgressStyle::with_template(template) {
+            Ok(style) => bar.with_style(style),
+            Err(_) => bar,
+        }
+    }
+
+    /// Says what may surprise.
+    pub(crate) fn warn(self, text: &str) {
+        self.note(&format!("{YELLOW}warning{YELLOW:#}: {text}"));
     }
 
     /// Says what went wrong.

@@ -1,17 +1,12 @@
 //! `topology validate`: is the file right?
 
 use hatchery::{
-    domain::{compile::hatcheries, spec::Topology, words::Word},
-    file::FileError,
+    FileError, ReadError, Topology,
+    domain::{compile::hatcheries, words::Word},
 };
 use serde_json::json;
 
-use super::{
-    args::Common,
-    exit::{Ended, Exit},
-    load::{self, Unread},
-    output::Output,
-};
+use super::{args::Common, exit::Exit, output::Output};
 
 /// Check the file, with no broker
 #[derive(clap::Args)]
@@ -24,7 +19,7 @@ pub(crate) struct Args {}
 
 pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
     let path = common.file.display();
-    match load::read(&common.file) {
+    match hatchery::read_file(&common.file) {
         Ok(topology) if output.is_text() => output.print(&format!("{path} is valid: {}\n", summary(&topology)))?,
         Ok(topology) => output.json(&json!({
             "valid": true,
@@ -34,15 +29,15 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
             "hatcheries": hatcheries(&topology).iter().map(ToString::to_string).collect::<Vec<_>>(),
             "ladder": { "name": topology.ladder.to_string(), "levels": topology.ladder.levels() },
         }))?,
-        Err(Unread::Io(message)) => return Err(Ended::new(Exit::Error, message).into()),
-        Err(Unread::Invalid(error)) if output.is_text() => {
+        Err(ReadError::Content(error)) if output.is_text() => {
             output.note(error.render(output.colors_errors()).trim_end());
             return Ok(Exit::Error);
         }
-        Err(Unread::Invalid(error)) => {
+        Err(ReadError::Content(error)) => {
             output.json(&json!({ "valid": false, "file": path.to_string(), "findings": findings(&error) }))?;
             return Ok(Exit::Error);
         }
+        Err(error) => return Err(error.into()),
     }
     Ok(Exit::Done)
 }

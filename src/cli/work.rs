@@ -164,9 +164,15 @@ mod tests {
     #[rstest]
     #[case("topology work --type mail --exec ./a -x", "topology work --type mail --exec ./a -x")]
     #[case("topology work --exec sh -c true --type mail", "topology work --type mail --exec sh -c true")]
-    #[case("topology work --exec ./a --concurrency=4 b --stop-when-empty", "topology work --concurrency=4 --stop-when-empty --exec ./a b")]
+    #[case(
+        "topology work --exec ./a --concurrency=4 b --stop-when-empty",
+        "topology work --concurrency=4 --stop-when-empty --exec ./a b"
+    )]
     #[case("topology work --type mail --exec -- ./a --type x", "topology work --type mail --exec ./a --type x")]
-    #[case("topology work --exec ./a --its-own 1 -f x -- --type y", "topology work --exec ./a --its-own 1 -f x --type y")]
+    #[case(
+        "topology work --exec ./a --its-own 1 -f x -- --type y",
+        "topology work --exec ./a --its-own 1 -f x --type y"
+    )]
     #[case("topology work --exec ./a --amqp-url amqp://h", "topology work --amqp-url amqp://h --exec ./a")]
     #[case("topology plan --exec ./a --type x", "topology plan --exec ./a --type x")]
     fn our_options_may_follow_the_program(#[case] typed: &str, #[case] expected: &str) {

@@ -90,7 +90,10 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case(r#"{"type":"mail","payload":{"b": 1.0,  "a":12345678901234567890, "u":"\u00e4"}}"#, r#"{"b": 1.0,  "a":12345678901234567890, "u":"\u00e4"}"#)]
+    #[case(
+        r#"{"type":"mail","payload":{"b": 1.0,  "a":12345678901234567890, "u":"\u00e4"}}"#,
+        r#"{"b": 1.0,  "a":12345678901234567890, "u":"\u00e4"}"#
+    )]
     #[case(r#"{"type":"mail","payload": null}"#, "null")]
     #[case(r#"{"type":"mail","payload": "text" }"#, r#""text""#)]
     #[case(r#"{"type":"mail","payload_base64":"AP8="}"#, "\0\u{ff}")]

@@ -86,9 +86,9 @@ mod tests {
     async fn a_line_without_end_is_cut_and_the_next_one_is_whole() {
         let input = [vec![b'x'; LONGEST + 10], b"\nnext\n".to_vec()].concat();
         let read = all(&input).await;
-        assert_eq!(read.iter().map(|(n, line, cut)| (*n, line.len(), *cut)).collect::<Vec<_>>(), [
-            (1, LONGEST, true),
-            (2, 4, false)
-        ]);
+        assert_eq!(
+            read.iter().map(|(n, line, cut)| (*n, line.len(), *cut)).collect::<Vec<_>>(),
+            [(1, LONGEST, true), (2, 4, false)]
+        );
     }
 }

@@ -125,15 +125,15 @@ fn payload(text: Option<&str>, output: Output) -> anyhow::Result<(Vec<u8>, &'sta
             std::io::stdin().read_to_end(&mut bytes).context("cannot read the payload from standard input")?;
             bytes
         }
-        Some(text) => match text.strip_prefix('@') {
-            Some(file) => std::fs::read(file).with_context(|| format!("cannot read the payload from {file}"))?,
-            None => {
-                serde_json::from_str::<serde::de::IgnoredAny>(text).with_context(|| {
-                    "--payload is not JSON; for other bytes use `--payload @FILE` or `--payload -`".to_owned()
-                })?;
-                text.as_bytes().to_vec()
-            }
-        },
+        Some(text) if text.starts_with('@') => {
+            let file = &text[1..];
+            std::fs::read(file).with_context(|| format!("cannot read the payload from {file}"))?
+        }
+        Some(text) => {
+            serde_json::from_str::<serde::de::IgnoredAny>(text)
+                .context("--payload is not JSON; for other bytes use `--payload @FILE` or `--payload -`")?;
+            text.as_bytes().to_vec()
+        }
     };
     let json = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok();
     Ok((bytes, if json { "application/json" } else { "application/octet-stream" }))

@@ -4,3 +4,4 @@
 
 mod register;
 mod support;
+mod topology;

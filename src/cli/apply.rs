@@ -75,6 +75,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     apply.refuse_blocked(&shown, &observed)?;
     approve(args, output)?;
 
+    let started = Instant::now();
     let lock = lock(url, &names.lock(), args.lock_timeout, output).await?;
     let result = apply.carry_out(&lock, &shown, args.auto_approve).await;
     lock.release().await;
@@ -114,7 +115,9 @@ fn approve(args: &Args, output: Output) -> anyhow::Result<()> {
     if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
         return Ok(());
     }
-    output.note("");
+    if !answer.ends_with('\n') {
+        output.note("");
+    }
     Err(Ended::new(Exit::Error, "not approved; nothing was written").into())
 }
 

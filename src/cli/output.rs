@@ -98,9 +98,12 @@ impl Output {
         self.note(&format!("{YELLOW}warning{YELLOW:#}: {text}"));
     }
 
-    /// Says what went wrong.
-    pub(crate) fn error(self, error: &anyhow::Error) {
+    /// Says what went wrong, and what to look at.
+    pub(crate) fn error(self, error: &anyhow::Error, help: Option<&str>) {
         self.note(&format!("{RED}error{RED:#}: {}", told_once(error)));
+        if let Some(help) = help {
+            self.note(&format!("{CYAN}help{CYAN:#}: {help}"));
+        }
     }
 
     fn choice(self, stream: &impl anstream::stream::RawStream) -> ColorChoice {

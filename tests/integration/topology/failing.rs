@@ -25,6 +25,7 @@ fn a_broker_that_is_away() {
     for verb in [&["plan"][..], &["apply", "--auto-approve"]] {
         let ran = bench.expect(6, &[verb, &["--management-url", &management]].concat());
         assert!(ran.stderr.contains(NOWHERE) && ran.stderr.contains("unreachable"), "{ran:?}");
+        assert!(ran.stderr.contains("help: check --management-url"), "{ran:?}");
     }
     let ran = bench.expect(6, &["apply", "--auto-approve", "--amqp-url", &format!("{amqp}?x={PASSWORD}")]);
     assert!(ran.stderr.contains("virtual host `x`"), "{ran:?}");

@@ -80,23 +80,28 @@ impl Declarer {
         waiting: impl Fn(),
     ) -> Result<Self, BrokerError> {
         let declarer = Self { connection: url.connect(name).await?, url };
-        let until = Instant::now() + patience;
+        let mut until = None;
         let mut wait = SHORTEST_WAIT;
         loop {
-            match declarer.try_lock(queue).await {
-                Err(BrokerError::Locked { .. }) if Instant::now() < until => {
-                    if wait == SHORTEST_WAIT {
-                        waiting();
-                    }
-                    sleep(wait.min(until - Instant::now())).await;
-                    wait = (wait * 2).min(LONGEST_WAIT);
-                }
-                Err(error) => {
-                    declarer.release().await;
-                    return Err(error);
-                }
+            let error = match declarer.try_lock(queue).await {
                 Ok(()) => return Ok(declarer),
+                Err(error) => error,
+            };
+            if matches!(error, BrokerError::Locked { .. }) && !patience.is_zero() {
+                // The patience begins when there is something to be patient about.
+                let until = *until.get_or_insert_with(|| {
+                    waiting();
+                    Instant::now() + patience
+                });
+                let left = until.saturating_duration_since(Instant::now());
+                if !left.is_zero() {
+                    sleep(wait.min(left)).await;
+                    wait = (wait * 2).min(LONGEST_WAIT);
+                    continue;
+                }
             }
+            declarer.release().await;
+            return Err(error);
         }
     }
 

@@ -120,8 +120,8 @@ impl Worker {
         Self { drain_timeout: Some(limit), ..self }
     }
 
-    /// Stops by itself once the processing queues of its types are empty and everything it took is settled. What waits
-    /// in a hatchery, the ladder or a retry queue is not waited for.
+    /// Stops by itself once the processing queues of its types are empty and everything it took is settled, what
+    /// found its reference busy included. What waits in a hatchery, the ladder or a retry queue is not waited for.
     #[must_use]
     pub fn stop_when_empty(self, yes: bool) -> Self {
         Self { stop_when_empty: yes, ..self }
@@ -150,6 +150,7 @@ impl Worker {
             stop: stop.child_token(),
             give_back: CancellationToken::new(),
             abandon: CancellationToken::new(),
+            expected: std::sync::Mutex::new(None),
             failure: std::sync::OnceLock::new(),
             tally: Tally::default(),
             topology: self.topology,
@@ -208,7 +209,7 @@ impl Common {
         loop {
             tokio::time::sleep(LOOK).await;
             let delivered = self.tally.delivered.load(Ordering::Relaxed);
-            let idle = tracker.is_empty() && self.nothing_ready(queues).await;
+            let idle = tracker.is_empty() && self.expects_nothing() && self.nothing_ready(queues).await;
             if idle && before == Some(delivered) {
                 return;
             }

@@ -1,0 +1,193 @@
+//! A private RabbitMQ for the tests: started once a test process, gone with it. Tests keep apart by virtual hosts.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::{Child, Command, Stdio},
+    sync::{
+        OnceLock,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use reqwest::Method;
+use serde_json::{Value, json};
+use url::Url;
+
+/// Shows up in no output of any test, which [`super::cli`] makes sure of.
+pub(crate) const PASSWORD: &str = "s3cret-hunter2";
+
+/// What broker operations may take on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Server {
+    amqp: Url,
+    management: Url,
+    /// Its standard input lives as long as this process: when that ends, however it ends, the server goes.
+    _hold: Option<Child>,
+}
+
+/// The shared server.
+fn server() -> &'static Server {
+    static STARTED: OnceLock<Server> = OnceLock::new();
+    STARTED.get_or_init(|| {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let given = |name: &str| std::env::var(name).ok().map(|url| Url::parse(&url).unwrap());
+        match (given("HATCHERY_TEST_AMQP_URL"), given("HATCHERY_TEST_MANAGEMENT_URL")) {
+            (Some(amqp), Some(management)) => Server { amqp, management, _hold: None },
+            (None, None) => hold(),
+            _ => panic!("HATCHERY_TEST_AMQP_URL and HATCHERY_TEST_MANAGEMENT_URL go together"),
+        }
+    })
+}
+
+fn hold() -> Server {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/services");
+    let mut hold = Command::new(script)
+        .args(["hold", "--rabbitmq-only"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("`scripts/services` starts");
+    let (mut amqp, mut management) = (None, None);
+    for line in BufReader::new(hold.stdout.take().unwrap()).lines() {
+        match line.unwrap().split_once('=') {
+            Some(("AMQP_URL", url)) => amqp = Some(Url::parse(url).unwrap()),
+            Some(("RABBITMQ_MANAGEMENT_URL", url)) => management = Some(Url::parse(url).unwrap()),
+            // READY
+            None => break,
+            Some(_) => {}
+        }
+    }
+    match (amqp, management) {
+        (Some(amqp), Some(management)) => Server { amqp, management, _hold: Some(hold) },
+        _ => panic!("`scripts/services hold` gave no RabbitMQ; `scripts/services install` says what is missing"),
+    }
+}
+
+/// A virtual host of its own, with a user of its own who may do what a deployment may: everything in this virtual host,
+/// and set policies. Both go with this value.
+pub(crate) struct VirtualHost {
+    pub(crate) name: String,
+}
+
+impl VirtualHost {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let host = Self { name };
+        put(&["vhosts", &host.name], &json!({}));
+        put(&["users", &host.name], &json!({ "password": PASSWORD, "tags": "policymaker" }));
+        host.permit(".*");
+        host
+    }
+
+    /// Says what the user may create; it may use everything.
+    pub(crate) fn permit(&self, configure: &str) {
+        let permission = json!({ "configure": configure, "write": ".*", "read": ".*" });
+        put(&["permissions", &self.name, &self.name], &permission);
+    }
+
+    pub(crate) fn amqp(&self) -> String {
+        self.with_user(&server().amqp, &self.name)
+    }
+
+    pub(crate) fn management(&self) -> String {
+        self.with_user(&server().management, "")
+    }
+
+    fn with_user(&self, url: &Url, path: &str) -> String {
+        let mut url = url.clone();
+        url.set_username(&self.name).unwrap();
+        url.set_password(Some(PASSWORD)).unwrap();
+        url.set_path(path);
+        url.into()
+    }
+
+    /// What the management API lists of a kind, without what every virtual host has.
+    pub(crate) fn list(&self, kind: &str) -> Vec<Value> {
+        let (status, list) = api(Method::GET, &[kind, &self.name], None);
+        assert_eq!(status, 200, "{list}");
+        let Value::Array(mut list) = list else { panic!("{list}") };
+        list.retain(|object| match kind {
+            "exchanges" => !object["name"].as_str().unwrap().is_empty() && !text(object, "name").starts_with("amq."),
+            "bindings" => !text(object, "source").is_empty(),
+            _ => true,
+        });
+        list
+    }
+
+    pub(crate) fn names(&self, kind: &str) -> Vec<String> {
+        self.list(kind).iter().map(|object| text(object, "name").to_owned()).collect()
+    }
+
+    pub(crate) fn put(&self, kind: &str, name: &str, body: &Value) {
+        put(&[kind, &self.name, name], body);
+    }
+
+    pub(crate) fn post(&self, path: &[&str], body: &Value) {
+        let path: Vec<&str> = [path[0], &self.name].into_iter().chain(path[1..].iter().copied()).collect();
+        let (status, answer) = api(Method::POST, &path, Some(body));
+        assert!(status < 300, "{path:?}: {status} {answer}");
+    }
+
+    pub(crate) fn delete(&self, kind: &str, path: &[&str]) {
+        let path: Vec<&str> = [kind, &self.name].into_iter().chain(path.iter().copied()).collect();
+        let (status, answer) = api(Method::DELETE, &path, None);
+        assert!(status < 300, "{path:?}: {status} {answer}");
+    }
+}
+
+impl Drop for VirtualHost {
+    fn drop(&mut self) {
+        for kind in ["vhosts", "users"] {
+            let _ = api(Method::DELETE, &[kind, &self.name], None);
+        }
+    }
+}
+
+/// A property that has to be text.
+pub(crate) fn text<'a>(object: &'a Value, property: &str) -> &'a str {
+    object[property].as_str().unwrap_or_else(|| panic!("no {property} in {object}"))
+}
+
+fn put(path: &[&str], body: &Value) {
+    let (status, answer) = api(Method::PUT, path, Some(body));
+    assert!(status < 300, "{path:?}: {status} {answer}");
+}
+
+/// A call of the management API, as its administrator. In a thread of its own, so that any test may make it.
+fn api(method: Method, path: &[&str], body: Option<&Value>) -> (u16, Value) {
+    let mut url = server().management.clone();
+    url.path_segments_mut().unwrap().pop_if_empty().push("api").extend(path);
+    let (user, password) = (url.username().to_owned(), url.password().unwrap_or_default().to_owned());
+    url.set_username("").unwrap();
+    url.set_password(None).unwrap();
+    let call = async {
+        let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().timeout(PATIENCE).build().unwrap();
+        let mut request = client.request(method, url).basic_auth(user, Some(password));
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let answer = request.send().await.unwrap();
+        (answer.status().as_u16(), answer.bytes().await.unwrap())
+    };
+    let (status, body) = thread::scope(|scope| {
+        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        scope.spawn(move || runtime().block_on(call)).join().unwrap()
+    });
+    (status, serde_json::from_slice(&body).unwrap_or_default())
+}
+
+/// Looks again and again until there is something to see.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let limit = Instant::now() + PATIENCE;
+    loop {
+        if let Some(seen) = look().await {
+            return seen;
+        }
+        assert!(Instant::now() < limit, "not within {PATIENCE:?}: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

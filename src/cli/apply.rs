@@ -67,7 +67,10 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 
     let (shown, observed) = apply.plan().await?;
     if output.is_text() {
-        output.print(&render::plan(&shown, &apply.file, output.verbose))?;
+        output.print(&apply.render(&shown))?;
+    } else if !args.auto_approve && Output::is_interactive() {
+        // Whoever is asked sees what about.
+        output.note(apply.render(&shown).trim_end());
     }
     if shown.in_sync() {
         return apply.done(&shown, &observed, started);
@@ -75,6 +78,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     apply.refuse_blocked(&shown, &observed)?;
     approve(args, output)?;
 
+    let started = Instant::now();
     let lock = lock(url, &names.lock(), args.lock_timeout, output).await?;
     let result = apply.carry_out(&lock, &shown, args.auto_approve).await;
     lock.release().await;
@@ -114,7 +118,9 @@ fn approve(args: &Args, output: Output) -> anyhow::Result<()> {
     if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
         return Ok(());
     }
-    output.note("");
+    if !answer.ends_with('\n') {
+        output.note("");
+    }
     Err(Ended::new(Exit::Error, "not approved; nothing was written").into())
 }
 
@@ -131,6 +137,10 @@ impl Apply {
         Ok((plan(&self.desired, &observed), observed))
     }
 
+    fn render(&self, plan: &Plan) -> String {
+        render::plan(plan, &self.file, self.output.verbose)
+    }
+
     fn refuse_blocked(&self, plan: &Plan, observed: &Observed) -> anyhow::Result<()> {
         if !plan.is_blocked() {
             return Ok(());
@@ -143,6 +153,9 @@ impl Apply {
     /// Looks again, now that nobody else writes, and writes. What was carried out.
     async fn carry_out(&self, lock: &Declarer, shown: &Plan, any: bool) -> anyhow::Result<(Plan, Observed)> {
         let (plan, observed) = self.plan().await?;
+        if plan.is_blocked() {
+            self.output.note(self.render(&plan).trim_end());
+        }
         self.refuse_blocked(&plan, &observed)?;
         if plan.in_sync() {
             return Ok((plan, observed));
@@ -178,7 +191,7 @@ impl Apply {
             Ok(()) => Ok(()),
             Err(Err(error)) => Err(error.into()),
             Err(Ok(plan)) => {
-                self.output.note(render::plan(&plan, &self.file, self.output.verbose).trim_end());
+                self.output.note(self.render(&plan).trim_end());
                 let message = "written, and the broker still is not as the file says, see above. Run it again";
                 Err(Ended::new(Exit::Partly, message).into())
             }

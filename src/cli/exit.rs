@@ -46,20 +46,25 @@ impl Ended {
     }
 }
 
+const AMQP: &str = "check --amqp-url (AMQP_URL): host, port, user, password and virtual host";
+const REDIS: &str = "check --redis-url (REDIS_URL): host, port, user and password";
+const MANAGEMENT: &str = "check --management-url (RABBITMQ_MANAGEMENT_URL), and whether the broker's plugin \
+                          rabbitmq_management is on";
+
 impl Exit {
-    /// What an error means: the outermost layer that says something about it decides.
-    pub(crate) fn of(error: &anyhow::Error) -> Self {
-        error.chain().find_map(Self::of_layer).unwrap_or(Self::Error)
+    /// What an error means, and what to look at then: the outermost layer that says something about it decides.
+    pub(crate) fn of(error: &anyhow::Error) -> (Self, Option<&'static str>) {
+        error.chain().find_map(Self::of_layer).unwrap_or((Self::Error, None))
     }
 
-    fn of_layer(error: &(dyn std::error::Error + 'static)) -> Option<Self> {
+    fn of_layer(error: &(dyn std::error::Error + 'static)) -> Option<(Self, Option<&'static str>)> {
         if let Some(ended) = error.downcast_ref::<Ended>() {
-            return Some(ended.exit);
+            return Some((ended.exit, None));
         }
         if let Some(declared) = error.downcast_ref::<DeclareError>() {
             return match &declared.cause {
-                _ if declared.done > 0 => Some(Self::Partly),
-                DeclareCause::Blocked => Some(Self::Blocked),
+                _ if declared.done > 0 => Some((Self::Partly, None)),
+                DeclareCause::Blocked => Some((Self::Blocked, None)),
                 DeclareCause::Broker(cause) => Self::of_layer(cause),
                 DeclareCause::Management(cause) => Self::of_layer(cause),
                 _ => None,
@@ -67,9 +72,10 @@ impl Exit {
         }
         if let Some(broker) = error.downcast_ref::<BrokerError>() {
             return Some(match broker {
-                BrokerError::Locked { .. } => Self::Locked,
-                BrokerError::Missing { .. } | BrokerError::Nacked { .. } => Self::Error,
-                _ => Self::Unreachable,
+                BrokerError::Locked { .. } => (Self::Locked, None),
+                BrokerError::Missing { .. } | BrokerError::Nacked { .. } => (Self::Error, None),
+                BrokerError::Unreachable { .. } | BrokerError::Refused { .. } => (Self::Unreachable, Some(AMQP)),
+                _ => (Self::Unreachable, None),
             });
         }
         // These pass the inner error's text on, and with it the rest of the chain.
@@ -82,12 +88,18 @@ impl Exit {
             return Self::of_layer(cause);
         }
         if let Some(PublishError::Timeout) = error.downcast_ref::<PublishError>() {
-            return Some(Self::Unreachable);
+            return Some((Self::Unreachable, None));
         }
-        if error.is::<ManagementError>() || error.is::<RegisterError>() {
-            return Some(Self::Unreachable);
+        match error.downcast_ref::<ManagementError>() {
+            Some(ManagementError::Unreachable { .. }) => return Some((Self::Unreachable, Some(MANAGEMENT))),
+            // What it says has a hint already.
+            Some(_) => return Some((Self::Unreachable, None)),
+            None => {}
         }
-        error.is::<UsageError>().then_some(Self::Usage)
+        if error.is::<RegisterError>() {
+            return Some((Self::Unreachable, Some(REDIS)));
+        }
+        error.is::<UsageError>().then_some((Self::Usage, None))
     }
 }
 
@@ -127,6 +139,6 @@ mod tests {
     #[case(Ended::new(Exit::Blocked, "x").into(), Exit::Blocked)]
     #[case(UsageError("x".into()).into(), Exit::Usage)]
     fn an_error_has_one_exit_code(#[case] error: anyhow::Error, #[case] expected: Exit) {
-        assert_eq!(Exit::of(&error), expected);
+        assert_eq!(Exit::of(&error).0, expected);
     }
 }

@@ -103,8 +103,9 @@ pub(crate) fn report((output, result): (Output, anyhow::Result<Exit>)) -> Exit {
     match result {
         Ok(exit) => exit,
         Err(error) => {
-            output.error(&error);
-            Exit::of(&error)
+            let (exit, help) = Exit::of(&error);
+            output.error(&error, help);
+            exit
         }
     }
 }

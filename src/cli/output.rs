@@ -98,9 +98,12 @@ impl Output {
         self.note(&format!("{YELLOW}warning{YELLOW:#}: {text}"));
     }
 
-    /// Says what went wrong.
-    pub(crate) fn error(self, error: &anyhow::Error) {
-        self.note(&format!("{RED}error{RED:#}: {error:#}"));
+    /// Says what went wrong, and what to look at.
+    pub(crate) fn error(self, error: &anyhow::Error, help: Option<&str>) {
+        self.note(&format!("{RED}error{RED:#}: {}", told_once(error)));
+        if let Some(help) = help {
+            self.note(&format!("{CYAN}help{CYAN:#}: {help}"));
+        }
     }
 
     fn choice(self, stream: &impl anstream::stream::RawStream) -> ColorChoice {
@@ -111,10 +114,33 @@ impl Output {
     }
 }
 
+/// The whole chain of causes, without those that an outer one has told already.
+fn told_once(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
+        "" => cause,
+        _ if told.contains(&cause) => told,
+        _ => format!("{told}: {cause}"),
+    })
+}
+
 /// A reader that has seen enough, like `head`, is no error.
 fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let cause: anyhow::Result<()> = Err(anyhow::anyhow!("gone"));
+        let error = cause.context("it is gone").context("cannot read").expect_err("an error");
+        assert_eq!(told_once(&error), "cannot read: it is gone");
     }
 }

@@ -82,7 +82,7 @@ impl Names {
     /// The exclusive queue that an `apply` holds while it runs.
     #[must_use]
     pub fn lock(&self) -> String {
-        format!("{}.lock", self.0)
+        lock(self.owner())
     }
 
     /// The policy for what may change.
@@ -90,6 +90,12 @@ impl Names {
     pub fn tunables(&self) -> String {
         format!("{}.tunables", self.0)
     }
+}
+
+/// The exclusive queue that this owner's `apply` holds while it runs.
+#[must_use]
+pub fn lock(owner: &str) -> String {
+    format!("{owner}.lock")
 }
 
 /// The queue of a level of the ladder with this word, like `250ms-27`.

@@ -1,8 +1,12 @@
 //! From the disk.
 
-use std::{fs, io, path::Path};
+use std::{
+    fs::File,
+    io::{self, Read as _},
+    path::Path,
+};
 
-use super::{FileError, read};
+use super::{FileError, read, yaml::MOST_BYTES};
 use crate::domain::spec::Topology;
 
 /// Why a file gave no topology.
@@ -10,7 +14,7 @@ use crate::domain::spec::Topology;
 #[non_exhaustive]
 pub enum ReadError {
     /// It could not be read at all.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}")]
     Io {
         /// Which file.
         path: String,
@@ -36,7 +40,14 @@ pub enum ReadError {
 /// When it cannot be read, or describes no topology.
 pub fn read_file(path: impl AsRef<Path>) -> Result<Topology, ReadError> {
     let name = path.as_ref().display().to_string();
-    let bytes = fs::read(path).map_err(|source| ReadError::Io { path: name.clone(), source })?;
+    let mut bytes = Vec::new();
+    // A byte more than is allowed is enough to refuse it: a device or a pipe may have no end.
+    let most = MOST_BYTES as u64 + 1;
+    let read_all = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
+    read_all.map_err(|source| ReadError::Io { path: name.clone(), source })?;
+    if bytes.len() > MOST_BYTES {
+        return Ok(read(&String::from_utf8_lossy(&bytes), &name)?);
+    }
     match String::from_utf8(bytes) {
         Ok(text) => Ok(read(&text, &name)?),
         Err(error) => Err(ReadError::NotText { path: name, at: error.utf8_error().valid_up_to() }),

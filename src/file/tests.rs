@@ -240,3 +240,11 @@ fn colour_is_for_terminals() {
         (1, 10, 9..10)
     );
 }
+
+#[test]
+fn the_files_that_people_see_first_are_valid() {
+    let readme = include_str!("../../README.md");
+    let example = readme.split("```yaml").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    assert!(read(example, "README.md").is_ok());
+    assert!(read(include_str!("../../topology.yaml"), "topology.yaml").is_ok());
+}

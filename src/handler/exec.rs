@@ -46,12 +46,10 @@ pub enum ExecError {
     #[error("no program given")]
     Empty,
     /// Not there, or not executable.
-    #[error("the program `{program}` cannot be run: {source}")]
+    #[error("the program `{program}` is not there, or not executable")]
     NotExecutable {
         /// As it was given.
         program: String,
-        /// What is wrong.
-        source: which::Error,
     },
 }
 
@@ -63,7 +61,7 @@ impl Exec {
     pub fn new(command: &[OsString]) -> Result<Self, ExecError> {
         let (program, arguments) = command.split_first().ok_or(ExecError::Empty)?;
         let found = which::which(program)
-            .map_err(|source| ExecError::NotExecutable { program: program.to_string_lossy().into_owned(), source })?;
+            .map_err(|_| ExecError::NotExecutable { program: program.to_string_lossy().into_owned() })?;
         Ok(Self { program: found, arguments: arguments.to_vec() })
     }
 

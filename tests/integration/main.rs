@@ -5,3 +5,4 @@
 mod flow;
 mod register;
 mod support;
+mod topology;

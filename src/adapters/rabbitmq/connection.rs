@@ -46,7 +46,11 @@ impl AmqpUrl {
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         match tokio::time::timeout(CONNECT_TIMEOUT, Connection::connect(self.0.as_str(), properties)).await {
             Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(self.error(&error, "the connection")),
+            Ok(Err(error)) => Err(match self.error(&error, "the connection") {
+                // Wrong credentials are a soft error, though they end the connection.
+                BrokerError::Rejected { reason, .. } => BrokerError::Refused { url: self.to_string(), reason },
+                error => error,
+            }),
             Err(_) => Err(self.unreachable(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()))),
         }
     }

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use super::{
     super::{
         compile::Desired,
+        names,
         observed::{Arguments, LiveQueue, Observed},
         ttl::Ttl,
     },
@@ -30,7 +31,9 @@ pub(super) fn changes(desired: &Desired, observed: &Observed) -> Vec<Change> {
             Change::note(Action::Ignored, address, "not owned, ignored".to_owned())
         }
     };
-    let foreign = |name: &str| !name.is_empty() && !name.starts_with("amq.");
+    // The broker's own; and the lock is there while it is looked at.
+    let lock = names::lock(&desired.owner);
+    let foreign = |name: &str| !name.is_empty() && !name.starts_with("amq.") && name != lock;
     let exchanges = observed.exchanges.iter().filter(|live| foreign(&live.name) && !exchanges.contains(&*live.name));
     let queues = observed.queues.iter().filter(|live| foreign(&live.name) && !queues.contains(&*live.name));
     exchanges

@@ -278,6 +278,7 @@ fn leftovers_stay_and_strangers_are_ignored() {
     observed.queues.push(queue("billing.hatchery.1h", Some("billing"), &[("x-message-ttl", 3_600_000.into())]));
     observed.queues.push(queue("legacy.tmp", None, &[]));
     observed.queues.push(queue("amq.gen-1", None, &[]));
+    observed.queues.push(queue("billing.lock", None, &[]));
     observed.bindings.push(binding("billing.retry", "billing.hatchery.5m", "*.5m"));
     observed.bindings.push(binding("billing.retry", "billing.retry.mail.1m", "mail.#"));
     observed.bindings.push(binding("billing.retry", "legacy.tmp", "#"));

@@ -19,7 +19,7 @@ use url::Url;
 pub(crate) const PASSWORD: &str = "s3cret-hunter2";
 
 /// What broker operations may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 struct Server {
     amqp: Url,
@@ -124,12 +124,6 @@ impl VirtualHost {
 
     pub(crate) fn put(&self, kind: &str, name: &str, body: &Value) {
         put(&[kind, &self.name, name], body);
-    }
-
-    pub(crate) fn post(&self, path: &[&str], body: &Value) {
-        let path: Vec<&str> = [path[0], &self.name].into_iter().chain(path[1..].iter().copied()).collect();
-        let (status, answer) = api(Method::POST, &path, Some(body));
-        assert!(status < 300, "{path:?}: {status} {answer}");
     }
 
     pub(crate) fn delete(&self, kind: &str, path: &[&str]) {

@@ -2,6 +2,7 @@
 
 pub(crate) mod amqp;
 pub(crate) mod broker;
+pub(crate) mod cli;
 pub(crate) mod clock;
 pub(crate) mod declared;
 pub(crate) mod redis;

@@ -1,0 +1,170 @@
+//! What is applied is there, and drift is put back.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hatchery::domain::compile::{Argument, Binding, Desired, Target, compile};
+use serde_json::{Value, json};
+
+use super::TOPOLOGY;
+use crate::support::{
+    broker::{eventually, text},
+    cli::Bench,
+};
+
+fn desired(topology: &str) -> Desired {
+    compile(&hatchery::file::read(topology, "topology.yaml").unwrap())
+}
+
+fn json_arguments(arguments: &BTreeMap<String, Argument>) -> Value {
+    arguments.iter().map(|(name, value)| (name.clone(), Value::from(value))).collect()
+}
+
+#[test]
+fn apply_makes_the_broker_as_the_file_says() {
+    let bench = Bench::new(TOPOLOGY);
+    let planned = bench.expect(3, &["plan", "--detailed-exitcode"]);
+    assert_eq!(planned.last(), "Plan: 31 add, 0 change.");
+    assert!(planned.stdout.lines().all(|line| line.chars().count() <= 80), "{}", planned.stdout);
+    assert_eq!(bench.expect(0, &["diff"]).stdout, planned.stdout, "without the flag pending changes are no failure");
+    let nothing: Vec<Value> = Vec::new();
+    for kind in ["exchanges", "queues", "bindings", "policies"] {
+        assert_eq!(bench.host.list(kind), nothing, "plan writes nothing");
+    }
+
+    let applied = bench.apply();
+    assert!(applied.last().starts_with("Applied: 31 added, 0 changed, in "), "{}", applied.stdout);
+    let in_sync = "No changes. The broker is as topology.yaml says.\n";
+    assert_eq!(bench.expect(0, &["plan", "--detailed-exitcode"]).stdout, in_sync);
+}
+
+#[tokio::test]
+async fn every_object_is_there_with_its_arguments() {
+    let bench = Bench::new(TOPOLOGY);
+    bench.apply();
+    let desired = desired(TOPOLOGY);
+
+    let object = |name: &str, kind: &str, arguments: Value| (name.to_owned(), (kind.to_owned(), arguments));
+    let live = |kind: &str| -> BTreeMap<String, (String, Value)> {
+        let list = bench.host.list(kind);
+        assert!(list.iter().all(|live| live["durable"] == true && live["auto_delete"] == false), "{list:?}");
+        list.iter().map(|live| object(text(live, "name"), text(live, "type"), live["arguments"].clone())).collect()
+    };
+    let exchanges: BTreeMap<_, _> =
+        desired.exchanges.iter().map(|own| object(&own.name, "topic", json_arguments(&own.arguments))).collect();
+    assert_eq!(live("exchanges"), exchanges);
+    let queues: BTreeMap<_, _> =
+        desired.queues.iter().map(|own| object(&own.name, "quorum", json_arguments(&own.arguments))).collect();
+    assert_eq!(live("queues"), queues);
+
+    let bindings: BTreeSet<Binding> = bench.host.list("bindings").iter().map(binding).collect();
+    assert_eq!(bindings, desired.bindings.into_iter().collect());
+    let policies = bench.host.list("policies");
+    assert_eq!(policies.len(), 1);
+    assert_eq!(policies[0]["definition"], json!({ "delivery-limit": 100 }));
+    assert_eq!(text(&policies[0], "pattern"), desired.policies[0].pattern);
+    let expected: BTreeSet<String> =
+        ["billing.processor.hr-import", "billing.processor.mail"].map(str::to_owned).into();
+    eventually("the policy applies to the processing queues alone", async || {
+        let applies = bench.host.list("queues").into_iter().filter(|queue| queue["policy"] == "billing.tunables");
+        (applies.map(|queue| text(&queue, "name").to_owned()).collect::<BTreeSet<_>>() == expected).then_some(())
+    })
+    .await;
+}
+
+fn binding(live: &Value) -> Binding {
+    let name = text(live, "destination").to_owned();
+    let exchange = text(live, "destination_type") == "exchange";
+    let target = if exchange { Target::Exchange(name) } else { Target::Queue(name) };
+    Binding { source: text(live, "source").to_owned(), target, key: text(live, "routing_key").to_owned() }
+}
+
+#[test]
+fn applying_twice_changes_nothing() {
+    let bench = Bench::new(TOPOLOGY);
+    bench.apply();
+    let everything = || ["exchanges", "bindings", "policies"].map(|kind| bench.host.list(kind));
+    let before = everything();
+    // In sync nobody is asked, so no approval is needed.
+    assert_eq!(bench.expect(0, &["apply"]).stdout, "No changes. The broker is as topology.yaml says.\n");
+    assert_eq!(everything(), before);
+}
+
+#[test]
+fn what_has_drifted_is_put_back() {
+    let bench = Bench::new(TOPOLOGY);
+    bench.apply();
+    bench.host.delete("bindings", &["e", "billing.scheduler", "q", "billing.hatchery.1h", "*.1h"]);
+    bench.host.delete("queues", &["billing.retry.mail.20ms"]);
+    let policy = json!({ "pattern": "^billing", "definition": { "delivery-limit": 7 }, "apply-to": "queues" });
+    bench.host.put("policies", "billing.tunables", &policy);
+
+    let planned = bench.expect(3, &["plan", "--detailed-exitcode"]).stdout;
+    assert!(planned.contains("~ policy   billing.tunables"), "{planned}");
+    assert!(planned.contains("delivery-limit 7 -> 100"), "{planned}");
+    assert!(
+        planned.contains("~ binding  billing.scheduler -> billing.hatchery.1h (*.1h)  missing, put back"),
+        "{planned}"
+    );
+    assert!(planned.contains("+ queue    billing.retry.mail.20ms"), "{planned}");
+    assert!(planned.ends_with("Plan: 1 add, 2 change.\n"), "{planned}");
+    bench.apply();
+    bench.expect(0, &["plan", "--detailed-exitcode"]);
+    let live: BTreeSet<Binding> = bench.host.list("bindings").iter().map(binding).collect();
+    assert_eq!(live, desired(TOPOLOGY).bindings.into_iter().collect());
+}
+
+#[test]
+fn what_has_left_the_file_stays_bound() {
+    let bench = Bench::new(TOPOLOGY);
+    bench.apply();
+    bench.write(&TOPOLOGY.replace("[50ms, 1h]", "[50ms]"));
+    let planned = bench.expect(0, &["plan", "--detailed-exitcode"]).stdout;
+    assert!(planned.starts_with("- queue    billing.hatchery.1h  leftover, still bound ("), "{planned}");
+    assert!(planned.ends_with("No changes. The broker is as topology.yaml says; 1 leftover stays.\n"), "{planned}");
+    let before = bench.host.list("bindings");
+    bench.expect(0, &["apply"]);
+    assert_eq!(bench.host.list("bindings"), before);
+
+    // A new ladder beside the old one.
+    bench.write(&TOPOLOGY.replace("10ms, horizon", "100ms, horizon"));
+    let planned = bench.expect(3, &["plan", "--detailed-exitcode"]).stdout;
+    assert!(planned.contains("+ ladder   billing.ladder.100ms-4  4 exchanges, 4 queues, 15 bindings\n"), "{planned}");
+    assert!(
+        planned.contains("- ladder   billing.ladder.10ms-7   leftover, 7 exchanges, 7 queues, 36 bindings\n"),
+        "{planned}"
+    );
+    bench.apply();
+    assert!(bench.host.names("queues").contains(&"billing.ladder.10ms-7.6".to_owned()));
+}
+
+#[test]
+fn a_program_reads_the_plan_as_json() {
+    let bench = Bench::new(TOPOLOGY);
+    bench.host.put("queues", "legacy.tmp", &json!({ "durable": true }));
+    let plan = bench.expect(0, &["plan", "-o", "json"]).json();
+    assert_eq!(plan["counts"], json!({ "add": 31, "change": 0, "leftover": 0, "blocked": 0, "ignored": 1 }));
+    let change = |name: &str| {
+        let mut changes = plan["changes"].as_array().unwrap().iter();
+        changes.find(|change| change["name"] == name).unwrap_or_else(|| panic!("no {name} in {plan}")).clone()
+    };
+    let queue = change("billing.hatchery.50ms");
+    assert_eq!((text(&queue, "action"), text(&queue, "kind")), ("create", "queue"));
+    assert_eq!(queue["object"]["arguments"]["x-message-ttl"], 50);
+    assert_eq!(text(&change("legacy.tmp"), "action"), "ignored");
+    let binding = change("billing.scheduler -> billing.hatchery.50ms (*.50ms)");
+    assert_eq!(binding["part_of"], json!({ "kind": "queue", "name": "billing.hatchery.50ms" }));
+
+    let lines = bench.expect(0, &["plan", "-o", "ndjson"]).stdout;
+    assert_eq!(lines.lines().count(), plan["changes"].as_array().unwrap().len() + 1);
+    let applied = bench.expect(0, &["apply", "--auto-approve", "-o", "json"]).json();
+    assert_eq!((&applied["applied"], &applied["counts"]["add"]), (&json!(true), &json!(31)));
+}
+
+#[test]
+fn with_v_every_binding_and_every_stranger_has_its_line() {
+    let bench = Bench::new(TOPOLOGY);
+    bench.host.put("queues", "legacy.tmp", &json!({ "durable": true }));
+    let planned = bench.expect(0, &["plan", "-v"]).stdout;
+    assert_eq!(planned.matches("\n+ binding ").count(), desired(TOPOLOGY).bindings.len());
+    assert!(planned.contains("? queue    legacy.tmp"), "{planned}");
+}

@@ -1,0 +1,92 @@
+//! What goes wrong has its exit code, a message that says what to do, and no password in it.
+
+use super::TOPOLOGY;
+use crate::support::{broker::PASSWORD, cli::Bench};
+
+/// A port of this machine that nothing listens on.
+const NOWHERE: &str = "127.0.0.1:1";
+
+#[test]
+fn approval_without_a_terminal() {
+    let bench = Bench::new(TOPOLOGY);
+    let ran = bench.expect(2, &["apply"]);
+    assert!(ran.stderr.contains("--auto-approve"), "{ran:?}");
+    assert_eq!(bench.host.names("queues"), Vec::<String>::new());
+    // A `y` in a pipe is nobody's approval.
+    bench.command(&["apply"]).write_stdin("y\n").assert().code(2);
+    assert_eq!(bench.host.names("queues"), Vec::<String>::new());
+}
+
+#[test]
+fn a_broker_that_is_away() {
+    let bench = Bench::new(TOPOLOGY);
+    let amqp = format!("amqp://app:{PASSWORD}@{NOWHERE}/x");
+    let management = format!("http://app:{PASSWORD}@{NOWHERE}");
+    for verb in [&["plan"][..], &["apply", "--auto-approve"]] {
+        let ran = bench.expect(6, &[verb, &["--management-url", &management]].concat());
+        assert!(ran.stderr.contains(NOWHERE) && ran.stderr.contains("unreachable"), "{ran:?}");
+        assert!(ran.stderr.contains("help: check --management-url"), "{ran:?}");
+    }
+    let ran = bench.expect(6, &["apply", "--auto-approve", "--amqp-url", &format!("{amqp}?x={PASSWORD}")]);
+    assert!(ran.stderr.contains("virtual host `x`"), "{ran:?}");
+    let amqp = amqp.replace("/x", &format!("/{}", bench.host.name));
+    let ran = bench.expect(6, &["apply", "--auto-approve", "--amqp-url", &amqp]);
+    assert!(ran.stderr.contains(NOWHERE) && ran.stderr.contains("unreachable"), "{ran:?}");
+    assert_eq!(bench.host.names("queues"), Vec::<String>::new());
+}
+
+#[test]
+fn a_wrong_password() {
+    let bench = Bench::new(TOPOLOGY);
+    // Ours with something appended: what the output may not have is in there.
+    let wrong = |url: String| url.replace(PASSWORD, &format!("{PASSWORD}x"));
+    let (amqp, management) = (wrong(bench.host.amqp()), wrong(bench.host.management()));
+    let ran = bench.expect(6, &["plan", "--management-url", &management]);
+    assert!(ran.stderr.contains("401") && ran.stderr.contains(&bench.host.name), "{ran:?}");
+    let ran = bench.expect(6, &["apply", "--auto-approve", "--amqp-url", &amqp]);
+    assert!(ran.stderr.contains("ACCESS_REFUSED"), "{ran:?}");
+    assert_eq!(bench.host.names("queues"), Vec::<String>::new());
+}
+
+#[test]
+fn a_user_who_may_not_create() {
+    let bench = Bench::new(TOPOLOGY);
+    bench.host.permit("^billing\\.(lock|unrouted)");
+    let ran = bench.expect(5, &["apply", "--auto-approve"]);
+    assert!(ran.stderr.contains("ACCESS_REFUSED"), "{ran:?}");
+    assert!(ran.stderr.contains("left: exchange billing.dead-letter"), "{ran:?}");
+    bench.host.permit("^billing\\.");
+    bench.apply();
+    bench.expect(0, &["plan", "--detailed-exitcode"]);
+}
+
+#[test]
+fn urls_that_are_none() {
+    let bench = Bench::new(TOPOLOGY);
+    for flag in ["--amqp-url", "--management-url"] {
+        for url in [format!("x:{PASSWORD}@h"), format!("ftp://x:{PASSWORD}@h"), format!("amqp://x:{PASSWORD}@:1")] {
+            let ran = bench.expect(2, &["plan", flag, &url]);
+            assert!(ran.stderr.contains(flag), "{ran:?}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_missing_or_wrong() {
+    let bench = Bench::new("version: 1\nname: billing\ntypes: { mail: { prefech: 1 } }\n");
+    for verb in ["validate", "plan", "apply"] {
+        let ran = bench.expect(1, &[verb]);
+        assert!(ran.stderr.contains("topology.yaml:3:") && ran.stderr.contains("prefetch"), "{ran:?}");
+        let ran = bench.expect(1, &[verb, "-f", "nope.yaml"]);
+        assert!(ran.stderr.contains("nope.yaml"), "{ran:?}");
+    }
+    let findings = bench.expect(1, &["validate", "-o", "json"]).json();
+    assert_eq!((&findings["valid"], &findings["findings"][0]["line"]), (&false.into(), &3.into()));
+}
+
+#[test]
+fn a_valid_file_needs_no_broker() {
+    let bench = Bench::new(TOPOLOGY);
+    let ran = bench.expect(0, &["validate", "--amqp-url", "amqp://nowhere.invalid"]);
+    assert_eq!(ran.stdout, "topology.yaml is valid: billing, 2 types, 3 hatcheries, ladder of 7 levels\n");
+}

@@ -1,0 +1,62 @@
+//! One apply at a time.
+
+use hatchery::adapters::rabbitmq::connection::AmqpUrl;
+use lapin::{options::QueueDeclareOptions, types::FieldTable};
+
+use super::TOPOLOGY;
+use crate::support::cli::{Bench, Ran};
+
+/// Holds the lock as another apply would.
+async fn hold(bench: &Bench) -> lapin::Connection {
+    let connection = AmqpUrl::new(&bench.host.amqp()).unwrap().connect("another apply").await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let exclusive = QueueDeclareOptions { exclusive: true, ..QueueDeclareOptions::default() };
+    channel.queue_declare("billing.lock".into(), exclusive, FieldTable::default()).await.unwrap();
+    connection
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_held() {
+    let bench = Bench::new(TOPOLOGY);
+    let _other = hold(&bench).await;
+    let ran = bench.expect(7, &["apply", "--auto-approve", "--lock-timeout", "0s"]);
+    assert!(ran.stderr.contains("another apply holds billing.lock; nothing was written"), "{ran:?}");
+    let ran = bench.expect(7, &["apply", "--auto-approve", "--lock-timeout", "100ms"]);
+    assert!(ran.stderr.contains("Waiting for another apply"), "{ran:?}");
+    assert_eq!(bench.host.names("exchanges"), Vec::<String>::new());
+    // Who only looks does not wait.
+    bench.expect(3, &["plan", "--detailed-exitcode"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_given_back() {
+    use std::io::{BufRead as _, BufReader, Read as _};
+
+    let bench = Bench::new(TOPOLOGY);
+    let other = hold(&bench).await;
+    let mut command = bench.process(&["apply", "--auto-approve"]);
+    let mut apply = command.stderr(std::process::Stdio::piped()).stdout(std::process::Stdio::null()).spawn().unwrap();
+    let mut stderr = BufReader::new(apply.stderr.take().unwrap());
+    let mut line = String::new();
+    stderr.read_line(&mut line).unwrap();
+    assert!(line.starts_with("Waiting for another apply, which holds billing.lock"), "{line}");
+    other.close(200, "done".into()).await.unwrap();
+    let status = apply.wait().unwrap();
+    stderr.read_to_string(&mut line).unwrap();
+    assert_eq!(status.code(), Some(0), "{line}");
+    bench.expect(0, &["plan", "--detailed-exitcode"]);
+}
+
+#[test]
+fn all_of_many_at_once_succeed() {
+    let bench = Bench::new(TOPOLOGY);
+    let ran: Vec<Ran> = std::thread::scope(|scope| {
+        let apply = || scope.spawn(|| bench.run(&["apply", "--auto-approve"]));
+        let running: Vec<_> = (0..4).map(|_| apply()).collect();
+        running.into_iter().map(|apply| apply.join().unwrap()).collect()
+    });
+    for ran in ran {
+        ran.expect(0);
+    }
+    bench.expect(0, &["plan", "--detailed-exitcode"]);
+}

@@ -1,0 +1,18 @@
+//! The file and the broker: what `plan` and `apply` do to a real one.
+
+mod applied;
+mod blocked;
+mod failing;
+mod lock;
+mod routes;
+
+/// Everything that the compiler makes, with a ladder that is quick to climb.
+pub(crate) const TOPOLOGY: &str = "\
+version: 1
+name: billing
+hatcheries: [50ms, 1h]
+ladder: { resolution: 10ms, horizon: 1s }
+types:
+  hr-import: { retry: { delays: [20ms, 1h] } }
+  mail: { retry: { delays: [20ms] } }
+";

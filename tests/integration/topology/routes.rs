@@ -1,0 +1,152 @@
+//! A published key ends in the queue that it was meant for, once.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use hatchery::domain::{
+    delay::{Ladder, Route},
+    ttl::Ttl,
+};
+use lapin::{
+    BasicProperties, Channel,
+    options::{BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions, QueueDeclareOptions},
+    types::FieldTable,
+};
+
+use super::TOPOLOGY;
+use crate::support::{broker::eventually, cli::Bench};
+
+struct Wire {
+    bench: Bench,
+    channel: Channel,
+    /// Ends with the test.
+    _connection: lapin::Connection,
+}
+
+impl Wire {
+    async fn new() -> Self {
+        let bench = Bench::new(TOPOLOGY);
+        bench.apply();
+        let url = hatchery::adapters::rabbitmq::connection::AmqpUrl::new(&bench.host.amqp()).unwrap();
+        let connection = url.connect("test").await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        Self { bench, channel, _connection: connection }
+    }
+
+    async fn publish(&self, exchange: &str, key: &str) {
+        let properties = BasicProperties::default().with_delivery_mode(2);
+        let options = BasicPublishOptions::default();
+        let publish =
+            self.channel.basic_publish(exchange.into(), key.into(), options, key.as_bytes(), properties).await.unwrap();
+        assert!(publish.await.unwrap().is_ack());
+    }
+
+    /// Takes the next message of a queue: its key, and the delivery.
+    async fn next(&self, queue: &str) -> lapin::message::BasicGetMessage {
+        let no_ack = BasicGetOptions { no_ack: false };
+        eventually(&format!("a message in {queue}"), async || {
+            self.channel.basic_get(queue.into(), no_ack).await.unwrap()
+        })
+        .await
+    }
+
+    /// Expects these keys in a queue, in any order, each once, and the body with it.
+    async fn expect(&self, queue: &str, keys: &[String]) {
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        for _ in keys {
+            let message = self.next(queue).await;
+            assert_eq!(message.data, message.routing_key.as_str().as_bytes());
+            *seen.entry(message.routing_key.to_string()).or_default() += 1;
+        }
+        let expected: BTreeMap<String, usize> = keys.iter().map(|key| (key.clone(), 1)).collect();
+        assert_eq!(seen, expected, "in {queue}");
+    }
+
+    /// Expects that nothing is left anywhere but what this test has taken.
+    async fn expect_nothing_else(&self) {
+        for queue in self.bench.host.names("queues") {
+            let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+            let declared =
+                self.channel.queue_declare(queue.as_str().into(), passive, FieldTable::default()).await.unwrap();
+            assert_eq!(declared.message_count(), 0, "in {queue}");
+        }
+    }
+}
+
+fn ladder_key(event_type: &str, millis: u64) -> String {
+    let ttl = |text: &str| text.parse::<Ttl>().unwrap();
+    let ladder = Ladder::new(ttl("10ms"), ttl("1s")).unwrap();
+    Route::after(Duration::from_millis(millis), &[], ladder).key(&event_type.parse().unwrap())
+}
+
+#[tokio::test]
+async fn at_once_and_by_name() {
+    let wire = Wire::new().await;
+    let keys = ["mail.now", "mail.50ms"].map(str::to_owned);
+    for key in &keys {
+        wire.publish("billing.scheduler", key).await;
+    }
+    wire.publish("billing.scheduler", "hr-import.now").await;
+    wire.expect("billing.processor.mail", &keys).await;
+    wire.expect("billing.processor.hr-import", &["hr-import.now".to_owned()]).await;
+    wire.expect_nothing_else().await;
+}
+
+#[tokio::test]
+async fn a_long_delay_stays_in_its_hatchery() {
+    let wire = Wire::new().await;
+    wire.publish("billing.scheduler", "mail.1h").await;
+    wire.expect("billing.hatchery.1h", &["mail.1h".to_owned()]).await;
+    wire.publish("billing.retry", "hr-import.1h").await;
+    wire.expect("billing.retry.hr-import.1h", &["hr-import.1h".to_owned()]).await;
+    wire.expect_nothing_else().await;
+}
+
+#[tokio::test]
+async fn every_level_of_the_ladder_and_all_together() {
+    let wire = Wire::new().await;
+    // One bit, neighbouring bits, far bits, all bits; the highest is 640 ms.
+    let millis = [10, 20, 30, 40, 80, 90, 160, 320, 330, 640, 650, 1270];
+    let keys: Vec<String> = millis.into_iter().map(|millis| ladder_key("mail", millis)).collect();
+    for key in &keys {
+        wire.publish("billing.scheduler", key).await;
+    }
+    wire.expect("billing.processor.mail", &keys).await;
+    wire.expect_nothing_else().await;
+}
+
+#[tokio::test]
+async fn a_retry_comes_back() {
+    let wire = Wire::new().await;
+    wire.publish("billing.retry", "mail.20ms").await;
+    wire.publish("billing.retry", "hr-import.20ms").await;
+    wire.expect("billing.processor.mail", &["mail.20ms".to_owned()]).await;
+    wire.expect("billing.processor.hr-import", &["hr-import.20ms".to_owned()]).await;
+    wire.expect_nothing_else().await;
+}
+
+#[tokio::test]
+async fn what_is_refused_or_given_up_goes_to_its_types_dead_letters() {
+    let wire = Wire::new().await;
+    wire.publish("billing.scheduler", "mail.now").await;
+    let message = wire.next("billing.processor.mail").await;
+    message.acker.reject(BasicRejectOptions { requeue: false }).await.unwrap();
+    wire.publish("billing.dead-letter", "mail.dead-letter").await;
+    wire.expect("billing.dead-letter.mail", &["mail.now", "mail.dead-letter"].map(str::to_owned)).await;
+    wire.expect_nothing_else().await;
+}
+
+#[tokio::test]
+async fn what_finds_no_way_is_unrouted_and_not_lost() {
+    let wire = Wire::new().await;
+    let unknown_type = ladder_key("nobody", 30);
+    let keys = ["nobody.now", "nobody.50ms", &unknown_type, "mail.99s", "mail", "mail.10ms-9.1"].map(str::to_owned);
+    for key in &keys {
+        wire.publish("billing.scheduler", key).await;
+    }
+    wire.publish("billing.retry", "mail.7s").await;
+    wire.publish("billing.dead-letter", "nobody.dead-letter").await;
+    let all: Vec<String> = keys.into_iter().chain(["mail.7s", "nobody.dead-letter"].map(str::to_owned)).collect();
+    wire.expect("billing.unrouted", &all).await;
+    wire.expect_nothing_else().await;
+}

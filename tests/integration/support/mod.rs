@@ -1,6 +1,10 @@
 //! What the tests stand on.
 
+pub(crate) mod amqp;
 pub(crate) mod broker;
 pub(crate) mod cli;
 pub(crate) mod clock;
+pub(crate) mod declared;
 pub(crate) mod redis;
+pub(crate) mod relay;
+pub(crate) mod workers;

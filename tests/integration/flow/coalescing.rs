@@ -1,0 +1,106 @@
+//! Which events of one reference stand for each other.
+
+use std::time::Duration;
+
+use hatchery::{NewEvent, Outcome};
+use jiff::Timestamp;
+
+use crate::support::{
+    declared::{Declared, publish},
+    workers::Working,
+};
+
+fn change(payload: &str) -> NewEvent {
+    NewEvent::new("import", payload.to_owned()).reference("1234")
+}
+
+async fn import(coalesce: &str) -> Declared {
+    Declared::new(&format!("types: {{ import: {{ coalesce: {coalesce} }} }}")).await
+}
+
+#[tokio::test]
+async fn ten_changes_within_a_window_are_one_run_with_the_last_payload() {
+    let declared = import("{ immediate: latest, delayed: each-time, window: 500ms }").await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    let changes = (1..=10).map(|n| change(&n.to_string())).collect();
+    assert!(hatchery.publisher().publish_batch(changes).await.iter().all(Result::is_ok));
+    publish(&hatchery, NewEvent::new("import", "another").reference("5678")).await;
+    worker.runs.reach(2).await;
+    assert_eq!(worker.runs.payloads(), ["10", "another"]);
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.replaced), (2, 9));
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn of_dated_changes_each_date_runs_once() {
+    let declared = import("latest").await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    let at = |millis| Timestamp::now().checked_add(Duration::from_millis(millis)).unwrap();
+    let (first, second) = (at(500), at(900));
+    for (payload, at) in [("first", first), ("second", second), ("first, repeated", first)] {
+        publish(&hatchery, change(payload).at(at)).await;
+    }
+    // An immediate one never replaces a dated one.
+    publish(&hatchery, change("now")).await;
+    worker.runs.reach(3).await;
+    assert_eq!(worker.runs.payloads(), ["now", "first, repeated", "second"]);
+    let summary = worker.stop().await;
+    // Stale, if it was the last to come.
+    assert_eq!((summary.done, summary.replaced + summary.stale), (3, 1));
+}
+
+#[tokio::test]
+async fn of_dated_changes_the_newest_counts_where_the_file_says_so() {
+    let declared = import("{ delayed: latest }").await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    publish(&hatchery, change("early").delay(Duration::from_millis(300))).await;
+    publish(&hatchery, change("late").delay(Duration::from_millis(600))).await;
+    publish(&hatchery, change("now")).await;
+    worker.runs.reach(2).await;
+    assert_eq!(worker.runs.payloads(), ["now", "late"]);
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.replaced), (2, 1));
+}
+
+#[tokio::test]
+async fn a_change_that_arrives_while_its_reference_runs_gets_its_own_run() {
+    let declared = import("latest").await;
+    let hatchery = declared.connect().await;
+    let (worker, gate) = Working::gated(hatchery.worker(), "import");
+    publish(&hatchery, change("first")).await;
+    worker.runs.reach(1).await;
+    for payload in ["second", "third"] {
+        publish(&hatchery, change(payload)).await;
+    }
+    gate.let_through(2);
+    worker.runs.reach(2).await;
+    assert_eq!(worker.runs.payloads(), ["first", "third"]);
+    let summary = worker.stop().await;
+    assert_eq!(summary.done, 2);
+    assert!(summary.replaced <= 1, "the second was replaced, unless it still waits busy: {summary:?}");
+}
+
+#[tokio::test]
+async fn a_failed_change_that_was_replaced_meanwhile_is_not_tried_again() {
+    let declared =
+        Declared::new("types: { import: { coalesce: latest, retry: { delays: [300ms], max-attempts: 3 } } }").await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |event| match &event.payload[..] {
+        b"old" => Outcome::Retry { reason: "no luck".into(), after: None },
+        _ => Outcome::Done,
+    });
+    publish(&hatchery, change("old")).await;
+    worker.runs.reach(1).await;
+    publish(&hatchery, change("new")).await;
+    worker.runs.reach(2).await;
+    // Through the same retry queue, behind the copy of the old one.
+    publish(&hatchery, NewEvent::new("import", "old").reference("5678")).await;
+    worker.runs.reach(4).await;
+    assert_eq!(worker.runs.payloads()[..2], ["old", "new"]);
+    assert!(worker.runs.seen()[2..].iter().all(|run| run.event.reference.as_ref().unwrap().to_string() == "5678"));
+    assert_eq!(worker.stop().await.stale, 1);
+}

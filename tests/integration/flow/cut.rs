@@ -1,0 +1,82 @@
+//! Connections that break while events are under way, and a queue that goes.
+
+use std::collections::BTreeMap;
+
+use hatchery::{NewEvent, Outcome};
+
+use crate::support::{
+    broker::eventually,
+    declared::{Declared, publish},
+    relay::Relay,
+    workers::Working,
+};
+
+#[tokio::test]
+async fn a_cut_connection_loses_nothing_and_both_sides_come_back_by_themselves() {
+    const EVENTS: usize = 400;
+    let declared = Declared::new("types: { mail: { retry: { delays: [100ms] } } }").await;
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let hatchery = declared.connect_by(&relay.url).await;
+    // Each fails once, so that follow-ups are under way too.
+    let worker = Working::start(&hatchery, "mail", |event| match event.attempts {
+        0 => Outcome::Retry { reason: "no luck".into(), after: None },
+        _ => Outcome::Done,
+    });
+    let publisher = hatchery.publisher();
+    let publishing = tokio::spawn(async move {
+        let events = (0..EVENTS).map(|n| NewEvent::new("mail", n.to_string())).collect();
+        publisher.publish_batch(events).await.into_iter().filter_map(Result::ok).count()
+    });
+    for cuts in 0..8 {
+        let before = relay.accepted();
+        worker.runs.reach(cuts * EVENTS / 10 + 1).await;
+        relay.cut();
+        eventually("a new connection", async || (relay.accepted() > before).then_some(())).await;
+    }
+    assert_eq!(publishing.await.unwrap(), EVENTS, "every publish returned Ok");
+    worker.runs.reach(2 * EVENTS).await;
+    let amqp = declared.amqp().await;
+    eventually("nothing is left", async || amqp.filled(&declared.queues()).await.is_empty().then_some(())).await;
+    let mut runs = BTreeMap::<String, Vec<u32>>::new();
+    for run in worker.runs.seen() {
+        runs.entry(String::from_utf8(run.event.payload.to_vec()).unwrap()).or_default().push(run.event.attempts);
+    }
+    worker.stop().await;
+    assert_eq!(runs.len(), EVENTS);
+    // A cut is no crash: who ran has settled, and what is delivered again is known.
+    let twice: Vec<_> = runs.iter().filter(|(_, attempts)| **attempts != [0, 1]).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_queue_that_was_deleted_is_consumed_again_once_it_is_back() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    publish(&hatchery, NewEvent::new("mail", "1")).await;
+    worker.runs.reach(1).await;
+    let amqp = declared.amqp().await;
+    amqp.delete_queue(&declared.processing("mail")).await;
+    // Nowhere to go, and not lost.
+    publish(&hatchery, NewEvent::new("mail", "2")).await;
+    let kept = amqp.take("t.unrouted").await;
+    assert_eq!(kept.data, b"2");
+    assert!(worker.is_running());
+    declared.apply().await;
+    publish(&hatchery, NewEvent::new("mail", "3")).await;
+    worker.runs.reach(2).await;
+    assert_eq!(worker.runs.payloads(), ["1", "3"]);
+    assert_eq!(worker.stop().await.done, 2);
+}
+
+#[tokio::test]
+async fn a_deleted_exchange_fails_a_publish_with_its_name_and_the_next_one_works() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    declared.host.delete("exchanges", &["t.scheduler"]);
+    let error = hatchery.publisher().publish(NewEvent::new("mail", "1")).await.unwrap_err().to_string();
+    assert!(error.contains("the exchange t.scheduler") && error.contains("topology apply"), "{error}");
+    declared.apply().await;
+    publish(&hatchery, NewEvent::new("mail", "2")).await;
+}

@@ -1,0 +1,132 @@
+//! Messages that others publish.
+
+use hatchery::Outcome;
+use lapin::{BasicProperties, types::AMQPValue};
+use rstest::rstest;
+
+use crate::support::{
+    amqp::{header, headers, long, shown},
+    broker::eventually,
+    declared::Declared,
+    workers::Working,
+};
+
+#[rstest]
+#[case::number_as_text("attempts", long("1"))]
+#[case::negative("generation", AMQPValue::LongLongInt(-1))]
+#[case::too_large("attempts", AMQPValue::LongLongInt(i64::MAX))]
+#[case::no_time("nbf", long("tomorrow"))]
+#[case::a_time_of_another_kind("nbf", AMQPValue::Timestamp(1))]
+#[case::text_as_number("reference", AMQPValue::LongInt(1234))]
+#[case::no_reference("reference", long(""))]
+#[case::control_characters("reference", long("a\nb"))]
+#[case::no_text("reason", long([0xff, 0xfe]))]
+#[case::no_slot("slot", long("z"))]
+#[case::boolean("version", AMQPValue::Boolean(true))]
+#[case::table("traceparent", AMQPValue::FieldTable(lapin::types::FieldTable::default()))]
+#[tokio::test]
+async fn what_cannot_be_an_event_goes_to_dead_letter_as_it_came(#[case] name: &str, #[case] value: AMQPValue) {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    let properties = headers(&[(name, value.clone()), ("x-foreign", long([0xff]))])
+        .with_message_id("their-id".into())
+        .with_content_type("text/plain".into())
+        .with_app_id("a".into());
+    amqp.publish("t.scheduler", "mail.now", properties.clone(), &[0xff]).await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let letter = amqp.take(&declared.dead_letters("mail")).await;
+    assert_eq!(letter.data, [0xff]);
+    assert_eq!(letter.properties.message_id(), properties.message_id());
+    assert_eq!(letter.properties.content_type(), properties.content_type());
+    assert_eq!(letter.properties.app_id(), properties.app_id());
+    assert_eq!(header(&letter, "x-foreign"), Some(&long([0xff])));
+    if name != "reason" {
+        assert_eq!(header(&letter, name), Some(&value));
+    }
+    let reason = shown(&letter, "reason").unwrap();
+    assert!(reason.starts_with(&format!("poison: the header `{name}` should be ")), "{reason}");
+    let summary = worker.stop().await;
+    assert_eq!((summary.poisoned, summary.delivered), (1, 1));
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_message_with_only_a_key_and_a_body_is_an_event() {
+    let declared = Declared::new("types: { mail: { retry: { delays: [50ms] } } }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    amqp.publish("t.scheduler", "mail.now", BasicProperties::default(), b"any bytes").await;
+    let worker = Working::start(&hatchery, "mail", |event| match event.attempts {
+        0 => Outcome::Retry { reason: "once more".into(), after: None },
+        _ => Outcome::Done,
+    });
+    let runs = worker.runs.reach(2).await;
+    assert_eq!(&runs[0].event.payload[..], b"any bytes");
+    assert_eq!((&runs[0].event.reference, &runs[0].event.content_type), (&None, &None));
+    // The first copy carries the id that it was given.
+    assert_eq!(runs[0].event.id, runs[1].event.id);
+    assert_eq!(worker.stop().await.done, 1);
+}
+
+#[tokio::test]
+async fn a_strangers_message_waits_as_its_key_says() {
+    let declared = Declared::new("hatcheries: [200ms]\ntypes: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    for key in ["mail.200ms", "mail.50ms-5.0.1.0.0.1"] {
+        amqp.publish("t.scheduler", key, BasicProperties::default(), key.as_bytes()).await;
+    }
+    worker.runs.reach(2).await;
+    assert_eq!(worker.stop().await.done, 2);
+}
+
+#[rstest]
+#[case::unknown_type("post.now")]
+#[case::unknown_delay("mail.17s")]
+#[case::unknown_ladder("mail.1s-2.0.1")]
+#[case::no_route("mail")]
+#[case::nothing("")]
+#[tokio::test]
+async fn a_key_that_leads_nowhere_is_kept_where_people_see_it(#[case] key: &str) {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let amqp = declared.amqp().await;
+    amqp.publish("t.scheduler", key, BasicProperties::default(), b"body").await;
+    let kept = amqp.take("t.unrouted").await;
+    assert_eq!((kept.routing_key.as_str(), &kept.data[..]), (key, &b"body"[..]));
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_version_that_nobody_gave_hides_no_other_event() {
+    let declared = Declared::new("types: { import: { coalesce: latest } }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    let forged = [("reference", long("1234")), ("slot", long("i")), ("version", AMQPValue::LongLongInt(1 << 60))];
+    amqp.publish("t.scheduler", "import.now", headers(&forged), b"forged").await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    worker.runs.reach(1).await;
+    let event = hatchery::NewEvent::new("import", "real").reference("1234");
+    hatchery.publisher().publish(event).await.unwrap();
+    worker.runs.reach(2).await;
+    assert_eq!(worker.runs.payloads(), ["forged", "real"]);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_poison_stops_nobody() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    for n in 0..200_u32 {
+        let properties = if n % 2 == 0 { headers(&[("attempts", long("x"))]) } else { BasicProperties::default() };
+        amqp.publish("t.scheduler", "mail.now", properties, b"").await;
+    }
+    worker.runs.reach(100).await;
+    eventually("100 dead letters", async || (amqp.ready(&declared.dead_letters("mail")).await == 100).then_some(()))
+        .await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.poisoned, summary.done), (100, 100));
+}

@@ -1,0 +1,10 @@
+//! The event's way on a real broker and a real Redis.
+
+mod coalescing;
+mod cut;
+mod delays;
+mod foreign;
+mod once;
+mod outcomes;
+mod redis_away;
+mod stopping;

@@ -1,0 +1,132 @@
+//! Effectively once, and one of a reference at a time.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use hatchery::{NewEvent, Outcome, Run};
+
+use crate::support::{
+    broker::eventually,
+    declared::{Declared, publish},
+    workers::{Runs, Working},
+};
+
+#[tokio::test]
+async fn the_callers_own_id_published_twice_runs_once() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    for id in ["order-1", "order-1", "order-2"] {
+        publish(&hatchery, NewEvent::new("mail", id).id(id)).await;
+    }
+    worker.runs.reach(2).await;
+    // Also after it has finished.
+    publish(&hatchery, NewEvent::new("mail", "order-1").id("order-1")).await;
+    publish(&hatchery, NewEvent::new("mail", "order-3").id("order-3")).await;
+    worker.runs.reach(3).await;
+    let mut payloads = worker.runs.payloads();
+    payloads.sort();
+    assert_eq!(payloads, ["order-1", "order-2", "order-3"]);
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.retried), (3, 0));
+    assert_eq!(declared.amqp().await.ready(&declared.dead_letters("mail")).await, 0);
+}
+
+#[tokio::test]
+async fn a_redelivery_of_what_has_finished_is_dropped() {
+    let declared = Declared::new("types: { mail: {}, import: { coalesce: latest } }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    for event_type in ["mail", "import"] {
+        publish(&hatchery, NewEvent::new(event_type, "{}").reference("1234")).await;
+        let copy = amqp.take(&declared.processing(event_type)).await;
+        let again = async || {
+            let key = format!("{event_type}.now");
+            amqp.publish("t.processor", &key, copy.properties.clone(), &copy.data).await;
+        };
+        let worker = Working::start(&hatchery, event_type, |_| Outcome::Done);
+        again().await;
+        worker.runs.reach(1).await;
+        again().await;
+        let empty = async || (amqp.ready(&declared.processing(event_type)).await == 0).then_some(());
+        eventually("it is taken", empty).await;
+        let summary = worker.stop().await;
+        assert_eq!((summary.done, summary.delivered), (1, 2), "{event_type}");
+        assert!(amqp.filled(&declared.queues()).await.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn two_workers_never_run_one_reference_at_once() {
+    let declared = Declared::new("types: { mail: { exclusive: true } }").await;
+    let (one, other) = (declared.connect().await, declared.connect().await);
+    let (runs, inside, most) = (Runs::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let start = |hatchery: &hatchery::Hatchery| {
+        let (noted, inside, most) = (runs.clone(), Arc::clone(&inside), Arc::clone(&most));
+        let worker = hatchery.worker().handle("mail", move |run: Run| {
+            let (noted, inside, most) = (noted.clone(), Arc::clone(&inside), Arc::clone(&most));
+            async move {
+                most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                noted.note(&run);
+                for _ in 0..100 {
+                    tokio::task::yield_now().await;
+                }
+                inside.fetch_sub(1, Ordering::SeqCst);
+                Ok::<_, String>(Outcome::Done)
+            }
+        });
+        Working::run(worker, runs.clone())
+    };
+    let workers = [start(&one), start(&other)];
+    for n in 0..6 {
+        publish(&one, NewEvent::new("mail", n.to_string()).reference("1234")).await;
+    }
+    let seen = runs.reach(6).await;
+    assert_eq!(most.load(Ordering::SeqCst), 1);
+    assert!(seen.windows(2).all(|pair| pair[0].fence < pair[1].fence), "every run's fence is higher");
+    for worker in workers {
+        worker.stop().await;
+    }
+    assert_eq!(runs.seen().len(), 6);
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn events_of_one_reference_run_side_by_side_where_nothing_says_otherwise() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let (worker, gate) = Working::gated(hatchery.worker(), "mail");
+    for n in 0..3 {
+        publish(&hatchery, NewEvent::new("mail", n.to_string()).reference("1234")).await;
+    }
+    worker.runs.reach(3).await;
+    gate.let_through(3);
+    assert_eq!(worker.stop().await.done, 3);
+}
+
+#[tokio::test]
+async fn what_finds_its_reference_busy_waits_and_spends_no_attempt() {
+    let declared = Declared::new("types: { mail: { exclusive: true, lease: 300ms } }").await;
+    let hatchery = declared.connect().await;
+    let (worker, gate) = Working::gated(hatchery.worker(), "mail");
+    for payload in ["first", "second"] {
+        publish(&hatchery, NewEvent::new("mail", payload).reference("1234")).await;
+    }
+    worker.runs.reach(1).await;
+    let amqp = declared.amqp().await;
+    // Longer than the lease lasts unless it is renewed: 250 ms, then 500 ms.
+    let hatcheries = ["t.hatchery.250ms".to_owned(), "t.ladder.50ms-5.3".to_owned()];
+    for queue in &hatcheries {
+        let look = async || (amqp.ready(queue).await > 0).then_some(());
+        eventually(&format!("it waits in {queue}"), look).await;
+    }
+    assert_eq!(worker.runs.seen().len(), 1);
+    gate.let_through(2);
+    let second = worker.runs.reach(2).await.remove(1).event;
+    assert_eq!((second.attempts, second.stamp.generation), (0, 0));
+    assert!(second.busy >= 2, "{second:?}");
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.busy), (2, second.busy.into()));
+}

@@ -1,0 +1,108 @@
+//! Redis away: publishers go on, workers wait.
+
+use std::time::Duration;
+
+use hatchery::{NewEvent, Outcome};
+
+use crate::support::{
+    broker::eventually,
+    declared::Declared,
+    redis::{Server, free_port},
+    workers::Working,
+};
+
+const TYPES: &str = "types: { import: { coalesce: latest } }";
+
+fn change(payload: &str) -> NewEvent {
+    NewEvent::new("import", payload.to_owned()).reference("1234")
+}
+
+async fn declared(port: u16) -> Declared {
+    Declared::with_redis(TYPES, &format!("redis://127.0.0.1:{port}")).await
+}
+
+#[tokio::test]
+async fn publishing_needs_the_broker_alone() {
+    let port = free_port();
+    let declared = declared(port).await;
+    let hatchery = declared.connect().await;
+    for payload in ["1", "2"] {
+        let published = hatchery.publisher().publish(change(payload)).await.unwrap();
+        assert!(published.unversioned);
+    }
+    let _redis = Server::start(port, &[]);
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    // They compete with nothing.
+    worker.runs.reach(2).await;
+    assert_eq!(worker.stop().await.done, 2);
+}
+
+#[tokio::test]
+async fn a_publisher_asks_for_versions_again_when_redis_is_back() {
+    let port = free_port();
+    let declared = declared(port).await;
+    let hatchery = declared.connect().await;
+    let publisher = hatchery.publisher();
+    assert!(publisher.publish(change("1")).await.unwrap().unversioned);
+    let _redis = Server::start(port, &[]);
+    eventually("a version", async || (!publisher.publish(change("2")).await.unwrap().unversioned).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_worker_starts_nothing_while_redis_is_away_and_goes_on_by_itself() {
+    let port = free_port();
+    let redis = Server::start(port, &[]);
+    let declared = declared(port).await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    let publisher = hatchery.publisher();
+    publisher.publish(change("before")).await.unwrap();
+    worker.runs.reach(1).await;
+    drop(redis);
+    for n in 0..5 {
+        publisher.publish(NewEvent::new("import", n.to_string())).await.unwrap();
+    }
+    let amqp = declared.amqp().await;
+    let queue = declared.processing("import");
+    eventually("the worker has taken them", async || (amqp.ready(&queue).await == 0).then_some(())).await;
+    assert_eq!(worker.runs.seen().len(), 1);
+    let _redis = Server::start(port, &[]);
+    worker.runs.reach(6).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.retried), (6, 0));
+}
+
+#[tokio::test]
+async fn what_ran_while_redis_went_away_is_settled_when_it_is_back() {
+    let port = free_port();
+    let redis = Server::start(port, &[]);
+    let declared = declared(port).await;
+    let hatchery = declared.connect().await;
+    let (worker, gate) = Working::gated(hatchery.worker(), "import");
+    hatchery.publisher().publish(change("1")).await.unwrap();
+    worker.runs.reach(1).await;
+    drop(redis);
+    gate.let_through(1);
+    let _redis = Server::start(port, &[]);
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.given_back), (1, 0));
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_worker_that_is_stopped_while_redis_is_away_gives_back_what_it_holds() {
+    let declared = declared(free_port()).await;
+    let hatchery = declared.connect().await;
+    let publisher = hatchery.publisher();
+    for n in 0..5 {
+        publisher.publish(NewEvent::new("import", n.to_string())).await.unwrap();
+    }
+    let worker = hatchery.worker().drain_timeout(Duration::from_secs(5));
+    let worker = Working::with(worker, "import", |_| Outcome::Done);
+    let amqp = declared.amqp().await;
+    let queue = declared.processing("import");
+    eventually("the worker has taken them", async || (amqp.ready(&queue).await == 0).then_some(())).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.given_back), (0, 5));
+    assert_eq!(amqp.filled(&declared.queues()).await, [(queue, 5)].into());
+}

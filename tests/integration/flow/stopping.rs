@@ -1,0 +1,86 @@
+//! How a worker ends.
+
+use std::time::Duration;
+
+use hatchery::{NewEvent, Outcome, WorkError};
+
+use crate::support::{
+    broker::eventually,
+    declared::{Declared, publish},
+    workers::Working,
+};
+
+async fn ten_events(text: &str) -> (Declared, hatchery::Hatchery) {
+    let declared = Declared::new(text).await;
+    let hatchery = declared.connect().await;
+    for n in 0..10 {
+        publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
+    }
+    (declared, hatchery)
+}
+
+#[tokio::test]
+async fn a_stop_finishes_what_runs_and_gives_the_rest_back() {
+    let (declared, hatchery) = ten_events("types: { mail: { prefetch: 8, concurrency: 2 } }").await;
+    let (worker, gate) = Working::gated(hatchery.worker(), "mail");
+    let runs = worker.runs.clone();
+    worker.runs.reach(2).await;
+    let amqp = declared.amqp().await;
+    let queue = declared.processing("mail");
+    eventually("eight are held", async || (amqp.ready(&queue).await == 2).then_some(())).await;
+    let stopping = tokio::spawn(worker.stop());
+    eventually("six are given back", async || (amqp.ready(&queue).await == 8).then_some(())).await;
+    assert!(!stopping.is_finished(), "two still run");
+    gate.let_through(10);
+    let summary = stopping.await.unwrap();
+    assert_eq!((summary.done, summary.given_back), (2, 6));
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    worker.runs.reach(8).await;
+    let mut payloads = [runs.payloads(), worker.runs.payloads()].concat();
+    payloads.sort();
+    assert_eq!(payloads.concat(), "0123456789");
+    assert_eq!(worker.stop().await.done, 8);
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_runs_beyond_the_drain_limit_is_given_back_and_spends_no_attempt() {
+    let (declared, hatchery) = ten_events("types: { mail: { prefetch: 8, concurrency: 2 } }").await;
+    let worker = hatchery.worker().drain_timeout(Duration::ZERO);
+    let (worker, _gate) = Working::gated(worker, "mail");
+    worker.runs.reach(2).await;
+    let summary = worker.stop().await;
+    assert_eq!(summary.done, 0);
+    let amqp = declared.amqp().await;
+    assert_eq!(amqp.filled(&declared.queues()).await, [(declared.processing("mail"), 10)].into());
+    // At once: no lease has to run out, and nothing waits busy.
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let runs = worker.runs.reach(10).await;
+    assert!(runs.iter().all(|run| run.event.attempts == 0 && run.event.busy == 0), "{runs:?}");
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.busy), (10, 0));
+}
+
+#[tokio::test]
+async fn a_worker_may_stop_when_its_queues_are_empty() {
+    let (declared, hatchery) = ten_events("types: { mail: { prefetch: 10, concurrency: 2 }, other: {} }").await;
+    publish(&hatchery, NewEvent::new("other", "not mine")).await;
+    publish(&hatchery, NewEvent::new("mail", "later").delay(Duration::from_mins(1))).await;
+    let worker = Working::with(hatchery.worker().stop_when_empty(true), "mail", |_| Outcome::Done);
+    assert_eq!(worker.ended().await.unwrap().done, 10);
+    assert_eq!(declared.amqp().await.ready(&declared.processing("other")).await, 1);
+    let worker = Working::with(hatchery.worker().stop_when_empty(true), "mail", |_| Outcome::Done);
+    let summary = worker.ended().await.unwrap();
+    assert_eq!(summary.done, 0);
+}
+
+#[tokio::test]
+async fn a_worker_says_at_once_what_is_missing() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let error = Working::start(&hatchery, "post", |_| Outcome::Done).ended().await.unwrap_err();
+    assert!(matches!(error, WorkError::UnknownType(_)), "{error}");
+    declared.amqp().await.delete_queue(&declared.processing("mail")).await;
+    let error = Working::start(&hatchery, "mail", |_| Outcome::Done).ended().await.unwrap_err().to_string();
+    assert!(error.contains("the queue t.processor.mail") && error.contains("topology apply"), "{error}");
+}

@@ -1,0 +1,96 @@
+//! The broker as a stranger sees it, over AMQP alone.
+
+use std::collections::BTreeMap;
+
+use lapin::{
+    BasicProperties, Channel, Connection, ConnectionProperties,
+    message::BasicGetMessage,
+    options::{
+        BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
+        QueueDeleteOptions,
+    },
+    types::{AMQPValue, FieldTable},
+};
+
+use super::broker::eventually;
+
+pub(crate) struct Amqp {
+    channel: Channel,
+    _connection: Connection,
+}
+
+impl Amqp {
+    pub(crate) async fn connect(url: &str) -> Self {
+        let connection = Connection::connect(url, ConnectionProperties::default()).await.unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
+        Self { channel, _connection: connection }
+    }
+
+    /// Publishes and waits for the confirm.
+    pub(crate) async fn publish(&self, exchange: &str, key: &str, properties: BasicProperties, body: &[u8]) {
+        let options = BasicPublishOptions::default();
+        let sent = self.channel.basic_publish(exchange.into(), key.into(), options, body, properties).await;
+        assert!(sent.unwrap().await.unwrap().is_ack());
+    }
+
+    /// How many messages are ready.
+    pub(crate) async fn ready(&self, queue: &str) -> u32 {
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        self.channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap().message_count()
+    }
+
+    /// Which of these queues have messages ready, and how many.
+    pub(crate) async fn filled(&self, queues: &[String]) -> BTreeMap<String, u32> {
+        let mut filled = BTreeMap::new();
+        for queue in queues {
+            let ready = self.ready(queue).await;
+            if ready > 0 {
+                filled.insert(queue.clone(), ready);
+            }
+        }
+        filled
+    }
+
+    /// Takes the next message out of a queue, if there is one.
+    pub(crate) async fn get(&self, queue: &str) -> Option<BasicGetMessage> {
+        let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;
+        message.ack(BasicAckOptions::default()).await.unwrap();
+        Some(message)
+    }
+
+    /// Waits for a message in a queue and takes it out.
+    pub(crate) async fn take(&self, queue: &str) -> BasicGetMessage {
+        eventually(&format!("a message in {queue}"), async || self.get(queue).await).await
+    }
+
+    pub(crate) async fn delete_queue(&self, queue: &str) {
+        self.channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.unwrap();
+    }
+}
+
+pub(crate) fn header<'a>(message: &'a BasicGetMessage, name: &str) -> Option<&'a AMQPValue> {
+    message.properties.headers().as_ref()?.inner().get(name)
+}
+
+/// A header that is text or a whole number, as text.
+pub(crate) fn shown(message: &BasicGetMessage, name: &str) -> Option<String> {
+    match header(message, name)? {
+        AMQPValue::LongString(text) => Some(text.to_string()),
+        AMQPValue::LongLongInt(number) => Some(number.to_string()),
+        other => panic!("{name}: {other:?}"),
+    }
+}
+
+/// Properties with these headers and no others.
+pub(crate) fn headers(headers: &[(&str, AMQPValue)]) -> BasicProperties {
+    let mut table = FieldTable::default();
+    for (name, value) in headers {
+        table.insert((*name).into(), value.clone());
+    }
+    BasicProperties::default().with_headers(table)
+}
+
+pub(crate) fn long(text: impl AsRef<[u8]>) -> AMQPValue {
+    AMQPValue::LongString(text.as_ref().to_vec().into())
+}

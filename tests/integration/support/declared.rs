@@ -1,0 +1,101 @@
+//! A topology that is declared on the broker, in a virtual host and with a key prefix of its own.
+
+use std::time::Duration;
+
+use hatchery::{
+    Hatchery, NewEvent, Topology,
+    adapters::{
+        management::{ManagementApi, ManagementUrl},
+        rabbitmq::{connection::AmqpUrl, declare::Declarer},
+    },
+    domain::{compile::compile, names::Names, plan::plan, words::EventType},
+    ports::Management as _,
+};
+
+use super::{amqp::Amqp, broker::VirtualHost, redis};
+
+/// A ladder of few levels: 1.55 s in steps of 50 ms.
+const SMALL: &str = "ladder: { resolution: 50ms, horizon: 1500ms }\n";
+
+pub(crate) struct Declared {
+    pub(crate) host: VirtualHost,
+    pub(crate) topology: Topology,
+    /// The whole file.
+    pub(crate) text: String,
+    pub(crate) redis_url: String,
+}
+
+impl Declared {
+    /// Declares a topology called `t`. Version, name and Redis prefix are put before the text, and a small ladder if it
+    /// has none.
+    pub(crate) async fn new(text: &str) -> Self {
+        Self::with_redis(text, redis::url()).await
+    }
+
+    pub(crate) async fn with_redis(text: &str, redis_url: &str) -> Self {
+        let ladder = if text.contains("ladder:") { "" } else { SMALL };
+        let prefix = redis::prefix();
+        let text = format!("version: 1\nname: t\nredis: {{ prefix: {prefix} }}\n{ladder}{text}");
+        let topology = hatchery::file::read(&text, "topology.yaml").unwrap_or_else(|error| panic!("{error:?}"));
+        let declared = Self { host: VirtualHost::new(), topology, text, redis_url: redis_url.to_owned() };
+        declared.apply().await;
+        declared
+    }
+
+    /// Creates what is missing.
+    pub(crate) async fn apply(&self) {
+        let url = AmqpUrl::new(&self.host.amqp()).unwrap();
+        let management = ManagementUrl::new(&self.host.management(), &url).unwrap();
+        let management = ManagementApi::new(management, &self.host.name).unwrap();
+        let plan = plan(&compile(&self.topology), &management.observe().await.unwrap());
+        let lock = self.names().lock();
+        let declarer = Declarer::lock(url, "test", &lock, Duration::from_secs(60), || {}).await.unwrap();
+        declarer.carry_out(&plan, &management, |_| {}).await.unwrap();
+        declarer.release().await;
+    }
+
+    pub(crate) fn names(&self) -> Names {
+        Names::new(self.topology.name.clone())
+    }
+
+    pub(crate) async fn connect(&self) -> Hatchery {
+        self.connect_by(&self.host.amqp()).await
+    }
+
+    /// Connects by another way to the same broker.
+    pub(crate) async fn connect_by(&self, amqp: &str) -> Hatchery {
+        hatchery::connect(self.topology.clone(), amqp, &self.redis_url, "test").await.unwrap()
+    }
+
+    pub(crate) async fn amqp(&self) -> Amqp {
+        Amqp::connect(&self.host.amqp()).await
+    }
+
+    pub(crate) fn processing(&self, event_type: &str) -> String {
+        self.names().processing(&word(event_type))
+    }
+
+    pub(crate) fn dead_letters(&self, event_type: &str) -> String {
+        self.names().dead_letters(&word(event_type))
+    }
+
+    /// All its queues.
+    pub(crate) fn queues(&self) -> Vec<String> {
+        compile(&self.topology).queues.into_iter().map(|queue| queue.name).collect()
+    }
+
+    /// The queues that events only pass through.
+    pub(crate) fn passages(&self) -> Vec<String> {
+        let resting = |queue: &String| queue.contains(".dead-letter.") || queue.ends_with(".unrouted");
+        self.queues().into_iter().filter(|queue| !resting(queue)).collect()
+    }
+}
+
+fn word(text: &str) -> EventType {
+    text.parse().unwrap()
+}
+
+/// Publishes one event and expects it to be confirmed. Returns its id.
+pub(crate) async fn publish(hatchery: &Hatchery, event: NewEvent) -> String {
+    hatchery.publisher().publish(event).await.unwrap().id
+}

@@ -1,0 +1,66 @@
+//! A way to a server that can be cut.
+
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU32, Ordering},
+};
+
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
+use tokio_util::task::AbortOnDropHandle;
+use url::Url;
+
+/// Passes on what comes, until it is cut.
+pub(crate) struct Relay {
+    /// The server's URL, by this way.
+    pub(crate) url: String,
+    open: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    accepted: Arc<AtomicU32>,
+    _accepting: AbortOnDropHandle<()>,
+}
+
+impl Relay {
+    pub(crate) async fn to(url: &str) -> Self {
+        let mut url = Url::parse(url).unwrap();
+        let target = (url.host_str().unwrap().to_owned(), url.port().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
+        let open = Arc::new(Mutex::new(Vec::new()));
+        let accepted = Arc::new(AtomicU32::new(0));
+        let accepting = tokio::spawn(accept(listener, target, Arc::clone(&open), Arc::clone(&accepted)));
+        Self { url: url.into(), open, accepted, _accepting: AbortOnDropHandle::new(accepting) }
+    }
+
+    /// Breaks off every connection. New ones are let through.
+    pub(crate) fn cut(&self) {
+        for connection in self.open.lock().unwrap().drain(..) {
+            connection.abort();
+        }
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn accepted(&self) -> u32 {
+        self.accepted.load(Ordering::SeqCst)
+    }
+}
+
+async fn accept(
+    listener: TcpListener,
+    target: (String, u16),
+    open: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    accepted: Arc<AtomicU32>,
+) {
+    loop {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let target = target.clone();
+        let connection = tokio::spawn(async move {
+            if let Ok(mut server) = TcpStream::connect(target).await {
+                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+            }
+        });
+        open.lock().unwrap().push(connection);
+        accepted.fetch_add(1, Ordering::SeqCst);
+    }
+}

@@ -47,7 +47,8 @@ pub use domain::{
 pub use file::{FileError, ReadError, read_file};
 pub use flow::{
     publish::{NewEvent, PublishError, Published, Publisher},
-    shutdown::{Summary, WorkError, Worker},
+    shutdown::{WorkError, Worker},
+    tally::Summary,
 };
 pub use handler::{Handler, HandlerError, Outcome, Run};
 pub use tokio_util::sync::CancellationToken;

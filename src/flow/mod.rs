@@ -12,6 +12,7 @@ pub mod publish;
 pub mod register;
 pub mod settle;
 pub mod shutdown;
+pub mod tally;
 #[cfg(test)]
 mod tests;
 pub mod work;

@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{register::Batches, settle, shutdown::Tally};
+use super::{register::Batches, settle, tally::Tally};
 use crate::{
     domain::{
         event::{self, Event},

@@ -46,7 +46,8 @@ pub use domain::{
 };
 pub use file::{FileError, ReadError, read_file};
 pub use flow::{
-    publish::{NewEvent, PublishError, Published, Publisher},
+    new_event::NewEvent,
+    publish::{PublishError, Published, Publisher},
     shutdown::{WorkError, Worker},
     tally::Summary,
 };

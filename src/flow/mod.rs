@@ -8,6 +8,7 @@
 mod batch;
 pub mod claim;
 pub mod consume;
+pub mod new_event;
 pub mod publish;
 pub mod register;
 pub mod settle;

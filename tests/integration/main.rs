@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod exec;
+mod faults;
 mod flow;
 mod register;
 mod support;

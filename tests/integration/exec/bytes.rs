@@ -61,15 +61,16 @@ async fn a_file_that_is_published_comes_out_as_it_is() {
 async fn a_batch_comes_out_as_it_stands() {
     let declared = webhook().await;
     let place = Place::new(&declared);
-    let mut batch = String::new();
-    for (name, payload) in payloads() {
-        let head = format!("{{\"type\": \"webhook\", \"id\": \"{name}\", ");
-        batch += &match name {
-            "json" => format!("{head}\"payload\" : {JSON} }}\n"),
-            _ => format!("{head}\"payload_base64\": \"{}\"}}\n", BASE64_STANDARD.encode(payload)),
+    let line = |(name, payload): (&str, Vec<u8>)| {
+        let payload = if name == "json" {
+            format!("\"payload\" : {JSON} ")
+        } else {
+            format!("\"payload_base64\":\"{}\"", BASE64_STANDARD.encode(payload))
         };
-    }
-    place.write("batch.ndjson", &batch);
+        format!("{{\"type\": \"webhook\", \"id\": \"{name}\", {payload}}}")
+    };
+    let batch: Vec<String> = payloads().into_iter().map(line).collect();
+    place.write("batch.ndjson", &batch.join("\n"));
     let published = place.run(&mut place.command(&["publish", "--batch", "batch.ndjson"])).await.expect(0);
     assert_eq!(published.stdout, format!("{} published, 0 refused\n", payloads().len()));
     compare(&place).await;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::future::join_all;
 use hatchery::NewEvent;
 
+use super::{event_type, types};
 use crate::support::{
     broker::eventually,
     declared::Declared,
@@ -32,17 +33,16 @@ const SCRIPT: &str = "echo \"$EVENT_ID $EVENT_ATTEMPTS\" >> runs; test \"$EVENT_
 
 #[tokio::test]
 async fn of_many_events_only_those_that_ran_at_the_kill_run_twice() {
-    let types: String = POINTS.iter().map(|point| format!("  {}: {{}}\n", point.replace('.', "-"))).collect();
     let defaults = format!(
         "defaults: {{ lease: 1s, prefetch: 20, concurrency: {CONCURRENCY}, \
-         retry: {{ delays: [200ms], max-attempts: 3 }} }}\ntypes:\n"
+         retry: {{ delays: [200ms], max-attempts: 3 }} }}\n"
     );
-    let declared = Declared::new(&(defaults + &types)).await;
+    let declared = Declared::new(&(defaults + &types(&POINTS))).await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
     let cases = POINTS.iter().map(async |point| {
         let place = Place::new(&declared);
-        let event_type = point.replace('.', "-");
+        let event_type = event_type(point);
         let events = (0..EVENTS).map(|n| NewEvent::new(event_type.clone(), "{}").id(n.to_string())).collect();
         assert!(hatchery.publisher().publish_batch(events).await.iter().all(Result::is_ok));
         let script = place.write("handler.sh", SCRIPT);
@@ -50,7 +50,6 @@ async fn of_many_events_only_those_that_ran_at_the_kill_run_twice() {
         doomed.env("HATCHERY_KILL_AT", format!("{point}:{PASSING}"));
         let ended = Process::spawn(doomed).ended().await;
         assert!(ended.killed(), "{point}: {ended:?}");
-        let before = place.lines("runs").len();
 
         let second = Process::spawn(place.worker(&event_type, &script));
         let mut runs = BTreeMap::new();
@@ -69,7 +68,6 @@ async fn of_many_events_only_those_that_ran_at_the_kill_run_twice() {
         second.stop().await;
         let runs = count(&place.lines("runs"));
         let twice: Vec<_> = runs.iter().filter(|(_, count)| **count > 1).collect();
-        println!("{point}: {before} runs before the kill, twice: {twice:?}");
         assert!(twice.len() <= CONCURRENCY && twice.iter().all(|(_, count)| **count == 2), "{point}: {twice:?}");
         assert_eq!(runs.len(), 2 * EVENTS, "{point}");
     });

@@ -9,7 +9,20 @@ mod publisher;
 #[cfg(feature = "fail-points")]
 mod worker;
 
+#[cfg(not(feature = "fail-points"))]
 #[test]
 fn the_points_to_kill_at_are_compiled_in() {
-    assert!(cfg!(feature = "fail-points"), "without them nothing is killed: run `cargo test --all-features`");
+    panic!("they are not, and nothing is killed: run `cargo test --all-features`");
+}
+
+/// A type for each point, so that all points can be tried at a time.
+#[cfg(feature = "fail-points")]
+fn types(points: &[&str]) -> String {
+    let lines: Vec<String> = points.iter().map(|point| format!("  {}: {{}}", event_type(point))).collect();
+    format!("types:\n{}\n", lines.join("\n"))
+}
+
+#[cfg(feature = "fail-points")]
+fn event_type(point: &str) -> String {
+    point.replace('.', "-")
 }

@@ -7,6 +7,7 @@ use hatchery::{Hatchery, NewEvent};
 use jiff::Timestamp;
 use rstest::rstest;
 
+use super::{event_type, types};
 use crate::support::{
     amqp::Amqp,
     broker::eventually,
@@ -108,11 +109,9 @@ async fn a_killed_worker_loses_nothing_and_runs_twice_only_what_may(
     #[values("off", "latest")] coalesce: &str,
 ) {
     let points: Vec<_> = POINTS.into_iter().filter(|point| answer != Answer::Done || *point != "broker.sent").collect();
-    let types: String = points.iter().map(|point| format!("  {}: {{}}\n", event_type(point))).collect();
-    let defaults = format!(
-        "defaults: {{ lease: 1s, coalesce: {coalesce}, retry: {{ delays: [200ms], max-attempts: 3 }} }}\ntypes:\n"
-    );
-    let declared = Declared::new(&(defaults + &types)).await;
+    let defaults =
+        format!("defaults: {{ lease: 1s, coalesce: {coalesce}, retry: {{ delays: [200ms], max-attempts: 3 }} }}\n");
+    let declared = Declared::new(&(defaults + &types(&points))).await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
     let cases = points.iter().map(|point| case(&declared, &hatchery, &amqp, point, answer));
@@ -120,7 +119,6 @@ async fn a_killed_worker_loses_nothing_and_runs_twice_only_what_may(
     let mut wrong = Vec::new();
     for (point, account) in points.iter().zip(accounts) {
         let allowed = allowed(point, answer, coalesce == "latest");
-        println!("{point}: {account:?}");
         let right = allowed.first.contains(&account.first)
             && allowed.follow_up.contains(&account.follow_up)
             && allowed.letters.contains(&account.letters)
@@ -133,10 +131,6 @@ async fn a_killed_worker_loses_nothing_and_runs_twice_only_what_may(
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let left = amqp.filled(&declared.passages()).await;
     assert!(left.is_empty() && amqp.ready("t.unrouted").await == 0, "{left:?}");
-}
-
-fn event_type(point: &str) -> String {
-    point.replace('.', "-")
 }
 
 /// One event, a worker that is killed, another one that is not, and the account.

@@ -3,7 +3,8 @@
 
 use std::{
     ffi::OsString,
-    io,
+    fs::File,
+    io::{self, Seek as _, Write as _},
     os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::{ExitStatus, Stdio},
@@ -11,11 +12,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use bytes::Bytes;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncRead, AsyncWriteExt, BufReader},
-    process::{Child, ChildStdin, Command},
+    io::{AsyncBufReadExt, AsyncRead, BufReader},
+    process::{Child, Command},
 };
 use tokio_util::task::AbortOnDropHandle;
 
@@ -67,7 +67,7 @@ impl Exec {
 
     fn spawn(&self, run: &Run) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
-        command.args(&self.arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(&self.arguments).stdin(whole(&run.event.payload)?).stdout(Stdio::piped()).stderr(Stdio::piped());
         for (name, value) in environment(&run.event, run.fence) {
             match value {
                 // The environment holds no NUL, and a header may.
@@ -88,10 +88,8 @@ impl Handler for Exec {
         let mut child = self.spawn(&run).map_err(cannot)?;
         // Ends the whole group when this future is dropped: at the time limit, or when the worker gives the event back.
         let mut group = Group::of(&child);
-        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-        let _feeding = AbortOnDropHandle::new(tokio::spawn(feed(stdin, run.event.payload)));
-        let said = AbortOnDropHandle::new(tokio::spawn(last_line(stdout)));
-        let complained = AbortOnDropHandle::new(tokio::spawn(last_line(stderr)));
+        let said = AbortOnDropHandle::new(tokio::spawn(last_line(child.stdout.take())));
+        let complained = AbortOnDropHandle::new(tokio::spawn(last_line(child.stderr.take())));
         let status = child.wait().await.map_err(failed)?;
         group.disarm();
         let (said, complained) = tokio::join!(line(said), line(complained));
@@ -132,11 +130,29 @@ fn environment(event: &Event, fence: i64) -> [(&'static str, Option<String>); 12
     ]
 }
 
-async fn feed(stdin: Option<ChildStdin>, payload: Bytes) {
-    if let Some(mut stdin) = stdin {
-        // A program need not read what it does not care for.
-        let _ = stdin.write_all(&payload).await;
-    }
+/// The payload as a file that is all there before the program starts. A pipe would end early if this process were
+/// killed while it feeds it, and the program, which outlives it, would take what it got for the whole.
+fn whole(payload: &[u8]) -> io::Result<Stdio> {
+    let mut file = nameless()?;
+    file.write_all(payload)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// A file in memory.
+#[cfg(target_os = "linux")]
+fn nameless() -> io::Result<File> {
+    let file = rustix::fs::memfd_create("payload", rustix::fs::MemfdFlags::CLOEXEC)?;
+    Ok(File::from(file))
+}
+
+/// A file that is removed before anything is in it.
+#[cfg(not(target_os = "linux"))]
+fn nameless() -> io::Result<File> {
+    let path = std::env::temp_dir().join(uuid::Uuid::now_v7().to_string());
+    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    std::fs::remove_file(path)?;
+    Ok(file)
 }
 
 /// What was read, unless a grandchild holds the output open: what that has printed is not the program's answer.

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod exec;
+mod faults;
 mod flow;
 mod register;
 mod support;

@@ -1,7 +1,5 @@
 //! A topology that is declared on the broker, in a virtual host and with a key prefix of its own.
 
-use std::time::Duration;
-
 use hatchery::{
     Hatchery, NewEvent, Topology,
     adapters::{
@@ -12,7 +10,11 @@ use hatchery::{
     ports::Management as _,
 };
 
-use super::{amqp::Amqp, broker::VirtualHost, redis};
+use super::{
+    amqp::Amqp,
+    broker::{PATIENCE, VirtualHost},
+    redis,
+};
 
 /// A ladder of few levels: 1.55 s in steps of 50 ms.
 const SMALL: &str = "ladder: { resolution: 50ms, horizon: 1500ms }\n";
@@ -49,7 +51,7 @@ impl Declared {
         let management = ManagementApi::new(management, &self.host.name).unwrap();
         let plan = plan(&compile(&self.topology), &management.observe().await.unwrap());
         let lock = self.names().lock();
-        let declarer = Declarer::lock(url, "test", &lock, Duration::from_secs(60), || {}).await.unwrap();
+        let declarer = Declarer::lock(url, "test", &lock, PATIENCE, || {}).await.unwrap();
         declarer.carry_out(&plan, &management, |_| {}).await.unwrap();
         declarer.release().await;
     }

@@ -5,6 +5,7 @@ pub(crate) mod broker;
 pub(crate) mod cli;
 pub(crate) mod clock;
 pub(crate) mod declared;
+pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod relay;
 pub(crate) mod workers;

@@ -1,0 +1,135 @@
+//! What a program is told, and what its answers mean. Where nothing else is said the program is `sh` and the payload
+//! is what it does.
+
+use hatchery::NewEvent;
+use rstest::rstest;
+
+use crate::support::{
+    amqp::shown,
+    broker::eventually,
+    declared::{Declared, publish},
+    process::{Place, Process},
+};
+
+/// The program is `sh`, which reads its script from standard input.
+fn shell(place: &Place<'_>) -> Process {
+    Process::spawn(place.command(&["-o", "json", "work", "--type", "job", "--exec", "sh"]))
+}
+
+#[tokio::test]
+async fn a_program_is_told_what_the_event_says_and_nothing_else() {
+    let declared = Declared::new("types: { job: { coalesce: latest } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let told = "env | grep '^EVENT_' | sort > told-$EVENT_ID; echo >> told-$EVENT_ID";
+    let full = NewEvent::new("job", told)
+        .id("full")
+        .reference("Ünï 'quoted' $HOME")
+        .at("2020-06-01T09:00:00.5Z".parse().unwrap())
+        .correlation_id("c d")
+        .traceparent("00-1-2-01")
+        .content_type("text/x-sh")
+        .reason("message: queue=hr id=7");
+    publish(&hatchery, full).await;
+    publish(&hatchery, NewEvent::new("job", told).id("bare")).await;
+    let mut command = place.command(&["-o", "json", "work", "--type", "job", "--exec", "sh"]);
+    command.env("EVENT_REFERENCE", "the worker's own").env("EVENT_NBF", "never").env("EVENT_REASON", "none");
+    let worker = Process::spawn(command);
+    for (id, expected) in [
+        (
+            "full",
+            vec![
+                "EVENT_ATTEMPTS=0",
+                "EVENT_CONTENT_TYPE=text/x-sh",
+                "EVENT_CORRELATION_ID=c d",
+                "EVENT_CREATED_AT=…",
+                "EVENT_FENCE=…",
+                "EVENT_ID=full",
+                "EVENT_NBF=2020-06-01T09:00:00.500Z",
+                "EVENT_REASON=message: queue=hr id=7",
+                "EVENT_REFERENCE=Ünï 'quoted' $HOME",
+                "EVENT_TRACEPARENT=00-1-2-01",
+                "EVENT_TYPE=job",
+                "EVENT_VERSION=…",
+                "",
+            ],
+        ),
+        (
+            "bare",
+            vec![
+                "EVENT_ATTEMPTS=0",
+                "EVENT_CONTENT_TYPE=application/json",
+                "EVENT_CREATED_AT=…",
+                "EVENT_FENCE=…",
+                "EVENT_ID=bare",
+                "EVENT_TYPE=job",
+                "",
+            ],
+        ),
+    ] {
+        let file = format!("told-{id}");
+        let ended = async || place.lines(&file).last().is_some_and(String::is_empty).then_some(());
+        eventually("the program has run", ended).await;
+        let varies = |line: &String| match line.split_once('=') {
+            Some((name @ ("EVENT_CREATED_AT" | "EVENT_FENCE" | "EVENT_VERSION"), value)) => {
+                assert!(value.starts_with(|first: char| first.is_ascii_digit()), "{line}");
+                format!("{name}=…")
+            }
+            _ => line.clone(),
+        };
+        assert_eq!(place.lines(&file).iter().map(varies).collect::<Vec<_>>(), expected);
+    }
+    assert_eq!(worker.stop().await["done"], 2);
+}
+
+#[rstest]
+#[case::never("echo 'no such employee' >&2; exit 65", "dead-letter: no such employee")]
+#[case::never_without_a_word("exit 65", "dead-letter: exit status 65")]
+#[case::failed("echo first >&2; printf 'the last  line\\n\\n  \\n' >&2; exit 1", "error=\"the last line\"")]
+#[case::failed_without_a_word("echo 'not an error'; exit 7", "error=\"exit status 7\"")]
+#[case::not_found("no-such-command 2>/dev/null", "error=\"exit status 127\"")]
+#[case::killed("kill -9 $$", "error=\"killed by signal 9\"")]
+#[case::no_utf_8("printf 'caf\\351\\n' >&2; exit 1", "error=\"caf\u{fffd}\"")]
+#[case::answer("echo working; echo '{\"dead-letter\": {\"reason\": \"left\"}}'", "dead-letter: left")]
+#[case::broken_answer("echo '{\"requeue\": {\"at\": \"soon\"}}'", "error=\"the answer cannot be understood: ")]
+#[case::an_answer_counts_with_0_alone("echo '{\"discard\": {}}'; exit 3", "error=\"exit status 3\"")]
+#[tokio::test]
+async fn a_program_that_fails_says_why(#[case] script: &str, #[case] reason: &str) {
+    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1 } } }").await;
+    let hatchery = declared.connect().await;
+    publish(&hatchery, NewEvent::new("job", script.to_owned())).await;
+    let place = Place::new(&declared);
+    let worker = shell(&place);
+    let amqp = declared.amqp().await;
+    let letter = amqp.take(&declared.dead_letters("job")).await;
+    let said = shown(&letter, "reason").unwrap();
+    assert!(said.contains(reason), "{said}");
+    assert_eq!(worker.stop().await["dead_lettered"], 1);
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[rstest]
+#[case::chatter("echo imported 3 rows", "done", 1)]
+#[case::other_json("echo '{\"status\": \"ok\"}'", "done", 1)]
+#[case::discard("echo '{\"discard\": {\"reason\": \"left\"}}'", "discarded", 1)]
+#[case::retry("[ $EVENT_ATTEMPTS != 0 ] || echo '{\"retry\": {\"after\": \"100ms\"}}'", "retried", 2)]
+#[case::failure("[ $EVENT_ATTEMPTS != 0 ]", "retried", 2)]
+#[case::requeue(
+    "[ \"$EVENT_REASON\" = again ] || echo '{\"requeue\": {\"after\": \"100ms\", \"reason\": \"again\"}}'",
+    "requeued",
+    2
+)]
+#[tokio::test]
+async fn a_program_says_what_follows(#[case] script: &str, #[case] counted: &str, #[case] runs: usize) {
+    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    publish(&hatchery, NewEvent::new("job", format!("echo x >> runs\n{script}"))).await;
+    let worker = shell(&place);
+    eventually("it has run", async || (place.lines("runs").len() == runs).then_some(())).await;
+    let summary = worker.stop().await;
+    assert_eq!(summary[counted], 1, "{summary}");
+    let ended = summary["done"].as_u64().unwrap() + summary["discarded"].as_u64().unwrap();
+    assert_eq!((ended, place.lines("runs").len()), (1, runs), "{summary}");
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}

@@ -1,0 +1,172 @@
+//! Programs that are slow, large, or not there.
+
+use std::{fs, os::unix::fs::symlink};
+
+use hatchery::NewEvent;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{
+    amqp::shown,
+    broker::eventually,
+    declared::{Declared, publish},
+    process::{Place, Process},
+};
+
+const JOB: &str = "types: { job: { lease: 500ms, retry: { delays: [50ms], max-attempts: 1 } } }";
+
+/// Whether a process runs. One that only waits to be reaped does not.
+fn runs(process: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
+}
+
+#[tokio::test]
+async fn the_time_limit_ends_a_program_and_its_children() {
+    let declared =
+        Declared::new("types: { job: { handler-timeout: 500ms, retry: { delays: [50ms], max-attempts: 1 } } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let script = place.write("handler.sh", "sleep 600 & echo $$ $! > processes; trap '' TERM; sleep 600");
+    publish(&hatchery, NewEvent::new("job", "")).await;
+    let worker = Process::spawn(place.worker("job", &script));
+    let letter = declared.amqp().await.take(&declared.dead_letters("job")).await;
+    let reason = shown(&letter, "reason").unwrap();
+    assert!(reason.ends_with("error=\"no answer within handler-timeout (500ms)\""), "{reason}");
+    let processes = place.lines("processes").concat();
+    assert_eq!(processes.split(' ').count(), 2);
+    eventually("they have ended", async || (!processes.split(' ').any(runs)).then_some(())).await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_program_that_is_not_there_fails_before_the_first_delivery() {
+    let declared = Declared::new(JOB).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    publish(&hatchery, NewEvent::new("job", "")).await;
+    for program in ["no-such-program", "./topology.yaml", "/"] {
+        let ended = place.run(&mut place.command(&["work", "--type", "job", "--exec", program])).await;
+        let why = format!("error: the program `{program}` is not there, or not executable\n");
+        assert_eq!(ended.expect(1).stderr, why);
+    }
+    let message = declared.amqp().await.take(&declared.processing("job")).await;
+    assert!(!message.redelivered, "it was never delivered");
+}
+
+#[tokio::test]
+async fn a_program_that_disappears_stops_the_worker_and_spends_no_attempt() {
+    let declared = Declared::new(JOB).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let program = place.path("program");
+    symlink("/bin/true", &program).unwrap();
+    publish(&hatchery, NewEvent::new("job", "1")).await;
+    let worker = || {
+        Process::spawn(place.command(&[
+            "-o",
+            "json",
+            "work",
+            "--type",
+            "job",
+            "--exec",
+            "./program",
+            "--stop-when-empty",
+        ]))
+    };
+    assert_eq!(worker().ended().await.expect(0).summary()["done"], 1);
+    let staying = Process::spawn(place.command(&["-o", "json", "work", "--type", "job", "--exec", "./program"]));
+    publish(&hatchery, NewEvent::new("job", "2")).await;
+    let amqp = declared.amqp().await;
+    let queue = declared.processing("job");
+    eventually("it is handled", async || (amqp.ready(&queue).await == 0).then_some(())).await;
+    fs::remove_file(&program).unwrap();
+    publish(&hatchery, NewEvent::new("job", "3")).await;
+    let ended = staying.ended().await.expect(1);
+    assert!(ended.stderr.contains("the handler of job cannot be started"), "{ended:?}");
+    eventually("it is given back", async || (amqp.ready(&queue).await == 1).then_some(())).await;
+
+    symlink("/bin/true", &program).unwrap();
+    let ended = worker().ended().await.expect(0);
+    assert!(ended.summary()["done"] == 1 && ended.summary()["busy"] == 0, "{ended:?}");
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn nobody_has_to_read_a_large_payload() {
+    let declared = Declared::new(JOB).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    publish(&hatchery, NewEvent::new("job", vec![b'x'; 8 << 20])).await;
+    let command = place.command(&["-o", "json", "work", "--type", "job", "--exec", "true", "--stop-when-empty"]);
+    let ended = Process::spawn(command).ended().await.expect(0);
+    assert!(ended.summary()["done"] == 1, "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_program_may_write_as_much_as_it_likes() {
+    let declared = Declared::new(JOB).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let script = "yes 'much to say' | head -c 20000000 | tee /dev/stderr; echo; echo '{\"discard\": {}}'";
+    publish(&hatchery, NewEvent::new("job", script)).await;
+    let command = place.command(&["-o", "json", "work", "--type", "job", "--exec", "sh", "--stop-when-empty"]);
+    let ended = Process::spawn(command).ended().await.expect(0);
+    assert!(ended.summary()["discarded"] == 1, "{ended:?}");
+}
+
+#[tokio::test]
+async fn what_a_child_that_is_left_behind_holds_open_is_not_waited_for() {
+    let declared = Declared::new(JOB).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    publish(&hatchery, NewEvent::new("job", "sleep 600 & echo $! > child")).await;
+    let command = place.command(&["-o", "json", "work", "--type", "job", "--exec", "sh", "--stop-when-empty"]);
+    let ended = Process::spawn(command).ended().await.expect(0);
+    assert!(ended.summary()["done"] == 1, "{ended:?}");
+    let child = place.lines("child").concat();
+    assert!(runs(&child), "a program that has ended may leave a child behind");
+    let child = Pid::from_raw(child.parse().unwrap()).unwrap();
+    kill_process(child, Signal::KILL).unwrap();
+}
+
+#[tokio::test]
+async fn a_program_that_outlives_its_worker_has_the_whole_payload() {
+    let declared = Declared::new(JOB).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    publish(&hatchery, NewEvent::new("job", vec![b'x'; 1 << 20])).await;
+    let script = place.write("handler.sh", "kill -9 $PPID; while kill -0 $PPID 2>/dev/null; do :; done; wc -c > size");
+    let ended = Process::spawn(place.worker("job", &script)).ended().await;
+    assert!(ended.killed(), "{ended:?}");
+    let size = eventually("it has read", async || place.lines("size").into_iter().next()).await;
+    assert_eq!(size.trim(), (1 << 20).to_string());
+}
+
+#[tokio::test]
+async fn a_signal_lets_what_runs_end_and_a_second_one_does_not() {
+    let declared = Declared::new("types: { job: { prefetch: 2, concurrency: 1, lease: 500ms } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    for _ in 0..3 {
+        publish(&hatchery, NewEvent::new("job", "")).await;
+    }
+    let script = place.write("handler.sh", "echo x >> runs; while ! [ -e go ]; do sleep 0.05; done");
+    let amqp = declared.amqp().await;
+    let queue = declared.processing("job");
+
+    let hasty = Process::spawn(place.worker("job", &script));
+    eventually("it runs", async || (place.lines("runs").len() == 1).then_some(())).await;
+    hasty.signal(Signal::INT);
+    eventually("the other is given back", async || (amqp.ready(&queue).await == 2).then_some(())).await;
+    hasty.signal(Signal::INT);
+    hasty.ended().await.expect(1);
+    eventually("both are back", async || (amqp.ready(&queue).await == 3).then_some(())).await;
+
+    let worker = Process::spawn(place.worker("job", &script));
+    eventually("it runs", async || (place.lines("runs").len() == 2).then_some(())).await;
+    worker.signal(Signal::TERM);
+    place.write("go", "");
+    let ended = worker.ended().await.expect(0);
+    assert!(ended.summary()["done"] == 1, "{ended:?}");
+}

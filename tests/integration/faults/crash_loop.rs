@@ -1,0 +1,98 @@
+//! An event that kills its worker again and again.
+
+use std::collections::BTreeSet;
+
+use futures_util::future::join_all;
+use hatchery::{Hatchery, NewEvent};
+
+use crate::support::{
+    amqp::{Amqp, shown},
+    broker::eventually,
+    declared::{Declared, publish},
+    process::{Place, Process},
+};
+
+const LIMIT: usize = 4;
+const NEIGHBOURS: usize = 20;
+
+/// The culprit takes its worker along.
+const SCRIPT: &str = r#"
+payload=$(cat)
+echo "begin $PPID $payload" >> runs
+if [ "$payload" = culprit ]; then kill -9 $PPID; exit; fi
+echo "end $PPID $payload" >> runs
+"#;
+
+#[tokio::test]
+async fn the_culprit_runs_alone_and_is_put_aside_at_the_limit_while_its_neighbours_are_handled() {
+    let declared = Declared::new(&format!(
+        "defaults: {{ lease: 500ms, prefetch: 30, concurrency: 5, crash-limit: {LIMIT} }}
+types:
+  off: {{}}
+  latest: {{ coalesce: latest }}"
+    ))
+    .await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    join_all(["off", "latest"].map(|event_type| case(&declared, &hatchery, &amqp, event_type))).await;
+    let left = amqp.filled(&declared.queues()).await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+async fn case(declared: &Declared, hatchery: &Hatchery, amqp: &Amqp, event_type: &str) {
+    let place = Place::new(declared);
+    let script = place.write("handler.sh", SCRIPT);
+    let event = |payload: String| NewEvent::new(event_type, payload.clone()).reference(payload);
+    for n in 0..NEIGHBOURS {
+        if n == 3 {
+            publish(hatchery, event("culprit".to_owned())).await;
+        }
+        publish(hatchery, event(n.to_string())).await;
+    }
+    for _ in 0..LIMIT {
+        let ended = Process::spawn(place.worker(event_type, &script)).ended().await;
+        assert!(ended.killed(), "{ended:?}");
+    }
+    let last = Process::spawn(place.worker(event_type, &script));
+    let letter = amqp.take(&declared.dead_letters(event_type)).await;
+    assert_eq!(letter.data, b"culprit");
+    let reason = shown(&letter, "reason").unwrap();
+    assert_eq!(reason, format!("crash: its worker died {LIMIT} times while it ran"));
+    assert_eq!(shown(&letter, "attempts").as_deref(), Some("0"));
+
+    let neighbours: BTreeSet<String> = (0..NEIGHBOURS).map(|n| n.to_string()).collect();
+    let ended = |lines: &[String]| -> BTreeSet<String> {
+        lines.iter().filter(|line| line.starts_with("end ")).map(|line| word(line, 2).to_owned()).collect()
+    };
+    eventually("the neighbours are handled", async || (ended(&place.lines("runs")) == neighbours).then_some(())).await;
+    let queue = declared.processing(event_type);
+    eventually("the queue is empty", async || (amqp.ready(&queue).await == 0).then_some(())).await;
+    last.stop().await;
+    assert_eq!(amqp.ready(&declared.dead_letters(event_type)).await, 0, "no neighbour is put aside");
+    alone(&place.lines("runs"));
+}
+
+/// From its third start on the culprit runs when nothing else does in its worker.
+fn alone(runs: &[String]) {
+    let starts: Vec<usize> = (0..runs.len()).filter(|n| word(&runs[*n], 2) == "culprit").collect();
+    assert_eq!(starts.len(), LIMIT, "{runs:?}");
+    for start in &starts[2..] {
+        let worker = word(&runs[*start], 1);
+        let open = runs[..*start].iter().fold(BTreeSet::new(), |mut open, line| {
+            if word(line, 1) == worker {
+                match word(line, 0) {
+                    "begin" => drop(open.insert(word(line, 2))),
+                    _ => drop(open.remove(word(line, 2))),
+                }
+            }
+            open
+        });
+        assert!(open.is_empty(), "beside the culprit ran {open:?}: {runs:?}");
+        let after = runs[start + 1..].iter().find(|line| word(line, 1) == worker);
+        assert_eq!(after, None, "{runs:?}");
+    }
+}
+
+fn word(line: &str, n: usize) -> &str {
+    line.split(' ').nth(n).unwrap()
+}

@@ -1,0 +1,85 @@
+//! A worker is killed in the middle of many events that run side by side.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use hatchery::NewEvent;
+
+use super::{event_type, types};
+use crate::support::{
+    broker::eventually,
+    declared::Declared,
+    process::{Place, Process},
+};
+
+const EVENTS: usize = 60;
+/// So many run side by side.
+const CONCURRENCY: usize = 4;
+/// The worker is killed when the point is passed so often.
+const PASSING: usize = 25;
+
+const POINTS: [&str; 7] = [
+    "work.delivered",
+    "work.claimed",
+    "work.handled",
+    "broker.sent",
+    "work.followed-up",
+    "work.settled",
+    "work.acknowledged",
+];
+
+/// Each fails once.
+const SCRIPT: &str = "echo \"$EVENT_ID $EVENT_ATTEMPTS\" >> runs; test \"$EVENT_ATTEMPTS\" -gt 0";
+
+#[tokio::test]
+async fn of_many_events_only_those_that_ran_at_the_kill_run_twice() {
+    let defaults = format!(
+        "defaults: {{ lease: 1s, prefetch: 20, concurrency: {CONCURRENCY}, \
+         retry: {{ delays: [200ms], max-attempts: 3 }} }}\n"
+    );
+    let declared = Declared::new(&(defaults + &types(&POINTS))).await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    let cases = POINTS.iter().map(async |point| {
+        let place = Place::new(&declared);
+        let event_type = event_type(point);
+        let events = (0..EVENTS).map(|n| NewEvent::new(event_type.clone(), "{}").id(n.to_string())).collect();
+        assert!(hatchery.publisher().publish_batch(events).await.iter().all(Result::is_ok));
+        let script = place.write("handler.sh", SCRIPT);
+        let mut doomed = place.worker(&event_type, &script);
+        doomed.env("HATCHERY_KILL_AT", format!("{point}:{PASSING}"));
+        let ended = Process::spawn(doomed).ended().await;
+        assert!(ended.killed(), "{point}: {ended:?}");
+
+        let second = Process::spawn(place.worker(&event_type, &script));
+        let mut runs = BTreeMap::new();
+        eventually(&format!("{point}: each has run again after its failure"), async || {
+            runs = count(&place.lines("runs"));
+            let again = (0..EVENTS).filter(|n| runs.contains_key(&format!("{n} 1"))).count();
+            (again == EVENTS).then_some(())
+        })
+        .await;
+        let mut quiet = 0;
+        eventually(&format!("{point}: nothing is left"), async || {
+            quiet = if amqp.filled(&declared.passages()).await.is_empty() { quiet + 1 } else { 0 };
+            (quiet >= 30).then_some(())
+        })
+        .await;
+        second.stop().await;
+        let runs = count(&place.lines("runs"));
+        let twice: Vec<_> = runs.iter().filter(|(_, count)| **count > 1).collect();
+        assert!(twice.len() <= CONCURRENCY && twice.iter().all(|(_, count)| **count == 2), "{point}: {twice:?}");
+        assert_eq!(runs.len(), 2 * EVENTS, "{point}");
+    });
+    join_all(cases).await;
+    let left = amqp.filled(&declared.queues()).await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+fn count(lines: &[String]) -> BTreeMap<String, usize> {
+    let mut runs = BTreeMap::new();
+    for line in lines {
+        *runs.entry(line.clone()).or_default() += 1;
+    }
+    runs
+}

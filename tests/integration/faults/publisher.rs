@@ -1,0 +1,128 @@
+//! A publisher is killed at each point, and the caller publishes again, or not.
+
+use std::{ops::RangeInclusive, path::Path};
+
+use futures_util::future::join_all;
+use rstest::rstest;
+
+use super::{event_type, types};
+use crate::support::{
+    amqp::Amqp,
+    broker::eventually,
+    declared::Declared,
+    process::{Place, Process},
+};
+
+const POINTS: [&str; 4] = ["publish.reserved", "broker.sent", "publish.confirmed", "publish.recorded"];
+
+/// What the caller does who has heard no Ok.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Caller {
+    /// Nothing: it was killed too.
+    GivesUp,
+    /// Publishes the same event again.
+    Repeats,
+    /// The same, but a worker was faster.
+    RepeatsLate,
+}
+
+/// How often the event may run: `docs/guarantees.md`.
+fn allowed(point: &str, caller: Caller, coalesced: bool) -> RangeInclusive<usize> {
+    match (point, caller) {
+        ("publish.reserved", Caller::GivesUp) => 0..=0,
+        ("broker.sent", Caller::GivesUp) => 0..=1,
+        // A change that comes after a run has begun is a change.
+        ("broker.sent", Caller::RepeatsLate) if coalesced => 1..=2,
+        ("publish.confirmed" | "publish.recorded", Caller::RepeatsLate) if coalesced => 2..=2,
+        // Two copies of one event, which the register tells apart by version or id.
+        _ => 1..=1,
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_killed_publisher_loses_nothing_that_was_confirmed(
+    #[values(Caller::GivesUp, Caller::Repeats, Caller::RepeatsLate)] caller: Caller,
+    #[values("off", "latest")] coalesce: &str,
+) {
+    let declared = Declared::new(&format!("defaults: {{ coalesce: {coalesce} }}\n{}", types(&POINTS))).await;
+    let amqp = declared.amqp().await;
+    let runs = join_all(POINTS.iter().map(|point| case(&declared, &amqp, point, caller))).await;
+    let mut wrong = Vec::new();
+    for (point, runs) in POINTS.iter().zip(runs) {
+        let allowed = allowed(point, caller, coalesce == "latest");
+        if !allowed.contains(&runs) {
+            wrong.push(format!("{point}: {runs} runs, and allowed are {allowed:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+/// Publishes as told, works off what is there, and counts the runs.
+async fn case(declared: &Declared, amqp: &Amqp, point: &str, caller: Caller) -> usize {
+    let place = Place::new(declared);
+    let event_type = event_type(point);
+    let script = place.write("handler.sh", "echo \"$EVENT_ID\" >> runs");
+    let publish =
+        || place.command(&["publish", &event_type, "--reference", "1234", "--id", "the-event", "--payload", "{}"]);
+    let killed = place.run(publish().env("HATCHERY_KILL_AT", point)).await;
+    assert!(killed.killed() && killed.stdout.is_empty(), "{point}: {killed:?}");
+
+    if caller == Caller::RepeatsLate {
+        work_off(&place, amqp, &event_type, &script).await;
+    }
+    if caller != Caller::GivesUp {
+        assert_eq!(place.run(&mut publish()).await.expect(0).stdout, "the-event\n");
+    }
+    work_off(&place, amqp, &event_type, &script).await;
+    let runs = place.lines("runs");
+    assert!(runs.iter().all(|id| id == "the-event"), "{runs:?}");
+    runs.len()
+}
+
+async fn work_off(place: &Place<'_>, amqp: &Amqp, event_type: &str, script: &Path) {
+    let worker = Process::spawn(place.worker(event_type, script));
+    // A copy that finds the other one running waits in a hatchery, and all types share those.
+    let shared = |queue: &String| !queue.contains(".processor.") || queue.ends_with(&format!(".{event_type}"));
+    let queues: Vec<String> = place.declared.passages().into_iter().filter(shared).collect();
+    let mut quiet = 0;
+    eventually("the queues are empty", async || {
+        quiet = if amqp.filled(&queues).await.is_empty() { quiet + 1 } else { 0 };
+        (quiet >= 30).then_some(())
+    })
+    .await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_batch_whose_publisher_was_killed_is_repeated_whole_and_runs_once() {
+    const EVENTS: usize = 300;
+    let declared = Declared::new("types: { mail: {} }").await;
+    let place = Place::new(&declared);
+    let lines = (0..EVENTS).map(|n| format!("{{\"type\": \"mail\", \"id\": \"{n}\", \"payload\": {n}}}\n"));
+    place.write("batch.ndjson", &lines.collect::<String>());
+    let publish = || place.command(&["-o", "ndjson", "publish", "--batch", "batch.ndjson"]);
+    let killed = place.run(publish().env("HATCHERY_KILL_AT", "publish.confirmed:150")).await;
+    assert!(killed.killed(), "{killed:?}");
+    let answered = killed.stdout.lines().count();
+    assert!(answered < EVENTS, "{answered}");
+    let amqp = declared.amqp().await;
+    let queue = declared.processing("mail");
+    eventually("what was answered is there", async || {
+        (usize::try_from(amqp.ready(&queue).await).unwrap() >= answered).then_some(())
+    })
+    .await;
+    assert_eq!(place.run(&mut publish()).await.expect(0).stdout.lines().count(), EVENTS);
+
+    let hatchery = declared.connect().await;
+    let worker = crate::support::workers::Working::start(&hatchery, "mail", |_| hatchery::Outcome::Done);
+    worker.runs.reach(EVENTS).await;
+    eventually("the queue is empty", async || (amqp.ready(&queue).await == 0).then_some(())).await;
+    let mut payloads: Vec<usize> = worker.runs.payloads().iter().map(|payload| payload.parse().unwrap()).collect();
+    payloads.sort_unstable();
+    assert_eq!(payloads, (0..EVENTS).collect::<Vec<_>>());
+    let summary = worker.stop().await;
+    assert_eq!(summary.done, EVENTS as u64);
+    assert!(summary.stale >= answered as u64, "{summary:?}");
+}

@@ -1,0 +1,136 @@
+//! The binary as processes: workers that run programs, and publishers.
+
+use std::{
+    fs,
+    os::unix::process::ExitStatusExt as _,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use super::{
+    broker::{PATIENCE, eventually},
+    declared::Declared,
+};
+
+/// A folder with the file of a topology that is declared.
+pub(crate) struct Place<'a> {
+    pub(crate) declared: &'a Declared,
+    folder: TempDir,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn new(declared: &'a Declared) -> Self {
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("topology.yaml"), &declared.text).unwrap();
+        Self { declared, folder }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// The binary, which knows of nothing but this topology.
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_topology"));
+        command
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", std::env::var("PATH").unwrap_or_default())
+            .env("AMQP_URL", self.declared.host.amqp())
+            .env("REDIS_URL", &self.declared.redis_url)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .args(arguments);
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) async fn run(&self, command: &mut Command) -> Ended {
+        let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends").unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// A worker on one type that runs a shell script for each event. Its log goes to the file `log`.
+    pub(crate) fn worker(&self, event_type: &str, script: &Path) -> Command {
+        let mut command = self.command(&["-o", "json", "-v", "work", "--type", event_type, "--exec", "sh"]);
+        let log = fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
+        command.arg(script).stderr(log);
+        command
+    }
+
+    pub(crate) fn write(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.path(name);
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// The lines of a file; none when there is no file yet.
+    pub(crate) fn lines(&self, name: &str) -> Vec<String> {
+        fs::read_to_string(self.path(name)).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+}
+
+impl Ended {
+    pub(crate) fn killed(&self) -> bool {
+        self.status.signal() == Some(9)
+    }
+
+    /// What a worker says it has done.
+    pub(crate) fn summary(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.status.code(), Some(code), "{self:?}");
+        self
+    }
+}
+
+/// A process that goes on.
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn spawn(mut command: Command) -> Self {
+        Self(command.spawn().unwrap())
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id().expect("it runs")
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        let id = i32::try_from(self.id()).unwrap();
+        kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+    }
+
+    /// Waits for its end.
+    pub(crate) async fn ended(mut self) -> Ended {
+        eventually("the process ends", async || self.0.try_wait().unwrap()).await;
+        let output = self.0.wait_with_output().await.unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+
+    /// Tells a worker to stop, and expects that it does in order. Returns what it says it has done.
+    pub(crate) async fn stop(self) -> Value {
+        self.signal(Signal::TERM);
+        self.ended().await.expect(0).summary()
+    }
+}

@@ -31,6 +31,13 @@ impl House {
         Ok(Self { binary, folder })
     }
 
+    /// One demo at a time in one folder, for as long as this file is open.
+    pub(crate) fn lock(&self) -> anyhow::Result<File> {
+        let lock = File::create(self.folder.join("lock"))?;
+        lock.try_lock().with_context(|| format!("another demo runs in {}", self.folder.display()))?;
+        Ok(lock)
+    }
+
     /// A file of the demo's, empty.
     pub(crate) fn empty(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.folder.join(name);

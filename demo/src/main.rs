@@ -30,7 +30,7 @@ use self::{
     watch::{Handled, Progress},
 };
 
-const EVENTS: &str = "examples/demo/events.ndjson";
+const EVENTS: &str = "demo/events.ndjson";
 
 /// The worker that is killed, and who takes its place.
 const VICTIM: &str = "1";

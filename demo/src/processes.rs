@@ -75,7 +75,7 @@ impl<'a> Workers<'a> {
     /// Starts one, and says its process id.
     pub(crate) fn start(&mut self, name: &str) -> anyhow::Result<u32> {
         let log = File::create(self.house.folder.join(format!("worker-{name}.log")))?;
-        let work = ["work", "--type", "hr-import", "--type", "mail", "--exec", "examples/demo/handler.sh"];
+        let work = ["work", "--type", "hr-import", "--type", "mail", "--exec", "demo/handler.sh"];
         let mut command = tied(&self.house.topology(&work));
         command.env("DEMO_OUT", &self.handled).env("DEMO_WORKER", name);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);

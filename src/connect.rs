@@ -12,7 +12,10 @@ use crate::{
         redis::RedisRegister,
     },
     domain::spec::Topology,
-    flow::{publish::Publisher, shutdown::Worker},
+    flow::{
+        publish::{Publisher, VERSION_WAIT},
+        shutdown::Worker,
+    },
     ports::{Broker, BrokerError, Register, RegisterError},
 };
 
@@ -80,7 +83,9 @@ impl Hatchery {
     /// A publisher. Clones of it share the connection, and the order of their versions.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        Publisher::new(Arc::clone(&self.topology), self.broker(), &self.register(), Arc::new(SystemClock))
+        // Who waits for a version that long only also leaves a Redis that does not answer that soon.
+        let register: Arc<dyn Register> = Arc::new(self.register.clone().with_limit(VERSION_WAIT));
+        Publisher::new(Arc::clone(&self.topology), self.broker(), &register, Arc::new(SystemClock))
     }
 
     /// A worker without handlers.
@@ -103,7 +108,8 @@ impl Hatchery {
     /// ```
     #[must_use]
     pub fn worker(&self) -> Worker {
-        Worker::new(Arc::clone(&self.topology), self.broker(), self.register(), Arc::new(SystemClock))
+        let register = Arc::new(self.register.clone());
+        Worker::new(Arc::clone(&self.topology), self.broker(), register, Arc::new(SystemClock))
     }
 
     /// Makes sure now that Redis answers and lets this client in.
@@ -121,9 +127,5 @@ impl Hatchery {
 
     fn broker(&self) -> Arc<dyn Broker> {
         Arc::<RabbitMq>::clone(&self.broker)
-    }
-
-    fn register(&self) -> Arc<dyn Register> {
-        Arc::new(self.register.clone())
     }
 }

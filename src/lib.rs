@@ -46,8 +46,10 @@ pub use domain::{
 };
 pub use file::{FileError, ReadError, read_file};
 pub use flow::{
-    publish::{NewEvent, PublishError, Published, Publisher},
-    shutdown::{Summary, WorkError, Worker},
+    new_event::NewEvent,
+    publish::{PublishError, Published, Publisher},
+    shutdown::{WorkError, Worker},
+    tally::Summary,
 };
 pub use handler::{Handler, HandlerError, Outcome, Run};
 pub use tokio_util::sync::CancellationToken;

@@ -68,7 +68,9 @@ pub(crate) fn parse() -> Cli {
 
 /// Logs to standard error, as `RUST_LOG` or `-v` says.
 pub(crate) fn log(cli: &Cli) {
-    let default = match cli.common.verbose {
+    // A worker runs for days with nobody looking on: its log says what it does without being asked.
+    let at_work = u8::from(matches!(cli.verb, Verb::Work(_)));
+    let default = match cli.common.verbose.saturating_add(at_work) {
         0 => "hatchery=warn,topology=warn",
         1 => "hatchery=info,topology=info",
         _ => "hatchery=debug,topology=debug",

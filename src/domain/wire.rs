@@ -29,7 +29,7 @@ pub struct Message {
 /// A message as it was delivered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Incoming {
-    /// Its first word is the type.
+    /// As it was delivered.
     pub routing_key: String,
     /// Properties and headers.
     pub properties: Properties,
@@ -141,9 +141,6 @@ impl Value {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Poison {
-    /// The first word of the routing key is no type.
-    #[error("poison: the routing key `{0}` does not begin with a type of one word")]
-    Key(String),
     /// A header is of the wrong type or out of range.
     #[error("poison: the header `{name}` should be {expected}")]
     Header {
@@ -187,16 +184,19 @@ fn is_brokers_own(name: &str) -> bool {
 /// The largest whole number that Redis's Lua (a double) and every client tell exactly.
 const EXACT: i64 = 1 << 53;
 
-/// Reads a delivery. `fresh_id` names an event that came without an id; it is used in copies of it.
+/// Reads a delivery from the queue of this type. The queue decides and not the routing key: a message that somebody
+/// moves to it in the management UI has the queue's name for a key. `fresh_id` names an event that came without an id;
+/// it is used in copies of it.
 ///
 /// # Errors
 /// When it cannot be an event: see [`Poison`].
 pub fn decode(
+    event_type: &EventType,
     incoming: Incoming,
     now: Timestamp,
     fresh_id: impl FnOnce() -> String,
 ) -> Result<Event, Box<(Poison, Incoming)>> {
-    match read(&incoming, now, fresh_id) {
+    match read(event_type, &incoming, now, fresh_id) {
         Ok(event) => Ok(Event { payload: incoming.body, properties: foreign(incoming.properties), ..event }),
         Err(poison) => Err(Box::new((poison, incoming))),
     }
@@ -207,10 +207,13 @@ fn foreign(mut properties: Properties) -> Properties {
     properties
 }
 
-fn read(incoming: &Incoming, now: Timestamp, fresh_id: impl FnOnce() -> String) -> Result<Event, Poison> {
+fn read(
+    event_type: &EventType,
+    incoming: &Incoming,
+    now: Timestamp,
+    fresh_id: impl FnOnce() -> String,
+) -> Result<Event, Poison> {
     let properties = &incoming.properties;
-    let word = incoming.routing_key.split('.').next().unwrap_or_default();
-    let event_type: EventType = word.parse().map_err(|_| Poison::Key(incoming.routing_key.clone()))?;
     let headers = Reader(&properties.headers);
 
     let reference: Option<Reference> =
@@ -235,7 +238,7 @@ fn read(incoming: &Incoming, now: Timestamp, fresh_id: impl FnOnce() -> String) 
     };
     Ok(Event {
         id,
-        event_type,
+        event_type: event_type.clone(),
         reference,
         created_at,
         nbf: headers.parsed(header::NBF, "a time like 2026-06-01T09:00:00.000Z")?,

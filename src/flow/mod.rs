@@ -8,10 +8,12 @@
 mod batch;
 pub mod claim;
 pub mod consume;
+pub mod new_event;
 pub mod publish;
 pub mod register;
 pub mod settle;
 pub mod shutdown;
+pub mod tally;
 #[cfg(test)]
 mod tests;
 pub mod work;

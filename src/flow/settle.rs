@@ -29,6 +29,9 @@ use crate::{
 /// The longest wait of a copy whose reference is busy.
 const LONGEST_BUSY: Duration = Duration::from_secs(4);
 
+/// How late a copy may come back before a worker that stops when its queues are empty counts it as gone.
+const ON_ITS_WAY: Duration = Duration::from_secs(1);
+
 /// The waits between tries that have no end: from a tenth of a second to five seconds, with jitter.
 pub(super) fn patience() -> ExponentialBuilder {
     ExponentialBuilder::default()
@@ -158,6 +161,7 @@ impl Lane {
         let wait = BUSY.as_duration().saturating_mul(1 << event.busy.min(8)).min(LONGEST_BUSY);
         let copy = Event { busy: event.busy.saturating_add(1), ..event.clone() };
         self.publish(self.to_scheduler(&copy, wait)).await;
+        self.common.expect_back(wait + ON_ITS_WAY);
     }
 
     /// Publishes until the broker has confirmed it. A copy too many is known by its generation; one too few is a loss.

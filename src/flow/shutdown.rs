@@ -1,32 +1,23 @@
 //! The worker as a whole: its start, its end, and what it has done.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Display,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
 
 use tokio::sync::{RwLock, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     register::Batches,
+    tally::{Summary, Tally},
     work::{Common, Lane},
 };
 use crate::{
     domain::{
         compile,
         names::Names,
-        register::Claimed,
-        settlement::Outcome,
         spec::Topology,
         words::{EventType, UnknownType},
     },
-    handler::{Closure, Handler, Run},
+    handler::{Closure, Handler, Outcome, Run},
     ports::{Broker, BrokerError, Clock, Register},
 };
 
@@ -120,8 +111,8 @@ impl Worker {
         Self { drain_timeout: Some(limit), ..self }
     }
 
-    /// Stops by itself once the processing queues of its types are empty and everything it took is settled. What waits
-    /// in a hatchery, the ladder or a retry queue is not waited for.
+    /// Stops by itself once the processing queues of its types are empty and everything it took is settled, what
+    /// found its reference busy included. What waits in a hatchery, the ladder or a retry queue is not waited for.
     #[must_use]
     pub fn stop_when_empty(self, yes: bool) -> Self {
         Self { stop_when_empty: yes, ..self }
@@ -150,6 +141,7 @@ impl Worker {
             stop: stop.child_token(),
             give_back: CancellationToken::new(),
             abandon: CancellationToken::new(),
+            expected: std::sync::Mutex::new(None),
             failure: std::sync::OnceLock::new(),
             tally: Tally::default(),
             topology: self.topology,
@@ -207,8 +199,8 @@ impl Common {
         let mut before = None;
         loop {
             tokio::time::sleep(LOOK).await;
-            let delivered = self.tally.delivered.load(Ordering::Relaxed);
-            let idle = tracker.is_empty() && self.nothing_ready(queues).await;
+            let delivered = self.tally.summary().delivered;
+            let idle = tracker.is_empty() && self.expects_nothing() && self.nothing_ready(queues).await;
             if idle && before == Some(delivered) {
                 return;
             }
@@ -250,100 +242,5 @@ impl Common {
             self.abandon.cancel();
             all.await;
         }
-    }
-}
-
-macro_rules! tally {
-    ($($(#[$doc:meta])* $field:ident),* $(,)?) => {
-        /// Counters of a worker that runs.
-        #[derive(Default)]
-        pub(super) struct Tally {
-            $($field: AtomicU64),*
-        }
-
-        /// What a worker has done.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-        #[non_exhaustive]
-        pub struct Summary {
-            $($(#[$doc])* pub $field: u64),*
-        }
-
-        impl Tally {
-            fn summary(&self) -> Summary {
-                Summary { $($field: self.$field.load(Ordering::Relaxed)),* }
-            }
-        }
-    };
-}
-
-tally! {
-    /// Deliveries taken from the broker.
-    delivered,
-    /// Runs that ended as done.
-    done,
-    /// Runs that a business rule ended.
-    discarded,
-    /// Runs that failed and are tried again.
-    retried,
-    /// Runs after which the handler wants the event again later.
-    requeued,
-    /// Events given up.
-    dead_lettered,
-    /// Deliveries that were no events.
-    poisoned,
-    /// Copies dropped because the event was finished, cancelled, or has a later copy.
-    stale,
-    /// Copies dropped because a newer event of the same reference waits.
-    replaced,
-    /// Copies sent on because their reference was busy.
-    busy,
-    /// Deliveries given back to the queue.
-    given_back,
-}
-
-impl Tally {
-    fn add(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn delivered(&self) {
-        Self::add(&self.delivered);
-    }
-
-    pub(super) fn ran(&self, outcome: &Outcome) {
-        match outcome {
-            Outcome::Done => Self::add(&self.done),
-            Outcome::Discard { .. } => Self::add(&self.discarded),
-            // Counted where they are carried out.
-            Outcome::Requeue { .. } | Outcome::Retry { .. } | Outcome::DeadLetter { .. } => {}
-        }
-    }
-
-    pub(super) fn retried(&self) {
-        Self::add(&self.retried);
-    }
-
-    pub(super) fn requeued(&self) {
-        Self::add(&self.requeued);
-    }
-
-    pub(super) fn dead_lettered(&self) {
-        Self::add(&self.dead_lettered);
-    }
-
-    pub(super) fn poisoned(&self) {
-        Self::add(&self.poisoned);
-    }
-
-    pub(super) fn dropped(&self, claimed: &Claimed) {
-        Self::add(if *claimed == Claimed::Replaced { &self.replaced } else { &self.stale });
-    }
-
-    pub(super) fn busy(&self) {
-        Self::add(&self.busy);
-    }
-
-    pub(super) fn given_back(&self) {
-        Self::add(&self.given_back);
     }
 }

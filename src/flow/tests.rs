@@ -510,6 +510,21 @@ async fn a_handler_that_cannot_start_stops_the_worker_and_spends_no_attempt() {
     assert_eq!(fake.diary.entries(), ["claim", "release", "give back"]);
 }
 
+fn word(text: &str) -> crate::domain::words::EventType {
+    text.parse().expect("a word")
+}
+
+#[tokio::test]
+async fn the_queue_decides_the_type_of_a_message_that_was_moved_to_it_by_hand() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("t.processor.mail", &[]));
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let handler = |run: crate::handler::Run| async move { Err::<Outcome, _>(run.event.event_type) };
+    worker.handle("mail", handler).run(CancellationToken::new()).await.expect("it stops when empty");
+    assert_eq!(fake.diary.entries()[1], "publish t.retry mail.1s");
+    assert_eq!(fake.published().properties.kind.as_deref(), Some("mail"));
+}
+
 #[test]
 fn an_event_is_read_as_it_is_written() {
     let full = Incoming {
@@ -539,7 +554,7 @@ fn an_event_is_read_as_it_is_written() {
         },
         body: "payload".into(),
     };
-    let event = wire::decode(full.clone(), Noon.now(), String::new).expect("an event");
+    let event = wire::decode(&word("import"), full.clone(), Noon.now(), String::new).expect("an event");
     assert_eq!(event.stamp.slot, Slot::Immediate);
     assert_eq!((event.attempts, event.busy, event.stamp.generation), (2, 1, 3));
     assert_eq!(wire::encode(&event), full.properties);
@@ -549,23 +564,22 @@ fn an_event_is_read_as_it_is_written() {
 #[test]
 fn a_message_with_a_key_and_a_body_alone_is_an_event() {
     let bare = Incoming { routing_key: "mail.now".into(), properties: Properties::default(), body: "x".into() };
-    let event = wire::decode(bare, Noon.now(), || "fresh".into()).expect("an event");
+    let event = wire::decode(&word("mail"), bare, Noon.now(), || "fresh".into()).expect("an event");
     assert_eq!((event.id.as_str(), event.created_at, event.attempts), ("fresh", Noon.now(), 0));
     assert_eq!(event.stamp, crate::domain::register::Stamp::alone("fresh", 0));
 }
 
 #[rstest]
-#[case::no_type("ma il.now", "reason", Value::Void)]
-#[case::number_as_text("mail.now", "attempts", Value::text("1"))]
-#[case::negative("mail.now", "generation", Value::I64(-1))]
-#[case::no_time("mail.now", "nbf", Value::text("tomorrow"))]
-#[case::text_as_number("mail.now", "reference", Value::I64(1234))]
-#[case::no_reference("mail.now", "reference", Value::text(""))]
-#[case::no_text("mail.now", "reason", Value::Text(vec![0xff]))]
-#[case::no_slot("mail.now", "slot", Value::text("z"))]
-#[case::boolean("mail.now", "version", Value::Bool(true))]
-fn a_header_of_the_wrong_type_is_poison(#[case] key: &str, #[case] name: &str, #[case] value: Value) {
-    let poisoned = wire::decode(incoming(key, &[(name, value)]), Noon.now(), String::new);
+#[case::number_as_text("attempts", Value::text("1"))]
+#[case::negative("generation", Value::I64(-1))]
+#[case::no_time("nbf", Value::text("tomorrow"))]
+#[case::text_as_number("reference", Value::I64(1234))]
+#[case::no_reference("reference", Value::text(""))]
+#[case::no_text("reason", Value::Text(vec![0xff]))]
+#[case::no_slot("slot", Value::text("z"))]
+#[case::boolean("version", Value::Bool(true))]
+fn a_header_of_the_wrong_type_is_poison(#[case] name: &str, #[case] value: Value) {
+    let poisoned = wire::decode(&word("mail"), incoming("mail.now", &[(name, value)]), Noon.now(), String::new);
     let (poison, _) = *poisoned.expect_err("no event");
     assert!(poison.to_string().starts_with("poison: "), "{poison}");
 }

@@ -1,6 +1,10 @@
 //! One delivery's whole way through a worker.
 
-use std::{convert::Infallible, sync::Arc};
+use std::{
+    convert::Infallible,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use fail::fail_point;
 use tokio::{
@@ -10,7 +14,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{register::Batches, settle, shutdown::Tally};
+use super::{register::Batches, settle, tally::Tally};
 use crate::{
     domain::{
         event::{self, Event},
@@ -42,6 +46,8 @@ pub(super) struct Common {
     pub(super) give_back: CancellationToken,
     /// Even the last publishes and settles have taken too long: the broker delivers again what is not acknowledged.
     pub(super) abandon: CancellationToken,
+    /// Until then copies are on their way back that found their reference busy.
+    pub(super) expected: Mutex<Option<Instant>>,
     /// Why the worker has to stop by itself.
     pub(super) failure: std::sync::OnceLock<String>,
     pub(super) tally: Tally,
@@ -71,7 +77,7 @@ impl Lane {
         let deadline = Instant::now() + self.common.topology.ack_timeout / 2;
         fail_point!("work.delivered");
         let now = self.common.clock.now();
-        let event = match wire::decode(message, now, fresh_id) {
+        let event = match wire::decode(&self.event_type, message, now, fresh_id) {
             Ok(event) => event,
             Err(poisoned) => {
                 self.bury(&poisoned.0, &poisoned.1).await;
@@ -216,6 +222,17 @@ impl Lane {
 }
 
 impl Common {
+    /// A copy comes back after this long, for which a worker that stops when its queues are empty waits.
+    pub(super) fn expect_back(&self, wait: Duration) {
+        let then = Some(Instant::now() + wait);
+        let mut expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        *expected = then.max(*expected);
+    }
+
+    pub(super) fn expects_nothing(&self) -> bool {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|then| then <= Instant::now())
+    }
+
     /// Stops the worker for a reason that more events would only meet again.
     pub(super) fn fail(&self, reason: String) {
         if self.failure.set(reason).is_ok() {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future::try_join_all, stream};
 use lapin::{
     Channel, Connection, ExchangeKind,
     options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
@@ -19,8 +19,11 @@ use crate::{
     ports::{BrokerError, Management, ManagementError},
 };
 
-/// Calls under way on the one channel. The broker answers in their order, so they wait for no round trip.
+/// Calls under way. A channel answers in their order, so they wait for no round trip.
 const IN_FLIGHT: usize = 64;
+
+/// Channels that share the calls: RabbitMQ 4 commits what they ask for together.
+const CHANNELS: usize = 8;
 
 /// A cluster in which the majority is away does not answer at all.
 const CALL_TIMEOUT: Duration = Duration::from_mins(1);
@@ -77,23 +80,28 @@ impl Declarer {
         waiting: impl Fn(),
     ) -> Result<Self, BrokerError> {
         let declarer = Self { connection: url.connect(name).await?, url };
-        let until = Instant::now() + patience;
+        let mut until = None;
         let mut wait = SHORTEST_WAIT;
         loop {
-            match declarer.try_lock(queue).await {
-                Err(BrokerError::Locked { .. }) if Instant::now() < until => {
-                    if wait == SHORTEST_WAIT {
-                        waiting();
-                    }
-                    sleep(wait.min(until - Instant::now())).await;
-                    wait = (wait * 2).min(LONGEST_WAIT);
-                }
-                Err(error) => {
-                    declarer.release().await;
-                    return Err(error);
-                }
+            let error = match declarer.try_lock(queue).await {
                 Ok(()) => return Ok(declarer),
+                Err(error) => error,
+            };
+            if matches!(error, BrokerError::Locked { .. }) && !patience.is_zero() {
+                // The patience begins when there is something to be patient about.
+                let until = *until.get_or_insert_with(|| {
+                    waiting();
+                    Instant::now() + patience
+                });
+                let left = until.saturating_duration_since(Instant::now());
+                if !left.is_zero() {
+                    sleep(wait.min(left)).await;
+                    wait = (wait * 2).min(LONGEST_WAIT);
+                    continue;
+                }
             }
+            declarer.release().await;
+            return Err(error);
         }
     }
 
@@ -147,14 +155,17 @@ impl Declarer {
                 written(&change.address);
             }
         }
-        let channel = self.channel().await?;
-        let calls = objects.into_iter().map(|change| {
-            let call = self.declare(&channel, change);
-            async move { call.await.map(|()| &change.address) }
-        });
-        let mut calls = stream::iter(calls).buffered(IN_FLIGHT);
-        while let Some(address) = calls.next().await {
-            written(address?);
+        // A binding needs its ends, and a channel keeps its order alone: one kind after another, each over all channels.
+        let channels = try_join_all((0..CHANNELS).map(|_| self.channel())).await?;
+        for kind in objects.chunk_by(|one, next| one.address.kind == next.address.kind) {
+            let calls = kind.iter().zip(channels.iter().cycle()).map(|(change, channel)| {
+                let call = self.declare(channel, change);
+                async move { call.await.map(|()| &change.address) }
+            });
+            let mut calls = stream::iter(calls).buffered(IN_FLIGHT);
+            while let Some(address) = calls.next().await {
+                written(address?);
+            }
         }
         Ok(())
     }

@@ -1,0 +1,136 @@
+use rstest::rstest;
+
+use super::*;
+
+const CHECKSUM: u32 = 7;
+
+fn published(id: &str, slot: Option<&str>, fate: Fate) -> Published {
+    Published {
+        id: id.to_owned(),
+        label: "a test".to_owned(),
+        slot: slot.map(str::to_owned),
+        fate,
+        checksum: CHECKSUM,
+        raw: false,
+        poison: false,
+    }
+}
+
+fn run(id: &str, attempts: u32, outcome: Outcome, worker: &str) -> Run {
+    let (id, event_type, worker) = (id.to_owned(), "hr-import".to_owned(), worker.to_owned());
+    Run { id, event_type, attempts, outcome, checksum: CHECKSUM, worker }
+}
+
+fn done(id: &str) -> Run {
+    run(id, 0, Outcome::Done, "2")
+}
+
+fn found(id: &str, queue: &str) -> Found {
+    Found { id: id.to_owned(), queue: queue.to_owned(), dead_letter: queue == "dead" }
+}
+
+/// One event: what became of it, and whether that is as it must be.
+#[rstest]
+#[case(Fate::Handled, &[done("a")], &[], State::Handled, true)]
+#[case(Fate::Handled, &[done("b")], &[found("b", "hatchery")], State::Lost, false)]
+#[case(Fate::Handled, &[run("a", 0, Outcome::Failed, "2")], &[], State::Lost, false)]
+#[case(Fate::Handled, &[run("a", 0, Outcome::Dead, "2")], &[], State::Lost, false)]
+#[case(Fate::Handled, &[], &[found("a", "processor")], State::Waiting, false)]
+#[case(Fate::Handled, &[], &[found("a", "dead")], State::DeadLettered, false)]
+#[case(Fate::Handled, &[done("a")], &[found("a", "ladder")], State::Handled, true)]
+#[case(Fate::DeadLettered, &[], &[found("a", "dead")], State::DeadLettered, true)]
+#[case(Fate::DeadLettered, &[run("a", 3, Outcome::Failed, "2")], &[], State::Lost, false)]
+#[case(Fate::DeadLettered, &[done("a")], &[], State::Handled, false)]
+#[case(Fate::Waiting, &[], &[found("a", "hatchery")], State::Waiting, true)]
+#[case(Fate::Waiting, &[], &[], State::Lost, false)]
+#[case(Fate::Waiting, &[done("a")], &[], State::Handled, false)]
+fn an_event_is_where_it_must_be(
+    #[case] fate: Fate,
+    #[case] runs: &[Run],
+    #[case] queues: &[Found],
+    #[case] state: State,
+    #[case] well: bool,
+) {
+    for slot in [None, Some("1042")] {
+        let account = Account::take(&[published("a", slot, fate)], runs, queues, "1");
+        assert_eq!(account.count(state), 1, "{account:?}");
+        assert_eq!(account.off.is_empty(), well, "{account:?}");
+    }
+}
+
+/// Three events of these slots, of which those in `handled` were handled.
+#[rstest]
+#[case(["x", "x", "x"], &["c"], [State::Coalesced, State::Coalesced, State::Handled])]
+#[case(["x", "x", "x"], &["b"], [State::Coalesced, State::Handled, State::Lost])]
+#[case(["x", "x", "x"], &["a"], [State::Handled, State::Lost, State::Lost])]
+#[case(["x", "x", "x"], &[], [State::Lost, State::Lost, State::Lost])]
+#[case(["x", "y", "x"], &["c"], [State::Coalesced, State::Lost, State::Handled])]
+#[case(["x", "x", "y"], &["c"], [State::Lost, State::Lost, State::Handled])]
+fn only_a_newer_one_of_the_slot_replaces(
+    #[case] slots: [&str; 3],
+    #[case] handled: &[&str],
+    #[case] states: [State; 3],
+) {
+    let events: Vec<Published> =
+        ["a", "b", "c"].iter().zip(slots).map(|(id, slot)| published(id, Some(slot), Fate::Handled)).collect();
+    let runs: Vec<Run> = handled.iter().map(|id| done(id)).collect();
+    let account = Account::take(&events, &runs, &[], "1");
+    let have: Vec<State> = account.states.iter().map(|state| state.unwrap_or(State::Lost)).collect();
+    assert_eq!(have, states);
+    assert_eq!(account.off.is_empty(), !states.contains(&State::Lost), "{account:?}");
+}
+
+#[test]
+fn without_a_slot_nothing_is_replaced() {
+    let events = [published("a", None, Fate::Handled), published("b", None, Fate::Handled)];
+    let account = Account::take(&events, &[done("b")], &[], "1");
+    assert_eq!(account.count(State::Lost), 1);
+    assert!(account.off[0].contains("LOST a"), "{account:?}");
+}
+
+#[test]
+fn a_stale_copy_that_is_still_on_its_way_is_replaced() {
+    let events = [published("a", Some("x"), Fate::Handled), published("b", Some("x"), Fate::Handled)];
+    let account = Account::take(&events, &[done("b")], &[found("a", "ladder")], "1");
+    assert_eq!((account.count(State::Coalesced), account.count(State::Handled)), (1, 1));
+    assert!(account.off.is_empty());
+}
+
+#[test]
+fn a_handler_must_have_had_the_payload_that_was_published() {
+    let torn = Run { checksum: CHECKSUM + 1, ..done("a") };
+    let account = Account::take(&[published("a", None, Fate::Handled)], &[torn], &[], "1");
+    assert_eq!(account.count(State::Lost), 1);
+}
+
+#[rstest]
+#[case("1", "2", true)]
+#[case("2", "1", true)]
+#[case("2", "1-again", false)]
+fn twice_is_well_only_after_a_worker_died_of_it(#[case] first: &str, #[case] second: &str, #[case] well: bool) {
+    let runs = [run("a", 0, Outcome::Done, first), run("a", 0, Outcome::Done, second)];
+    let account = Account::take(&[published("a", None, Fate::Handled)], &runs, &[], "1");
+    assert_eq!((account.twice.len(), account.count(State::Handled)), (1, 1));
+    assert_eq!(account.off.is_empty(), well, "{account:?}");
+}
+
+#[test]
+fn the_last_payload_of_each_employee_counts() {
+    let events = [
+        published("a", Some("x"), Fate::Handled),
+        published("b", Some("x"), Fate::DeadLettered),
+        published("c", Some("y"), Fate::Handled),
+        published("d", Some("z"), Fate::Waiting),
+    ];
+    let account = Account::take(&events, &[done("a")], &[found("b", "dead"), found("d", "hatchery")], "1");
+    assert_eq!(account.last, (2, 1));
+    assert_eq!(account.count(State::Lost), 1);
+}
+
+#[test]
+fn a_retry_is_counted_once() {
+    let runs = [0, 1, 2].map(|n| run("a", n, if n < 2 { Outcome::Failed } else { Outcome::Done }, "2"));
+    let account = Account::take(&[published("a", None, Fate::Handled)], &runs, &[], "1");
+    assert_eq!((account.retried, account.twice.len()), (1, 0));
+    assert!(account.off.is_empty());
+}

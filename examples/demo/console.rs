@@ -1,0 +1,88 @@
+//! What people see: numbered steps, a bar on a terminal, plain lines in a pipe.
+
+use std::{
+    io::{IsTerminal as _, Write as _},
+    time::{Duration, Instant},
+};
+
+use anstyle::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
+pub(crate) const GREEN: Style = AnsiColor::Green.on_default().bold();
+pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
+
+/// How often a pipe gets a line of progress.
+const LINE: Duration = Duration::from_secs(2);
+
+pub(crate) struct Console {
+    started: Instant,
+    step: usize,
+    bar: Option<ProgressBar>,
+    said: Option<(Instant, String)>,
+}
+
+impl Console {
+    pub(crate) fn new() -> Self {
+        Self { started: Instant::now(), step: 0, bar: None, said: None }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// The next step begins.
+    pub(crate) fn step(&mut self, title: &str) {
+        self.end_progress();
+        self.step += 1;
+        let (step, seconds) = (self.step, self.elapsed().as_secs_f64());
+        self.say(&format!("{BOLD}{step}. {title}{BOLD:#} {DIM}({seconds:.1} s){DIM:#}"));
+    }
+
+    /// Something about the step.
+    pub(crate) fn note(&self, text: &str) {
+        self.say(&format!("   {text}"));
+    }
+
+    /// Writes a line. Nobody may be there to read it, which is no reason to stop.
+    pub(crate) fn say(&self, text: &str) {
+        let write = || drop(writeln!(anstream::stdout(), "{text}"));
+        match &self.bar {
+            Some(bar) => bar.suspend(write),
+            None => write(),
+        }
+    }
+
+    /// Shows how far it has come.
+    pub(crate) fn progress(&mut self, done: usize, total: usize, text: &str) {
+        if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() {
+            let bar = self.bar.get_or_insert_with(bar);
+            bar.set_length(total as u64);
+            bar.set_position(done as u64);
+            bar.set_message(text.to_owned());
+            return;
+        }
+        let line = format!("{done} of {total} finished{text}");
+        let due = self.said.as_ref().is_none_or(|(when, said)| when.elapsed() >= LINE && *said != line);
+        if due {
+            self.note(&line);
+            self.said = Some((Instant::now(), line));
+        }
+    }
+
+    pub(crate) fn end_progress(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.enable_steady_tick(Duration::from_millis(200));
+    match ProgressStyle::with_template("   {spinner} {bar:30} {pos}/{len} finished{msg} {elapsed}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}

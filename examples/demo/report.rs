@@ -1,0 +1,59 @@
+//! The account as a table of at most 80 columns.
+
+use std::fmt::Write as _;
+
+use crate::{
+    account::{Account, Fate, Published, State},
+    console::{BOLD, DIM, GREEN, RED},
+};
+
+/// The most of what is off that is listed.
+const LISTED: usize = 20;
+
+/// The table, and what is off below it.
+pub(crate) fn table(published: &[Published], refused: usize, account: &Account) -> String {
+    let fated = |fate: Fate| published.iter().filter(|event| event.fate == fate).count();
+    let count = |state| account.count(state);
+    let raw = published.iter().filter(|event| event.raw).count();
+    let lost = count(State::Lost);
+    let (slots, settled) = account.last;
+    let rows = [
+        ("published", published.len(), format!("confirmed, {raw} of them raw; {refused} bad lines refused")),
+        ("handled", count(State::Handled), "to the end, each with its own payload".to_owned()),
+        ("coalesced", count(State::Coalesced), "replaced by a newer one of the same employee".to_owned()),
+        ("retried", account.retried, "failed and were tried again".to_owned()),
+        (
+            "dead-lettered",
+            count(State::DeadLettered),
+            format!("{} that can never work, less the replaced", fated(Fate::DeadLettered)),
+        ),
+        ("waiting", count(State::Waiting), format!("{} are due in two minutes to a month", fated(Fate::Waiting))),
+        ("handled twice", account.twice.len(), "ran in the worker that was killed, then again".to_owned()),
+    ];
+    let mut text = String::from("\n");
+    for (what, count, remark) in rows {
+        let _ = writeln!(text, "  {what:<14}{BOLD}{count:>6}{BOLD:#}   {DIM}{remark}{DIM:#}");
+    }
+    let color = if lost == 0 { GREEN } else { RED };
+    let _ = writeln!(text, "  {color}{:<14}{lost:>6}{color:#}", "lost");
+    let _ = writeln!(
+        text,
+        "\n  {} handled + {} coalesced + {} dead-lettered + {} waiting + {lost} lost = {}",
+        count(State::Handled),
+        count(State::Coalesced),
+        count(State::DeadLettered),
+        count(State::Waiting),
+        published.len(),
+    );
+    let _ = writeln!(text, "  {settled} of {slots} last payloads of an employee were handled or are in dead-letter");
+    if !account.off.is_empty() {
+        let _ = writeln!(text, "\n{RED}Off:{RED:#}");
+        for line in account.off.iter().take(LISTED) {
+            let _ = writeln!(text, "  {line}");
+        }
+        if account.off.len() > LISTED {
+            let _ = writeln!(text, "  and {} more", account.off.len() - LISTED);
+        }
+    }
+    text
+}

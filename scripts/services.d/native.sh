@@ -1,0 +1,225 @@
+# shellcheck shell=bash
+# Private instances of the installed packages. Read by scripts/services.
+
+secret() { od -An -N20 -tx1 /dev/urandom | tr -d ' \n'; }
+
+# The environment that RabbitMQ's scripts read, one assignment an element, into RABBITMQ_ENV. All files are ours, so that
+# nothing in /etc/rabbitmq counts.
+rabbitmq_env() {
+    local base=$DIR/rabbitmq
+    RABBITMQ_ENV=(
+        "HOME=$base"
+        "ERL_EPMD_PORT=${STATE[epmd_port]}"
+        ERL_EPMD_ADDRESS=127.0.0.1
+        # What localhost is doesn't depend on this machine's files or name server.
+        "ERL_INETRC=$base/inetrc"
+        "ERL_CRASH_DUMP=$base/log/erl_crash.dump"
+        ERL_CRASH_DUMP_SECONDS=10
+        "RABBITMQ_NODENAME=$NODE"
+        RABBITMQ_USE_LONGNAME=false
+        "RABBITMQ_DIST_PORT=${STATE[dist_port]}"
+        "RABBITMQ_MNESIA_BASE=$base/data"
+        "RABBITMQ_LOG_BASE=$base/log"
+        "RABBITMQ_ENABLED_PLUGINS_FILE=$base/enabled_plugins"
+        "RABBITMQ_CONF_ENV_FILE=$base/rabbitmq-env.conf"
+        "RABBITMQ_CONFIG_FILE=$base/rabbitmq.conf"
+        "RABBITMQ_CONFIG_FILES=$base/conf.d/*.conf"
+        "RABBITMQ_ADVANCED_CONFIG_FILE=$base/advanced.config"
+        "RABBITMQ_PID_FILE=$base/node.pid"
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}"
+        # Makes the start script become the Erlang node, where it would else wait for it as its parent.
+        RUNNING_UNDER_SYSTEMD=true
+    )
+}
+
+write_rabbitmq_files() {
+    local base=$DIR/rabbitmq interval=5000
+    if [[ $HOLD == yes ]]; then interval=1000; fi
+    (
+        umask 077
+        mkdir -p "$base/data" "$base/log" "$base/conf.d"
+        if [[ ! -s $base/.erlang.cookie ]]; then
+            secret >"$base/.erlang.cookie"
+            chmod 400 "$base/.erlang.cookie"
+        fi
+        : >"$base/rabbitmq-env.conf"
+        printf '[].\n' >"$base/advanced.config"
+        printf '[rabbitmq_management,rabbitmq_prometheus].\n' >"$base/enabled_plugins"
+        printf '%s\n' '{host, {127,0,0,1}, ["localhost"]}.' '{lookup, [file, native]}.' >"$base/inetrc"
+        cat >"$base/rabbitmq.conf" <<CONF
+# Written by scripts/services at every start. Put your own settings into conf.d beside this file.
+listeners.tcp.local = 127.0.0.1:${STATE[amqp_port]}
+management.tcp.ip = 127.0.0.1
+management.tcp.port = ${STATE[management_port]}
+prometheus.tcp.ip = 127.0.0.1
+prometheus.tcp.port = ${STATE[prometheus_port]}
+vm_memory_high_watermark.relative = 0.4
+disk_free_limit.absolute = 50MB
+# Quorum queues keep up to three of these in memory; the default of 512 MB each is for large machines.
+raft.wal_max_size_bytes = 67108864
+collect_statistics_interval = $interval
+log.file.level = info
+CONF
+    )
+}
+
+start_epmd() {
+    if [[ -n $(pid_of epmd) ]]; then return 0; fi
+    spawn epmd "$DIR/epmd.log" "$DIR" epmd -port "${STATE[epmd_port]}" -address 127.0.0.1
+    local i
+    for ((i = 0; i < 100; i++)); do
+        if tcp_answers 127.0.0.1 "${STATE[epmd_port]}"; then return 0; fi
+        sleep 0.02
+    done
+    return 1
+}
+
+choose_rabbitmq_ports() {
+    choose_port amqp_port "${HATCHERY_AMQP_PORT:-}" 5682
+    choose_port management_port "${HATCHERY_MANAGEMENT_PORT:-}" 15682
+    choose_port prometheus_port
+    choose_port dist_port
+    # An epmd of ours that survived its node keeps its port.
+    if [[ -z $(pid_of epmd) ]]; then choose_port epmd_port; fi
+}
+
+launch_rabbitmq() {
+    write_rabbitmq_files
+    start_epmd || return 1
+    rabbitmq_env
+    rm -f "$DIR/rabbitmq/node.pid"
+    : >"$DIR/rabbitmq/log/start.log"
+    spawn rabbitmq "$DIR/rabbitmq/log/start.log" "$DIR/rabbitmq" "${RABBITMQ_ENV[@]}" "$RABBITMQ_BIN/rabbitmq-server"
+}
+
+# Whether our node, and no other, serves both ports: its overview names it and its listeners. (An AMQP handshake would
+# leave a warning in RabbitMQ's log each time.)
+rabbitmq_ready() {
+    local answer
+    answer=$(overview)
+    case $answer in
+    HTTP/1.?' 200'*) [[ $answer == *"\"node\":\"$NODE\""* && $answer =~ \"port\":${STATE[amqp_port]}[^0-9] ]] ;;
+    # Somebody has changed guest's password.
+    HTTP/1.?' 401'*) tcp_answers 127.0.0.1 "${STATE[amqp_port]}" ;;
+    *) return 1 ;;
+    esac
+}
+
+# wait_for ROLE PID: until it is ready; 1 when it ended by itself or takes too long.
+wait_for() {
+    local role=$1 pid=$2 deadline=$((SECONDS + START_TIMEOUT))
+    while ((SECONDS < deadline)); do
+        owned_or_starting "$pid" "$role" || return 1
+        if "${role}_ready"; then
+            if owned_or_starting "$pid" "$role"; then return 0; else return 1; fi
+        fi
+        sleep 0.1
+    done
+    return 1
+}
+
+# A process that was only just forked has no mark yet.
+owned_or_starting() { owned "$1" "$2" || { [[ $1 == "$SPAWNED" ]] && kill -0 "$1" 2>/dev/null; }; }
+
+rabbitmq_failure() {
+    local log
+    note "services: RabbitMQ did not start. The end of its logs:"
+    for log in "$DIR"/epmd.log "$DIR"/rabbitmq/log/*.log; do
+        if [[ -s $log ]]; then
+            note "--- $log"
+            tail -n 15 -- "$log" >&2
+        fi
+    done
+    if [[ $HOLD == no ]]; then
+        note "If its data is of another version of RabbitMQ: scripts/services down --purge deletes it."
+    fi
+}
+
+start_native_rabbitmq() {
+    local try pid
+    pid=$(pid_of rabbitmq)
+    if [[ -n $pid ]]; then
+        # Without its ports, as when the state file is lost, it's of no use.
+        if [[ -n ${STATE[amqp_port]:-} ]]; then
+            start_epmd || true
+            if wait_for rabbitmq "$pid"; then return 0; fi
+        fi
+        stop_role rabbitmq 10
+    fi
+    if [[ -z ${STATE[epmd_port]:-} ]]; then stop_role epmd 2; fi
+    for try in 1 2 3; do
+        choose_rabbitmq_ports
+        STATE[rabbitmq_way]=native
+        [[ $HOLD == yes ]] || save_state
+        if launch_rabbitmq && wait_for rabbitmq "$SPAWNED"; then return 0; fi
+        # Somebody may have taken a port since we looked.
+        if ((try < 3)) && grep -qs -e eaddrinuse -e 'in use' "$DIR"/epmd.log "$DIR"/rabbitmq/log/*.log; then
+            stop_role rabbitmq 0
+            stop_role epmd 0
+            rm -f "$DIR"/epmd.log "$DIR"/rabbitmq/log/*.log
+            continue
+        fi
+        break
+    done
+    rabbitmq_failure
+    stop_role rabbitmq 0
+    stop_role epmd 0
+    return 1
+}
+
+launch_redis() {
+    local base=$DIR/redis version persistence='appendonly yes'
+    if [[ $HOLD == yes ]]; then persistence='appendonly no'; fi
+    local quoted=${base//\\/\\\\}
+    quoted=${quoted//\"/\\\"}
+    (
+        umask 077
+        mkdir -p "$base"
+        {
+            say "# Written by scripts/services at every start."
+            say "bind 127.0.0.1"
+            say "port ${STATE[redis_port]}"
+            say "dir \"$quoted\""
+            say 'save ""'
+            say "$persistence"
+            say "daemonize no"
+            version=$(PATH=$SYSTEM_PATH redis-server --version)
+            # Its title would be written over the environment by which we know it. Older ones can't help it.
+            if [[ $version =~ v=([0-9]+)\.([0-9]+) ]] && ((BASH_REMATCH[1] * 100 + BASH_REMATCH[2] >= 602)); then
+                say "set-proc-title no"
+            fi
+        } >"$base/redis.conf"
+        : >"$base/redis.log"
+    )
+    spawn redis "$base/redis.log" "$base" redis-server "$base/redis.conf"
+}
+
+redis_ready() {
+    local info pid
+    info=$(redis_info)
+    [[ $info =~ process_id:([0-9]+) ]] || return 1
+    pid=${BASH_REMATCH[1]}
+    owned "$pid" redis && redis_answers 127.0.0.1 "${STATE[redis_port]}"
+}
+
+start_native_redis() {
+    local try pid
+    pid=$(pid_of redis)
+    if [[ -n $pid ]]; then
+        if [[ -n ${STATE[redis_port]:-} ]] && wait_for redis "$pid"; then return 0; fi
+        stop_role redis 10
+    fi
+    for try in 1 2 3; do
+        choose_port redis_port "${HATCHERY_REDIS_PORT:-}" 6389
+        STATE[redis_way]=native
+        [[ $HOLD == yes ]] || save_state
+        launch_redis
+        if wait_for redis "$SPAWNED"; then return 0; fi
+        if ((try < 3)) && grep -qs 'in use' "$DIR/redis/redis.log"; then continue; fi
+        break
+    done
+    note "services: Redis did not start. The end of its log:"
+    tail -n 15 -- "$DIR/redis/redis.log" >&2 || true
+    stop_role redis 0
+    return 1
+}

@@ -122,12 +122,27 @@ impl Lane {
         fail_point!("work.acknowledged");
     }
 
-    /// True when the event is settled and may be acknowledged.
+    /// True when the event is settled and may be acknowledged. Until then the lease is renewed: a follow-up waits as long
+    /// as the broker is away, and nobody else may take the event for abandoned meanwhile.
     async fn run_and_settle(&self, event: &Event, crashes: u32, claimed: &settle::Claimed) -> bool {
+        let lost = CancellationToken::new();
+        tokio::select! {
+            settled = self.until_settled(event, crashes, claimed, &lost) => settled,
+            never = self.renew(event, claimed, &lost) => match never {},
+        }
+    }
+
+    async fn until_settled(
+        &self,
+        event: &Event,
+        crashes: u32,
+        claimed: &settle::Claimed,
+        lost: &CancellationToken,
+    ) -> bool {
         let decision = if crashes >= self.spec.crash_limit {
             settlement::crashed(crashes, event.attempts)
         } else {
-            match self.run(event, claimed).await {
+            match self.run(event, claimed.fence, lost.clone()).await {
                 Ended::Outcome(outcome) => {
                     self.common.tally.ran(&outcome);
                     settlement::decide(outcome, event.attempts, &self.spec.retry, self.common.clock.now())
@@ -143,9 +158,8 @@ impl Lane {
         true
     }
 
-    async fn run(&self, event: &Event, claimed: &settle::Claimed) -> Ended {
-        let lost = CancellationToken::new();
-        let run = Run { event: event.clone(), fence: claimed.fence, lost: lost.clone() };
+    async fn run(&self, event: &Event, fence: i64, lost: CancellationToken) -> Ended {
+        let run = Run { event: event.clone(), fence, lost };
         let handler = Arc::clone(&self.handler);
         // A task of its own: a panic ends it and not the worker, and it ends with this one.
         let mut running = AbortOnDropHandle::new(tokio::spawn(async move { handler.handle(run).await }));
@@ -167,8 +181,6 @@ impl Lane {
                 Ended::Outcome(Outcome::Retry { reason, after: None })
             }
             () = self.common.give_back.cancelled() => Ended::GivenBack,
-            // Renews until the run is over.
-            never = self.renew(event, claimed, &lost) => match never {},
         }
     }
 

@@ -1,6 +1,6 @@
 //! A batch's lines, in bounded memory.
 
-use std::io;
+use std::{io, mem};
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
@@ -19,39 +19,36 @@ pub(super) struct Numbered {
 pub(super) struct Lines<R> {
     input: R,
     number: u64,
+    /// The line that is being read. It is kept here and not in the future, which may be dropped half-way.
+    line: Vec<u8>,
+    cut: bool,
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
     pub(super) const fn new(input: R) -> Self {
-        Self { input, number: 0 }
+        Self { input, number: 0, line: Vec::new(), cut: false }
     }
 
-    /// The next line that is not blank, without its end.
+    /// The next line that is not blank, without its end. Nothing is lost when the future is dropped before it is ready.
     pub(super) async fn next(&mut self) -> io::Result<Option<Numbered>> {
         loop {
-            let (mut line, mut cut) = (Vec::new(), false);
-            let mut any = false;
-            loop {
-                let chunk = self.input.fill_buf().await?;
-                if chunk.is_empty() {
-                    break;
-                }
-                any = true;
-                let end = chunk.iter().position(|byte| *byte == b'\n');
-                let part = &chunk[..end.unwrap_or(chunk.len())];
-                let room = LONGEST - line.len();
-                cut |= part.len() > room;
-                line.extend_from_slice(&part[..part.len().min(room)]);
-                let taken = end.map_or(chunk.len(), |end| end + 1);
-                self.input.consume(taken);
-                if end.is_some() {
-                    break;
-                }
-            }
-            if !any {
+            let chunk = self.input.fill_buf().await?;
+            let ended = chunk.is_empty();
+            if ended && self.line.is_empty() {
                 return Ok(None);
             }
+            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let part = &chunk[..end.unwrap_or(chunk.len())];
+            let room = LONGEST - self.line.len();
+            self.cut |= part.len() > room;
+            self.line.extend_from_slice(&part[..part.len().min(room)]);
+            let taken = end.map_or(chunk.len(), |end| end + 1);
+            self.input.consume(taken);
+            if end.is_none() && !ended {
+                continue;
+            }
             self.number += 1;
+            let (mut line, cut) = (mem::take(&mut self.line), mem::take(&mut self.cut));
             if line.ends_with(b"\r") {
                 line.pop();
             }
@@ -64,6 +61,9 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt as _;
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
     async fn all(input: &[u8]) -> Vec<(u64, Vec<u8>, bool)> {
@@ -90,5 +90,17 @@ mod tests {
             read.iter().map(|(n, line, cut)| (*n, line.len(), *cut)).collect::<Vec<_>>(),
             [(1, LONGEST, true), (2, 4, false)]
         );
+    }
+
+    #[tokio::test]
+    async fn a_line_whose_reader_was_called_away_half_way_is_whole() {
+        let (mut writer, reader) = tokio::io::duplex(64);
+        let mut lines = Lines::new(tokio::io::BufReader::new(reader));
+        for part in [&b"{\"type\":"[..], b" \"mail\"", b"}\n"] {
+            assert!(lines.next().now_or_never().is_none(), "the line has not ended");
+            writer.write_all(part).await.expect("there is room");
+        }
+        let line = lines.next().await.expect("memory can be read").expect("a line");
+        assert_eq!((line.number, &line.line[..]), (1, &b"{\"type\": \"mail\"}"[..]));
     }
 }

@@ -80,3 +80,33 @@ async fn a_deleted_exchange_fails_a_publish_with_its_name_and_the_next_one_works
     declared.apply().await;
     publish(&hatchery, NewEvent::new("mail", "2")).await;
 }
+
+#[tokio::test]
+async fn what_has_run_and_cannot_publish_its_follow_up_is_not_run_by_another() {
+    let declared = Declared::new("types: { mail: { lease: 300ms, retry: { delays: [50ms] } } }").await;
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let (cut_off, other) = (declared.connect_by(&relay.url).await, declared.connect().await);
+    publish(&other, NewEvent::new("mail", "{}")).await;
+    let failure = || Outcome::Retry { reason: "no luck".into(), after: None };
+    let (first, gate) = Working::gated_with(cut_off.worker(), "mail", failure());
+    first.runs.reach(1).await;
+    let second = Working::start(&other, "mail", move |event| match event.attempts {
+        0 => failure(),
+        _ => Outcome::Done,
+    });
+    relay.close();
+    gate.let_through(1);
+    // The other one gets the delivery, and finds it busy after 0, 250 and 750 ms.
+    let amqp = declared.amqp().await;
+    let third_wait = "t.ladder.50ms-5.4";
+    eventually("it waits busy for longer than the lease", async || (amqp.ready(third_wait).await > 0).then_some(()))
+        .await;
+    assert!(second.runs.seen().is_empty());
+    relay.open();
+    let run = second.runs.reach(1).await.remove(0);
+    assert_eq!(run.event.attempts, 1);
+    eventually("nothing is left", async || amqp.filled(&declared.queues()).await.is_empty().then_some(())).await;
+    first.stop().await;
+    second.stop().await;
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}

@@ -2,7 +2,7 @@
 
 use std::sync::{
     Arc, Mutex,
-    atomic::{AtomicU32, Ordering},
+    atomic::{AtomicBool, AtomicU32, Ordering},
 };
 
 use tokio::{
@@ -18,6 +18,7 @@ pub(crate) struct Relay {
     pub(crate) url: String,
     open: Arc<Mutex<Vec<JoinHandle<()>>>>,
     accepted: Arc<AtomicU32>,
+    closed: Arc<AtomicBool>,
     _accepting: AbortOnDropHandle<()>,
 }
 
@@ -29,8 +30,10 @@ impl Relay {
         url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
         let open = Arc::new(Mutex::new(Vec::new()));
         let accepted = Arc::new(AtomicU32::new(0));
-        let accepting = tokio::spawn(accept(listener, target, Arc::clone(&open), Arc::clone(&accepted)));
-        Self { url: url.into(), open, accepted, _accepting: AbortOnDropHandle::new(accepting) }
+        let closed = Arc::new(AtomicBool::new(false));
+        let accepting = accept(listener, target, Arc::clone(&open), Arc::clone(&accepted), Arc::clone(&closed));
+        let accepting = AbortOnDropHandle::new(tokio::spawn(accepting));
+        Self { url: url.into(), open, accepted, closed, _accepting: accepting }
     }
 
     /// Breaks off every connection. New ones are let through.
@@ -38,6 +41,17 @@ impl Relay {
         for connection in self.open.lock().unwrap().drain(..) {
             connection.abort();
         }
+    }
+
+    /// Breaks off every connection, and new ones at once.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.cut();
+    }
+
+    /// Lets new connections through again.
+    pub(crate) fn open(&self) {
+        self.closed.store(false, Ordering::SeqCst);
     }
 
     /// How many connections there have been.
@@ -51,9 +65,13 @@ async fn accept(
     target: (String, u16),
     open: Arc<Mutex<Vec<JoinHandle<()>>>>,
     accepted: Arc<AtomicU32>,
+    closed: Arc<AtomicBool>,
 ) {
     loop {
         let (mut client, _) = listener.accept().await.unwrap();
+        if closed.load(Ordering::SeqCst) {
+            continue;
+        }
         let target = target.clone();
         let connection = tokio::spawn(async move {
             if let Ok(mut server) = TcpStream::connect(target).await {

@@ -75,14 +75,19 @@ impl Working {
 
     /// A worker whose handlers do not end before they are let.
     pub(crate) fn gated(worker: Worker, event_type: &str) -> (Self, Gate) {
+        Self::gated_with(worker, event_type, Outcome::Done)
+    }
+
+    /// The same, with another answer than done.
+    pub(crate) fn gated_with(worker: Worker, event_type: &str, answer: Outcome) -> (Self, Gate) {
         let (runs, gate) = (Runs::default(), Gate(Arc::new(Semaphore::new(0))));
         let (noted, gated) = (runs.clone(), gate.clone());
         let worker = worker.handle(event_type, move |run: Run| {
             noted.note(&run);
-            let Gate(gate) = gated.clone();
+            let (Gate(gate), answer) = (gated.clone(), answer.clone());
             async move {
                 gate.acquire().await.map_err(|error| error.to_string())?.forget();
-                Ok::<_, String>(Outcome::Done)
+                Ok::<_, String>(answer)
             }
         });
         (Self::run(worker, runs), gate)

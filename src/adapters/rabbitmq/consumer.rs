@@ -15,12 +15,12 @@ pub(super) async fn consume(
     url: &AmqpUrl,
     channel: Channel,
     queue: &str,
-    name: &str,
     prefetch: u16,
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
     let object = format!("the queue {queue}");
     let queue = codec::short(queue)?;
-    let tag = codec::short(&format!("{name} {}", uuid::Uuid::now_v7().simple()))?;
+    // The connection's name says who it is, and may be longer than a tag.
+    let tag = codec::short(&uuid::Uuid::now_v7().simple().to_string())?;
     let consuming = async {
         // Before consuming: lapin's buffer of deliveries has no bound of its own.
         channel.basic_qos(prefetch, BasicQosOptions::default()).await?;

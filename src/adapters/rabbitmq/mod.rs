@@ -13,11 +13,14 @@ use async_trait::async_trait;
 use lapin::{
     Connection, ExchangeKind,
     options::{ExchangeDeclareOptions, QueueDeclareOptions},
-    types::{FieldTable, ShortString},
+    types::FieldTable,
 };
 use tokio::sync::Mutex;
 
-use self::{connection::AmqpUrl, publisher::Publisher};
+use self::{
+    connection::AmqpUrl,
+    publisher::{CLOSE_LIMIT, Publisher},
+};
 use crate::{
     domain::wire::Message,
     ports::{Broker, BrokerError, Deliveries},
@@ -50,14 +53,16 @@ impl RabbitMq {
         self.publisher.connect().await
     }
 
-    /// Closes both connections properly, so that the broker logs no lost client.
+    /// Closes both connections properly, so that the broker logs no lost client; within a few seconds in any case.
     pub async fn close(&self) {
-        self.publisher.close().await;
-        if let Some(connection) = self.consuming.lock().await.take()
-            && let Err(error) = connection.close(200, ShortString::from("done")).await
-        {
-            tracing::debug!(%error, "closing the consuming connection");
-        }
+        let consuming = async {
+            // Somebody may be connecting just now.
+            let open = tokio::time::timeout(CLOSE_LIMIT, self.consuming.lock()).await;
+            if let Some(connection) = open.ok().and_then(|mut open| open.take()) {
+                publisher::close(&connection).await;
+            }
+        };
+        tokio::join!(self.publisher.close(), consuming);
     }
 
     async fn channel(&self) -> Result<lapin::Channel, BrokerError> {
@@ -78,7 +83,7 @@ impl Broker for RabbitMq {
 
     async fn consume(&self, queue: &str, prefetch: u16) -> Result<Box<dyn Deliveries>, BrokerError> {
         let channel = self.channel().await?;
-        consumer::consume(&self.url, channel, queue, &self.name, prefetch).await
+        consumer::consume(&self.url, channel, queue, prefetch).await
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {

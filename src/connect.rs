@@ -24,6 +24,7 @@ pub struct Hatchery {
     topology: Arc<Topology>,
     broker: Arc<RabbitMq>,
     register: RedisRegister,
+    publisher: Publisher,
 }
 
 /// Why there is no connection.
@@ -68,9 +69,13 @@ pub async fn connect(
     name: &str,
 ) -> Result<Hatchery, ConnectError> {
     let register = RedisRegister::new(redis_url, &topology.name, &topology.redis)?;
-    let broker = RabbitMq::new(AmqpUrl::new(amqp_url)?, name);
+    let topology = Arc::new(topology);
+    let broker = Arc::new(RabbitMq::new(AmqpUrl::new(amqp_url)?, name));
     broker.connect().await?;
-    Ok(Hatchery { topology: Arc::new(topology), broker: Arc::new(broker), register })
+    // Who waits for a version that long only also leaves a Redis that does not answer that soon.
+    let versions: Arc<dyn Register> = Arc::new(register.clone().with_limit(VERSION_WAIT));
+    let publisher = Publisher::new(Arc::clone(&topology), broker.clone(), &versions, Arc::new(SystemClock));
+    Ok(Hatchery { topology, broker, register, publisher })
 }
 
 impl Hatchery {
@@ -80,12 +85,10 @@ impl Hatchery {
         &self.topology
     }
 
-    /// A publisher. Clones of it share the connection, and the order of their versions.
+    /// The publisher. Its clones share the connection, and the order of their versions.
     #[must_use]
     pub fn publisher(&self) -> Publisher {
-        // Who waits for a version that long only also leaves a Redis that does not answer that soon.
-        let register: Arc<dyn Register> = Arc::new(self.register.clone().with_limit(VERSION_WAIT));
-        Publisher::new(Arc::clone(&self.topology), self.broker(), &register, Arc::new(SystemClock))
+        self.publisher.clone()
     }
 
     /// A worker without handlers.

@@ -59,7 +59,7 @@ pub struct Delivery {
 }
 
 /// Settles one delivery. If the connection it came by is gone the broker has taken the delivery back by itself, and
-/// both calls do nothing.
+/// the calls do nothing.
 #[async_trait]
 pub trait Receipt: Send + Sync {
     /// Acknowledges: the broker forgets the message.
@@ -67,6 +67,9 @@ pub trait Receipt: Send + Sync {
 
     /// Gives it back to the queue.
     async fn requeue(self: Box<Self>);
+
+    /// Has the broker itself put it into dead-letter, as it is.
+    async fn reject(self: Box<Self>);
 }
 
 /// Why the broker did not do it.
@@ -131,6 +134,8 @@ impl BrokerError {
 /// be lost, repeated or late without harm.
 #[async_trait]
 pub trait Register: Send + Sync + 'static {
+    /// Makes sure that it answers.
+    async fn ping(&self) -> Result<(), RegisterError>;
     /// Gives versions before publishing.
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError>;
     /// Notes what the broker has confirmed.

@@ -109,6 +109,14 @@ pub struct Retry {
 }
 
 impl TypeSpec {
+    /// The prefetch for another concurrency than the file's: in proportion, so that as many runs as before come one after
+    /// the other.
+    #[must_use]
+    pub fn prefetch_for(&self, concurrency: u16) -> u16 {
+        let prefetch = u64::from(self.prefetch) * u64::from(concurrency) / u64::from(self.concurrency.max(1));
+        u16::try_from(prefetch).unwrap_or(u16::MAX).max(concurrency)
+    }
+
     /// What this type's entry means for the register.
     #[must_use]
     pub fn terms(&self, redis: &RedisSpec) -> Terms {
@@ -120,5 +128,30 @@ impl TypeSpec {
             dedup_retention: redis.dedup_retention.max(longest * 2),
             max_wait: self.coalesce.max_wait,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    #[rstest]
+    #[case(200, 16, 16, 200)]
+    #[case(200, 16, 1, 12)]
+    #[case(200, 16, 32, 400)]
+    #[case(10, 10, 1, 1)]
+    #[case(1, 1, 50, 50)]
+    #[case(60_000, 2, 10, 65_535)]
+    fn the_prefetch_follows_the_concurrency(
+        #[case] prefetch: u16,
+        #[case] concurrency: u16,
+        #[case] instead: u16,
+        #[case] expected: u16,
+    ) {
+        let file = format!(
+            "version: 1\nname: t\ntypes: {{ mail: {{ prefetch: {prefetch}, concurrency: {concurrency}, handler-timeout: 10ms }} }}"
+        );
+        let topology = crate::file::read(&file, "topology.yaml").expect("a valid file");
+        assert_eq!(topology.types["mail"].prefetch_for(instead), expected);
     }
 }

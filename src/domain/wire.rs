@@ -160,6 +160,30 @@ pub fn cut_reason(reason: &str) -> &str {
     &reason[..reason.floor_char_boundary(REASON_LIMIT)]
 }
 
+/// A message's properties are one AMQP frame, 128 KiB at most as RabbitMQ comes, and a copy has a few more than its
+/// original: the broker would end the connection of whoever published it.
+const COPYABLE: usize = 96 * 1024;
+
+/// Whether a delivery's headers leave no room for those of a copy.
+#[must_use]
+pub fn is_too_large_to_copy(properties: &Properties) -> bool {
+    table_size(&properties.headers) > COPYABLE
+}
+
+fn table_size(headers: &Headers) -> usize {
+    headers.iter().map(|(name, value)| 2 + name.len() + value_size(value)).sum()
+}
+
+fn value_size(value: &Value) -> usize {
+    match value {
+        Value::ShortText(text) => 1 + text.len(),
+        Value::Text(bytes) | Value::Bytes(bytes) => 4 + bytes.len(),
+        Value::Array(values) => 4 + values.iter().map(|value| 1 + value_size(value)).sum::<usize>(),
+        Value::Table(headers) => 4 + table_size(headers),
+        _ => 8,
+    }
+}
+
 mod header {
     pub(super) const REFERENCE: &str = "reference";
     pub(super) const CREATED_AT: &str = "created_at";

@@ -32,8 +32,10 @@ impl<Q: Send + 'static, A: Send + 'static> Batched<Q, A> {
         let (reply, answer) = oneshot::channel();
         let sent = self.queue.send((question, reply));
         async move {
-            let ended =
-                || RegisterError::Unreachable { url: "-".to_owned(), reason: "the caller has ended".to_owned() };
+            let ended = || RegisterError::Unreachable {
+                url: "-".to_owned(),
+                reason: "the task that asks it has ended".to_owned(),
+            };
             sent.map_err(|_| ended())?;
             answer.await.map_err(|_| ended())?
         }

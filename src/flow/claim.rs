@@ -9,9 +9,10 @@ use tokio::{
     sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit},
     time::Instant,
 };
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{settle::patience, work::Lane};
+use super::{settle, work::Lane};
 use crate::domain::{
     event::Event,
     register::{Claim, Claimed},
@@ -29,25 +30,32 @@ enum Quiet {
     Alone { _guard: OwnedRwLockWriteGuard<()> },
 }
 
+/// How long a delivery may wait for its start.
+pub(super) struct Patience {
+    /// Then it is better given back before the broker takes it.
+    pub(super) deadline: Instant,
+    /// The consumer that it came by has ended: the broker has taken it back by itself, and delivers it again.
+    pub(super) ended: CancellationToken,
+}
+
 impl Lane {
-    /// Waits for room, then claims. None when the worker stops, or the wait has become so long that the delivery is
-    /// better given back before the broker takes it.
-    pub(super) async fn claim(&self, event: &Event, token: Uuid, deadline: Instant) -> Option<(Claimed, Turn)> {
-        let permit = self.unless_stopped(deadline, Arc::clone(&self.permits).acquire_owned()).await?.ok()?;
-        let guard = self.unless_stopped(deadline, Arc::clone(&self.common.quiet).read_owned()).await?;
-        let claimed = self.ask(event, token, deadline, false).await?;
+    /// Waits for room, then claims. None when the worker stops, or the patience is over.
+    pub(super) async fn claim(&self, event: &Event, token: Uuid, patience: &Patience) -> Option<(Claimed, Turn)> {
+        let permit = self.unless_over(patience, Arc::clone(&self.permits).acquire_owned()).await?.ok()?;
+        let guard = self.unless_over(patience, Arc::clone(&self.common.quiet).read_owned()).await?;
+        let claimed = self.ask(event, token, patience, false).await?;
         if claimed != Claimed::Alone {
             return Some((claimed, Turn { _permit: permit, _quiet: Quiet::Shared { _guard: guard } }));
         }
         // It may have killed its worker twice. Nothing else starts from here on, and what runs is waited for.
         drop(guard);
         tracing::warn!(id = %event.id, "waiting to run by itself, for its worker died twice while it ran");
-        let guard = self.unless_stopped(deadline, Arc::clone(&self.common.quiet).write_owned()).await?;
-        let claimed = self.ask(event, token, deadline, true).await?;
+        let guard = self.unless_over(patience, Arc::clone(&self.common.quiet).write_owned()).await?;
+        let claimed = self.ask(event, token, patience, true).await?;
         Some((claimed, Turn { _permit: permit, _quiet: Quiet::Alone { _guard: guard } }))
     }
 
-    async fn ask(&self, event: &Event, token: Uuid, deadline: Instant, alone: bool) -> Option<Claimed> {
+    async fn ask(&self, event: &Event, token: Uuid, patience: &Patience, alone: bool) -> Option<Claimed> {
         let claim = Claim {
             subject: event.subject(),
             stamp: event.stamp.clone(),
@@ -56,25 +64,30 @@ impl Lane {
             alone,
             terms: self.terms,
         };
-        let mut waits = patience().build();
+        let mut waits = settle::patience().build();
         loop {
             // Never given up half-way: an unheard claim would count as a crash.
             match self.common.register.claim(claim.clone()).await {
                 Ok(claimed) => return Some(claimed),
                 Err(error) => {
-                    let wait = waits.next().unwrap_or_default();
-                    tracing::warn!(%error, event_type = %self.event_type, "no event is started; asking again in {wait:?}");
-                    self.unless_stopped(deadline, tokio::time::sleep(wait)).await?;
+                    self.common.register_is_away(&error);
+                    let wait = tokio::time::sleep(waits.next().unwrap_or_default());
+                    if self.unless_over(patience, wait).await.is_none() {
+                        // It may have been heard all the same, and only the answer was lost.
+                        self.release(event, &event.stamp, token).await;
+                        return None;
+                    }
                 }
             }
         }
     }
 
-    async fn unless_stopped<T>(&self, deadline: Instant, wait: impl Future<Output = T>) -> Option<T> {
+    async fn unless_over<T>(&self, patience: &Patience, wait: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             () = self.common.stop.cancelled() => None,
-            () = tokio::time::sleep_until(deadline) => None,
+            () = patience.ended.cancelled() => None,
+            () = tokio::time::sleep_until(patience.deadline) => None,
             done = wait => Some(done),
         }
     }

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use backon::{BackoffBuilder, Retryable};
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{settle::patience, work::Lane};
-use crate::ports::Deliveries;
+use super::{settle::patience, shutdown::WorkError, work::Lane};
+use crate::ports::{BrokerError, Deliveries};
 
 impl Lane {
     /// Consumes until the worker stops.
@@ -15,19 +15,24 @@ impl Lane {
         let queue = self.common.names.processing(&self.event_type);
         let mut pauses = patience().build();
         loop {
-            let consuming = (|| self.common.broker.consume(&queue, self.spec.prefetch))
+            let consuming = (|| self.common.broker.consume(&queue, self.prefetch))
                 .retry(patience())
+                .when(|error| !matches!(error, BrokerError::Refused { .. } | BrokerError::Rejected { .. }))
                 .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {wait:?}"));
             let deliveries = tokio::select! {
                 () = self.common.stop.cancelled() => return,
                 deliveries = consuming => deliveries,
             };
-            // There is no last try.
-            let Ok(deliveries) = deliveries else { return };
+            let deliveries = match deliveries {
+                Ok(deliveries) => deliveries,
+                // Not for this user: waiting does not help.
+                Err(error) => return self.common.fail(WorkError::Broker(error)),
+            };
             tracing::info!("consuming {queue}");
             if self.deliver(deliveries, &tracker).await {
                 pauses = patience().build();
             }
+            self.until_redis_answers().await;
             // A queue that is deleted as soon as it is consumed must not make this spin.
             tokio::select! {
                 () = self.common.stop.cancelled() => return,
@@ -36,20 +41,26 @@ impl Lane {
         }
     }
 
-    /// Starts deliveries until the consumer ends or the worker stops. Says whether there were any.
+    /// Starts deliveries until the consumer ends, Redis is away, or the worker stops. Says whether there were any.
     async fn deliver(self: &Arc<Self>, mut deliveries: Box<dyn Deliveries>, tracker: &TaskTracker) -> bool {
         let mut any = false;
+        let mut away = self.common.away.subscribe();
+        // What waits for its start goes back with its consumer; what runs goes on.
+        let ended = CancellationToken::new();
+        let _ended = ended.clone().drop_guard();
         loop {
             let delivery = tokio::select! {
                 biased;
                 () = self.common.stop.cancelled() => break,
+                // The other end lives as long as the worker.
+                _ = away.wait_for(|away| *away) => break,
                 delivery = deliveries.next() => delivery,
             };
             let Some(delivery) = delivery else { return any };
             any = true;
             self.common.tally.delivered();
-            let lane = Arc::clone(self);
-            tracker.spawn(async move { lane.common.abandon.run_until_cancelled(lane.work(delivery)).await });
+            let (lane, ended) = (Arc::clone(self), ended.clone());
+            tracker.spawn(async move { lane.common.abandon.run_until_cancelled(lane.work(delivery, ended)).await });
         }
         deliveries.cancel().await;
         while let Some(delivery) = deliveries.next().await {
@@ -57,5 +68,21 @@ impl Lane {
             delivery.receipt.requeue().await;
         }
         any
+    }
+
+    /// Asks again and again while the last question to Redis had no answer.
+    async fn until_redis_answers(&self) {
+        if !*self.common.away.borrow() {
+            return;
+        }
+        let asking = (|| self.common.register.ping()).retry(patience());
+        tokio::select! {
+            () = self.common.stop.cancelled() => {}
+            _ = asking => {
+                if self.common.away.send_replace(false) {
+                    tracing::info!("Redis answers again");
+                }
+            }
+        }
     }
 }

@@ -4,13 +4,16 @@
 //! them by version or id. A crash after the confirm and before *record*: the event runs, only that older ones of its
 //! reference may run before it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use backon::Retryable;
 use fail::fail_point;
 use futures_util::{StreamExt, stream};
 use jiff::Timestamp;
-use tokio::{sync::Mutex, time::Instant};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
@@ -219,7 +222,7 @@ impl Shared {
     /// Asks for a version, unless nothing competes or the register did not answer a moment ago.
     fn ask(&self, draft: &Draft) -> Option<impl Future<Output = Result<Reserved, RegisterError>> + Send + use<>> {
         let Draft { event, due, terms, .. } = draft;
-        let away = self.away.try_lock().is_ok_and(|away| away.is_some_and(|until| Instant::now() < until));
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until);
         if away || matches!(event.stamp.slot, Slot::Event(_)) {
             return None;
         }
@@ -235,7 +238,7 @@ impl Shared {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} ms", VERSION_WAIT.as_millis()),
         };
-        let mut away = self.away.lock().await;
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
         if away.is_none_or(|until| until <= Instant::now()) {
             tracing::warn!("publishing without coalescing, and asking again in a second: {why}");
         }
@@ -251,13 +254,7 @@ impl Shared {
             None => event.stamp = Stamp::alone(&event.id, 0),
         }
         fail_point!("publish.reserved");
-        self.send(Message {
-            exchange: self.names.scheduler(),
-            routing_key: route.key(&event.event_type),
-            properties: wire::encode(event),
-            body: event.payload.clone(),
-        })
-        .await?;
+        self.send(event, *route).await?;
         fail_point!("publish.confirmed");
         if let Some(version) = version {
             let (subject, slot) = (event.subject(), event.stamp.slot.clone());
@@ -273,9 +270,23 @@ impl Shared {
         Ok(Published { id: event.id.clone(), unversioned: competes && version.is_none() })
     }
 
-    /// The same message again where the connection broke: the register knows both by their id or version.
-    async fn send(&self, message: Message) -> Result<(), PublishError> {
-        let sent = (|| self.broker.publish(message.clone()))
+    /// The same event again where the connection broke: the register knows both by their id or version. A date has come
+    /// nearer meanwhile.
+    async fn send(&self, event: &Event, route: Route) -> Result<(), PublishError> {
+        let mut first = Some(route);
+        let again = || match event.nbf {
+            Some(_) => Route::after(event.early_by(self.clock.now()), &self.hatcheries, self.topology.ladder),
+            None => route,
+        };
+        let publish = || {
+            self.broker.publish(Message {
+                exchange: self.names.scheduler(),
+                routing_key: first.take().unwrap_or_else(again).key(&event.event_type),
+                properties: wire::encode(event),
+                body: event.payload.clone(),
+            })
+        };
+        let sent = publish
             .retry(super::settle::patience())
             .when(BrokerError::is_transient)
             .notify(|error, wait| tracing::warn!(%error, "publishing again in {wait:?}"));

@@ -59,6 +59,10 @@ impl Batches {
         self.settle.ask(tell).await
     }
 
+    pub(crate) async fn ping(&self) -> Result<(), RegisterError> {
+        self.register.ping().await
+    }
+
     pub(crate) async fn renew(&self, ask: Renew) -> Result<Option<Renewed>, RegisterError> {
         Ok(self.register.renew(&[ask]).await?.pop())
     }

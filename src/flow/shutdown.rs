@@ -1,8 +1,13 @@
 //! The worker as a whole: its start, its end, and what it has done.
 
-use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Display,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
-use tokio::sync::{RwLock, Semaphore};
+use tokio::sync::{RwLock, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -25,7 +30,7 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(200);
 
 /// How long the last publishes and settles of a stopping worker may take.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A worker: handlers by type, and how to stop.
 pub struct Worker {
@@ -82,6 +87,9 @@ impl Worker {
     }
 
     /// Handles a type with an async closure. An error that can be shown is a failure, which is tried again.
+    ///
+    /// At the time limit the closure is dropped where it awaits. Code that blocks without awaiting goes on beyond it, and
+    /// beyond its lease: run it in `tokio::task::spawn_blocking`, and watch `Run::lost`.
     #[must_use]
     pub fn handle<F, R, E>(self, event_type: &str, handler: F) -> Self
     where
@@ -99,7 +107,8 @@ impl Worker {
         self
     }
 
-    /// Handlers that run at a time, instead of what the file says for each type.
+    /// Handlers that run at a time, instead of what the file says for each type. The prefetch changes in proportion, so
+    /// that no delivery waits longer for its turn than the file allows.
     #[must_use]
     pub fn concurrency(self, concurrency: u16) -> Self {
         Self { concurrency: Some(concurrency.max(1)), ..self }
@@ -141,8 +150,9 @@ impl Worker {
             stop: stop.child_token(),
             give_back: CancellationToken::new(),
             abandon: CancellationToken::new(),
-            expected: std::sync::Mutex::new(None),
-            failure: std::sync::OnceLock::new(),
+            expected: Mutex::new(None),
+            away: watch::Sender::new(false),
+            failure: Mutex::new(None),
             tally: Tally::default(),
             topology: self.topology,
         });
@@ -155,12 +165,14 @@ impl Worker {
             let lane = Arc::new(Lane {
                 terms: spec.terms(&common.topology.redis),
                 permits: Arc::new(Semaphore::new(self.concurrency.unwrap_or(spec.concurrency).into())),
+                prefetch: spec.prefetch_for(self.concurrency.unwrap_or(spec.concurrency)),
                 common: Arc::clone(&common),
                 event_type,
                 spec,
                 handler,
             });
-            consumers.spawn(lane.consume(tracker.clone()));
+            let (abandon, tracker) = (common.abandon.clone(), tracker.clone());
+            consumers.spawn(async move { abandon.run_until_cancelled(lane.consume(tracker)).await });
         }
         if self.stop_when_empty {
             tokio::select! {
@@ -170,10 +182,8 @@ impl Worker {
         }
         common.stop.cancelled().await;
         common.drain(&consumers, &tracker, drain).await;
-        match common.failure.get() {
-            Some(reason) => Err(WorkError::Handler(reason.clone())),
-            None => Ok(common.tally.summary()),
-        }
+        let failure = common.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failure.map_or_else(|| Ok(common.tally.summary()), Err)
     }
 
     fn lanes(&self) -> Result<Vec<TypeHandler>, WorkError> {

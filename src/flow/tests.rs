@@ -137,10 +137,18 @@ impl Receipt for Noted {
     async fn requeue(self: Box<Self>) {
         self.0.note("give back");
     }
+
+    async fn reject(self: Box<Self>) {
+        self.0.note("reject");
+    }
 }
 
 #[async_trait]
 impl Register for Fake {
+    async fn ping(&self) -> Result<(), RegisterError> {
+        self.answer("ping".to_owned(), ())
+    }
+
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
         let slots: Vec<String> = batch.iter().map(|ask| ask.slot.to_string()).collect();
         let answer = if self.stale { Reserved::Stale } else { Reserved::Version(7) };
@@ -276,6 +284,9 @@ async fn the_order_of_calls_is_the_order_of_versions() {
     struct Counting(Mutex<i64>);
     #[async_trait]
     impl Register for Counting {
+        async fn ping(&self) -> Result<(), RegisterError> {
+            Ok(())
+        }
         async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
             let mut last = self.0.lock().expect("no panic");
             let next = |_: &Reserve| {
@@ -449,6 +460,16 @@ async fn what_is_no_event_is_buried_as_it_came() {
     assert_eq!(header(&buried, "attempts").as_deref(), Some("many"));
     let reason = header(&buried, "reason").expect("a reason");
     assert!(reason.starts_with("poison: the header `attempts`"), "{reason}");
+}
+
+#[tokio::test]
+async fn what_could_not_be_copied_is_left_to_the_broker_to_bury() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming
+        .lock()
+        .expect("no panic")
+        .push(incoming("mail.now", &[("x-large", Value::Text(vec![b'x'; 100_000]))]));
+    assert_eq!(work(&fake, Outcome::Done).await, ["reject"]);
 }
 
 #[tokio::test]

@@ -8,18 +8,18 @@ use std::{
 
 use fail::fail_point;
 use tokio::{
-    sync::{RwLock, Semaphore},
+    sync::{RwLock, Semaphore, watch},
     time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{register::Batches, settle, tally::Tally};
+use super::{claim::Patience, register::Batches, settle, shutdown::WorkError, tally::Tally};
 use crate::{
     domain::{
         event::{self, Event},
         names::{self, Names},
-        register::{self, Release, Renew, Renewed, Terms},
+        register::{self, Release, Renew, Renewed, Stamp, Terms},
         settlement::{self, Outcome},
         spec::{Topology, TypeSpec},
         ttl::Ttl,
@@ -27,7 +27,7 @@ use crate::{
         words::EventType,
     },
     handler::{Handler, HandlerError, Run},
-    ports::{Broker, Clock, Delivery},
+    ports::{Broker, Clock, Delivery, RegisterError},
 };
 
 /// What all lanes of a worker share.
@@ -48,8 +48,10 @@ pub(super) struct Common {
     pub(super) abandon: CancellationToken,
     /// Until then copies are on their way back that found their reference busy.
     pub(super) expected: Mutex<Option<Instant>>,
+    /// Redis did not answer the last question: nothing is consumed.
+    pub(super) away: watch::Sender<bool>,
     /// Why the worker has to stop by itself.
-    pub(super) failure: std::sync::OnceLock<String>,
+    pub(super) failure: Mutex<Option<WorkError>>,
     pub(super) tally: Tally,
 }
 
@@ -61,6 +63,7 @@ pub(super) struct Lane {
     pub(super) terms: Terms,
     pub(super) handler: Arc<dyn Handler>,
     pub(super) permits: Arc<Semaphore>,
+    pub(super) prefetch: u16,
 }
 
 /// How a run ended.
@@ -72,10 +75,15 @@ enum Ended {
 
 impl Lane {
     /// deliver -> decode -> due? -> claim -> handler -> follow-up -> settle -> acknowledge
-    pub(super) async fn work(&self, delivery: Delivery) {
+    pub(super) async fn work(&self, delivery: Delivery, ended: CancellationToken) {
         let Delivery { message, receipt } = delivery;
-        let deadline = Instant::now() + self.common.topology.ack_timeout / 2;
+        let patience = Patience { deadline: Instant::now() + self.common.topology.ack_timeout / 2, ended };
         fail_point!("work.delivered");
+        if wire::is_too_large_to_copy(&message.properties) {
+            tracing::warn!(routing_key = %message.routing_key, "its headers leave no room for those of a copy: rejected");
+            self.common.tally.poisoned();
+            return receipt.reject().await;
+        }
         let now = self.common.clock.now();
         let event = match wire::decode(&self.event_type, message, now, fresh_id) {
             Ok(event) => event,
@@ -92,7 +100,7 @@ impl Lane {
 
         let token = Uuid::now_v7();
         // The turn lasts until the event is settled.
-        let Some((claimed, _turn)) = self.claim(&event, token, deadline).await else {
+        let Some((claimed, _turn)) = self.claim(&event, token, &patience).await else {
             self.common.tally.given_back();
             return receipt.requeue().await;
         };
@@ -148,7 +156,7 @@ impl Lane {
                     settlement::decide(outcome, event.attempts, &self.spec.retry, self.common.clock.now())
                 }
                 Ended::GivenBack => {
-                    self.release(event, claimed).await;
+                    self.release(event, &event.stamp, claimed.token).await;
                     return false;
                 }
             }
@@ -164,11 +172,14 @@ impl Lane {
         // A task of its own: a panic ends it and not the worker, and it ends with this one.
         let mut running = AbortOnDropHandle::new(tokio::spawn(async move { handler.handle(run).await }));
         tokio::select! {
+            // What has ended at the last moment has ended.
+            biased;
             ended = &mut running => match ended {
                 Ok(Ok(outcome)) => Ended::Outcome(outcome),
                 Ok(Err(HandlerError::Failed(reason))) => Ended::Outcome(Outcome::Retry { reason, after: None }),
                 Ok(Err(HandlerError::CannotStart(reason))) => {
-                    self.common.fail(format!("the handler of {} cannot be started: {reason}", self.event_type));
+                    let reason = format!("the handler of {} cannot be started: {reason}", self.event_type);
+                    self.common.fail(WorkError::Handler(reason));
                     Ended::GivenBack
                 }
                 Err(panic) => {
@@ -192,28 +203,35 @@ impl Lane {
             due: event.due(),
             terms: self.terms,
         };
+        let mut held = Instant::now();
         loop {
             tokio::time::sleep(self.terms.lease / 3).await;
+            let asked = Instant::now();
             match self.common.register.renew(renew.clone()).await {
-                Ok(Some(Renewed::Lost)) if !lost.is_cancelled() => {
-                    tracing::warn!(id = %event.id, "the lease is lost; another may run its reference by now");
-                    lost.cancel();
+                Ok(Some(Renewed::Held)) => held = asked,
+                Ok(_) => self.lose(event, lost),
+                Err(error) => {
+                    tracing::warn!(%error, id = %event.id, "the lease is not renewed");
+                    if held.elapsed() >= self.terms.lease {
+                        self.lose(event, lost);
+                    }
                 }
-                Ok(_) => {}
-                Err(error) => tracing::warn!(%error, id = %event.id, "the lease is not renewed"),
             }
         }
     }
 
+    /// Tells the handler that another may run its reference by now.
+    fn lose(&self, event: &Event, lost: &CancellationToken) {
+        if !lost.is_cancelled() {
+            tracing::warn!(id = %event.id, event_type = %self.event_type, "the lease is lost; another may run its reference by now");
+            lost.cancel();
+        }
+    }
+
     /// Lets go of an event that is given back, so that its next start counts as no crash.
-    async fn release(&self, event: &Event, claimed: &settle::Claimed) {
-        let release = Release {
-            subject: event.subject(),
-            stamp: event.stamp.clone(),
-            token: claimed.token,
-            due: event.due(),
-            terms: self.terms,
-        };
+    pub(super) async fn release(&self, event: &Event, stamp: &Stamp, token: Uuid) {
+        let release =
+            Release { subject: event.subject(), stamp: stamp.clone(), token, due: event.due(), terms: self.terms };
         if let Err(error) = self.common.register.release(release).await {
             tracing::warn!(%error, id = %event.id, "not released; it waits for its lease to run out");
         }
@@ -245,11 +263,17 @@ impl Common {
         self.expected.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|then| then <= Instant::now())
     }
 
-    /// Stops the worker for a reason that more events would only meet again.
-    pub(super) fn fail(&self, reason: String) {
-        if self.failure.set(reason).is_ok() {
-            self.stop.cancel();
+    /// Nothing more is consumed until Redis answers. Said once, and not for every event that waits.
+    pub(super) fn register_is_away(&self, error: &RegisterError) {
+        if !self.away.send_replace(true) {
+            tracing::warn!(%error, "no event is started until Redis answers");
         }
+    }
+
+    /// Stops the worker for a reason that more events would only meet again.
+    pub(super) fn fail(&self, reason: WorkError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.stop.cancel();
     }
 }
 

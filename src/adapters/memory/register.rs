@@ -67,6 +67,10 @@ impl fmt::Debug for MemoryRegister {
 
 #[async_trait]
 impl Register for MemoryRegister {
+    async fn ping(&self) -> Result<(), RegisterError> {
+        Ok(())
+    }
+
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
         self.answer(batch, Shard::reserve)
     }

@@ -85,4 +85,9 @@ impl Receipt for Tag {
             tracing::debug!(%error, "a delivery could not be given back; the broker has taken it back by itself");
         }
     }
+    async fn reject(self: Box<Self>) {
+        if let Err(error) = self.delivery.nack(BasicNackOptions { requeue: false, multiple: false }).await {
+            tracing::debug!(%error, "a delivery could not be rejected; the broker delivers it again");
+        }
+    }
 }

@@ -63,16 +63,6 @@ impl RedisRegister {
         Ok(register)
     }
 
-    /// Makes sure that Redis answers, and lets this client in.
-    ///
-    /// # Errors
-    /// When it is away, or refuses.
-    pub async fn ping(&self) -> Result<(), RegisterError> {
-        // An empty batch: a server that wants a password says so at the first command, not when it is connected to, and
-        // one that forbids scripts, not before it is asked to run one.
-        self.ask_shard::<Claim>(0, Vec::new()).await.map(drop)
-    }
-
     /// The same register by the same connection, with another limit for every call.
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
@@ -121,6 +111,12 @@ impl RedisRegister {
 
 #[async_trait]
 impl Register for RedisRegister {
+    async fn ping(&self) -> Result<(), RegisterError> {
+        // An empty batch: a server that wants a password says so at the first command, not when it is connected to, and
+        // one that forbids scripts, not before it is asked to run one.
+        self.ask_shard::<Claim>(0, Vec::new()).await.map(drop)
+    }
+
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
         self.ask(batch).await
     }

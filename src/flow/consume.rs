@@ -29,11 +29,13 @@ impl Lane {
                 Err(error) => return self.common.fail(WorkError::Broker(error)),
             };
             tracing::info!("consuming {queue}");
-            if self.deliver(deliveries, &tracker).await {
+            let any = self.deliver(deliveries, &tracker).await;
+            // Neither a queue that is deleted as soon as it is consumed nor a Redis that answers every other question may
+            // make this spin: each round takes deliveries, and RabbitMQ counts how often they are given back.
+            if any && !*self.common.away.borrow() {
                 pauses = patience().build();
             }
             self.until_redis_answers().await;
-            // A queue that is deleted as soon as it is consumed must not make this spin.
             tokio::select! {
                 () = self.common.stop.cancelled() => return,
                 () = tokio::time::sleep(pauses.next().unwrap_or_default()) => {}

@@ -8,6 +8,7 @@ use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::future::try_join_all;
+use redis::{Script, ScriptInvocation};
 
 use self::{keys::Keys, link::Link, scripts::Call};
 use crate::{
@@ -76,6 +77,17 @@ impl RedisRegister {
         Self { clock: Some(clock), ..self }
     }
 
+    /// What every script takes first.
+    fn begin<'a>(&self, script: &'a Script, shard: u16) -> ScriptInvocation<'a> {
+        let mut call = script.prepare_invoke();
+        call.key(self.keys.last(shard)).arg(millis(self.backlog_retention));
+        match &self.clock {
+            Some(clock) => call.arg(clock.now().as_microsecond()),
+            None => call.arg(""),
+        };
+        call
+    }
+
     async fn ask<C: Call>(&self, batch: &[C]) -> Result<Vec<C::Answer>, RegisterError> {
         let mut shards: BTreeMap<u16, Vec<(usize, &C)>> = BTreeMap::new();
         for (place, call) in batch.iter().enumerate() {
@@ -92,12 +104,7 @@ impl RedisRegister {
         shard: u16,
         calls: Vec<(usize, &C)>,
     ) -> Result<Vec<(usize, C::Answer)>, RegisterError> {
-        let mut script = C::script().prepare_invoke();
-        script.key(self.keys.last(shard)).arg(millis(self.backlog_retention));
-        match &self.clock {
-            Some(clock) => script.arg(clock.now().as_microsecond()),
-            None => script.arg(""),
-        };
+        let mut script = self.begin(C::script(), shard);
         for (_, call) in &calls {
             call.write(&self.keys, shard, &mut script);
         }
@@ -112,9 +119,10 @@ impl RedisRegister {
 #[async_trait]
 impl Register for RedisRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
-        // An empty batch: a server that wants a password says so at the first command, not when it is connected to, and
-        // one that forbids scripts, not before it is asked to run one.
-        self.ask_shard::<Claim>(0, Vec::new()).await.map(drop)
+        // A server that wants a password says so at the first command, not when it is connected to, one that forbids
+        // scripts, not before it is asked to run one, and one that takes no writes, not before something is written.
+        let script = self.begin(&scripts::PING, 0);
+        self.link.call::<Vec<i64>>(&script, self.limit).await.map(drop)
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {

@@ -18,6 +18,7 @@ macro_rules! script {
     };
 }
 
+script!(PING, "scripts/ping.lua");
 script!(RESERVE, "scripts/reserve.lua");
 script!(RECORD, "scripts/record.lua");
 script!(CLAIM, "scripts/claim.lua");

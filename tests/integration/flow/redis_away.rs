@@ -64,7 +64,8 @@ async fn a_worker_starts_nothing_while_redis_is_away_and_goes_on_by_itself() {
     }
     let amqp = declared.amqp().await;
     let queue = declared.processing("import");
-    eventually("the worker has taken them", async || (amqp.ready(&queue).await == 0).then_some(())).await;
+    let stopped = async || (amqp.consumers(&queue).await == 0).then_some(());
+    eventually("the worker has stopped consuming", stopped).await;
     assert_eq!(worker.runs.seen().len(), 1);
     let _redis = Server::start(port, &[]);
     worker.runs.reach(6).await;
@@ -91,18 +92,43 @@ async fn what_ran_while_redis_went_away_is_settled_when_it_is_back() {
 
 #[tokio::test]
 async fn a_worker_that_is_stopped_while_redis_is_away_gives_back_what_it_holds() {
-    let declared = declared(free_port()).await;
+    let port = free_port();
+    let redis = Server::start(port, &[]);
+    let declared = declared(port).await;
     let hatchery = declared.connect().await;
     let publisher = hatchery.publisher();
+    let worker = Working::with(hatchery.worker().drain_timeout(Duration::from_secs(5)), "import", |_| Outcome::Done);
+    publisher.publish(NewEvent::new("import", "before")).await.unwrap();
+    worker.runs.reach(1).await;
+    drop(redis);
     for n in 0..5 {
         publisher.publish(NewEvent::new("import", n.to_string())).await.unwrap();
     }
-    let worker = hatchery.worker().drain_timeout(Duration::from_secs(5));
-    let worker = Working::with(worker, "import", |_| Outcome::Done);
     let amqp = declared.amqp().await;
     let queue = declared.processing("import");
-    eventually("the worker has taken them", async || (amqp.ready(&queue).await == 0).then_some(())).await;
+    eventually("it stops consuming", async || (amqp.consumers(&queue).await == 0).then_some(())).await;
     let summary = worker.stop().await;
-    assert_eq!((summary.done, summary.given_back), (0, 5));
+    assert_eq!((summary.done, summary.given_back), (1, summary.delivered - 1));
     assert_eq!(amqp.filled(&declared.queues()).await, [(queue, 5)].into());
+}
+
+#[tokio::test]
+async fn a_redis_that_takes_no_writes_is_away_too() {
+    let port = free_port();
+    let redis = Server::start(port, &[]);
+    let declared = declared(port).await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    let publisher = hatchery.publisher();
+    publisher.publish(NewEvent::new("import", "before")).await.unwrap();
+    worker.runs.reach(1).await;
+    redis.say(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    publisher.publish(NewEvent::new("import", "after")).await.unwrap();
+    let amqp = declared.amqp().await;
+    let queue = declared.processing("import");
+    eventually("it stops consuming", async || (amqp.consumers(&queue).await == 0).then_some(())).await;
+    redis.say(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    worker.runs.reach(2).await;
+    let summary = worker.stop().await;
+    assert!(summary.delivered <= 3, "taken and given back again and again: {summary:?}");
 }

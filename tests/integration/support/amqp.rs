@@ -40,6 +40,12 @@ impl Amqp {
         self.channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap().message_count()
     }
 
+    /// How many consume it.
+    pub(crate) async fn consumers(&self, queue: &str) -> u32 {
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        self.channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap().consumer_count()
+    }
+
     /// Which of these queues have messages ready, and how many.
     pub(crate) async fn filled(&self, queues: &[String]) -> BTreeMap<String, u32> {
         let mut filled = BTreeMap::new();

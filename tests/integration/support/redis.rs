@@ -68,6 +68,16 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Gives it a command.
+    pub(crate) async fn say(&self, command: &[&str]) {
+        let client = ::redis::Client::open(self.url.as_str()).unwrap();
+        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut said = ::redis::cmd(command[0]);
+        let () = said.arg(&command[1..]).query_async(&mut connection).await.unwrap();
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         drop(self.wrapper.stdin.take());

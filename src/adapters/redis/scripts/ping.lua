@@ -1,0 +1,4 @@
+-- ping: no keys but the counter's, no arguments. It writes, for a server that answers and takes no writes (a replica, or
+-- one that is out of memory) is as good as away. The counter only ever grows.
+give()
+return each(1, 0, function() return 0 end)

@@ -21,10 +21,9 @@ pub(crate) struct House {
 }
 
 impl House {
-    /// The binary lies beside the folder of the examples, where cargo put both.
+    /// Both binaries lie where cargo puts them, side by side.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let example = std::env::current_exe()?;
-        let binary = example.ancestors().nth(2).context("no folder of a build")?.join("topology");
+        let binary = std::env::current_exe()?.with_file_name("topology");
         ensure!(binary.exists(), "{} is missing; scripts/demo builds it", binary.display());
         let folder = std::env::current_dir()?.join(".demo");
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;

@@ -33,7 +33,7 @@ impl House {
     /// One demo at a time in one folder, for as long as this file is open.
     pub(crate) fn lock(&self) -> anyhow::Result<File> {
         let lock = File::create(self.folder.join("lock"))?;
-        lock.try_lock().with_context(|| format!("another demo runs in {}", self.folder.display()))?;
+        ensure!(lock.try_lock().is_ok(), "another demo is running (it holds {}/lock)", self.folder.display());
         Ok(lock)
     }
 

@@ -136,7 +136,8 @@ async fn take_one(console: &Console, broker: &Broker, published: &[Published]) -
     let waiting: Vec<&str> =
         published.iter().filter(|event| event.fate == Fate::Waiting).map(|event| event.id.as_str()).collect();
     let (id, queue) = broker.take_one(&waiting).await?;
-    console.note(&format!("{RED}took {id} out of {queue}{RED:#}; the account must notice"));
+    console.note(&format!("{RED}took one out of {queue}{RED:#}, and the account must notice:"));
+    console.note(&id);
     Ok(())
 }
 

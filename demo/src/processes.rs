@@ -21,10 +21,9 @@ pub(crate) struct House {
 }
 
 impl House {
-    /// The binary lies beside the folder of the examples, where cargo put both.
+    /// Both binaries lie where cargo puts them, side by side.
     pub(crate) fn new() -> anyhow::Result<Self> {
-        let example = std::env::current_exe()?;
-        let binary = example.ancestors().nth(2).context("no folder of a build")?.join("topology");
+        let binary = std::env::current_exe()?.with_file_name("topology");
         ensure!(binary.exists(), "{} is missing; scripts/demo builds it", binary.display());
         let folder = std::env::current_dir()?.join(".demo");
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -34,7 +33,7 @@ impl House {
     /// One demo at a time in one folder, for as long as this file is open.
     pub(crate) fn lock(&self) -> anyhow::Result<File> {
         let lock = File::create(self.folder.join("lock"))?;
-        lock.try_lock().with_context(|| format!("another demo runs in {}", self.folder.display()))?;
+        ensure!(lock.try_lock().is_ok(), "another demo is running (it holds {}/lock)", self.folder.display());
         Ok(lock)
     }
 

@@ -46,12 +46,23 @@ impl AmqpUrl {
         let properties = ConnectionProperties::default().with_connection_name(name.into());
         match tokio::time::timeout(CONNECT_TIMEOUT, Connection::connect(self.0.as_str(), properties)).await {
             Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(match self.error(&error, "the connection") {
-                // Wrong credentials are a soft error, though they end the connection.
-                BrokerError::Rejected { reason, .. } => BrokerError::Refused { url: self.to_string(), reason },
-                error => error,
-            }),
+            Ok(Err(error)) => Err(self.not_connected(&error)),
             Err(_) => Err(self.unreachable(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()))),
+        }
+    }
+
+    /// Before there is a connection the broker's own words are about this client: its credentials, its virtual host.
+    fn not_connected(&self, error: &lapin::Error) -> BrokerError {
+        match error.kind() {
+            ErrorKind::ProtocolError(amqp)
+                if !matches!(
+                    amqp.kind(),
+                    AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED | AMQPHardError::INTERNALERROR)
+                ) =>
+            {
+                BrokerError::Refused { url: self.to_string(), reason: amqp.get_message().to_string() }
+            }
+            _ => self.error(error, "the connection"),
         }
     }
 
@@ -70,11 +81,8 @@ impl AmqpUrl {
                         BrokerError::Locked { object: object.to_owned() }
                     }
                     AMQPErrorKind::Soft(_) => BrokerError::Rejected { what: object.to_owned(), reason },
-                    // The broker shuts down, or an operator closed the connection.
-                    AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED | AMQPHardError::INTERNALERROR) => {
-                        BrokerError::Unreachable { url, reason }
-                    }
-                    AMQPErrorKind::Hard(_) => BrokerError::Refused { url, reason },
+                    // It ends the connection, and with it the calls of everybody who shares it and has done nothing.
+                    AMQPErrorKind::Hard(_) => BrokerError::Unreachable { url, reason },
                 }
             }
             ErrorKind::IOError(io) if io.kind() == Io::ConnectionAborted => {

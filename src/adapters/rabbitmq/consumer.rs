@@ -11,30 +11,25 @@ use lapin::{
 use super::{codec, connection::AmqpUrl, unreadable::Suspects};
 use crate::ports::{BrokerError, Deliveries, Delivery, Receipt};
 
-/// Of a worker's name, in a consumer's tag.
-const LONGEST_NAME: usize = 200;
-
 pub(super) async fn consume(
     url: &AmqpUrl,
     channel: Channel,
     queue: &str,
-    name: &str,
     prefetch: u16,
     suspects: &Suspects,
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
-    let consumer = begin(&channel, queue, name, prefetch).await.map_err(|error| {
+    let consumer = begin(&channel, queue, prefetch).await.map_err(|error| {
         suspects.note(queue, &error);
         url.error(&error, &format!("the queue {queue}"))
     })?;
     Ok(Box::new(Queue { channel, consumer, name: queue.to_owned(), suspects: suspects.clone(), ended: false }))
 }
 
-pub(super) async fn begin(channel: &Channel, queue: &str, name: &str, prefetch: u16) -> lapin::Result<Consumer> {
+pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapin::Result<Consumer> {
     // Before consuming: lapin's buffer of deliveries has no bound of its own.
     channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
-    // A worker's name lists its types, and a tag has 255 bytes.
-    let name = &name[..name.floor_char_boundary(LONGEST_NAME)];
-    let tag = format!("{name} {}", uuid::Uuid::now_v7().simple());
+    // The connection's name says who it is, and may be longer than a tag.
+    let tag = uuid::Uuid::now_v7().simple().to_string();
     let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
     channel.basic_consume(queue.into(), tag.into(), options, arguments).await
 }

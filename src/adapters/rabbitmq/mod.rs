@@ -14,13 +14,13 @@ use async_trait::async_trait;
 use lapin::{
     Connection, ExchangeKind,
     options::{ExchangeDeclareOptions, QueueDeclareOptions},
-    types::{FieldTable, ShortString},
+    types::FieldTable,
 };
 use tokio::sync::Mutex;
 
 use self::{
     connection::AmqpUrl,
-    publisher::Publisher,
+    publisher::{CLOSE_LIMIT, Publisher},
     unreadable::{Careful, Suspects},
 };
 use crate::{
@@ -57,14 +57,16 @@ impl RabbitMq {
         self.publisher.connect().await
     }
 
-    /// Closes both connections properly, so that the broker logs no lost client.
+    /// Closes both connections properly, so that the broker logs no lost client; within a few seconds in any case.
     pub async fn close(&self) {
-        self.publisher.close().await;
-        if let Some(connection) = self.consuming.lock().await.take()
-            && let Err(error) = connection.close(200, ShortString::from("done")).await
-        {
-            tracing::debug!(%error, "closing the consuming connection");
-        }
+        let consuming = async {
+            // Somebody may be connecting just now.
+            let open = tokio::time::timeout(CLOSE_LIMIT, self.consuming.lock()).await;
+            if let Some(connection) = open.ok().and_then(|mut open| open.take()) {
+                publisher::close(&connection).await;
+            }
+        };
+        tokio::join!(self.publisher.close(), consuming);
     }
 
     async fn channel(&self) -> Result<lapin::Channel, BrokerError> {
@@ -88,7 +90,7 @@ impl Broker for RabbitMq {
             return Ok(Box::new(Careful::new(&self.url, &self.name, queue, prefetch, &self.suspects)));
         }
         let channel = self.channel().await?;
-        consumer::consume(&self.url, channel, queue, &self.name, prefetch, &self.suspects).await
+        consumer::consume(&self.url, channel, queue, prefetch, &self.suspects).await
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {

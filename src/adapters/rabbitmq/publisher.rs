@@ -1,6 +1,8 @@
 //! Publishing with confirms. One task owns the confirm channel, because lapin gives wrong confirms to tasks that share
 //! one (measured); each caller awaits its own confirm, so many are in flight.
 
+use std::time::Duration;
+
 use fail::fail_point;
 use lapin::{
     Channel, Confirmation, Connection, PublisherConfirm,
@@ -8,6 +10,7 @@ use lapin::{
     types::ShortString,
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{codec, connection::AmqpUrl};
 use crate::{domain::wire::Message, ports::BrokerError};
@@ -15,31 +18,38 @@ use crate::{domain::wire::Message, ports::BrokerError};
 /// Messages that wait for their turn on the channel. Confirms in flight are bounded by the callers.
 const QUEUED: usize = 256;
 
+/// How long a connection may take to close. lapin writes nothing, not even that, while the broker blocks publishers.
+pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
+
 pub(super) struct Publisher {
     jobs: mpsc::Sender<Job>,
     url: AmqpUrl,
+    closing: CancellationToken,
+    closed: CancellationToken,
 }
 
 enum Job {
     Publish(Box<Message>, oneshot::Sender<Result<PublisherConfirm, BrokerError>>),
     Connect(oneshot::Sender<Result<(), BrokerError>>),
-    Close(oneshot::Sender<()>),
 }
 
 impl Publisher {
     pub(super) fn start(url: AmqpUrl, name: String) -> Self {
         let (jobs, inbox) = mpsc::channel(QUEUED);
-        tokio::spawn(Owner { url: url.clone(), name, open: None }.run(inbox));
-        Self { jobs, url }
+        let (closing, closed) = (CancellationToken::new(), CancellationToken::new());
+        let owner = Owner { url: url.clone(), name, open: None };
+        tokio::spawn(owner.run(inbox, closing.clone(), closed.clone().drop_guard()));
+        Self { jobs, url, closing, closed }
     }
 
     pub(super) async fn connect(&self) -> Result<(), BrokerError> {
         self.ask(Job::Connect).await?
     }
 
+    /// Ends the owner, whatever it waits for, and with it every publish that is not confirmed.
     pub(super) async fn close(&self) {
-        // An owner that is gone has closed its connection already.
-        let _ = self.ask(Job::Close).await;
+        self.closing.cancel();
+        self.closed.cancelled().await;
     }
 
     pub(super) async fn publish(&self, message: Message) -> Result<(), BrokerError> {
@@ -75,19 +85,25 @@ struct Owner {
 }
 
 impl Owner {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Job>) {
-        while let Some(job) = inbox.recv().await {
-            // Who asked may have stopped waiting; then nobody hears the answer.
-            match job {
-                Job::Publish(message, reply) => drop(reply.send(self.publish(*message).await)),
-                Job::Connect(reply) => drop(reply.send(self.channel().await.map(|_| ()))),
-                Job::Close(reply) => {
-                    self.close().await;
-                    let _ = reply.send(());
-                }
+    async fn run(mut self, mut inbox: mpsc::Receiver<Job>, closing: CancellationToken, _closed: DropGuard) {
+        let serving = async {
+            while let Some(job) = inbox.recv().await {
+                self.serve(job).await;
             }
+        };
+        closing.run_until_cancelled(serving).await;
+        if let Some((connection, _)) = self.open.take() {
+            close(&connection).await;
         }
-        self.close().await;
+    }
+
+    /// Who asked may have stopped waiting: then nothing is published, and nobody hears the answer.
+    async fn serve(&mut self, job: Job) {
+        match job {
+            Job::Publish(_, reply) if reply.is_closed() => {}
+            Job::Publish(message, reply) => drop(reply.send(self.publish(*message).await)),
+            Job::Connect(reply) => drop(reply.send(self.channel().await.map(|_| ()))),
+        }
     }
 
     async fn publish(&mut self, message: Message) -> Result<PublisherConfirm, BrokerError> {
@@ -119,12 +135,14 @@ impl Owner {
         let channel = confirming.await.map_err(|error| self.url.error(&error, "a channel with confirms"))?;
         Ok(&self.open.insert((connection, channel)).1)
     }
+}
 
-    async fn close(&mut self) {
-        if let Some((connection, _)) = self.open.take()
-            && let Err(error) = connection.close(200, ShortString::from("done")).await
-        {
-            tracing::debug!(%error, "closing the publishing connection");
-        }
+/// Closes a connection, in bounded time: the broker takes a lost client for one that has closed.
+pub(super) async fn close(connection: &Connection) {
+    let closing = connection.close(200, ShortString::from("done"));
+    match tokio::time::timeout(CLOSE_LIMIT, closing).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "closing a connection"),
+        Err(_) => tracing::debug!("a connection does not close"),
     }
 }

@@ -12,12 +12,13 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use lapin::{Connection, ErrorKind, options::BasicCancelOptions, types::ShortString};
+use lapin::{Connection, ErrorKind, options::BasicCancelOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{
     connection::AmqpUrl,
     consumer::{self, Tag},
+    publisher,
 };
 use crate::{
     domain::compile::DELIVERY_LIMIT,
@@ -102,7 +103,7 @@ impl Careful {
         };
         let connection = self.url.connect(&self.name).await?;
         let channel = connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))?;
-        let mut consumer = match consumer::begin(&channel, &self.queue, &self.name, 1).await {
+        let mut consumer = match consumer::begin(&channel, &self.queue, 1).await {
             Ok(consumer) => consumer,
             Err(error) => return failed(error),
         };
@@ -164,23 +165,15 @@ struct Alone {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Alone {
-    async fn close(connection: &Connection) {
-        if let Err(error) = connection.close(200, ShortString::from("done")).await {
-            tracing::debug!(%error, "closing the connection of one message");
-        }
-    }
-}
-
 #[async_trait]
 impl Receipt for Alone {
     async fn acknowledge(self: Box<Self>) {
         Box::new(self.tag).acknowledge().await;
-        Self::close(&self.connection).await;
+        publisher::close(&self.connection).await;
     }
 
     async fn requeue(self: Box<Self>) {
         Box::new(self.tag).requeue().await;
-        Self::close(&self.connection).await;
+        publisher::close(&self.connection).await;
     }
 }

@@ -107,3 +107,24 @@ async fn a_worker_that_is_stopped_while_redis_is_away_gives_back_what_it_holds()
     let back = [(queue, 5)].into();
     eventually("they are back", async || (amqp.filled(&declared.queues()).await == back).then_some(())).await;
 }
+
+#[tokio::test]
+async fn what_waits_for_redis_is_given_back_before_the_broker_takes_it_for_lost() {
+    let port = free_port();
+    let text = "ack-timeout: 2s
+types: { import: { prefetch: 1, concurrency: 1, handler-timeout: 1s, drain-timeout: 1s } }";
+    let declared = Declared::with_redis(text, &format!("redis://127.0.0.1:{port}")).await;
+    let hatchery = declared.connect().await;
+    hatchery.publisher().publish(NewEvent::new("import", "{}")).await.unwrap();
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    // Whoever holds it lets go of it after half of the acknowledgement timeout, and this one waits for that.
+    let (amqp, queue) = (declared.amqp().await, declared.processing("import"));
+    eventually("it is taken", async || (amqp.ready(&queue).await == 0).then_some(())).await;
+    let given_back = amqp.take_returned(&queue).await;
+    amqp.publish("t.processor", "import.now", given_back.properties.clone(), &given_back.data).await;
+    let _redis = Server::start(port, &[]);
+    worker.runs.reach(1).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.retried), (1, 0));
+    assert!(summary.given_back >= 1, "{summary:?}");
+}

@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::StreamExt as _;
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
-    message::BasicGetMessage,
+    message::{BasicGetMessage, Delivery},
     options::{
-        BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
-        QueueDeleteOptions,
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicPublishOptions,
+        ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
     },
     types::{AMQPValue, FieldTable},
 };
 
-use super::broker::eventually;
+use tokio::time::timeout;
+
+use super::broker::{PATIENCE, eventually};
 
 pub(crate) struct Amqp {
     channel: Channel,
@@ -62,6 +65,17 @@ impl Amqp {
     /// Waits for a message in a queue and takes it out.
     pub(crate) async fn take(&self, queue: &str) -> BasicGetMessage {
         eventually(&format!("a message in {queue}"), async || self.get(queue).await).await
+    }
+
+    /// Waits in line with other consumers for a message that is delivered again, and takes it out.
+    pub(crate) async fn take_returned(&self, queue: &str) -> Delivery {
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        let mut consumer = self.channel.basic_consume(queue.into(), "".into(), options, arguments).await.unwrap();
+        let delivery = timeout(PATIENCE, consumer.next()).await.expect("it is given back").unwrap().unwrap();
+        self.channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await.unwrap();
+        delivery.ack(BasicAckOptions::default()).await.unwrap();
+        assert!(delivery.redelivered);
+        delivery
     }
 
     pub(crate) async fn delete_queue(&self, queue: &str) {

@@ -30,7 +30,7 @@ use self::{
     watch::{Handled, Progress},
 };
 
-const EVENTS: &str = "examples/demo/events.ndjson";
+const EVENTS: &str = "demo/events.ndjson";
 
 /// The worker that is killed, and who takes its place.
 const VICTIM: &str = "1";
@@ -70,6 +70,7 @@ async fn main() -> ExitCode {
 
 async fn run(args: &Args, console: &mut Console) -> anyhow::Result<ExitCode> {
     let house = House::new()?;
+    let _lock = house.lock()?;
     let mut workers = Workers::new(&house, &house.empty("handled.tsv")?);
     let ended = tokio::select! {
         ended = demo(args, console, &house, &mut workers) => Some(ended),
@@ -103,9 +104,9 @@ async fn demo(args: &Args, console: &mut Console, house: &House, workers: &mut W
         console.note(&format!("worker {name} has the process id {}", workers.start(name)?));
     }
 
-    console.step(&format!("Publish {EVENTS}, and raw messages with broken headers"));
+    console.step("Publish the sample file, and messages with broken headers");
     let (published, refused) = publish::publish(house, &broker, Path::new(EVENTS)).await?;
-    console.note(&format!("{} confirmed, {refused} bad lines refused", published.len()));
+    console.note(&format!("{EVENTS}: {} confirmed with the raw, {refused} refused", published.len()));
     if args.take_one {
         take_one(console, &broker, &published).await?;
     }
@@ -162,13 +163,14 @@ async fn watch(
         if !killed && (busy >= 20 || pending == 0) {
             killed = true;
             let (old, new) = (workers.kill(VICTIM).await?, workers.start(AGAIN)?);
-            console.note(&format!("kill -9 {old}: worker {VICTIM} is gone, and started again as {new}"));
+            console.note(&format!("kill -9 {old}: worker {VICTIM} is gone, and started again as {new};"));
+            console.note("what it ran waits for its lease, 15 s, before it runs again");
         }
         calm = if killed && pending == 0 && broker.quiet().await? { calm + 1 } else { 0 };
     }
     console.end_progress();
     if calm == 0 {
-        console.note(&format!("not quiet after {} s; the account is taken all the same", LIMIT.as_secs()));
+        console.note(&format!("something is not finished after {} s; the account says what", LIMIT.as_secs()));
     }
     Ok(handled)
 }

@@ -90,3 +90,26 @@ impl Progress {
         progress
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_lines_are_read_and_each_once() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let write = |text: &str| {
+            use std::io::Write as _;
+            file.as_file().write_all(text.as_bytes()).expect("it can be written");
+        };
+        let mut handled = Handled::new(file.path().to_owned());
+        write("a\tmail\t-\t0\t7\tdone\t99\t1\nsomebody else's\nb\tmail\t-\t2\t8\tfai");
+        handled.read().expect("readable");
+        assert_eq!(handled.runs.len(), 1);
+        write("led\t99\t2\n");
+        handled.read().expect("readable");
+        let [a, b] = &handled.runs[..] else { panic!("{:?}", handled.runs) };
+        assert_eq!((a.id.as_str(), a.outcome, a.checksum, a.worker.as_str()), ("a", Outcome::Done, 99, "1"));
+        assert_eq!((b.id.as_str(), b.outcome, b.attempts), ("b", Outcome::Failed, 2));
+    }
+}

@@ -14,20 +14,27 @@ const LISTED: usize = 20;
 pub(crate) fn table(published: &[Published], refused: usize, account: &Account) -> String {
     let fated = |fate: Fate| published.iter().filter(|event| event.fate == fate).count();
     let count = |state| account.count(state);
+    let states = published.iter().zip(&account.states);
+    let replaced =
+        states.filter(|(event, state)| event.fate == Fate::DeadLettered && **state == Some(State::Coalesced)).count();
     let raw = published.iter().filter(|event| event.raw).count();
     let lost = count(State::Lost);
     let (slots, settled) = account.last;
     let rows = [
-        ("published", published.len(), format!("confirmed, {raw} of them raw; {refused} bad lines refused")),
+        ("published", published.len(), format!("confirmed, {raw} of them raw messages; {refused} bad lines refused")),
         ("handled", count(State::Handled), "to the end, each with its own payload".to_owned()),
         ("coalesced", count(State::Coalesced), "replaced by a newer one of the same employee".to_owned()),
         ("retried", account.retried, "failed and were tried again".to_owned()),
         (
             "dead-lettered",
             count(State::DeadLettered),
-            format!("{} that can never work, less the replaced", fated(Fate::DeadLettered)),
+            format!("{} can never work, {replaced} of them were replaced", fated(Fate::DeadLettered)),
         ),
-        ("waiting", count(State::Waiting), format!("{} are due in two minutes to a month", fated(Fate::Waiting))),
+        (
+            "waiting",
+            count(State::Waiting),
+            format!("{} are due later, in two minutes to a month", fated(Fate::Waiting)),
+        ),
         ("handled twice", account.twice.len(), "ran in the worker that was killed, then again".to_owned()),
     ];
     let mut text = String::from("\n");

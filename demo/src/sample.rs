@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_sample_has_what_the_demo_is_about() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/demo/events.ndjson");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("events.ndjson");
         let sample = Sample::read(&path, Timestamp::now()).expect("readable");
         let events: Vec<&Published> = sample.0.values().filter_map(|line| line.event.as_ref()).collect();
         assert!(events.len() > 300 && sample.bad().len() > 4);

@@ -31,6 +31,13 @@ impl House {
         Ok(Self { binary, folder })
     }
 
+    /// One demo at a time in one folder, for as long as this file is open.
+    pub(crate) fn lock(&self) -> anyhow::Result<File> {
+        let lock = File::create(self.folder.join("lock"))?;
+        lock.try_lock().with_context(|| format!("another demo runs in {}", self.folder.display()))?;
+        Ok(lock)
+    }
+
     /// A file of the demo's, empty.
     pub(crate) fn empty(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.folder.join(name);
@@ -68,7 +75,7 @@ impl<'a> Workers<'a> {
     /// Starts one, and says its process id.
     pub(crate) fn start(&mut self, name: &str) -> anyhow::Result<u32> {
         let log = File::create(self.house.folder.join(format!("worker-{name}.log")))?;
-        let work = ["work", "--type", "hr-import", "--type", "mail", "--exec", "examples/demo/handler.sh"];
+        let work = ["work", "--type", "hr-import", "--type", "mail", "--exec", "demo/handler.sh"];
         let mut command = tied(&self.house.topology(&work));
         command.env("DEMO_OUT", &self.handled).env("DEMO_WORKER", name);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);

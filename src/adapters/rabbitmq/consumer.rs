@@ -8,7 +8,7 @@ use lapin::{
     types::FieldTable,
 };
 
-use super::{codec, connection::AmqpUrl};
+use super::{codec, connection::AmqpUrl, unreadable::Suspects};
 use crate::ports::{BrokerError, Deliveries, Delivery, Receipt};
 
 pub(super) async fn consume(
@@ -16,24 +16,41 @@ pub(super) async fn consume(
     channel: Channel,
     queue: &str,
     prefetch: u16,
+    suspects: &Suspects,
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
-    let object = format!("the queue {queue}");
-    let queue = codec::short(queue)?;
+    let consumer = begin(&channel, queue, prefetch).await.map_err(|error| {
+        suspects.note(queue, &error);
+        url.error(&error, &format!("the queue {queue}"))
+    })?;
+    Ok(Box::new(Queue { channel, consumer, name: queue.to_owned(), suspects: suspects.clone(), ended: false }))
+}
+
+pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapin::Result<Consumer> {
+    // Before consuming: lapin's buffer of deliveries has no bound of its own.
+    channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
     // The connection's name says who it is, and may be longer than a tag.
-    let tag = codec::short(&uuid::Uuid::now_v7().simple().to_string())?;
-    let consuming = async {
-        // Before consuming: lapin's buffer of deliveries has no bound of its own.
-        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
-        channel.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default()).await
-    };
-    let consumer = consuming.await.map_err(|error| url.error(&error, &object))?;
-    Ok(Box::new(Queue { channel, consumer, object, ended: false }))
+    let tag = uuid::Uuid::now_v7().simple().to_string();
+    let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+    channel.basic_consume(queue.into(), tag.into(), options, arguments).await
+}
+
+/// A delivery as the flow knows it, with a receipt made from its own tag.
+pub(super) fn delivery<R: Receipt + 'static>(
+    mut delivery: message::Delivery,
+    channel: &Channel,
+    receipt: impl FnOnce(Tag) -> Box<R>,
+) -> Delivery {
+    let message = codec::incoming(&mut delivery);
+    // A channel closes with its last owner, and takes the deliveries back that are still being worked on.
+    let receipt = receipt(Tag { delivery, _channel: channel.clone() });
+    Delivery { message, receipt }
 }
 
 struct Queue {
     channel: Channel,
     consumer: Consumer,
-    object: String,
+    name: String,
+    suspects: Suspects,
     ended: bool,
 }
 
@@ -44,14 +61,12 @@ impl Deliveries for Queue {
             return None;
         }
         match self.consumer.next().await {
-            Some(Ok(mut delivery)) => {
-                let message = codec::incoming(&mut delivery);
-                // A channel closes with its last owner, and takes the deliveries back that are still being worked on.
-                let receipt = Box::new(Tag { delivery, _channel: self.channel.clone() });
-                return Some(Delivery { message, receipt });
+            Some(Ok(received)) => return Some(delivery(received, &self.channel, Box::new)),
+            Some(Err(error)) => {
+                self.suspects.note(&self.name, &error);
+                tracing::warn!(%error, "consuming {} broke off", self.name);
             }
-            Some(Err(error)) => tracing::warn!(%error, "consuming {} broke off", self.object),
-            None => tracing::debug!("consuming {} has ended", self.object),
+            None => tracing::debug!("consuming {} has ended", self.name),
         }
         self.ended = true;
         None
@@ -60,14 +75,14 @@ impl Deliveries for Queue {
     async fn cancel(&mut self) {
         let cancelled = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default()).await;
         if let Err(error) = cancelled {
-            tracing::debug!(%error, "cancelling the consumer of {}", self.object);
+            tracing::debug!(%error, "cancelling the consumer of {}", self.name);
             // The channel is gone, and with it every delivery that was not read yet.
             self.ended = true;
         }
     }
 }
 
-struct Tag {
+pub(super) struct Tag {
     delivery: message::Delivery,
     _channel: Channel,
 }

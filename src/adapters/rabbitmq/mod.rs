@@ -8,6 +8,7 @@ pub mod connection;
 mod consumer;
 pub mod declare;
 mod publisher;
+mod unreadable;
 
 use async_trait::async_trait;
 use lapin::{
@@ -20,6 +21,7 @@ use tokio::sync::Mutex;
 use self::{
     connection::AmqpUrl,
     publisher::{CLOSE_LIMIT, Publisher},
+    unreadable::{Careful, Suspects},
 };
 use crate::{
     domain::wire::Message,
@@ -33,6 +35,8 @@ pub struct RabbitMq {
     name: String,
     publisher: Publisher,
     consuming: Mutex<Option<Connection>>,
+    /// Queues whose consumer broke off because of a message that cannot be read.
+    suspects: Suspects,
 }
 
 impl RabbitMq {
@@ -42,7 +46,7 @@ impl RabbitMq {
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
         let publisher = Publisher::start(url.clone(), format!("{name} publish"));
-        Self { url, name: name.to_owned(), publisher, consuming: Mutex::new(None) }
+        Self { url, name: name.to_owned(), publisher, consuming: Mutex::new(None), suspects: Suspects::default() }
     }
 
     /// Opens the publishing connection now, to hear at once that the broker is away or refuses.
@@ -82,8 +86,11 @@ impl Broker for RabbitMq {
     }
 
     async fn consume(&self, queue: &str, prefetch: u16) -> Result<Box<dyn Deliveries>, BrokerError> {
+        if self.suspects.contains(queue) {
+            return Ok(Box::new(Careful::new(&self.url, &self.name, queue, prefetch, &self.suspects)));
+        }
         let channel = self.channel().await?;
-        consumer::consume(&self.url, channel, queue, prefetch).await
+        consumer::consume(&self.url, channel, queue, prefetch, &self.suspects).await
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {

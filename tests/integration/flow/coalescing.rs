@@ -104,3 +104,17 @@ async fn a_failed_change_that_was_replaced_meanwhile_is_not_tried_again() {
     assert!(worker.runs.seen()[2..].iter().all(|run| run.event.reference.as_ref().unwrap().to_string() == "5678"));
     assert_eq!(worker.stop().await.stale, 1);
 }
+
+#[tokio::test]
+async fn a_newer_change_that_was_never_confirmed_hides_no_older_one() {
+    let declared = import("latest").await;
+    let hatchery = declared.connect().await;
+    publish(&hatchery, change("old")).await;
+    declared.host.delete("exchanges", &["t.scheduler"]);
+    hatchery.publisher().publish(change("new")).await.unwrap_err();
+    declared.apply().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    worker.runs.reach(1).await;
+    assert_eq!(worker.runs.payloads(), ["old"]);
+    worker.stop().await;
+}

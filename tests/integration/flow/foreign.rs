@@ -1,14 +1,16 @@
 //! Messages that others publish.
 
-use hatchery::Outcome;
+use hatchery::{NewEvent, Outcome, Run};
 use lapin::{BasicProperties, types::AMQPValue};
 use rstest::rstest;
+use serde_json::json;
 
 use crate::support::{
     amqp::{header, headers, long, shown},
     broker::eventually,
-    declared::Declared,
-    workers::Working,
+    declared::{Declared, publish},
+    wire::{Wire, long as long_bytes, short},
+    workers::{Runs, Working},
 };
 
 #[rstest]
@@ -129,4 +131,51 @@ async fn a_flood_of_poison_stops_nobody() {
         .await;
     let summary = worker.stop().await;
     assert_eq!((summary.poisoned, summary.done), (100, 100));
+}
+
+/// The property `message_id`.
+const MESSAGE_ID: u16 = 1 << 7;
+/// The property `headers`.
+const HEADERS: u16 = 1 << 13;
+
+#[tokio::test]
+async fn short_text_that_is_no_utf_8_is_put_aside_alone() {
+    const GOOD: usize = 30;
+    let declared = Declared::new("types: { mail: {}, other: {} }").await;
+    // A lower one than ours of 100, which would take a while.
+    let limit = json!({ "pattern": "processor", "definition": { "delivery-limit": 20 }, "priority": 200 });
+    declared.host.put("policies", "lower", &limit);
+    let hatchery = declared.connect().await;
+    let mut wire = Wire::connect(&declared.host.amqp());
+    let header = [&short(b"caf\xe9")[..], b"t\x01"].concat();
+    for n in 0..GOOD {
+        match n {
+            5 => wire.publish("t.processor", b"mail.now", MESSAGE_ID, &short(b"caf\xe9"), b"property"),
+            15 => wire.publish("t.processor", b"mail.now", HEADERS, &long_bytes(&header), b"header"),
+            25 => wire.publish("t.processor", b"mail.caf\xe9", 0, b"", b"key"),
+            _ => {}
+        }
+        publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
+        publish(&hatchery, NewEvent::new("other", n.to_string())).await;
+    }
+    let (runs, others) = (Runs::default(), Runs::default());
+    let noting = |runs: &Runs| {
+        let runs = runs.clone();
+        move |run: Run| {
+            runs.note(&run);
+            std::future::ready(Ok::<_, String>(Outcome::Done))
+        }
+    };
+    let worker = hatchery.worker().handle("mail", noting(&runs)).handle("other", noting(&others));
+    let worker = Working::run(worker, runs);
+    worker.runs.reach(GOOD).await;
+    others.reach(GOOD).await;
+    // The broker has counted their returns, and keeps them with the other dead letters.
+    let (letters, amqp) = (declared.dead_letters("mail"), declared.amqp().await);
+    eventually("they are put aside", async || (amqp.ready(&letters).await == 3).then_some(())).await;
+    eventually("nothing else is left", async || (amqp.filled(&declared.queues()).await.len() == 1).then_some(())).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.dead_lettered), (2 * GOOD as u64, 0));
+    let filled = async || Some(amqp.filled(&declared.queues()).await).filter(|filled| filled.len() == 1);
+    assert_eq!(eventually("nothing else is left", filled).await, [(letters, 3)].into());
 }

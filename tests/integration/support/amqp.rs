@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 
+use futures_util::StreamExt as _;
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
-    message::BasicGetMessage,
+    message::{BasicGetMessage, Delivery},
     options::{
-        BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
-        QueueDeleteOptions,
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicPublishOptions,
+        ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
     },
     types::{AMQPValue, FieldTable},
 };
 
-use super::broker::eventually;
+use tokio::time::timeout;
+
+use super::broker::{PATIENCE, eventually};
 
 pub(crate) struct Amqp {
     channel: Channel,

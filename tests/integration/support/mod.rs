@@ -8,4 +8,5 @@ pub(crate) mod declared;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod relay;
+pub(crate) mod wire;
 pub(crate) mod workers;

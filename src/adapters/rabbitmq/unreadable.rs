@@ -1,0 +1,183 @@
+//! Messages that lapin cannot read: a property, a header's name or a routing key that is no UTF-8.
+//!
+//! Such a message breaks its connection off whenever it is delivered, and comes again. Only the broker's delivery limit
+//! ends that, and it counts against everything else that was delivered by the same connection. So where that happened
+//! each message has a connection of its own, until the broker has put the unreadable one aside.
+
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::StreamExt as _;
+use lapin::{Connection, ErrorKind, options::BasicCancelOptions};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::{
+    connection::AmqpUrl,
+    consumer::{self, Tag},
+    publisher,
+};
+use crate::{
+    domain::compile::DELIVERY_LIMIT,
+    ports::{BrokerError, Deliveries, Delivery, Receipt},
+};
+
+/// So many connections at a time.
+const CONNECTIONS: usize = 10;
+
+/// So long without a message it is gone.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// Queues whose consumer broke off because of such a message, in them or in another queue of the same connection.
+#[derive(Clone, Default)]
+pub(super) struct Suspects(Arc<Mutex<BTreeSet<String>>>);
+
+impl Suspects {
+    /// Notes the queue whose consumer broke off with this error, if that was the cause.
+    pub(super) fn note(&self, queue: &str, error: &lapin::Error) {
+        if is_unreadable(error) {
+            self.queues().insert(queue.to_owned());
+        }
+    }
+
+    pub(super) fn contains(&self, queue: &str) -> bool {
+        self.queues().contains(queue)
+    }
+
+    fn clear(&self, queue: &str) {
+        self.queues().remove(queue);
+    }
+
+    fn queues(&self) -> MutexGuard<'_, BTreeSet<String>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn is_unreadable(error: &lapin::Error) -> bool {
+    matches!(error.kind(), ErrorKind::ParsingError(_))
+}
+
+/// A consumer that takes each message by a connection of its own, until as many as it usually holds were readable.
+pub(super) struct Careful {
+    url: AmqpUrl,
+    name: String,
+    queue: String,
+    prefetch: u16,
+    suspects: Suspects,
+    connections: Arc<Semaphore>,
+    /// So many more in a row.
+    left: u16,
+    unreadable: i64,
+}
+
+enum Taken {
+    Message(Box<Delivery>),
+    Unreadable,
+    Nothing,
+}
+
+impl Careful {
+    pub(super) fn new(url: &AmqpUrl, name: &str, queue: &str, prefetch: u16, suspects: &Suspects) -> Self {
+        Self {
+            url: url.clone(),
+            name: name.to_owned(),
+            queue: queue.to_owned(),
+            prefetch,
+            suspects: suspects.clone(),
+            connections: Arc::new(Semaphore::new(CONNECTIONS)),
+            left: prefetch,
+            unreadable: 0,
+        }
+    }
+
+    async fn take(&self) -> Result<Taken, BrokerError> {
+        let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await else { return Ok(Taken::Nothing) };
+        let failed = |error: lapin::Error| {
+            if is_unreadable(&error) {
+                return Ok(Taken::Unreadable);
+            }
+            Err(self.url.error(&error, &format!("the queue {}", self.queue)))
+        };
+        let connection = self.url.connect(&self.name).await?;
+        let channel = connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))?;
+        let mut consumer = match consumer::begin(&channel, &self.queue, 1).await {
+            Ok(consumer) => consumer,
+            Err(error) => return failed(error),
+        };
+        let delivery = match tokio::time::timeout(QUIET, consumer.next()).await {
+            Ok(Some(Ok(delivery))) => delivery,
+            Ok(Some(Err(error))) => return failed(error),
+            Ok(None) | Err(_) => return Ok(Taken::Nothing),
+        };
+        // It holds one, so no other comes before this is answered.
+        if let Err(error) = channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await {
+            return failed(error);
+        }
+        let own = |tag| Box::new(Alone { tag, connection, _permit: permit });
+        Ok(Taken::Message(Box::new(consumer::delivery(delivery, &channel, own))))
+    }
+}
+
+#[async_trait]
+impl Deliveries for Careful {
+    async fn next(&mut self) -> Option<Delivery> {
+        while self.left > 0 {
+            match self.take().await {
+                Ok(Taken::Message(delivery)) => {
+                    self.left -= 1;
+                    return Some(*delivery);
+                }
+                Ok(Taken::Unreadable) => {
+                    if self.unreadable == 0 {
+                        let queue = &self.queue;
+                        tracing::error!("a message in {queue} cannot be read (is its text UTF-8?); it is put aside");
+                    }
+                    self.unreadable += 1;
+                    self.left = self.prefetch;
+                    if self.unreadable > 2 * DELIVERY_LIMIT {
+                        tracing::warn!("it comes again and again; has {} a delivery limit?", self.queue);
+                        tokio::time::sleep(QUIET).await;
+                    }
+                }
+                Ok(Taken::Nothing) => break,
+                Err(error) => {
+                    tracing::warn!(%error, "consuming {} broke off", self.queue);
+                    return None;
+                }
+            }
+        }
+        self.suspects.clear(&self.queue);
+        None
+    }
+
+    async fn cancel(&mut self) {
+        self.left = 0;
+    }
+}
+
+/// The receipt of a message that has a connection of its own.
+struct Alone {
+    tag: Tag,
+    connection: Connection,
+    _permit: OwnedSemaphorePermit,
+}
+
+#[async_trait]
+impl Receipt for Alone {
+    async fn acknowledge(self: Box<Self>) {
+        Box::new(self.tag).acknowledge().await;
+        publisher::close(&self.connection).await;
+    }
+
+    async fn requeue(self: Box<Self>) {
+        Box::new(self.tag).requeue().await;
+        publisher::close(&self.connection).await;
+    }
+    async fn reject(self: Box<Self>) {
+        Box::new(self.tag).reject().await;
+        publisher::close(&self.connection).await;
+    }
+}

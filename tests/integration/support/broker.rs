@@ -1,7 +1,7 @@
 //! A private RabbitMQ for the tests: started once a test process, gone with it. Tests keep apart by virtual hosts.
 
 use std::{
-    io::{BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader, Write as _},
     process::{Child, Command, Stdio},
     sync::{
         OnceLock,
@@ -15,17 +15,19 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use url::Url;
 
+use super::containers::Image;
+
 /// Shows up in no output of any test, which [`super::cli`] makes sure of.
 pub(crate) const PASSWORD: &str = "s3cret-hunter2";
 
 /// What broker operations may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-struct Server {
-    amqp: Url,
-    management: Url,
+pub(super) struct Server {
+    pub(super) amqp: Url,
+    pub(super) management: Url,
     /// Its standard input lives as long as this process: when that ends, however it ends, the server goes.
-    _hold: Option<Child>,
+    pub(super) _hold: Option<Child>,
 }
 
 /// The shared server.
@@ -34,12 +36,33 @@ fn server() -> &'static Server {
     STARTED.get_or_init(|| {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let given = |name: &str| std::env::var(name).ok().map(|url| Url::parse(&url).unwrap());
-        match (given("HATCHERY_TEST_AMQP_URL"), given("HATCHERY_TEST_MANAGEMENT_URL")) {
-            (Some(amqp), Some(management)) => Server { amqp, management, _hold: None },
-            (None, None) => hold(),
+        let (server, way) = match (given("HATCHERY_TEST_AMQP_URL"), given("HATCHERY_TEST_MANAGEMENT_URL")) {
+            (Some(amqp), Some(management)) => {
+                (Server { amqp, management, _hold: None }, "as HATCHERY_TEST_AMQP_URL says".to_owned())
+            }
+            (None, None) => start(),
             _ => panic!("HATCHERY_TEST_AMQP_URL and HATCHERY_TEST_MANAGEMENT_URL go together"),
-        }
+        };
+        let (_, overview) = call(&server.management, Method::GET, &["overview"], None).unwrap();
+        // Not by `eprintln!`, which says nothing when the test passes.
+        let _ = writeln!(io::stderr(), "RabbitMQ {}, {way}", text(&overview, "rabbitmq_version"));
+        server
     })
+}
+
+/// A server in a container, or else one of native processes; and which, and why. `HATCHERY_TEST_BROKER` leaves no choice.
+fn start() -> (Server, String) {
+    let only = std::env::var("HATCHERY_TEST_BROKER").unwrap_or_default();
+    let image = match only.as_str() {
+        "" | "docker" => Image::find(),
+        "native" => Err("HATCHERY_TEST_BROKER=native".to_owned()),
+        _ => panic!("HATCHERY_TEST_BROKER is docker or native, not {only}"),
+    };
+    match image {
+        Ok(image) => (image.start(), format!("in a container of {}", image.name)),
+        Err(why) if only == "docker" => panic!("HATCHERY_TEST_BROKER=docker: {why}"),
+        Err(why) => (hold(), format!("as native processes: {why}")),
+    }
 }
 
 fn hold() -> Server {
@@ -75,6 +98,8 @@ pub(crate) struct VirtualHost {
 impl VirtualHost {
     pub(crate) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
+        // With no server there is nothing to remove either.
+        server();
         let name = format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let host = Self { name };
         put(&["vhosts", &host.name], &json!({}));
@@ -151,9 +176,19 @@ fn put(path: &[&str], body: &Value) {
     assert!(status < 300, "{path:?}: {status} {answer}");
 }
 
-/// A call of the management API, as its administrator. In a thread of its own, so that any test may make it.
+/// A call of the management API, as its administrator.
 fn api(method: Method, path: &[&str], body: Option<&Value>) -> (u16, Value) {
-    let mut url = server().management.clone();
+    call(&server().management, method, path, body).unwrap()
+}
+
+/// A call of a management API, as the user in its URL.
+pub(super) fn call(
+    management: &Url,
+    method: Method,
+    path: &[&str],
+    body: Option<&Value>,
+) -> reqwest::Result<(u16, Value)> {
+    let mut url = management.clone();
     url.path_segments_mut().unwrap().pop_if_empty().push("api").extend(path);
     let (user, password) = (url.username().to_owned(), url.password().unwrap_or_default().to_owned());
     url.set_username("").unwrap();
@@ -164,14 +199,18 @@ fn api(method: Method, path: &[&str], body: Option<&Value>) -> (u16, Value) {
         if let Some(body) = body {
             request = request.json(body);
         }
-        let answer = request.send().await.unwrap();
-        (answer.status().as_u16(), answer.bytes().await.unwrap())
+        let answer = request.send().await?;
+        Ok((answer.status().as_u16(), answer.bytes().await?))
     };
-    let (status, body) = thread::scope(|scope| {
-        let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        scope.spawn(move || runtime().block_on(call)).join().unwrap()
-    });
-    (status, serde_json::from_slice(&body).unwrap_or_default())
+    let (status, body) = block_on(call)?;
+    Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+}
+
+/// In a thread of its own, so that any test may wait here.
+pub(super) fn block_on<T: Send>(task: impl Future<Output = T> + Send) -> T {
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    thread::scope(|scope| scope.spawn(move || runtime().block_on(task)).join())
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Looks again and again until there is something to see.

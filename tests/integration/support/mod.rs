@@ -4,6 +4,7 @@ pub(crate) mod amqp;
 pub(crate) mod broker;
 pub(crate) mod cli;
 pub(crate) mod clock;
+mod containers;
 pub(crate) mod declared;
 pub(crate) mod process;
 pub(crate) mod redis;

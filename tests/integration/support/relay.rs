@@ -27,6 +27,7 @@ impl Relay {
         let mut url = Url::parse(url).unwrap();
         let target = (url.host_str().unwrap().to_owned(), url.port().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        url.set_host(Some("127.0.0.1")).unwrap();
         url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
         let open = Arc::new(Mutex::new(Vec::new()));
         let accepted = Arc::new(AtomicU32::new(0));

@@ -42,7 +42,7 @@ pub use connect::{ConnectError, Hatchery, connect};
 pub use domain::{
     event::Event,
     spec::Topology,
-    ttl::{Ttl, TtlError, parse_duration},
+    ttl::{TimeError, Ttl, TtlError, parse_duration, parse_time},
 };
 pub use file::{FileError, ReadError, read_file};
 pub use flow::{

@@ -14,7 +14,7 @@ mod work;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 use self::{args::Common, exit::Exit, output::Output};
 
@@ -76,6 +76,11 @@ pub(crate) fn log(cli: &Cli) {
         _ => "hatchery=debug,topology=debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    // The trace of lapin has every byte that is sent, and the password among them.
+    let filter = match "lapin=debug".parse() {
+        Ok(less) if filter.max_level_hint() == Some(LevelFilter::TRACE) => filter.add_directive(less),
+        _ => filter,
+    };
     let ansi = cli.common.output().colors_errors();
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
 }

@@ -1,14 +1,28 @@
 //! `topology work`: runs a program for each event.
 
-use std::{ffi::OsString, sync::Arc, time::Duration};
+use std::{
+    ffi::OsString,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use hatchery::{CancellationToken, Handler, Summary, handler::exec::Exec, parse_duration};
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::{args::Common, connect, exit::Exit, load, output::Output};
+use super::{
+    args::Common,
+    connect,
+    exit::{Ended, Exit},
+    load,
+    output::Output,
+};
+
+/// Signals that come this soon after the first one are the same one.
+const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Run a program for each event of one or more types
 #[derive(clap::Args)]
+#[command(override_usage = "topology work [OPTIONS] --type <TYPE> --exec <CMD>...")]
 #[command(after_help = "\
 Examples:
   topology work --type mail --exec ./send-mail
@@ -68,10 +82,15 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     if let Some(limit) = args.drain_timeout {
         worker = worker.drain_timeout(limit);
     }
-    let stop = CancellationToken::new();
-    tokio::spawn(stop_on_signal(stop.clone())?);
-    let worked = worker.run(stop).await;
+    let (stop, at_once) = (CancellationToken::new(), CancellationToken::new());
+    tokio::spawn(stop_on_signal(stop.clone(), at_once.clone())?);
+    // Dropping the worker ends its programs too, each with its process group.
+    let worked = at_once.run_until_cancelled(worker.run(stop)).await;
     hatchery.close().await;
+    let Some(worked) = worked else {
+        let what = "stopped at once; the broker delivers again what was not finished";
+        return Err(Ended::new(Exit::Error, what).into());
+    };
     let summary = worked?;
     if output.is_text() {
         output.print(&format!("{}\n", text(&summary)))?;
@@ -81,24 +100,30 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     Ok(Exit::Done)
 }
 
-/// The first signal stops the worker, the second one the process: the broker delivers again what is not acknowledged.
-fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<impl Future<Output = ()> + Send> {
+/// The first signal stops the worker, the second one at once: the broker delivers again what is not acknowledged.
+fn stop_on_signal(
+    stop: CancellationToken,
+    at_once: CancellationToken,
+) -> anyhow::Result<impl Future<Output = ()> + Send> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     Ok(async move {
-        let mut signals = 0;
-        loop {
+        let mut next = async || {
             tokio::select! {
                 _ = terminate.recv() => {}
                 _ = interrupt.recv() => {}
             }
-            signals += 1;
-            if signals > 1 {
-                tracing::warn!("stopped at once; the broker delivers again what was not finished");
-                std::process::exit(Exit::Error as i32);
+        };
+        next().await;
+        tracing::info!("stopping; what runs is finished first");
+        stop.cancel();
+        // Whoever signals a child and then its group, like timeout(1), means it once.
+        let first = Instant::now();
+        loop {
+            next().await;
+            if first.elapsed() > ONE_SIGNAL {
+                return at_once.cancel();
             }
-            tracing::info!("stopping; what runs is finished first");
-            stop.cancel();
         }
     })
 }

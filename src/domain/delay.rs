@@ -6,7 +6,10 @@
 
 use std::{fmt, time::Duration};
 
-use super::{ttl::Ttl, words::EventType};
+use super::{
+    ttl::{LONGEST, Ttl},
+    words::EventType,
+};
 
 /// A ladder: levels 0 to `levels - 1`, and the queue of level n holds an event for `resolution * 2^n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,14 @@ pub enum LadderError {
         /// One step.
         resolution: Ttl,
     },
+    /// Its highest queue would hold events for longer than RabbitMQ can.
+    #[error("a ladder of {resolution} up to {horizon} needs a queue of more than ten years; take a finer resolution")]
+    Long {
+        /// What was asked for.
+        horizon: Ttl,
+        /// One step.
+        resolution: Ttl,
+    },
 }
 
 impl Ladder {
@@ -40,6 +51,10 @@ impl Ladder {
         }
         let steps = horizon.as_millis().div_ceil(resolution.as_millis());
         let levels = u64::BITS - steps.leading_zeros();
+        let highest = u128::from(resolution.as_millis()) << (levels - 1);
+        if highest > LONGEST.as_millis() {
+            return Err(LadderError::Long { horizon, resolution });
+        }
         // A TTL has at most 39 bits of milliseconds, so the levels always fit.
         Ok(Self { resolution, levels: u8::try_from(levels).unwrap_or(u8::MAX) })
     }
@@ -163,8 +178,9 @@ mod tests {
     }
 
     #[test]
-    fn a_horizon_below_one_step_is_refused() {
-        assert!(Ladder::new(ttl("1m"), ttl("5s")).is_err());
+    fn a_ladder_that_rabbitmq_cannot_have_is_refused() {
+        assert!(matches!(Ladder::new(ttl("1m"), ttl("5s")), Err(LadderError::Short { .. })));
+        assert!(matches!(Ladder::new(ttl("2190d"), ttl("3650d")), Err(LadderError::Long { .. })));
     }
 
     proptest! {

@@ -115,9 +115,10 @@ fn delay(retry: &Retry, failures: u32) -> Ttl {
     retry.delays[index.min(last)]
 }
 
-/// The management UI shows a header in one line.
+/// The management UI shows a header in one line, and a log goes to a terminal, where an escape sequence would act.
 fn one_line(reason: &str) -> String {
-    reason.split_whitespace().collect::<Vec<_>>().join(" ")
+    let words = reason.split(|c: char| c.is_whitespace() || c.is_control());
+    words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -136,7 +137,7 @@ mod tests {
     }
 
     fn failure() -> Outcome {
-        Outcome::Retry { reason: "connection\nrefused".into(), after: None }
+        Outcome::Retry { reason: "connection\n\u{1b} refused".into(), after: None }
     }
 
     #[rstest]

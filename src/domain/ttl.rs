@@ -2,7 +2,7 @@
 
 use std::{fmt, str::FromStr, time::Duration};
 
-use jiff::{Span, SpanRelativeTo};
+use jiff::{Span, SpanRelativeTo, Timestamp, fmt::temporal::Pieces};
 
 /// RabbitMQ refuses a TTL above ten years (measured: 315,360,000,000 ms is the largest it takes).
 pub const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
@@ -103,6 +103,25 @@ pub fn parse_duration(text: &str) -> Result<Duration, TtlError> {
     Duration::try_from(signed).map_err(|_| TtlError::TooShort(format!("`{text}`")))
 }
 
+/// A text that is no time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a time; write it like 2026-06-01T09:00:00Z or 2026-06-01T09:00:00+02:00")]
+pub struct TimeError(String);
+
+/// A time as RFC 3339 writes it. The last days of the year 9999, which mean "for ever" in many files and are more than a
+/// [`Timestamp`] holds, are its end.
+///
+/// # Errors
+/// When it is none, or has no offset from UTC.
+pub fn parse_time(text: &str) -> Result<Timestamp, TimeError> {
+    text.trim().parse().or_else(|_| {
+        let error = || TimeError(text.to_owned());
+        let pieces = Pieces::parse(text.trim()).map_err(|_| error())?;
+        let forever = pieces.date().year() == 9999 && pieces.time().is_some() && pieces.offset().is_some();
+        if forever { Ok(Timestamp::MAX) } else { Err(error()) }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -134,5 +153,17 @@ mod tests {
     fn what_rabbitmq_would_refuse_is_refused(#[case] written: &str, #[case] why: &str) {
         let error = written.parse::<Ttl>().expect_err("invalid").to_string();
         assert!(error.contains(why), "{error}");
+    }
+
+    #[rstest]
+    #[case("2026-06-01T09:00:00Z", Some("2026-06-01T09:00:00Z"))]
+    #[case("2026-06-01T09:00:00+02:00", Some("2026-06-01T07:00:00Z"))]
+    #[case("9999-12-31T23:59:59Z", Some("9999-12-30T22:00:00.999999999Z"))]
+    #[case("2026-06-01T09:00:00", None)]
+    #[case("9999-12-31", None)]
+    #[case("tomorrow", None)]
+    fn a_time_has_an_offset_and_an_end(#[case] written: &str, #[case] expected: Option<&str>) {
+        let expected = expected.map(|text| text.parse::<Timestamp>().expect("a time"));
+        assert_eq!(parse_time(written).ok(), expected);
     }
 }

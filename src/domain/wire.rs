@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use super::{
     event::Event,
     register::{Slot, Stamp},
+    ttl::parse_time,
     words::{EventType, Reference},
 };
 
@@ -247,7 +248,8 @@ fn read(
         _ => fresh_id(),
     };
     let generation = headers.number(header::GENERATION, 0..=EXACT)?.unwrap_or(0);
-    let version = headers.number(header::VERSION, 0..=i64::MAX)?;
+    // One that nobody can have given out counts as absent.
+    let version = headers.number(header::VERSION, i64::MIN..=i64::MAX)?.filter(|version| *version > 0);
     let slot: Option<Slot> = headers.parsed(header::SLOT, "i, d, d:<ms>, q:<ms> or e:<id>")?;
     let stamp = match (slot, version) {
         // Without a reference there is nothing to compete about.
@@ -256,7 +258,7 @@ fn read(
         }
         _ => Stamp::alone(&id, generation),
     };
-    let created_at = match headers.parsed::<Timestamp>(header::CREATED_AT, "a time like 2026-06-01T09:00:00.000Z")? {
+    let created_at = match headers.time(header::CREATED_AT)? {
         Some(created_at) => created_at,
         None => seconds(properties.timestamp).unwrap_or(now),
     };
@@ -265,7 +267,7 @@ fn read(
         event_type: event_type.clone(),
         reference,
         created_at,
-        nbf: headers.parsed(header::NBF, "a time like 2026-06-01T09:00:00.000Z")?,
+        nbf: headers.time(header::NBF)?,
         attempts: headers.small(header::ATTEMPTS)?,
         busy: headers.small(header::BUSY)?,
         reason: headers.text(header::REASON, "text")?.map(str::to_owned),
@@ -298,8 +300,14 @@ impl<'a> Reader<'a> {
         self.text(name, expected)?.map(|text| text.parse().map_err(|_| Poison::Header { name, expected })).transpose()
     }
 
+    fn time(&self, name: &'static str) -> Result<Option<Timestamp>, Poison> {
+        let expected = "a time like 2026-06-01T09:00:00.000Z";
+        let text = self.text(name, expected)?;
+        text.map(|text| parse_time(text).map_err(|_| Poison::Header { name, expected })).transpose()
+    }
+
     fn number(&self, name: &'static str, range: std::ops::RangeInclusive<i64>) -> Result<Option<i64>, Poison> {
-        let expected = "a whole number, not negative";
+        let expected = "a whole number, not negative and not too large";
         self.get(name)
             .map(|value| value.as_i64().filter(|n| range.contains(n)).ok_or(Poison::Header { name, expected }))
             .transpose()

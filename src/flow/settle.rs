@@ -29,6 +29,9 @@ use crate::{
 /// The longest wait of a copy whose reference is busy.
 const LONGEST_BUSY: Duration = Duration::from_secs(4);
 
+/// A requeue takes at least this long.
+const SOONEST: Duration = Duration::from_secs(1);
+
 /// How late a copy may come back before a worker that stops when its queues are empty counts it as gone.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
@@ -102,7 +105,8 @@ impl Lane {
     /// with nothing goes on doing so.
     async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> FollowUp {
         let now = self.common.clock.now();
-        let delay = event::until(now, at);
+        // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
+        let delay = event::until(now, at).max(SOONEST);
         let fresh = Event { nbf: Some(at), attempts: 0, reason: Some(reason), ..next(event) };
         if matches!(event.stamp.slot, Slot::Event(_)) {
             self.common.tally.requeued();

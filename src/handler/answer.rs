@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::domain::{event, settlement::Outcome, ttl::parse_duration};
+use crate::domain::{event, settlement::Outcome, ttl::parse_duration, words::nearest};
 
 /// The words that make a JSON object an answer. An object without them is only something that was printed.
 const WORDS: [&str; 4] = ["requeue", "retry", "discard", "dead-letter"];
@@ -57,10 +57,16 @@ impl TryFrom<String> for Span {
 /// # Errors
 /// When it is meant as one and cannot be understood. Taking it for done would lose what the handler wanted.
 pub(super) fn read(text: &str) -> Result<Outcome, String> {
-    let meant = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text)
-        .is_ok_and(|object| WORDS.iter().any(|word| object.contains_key(*word)));
-    if !meant {
+    let Ok(object) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text) else {
         return Ok(Outcome::Done);
+    };
+    if !WORDS.iter().any(|word| object.contains_key(*word)) {
+        // `dead_letter` is meant as an answer; `status` is only something that was printed.
+        let misspelt = object.keys().find_map(|key| Some((key, nearest(key, WORDS)?)));
+        return match misspelt {
+            Some((key, word)) => Err(format!("the answer cannot be understood: is `{key}` meant as `{word}`?")),
+            None => Ok(Outcome::Done),
+        };
     }
     let answer = serde_json::from_str(text).map_err(|error| format!("the answer cannot be understood: {error}"))?;
     let or = |reason: Option<String>, otherwise: &str| reason.unwrap_or_else(|| otherwise.to_owned());
@@ -91,6 +97,7 @@ mod tests {
     #[case("")]
     #[case("imported 3 rows")]
     #[case(r#"{"status": "ok"}"#)]
+    #[case(r#"{"result": 3, "rows": 7}"#)]
     #[case(r#"["retry"]"#)]
     #[case("{broken")]
     fn what_is_no_answer_means_done(#[case] text: &str) {
@@ -105,6 +112,8 @@ mod tests {
     #[case(r#"{"retry": {"afer": "5s"}}"#)]
     #[case(r#"{"retry": {}, "discard": {}}"#)]
     #[case(r#"{"dead-letter": "because"}"#)]
+    #[case(r#"{"dead_letter": {"reason": "never"}}"#)]
+    #[case(r#"{"Requeue": {"after": "1h"}}"#)]
     fn a_broken_answer_is_a_failure_and_not_done(#[case] text: &str) {
         assert!(read(text).is_err());
     }

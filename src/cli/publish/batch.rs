@@ -3,9 +3,11 @@
 use std::{
     fs::{self, File},
     io::{BufWriter, Write},
+    os::unix::fs::MetadataExt as _,
     path::Path,
     pin::Pin,
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
@@ -26,6 +28,10 @@ use super::{
 
 /// Lines that wait for their confirm at a time.
 const IN_FLIGHT: usize = 1_000;
+/// And what they hold.
+const BYTES_IN_FLIGHT: usize = 64 * 1024 * 1024;
+/// How long no line is tried after one that the broker did not confirm.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// Where lines come from, and where the refused ones go.
 pub(super) struct Files {
@@ -37,9 +43,10 @@ pub(super) struct Files {
 impl Files {
     /// Opens both before anything is published.
     pub(super) fn open(input: &Path, rejects: Option<&Path>) -> anyhow::Result<Self> {
+        let source = if input == Path::new("-") { Path::new("/dev/stdin") } else { input };
         if let Some(rejects) = rejects
-            && let (Ok(one), Ok(other)) = (fs::canonicalize(input), fs::canonicalize(rejects))
-            && one == other
+            && let (Ok(one), Ok(other)) = (fs::metadata(source), fs::metadata(rejects))
+            && (one.dev(), one.ino()) == (other.dev(), other.ino())
         {
             let same = "--batch and --rejects are the same file; the batch would be overwritten";
             return Err(UsageError(same.to_owned()).into());
@@ -51,8 +58,27 @@ impl Files {
             let bytes = file.metadata().ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len());
             (Box::pin(BufReader::with_capacity(1 << 16, tokio::fs::File::from_std(file))), bytes)
         };
+        if rejects.is_some_and(|path| fs::metadata(path).is_ok_and(|there| there.is_file() && there.len() > 0)) {
+            let lines = "--rejects names a file with lines in it; publish those first, or remove it";
+            return Err(UsageError(lines.to_owned()).into());
+        }
         let create = |path: &Path| File::create(path).with_context(|| format!("cannot write {}", path.display()));
         Ok(Self { input, bytes, rejects: rejects.map(create).transpose()?.map(BufWriter::new) })
+    }
+}
+
+/// Whether lines are tried at all. After one that the broker did not confirm the others are refused for a second, so
+/// that a long file does not wait out the limit for each of its lines; then the next ones show whether it is back.
+#[derive(Default)]
+struct Trust(Mutex<Option<Instant>>);
+
+impl Trust {
+    fn is_lost(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
+    }
+
+    fn lose(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + TRY_AGAIN);
     }
 }
 
@@ -65,16 +91,24 @@ struct Answer {
 pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> anyhow::Result<Exit> {
     let mut lines = Lines::new(files.input);
     let mut report = Report::new(output, files.rejects, files.bytes);
-    let broken = AtomicBool::new(false);
+    let trust = Trust::default();
+    let mut bytes = 0;
     let mut under_way = FuturesUnordered::new();
     let mut ended = false;
     loop {
         tokio::select! {
             // Confirms first: a child process waits for the answer to its line.
             biased;
-            Some(answer) = under_way.next() => report.answer(answer)?,
-            read = lines.next(), if !ended && under_way.len() < IN_FLIGHT => match read.context("cannot read the batch")? {
-                Some(line) => under_way.push(publish(line, publisher, &broken)),
+            Some(answer) = under_way.next() => {
+                let answer: Answer = answer;
+                bytes -= answer.line.line.len();
+                report.answer(answer)?;
+            }
+            read = lines.next(), if !ended && under_way.len() < IN_FLIGHT && bytes < BYTES_IN_FLIGHT => match read.context("cannot read the batch")? {
+                Some(line) => {
+                    bytes += line.line.len();
+                    under_way.push(publish(line, publisher, &trust));
+                }
                 None => ended = true,
             },
             else => break,
@@ -84,14 +118,10 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
 }
 
 /// Begins to publish a line. What is invalid, or comes after the broker was given up, is answered at once.
-fn publish<'a>(
-    line: Numbered,
-    publisher: &Publisher,
-    broken: &'a AtomicBool,
-) -> impl Future<Output = Answer> + use<'a> {
+fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl Future<Output = Answer> + use<'a> {
     let refused = if line.cut {
         Some("the line is longer than any event".to_owned())
-    } else if broken.load(Ordering::Relaxed) {
+    } else if trust.is_lost() {
         Some("not tried, because the broker did not confirm an earlier one".to_owned())
     } else {
         None
@@ -109,7 +139,7 @@ fn publish<'a>(
         let published = match publishing {
             Either::Left(publishing) => publishing.await.map_err(|error| {
                 if matches!(error, PublishError::Broker(_) | PublishError::Timeout) {
-                    broken.store(true, Ordering::Relaxed);
+                    trust.lose();
                 }
                 error.to_string()
             }),

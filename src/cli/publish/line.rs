@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use hatchery::{NewEvent, TtlError, parse_duration};
+use hatchery::{NewEvent, TimeError, TtlError, parse_duration, parse_time};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -18,7 +18,7 @@ struct Line<'a> {
     #[serde(default, borrow, deserialize_with = "present")]
     payload: Option<&'a RawValue>,
     payload_base64: Option<String>,
-    nbf: Option<Timestamp>,
+    nbf: Option<Time>,
     delay: Option<Delay>,
     id: Option<String>,
     correlation_id: Option<String>,
@@ -27,6 +27,18 @@ struct Line<'a> {
 /// A payload of `null` is a payload, not an absent one.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Time(Timestamp);
+
+impl TryFrom<String> for Time {
+    type Error = TimeError;
+
+    fn try_from(text: String) -> Result<Self, TimeError> {
+        parse_time(&text).map(Self)
+    }
 }
 
 #[derive(Deserialize)]
@@ -46,17 +58,28 @@ impl TryFrom<String> for Delay {
 pub(super) enum LineError {
     #[error("not UTF-8 at byte {0}")]
     NotText(usize),
-    #[error("{0}")]
+    #[error("not an event: {}", in_this_line(.0))]
     Json(#[from] serde_json::Error),
+    #[error("not a JSON object")]
+    NotAnObject,
     #[error("payload_base64: {0}")]
     Base64(#[from] base64::DecodeError),
     #[error("`{0}` and `{1}` exclude each other")]
     Both(&'static str, &'static str),
 }
 
+/// Without serde's own line number, which is 1 in every line of a batch.
+fn in_this_line(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
+}
+
 /// Reads a line. A JSON payload is sent as exactly the text that stands there.
 pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
     let text = std::str::from_utf8(line).map_err(|error| LineError::NotText(error.valid_up_to()))?;
+    let text = text.trim_start_matches('\u{feff}');
+    if !text.trim_start().starts_with('{') {
+        return Err(LineError::NotAnObject);
+    }
     let line: Line<'_> = serde_json::from_str(text)?;
     let (payload, content_type) = match (line.payload, line.payload_base64) {
         (Some(_), Some(_)) => return Err(LineError::Both("payload", "payload_base64")),
@@ -67,7 +90,7 @@ pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
     let mut event = NewEvent::new(line.r#type, payload).content_type(content_type);
     event = match (line.nbf, line.delay) {
         (Some(_), Some(_)) => return Err(LineError::Both("nbf", "delay")),
-        (Some(nbf), None) => event.at(nbf),
+        (Some(Time(nbf)), None) => event.at(nbf),
         (None, Some(Delay(delay))) => event.delay(delay),
         (None, None) => event,
     };
@@ -105,15 +128,16 @@ mod tests {
     }
 
     #[rstest]
-    #[case(b"", "EOF")]
-    #[case(b"not json", "expected")]
-    #[case(b"[]", "")]
+    #[case(b"", "not a JSON object")]
+    #[case(b"not json", "not a JSON object")]
+    #[case(b"[]", "not a JSON object")]
+    #[case(b"{\"type\":", "EOF while parsing a value at column 8")]
     #[case(b"{\"payload\":1}", "missing field `type`")]
     #[case(b"{\"type\":\"mail\",\"paylod\":1}", "unknown field `paylod`")]
     #[case(b"{\"type\":\"mail\",\"type\":\"mail\"}", "duplicate field `type`")]
     #[case(b"{\"type\":\"mail\",\"payload\":1,\"payload_base64\":\"\"}", "exclude each other")]
     #[case(b"{\"type\":\"mail\",\"payload_base64\":\"%\"}", "payload_base64")]
-    #[case(b"{\"type\":\"mail\",\"nbf\":\"tomorrow\"}", "")]
+    #[case(b"{\"type\":\"mail\",\"nbf\":\"tomorrow\"}", "write it like 2026-06-01T09:00:00Z")]
     #[case(b"{\"type\":\"mail\",\"delay\":\"5\"}", "write a number and a unit")]
     #[case(b"{\"type\":\"mail\",\"delay\":\"5s\",\"nbf\":\"2026-06-01T00:00:00Z\"}", "exclude each other")]
     #[case(b"{\"type\":\"ma\xff\"}", "not UTF-8 at byte 11")]

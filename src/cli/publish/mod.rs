@@ -11,13 +11,20 @@ use std::{
 };
 
 use anyhow::Context as _;
-use hatchery::{NewEvent, parse_duration};
+use hatchery::{NewEvent, parse_duration, parse_time};
 use jiff::Timestamp;
 
-use super::{args::Common, connect, exit::Exit, load, output::Output};
+use super::{
+    args::{Common, UsageError},
+    connect,
+    exit::Exit,
+    load,
+    output::Output,
+};
 
 /// Publish an event, or a batch of them
 #[derive(clap::Args)]
+#[command(override_usage = "topology publish [OPTIONS] <TYPE>\n       topology publish [OPTIONS] --batch <FILE|->")]
 #[command(after_help = "\
 Examples:
   topology publish mail --payload '{\"to\": \"ada@example.org\"}'
@@ -44,7 +51,7 @@ pub(crate) struct Args {
     payload: Option<String>,
 
     /// Not before this time
-    #[arg(long, value_name = "TIME", conflicts_with_all = ["batch", "delay"])]
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["batch", "delay"], value_parser = parse_time)]
     at: Option<Timestamp>,
 
     /// Not before this long from now
@@ -70,6 +77,9 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
+    if args.batch.is_none() && args.rejects.is_some() {
+        return Err(UsageError("--rejects goes with --batch".to_owned()).into());
+    }
     if let Some(input) = &args.batch {
         let files = batch::Files::open(input, args.rejects.as_deref())?;
         let hatchery = connect::connect(common, topology, "topology publish").await?;

@@ -2,20 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::StreamExt as _;
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
-    message::{BasicGetMessage, Delivery},
+    message::BasicGetMessage,
     options::{
-        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicGetOptions, BasicPublishOptions,
-        ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
+        BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
+        QueueDeleteOptions,
     },
     types::{AMQPValue, FieldTable},
 };
 
-use tokio::time::timeout;
-
-use super::broker::{PATIENCE, eventually};
+use super::broker::eventually;
 
 pub(crate) struct Amqp {
     channel: Channel,

@@ -301,3 +301,7 @@ impl Builder {
         (OWNER.to_owned(), Argument::Text(self.names.owner().to_owned()))
     }
 }
+
+#[cfg(test)]
+#[path = "compile_tests.rs"]
+mod tests;

@@ -58,7 +58,7 @@ pub struct TypeSpec {
     pub coalesce: Coalesce,
     /// What follows a failure.
     pub retry: Retry,
-    /// Deaths of its worker before an event is put aside, at least 1.
+    /// Deaths of its worker before an event is put aside, at least 3: it runs by itself from the third start on.
     pub crash_limit: u32,
     /// One event of a reference is handled at a time, in all workers together.
     pub exclusive: bool,

@@ -113,7 +113,8 @@ pub(super) static TYPE: Level = Level {
         ),
         key(
             "crash-limit",
-            Kind::Whole(1, MOST_TRIES),
+            // The first two deaths blame all that ran in the process; the third is the first that it is alone in.
+            Kind::Whole(3, MOST_TRIES),
             Value("5"),
             "Deaths of its worker before an event is put aside, alone.",
         ),

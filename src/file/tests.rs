@@ -185,7 +185,7 @@ fn a_payload_is_counted_in_bytes(#[case] written: &str, #[case] bytes: usize) {
 #[case("hatcheries:", "{ prefetch: 10, concurrency: 10, drain-timeout: 0s }")]
 #[case("ack-timeout: 10m 25s", "{ prefetch: 100, concurrency: 10 }")]
 #[case("ack-timeout: 11m 25s", "{ prefetch: 101, concurrency: 10 }")]
-#[case("ladder: { resolution: 1m, horizon: 1m }", "{ lease: 100ms, crash-limit: 1 }")]
+#[case("ladder: { resolution: 1m, horizon: 1m }", "{ lease: 100ms, crash-limit: 3 }")]
 #[case(&format!("redis: {{ shards: 16384, prefix: {} }}", "p".repeat(64)), "{ coalesce: { immediate: latest, window: 1m, max-wait: 1m } }")]
 #[case("max-payload: 16777216", "{ prefetch: 65535, concurrency: 65535, retry: { max-attempts: 1 } }")]
 #[case("max-payload: 1", "{ exclusive: on, coalesce: { delayed: latest } }")]

@@ -128,6 +128,19 @@ impl Process {
         Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
+    /// Waits for its end, and gives the signal again and again meanwhile.
+    pub(crate) async fn ended_by(mut self, signal: Signal) -> Ended {
+        let again = async || {
+            let status = self.0.try_wait().unwrap();
+            if status.is_none() {
+                self.signal(signal);
+            }
+            status
+        };
+        eventually("the process ends", again).await;
+        self.ended().await
+    }
+
     /// Tells a worker to stop, and expects that it does in order. Returns what it says it has done.
     pub(crate) async fn stop(self) -> Value {
         self.signal(Signal::TERM);

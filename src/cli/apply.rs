@@ -158,6 +158,7 @@ impl Apply {
         }
         self.refuse_blocked(&plan, &observed)?;
         if plan.in_sync() {
+            self.output.note("Nothing is left to do: another apply has done it meanwhile.");
             return Ok((plan, observed));
         }
         let same = plan.to_write().eq(shown.to_write());

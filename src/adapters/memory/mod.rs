@@ -1,4 +1,4 @@
-//! Fakes that keep everything in memory, for the tests of the flow.
+//! Adapters that keep everything in memory, for tests.
 
 mod register;
 

@@ -19,43 +19,29 @@ use crate::{
 pub struct MemoryRegister {
     clock: Arc<dyn Clock>,
     backlog_retention: Duration,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    shard: Shard,
-    away: bool,
+    shard: Mutex<Shard>,
 }
 
 impl MemoryRegister {
     /// An empty register.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, backlog_retention: Duration) -> Self {
-        Self { clock, backlog_retention, state: Mutex::default() }
-    }
-
-    /// Makes every call fail from now on, or no longer.
-    pub fn set_away(&self, away: bool) {
-        self.lock().away = away;
+        Self { clock, backlog_retention, shard: Mutex::default() }
     }
 
     /// Looks at what it holds, and may change it: an emptied Redis is a default [`Shard`].
     pub fn with_shard<T>(&self, look: impl FnOnce(&mut Shard) -> T) -> T {
-        look(&mut self.lock().shard)
+        look(&mut self.lock())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Shard> {
+        self.shard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer<C, A>(&self, batch: &[C], call: fn(&mut Shard, At, &C) -> A) -> Result<Vec<A>, RegisterError> {
-        let mut state = self.lock();
-        if state.away {
-            return Err(RegisterError::Unreachable { url: "memory".to_owned(), reason: "switched off".to_owned() });
-        }
+    fn answer<C, A>(&self, batch: &[C], call: fn(&mut Shard, At, &C) -> A) -> Vec<A> {
+        let mut shard = self.lock();
         let at = At { micros: self.clock.now().as_microsecond(), backlog_retention: self.backlog_retention };
-        Ok(batch.iter().map(|item| call(&mut state.shard, at, item)).collect())
+        batch.iter().map(|item| call(&mut shard, at, item)).collect()
     }
 }
 
@@ -72,26 +58,29 @@ impl Register for MemoryRegister {
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
-        self.answer(batch, Shard::reserve)
+        Ok(self.answer(batch, Shard::reserve))
     }
 
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError> {
-        self.answer(batch, Shard::record).map(drop)
+        self.answer(batch, Shard::record);
+        Ok(())
     }
 
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
-        self.answer(batch, Shard::claim)
+        Ok(self.answer(batch, Shard::claim))
     }
 
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
-        self.answer(batch, Shard::renew)
+        Ok(self.answer(batch, Shard::renew))
     }
 
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {
-        self.answer(batch, Shard::release).map(drop)
+        self.answer(batch, Shard::release);
+        Ok(())
     }
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
-        self.answer(batch, Shard::settle).map(drop)
+        self.answer(batch, Shard::settle);
+        Ok(())
     }
 }

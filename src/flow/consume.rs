@@ -66,6 +66,7 @@ impl Lane {
         }
         deliveries.cancel().await;
         while let Some(delivery) = deliveries.next().await {
+            self.common.tally.delivered();
             self.common.tally.given_back();
             delivery.receipt.requeue().await;
         }

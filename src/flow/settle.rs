@@ -70,7 +70,10 @@ impl Lane {
             end,
             terms: self.terms,
         };
-        persist("settling", || self.common.register.settle(settle.clone())).await;
+        // While it waits it keeps its turn: were every turn kept so, no claim would tell that Redis is away.
+        let away = |error: &RegisterError, _| self.common.register_is_away(error);
+        let settled = (|| self.common.register.settle(settle.clone())).retry(patience()).notify(away).await;
+        debug_assert!(settled.is_ok(), "there is no last try");
         fail_point!("work.settled");
     }
 
@@ -170,7 +173,11 @@ impl Lane {
 
     /// Publishes until the broker has confirmed it. A copy too many is known by its generation; one too few is a loss.
     pub(super) async fn publish(&self, message: Message) {
-        persist("publishing a follow-up", || self.common.broker.publish(message.clone())).await;
+        let published = (|| self.common.broker.publish(message.clone()))
+            .retry(patience())
+            .notify(|error, wait| tracing::warn!(%error, "a follow-up is not published; trying again in {wait:?}"));
+        let published = published.await;
+        debug_assert!(published.is_ok(), "there is no last try");
     }
 
     fn to_scheduler(&self, copy: &Event, wait: Duration) -> Message {
@@ -194,13 +201,4 @@ fn message(exchange: String, routing_key: String, copy: &Event) -> Message {
 /// The event's next copy, with a fresh start as far as waiting for its reference goes.
 fn next(event: &Event) -> Event {
     Event { stamp: event.stamp.next(), busy: 0, ..event.clone() }
-}
-
-/// Tries without end; the worker's drain limit is the end.
-async fn persist<T, E: std::fmt::Display, F: Future<Output = Result<T, E>>>(what: &str, call: impl FnMut() -> F) {
-    let tried = call
-        .retry(patience())
-        .notify(|error, wait| tracing::warn!(%error, "{what} did not work; trying again in {wait:?}"))
-        .await;
-    debug_assert!(tried.is_ok(), "there is no last try");
 }

@@ -64,8 +64,7 @@ async fn a_worker_starts_nothing_while_redis_is_away_and_goes_on_by_itself() {
     }
     let amqp = declared.amqp().await;
     let queue = declared.processing("import");
-    let stopped = async || (amqp.consumers(&queue).await == 0).then_some(());
-    eventually("the worker has stopped consuming", stopped).await;
+    amqp.left_alone(&queue, 5).await;
     assert_eq!(worker.runs.seen().len(), 1);
     let _redis = Server::start(port, &[]);
     worker.runs.reach(6).await;
@@ -106,10 +105,33 @@ async fn a_worker_that_is_stopped_while_redis_is_away_gives_back_what_it_holds()
     }
     let amqp = declared.amqp().await;
     let queue = declared.processing("import");
-    eventually("it stops consuming", async || (amqp.consumers(&queue).await == 0).then_some(())).await;
+    amqp.left_alone(&queue, 5).await;
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.given_back), (1, summary.delivered - 1));
-    assert_eq!(amqp.filled(&declared.queues()).await, [(queue, 5)].into());
+    let back = [(queue, 5)].into();
+    eventually("they are back", async || (amqp.filled(&declared.queues()).await == back).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_worker_whose_every_turn_waits_for_redis_stops_consuming_too() {
+    let port = free_port();
+    let redis = Server::start(port, &[]);
+    let text = "types: { import: { prefetch: 10, concurrency: 1 } }";
+    let declared = Declared::with_redis(text, &format!("redis://127.0.0.1:{port}")).await;
+    let hatchery = declared.connect().await;
+    let (worker, gate) = Working::gated(hatchery.worker(), "import");
+    let publisher = hatchery.publisher();
+    publisher.publish(NewEvent::new("import", "0")).await.unwrap();
+    worker.runs.reach(1).await;
+    drop(redis);
+    gate.let_through(1);
+    publisher.publish(NewEvent::new("import", "1")).await.unwrap();
+    declared.amqp().await.left_alone(&declared.processing("import"), 1).await;
+    let _redis = Server::start(port, &[]);
+    gate.let_through(1);
+    worker.runs.reach(2).await;
+    let summary = worker.stop().await;
+    assert_eq!(summary.done, 2);
 }
 
 #[tokio::test]
@@ -126,7 +148,7 @@ async fn a_redis_that_takes_no_writes_is_away_too() {
     publisher.publish(NewEvent::new("import", "after")).await.unwrap();
     let amqp = declared.amqp().await;
     let queue = declared.processing("import");
-    eventually("it stops consuming", async || (amqp.consumers(&queue).await == 0).then_some(())).await;
+    amqp.left_alone(&queue, 1).await;
     redis.say(&["CONFIG", "SET", "maxmemory", "0"]).await;
     worker.runs.reach(2).await;
     let summary = worker.stop().await;

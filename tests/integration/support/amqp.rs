@@ -40,10 +40,15 @@ impl Amqp {
         self.channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap().message_count()
     }
 
-    /// How many consume it.
-    pub(crate) async fn consumers(&self, queue: &str) -> u32 {
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        self.channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap().consumer_count()
+    /// Waits until nobody takes these messages: they are ready at twenty looks in a row. (The number of consumers does not
+    /// tell: a quorum queue counts a cancelled one until it has settled its last delivery.)
+    pub(crate) async fn left_alone(&self, queue: &str, messages: u32) {
+        let mut looks = 0;
+        let alone = async || {
+            looks = if self.ready(queue).await == messages { looks + 1 } else { 0 };
+            (looks == 20).then_some(())
+        };
+        eventually(&format!("{messages} messages are left alone in {queue}"), alone).await;
     }
 
     /// Which of these queues have messages ready, and how many.

@@ -1,6 +1,9 @@
 //! Programs that are slow, large, or not there.
 
-use std::{fs, os::unix::fs::symlink};
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt as _, symlink},
+};
 
 use hatchery::NewEvent;
 
@@ -59,8 +62,9 @@ async fn a_program_that_disappears_stops_the_worker_and_spends_no_attempt() {
     let declared = Declared::new(JOB).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
-    let program = place.path("program");
-    symlink("/bin/true", &program).unwrap();
+    let (script, program) = (place.write("script", "#!/bin/sh\necho ran >> runs\n"), place.path("program"));
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    symlink(&script, &program).unwrap();
     publish(&hatchery, NewEvent::new("job", "1")).await;
     let worker = || {
         Process::spawn(place.command(&[
@@ -79,14 +83,14 @@ async fn a_program_that_disappears_stops_the_worker_and_spends_no_attempt() {
     publish(&hatchery, NewEvent::new("job", "2")).await;
     let amqp = declared.amqp().await;
     let queue = declared.processing("job");
-    eventually("it is handled", async || (amqp.ready(&queue).await == 0).then_some(())).await;
+    eventually("it is handled", async || (place.lines("runs").len() == 2).then_some(())).await;
     fs::remove_file(&program).unwrap();
     publish(&hatchery, NewEvent::new("job", "3")).await;
     let ended = staying.ended().await.expect(1);
     assert!(ended.stderr.contains("the handler of job cannot be started"), "{ended:?}");
     eventually("it is given back", async || (amqp.ready(&queue).await == 1).then_some(())).await;
 
-    symlink("/bin/true", &program).unwrap();
+    symlink(&script, &program).unwrap();
     let ended = worker().ended().await.expect(0);
     assert!(ended.summary()["done"] == 1 && ended.summary()["busy"] == 0, "{ended:?}");
     assert!(amqp.filled(&declared.queues()).await.is_empty());

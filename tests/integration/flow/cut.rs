@@ -110,5 +110,4 @@ async fn what_has_run_and_cannot_publish_its_follow_up_is_not_run_by_another() {
     eventually("nothing is left", async || amqp.filled(&declared.queues()).await.is_empty().then_some(())).await;
     assert_eq!(stopping.await.unwrap().retried, 1);
     second.stop().await;
-    assert!(amqp.filled(&declared.queues()).await.is_empty());
 }

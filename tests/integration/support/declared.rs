@@ -51,7 +51,7 @@ impl Declared {
         let management = ManagementApi::new(management, &self.host.name).unwrap();
         let plan = plan(&compile(&self.topology), &management.observe().await.unwrap());
         let lock = self.names().lock();
-        let declarer = Declarer::lock(url, "test", &lock, PATIENCE, || {}).await.unwrap();
+        let declarer = Declarer::lock(url, "test", &[lock], PATIENCE, |_| {}).await.unwrap();
         declarer.carry_out(&plan, &management, |_| {}).await.unwrap();
         declarer.release().await;
     }

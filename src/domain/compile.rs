@@ -15,7 +15,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{delay::Ladder, names::Names, spec::Topology, ttl::Ttl};
+use super::{
+    delay::Ladder,
+    names::Names,
+    spec::{QueueType, Topology},
+    ttl::Ttl,
+};
 
 /// The hatchery for copies whose reference is busy, the first time.
 pub const BUSY: Ttl = Ttl::from_millis(250);
@@ -37,7 +42,7 @@ pub struct Desired {
     pub owner: String,
     /// Durable topic exchanges.
     pub exchanges: Vec<Exchange>,
-    /// Durable quorum queues.
+    /// Durable queues, all of one type.
     pub queues: Vec<Queue>,
     /// From exchanges to queues and exchanges.
     pub bindings: Vec<Binding>,
@@ -54,7 +59,7 @@ pub struct Exchange {
     pub arguments: BTreeMap<String, Argument>,
 }
 
-/// A durable quorum queue.
+/// A durable queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// Its name.
@@ -147,6 +152,7 @@ pub fn compile(topology: &Topology) -> Desired {
             policies: Vec::new(),
         },
         names,
+        queue_type: topology.queue_type,
     };
     build.unrouted();
     build.dead_letters(topology);
@@ -172,6 +178,7 @@ pub fn hatcheries(topology: &Topology) -> BTreeSet<Ttl> {
 
 struct Builder {
     names: Names,
+    queue_type: QueueType,
     desired: Desired,
 }
 
@@ -200,9 +207,13 @@ impl Builder {
         self.exchange(&exchange);
         for event_type in topology.types.keys() {
             let name = self.names.processing(event_type);
-            let arguments = Self::dead_lettering(&self.names.dead_letter());
+            let arguments = self.dead_lettering(&self.names.dead_letter());
             let queue = self.queue(&name, arguments);
             self.bind(&exchange, &queue, &format!("{event_type}.#"));
+        }
+        // A classic queue counts no returns.
+        if self.queue_type == QueueType::Classic {
+            return;
         }
         self.desired.policies.push(Policy {
             name: self.names.tunables(),
@@ -263,32 +274,40 @@ impl Builder {
 
     /// A queue with no consumer, from which events leave when their time is up.
     fn timer(&mut self, name: &str, ttl: u64, dead_letter_exchange: &str) -> Target {
-        let mut arguments = Self::dead_lettering(dead_letter_exchange);
+        let mut arguments = self.dead_lettering(dead_letter_exchange);
         arguments.insert("x-message-ttl".to_owned(), Argument::Number(ttl.cast_signed()));
         self.queue(name, arguments)
     }
 
-    /// A queue that people read. At RabbitMQ's default of 20 returns it would drop the event, for it has nowhere to go.
+    /// A queue that people read. At RabbitMQ's default of 20 returns a quorum queue would drop the event, for it has
+    /// nowhere to go; a classic one has no limit, and refuses to be told one.
     fn resting(&mut self, name: &str) -> Target {
-        let limit = Argument::Number(NO_DELIVERY_LIMIT);
-        self.queue(name, BTreeMap::from([("x-delivery-limit".to_owned(), limit)]))
+        let limit = ("x-delivery-limit".to_owned(), Argument::Number(NO_DELIVERY_LIMIT));
+        let arguments = match self.queue_type {
+            QueueType::Quorum => BTreeMap::from([limit]),
+            QueueType::Classic => BTreeMap::new(),
+        };
+        self.queue(name, arguments)
     }
 
     /// No dead-letter routing key: the event keeps its own. `at-least-once` silently is at-most-once without
-    /// `reject-publish` (measured).
-    fn dead_lettering(exchange: &str) -> BTreeMap<String, Argument> {
-        [
-            ("x-dead-letter-exchange", exchange),
-            ("x-dead-letter-strategy", "at-least-once"),
-            ("x-overflow", "reject-publish"),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), Argument::Text(value.to_owned())))
-        .collect()
+    /// `reject-publish` (measured). A classic queue refuses a strategy (measured), and would lose what is dead-lettered into
+    /// it if it were full and rejected.
+    fn dead_lettering(&self, exchange: &str) -> BTreeMap<String, Argument> {
+        let at_least_once: &[_] = match self.queue_type {
+            QueueType::Quorum => &[("x-dead-letter-strategy", "at-least-once"), ("x-overflow", "reject-publish")],
+            QueueType::Classic => &[],
+        };
+        [("x-dead-letter-exchange", exchange)]
+            .iter()
+            .chain(at_least_once)
+            .map(|(name, value)| ((*name).to_owned(), Argument::Text((*value).to_owned())))
+            .collect()
     }
 
     fn queue(&mut self, name: &str, mut arguments: BTreeMap<String, Argument>) -> Target {
-        arguments.extend([self.owned(), ("x-queue-type".to_owned(), Argument::Text("quorum".to_owned()))]);
+        arguments
+            .extend([self.owned(), ("x-queue-type".to_owned(), Argument::Text(self.queue_type.as_str().to_owned()))]);
         self.desired.queues.push(Queue { name: name.to_owned(), arguments });
         Target::Queue(name.to_owned())
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::domain::{
     delay::Ladder,
-    spec::{Coalesce, Delayed, Immediate, RedisSpec, Retry, Topology, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, QueueType, RedisSpec, Retry, Topology, TypeSpec},
     ttl::Ttl,
     words::EventType,
 };
@@ -28,6 +28,10 @@ pub(super) fn topology(top: &Section) -> Option<Topology> {
         types(top)?.iter().map(|(named, section)| Some((named.name.parse().ok()?, type_spec(section)?))).collect();
     Some(Topology {
         name: top.text("name")?.parse().ok()?,
+        queue_type: match top.word("queue-type")? {
+            "classic" => QueueType::Classic,
+            _ => QueueType::Quorum,
+        },
         hatcheries: ttls(top.ttls("hatcheries")?)?,
         ladder: ladder(top.section("ladder")?)?,
         redis: redis(top.section("redis")?)?,

@@ -9,7 +9,7 @@ use std::{
 use rstest::rstest;
 
 use super::*;
-use crate::domain::spec::{Coalesce, Delayed, Immediate, RedisSpec, Retry, TypeSpec};
+use crate::domain::spec::{Coalesce, Delayed, Immediate, QueueType, RedisSpec, Retry, TypeSpec};
 
 /// A topology with this at the top and this for the type `mail`.
 fn mail(top: &str, mail: &str) -> Result<TypeSpec, FileError> {
@@ -92,6 +92,7 @@ fn what_holds_where_nothing_is_said() {
     };
     let expected = Topology {
         name: "billing".parse().expect("a word"),
+        queue_type: QueueType::Quorum,
         hatcheries: vec![],
         ladder: crate::domain::delay::Ladder::new(ttls(&["250ms"])[0], ttls(&["365d"])[0]).expect("a ladder"),
         redis: RedisSpec {
@@ -206,6 +207,12 @@ fn names_that_yaml_takes_for_something_else_are_names_all_the_same() {
 fn what_a_later_version_does_may_be_switched_off_already() {
     let spec = "{ jitter: 0, keep-payload: off, register: on, on-failure: retry, retry: { jitter: 0 } }";
     assert_eq!(mail("queue-type: quorum", spec).ok(), mail("", "{}").ok());
+}
+
+#[test]
+fn every_queue_may_be_classic() {
+    let text = "version: 1\nname: billing\nqueue-type: classic\ntypes: { mail: {} }\n";
+    assert_eq!(read(text, "topology.yaml").expect("valid").queue_type, QueueType::Classic);
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let url = common.amqp_url()?;
     let management = ManagementApi::new(common.management_url(&url)?, &url.vhost())?;
     let names = Names::new(topology.name.clone());
-    let apply = Apply { desired: compile(&topology), file: common.file.display().to_string(), management, output };
+    let apply = Apply { desired: compile(&topology)?, file: common.file.display().to_string(), management, output };
 
     let (shown, observed) = apply.plan().await?;
     if output.is_text() {

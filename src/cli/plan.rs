@@ -44,7 +44,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let desired = compile(&load::topology(common, output)?);
+    let desired = compile(&load::topology(common, output)?)?;
     let broker = common.amqp_url()?;
     let management = ManagementApi::new(common.management_url(&broker)?, &broker.vhost())?;
     let observed = management.observe().await?;

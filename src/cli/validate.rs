@@ -2,7 +2,10 @@
 
 use hatchery::{
     FileError, ReadError, Topology,
-    domain::{compile::hatcheries, words::Word},
+    domain::{
+        compile::{compile, hatcheries},
+        words::Word,
+    },
 };
 use serde_json::json;
 
@@ -21,21 +24,25 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
     let path = common.file.display();
     match hatchery::read_file(&common.file) {
         Ok(topology) if output.is_text() => {
+            compile(&topology)?;
             output.print(&format!("{path} is valid: {}\n", summary(&topology)))?;
             for warning in warnings(&topology) {
                 output.warn(&warning);
             }
         }
-        Ok(topology) => output.json(&json!({
-            "valid": true,
-            "file": path.to_string(),
-            "name": topology.name.as_str(),
-            "types": topology.types.keys().map(Word::as_str).collect::<Vec<_>>(),
-            "hatcheries": hatcheries(&topology).iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "ladder": { "name": topology.ladder.to_string(), "levels": topology.ladder.levels() },
-            "queue_type": topology.queue_type.as_str(),
-            "warnings": warnings(&topology),
-        }))?,
+        Ok(topology) => {
+            compile(&topology)?;
+            output.json(&json!({
+                "valid": true,
+                "file": path.to_string(),
+                "name": topology.name.as_str(),
+                "types": topology.types.keys().map(Word::as_str).collect::<Vec<_>>(),
+                "hatcheries": hatcheries(&topology).iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "ladder": { "name": topology.ladder.to_string(), "levels": topology.ladder.levels() },
+                "queue_type": topology.queue_type.as_str(),
+                "warnings": warnings(&topology),
+            }))?;
+        }
         Err(ReadError::Content(error)) if output.is_text() => {
             output.note(error.render(output.colors_errors()).trim_end());
             return Ok(Exit::Error);

@@ -13,11 +13,15 @@
 //!  whatever finds no binding ─► unrouted
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use super::{
     delay::Ladder,
     names::Names,
+    safety::{self, Unsafe},
     spec::{QueueType, Topology},
     ttl::Ttl,
 };
@@ -110,7 +114,7 @@ pub struct Binding {
 }
 
 /// Where a binding leads to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// An exchange.
     Exchange(String),
@@ -128,6 +132,15 @@ impl Target {
     }
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exchange(name) => write!(f, "exchange {name}"),
+            Self::Queue(name) => write!(f, "queue {name}"),
+        }
+    }
+}
+
 /// A policy that this topology owns by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -139,9 +152,17 @@ pub struct Policy {
     pub definition: BTreeMap<String, Argument>,
 }
 
-/// Compiles a topology.
-#[must_use]
-pub fn compile(topology: &Topology) -> Desired {
+/// Compiles a topology, and proves it safe.
+///
+/// # Errors
+/// When it is not: then there is nothing to declare.
+pub fn compile(topology: &Topology) -> Result<Desired, Unsafe> {
+    let desired = build(topology);
+    safety::prove(&desired)?;
+    Ok(desired)
+}
+
+fn build(topology: &Topology) -> Desired {
     let names = Names::new(topology.name.clone());
     let mut build = Builder {
         desired: Desired {

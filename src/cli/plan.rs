@@ -80,7 +80,7 @@ impl Asked {
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let (topology, text) = load::with_text(common, output)?;
-    let desired = compile(&topology);
+    let desired = compile(&topology)?;
     let broker = common.amqp_url()?;
     let management = ManagementApi::new(common.management_url(&broker)?, &broker.vhost())?;
     let observed = management.observe().await?;

@@ -23,6 +23,8 @@ pub struct Topology {
     pub renamed_from: Vec<Word>,
     /// Exchanges and queues of others that it takes over.
     pub adopt: BTreeSet<String>,
+    /// The type of every queue.
+    pub queue_type: QueueType,
     /// The named timers, in the order of the file, each once.
     pub hatcheries: Vec<Ttl>,
     /// The timer for every other delay.
@@ -35,6 +37,41 @@ pub struct Topology {
     pub max_payload: usize,
     /// The event types by name.
     pub types: BTreeMap<EventType, TypeSpec>,
+}
+
+/// The type of every queue on the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueType {
+    /// Replicated, and dead-lettered at least once: what the promise rests on.
+    Quorum,
+    /// On one node, and dead-lettered at most once.
+    Classic,
+}
+
+impl QueueType {
+    /// As RabbitMQ and the file call it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quorum => "quorum",
+            Self::Classic => "classic",
+        }
+    }
+
+    /// What it gives up of the promise, a sentence each.
+    #[must_use]
+    pub const fn gives_up(self) -> &'static [&'static str] {
+        match self {
+            Self::Quorum => &[],
+            Self::Classic => &[
+                "nothing is replicated: the events of a queue are on one node, away while it is down and lost with its disk",
+                "RabbitMQ moves events from one queue to the next at most once: what is on its way when a node fails may be \
+                 lost",
+                "RabbitMQ counts no crashes: a message that breaks off every worker before the register knows of it comes \
+                 again until somebody removes it",
+            ],
+        }
+    }
 }
 
 /// The register's part of the file.

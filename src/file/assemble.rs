@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::domain::{
     delay::Ladder,
-    spec::{Coalesce, Delayed, Immediate, RedisSpec, Retry, Topology, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, QueueType, RedisSpec, Retry, Topology, TypeSpec},
     ttl::Ttl,
     words::{EventType, Word},
 };
@@ -30,6 +30,10 @@ pub(super) fn topology(top: &Section) -> Option<Topology> {
         name: top.text("name")?.parse().ok()?,
         renamed_from: words(top)?,
         adopt: top.names("adopt")?.iter().map(|name| name.text.clone()).collect(),
+        queue_type: match top.word("queue-type")? {
+            "classic" => QueueType::Classic,
+            _ => QueueType::Quorum,
+        },
         hatcheries: ttls(top.ttls("hatcheries")?)?,
         ladder: ladder(top.section("ladder")?)?,
         redis: redis(top.section("redis")?)?,

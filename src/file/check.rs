@@ -8,9 +8,15 @@ use super::{
     error::quote,
     section::{Origin, Reader, Section},
 };
+use crate::domain::{
+    delay::{Ladder, LadderError},
+    safety::RESERVED,
+    ttl::Ttl,
+};
 
 /// All that does not fit together. What was refused already takes no part.
 pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
+    name(reader, top);
     hatcheries(reader, top);
     names(reader, top);
     if let Some(ladder) = top.section("ladder") {
@@ -23,6 +29,14 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
             window(reader, coalesce);
             exclusive(reader, &section, coalesce);
         }
+    }
+}
+
+/// RabbitMQ keeps these names for itself, and would refuse every object.
+fn name(reader: &mut Reader<'_>, top: &Section) {
+    if let (Some(RESERVED), Some((_, span))) = (top.text("name"), top.blame(&["name"])) {
+        let message = format!("RabbitMQ keeps every name that begins with `{RESERVED}.` for itself");
+        reader.refuse(&span, message, "write another word, like `billing`");
     }
 }
 
@@ -70,10 +84,20 @@ fn names(reader: &mut Reader<'_>, top: &Section) {
 
 fn horizon(reader: &mut Reader<'_>, ladder: &Section) {
     let (Some(resolution), Some(horizon)) = (ladder.duration("resolution"), ladder.duration("horizon")) else { return };
-    if let (true, Some((_, span))) = (horizon < resolution, ladder.blame(&["horizon", "resolution"])) {
-        let message = format!("the horizon {} is shorter than the resolution {}", say(horizon), say(resolution));
-        reader.refuse(&span, message, "write a longer `horizon`, or a shorter `resolution`");
-    }
+    let (Ok(step), Ok(longest)) = (Ttl::new(resolution), Ttl::new(horizon)) else { return };
+    let Err(error) = Ladder::new(step, longest) else { return };
+    let Some((_, span)) = ladder.blame(&["horizon", "resolution"]) else { return };
+    let (message, help) = match error {
+        LadderError::Short { .. } => (
+            format!("the horizon {} is shorter than the resolution {}", say(horizon), say(resolution)),
+            "write a longer `horizon`, or a shorter `resolution`",
+        ),
+        LadderError::Long { .. } => (
+            format!("a ladder from {} to {} needs a queue of more than ten years", say(resolution), say(horizon)),
+            "write a shorter `resolution` or `horizon`",
+        ),
+    };
+    reader.refuse(&span, message, help);
 }
 
 fn concurrency(reader: &mut Reader<'_>, section: &Section) {

@@ -28,7 +28,7 @@ pub(super) static TOP: Level = Level {
     keys: &[
         key("version", Kind::Version, Required, "The version of this format."),
         key("name", Kind::Word, Required, "The first word of every object's name on the broker."),
-        key("queue-type", Kind::Choice(&[is("quorum"), later("classic")]), Value("quorum"), "The type of every queue."),
+        key("queue-type", Kind::Choice(&[is("quorum"), is("classic")]), Value("quorum"), "The type of every queue."),
         key("hatcheries", Kind::Ttls { may_be_empty: true }, Value("[]"), "Named timers, one queue each."),
         key("ladder", Kind::Section(&LADDER), Value("{}"), "The timer for every other delay."),
         key("redis", Kind::Section(&REDIS), Value("{}"), "The register's keys, and how long they live."),

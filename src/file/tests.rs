@@ -10,7 +10,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::domain::{
-    spec::{Coalesce, Delayed, Immediate, RedisSpec, Retry, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, QueueType, RedisSpec, Retry, TypeSpec},
     words::Word,
 };
 
@@ -98,6 +98,7 @@ fn what_holds_where_nothing_is_said() {
         name: "billing".parse().expect("a word"),
         renamed_from: vec![],
         adopt: [].into(),
+        queue_type: QueueType::Quorum,
         hatcheries: vec![],
         ladder: crate::domain::delay::Ladder::new(ttls(&["250ms"])[0], ttls(&["365d"])[0]).expect("a ladder"),
         redis: RedisSpec {
@@ -212,6 +213,12 @@ fn names_that_yaml_takes_for_something_else_are_names_all_the_same() {
 fn what_a_later_version_does_may_be_switched_off_already() {
     let spec = "{ jitter: 0, keep-payload: off, register: on, on-failure: retry, retry: { jitter: 0 } }";
     assert_eq!(mail("queue-type: quorum", spec).ok(), mail("", "{}").ok());
+}
+
+#[test]
+fn every_queue_may_be_classic() {
+    let text = "version: 1\nname: billing\nqueue-type: classic\ntypes: { mail: {} }\n";
+    assert_eq!(read(text, "topology.yaml").expect("valid").queue_type, QueueType::Classic);
 }
 
 #[test]

@@ -81,7 +81,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let url = common.amqp_url()?;
     let management = ManagementApi::new(common.management_url(&url)?, &url.vhost())?;
     let asked = planned.as_ref().map_or(args.asked, |planned| planned.asked.and(args.asked));
-    let desired = compile(&topology);
+    let desired = compile(&topology)?;
     let apply = Apply { desired, file, management, output, asked, patience: args.drain_timeout };
 
     let (shown, observed) = apply.plan().await?;

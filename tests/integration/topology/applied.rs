@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 fn desired(topology: &str) -> Desired {
-    compile(&hatchery::file::read(topology, "topology.yaml").unwrap())
+    compile(&hatchery::file::read(topology, "topology.yaml").unwrap()).unwrap()
 }
 
 fn json_arguments(arguments: &BTreeMap<String, Argument>) -> Value {

@@ -8,7 +8,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 /// Every point, in the order in which an event passes it; then those of a migration. `broker.sent` is passed by a
 /// follow-up too.
-const POINTS: [&str; 14] = [
+const POINTS: [&str; 15] = [
     "publish.reserved",
     "broker.sent",
     "publish.confirmed",
@@ -19,6 +19,7 @@ const POINTS: [&str; 14] = [
     "work.followed-up",
     "work.settled",
     "work.acknowledged",
+    "apply.declared",
     "apply.step",
     "apply.confirmed",
     "apply.moved",

@@ -62,6 +62,13 @@ pub struct Desired {
     pub renames: Vec<Rename>,
 }
 
+impl Desired {
+    /// Its names, those that it had before first.
+    pub fn owners(&self) -> impl Iterator<Item = &str> {
+        self.former_owners.iter().chain([&self.owner]).map(String::as_str)
+    }
+}
+
 /// A queue that had another name before. Both names' events go to the new one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rename {

@@ -76,7 +76,7 @@ impl Names {
     /// The alternate exchange of all the others, and its queue.
     #[must_use]
     pub fn unrouted(&self) -> String {
-        format!("{}.unrouted", self.0)
+        unrouted(self.owner())
     }
 
     /// The exclusive queue that an `apply` holds while it runs.
@@ -96,6 +96,12 @@ impl Names {
 #[must_use]
 pub fn lock(owner: &str) -> String {
     format!("{owner}.lock")
+}
+
+/// This owner's alternate exchange of all the others, and its queue.
+#[must_use]
+pub fn unrouted(owner: &str) -> String {
+    format!("{owner}.unrouted")
 }
 
 /// This owner's policy for what may change.

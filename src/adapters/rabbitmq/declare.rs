@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use fail::fail_point;
 use futures_util::{StreamExt, future::try_join_all, stream};
 use lapin::{
     Channel, Connection, ExchangeKind,
@@ -14,6 +15,7 @@ use super::{codec::short, connection::AmqpUrl};
 use crate::{
     domain::{
         compile::{Argument, Binding, Target},
+        names,
         plan::{Address, Change, Object, Plan},
     },
     ports::{BrokerError, Management, ManagementError},
@@ -138,7 +140,7 @@ impl Declarer {
         let result = if plan.is_blocked(true) {
             Err(DeclareCause::Blocked)
         } else {
-            self.write(&changes, management, &mut |address| {
+            self.write(&plan.owner, &changes, management, &mut |address| {
                 done += 1;
                 written(address);
             })
@@ -152,6 +154,7 @@ impl Declarer {
 
     async fn write(
         &self,
+        owner: &str,
         changes: &[&Change],
         management: &dyn Management,
         written: &mut impl FnMut(&Address),
@@ -164,9 +167,17 @@ impl Declarer {
                 written(&change.address);
             }
         }
+        // Whoever publishes to an exchange that has no bindings yet must find the alternate exchange at work: measured, a
+        // publisher's events were confirmed and gone.
+        let unrouted = names::unrouted(owner);
+        let (net, rest): (Vec<&Change>, Vec<&Change>) = objects.into_iter().partition(|change| match &change.object {
+            Some(Object::Binding(binding)) => binding.source == unrouted,
+            _ => change.address.name == unrouted,
+        });
         // A binding needs its ends, and a channel keeps its order alone: one kind after another, each over all channels.
         let channels = try_join_all((0..CHANNELS).map(|_| self.channel())).await?;
-        for kind in objects.chunk_by(|one, next| one.address.kind == next.address.kind) {
+        let same_kind = |one: &&Change, next: &&Change| one.address.kind == next.address.kind;
+        for kind in net.chunk_by(same_kind).chain(rest.chunk_by(same_kind)) {
             let calls = kind.iter().zip(channels.iter().cycle()).map(|(change, channel)| {
                 let call = self.declare(channel, change);
                 async move { call.await.map(|()| &change.address) }
@@ -174,6 +185,7 @@ impl Declarer {
             let mut calls = stream::iter(calls).buffered(IN_FLIGHT);
             while let Some(address) = calls.next().await {
                 written(address?);
+                fail_point!("apply.declared");
             }
         }
         Ok(())

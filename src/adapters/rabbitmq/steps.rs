@@ -19,29 +19,20 @@ use crate::{
     domain::{
         compile::{Binding, Target},
         observed::Counts,
-        plan::{Move, Step},
+        plan::{Move, Step, Then},
     },
     ports::{BrokerError, Management},
 };
 
 /// The broker tells counts every five seconds (`collect_statistics_interval`), and they were seen to be 6.9 s old. Two
 /// readings that are further apart than that tell two states.
-const APART: Duration = Duration::from_secs(7);
+pub const APART: Duration = Duration::from_secs(7);
 
 /// Between two readings.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// Queues that are emptied side by side.
 const AT_ONCE: usize = 8;
-
-/// How the steps went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
-    /// Steps that were taken.
-    pub steps: usize,
-    /// Messages that were moved.
-    pub moved: u64,
-}
 
 impl Declarer {
     /// Takes the steps that wait for nobody, in their order. Each may have been taken before.
@@ -93,7 +84,8 @@ impl Declarer {
 
     /// Empties queues, and deletes those that nothing leads to once they are provably empty: no message ready, none
     /// unacknowledged, none on its way to its dead-letter exchange, known at two readings a statistics interval apart.
-    /// The longest it waits is the patience; what is not empty by then stays, and is not left out of the next plan.
+    /// The longest it waits is the patience; what is not empty by then stays, and is in the next plan again. How many
+    /// messages were moved.
     ///
     /// # Errors
     /// When the broker is away or refuses.
@@ -103,15 +95,15 @@ impl Declarer {
         management: &dyn Management,
         patience: Duration,
         mut taken: impl FnMut(&Step),
-    ) -> Result<Taken, DeclareCause> {
+    ) -> Result<u64, DeclareCause> {
         let until = Instant::now() + patience;
         let mut open: BTreeMap<&str, Emptying<'_>> =
             steps.iter().filter_map(Emptying::new).map(|emptying| (emptying.queue(), emptying)).collect();
-        let mut all = Taken::default();
+        let mut all = 0;
         while !open.is_empty() {
             let moves = open.values().filter_map(Emptying::step_move).collect();
             let (moved, gone) = self.move_each(moves).await?;
-            all.moved += moved;
+            all += moved;
             open.retain(|queue, _| !gone.iter().any(|gone| gone == queue));
             fail_point!("apply.moved");
 
@@ -125,11 +117,14 @@ impl Declarer {
             }
             for queue in done {
                 let Some(emptying) = open.remove(queue.as_str()) else { continue };
-                if emptying.deletes() {
-                    self.delete(&queue).await?;
-                    fail_point!("apply.deleted");
+                match emptying.step {
+                    Step::Move(Move { through, then: Then::DeleteExchange, .. }) => {
+                        let step = Step::DeleteExchange(through.clone());
+                        self.call(&self.channel().await?, &step).await?;
+                    }
+                    _ => self.delete(&queue).await?,
                 }
-                all.steps += 1;
+                fail_point!("apply.deleted");
                 taken(emptying.step);
             }
             open.retain(|_, emptying| now < until && emptying.may_still(now, until));
@@ -165,6 +160,8 @@ impl Declarer {
 /// A queue on its way to being empty.
 struct Emptying<'a> {
     step: &'a Step,
+    /// Since it was looked at first.
+    began: Instant,
     /// Since when every reading said that it is empty.
     since: Option<Instant>,
     /// What the last reading said, if it was known.
@@ -173,7 +170,7 @@ struct Emptying<'a> {
 
 impl<'a> Emptying<'a> {
     fn new(step: &'a Step) -> Option<Self> {
-        step.is_long().then_some(Self { step, since: None, last: None })
+        step.is_long().then(|| Self { step, began: Instant::now(), since: None, last: None })
     }
 
     fn queue(&self) -> &'a str {
@@ -191,19 +188,16 @@ impl<'a> Emptying<'a> {
         }
     }
 
-    fn deletes(&self) -> bool {
-        matches!(self.step, Step::Move(Move { delete: true, .. }) | Step::DeleteQueue { .. })
-    }
-
-    /// Whether this reading completes the proof. A queue that stays has nothing to prove: it was empty once.
+    /// Whether this reading completes the proof.
     fn is_done(&mut self, counts: Option<&Counts>, now: Instant) -> bool {
-        if !self.deletes() {
-            return true;
-        }
-        let consumed = matches!(self.step, Step::DeleteQueue { .. });
-        self.last = counts.and_then(Counts::held);
-        let empty = self.last == Some(0) && (!consumed || counts.is_some_and(|counts| counts.consumers == Some(0)));
-        if !empty {
+        let (held, unused) = match self.step {
+            // Those who still consume it may keep what they hold.
+            Step::Move(Move { then: Then::DeleteExchange, .. }) => (counts.and_then(|c| c.messages_ready), true),
+            Step::Move(_) => (counts.and_then(Counts::held), true),
+            _ => (counts.and_then(Counts::held), counts.is_some_and(|counts| counts.consumers == Some(0))),
+        };
+        self.last = held;
+        if held != Some(0) || !unused {
             self.since = None;
             return false;
         }
@@ -216,7 +210,8 @@ impl<'a> Emptying<'a> {
         let left = until.saturating_duration_since(now);
         match (self.last, ttl_millis) {
             (Some(0) | None, _) => true,
-            (Some(_), None) => false,
+            // The first readings may be from before it was empty.
+            (Some(_), None) => now.duration_since(self.began) < APART,
             (Some(_), Some(millis)) => Duration::from_millis(*millis) <= left,
         }
     }

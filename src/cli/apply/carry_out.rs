@@ -4,7 +4,10 @@ use std::time::{Duration, Instant};
 
 use backon::{ExponentialBuilder, Retryable as _};
 use hatchery::{
-    adapters::rabbitmq::declare::{DeclareCause, DeclareError, Declarer},
+    adapters::rabbitmq::{
+        declare::{DeclareCause, DeclareError, Declarer},
+        steps::APART,
+    },
     domain::{
         observed::Observed,
         plan::{Action, Address, Plan, Step, plan},
@@ -39,6 +42,14 @@ pub(super) struct Carried {
     pub(super) removed: usize,
     /// Leftovers that pruning had to leave.
     left: Option<Vec<String>>,
+}
+
+/// What some steps brought.
+#[derive(Default)]
+struct Progress {
+    any: bool,
+    removed: usize,
+    moved: u64,
 }
 
 impl Carried {
@@ -125,8 +136,8 @@ impl Apply {
                 return Err(self.partly("not drained within --drain-timeout", &left)?);
             }
             let taken = self.next(lock, &plan.migration, left, &bar).await.map_err(|cause| unfinished(&cause))?;
-            moved += taken.1;
-            if taken == (0, 0) {
+            moved += taken.moved;
+            if !taken.any {
                 tokio::time::sleep(PAUSE).await;
             }
         }
@@ -138,14 +149,23 @@ impl Apply {
     async fn prune(&self, lock: &Declarer, carried: &mut Carried) -> anyhow::Result<()> {
         let bar = self.output.spinner();
         let until = Instant::now() + self.patience;
+        let mut idle: Option<Instant> = None;
         loop {
             let counts = self.management.counts().await?;
             let observed = self.management.observe().await?.with_counts(&counts);
             let plan = plan(&self.desired, &observed);
             let left = until.saturating_duration_since(Instant::now());
             let taken = self.next(lock, &plan.pruning, left, &bar).await.map_err(|cause| unfinished(&cause))?;
-            carried.removed += taken.0;
-            if taken.0 == 0 {
+            carried.removed += taken.removed;
+            if taken.any {
+                idle = None;
+            } else if plan.counts().leftover > 0
+                && idle.get_or_insert_with(Instant::now).elapsed() < APART
+                && !left.is_zero()
+            {
+                // What was read may be from before the last message was taken out.
+                tokio::time::sleep(PAUSE).await;
+            } else {
                 let leftover = plan.changes.iter().filter(|change| change.action == Action::Leftover);
                 let names = leftover.filter(|change| change.part_of.is_none()).map(|change| {
                     let held = change.held.map(|held| format!(" ({held})")).unwrap_or_default();
@@ -158,28 +178,29 @@ impl Apply {
         }
     }
 
-    /// The quick steps, or where there are none the long ones: how many objects, and how many messages.
+    /// Takes the quick steps, or where there are none the long ones.
     async fn next(
         &self,
         lock: &Declarer,
         steps: &[Step],
         patience: Duration,
         bar: &ProgressBar,
-    ) -> Result<(usize, u64), DeclareCause> {
-        let mut taken = 0;
+    ) -> Result<Progress, DeclareCause> {
+        let mut progress = Progress::default();
         let mut tell = |step: &Step| {
-            taken += usize::from(!matches!(step, Step::Unbind(_)));
+            progress.any = true;
+            progress.removed += usize::from(step.removes());
             bar.set_message(step.to_string());
-            bar.tick();
         };
         if steps.iter().any(|step| !step.is_long()) {
             lock.take(steps, &self.management, &mut tell).await?;
-            // Removing a binding is progress too.
-            return Ok((taken.max(1), 0));
+        } else {
+            bar.set_message(steps.first().map(ToString::to_string).unwrap_or_default());
+            let moved = lock.empty(steps, &self.management, patience, &mut tell).await?;
+            progress.any |= moved > 0;
+            progress.moved = moved;
         }
-        bar.set_message(steps.first().map(ToString::to_string).unwrap_or_default());
-        let emptied = lock.empty(steps, &self.management, patience, &mut tell).await?;
-        Ok((emptied.steps, emptied.moved))
+        Ok(progress)
     }
 
     /// Every object really is there, and as the file says.

@@ -115,8 +115,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 
 /// Under every name that the topology has had: whoever still applies an old file writes to the same objects.
 async fn lock(url: AmqpUrl, desired: &Desired, patience: Duration, output: Output) -> anyhow::Result<Declarer> {
-    let owners = desired.former_owners.iter().chain([&desired.owner]);
-    let queues: Vec<String> = owners.map(|owner| names::lock(owner)).collect();
+    let queues: Vec<String> = desired.owners().map(names::lock).collect();
     let waiting = |queue: &str| output.note(&format!("Waiting for another apply, which holds {queue} …"));
     Declarer::lock(url, "topology apply", &queues, patience, waiting).await.map_err(|error| match error {
         BrokerError::Locked { object } => {

@@ -69,8 +69,7 @@ pub(super) fn changes(view: &View<'_>) -> Vec<Change> {
             Change::note(Action::Ignored, address, "not owned, ignored".to_owned())
         }
     };
-    let locks: BTreeSet<String> =
-        view.desired.former_owners.iter().chain([&view.desired.owner]).map(|owner| names::lock(owner)).collect();
+    let locks: BTreeSet<String> = view.desired.owners().map(names::lock).collect();
     let is_leftover = |kind, name: &str| {
         // The broker's own; and the lock is there while it is looked at.
         !name.is_empty()

@@ -20,7 +20,7 @@ use super::{
         names,
         observed::LiveQueue,
     },
-    Action, Address, Change, Dated, Kind, Move, Need, Object, Step,
+    Action, Address, Change, Dated, Kind, Move, Need, Object, Step, Then,
     leftover::Held,
     view::{State, View, any},
 };
@@ -138,7 +138,7 @@ impl<'a> Replacement<'a> {
     }
 
     fn empty(&self, from: &str, dated: Option<Dated>) -> Step {
-        Step::Move(Move { from: from.to_owned(), through: self.stand_in.clone(), dated, delete: true })
+        Step::Move(Move { from: from.to_owned(), through: self.stand_in.clone(), dated, then: Then::DeleteQueue })
     }
 
     fn target(&self) -> Target {
@@ -202,11 +202,8 @@ fn renaming(view: &View<'_>, rename: &Rename) -> Option<Migration> {
     let mut next = lead(view, &exchange, &rename.to);
     next.extend(switch(view, &rename.from, &rename.to, &exchange));
     if next.is_empty() {
-        next.push(if holds {
-            Step::Move(Move { from: rename.from.clone(), through: exchange, dated: None, delete: false })
-        } else {
-            Step::DeleteExchange(exchange)
-        });
+        let from = rename.from.clone();
+        next.push(Step::Move(Move { from, through: exchange, dated: None, then: Then::DeleteExchange }));
     }
     Some(Migration { change, next })
 }
@@ -222,7 +219,12 @@ fn stranded(view: &View<'_>, live: &LiveQueue) -> Option<Migration> {
     let mut next: Vec<Step> = view.to_queue(&live.name).iter().map(|live| Step::Unbind(any(live))).collect();
     if next.is_empty() {
         let processor = format!("{}.processor", view.desired.owner);
-        next.push(Step::Move(Move { from: live.name.clone(), through: processor, dated: None, delete: true }));
+        next.push(Step::Move(Move {
+            from: live.name.clone(),
+            through: processor,
+            dated: None,
+            then: Then::DeleteQueue,
+        }));
     }
     Some(Migration { change, next })
 }

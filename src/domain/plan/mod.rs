@@ -22,7 +22,7 @@ use super::compile::{Binding, Exchange, Policy, Queue, Target};
 
 pub use diff::plan;
 pub use leftover::Held;
-pub use step::{Dated, Move, Step};
+pub use step::{Dated, Move, Step, Then};
 
 /// The priority of our policies. Of all policies that match a queue the highest applies, alone, so ours has to be above
 /// the house rules that people give 0.

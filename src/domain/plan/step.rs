@@ -48,8 +48,17 @@ pub struct Move {
     pub through: String,
     /// How events with a date go on with what remains of their wait; none where nothing waits for a date.
     pub dated: Option<Dated>,
-    /// The queue goes once it is provably empty, with its consumers: nothing leads to it any more.
-    pub delete: bool,
+    /// What goes then.
+    pub then: Then,
+}
+
+/// What goes when everything is moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// The queue, once it is provably empty, with its consumers: nothing leads to it any more.
+    DeleteQueue,
+    /// The exchange that it was moved through, once nothing more is ready. The queue stays for those who consume it.
+    DeleteExchange,
 }
 
 /// Where an event with a date waits on.
@@ -94,6 +103,12 @@ impl Step {
             Self::Unbind(binding) => Address::of_binding(binding),
             Self::DeletePolicy(name) => Address::new(Kind::Policy, name),
         }
+    }
+
+    /// Whether something other than a binding is gone then.
+    #[must_use]
+    pub const fn removes(&self) -> bool {
+        matches!(self, Self::DeleteExchange(_) | Self::DeletePolicy(_) | Self::DeleteQueue { .. })
     }
 
     /// Whether it has to wait for what other people's processes do.

@@ -97,7 +97,7 @@ impl<'a> View<'a> {
     /// Whether an object is this topology's: by its label, by the label of a name it had before, or adopted.
     pub(super) fn owns(&self, name: &str, arguments: &Arguments) -> bool {
         match Self::label(arguments) {
-            Some(label) => label == self.desired.owner || self.desired.former_owners.iter().any(|owner| owner == label),
+            Some(label) => self.desired.owners().any(|owner| owner == label),
             None => self.desired.adopted.contains(name),
         }
     }

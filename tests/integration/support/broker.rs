@@ -151,6 +151,13 @@ impl VirtualHost {
         put(&[kind, &self.name, name], body);
     }
 
+    /// Binds a queue to an exchange.
+    pub(crate) fn bind(&self, exchange: &str, queue: &str, key: &str) {
+        let path = ["bindings", &self.name, "e", exchange, "q", queue];
+        let (status, answer) = api(Method::POST, &path, Some(&json!({ "routing_key": key })));
+        assert!(status < 300, "{path:?}: {status} {answer}");
+    }
+
     pub(crate) fn delete(&self, kind: &str, path: &[&str]) {
         let path: Vec<&str> = [kind, &self.name].into_iter().chain(path.iter().copied()).collect();
         let (status, answer) = api(Method::DELETE, &path, None);

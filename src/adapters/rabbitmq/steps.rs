@@ -31,6 +31,11 @@ pub const APART: Duration = Duration::from_secs(7);
 /// Between two readings.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// Between the end of a queue and the next of the same name. Whoever consumed the old one is told within milliseconds; if
+/// the new one were there by then, the broker would silently attach him to it, and he may get nothing from it (measured
+/// on 3.10). Quorum queues refuse the consumer argument that would rule it out, `x-cancel-on-ha-failover`.
+const GAP: Duration = Duration::from_secs(1);
+
 /// Queues that are emptied side by side.
 const AT_ONCE: usize = 8;
 
@@ -110,6 +115,7 @@ impl Declarer {
             let counts = management.counts().await?;
             let now = Instant::now();
             let mut done = Vec::new();
+            let mut deleted = false;
             for (queue, emptying) in &mut open {
                 if emptying.is_done(counts.get(*queue), now) {
                     done.push((*queue).to_owned());
@@ -122,10 +128,16 @@ impl Declarer {
                         let step = Step::DeleteExchange(through.clone());
                         self.call(&self.channel().await?, &step).await?;
                     }
-                    _ => self.delete(&queue).await?,
+                    _ => {
+                        self.delete(&queue).await?;
+                        deleted = true;
+                    }
                 }
                 fail_point!("apply.deleted");
                 taken(emptying.step);
+            }
+            if deleted {
+                sleep(GAP).await;
             }
             open.retain(|_, emptying| now < until && emptying.may_still(now, until));
             if !open.is_empty() {

@@ -91,16 +91,18 @@ impl Declared {
     }
 }
 
-/// Creates what is missing of a topology, safe or not.
-pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) {
+/// Creates what is missing of a topology, safe or not. Returns the broker's version.
+pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) -> String {
     let url = AmqpUrl::new(&host.amqp()).unwrap();
     let management = ManagementUrl::new(&host.management(), &url).unwrap();
     let management = ManagementApi::new(management, &host.name).unwrap();
-    let plan = plan(desired, &management.observe().await.unwrap());
+    let observed = management.observe().await.unwrap();
+    let plan = plan(desired, &observed);
     let lock = lock(&desired.owner);
     let declarer = Declarer::lock(url, "test", &lock, PATIENCE, || {}).await.unwrap();
     declarer.carry_out(&plan, &management, |_| {}).await.unwrap();
     declarer.release().await;
+    observed.version.unwrap()
 }
 
 fn word(text: &str) -> EventType {

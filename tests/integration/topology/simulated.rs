@@ -2,10 +2,11 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{self, Write as _},
     time::Instant,
 };
 
-use hatchery::domain::compile::{Argument, Binding, Desired, Exchange, OWNER, Queue, Target};
+use hatchery::domain::compile::{Argument, Binding, Desired, Exchange, OWNER, Queue, Target, compile};
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
     message::BasicGetMessage,
@@ -27,7 +28,7 @@ use crate::support::{
     declared::declare,
     simulator::{
         Contents, Simulator, Step,
-        generate::{Pace, cases},
+        generate::{Pace, cases, read},
         matches,
         rules::rules,
     },
@@ -40,6 +41,8 @@ const LOOKS: usize = 20;
 struct Real {
     channel: Channel,
     queues: Vec<String>,
+    /// The first number of its version.
+    version: u32,
     _connection: Connection,
     _host: VirtualHost,
 }
@@ -47,12 +50,13 @@ struct Real {
 impl Real {
     async fn new(desired: &Desired) -> Self {
         let host = VirtualHost::new();
-        declare(&host, desired).await;
+        let version = declare(&host, desired).await;
+        let version = version.split('.').next().and_then(|major| major.parse().ok()).expect("a version");
         let connection = Connection::connect(&host.amqp(), ConnectionProperties::default()).await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();
         let queues = desired.queues.iter().map(|queue| queue.name.clone()).collect();
-        Self { channel, queues, _connection: connection, _host: host }
+        Self { channel, queues, version, _connection: connection, _host: host }
     }
 
     /// Does it on both, and expects both to agree afterwards. Publishing alone may go on.
@@ -155,6 +159,7 @@ impl Real {
 /// Does the same to both, and expects the same.
 async fn compare(desired: &Desired, steps: &[Step]) -> Result<(), String> {
     let (real, mut simulator) = (Real::new(desired).await, Simulator::new(desired));
+    simulator.begins_anew = real.version >= 4;
     for step in steps {
         real.step(step, &mut simulator).await.map_err(|error| format!("{error} after {step:?}"))?;
     }
@@ -185,6 +190,8 @@ impl Random {
     fn new() -> Self {
         let seed: u64 = std::env::var("HATCHERY_TEST_SEED").map_or(1, |seed| seed.parse().expect("a number"));
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed.to_le_bytes(); 4].concat());
+        // Not by `eprintln!`, which says nothing when the test passes.
+        let _ = writeln!(io::stderr(), "random by HATCHERY_TEST_SEED={seed}");
         Self { seed, runner: TestRunner::new_with_rng(Config::default(), rng) }
     }
 
@@ -245,4 +252,20 @@ async fn a_topic_matches_what_the_simulator_says() {
         assert_eq!(found.iter().collect::<BTreeSet<_>>(), expected, "{pattern:?}, HATCHERY_TEST_SEED={}", random.seed);
     }
     assert_eq!(real.ready().await, BTreeMap::new(), "HATCHERY_TEST_SEED={}", random.seed);
+}
+
+/// Why operators are told to move such events to the processor.
+#[tokio::test]
+async fn what_came_through_the_ladder_goes_back_to_the_processor_not_to_the_scheduler() {
+    let file = "version: 1\nname: t\nladder: { resolution: 20ms, horizon: 60ms }\ntypes: { mail: {} }";
+    let desired = compile(&read(file)).unwrap();
+    let publish = |id| Step::Publish("t.scheduler".to_owned(), "nobody.20ms-2.1.1".to_owned(), id);
+    let unrouted = |to: &str| Step::Move("t.unrouted".to_owned(), to.to_owned());
+    let (real, mut simulator) = (Real::new(&desired).await, Simulator::new(&desired));
+    simulator.begins_anew = real.version >= 4;
+    for step in [publish(1), Step::Wait, unrouted("t.processor"), publish(2), Step::Wait, unrouted("t.scheduler")] {
+        real.step(&step, &mut simulator).await.unwrap();
+    }
+    let expected = if simulator.begins_anew { (2, 0) } else { (0, 2) };
+    assert_eq!((simulator.contents().get("t.unrouted").map_or(0, Vec::len), simulator.parked()), expected);
 }

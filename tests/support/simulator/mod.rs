@@ -82,13 +82,15 @@ pub(crate) struct Simulator<'a> {
     pub(crate) lost: Vec<(u32, Loss)>,
     /// The numbers of what a publisher was told to keep.
     pub(crate) refused: Vec<u32>,
+    /// What a client publishes begins anew, `x-death` or not: since RabbitMQ 4.
+    pub(crate) begins_anew: bool,
 }
 
 impl<'a> Simulator<'a> {
     pub(crate) fn new(desired: &'a Desired) -> Self {
         let limits: Vec<Limit> = desired.policies.iter().filter_map(Limit::new).collect();
         let queues = desired.queues.iter().map(|queue| (&*queue.name, Queue::new(queue, &limits))).collect();
-        Self { routes: Routes::new(desired), now: 0, queues, lost: Vec::new(), refused: Vec::new() }
+        Self { routes: Routes::new(desired), now: 0, queues, lost: Vec::new(), refused: Vec::new(), begins_anew: false }
     }
 
     /// Does it.
@@ -103,8 +105,11 @@ impl<'a> Simulator<'a> {
             }
             Step::Return(queue, times) => (0..*times).for_each(|_| self.give_back(queue)),
             Step::Move(queue, exchange) => {
-                for message in self.take_all(queue) {
-                    self.accept(exchange, message);
+                for mut message in self.take_all(queue) {
+                    if self.begins_anew {
+                        message.deaths.clear();
+                    }
+                    self.accept(exchange, &message);
                 }
             }
         }
@@ -112,11 +117,11 @@ impl<'a> Simulator<'a> {
 
     fn publish(&mut self, exchange: &str, key: &str, id: u32) {
         let message = Message { id, key: key.to_owned(), deaths: Vec::new(), returns: 0, expires: None };
-        self.accept(exchange, message);
+        self.accept(exchange, &message);
     }
 
     /// What a publisher sends. A broker confirms what it drops for want of a binding.
-    fn accept(&mut self, exchange: &str, message: Message) {
+    fn accept(&mut self, exchange: &str, message: &Message) {
         let queues = self.routes.of(exchange, &message.key);
         if queues.is_empty() {
             self.lost.push((message.id, Loss::Unroutable));
@@ -224,7 +229,7 @@ impl<'a> Simulator<'a> {
         };
         let left: BTreeSet<&str> =
             targets.into_iter().filter(|target| !self.deliver(target, forwarding.message.clone())).collect();
-        (!left.is_empty()).then(|| Forwarding { left: Some(left), ..forwarding })
+        (!left.is_empty()).then_some(Forwarding { left: Some(left), ..forwarding })
     }
 
     /// Tries again what nobody took.

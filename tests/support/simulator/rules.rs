@@ -48,9 +48,9 @@ fn topology(
     queues: &[(&'static str, Arguments)],
     bindings: &[(&str, &str, &str)],
 ) -> Desired {
-    let target = |name: &str| match exchanges.iter().any(|(exchange, _)| *exchange == name) {
-        true => Target::Exchange(name.to_owned()),
-        false => Target::Queue(name.to_owned()),
+    let target = |name: &str| {
+        let exchange = exchanges.iter().any(|(exchange, _)| *exchange == name);
+        if exchange { Target::Exchange(name.to_owned()) } else { Target::Queue(name.to_owned()) }
     };
     Desired {
         owner: "t".to_owned(),
@@ -208,6 +208,15 @@ fn dying() -> Vec<Rule> {
 }
 
 fn circles() -> Vec<Rule> {
+    let chain = topology(
+        &[("x", &[]), ("dlx", &[]), ("back", &[])],
+        &[
+            ("q", &[QUORUM, TTL, DLX, AT_LEAST_ONCE, REJECTING]),
+            ("r", &[QUORUM, TTL, ("x-dead-letter-exchange", Text("back"))]),
+            ("s", &[QUORUM]),
+        ],
+        &[("x", "q", "#"), ("dlx", "r", "#"), ("back", "s", "#")],
+    );
     let there_and_back = |list: Arguments| {
         topology(
             &[("x", &[]), ("dlx", &[]), ("back", &[])],
@@ -261,6 +270,12 @@ fn circles() -> Vec<Rule> {
                 Step::Wait,
             ],
             ends: &[("q", &[1])],
+        },
+        Rule {
+            name: "what somebody publishes again with its headers has been there before",
+            desired: chain,
+            steps: vec![publish("x", "a", 1), Step::Wait, Step::Move("s".to_owned(), "x".to_owned()), Step::Wait],
+            ends: &[],
         },
         Rule {
             name: "a limit of returns is no rejection",

@@ -52,6 +52,35 @@ pub struct Desired {
     pub bindings: Vec<Binding>,
     /// What may change on a queue that exists.
     pub policies: Vec<Policy>,
+    /// The ladder.
+    pub ladder: Ladder,
+    /// The names that the topology had before: what carries them as its label is its own too.
+    pub former_owners: Vec<String>,
+    /// Exchanges and queues that are its own without the label.
+    pub adopted: BTreeSet<String>,
+    /// Where the events of a queue go that has another name now.
+    pub renames: Vec<Rename>,
+}
+
+/// A queue that had another name before. Both names' events go to the new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rename {
+    /// The queue's former name.
+    pub from: String,
+    /// The queue.
+    pub to: String,
+    /// The exchange that the former name is bound to, which may be of a former topology.
+    pub source: String,
+    /// The binding's key.
+    pub key: String,
+}
+
+impl Rename {
+    /// What brings the former name's events to the queue.
+    #[must_use]
+    pub fn binding(&self) -> Binding {
+        Binding { source: self.source.clone(), target: Target::Queue(self.to.clone()), key: self.key.clone() }
+    }
 }
 
 /// A durable topic exchange.
@@ -171,6 +200,10 @@ fn build(topology: &Topology) -> Desired {
             queues: Vec::new(),
             bindings: Vec::new(),
             policies: Vec::new(),
+            ladder: topology.ladder,
+            former_owners: topology.renamed_from.iter().map(ToString::to_string).collect(),
+            adopted: topology.adopt.clone(),
+            renames: renames(topology),
         },
         names,
         queue_type: topology.queue_type,
@@ -195,6 +228,29 @@ fn build(topology: &Topology) -> Desired {
 pub fn hatcheries(topology: &Topology) -> BTreeSet<Ttl> {
     let windows = topology.types.values().filter_map(|spec| spec.coalesce.window);
     topology.hatcheries.iter().copied().chain(windows).chain([BUSY]).collect()
+}
+
+/// What a former name of the topology, of a type or of both leaves to be brought home.
+fn renames(topology: &Topology) -> Vec<Rename> {
+    let now = Names::new(topology.name.clone());
+    let mut renames = Vec::new();
+    for name in topology.renamed_from.iter().chain([&topology.name]) {
+        let former = Names::new(name.clone());
+        let mut rename = |from: String, to: String, source: String, key: String| {
+            if from != to {
+                renames.push(Rename { from, to, source, key });
+            }
+        };
+        for (event_type, spec) in &topology.types {
+            for was in spec.renamed_from.iter().chain([event_type]) {
+                let key = format!("{was}.#");
+                rename(former.processing(was), now.processing(event_type), former.processor(), key.clone());
+                rename(former.dead_letters(was), now.dead_letters(event_type), former.dead_letter(), key);
+            }
+        }
+        rename(former.unrouted(), now.unrouted(), former.unrouted(), "#".to_owned());
+    }
+    renames
 }
 
 struct Builder {

@@ -6,7 +6,7 @@ use super::{
     amount::say,
     assemble,
     error::quote,
-    section::{Reader, Section},
+    section::{Origin, Reader, Section},
 };
 use crate::domain::{
     delay::{Ladder, LadderError},
@@ -18,6 +18,7 @@ use crate::domain::{
 pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
     name(reader, top);
     hatcheries(reader, top);
+    names(reader, top);
     if let Some(ladder) = top.section("ladder") {
         horizon(reader, ladder);
     }
@@ -33,7 +34,9 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
 
 /// RabbitMQ keeps these names for itself, and would refuse every object.
 fn name(reader: &mut Reader<'_>, top: &Section) {
-    if let (Some(RESERVED), Some((_, span))) = (top.text("name"), top.blame(&["name"])) {
+    let now = top.text("name").filter(|name| *name == RESERVED).and_then(|_| top.blame(&["name"]));
+    let before = top.names("renamed-from").unwrap_or_default().iter().filter(|former| former.text == RESERVED);
+    for span in now.map(|(_, span)| span).into_iter().chain(before.map(|former| former.span.clone())) {
         let message = format!("RabbitMQ keeps every name that begins with `{RESERVED}.` for itself");
         reader.refuse(&span, message, "write another word, like `billing`");
     }
@@ -48,6 +51,35 @@ fn hatcheries(reader: &mut Reader<'_>, top: &Section) {
         if let Some(before) = first.insert(timer.duration, text) {
             let message = format!("{} and {} are the same hatchery", quote(before), quote(text));
             reader.refuse(&timer.span, message, "remove one of the two: there is one queue for a TTL");
+        }
+    }
+}
+
+/// A name belongs to one thing, now and before.
+fn names(reader: &mut Reader<'_>, top: &Section) {
+    let name = top.text("name").unwrap_or_default();
+    for former in top.names("renamed-from").unwrap_or_default().iter().filter(|former| former.text == name) {
+        let message = format!("{} is the name that it has now", quote(name));
+        reader.refuse(&former.span, message, "write the name that it had before, or remove `renamed-from`");
+    }
+    let said = top.section("defaults").and_then(|defaults| defaults.blame(&["renamed-from"]));
+    if let Some((_, span)) = said.filter(|(origin, _)| *origin != Origin::Table) {
+        reader.refuse(&span, "`defaults` cannot say what every type was called before", "write it in the type");
+    }
+    let types = top.types("types").unwrap_or_default();
+    let mut taken: std::collections::BTreeMap<&str, &str> =
+        types.iter().map(|named| (named.name.as_str(), named.name.as_str())).collect();
+    for named in types {
+        for former in named.section.names("renamed-from").unwrap_or_default() {
+            if let Some(other) = taken.insert(&former.text, &named.name) {
+                let message = match other {
+                    other if other == former.text => {
+                        format!("{} is the name of a type that is there now", quote(other))
+                    }
+                    other => format!("{} was {} before, as it says above", quote(other), quote(&former.text)),
+                };
+                reader.refuse(&former.span, message, "a name that a type had before belongs to it alone");
+            }
         }
     }
 }

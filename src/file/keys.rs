@@ -41,8 +41,13 @@ pub(super) static TOP: Level = Level {
         key("max-payload", Kind::Bytes(MOST_PAYLOAD), Value("16MiB"), "The largest payload that is published."),
         key("defaults", Kind::Section(&TYPE), Value("{}"), "What every type says unless it says otherwise."),
         key("types", Kind::Types(&TYPE), Required, "The event types by name."),
-        not_built("adopt", "Existing objects to take over."),
-        not_built("renamed-from", "The name that this topology had before."),
+        key("adopt", Kind::Objects, Value("[]"), "Existing exchanges and queues to take over, by name."),
+        key(
+            "renamed-from",
+            Kind::Names,
+            Value("[]"),
+            "The name that this topology had before, or a list, oldest first.",
+        ),
         not_built("schedules", "Periodic events."),
         not_built("sources", "Queues of others to take events from."),
     ],
@@ -139,7 +144,7 @@ pub(super) static TYPE: Level = Level {
         key("jitter", Kind::Only("0"), Value("0"), "How far a retry's delay may vary."),
         key("keep-payload", Kind::Only("off"), Value("off"), "Payloads that the register keeps for `run now`."),
         not_built("in-place", "Quick tries inside the worker."),
-        not_built("renamed-from", "The name that this type had before."),
+        key("renamed-from", Kind::Names, Value("[]"), "The name that this type had before, or a list, oldest first."),
     ],
 };
 

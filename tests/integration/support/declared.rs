@@ -98,8 +98,8 @@ pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) -> String {
     let management = ManagementApi::new(management, &host.name).unwrap();
     let observed = management.observe().await.unwrap();
     let plan = plan(desired, &observed);
-    let lock = lock(&desired.owner);
-    let declarer = Declarer::lock(url, "test", &lock, PATIENCE, || {}).await.unwrap();
+    let locks = [lock(&desired.owner)];
+    let declarer = Declarer::lock(url, "test", &locks, PATIENCE, |_| {}).await.unwrap();
     declarer.carry_out(&plan, &management, |_| {}).await.unwrap();
     declarer.release().await;
     observed.version.unwrap()

@@ -6,6 +6,7 @@ use std::{
     time::Instant,
 };
 
+use futures_util::future::try_join_all;
 use hatchery::domain::compile::{Argument, Binding, Desired, Exchange, OWNER, Queue, Target, compile};
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
@@ -30,7 +31,7 @@ use crate::support::{
         Contents, Simulator, Step,
         generate::{Pace, cases, read},
         matches,
-        rules::rules,
+        rules::{nothing, rules},
     },
 };
 
@@ -130,16 +131,13 @@ impl Real {
     }
 
     async fn ready(&self) -> BTreeMap<&str, usize> {
-        let mut ready = BTreeMap::new();
-        for queue in &self.queues {
+        let count = |queue: &'_ String| {
             let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-            let declared = self.channel.queue_declare(queue.as_str().into(), passive, FieldTable::default());
-            let count = usize::try_from(declared.await.unwrap().message_count()).unwrap();
-            if count > 0 {
-                ready.insert(queue.as_str(), count);
-            }
-        }
-        ready
+            self.channel.queue_declare(queue.as_str().into(), passive, FieldTable::default())
+        };
+        let counts = try_join_all(self.queues.iter().map(count)).await.unwrap();
+        let counts = counts.iter().map(|queue| usize::try_from(queue.message_count()).unwrap());
+        self.queues.iter().map(String::as_str).zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
     /// Takes everything that there is.
@@ -232,14 +230,13 @@ async fn a_topic_matches_what_the_simulator_says() {
         key: pattern.clone(),
     };
     let desired = Desired {
-        owner: "t".to_owned(),
         exchanges: vec![Exchange { name: "x".to_owned(), arguments: arguments(&[]) }],
         queues: patterns
             .iter()
             .map(|pattern| Queue { name: queue(pattern), arguments: arguments(&[("x-queue-type", "classic")]) })
             .collect(),
         bindings: patterns.iter().map(bind).collect(),
-        policies: Vec::new(),
+        ..nothing()
     };
     let real = Real::new(&desired).await;
     for key in &keys {

@@ -55,21 +55,27 @@ pub(crate) fn files(pace: Pace) -> impl Strategy<Value = String> {
     let words =
         ["mail", "Mail", "hr-import", "t", "now", "retry", "processor", "dead-letter", "unrouted", "1h", "0", "_"];
     let some = || proptest::collection::btree_set(select(ttls.to_vec()), 1..4);
-    let window = match pace {
-        Pace::Any => "2s",
-        Pace::Quick => "30ms",
+    let (window, former) = match pace {
+        Pace::Any => ("2s", vec!["", "renamed-from: u\n", "renamed-from: [u, v]\n"]),
+        Pace::Quick => ("30ms", vec![""]),
     };
     let window =
         prop_oneof![Just(String::new()), Just(format!("coalesce: {{ immediate: latest, window: {window} }},"))];
     let types = proptest::collection::btree_set(select(words.to_vec()), 1..4);
     let kind = select(vec!["quorum", "quorum", "classic"]);
-    (some(), some(), select(ladders.to_vec()), window, types, kind).prop_map(
-        |(hatcheries, delays, ladder, window, types, kind)| {
+    (some(), some(), select(ladders.to_vec()), window, types, (kind, select(former))).prop_map(
+        |(hatcheries, delays, ladder, window, types, (kind, former))| {
             let list = |ttls: &BTreeSet<&str>| ttls.iter().copied().collect::<Vec<_>>().join(", ");
             let (hatcheries, delays) = (list(&hatcheries), list(&delays));
-            let one = |name: &&str| format!("  \"{name}\": {{ {window} retry: {{ delays: [{delays}] }} }}\n");
+            // Where the topology had another name, so had its types.
+            let was =
+                |name: &str| if former.is_empty() { String::new() } else { format!("renamed-from: \"{name}2\",") };
+            let one = |name: &&str| {
+                let was = was(name);
+                format!("  \"{name}\": {{ {was} {window} retry: {{ delays: [{delays}] }} }}\n")
+            };
             let types: String = types.iter().map(one).collect();
-            let top = format!("version: 1\nname: t\nqueue-type: {kind}\nhatcheries: [{hatcheries}]\n");
+            let top = format!("version: 1\nname: t\n{former}queue-type: {kind}\nhatcheries: [{hatcheries}]\n");
             format!("{top}ladder: {{ resolution: {ladder} }}\ntypes:\n{types}")
         },
     )

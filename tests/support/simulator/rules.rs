@@ -1,8 +1,11 @@
 //! RabbitMQ's rules one by one: small topologies, unsafe ones too, what is done to them, and where everything ends.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use hatchery::domain::compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target};
+use hatchery::domain::{
+    compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
+    delay::Ladder,
+};
 
 use super::Step;
 
@@ -53,7 +56,6 @@ fn topology(
         if exchange { Target::Exchange(name.to_owned()) } else { Target::Queue(name.to_owned()) }
     };
     Desired {
-        owner: "t".to_owned(),
         exchanges: exchanges
             .iter()
             .map(|(name, list)| Exchange { name: (*name).to_owned(), arguments: arguments(list) })
@@ -70,7 +72,23 @@ fn topology(
                 key: (*key).to_owned(),
             })
             .collect(),
+        ..nothing()
+    }
+}
+
+/// A topology without any object.
+pub(crate) fn nothing() -> Desired {
+    let ttl = |text: &str| text.parse().expect("a TTL");
+    Desired {
+        owner: "t".to_owned(),
+        exchanges: Vec::new(),
+        queues: Vec::new(),
+        bindings: Vec::new(),
         policies: Vec::new(),
+        ladder: Ladder::new(ttl("1s"), ttl("1s")).expect("a ladder"),
+        former_owners: Vec::new(),
+        adopted: BTreeSet::new(),
+        renames: Vec::new(),
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     let view = View::new(desired, observed);
-    let shadows = Shadows::new(&desired.policies, observed);
+    let shadows = Shadows::new(desired, observed);
     // The policies come first: no worker may find a queue that they do not apply to yet.
     let mut changes: Vec<Change> = desired.policies.iter().filter_map(|own| policies::change(own, observed)).collect();
     for exchange in &desired.exchanges {

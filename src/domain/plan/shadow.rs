@@ -4,7 +4,8 @@ use fancy_regex::Regex;
 
 use super::{
     super::{
-        compile::Policy,
+        compile::{Desired, Policy},
+        names,
         observed::{LivePolicy, LiveQueue, Observed},
     },
     PRIORITY,
@@ -32,8 +33,12 @@ pub(super) struct Shadows<'a> {
 }
 
 impl<'a> Shadows<'a> {
-    pub(super) fn new(own: &'a [Policy], observed: &'a Observed) -> Self {
-        let strangers = observed.policies.iter().filter(|live| !own.iter().any(|own| own.name == live.name));
+    pub(super) fn new(desired: &'a Desired, observed: &'a Observed) -> Self {
+        let own = &desired.policies;
+        // A topology of classic queues has no policy, and yet the one it had is no stranger's.
+        let tunables = names::tunables(&desired.owner);
+        let is_own = |live: &LivePolicy| live.name == tunables || own.iter().any(|own| own.name == live.name);
+        let strangers = observed.policies.iter().filter(|live| !is_own(live));
         let live = |live: &'a LivePolicy| (live, Pattern::new(&live.pattern, &live.apply_to));
         Self {
             own: own.iter().map(|own| (own, Pattern::new(&own.pattern, super::APPLY_TO))).collect(),

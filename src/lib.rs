@@ -30,6 +30,10 @@
 //! - [`handler`]: what a worker runs: a closure, or a program.
 //! - [`adapters`]: RabbitMQ, its management API, Redis; and fakes in memory for the flow's tests.
 
+// The simulator of a broker that the unit tests share with the integration tests names this crate from outside.
+#[cfg(test)]
+extern crate self as hatchery;
+
 pub mod adapters;
 mod connect;
 pub mod domain;

@@ -1,112 +1,102 @@
-//! What must hold of every compiled topology, and a walk through it by RabbitMQ's own rules.
+//! What must hold of every compiled topology, by RabbitMQ's own rules as the tests simulate them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::domain::{delay::Route, names};
 
-fn topology(text: &str) -> Topology {
-    crate::file::read(text, "topology.yaml").expect("a valid file")
+#[path = "../../tests/support/simulator/mod.rs"]
+#[allow(dead_code, reason = "the integration tests use the rest")]
+mod simulator;
+
+use simulator::{
+    Loss, Simulator, Step,
+    generate::{Case, Pace, cases, files, read},
+    matches,
+};
+
+/// Where one message ends, and after how long.
+fn follow(broker: &mut Simulator<'_>, exchange: &str, key: &str) -> (String, u64) {
+    broker.clear();
+    broker.step(&Step::Publish(exchange.to_owned(), key.to_owned(), 1));
+    let waited = broker.settle();
+    assert_eq!((broker.lost.as_slice(), broker.parked()), (&[][..], 0), "{key} from {exchange}");
+    let contents: Vec<_> = broker.contents().into_iter().collect();
+    let [(queue, messages)] = &contents[..] else { panic!("{key} from {exchange} is in {contents:?}") };
+    assert_eq!(messages, &[(1, key.to_owned())], "once, with its own key");
+    (queue.clone(), waited)
 }
 
-/// Any file, within reason.
-fn files() -> impl Strategy<Value = String> {
-    let ttl = || prop_oneof![Just("250ms"), Just("1s"), Just("90s"), Just("5m"), Just("1h"), Just("3650d")];
-    let some = || proptest::collection::btree_set(ttl(), 1..4);
-    let ladder = prop_oneof![Just("250ms, horizon: 365d"), Just("1s, horizon: 1s"), Just("1ms, horizon: 3650d")];
-    let window = prop_oneof![Just(""), Just("coalesce: { immediate: latest, window: 2s },")];
-    let kind = prop_oneof![Just("quorum"), Just("classic")];
-    (some(), some(), ladder, window, 1..4_usize, kind).prop_map(|(hatcheries, delays, ladder, window, types, kind)| {
-        let list = |ttls: &BTreeSet<&str>| ttls.iter().copied().collect::<Vec<_>>().join(", ");
-        let (hatcheries, delays) = (list(&hatcheries), list(&delays));
-        let one = |n: usize| format!("  type-{n}: {{ {window} retry: {{ delays: [{delays}] }} }}\n");
-        let types = (0..types).map(one).collect::<Vec<_>>().concat();
-        let top = format!("version: 1\nname: t\nqueue-type: {kind}\nhatcheries: [{hatcheries}]");
-        format!("{top}\nladder: {{ resolution: {ladder} }}\ntypes:\n{types}")
-    })
-}
-
-fn text<'a>(arguments: &'a BTreeMap<String, Argument>, name: &str) -> Option<&'a str> {
-    match arguments.get(name)? {
-        Argument::Text(text) => Some(text),
-        Argument::Number(_) => None,
+#[test]
+fn the_rules_are_rabbitmqs() {
+    for rule in simulator::rules::rules() {
+        let mut broker = Simulator::new(&rule.desired);
+        rule.steps.iter().for_each(|step| broker.step(step));
+        let ready: Vec<(String, Vec<u32>)> = broker
+            .contents()
+            .into_iter()
+            .map(|(queue, messages)| (queue, messages.into_iter().map(|(id, _)| id).collect()))
+            .collect();
+        let ends: Vec<(String, Vec<u32>)> =
+            rule.ends.iter().map(|(queue, ids)| ((*queue).to_owned(), ids.to_vec())).collect();
+        assert_eq!(ready, ends, "{}", rule.name);
     }
 }
 
-fn ttl(queue: &Queue) -> Option<u64> {
-    match queue.arguments.get("x-message-ttl")? {
-        Argument::Number(millis) => u64::try_from(*millis).ok(),
-        Argument::Text(_) => None,
-    }
+#[rstest::rstest]
+#[case("a.b", "a.b", true)]
+#[case("a.b", "a.b.c", false)]
+#[case("*.b", "a.b", true)]
+#[case("*", "", false)]
+#[case("*", "a.b", false)]
+#[case("*.*", ".", true)]
+#[case("#", "", true)]
+#[case("#", "a.b.c", true)]
+#[case("a.#", "a", true)]
+#[case("#.b", "a.a.b", true)]
+#[case("#.b.#", "a.c", false)]
+#[case("a.#.*", "a", false)]
+#[case("", "", true)]
+#[case("", "a", false)]
+fn a_pattern_matches_words(#[case] pattern: &str, #[case] key: &str, #[case] expected: bool) {
+    assert_eq!(matches(pattern, key), expected);
 }
 
-/// A topic pattern's match: `*` is one word, `#` any number.
-fn matches(pattern: &[&str], key: &[&str]) -> bool {
-    match (pattern.split_first(), key.split_first()) {
-        (None, None) => true,
-        (Some((&"#", rest)), _) => {
-            matches(rest, key) || key.split_first().is_some_and(|(_, key)| matches(pattern, key))
-        }
-        (Some((word, pattern)), Some((first, key))) => (*word == "*" || word == first) && matches(pattern, key),
-        _ => false,
-    }
-}
-
-/// The queues that a message reaches from an exchange; by way of the alternate exchange where there are none.
-fn routed(desired: &Desired, exchange: &str, key: &str) -> BTreeSet<String> {
-    let words: Vec<&str> = key.split('.').collect();
-    let bound = desired.bindings.iter().filter(|binding| binding.source == exchange);
-    let matching = bound.filter(|binding| matches(&binding.key.split('.').collect::<Vec<_>>(), &words));
-    let mut queues = BTreeSet::new();
-    for binding in matching {
-        match &binding.target {
-            Target::Queue(queue) => drop(queues.insert(queue.clone())),
-            Target::Exchange(next) => queues.extend(routed(desired, next, key)),
-        }
-    }
-    let this = desired.exchanges.iter().find(|other| other.name == exchange).expect("the exchange is declared");
-    match text(&this.arguments, "alternate-exchange") {
-        Some(alternate) if queues.is_empty() => routed(desired, alternate, key),
-        _ => queues,
-    }
-}
-
-/// Follows a message until it rests in a queue without a TTL: where, and after how long. It never is in two at once, and
-/// never twice in one.
-fn follow(desired: &Desired, exchange: &str, key: &str) -> (String, u64) {
-    let (mut exchange, mut waited, mut seen) = (exchange.to_owned(), 0, BTreeSet::new());
-    loop {
-        let queues = routed(desired, &exchange, key);
-        assert_eq!(queues.len(), 1, "{key} from {exchange}: {queues:?}");
-        let name = queues.into_iter().next().expect("there is one");
-        assert!(seen.insert(name.clone()), "{key} comes to {name} again: RabbitMQ would drop it");
-        let queue = desired.queues.iter().find(|queue| queue.name == name).expect("the queue is declared");
-        let Some(ttl) = ttl(queue) else { return (name, waited) };
-        waited += ttl;
-        exchange = text(&queue.arguments, "x-dead-letter-exchange").expect("a timer leads somewhere").to_owned();
-    }
+#[test]
+fn what_was_wedged_flows_again_when_somebody_makes_room() {
+    let rule = simulator::rules::rules().into_iter().find(|rule| rule.name.contains("32")).expect("the rule");
+    let mut broker = Simulator::new(&rule.desired);
+    rule.steps.iter().for_each(|step| broker.step(step));
+    assert_eq!((broker.parked(), broker.lost.as_slice()), (33, &[][..]));
+    broker.again();
+    assert_eq!(broker.parked(), 33, "as long as nothing is bound");
+    assert_eq!(broker.refused, Vec::<u32>::new());
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
-    fn no_valid_file_is_refused(file in files()) {
-        prop_assert_eq!(compile(&topology(&file)).err(), None);
+    fn no_valid_file_is_refused(file in files(Pace::Any)) {
+        prop_assert_eq!(compile(&read(&file)).err(), None);
     }
 
     #[test]
-    fn every_key_ends_in_the_right_queue_and_at_the_right_time(file in files(), millis in 0..400_000_000_000_u64) {
-        let topology = topology(&file);
+    fn every_key_ends_in_the_right_queue_and_at_the_right_time(
+        file in files(Pace::Any),
+        millis in 0..400_000_000_000_u64,
+    ) {
+        let topology = read(&file);
         let desired = compile(&topology).expect("safe");
+        let broker = &mut Simulator::new(&desired);
         let timers: Vec<Ttl> = hatcheries(&topology).into_iter().collect();
         for (event_type, spec) in &topology.types {
             let processing = format!("t.processor.{event_type}");
-            let delay = std::time::Duration::from_millis(millis);
+            let delay = Duration::from_millis(millis);
             let route = Route::after(delay, &timers, topology.ladder);
-            let (queue, waited) = follow(&desired, "t.scheduler", &route.key(event_type));
+            let (queue, waited) = follow(broker, "t.scheduler", &route.key(event_type));
             prop_assert_eq!(&queue, &processing);
             let step = topology.ladder.resolution().as_millis();
             let round = (1_u64 << topology.ladder.levels()) - 1;
@@ -115,19 +105,43 @@ proptest! {
                 Route::Now | Route::Hatchery(_) => millis,
             };
             prop_assert_eq!(waited, expected);
-            for ttl in timers.iter().chain(&topology.hatcheries) {
+            for ttl in &timers {
                 let key = Route::Hatchery(*ttl).key(event_type);
-                prop_assert_eq!(follow(&desired, "t.scheduler", &key), (processing.clone(), ttl.as_millis()));
+                prop_assert_eq!(follow(broker, "t.scheduler", &key), (processing.clone(), ttl.as_millis()));
             }
             for ttl in &spec.retry.delays {
                 let key = names::retry_key(event_type, *ttl);
-                prop_assert_eq!(follow(&desired, "t.retry", &key), (processing.clone(), ttl.as_millis()));
+                prop_assert_eq!(follow(broker, "t.retry", &key), (processing.clone(), ttl.as_millis()));
             }
-            let buried = follow(&desired, "t.dead-letter", &names::dead_letter_key(event_type));
+            let buried = follow(broker, "t.dead-letter", &names::dead_letter_key(event_type));
             prop_assert_eq!(buried, (format!("t.dead-letter.{event_type}"), 0));
         }
         for lost in ["nobody.now", "type-0.7m", "type-0", "type-0.250ms-27.0", "nobody.1s"] {
-            prop_assert_eq!(follow(&desired, "t.scheduler", lost).0, "t.unrouted");
+            prop_assert_eq!(follow(broker, "t.scheduler", lost).0, "t.unrouted");
+        }
+    }
+
+    /// Whoever publishes whatever, and whatever workers and people do then: each message is in one place, once, and in the
+    /// end it is where somebody looks.
+    #[test]
+    fn nothing_is_lost_and_nothing_is_there_twice(case in cases(Pace::Any)) {
+        let Case { desired, steps, .. } = case;
+        let mut broker = Simulator::new(&desired);
+        let mut published = 0;
+        for step in &steps {
+            published += usize::from(matches!(step, Step::Publish(..)));
+            broker.step(step);
+            let mut ids: Vec<u32> = broker.contents().into_values().flatten().map(|(id, _)| id).collect();
+            ids.sort_unstable();
+            prop_assert_eq!(&broker.lost, &Vec::<(u32, Loss)>::new());
+            prop_assert_eq!((broker.parked(), broker.refused.len(), ids.len()), (0, 0, published));
+            ids.dedup();
+            prop_assert_eq!(ids.len(), published, "once each");
+        }
+        broker.settle();
+        for queue in broker.contents().keys() {
+            let resting = ["t.processor.", "t.dead-letter.", "t.unrouted"].iter().any(|start| queue.starts_with(start));
+            prop_assert!(resting, "{queue}");
         }
     }
 }

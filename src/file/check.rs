@@ -34,7 +34,9 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
 
 /// RabbitMQ keeps these names for itself, and would refuse every object.
 fn name(reader: &mut Reader<'_>, top: &Section) {
-    if let (Some(RESERVED), Some((_, span))) = (top.text("name"), top.blame(&["name"])) {
+    let now = top.text("name").filter(|name| *name == RESERVED).and_then(|_| top.blame(&["name"]));
+    let before = top.names("renamed-from").unwrap_or_default().iter().filter(|former| former.text == RESERVED);
+    for span in now.map(|(_, span)| span).into_iter().chain(before.map(|former| former.span.clone())) {
         let message = format!("RabbitMQ keeps every name that begins with `{RESERVED}.` for itself");
         reader.refuse(&span, message, "write another word, like `billing`");
     }

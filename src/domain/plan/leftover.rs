@@ -80,10 +80,10 @@ pub(super) fn changes(view: &View<'_>) -> Vec<Change> {
     };
     let exchanges = observed.exchanges.iter().filter(|live| is_leftover(Kind::Exchange, &live.name));
     let queues = observed.queues.iter().filter(|live| is_leftover(Kind::Queue, &live.name));
-    let policies = observed
-        .policies
-        .iter()
-        .filter(|live| view.desired.former_owners.iter().any(|owner| live.name == names::tunables(owner)));
+    let wanted = |name: &str| view.desired.policies.iter().any(|own| own.name == name);
+    let tunables: BTreeSet<String> =
+        view.desired.former_owners.iter().chain([&view.desired.owner]).map(|owner| names::tunables(owner)).collect();
+    let policies = observed.policies.iter().filter(|live| tunables.contains(&live.name) && !wanted(&live.name));
     exchanges
         .map(|live| change(Kind::Exchange, &live.name, &live.arguments, None))
         .chain(queues.map(|live| change(Kind::Queue, &live.name, &live.arguments, Some(Held::of(live)))))

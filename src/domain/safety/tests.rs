@@ -5,7 +5,7 @@ use std::time::Instant;
 use rstest::rstest;
 
 use super::*;
-use crate::domain::compile::{Binding, compile};
+use crate::domain::compile::{Binding, Rename, compile};
 
 const QUORUM: &str = "version: 1
 name: t
@@ -105,6 +105,10 @@ type Change = fn(&mut Desired);
     "an event could go in a circle, and RabbitMQ would drop it: t.ladder.1s-2.0 -> t.ladder.1s-2.0 -> t.ladder.1s-2.1 -> t.ladder.1s-2.1 -> t.ladder.1s-2.0")]
 #[case(|d: &mut Desired| bind(d, "t.unrouted", to_exchange("t.processor"), "x.y"),
     "an event could go in a circle, and RabbitMQ would drop it: t.processor.mail -> t.dead-letter -> t.unrouted -> t.processor -> t.processor.mail")]
+#[case(
+    |d: &mut Desired| d.renames.push(Rename { from: "u.x".into(), to: "t.hatchery.5m".into(), source: "t.processor".into(), key: "x.#".into() }),
+    "an event could go in a circle, and RabbitMQ would drop it: t.processor -> t.hatchery.5m -> t.processor"
+)]
 // What is dropped on the way.
 #[case(|d: &mut Desired| { exchange(d, "t.processor").arguments.remove("alternate-exchange"); }, "exchange t.processor has no alternate exchange that takes everything")]
 #[case(|d: &mut Desired| { exchange(d, "t.scheduler").arguments.insert("alternate-exchange".into(), "t.scheduler".into()); }, "exchange t.scheduler has no alternate exchange that takes everything")]

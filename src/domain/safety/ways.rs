@@ -72,6 +72,9 @@ fn steps(desired: &Desired) -> Steps<'_> {
         };
         steps.entry(Place::Exchange(&binding.source)).or_default().push(target);
     }
+    for rename in &desired.renames {
+        steps.entry(Place::Exchange(&rename.source)).or_default().push(Place::Queue(&rename.to));
+    }
     for exchange in &desired.exchanges {
         if let Some(alternate) = exchange.arguments.get("alternate-exchange").and_then(|to| to.as_text()) {
             steps.entry(Place::Exchange(&exchange.name)).or_default().push(Place::Exchange(alternate));

@@ -6,7 +6,12 @@ use hatchery::{
         management::{ManagementApi, ManagementUrl},
         rabbitmq::{connection::AmqpUrl, declare::Declarer},
     },
-    domain::{compile::compile, names::Names, plan::plan, words::EventType},
+    domain::{
+        compile::{Desired, compile},
+        names::{Names, lock},
+        plan::plan,
+        words::EventType,
+    },
     ports::Management as _,
 };
 
@@ -46,14 +51,7 @@ impl Declared {
 
     /// Creates what is missing.
     pub(crate) async fn apply(&self) {
-        let url = AmqpUrl::new(&self.host.amqp()).unwrap();
-        let management = ManagementUrl::new(&self.host.management(), &url).unwrap();
-        let management = ManagementApi::new(management, &self.host.name).unwrap();
-        let plan = plan(&compile(&self.topology).unwrap(), &management.observe().await.unwrap());
-        let lock = self.names().lock();
-        let declarer = Declarer::lock(url, "test", &[lock], PATIENCE, |_| {}).await.unwrap();
-        declarer.carry_out(&plan, &management, |_| {}).await.unwrap();
-        declarer.release().await;
+        declare(&self.host, &compile(&self.topology).unwrap()).await;
     }
 
     pub(crate) fn names(&self) -> Names {
@@ -91,6 +89,20 @@ impl Declared {
         let resting = |queue: &String| queue.contains(".dead-letter.") || queue.ends_with(".unrouted");
         self.queues().into_iter().filter(|queue| !resting(queue)).collect()
     }
+}
+
+/// Creates what is missing of a topology, safe or not. Returns the broker's version.
+pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) -> String {
+    let url = AmqpUrl::new(&host.amqp()).unwrap();
+    let management = ManagementUrl::new(&host.management(), &url).unwrap();
+    let management = ManagementApi::new(management, &host.name).unwrap();
+    let observed = management.observe().await.unwrap();
+    let plan = plan(desired, &observed);
+    let locks = [lock(&desired.owner)];
+    let declarer = Declarer::lock(url, "test", &locks, PATIENCE, |_| {}).await.unwrap();
+    declarer.carry_out(&plan, &management, |_| {}).await.unwrap();
+    declarer.release().await;
+    observed.version.unwrap()
 }
 
 fn word(text: &str) -> EventType {

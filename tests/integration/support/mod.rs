@@ -9,5 +9,8 @@ pub(crate) mod declared;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod relay;
+#[path = "../../support/simulator/mod.rs"]
+#[allow(dead_code, reason = "the unit tests use the rest")]
+pub(crate) mod simulator;
 pub(crate) mod wire;
 pub(crate) mod workers;

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::TOPOLOGY;
-use crate::support::cli::Bench;
+use crate::support::{amqp::Amqp, broker::text, cli::Bench};
 
 #[test]
 fn validate_says_what_classic_queues_give_up() {
@@ -32,8 +32,34 @@ fn a_classic_topology_is_in_sync_once_it_is_applied() {
     let bench = Bench::new(&format!("{TOPOLOGY}queue-type: classic\n"));
     bench.apply();
     bench.expect(0, &["plan", "--detailed-exitcode"]);
-    // One type of queue never becomes the other under events.
-    bench.write(TOPOLOGY);
+}
+
+#[tokio::test]
+async fn a_topology_may_become_classic_with_its_events() {
+    let file = "version: 1\nname: billing\nladder: { resolution: 10ms, horizon: 10ms }\n\
+                types: { mail: { retry: { delays: [1h] } } }\n";
+    let bench = Bench::new(file);
+    bench.apply();
+    let amqp = Amqp::connect(&bench.host.amqp()).await;
+    let published = [
+        ("billing.scheduler", "mail.now", "billing.processor.mail"),
+        ("billing.retry", "mail.1h", "billing.retry.mail.1h"),
+        ("billing.scheduler", "nobody.now", "billing.unrouted"),
+    ];
+    for (exchange, key, _) in published {
+        amqp.publish(exchange, key, lapin::BasicProperties::default(), key.as_bytes()).await;
+    }
+    bench.write(&format!("{file}queue-type: classic\n"));
     let planned = bench.expect(4, &["plan", "--detailed-exitcode"]).stdout;
-    assert!(planned.contains("x-queue-type classic -> quorum"), "{planned}");
+    assert!(planned.contains("x-queue-type quorum -> classic"), "{planned}");
+    bench.expect(0, &["apply", "--auto-approve", "--migrate"]);
+    let queues = bench.host.list("queues");
+    assert!(queues.iter().all(|queue| text(queue, "type") == "classic"), "{queues:?}");
+    for (_, key, queue) in published {
+        assert_eq!(amqp.take(queue).await.routing_key.as_str(), key);
+        assert_eq!(amqp.ready(queue).await, 0, "{queue}");
+    }
+    // The limit of returns means nothing to a classic queue, and is no stranger's.
+    let planned = bench.expect(0, &["plan", "--detailed-exitcode"]).stdout;
+    assert!(planned.contains("- policy   billing.tunables"), "{planned}");
 }

@@ -6,6 +6,7 @@ mod classic;
 mod failing;
 mod lock;
 mod routes;
+mod simulated;
 
 /// Everything that the compiler makes, with a ladder that is quick to climb.
 pub(crate) const TOPOLOGY: &str = "\

@@ -1,0 +1,151 @@
+//! Random topologies, and random things that happen to them.
+
+use std::{collections::BTreeSet, fmt};
+
+use hatchery::{
+    Topology,
+    domain::{
+        compile::{Desired, compile, hatcheries},
+        delay::Route,
+        names::Names,
+    },
+};
+use proptest::{prelude::*, sample::select};
+
+use super::Step;
+
+/// How long its timers are.
+#[derive(Clone, Copy)]
+pub(crate) enum Pace {
+    /// Whatever RabbitMQ takes.
+    Any,
+    /// Over in a moment, or never in a test.
+    Quick,
+}
+
+/// A topology and what happens to it.
+#[derive(Clone)]
+pub(crate) struct Case {
+    /// The file.
+    pub(crate) text: String,
+    pub(crate) desired: Desired,
+    pub(crate) steps: Vec<Step>,
+}
+
+/// What somebody needs to understand a failure.
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.text)?;
+        self.steps.iter().try_for_each(|step| writeln!(f, "{step:?}"))
+    }
+}
+
+/// Any file, within reason.
+pub(crate) fn files(pace: Pace) -> impl Strategy<Value = String> {
+    let (ttls, ladders): (&[&str], &[&str]) = match pace {
+        Pace::Any => (
+            &["1ms", "250ms", "1s", "90s", "5m", "1h", "3650d"],
+            &["250ms, horizon: 365d", "1s, horizon: 1s", "1ms, horizon: 3650d", "7m, horizon: 100h"],
+        ),
+        Pace::Quick => {
+            (&["1ms", "20ms", "50ms", "1h"], &["10ms, horizon: 1s", "20ms, horizon: 20ms", "30ms, horizon: 400ms"])
+        }
+    };
+    // Words that something else is called as well.
+    let words =
+        ["mail", "Mail", "hr-import", "t", "now", "retry", "processor", "dead-letter", "unrouted", "1h", "0", "_"];
+    let some = || proptest::collection::btree_set(select(ttls.to_vec()), 1..4);
+    let (window, former) = match pace {
+        Pace::Any => ("2s", vec!["", "renamed-from: u\n", "renamed-from: [u, v]\n"]),
+        Pace::Quick => ("30ms", vec![""]),
+    };
+    let window =
+        prop_oneof![Just(String::new()), Just(format!("coalesce: {{ immediate: latest, window: {window} }},"))];
+    let types = proptest::collection::btree_set(select(words.to_vec()), 1..4);
+    let kind = select(vec!["quorum", "quorum", "classic"]);
+    (some(), some(), select(ladders.to_vec()), window, types, (kind, select(former))).prop_map(
+        |(hatcheries, delays, ladder, window, types, (kind, former))| {
+            let list = |ttls: &BTreeSet<&str>| ttls.iter().copied().collect::<Vec<_>>().join(", ");
+            let (hatcheries, delays) = (list(&hatcheries), list(&delays));
+            // Where the topology had another name, so had its types.
+            let was =
+                |name: &str| if former.is_empty() { String::new() } else { format!("renamed-from: \"{name}2\",") };
+            let one = |name: &&str| {
+                let was = was(name);
+                format!("  \"{name}\": {{ {was} {window} retry: {{ delays: [{delays}] }} }}\n")
+            };
+            let types: String = types.iter().map(one).collect();
+            let top = format!("version: 1\nname: t\n{former}queue-type: {kind}\nhatcheries: [{hatcheries}]\n");
+            format!("{top}ladder: {{ resolution: {ladder} }}\ntypes:\n{types}")
+        },
+    )
+}
+
+/// A topology and what happens to it.
+pub(crate) fn cases(pace: Pace) -> impl Strategy<Value = Case> {
+    files(pace).prop_flat_map(|text| {
+        let topology = read(&text);
+        let desired = compile(&topology).expect("safe");
+        let published = proptest::collection::vec(publication(&topology, &desired), 1..40);
+        let later = proptest::collection::vec(by_hand(&topology), 0..4);
+        (published, later).prop_map(move |(published, later)| {
+            let published =
+                published.into_iter().zip(1..).map(|((exchange, key), id)| Step::Publish(exchange, key, id));
+            let later = later.into_iter().flat_map(|step| [step, Step::Wait]);
+            let steps = published.chain([Step::Wait]).chain(later).collect();
+            Case { text: text.clone(), desired: desired.clone(), steps }
+        })
+    })
+}
+
+/// The topology of a file that is valid.
+pub(crate) fn read(text: &str) -> Topology {
+    hatchery::file::read(text, "topology.yaml").unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// An exchange and a key: what hatchery publishes, what an older or a newer one would, and what nobody should.
+fn publication(topology: &Topology, desired: &Desired) -> impl Strategy<Value = (String, String)> + use<> {
+    let names = Names::new(topology.name.clone());
+    let queues: Vec<String> = desired.queues.iter().map(|queue| queue.name.clone()).collect();
+    let exchanges: Vec<String> = desired.exchanges.iter().map(|exchange| exchange.name.clone()).collect();
+    let usual =
+        select(vec![names.scheduler(), names.scheduler(), names.retry(), names.dead_letter(), names.processor()]);
+    let exchange = prop_oneof![4 => usual, 1 => select(exchanges)];
+    let by_name = select(queues).prop_map(|queue| (String::new(), queue));
+    prop_oneof![9 => (exchange, key(topology)), 1 => by_name]
+}
+
+fn key(topology: &Topology) -> impl Strategy<Value = String> + use<> {
+    let types: Vec<String> = topology.types.keys().map(ToString::to_string).collect();
+    let retries = topology.types.values().flat_map(|spec| &spec.retry.delays).map(ToString::to_string);
+    let timers = hatcheries(topology).into_iter().map(|ttl| ttl.to_string());
+    let ladder = topology.ladder;
+    let steps = 0..1_u64 << ladder.levels();
+    let sample = "x".parse().expect("a word");
+    let in_ladder = steps.prop_map(move |steps| Route::Ladder(ladder, steps).key(&sample)[2..].to_owned());
+    let broken = (in_ladder.clone(), 0..60_usize).prop_map(|(way, at)| way.chars().take(at).collect::<String>());
+    let longer = in_ladder.clone().prop_map(|way| way + ".1");
+    let odd = ["", "7m", "250ms-9.0.1", "*", "#", "dead-letter", "now.now", "."].map(str::to_owned);
+    let known: Vec<String> = ["now".to_owned()].into_iter().chain(timers).chain(retries).collect();
+    let way = prop_oneof![6 => select(known), 6 => in_ladder, 1 => broken, 1 => longer, 1 => select(odd.to_vec())];
+    let word = prop_oneof![8 => select(types), 1 => select(vec!["nobody".to_owned(), String::new(), "*".to_owned()])];
+    prop_oneof![15 => (word, way).prop_map(|(word, way)| format!("{word}.{way}")), 1 => "[a-z.]{0,12}"]
+}
+
+/// What workers and people do to what has arrived.
+fn by_hand(topology: &Topology) -> impl Strategy<Value = Step> + use<> {
+    let names = Names::new(topology.name.clone());
+    let of_types = |name: &dyn Fn(&hatchery::domain::words::EventType) -> String| -> Vec<String> {
+        topology.types.keys().map(name).collect()
+    };
+    let processing = select(of_types(&|event_type| names.processing(event_type)));
+    let letters = of_types(&|event_type| names.dead_letters(event_type));
+    let resting = select(letters.into_iter().chain([names.unrouted()]).collect::<Vec<_>>());
+    let processor = names.processor();
+    prop_oneof![
+        processing.clone().prop_map(Step::Reject),
+        (processing, 1..4_usize).prop_map(|(queue, times)| Step::Return(queue, times)),
+        (resting.clone(), 1..4_usize).prop_map(|(queue, times)| Step::Return(queue, times)),
+        resting.prop_map(move |queue| Step::Move(queue, processor.clone())),
+    ]
+}

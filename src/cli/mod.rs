@@ -2,13 +2,19 @@
 
 mod apply;
 mod args;
+mod completions;
 mod connect;
 mod exit;
+mod export;
+mod graph;
+mod init;
 mod load;
+mod man;
 mod output;
 mod plan;
 mod publish;
 mod render;
+mod schema;
 mod validate;
 mod work;
 
@@ -21,9 +27,13 @@ use self::{args::Common, exit::Exit, output::Output};
 /// One file, topology.yaml, becomes a RabbitMQ topology that delays, delivers, retries and buries events.
 #[derive(Parser)]
 #[command(name = "topology", version, arg_required_else_help = true, subcommand_required = true)]
+// Lines that are longer are hard to read, and a page of the manual has no more.
+#[command(max_term_width = 80)]
 #[command(after_help = "\
 Examples:
-  topology validate                        check topology.yaml, with no broker
+  topology init                            a topology.yaml to start from
+  topology validate                        check it, with no broker
+  topology graph                           look at it
   topology plan                            what would change on the broker
   topology apply                           change it, after a look and a yes
   topology apply --auto-approve            the same in a deployment
@@ -48,11 +58,17 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    Init(init::Args),
     Validate(validate::Args),
+    Graph(graph::Args),
     Plan(plan::Args),
     Apply(apply::Args),
     Publish(publish::Args),
     Work(work::Args),
+    Export(export::Args),
+    Schema(schema::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// One TLS provider for everything; some of what is linked would otherwise panic for want of one.
@@ -96,11 +112,17 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
     let common = cli.common;
     runtime.block_on(async {
         match cli.verb {
+            Verb::Init(args) => init::run(&common, &args, output),
             Verb::Validate(args) => validate::run(&common, &args, output),
+            Verb::Graph(args) => graph::run(&common, &args, output),
             Verb::Plan(args) => plan::run(&common, &args, output).await,
             Verb::Apply(args) => apply::run(&common, &args, output).await,
             Verb::Publish(args) => publish::run(&common, args, output).await,
             Verb::Work(args) => work::run(&common, args, output).await,
+            Verb::Export(args) => export::run(&common, &args, output),
+            Verb::Schema(args) => schema::run(&common, &args, output),
+            Verb::Completions(args) => completions::run(&common, &args, output),
+            Verb::Man(args) => man::run(&common, &args, output),
         }
     })
 }

@@ -5,8 +5,10 @@
 //! ([`register`]), and what follows from a handler's answer ([`settlement`]).
 
 pub mod compile;
+pub mod definitions;
 pub mod delay;
 pub mod event;
+pub mod graph;
 pub mod names;
 pub mod observed;
 pub mod plan;

@@ -45,7 +45,7 @@ One apply at a time: it holds the queue <name>.lock while it runs.
 
 Examples:
   topology apply                           show the plan, ask, change
-  topology apply --auto-approve            in a deployment, where nobody can be asked
+  topology apply --auto-approve            in a deployment
   topology apply --auto-approve --lock-timeout 5m")]
 pub(crate) struct Args {
     /// Do not ask

@@ -120,9 +120,9 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Publish(args) => publish::run(&common, args, output).await,
             Verb::Work(args) => work::run(&common, args, output).await,
             Verb::Export(args) => export::run(&common, &args, output),
-            Verb::Schema(args) => schema::run(&common, &args, output),
-            Verb::Completions(args) => completions::run(&common, &args, output),
-            Verb::Man(args) => man::run(&common, &args, output),
+            Verb::Schema(args) => schema::run(&args, output),
+            Verb::Completions(args) => completions::run(&args),
+            Verb::Man(args) => man::run(&args, output),
         }
     })
 }
@@ -136,5 +136,40 @@ pub(crate) fn report((output, result): (Output, anyhow::Result<Exit>)) -> Exit {
             output.error(&error, help);
             exit
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    /// `topology` and each of its verbs.
+    fn commands() -> Vec<Command> {
+        let mut topology = Cli::command();
+        topology.build();
+        let verbs: Vec<Command> =
+            topology.get_subcommands().filter(|verb| verb.get_name() != "help").cloned().collect();
+        [topology].into_iter().chain(verbs).collect()
+    }
+
+    #[test]
+    fn the_arguments_fit_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_has_examples_and_80_columns() {
+        let mut wrong = Vec::new();
+        for mut command in commands() {
+            let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(below.contains("Examples:\n"), "{}", command.get_name());
+            let help = format!("{}\n{}", command.render_help(), command.render_long_help());
+            // What is written by hand is not to be broken either.
+            let lines = help.lines().chain(below.lines()).filter(|line| line.chars().count() > 80);
+            wrong.extend(lines.map(|line| format!("{}: {line}", command.get_name())));
+        }
+        assert!(wrong.is_empty(), "longer than 80:\n{}", wrong.join("\n"));
     }
 }

@@ -53,7 +53,7 @@ impl Output {
     }
 
     /// Writes what another program reads, as it is.
-    pub(crate) fn raw(self, bytes: &[u8]) -> io::Result<()> {
+    pub(crate) fn raw(bytes: &[u8]) -> io::Result<()> {
         let mut out = io::stdout().lock();
         unless_closed(out.write_all(bytes).and_then(|()| out.flush()))
     }

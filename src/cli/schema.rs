@@ -1,6 +1,6 @@
 //! `topology schema`: what an editor completes from.
 
-use super::{args::Common, exit::Exit, output::Output};
+use super::{exit::Exit, output::Output};
 
 /// Print the JSON Schema of topology.yaml, for editors
 #[derive(clap::Args)]
@@ -16,7 +16,7 @@ Write it anew after an update: it is always that of this very binary. It cannot
 see how keys fit together; `topology validate` does.")]
 pub(crate) struct Args {}
 
-pub(crate) fn run(_: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
+pub(crate) fn run(_: &Args, output: Output) -> anyhow::Result<Exit> {
     output.json(&hatchery::file::schema())?;
     Ok(Exit::Done)
 }

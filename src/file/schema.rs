@@ -61,30 +61,28 @@ fn object(level: &Level, types: &[&str]) -> Value {
 fn property(key: &Key) -> Value {
     let mut schema = value(&key.kind);
     schema["description"] = described(key).into();
-    match (key.absent, &key.kind) {
-        (Absent::Value(_), Kind::Section(_)) => {}
-        (Absent::Value(text), _) => schema["default"] = default(text),
-        (Absent::Required | Absent::Depends(_), _) => {}
+    if let (Absent::Value(text), false) = (key.absent, matches!(key.kind, Kind::Section(_))) {
+        schema["default"] = default(text);
     }
     schema
 }
 
 /// What an editor shows: the sentence, what holds without the key, and the bounds.
 fn described(key: &Key) -> String {
-    let mut about = key.about.to_owned();
-    match (key.absent, &key.kind) {
-        (Absent::Required, _) => about += " Required.",
-        (Absent::Value(_), Kind::Section(_)) => {}
-        (Absent::Value(text) | Absent::Depends(text), _) => about += &format!(" Default: {text}."),
-    }
-    about += &match &key.kind {
+    let default = match (key.absent, &key.kind) {
+        (Absent::Required, _) => " Required.".to_owned(),
+        // Each of its keys has its own.
+        (Absent::Value(_), Kind::Section(_)) => String::new(),
+        (Absent::Value(text) | Absent::Depends(text), _) => format!(" Default: {text}."),
+    };
+    let bounds = match &key.kind {
         Kind::Whole(least, most) => format!(" From {least} to {most}."),
         Kind::Duration(least, most) => format!(" From {} to {}.", say(*least), say(*most)),
         Kind::Bytes(most) => format!(" Up to {}MiB.", most >> 20),
         Kind::Only(only) => format!(" Only {only} so far."),
         _ => String::new(),
     };
-    about
+    format!("{}{default}{bounds}", key.about)
 }
 
 /// The default as an editor would write it: words stay words.
@@ -191,5 +189,5 @@ fn words(words: &[&str]) -> Vec<Value> {
 
 /// A pattern for a word in capitals, small letters or both.
 fn any_case(word: &str) -> String {
-    word.chars().map(|c| format!("[{}{c}]", c.to_ascii_uppercase())).collect()
+    word.chars().flat_map(|c| ['[', c.to_ascii_uppercase(), c, ']']).collect()
 }

@@ -8,3 +8,4 @@ mod flow;
 mod register;
 mod support;
 mod topology;
+mod verbs;

@@ -79,7 +79,7 @@ pub(crate) fn run(common: &Common, args: &Args, output: Output) -> anyhow::Resul
 fn next(name: &Word, file: &Path) -> String {
     let file = match file.to_str() {
         Some("topology.yaml") => String::new(),
-        _ => format!(" -f {}", file.display()),
+        _ => format!(" -f {}", quoted(&file.to_string_lossy())),
     };
     format!(
         "\
@@ -94,6 +94,12 @@ Next:
   topology work --type mail{file} --exec cat
 "
     )
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@:,".contains(c);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
 /// The folder that the file is in, as a word; `billing` where that leaves nothing.
@@ -139,6 +145,14 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case("a/größe.yaml", "a/größe.yaml")]
+    #[case("my app.yaml", "'my app.yaml'")]
+    #[case("it's", r"'it'\''s'")]
+    fn a_path_is_one_word(#[case] path: &str, #[case] word: &str) {
+        assert_eq!(quoted(path), word);
+    }
 
     #[rstest]
     #[case("billing", "billing")]

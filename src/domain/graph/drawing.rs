@@ -109,7 +109,8 @@ impl Drawing {
         self.group(HATCHERIES, "hatcheries");
         for timer in &picture.timers {
             let id = format!("hatchery_{}", timer.ttl);
-            self.node(&id, Kind::Timer, &format!("hatchery.{}", timer.ttl), &[&timer.purpose], Some(HATCHERIES));
+            let purposes: Vec<&str> = timer.purposes.iter().map(String::as_str).collect();
+            self.node(&id, Kind::Timer, &format!("hatchery.{}", timer.ttl), &purposes, Some(HATCHERIES));
             self.edge("scheduler", &id, &format!("*.{}", timer.ttl));
             self.edge(&id, "processor", "");
         }
@@ -134,7 +135,7 @@ impl Drawing {
         node(self, "queue", Kind::Queue, &format!("processor.{label}"), members.as_deref().as_slice());
         let coalescing = lane.coalescing();
         let at_a_time = lane.at_a_time();
-        let about: Vec<&str> = [at_a_time.as_str()].into_iter().chain(coalescing.as_deref()).collect();
+        let about: Vec<&str> = [&at_a_time].into_iter().chain(&coalescing).map(String::as_str).collect();
         node(self, "workers", Kind::Program, "workers", &about);
         node(self, "retry", Kind::Timer, &format!("retry.{label}"), &[&lane.delays(), &lane.attempts()]);
         node(self, "dead", Kind::Queue, &format!("dead-letter.{label}"), &[]);

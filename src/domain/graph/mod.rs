@@ -40,8 +40,8 @@ pub struct Picture {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Timer {
     ttl: Ttl,
-    /// What it is for.
-    purpose: String,
+    /// What it is for; at least one thing.
+    purposes: Vec<String>,
 }
 
 /// A type, or several that differ in their names alone.
@@ -78,7 +78,7 @@ impl Picture {
     }
 
     fn with(topology: &Topology, lanes: Vec<Lane>, left_out: usize) -> Self {
-        let timers = hatcheries(topology).into_iter().map(|ttl| Timer { ttl, purpose: purpose(topology, ttl) });
+        let timers = hatcheries(topology).into_iter().map(|ttl| Timer { ttl, purposes: purposes(topology, ttl) });
         Self {
             name: topology.name.to_string(),
             timers: timers.collect(),
@@ -116,7 +116,7 @@ fn grouped(lanes: Vec<Lane>) -> Vec<Lane> {
 }
 
 /// Why there is a hatchery of this TTL.
-fn purpose(topology: &Topology, ttl: Ttl) -> String {
+fn purposes(topology: &Topology, ttl: Ttl) -> Vec<String> {
     let mut purposes = Vec::new();
     if topology.hatcheries.contains(&ttl) {
         purposes.push(format!("--delay {ttl}"));
@@ -133,9 +133,9 @@ fn purpose(topology: &Topology, ttl: Ttl) -> String {
         many => purposes.push(format!("window of {} types", many.len())),
     }
     if ttl == BUSY {
-        purposes.push("events whose reference is busy".to_owned());
+        purposes.push("the reference is busy".to_owned());
     }
-    purposes.join(", ")
+    purposes
 }
 
 impl Lane {
@@ -207,8 +207,8 @@ impl Lane {
         count(self.retry.max_attempts as usize, "attempt", "attempts")
     }
 
-    /// What its events do with others of their reference.
-    fn coalescing(&self) -> Option<String> {
+    /// What its events do with others of their reference, and for how long they wait for them.
+    fn coalescing(&self) -> Vec<String> {
         let immediate = match self.coalesce.immediate {
             Immediate::Off => None,
             Immediate::Latest => Some("latest"),
@@ -219,8 +219,8 @@ impl Lane {
             Delayed::EachTime => Some("each time"),
         };
         let words: Vec<&str> = [immediate, delayed].into_iter().flatten().collect();
-        let window = self.coalesce.window.map(|window| format!(", window {window}")).unwrap_or_default();
-        (!words.is_empty()).then(|| format!("coalesces: {}{window}", words.join(", ")))
+        let coalesces = (!words.is_empty()).then(|| format!("coalesces: {}", words.join(", ")));
+        coalesces.into_iter().chain(self.coalesce.window.map(|window| format!("window {window}"))).collect()
     }
 }
 

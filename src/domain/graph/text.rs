@@ -49,7 +49,7 @@ pub fn text(picture: &Picture) -> String {
 fn trees(picture: &Picture) -> [Tree; 3] {
     let mut timers = vec![leaf("now", "at once")];
     for timer in &picture.timers {
-        timers.push(leaf(&format!("hatchery.{}", timer.ttl), &timer.purpose));
+        timers.push(leaf(&format!("hatchery.{}", timer.ttl), &timer.purposes.join(", ")));
     }
     let ladder = picture.ladder;
     let about = format!(
@@ -84,7 +84,8 @@ fn lane(lane: &Lane) -> Tree {
         .chain(retry)
         .chain([leaf(&format!("dead-letter.{label}"), &dead)])
         .collect();
-    let about: Vec<String> = lane.members().into_iter().chain(lane.coalescing()).collect();
+    let about = [lane.members().unwrap_or_default(), lane.coalescing().join(", ")];
+    let about: Vec<String> = about.into_iter().filter(|part| !part.is_empty()).collect();
     Tree { name: format!("processor.{label}"), about: about.join("; "), below }
 }
 

@@ -22,6 +22,13 @@ fn a_started_file_is_valid_and_has_its_schema_beside_it() {
 }
 
 #[test]
+fn where_there_is_no_file_it_is_named() {
+    let folder = TempDir::new().unwrap();
+    let ran = topology(folder.path(), &["validate"]).expect(1);
+    assert!(ran.stderr.contains("write one to start from with `topology init`"), "{ran:?}");
+}
+
+#[test]
 fn what_is_there_is_overwritten_with_force_alone() {
     let folder = TempDir::new().unwrap();
     let (file, schema) = (folder.path().join("topology.yaml"), folder.path().join("topology.schema.json"));

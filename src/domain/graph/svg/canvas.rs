@@ -6,7 +6,9 @@ use crate::domain::graph::{drawing::Kind, shortened};
 
 /// The width of a character of a name, which is monospaced, at 13 px.
 const NAME_WIDTH: f64 = 7.83;
-/// The usual width of a character of a note at 11.5 px.
+/// The usual width of a character of what is no name, at 13 px.
+const WHO_WIDTH: f64 = 6.8;
+/// The same of a note, at 11.5 px.
 const NOTE_WIDTH: f64 = 5.9;
 const LINE: f64 = 16.0;
 const PADDING: f64 = 12.0;
@@ -60,8 +62,8 @@ impl Canvas {
         let middle = x + width / 2.0;
         let lines = 1.0 + f64_from(notes.len());
         let mut baseline = rect.middle() - (lines - 1.0) * LINE / 2.0 + 4.5;
-        let class = if kind == Kind::Program { "who" } else { "name" };
-        self.text(middle, baseline, class, "middle", &fitting(name, width, NAME_WIDTH));
+        let (class, character) = if kind == Kind::Program { ("who", WHO_WIDTH) } else { ("name", NAME_WIDTH) };
+        self.text(middle, baseline, class, "middle", &fitting(name, width, character));
         for note in notes {
             baseline += LINE;
             self.text(middle, baseline, "note", "middle", &fitting(note, width, NOTE_WIDTH));

@@ -13,11 +13,11 @@ use std::fmt::Write as _;
 use self::canvas::{Canvas, Rect, escaped, height, width};
 use super::{Lane, Picture, drawing::Kind};
 
-const MARGIN: f64 = 24.0;
+const MARGIN: f64 = 20.0;
 const TOP: f64 = 84.0;
 const GAP: f64 = 12.0;
 const EXCHANGE: f64 = 100.0;
-const ARROW: f64 = 28.0;
+const ARROW: f64 = 24.0;
 
 /// One file, light and dark.
 const STYLE: &str = "\
@@ -55,7 +55,7 @@ pub fn svg(picture: &Picture) -> String {
     let left = sheet.timers();
     let (right, bottom) = sheet.types(left.timers_bottom);
     sheet.unrouted(&left);
-    let bottom = bottom.max(left.timers_bottom + 96.0);
+    let bottom = bottom.max(left.timers_bottom + 110.0);
     sheet.legend(bottom + 34.0);
     sheet.document(right + MARGIN, bottom + 58.0)
 }
@@ -98,15 +98,15 @@ impl Sheet<'_> {
             .picture
             .timers
             .iter()
-            .map(|timer| (format!("*.{}", timer.ttl), format!("hatchery.{}", timer.ttl), vec![timer.purpose.clone()]))
+            .map(|timer| (format!("*.{}", timer.ttl), format!("hatchery.{}", timer.ttl), timer.purposes.clone()))
             .collect();
         timers.push((ladder_key.clone(), format!("ladder.{ladder}"), vec![rungs, "any other delay".to_owned()]));
 
         let names = timers.iter().map(|(_, name, _)| name.as_str());
         let notes = timers.iter().flat_map(|(_, _, notes)| notes).map(String::as_str);
-        let wide = width(names, notes, (150.0, 204.0));
-        let keys = width([ladder_key.as_str()], [], (60.0, 116.0));
-        let publishers = 92.0;
+        let wide = width(names, notes, (140.0, 200.0));
+        let keys = width([ladder_key.as_str()], [], (60.0, 100.0));
+        let publishers = 86.0;
         let x = MARGIN + publishers + ARROW;
         let timer_x = x + EXCHANGE + keys;
         self.processor = timer_x + wide + ARROW + 8.0;
@@ -153,7 +153,7 @@ impl Sheet<'_> {
         let trunk = workers_x + workers + 20.0;
 
         let mut y = TOP - 10.0;
-        let mut last = y;
+        let mut joints = Vec::new();
         for row in &rows {
             let queue = Rect { x: queue_x, y, width: wide, height: height(row.about.len().max(1)) };
             self.queue(queue, Kind::Queue, &row.processing, &row.about);
@@ -163,17 +163,13 @@ impl Sheet<'_> {
             self.canvas.arrow(&[(self.processor + EXCHANGE, middle), (queue_x - 2.0, middle)], "way");
             self.canvas.arrow(&[(queue.right(), middle), (workers_x - 2.0, middle)], "way");
             self.canvas.line(&[(who.right(), middle), (trunk, middle)], "way");
-            if y > TOP {
-                self.canvas.joint(trunk, middle);
-            }
-            last = middle;
+            joints.push(middle);
             y = queue.bottom() + GAP;
         }
         if let Some(rest) = self.picture.rest() {
             self.canvas.text(queue_x, y + 8.0, "note", "start", &rest);
             y += 20.0;
         }
-        let first = TOP - 10.0 + height(1) / 2.0;
         let x = Places { queue: queue_x, wide, exchange: workers_x, trunk };
         let (retry, after) = self.zone(y + GAP, x, "retry", "failed", rows.iter().map(|row| (&row.retry, &row.delays)));
         self.exchange(
@@ -191,9 +187,11 @@ impl Sheet<'_> {
         let none = Vec::new();
         let dead = rows.iter().map(|row| (&row.dead, &none));
         let (dead, after) = self.zone(after + GAP, x, "dead-letter", "given up", dead);
-        if !rows.is_empty() {
-            self.canvas.line(&[(trunk, first.min(last)), (trunk, dead.entry)], "way");
-            self.canvas.joint(trunk, retry.entry);
+        if let Some((first, others)) = joints.split_first() {
+            self.canvas.line(&[(trunk, *first), (trunk, dead.entry)], "way");
+            for middle in others.iter().chain([&retry.entry]) {
+                self.canvas.joint(trunk, *middle);
+            }
         }
         (trunk, after)
     }
@@ -238,8 +236,10 @@ impl Sheet<'_> {
         let queue = Rect { x: rect.right() + ARROW, width: 110.0, ..rect };
         self.queue(queue, Kind::Queue, "unrouted", &[]);
         self.canvas.arrow(&[(rect.right(), rect.middle()), (queue.x - 2.0, rect.middle())], "way");
-        let note = "alternate exchange of all the others: what finds no binding waits here";
-        self.canvas.text(x, rect.bottom() + 18.0, "note", "start", note);
+        let notes = ["alternate exchange of all the others:", "what finds no binding waits here"];
+        for (note, below) in notes.into_iter().zip([18.0, 33.0]) {
+            self.canvas.text(x, rect.bottom() + below, "note", "start", note);
+        }
     }
 
     fn legend(&mut self, y: f64) {

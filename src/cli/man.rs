@@ -26,7 +26,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let mut topology = Cli::command();
+    // `topology help` has no page.
+    let mut topology = Cli::command().disable_help_subcommand(true);
     // Only then the verbs know the options that they share.
     topology.build();
     let Some(folder) = &args.out else {
@@ -34,7 +35,7 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     };
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let verbs: Vec<Command> = topology.get_subcommands().filter(|verb| verb.get_name() != "help").cloned().collect();
+    let verbs: Vec<Command> = topology.get_subcommands().cloned().collect();
     let mut pages = Vec::new();
     for command in [topology].into_iter().chain(verbs) {
         pages.push(write(folder, command)?);

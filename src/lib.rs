@@ -24,7 +24,7 @@
 //!
 //! - [`domain`]: what hatchery knows, pure: the topology and what it compiles to, events and their form on the wire,
 //!   the register's questions, what follows an outcome.
-//! - [`mod@file`]: reading `topology.yaml`, with errors that point at the line.
+//! - [`mod@file`]: reading `topology.yaml`, with errors that point at the line, and its JSON Schema.
 //! - [`ports`]: what the flow needs from outside: a broker, a register, the management API, a clock.
 //! - [`flow`]: the event's way, in reading order, and the order of its effects.
 //! - [`handler`]: what a worker runs: a closure, or a program.

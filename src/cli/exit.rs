@@ -1,9 +1,9 @@
 //! The exit codes, and which error means which.
 
-use std::process::ExitCode;
+use std::{io::ErrorKind, process::ExitCode};
 
 use hatchery::{
-    ConnectError, PublishError, WorkError,
+    ConnectError, PublishError, ReadError, WorkError,
     adapters::rabbitmq::declare::{DeclareCause, DeclareError},
     ports::{BrokerError, ManagementError, RegisterError},
 };
@@ -46,6 +46,7 @@ impl Ended {
     }
 }
 
+const START: &str = "say with -f (TOPOLOGY_FILE) where it is, or write one to start from with `topology init`";
 const AMQP: &str = "check --amqp-url (AMQP_URL): host, port, user, password and virtual host";
 const REDIS: &str = "check --redis-url (REDIS_URL): host, port, user and password";
 const MANAGEMENT: &str = "check --management-url (RABBITMQ_MANAGEMENT_URL), and whether the broker's plugin \
@@ -69,6 +70,10 @@ impl Exit {
                 DeclareCause::Management(cause) => Self::of_layer(cause),
                 _ => None,
             };
+        }
+        if let Some(ReadError::Io { source, .. }) = error.downcast_ref::<ReadError>() {
+            let missing = source.kind() == ErrorKind::NotFound;
+            return Some((Self::Error, missing.then_some(START)));
         }
         if let Some(broker) = error.downcast_ref::<BrokerError>() {
             return Some(match broker {

@@ -2,14 +2,20 @@
 
 mod apply;
 mod args;
+mod completions;
 mod connect;
 mod exit;
+mod export;
+mod graph;
+mod init;
 mod load;
+mod man;
 mod output;
 mod plan;
 mod plan_file;
 mod publish;
 mod render;
+mod schema;
 mod validate;
 mod work;
 
@@ -22,9 +28,13 @@ use self::{args::Common, exit::Exit, output::Output};
 /// One file, topology.yaml, becomes a RabbitMQ topology that delays, delivers, retries and buries events.
 #[derive(Parser)]
 #[command(name = "topology", version, arg_required_else_help = true, subcommand_required = true)]
+// Lines that are longer are hard to read, and a page of the manual has no more.
+#[command(max_term_width = 80)]
 #[command(after_help = "\
 Examples:
-  topology validate                        check topology.yaml, with no broker
+  topology init                            a topology.yaml to start from
+  topology validate                        check it, with no broker
+  topology graph                           look at it
   topology plan                            what would change on the broker
   topology apply                           change it, after a look and a yes
   topology apply --auto-approve            the same in a deployment
@@ -49,11 +59,17 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    Init(init::Args),
     Validate(validate::Args),
+    Graph(graph::Args),
     Plan(plan::Args),
     Apply(apply::Args),
     Publish(publish::Args),
     Work(work::Args),
+    Export(export::Args),
+    Schema(schema::Args),
+    Completions(completions::Args),
+    Man(man::Args),
 }
 
 /// One TLS provider for everything; some of what is linked would otherwise panic for want of one.
@@ -97,11 +113,17 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
     let common = cli.common;
     runtime.block_on(async {
         match cli.verb {
+            Verb::Init(args) => init::run(&common, &args, output),
             Verb::Validate(args) => validate::run(&common, &args, output),
+            Verb::Graph(args) => graph::run(&common, &args, output),
             Verb::Plan(args) => plan::run(&common, &args, output).await,
             Verb::Apply(args) => apply::run(&common, &args, output).await,
             Verb::Publish(args) => publish::run(&common, args, output).await,
             Verb::Work(args) => work::run(&common, args, output).await,
+            Verb::Export(args) => export::run(&common, &args, output),
+            Verb::Schema(args) => schema::run(&args, output),
+            Verb::Completions(args) => completions::run(&args),
+            Verb::Man(args) => man::run(&args, output),
         }
     })
 }
@@ -115,5 +137,40 @@ pub(crate) fn report((output, result): (Output, anyhow::Result<Exit>)) -> Exit {
             output.error(&error, help);
             exit
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Command;
+
+    use super::*;
+
+    /// `topology` and each of its verbs.
+    fn commands() -> Vec<Command> {
+        let mut topology = Cli::command();
+        topology.build();
+        let verbs: Vec<Command> =
+            topology.get_subcommands().filter(|verb| verb.get_name() != "help").cloned().collect();
+        [topology].into_iter().chain(verbs).collect()
+    }
+
+    #[test]
+    fn the_arguments_fit_together() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_help_has_examples_and_80_columns() {
+        let mut wrong = Vec::new();
+        for mut command in commands() {
+            let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(below.contains("Examples:\n"), "{}", command.get_name());
+            let help = format!("{}\n{}", command.render_help(), command.render_long_help());
+            // What is written by hand is not to be broken either.
+            let lines = help.lines().chain(below.lines()).filter(|line| line.chars().count() > 80);
+            wrong.extend(lines.map(|line| format!("{}: {line}", command.get_name())));
+        }
+        assert!(wrong.is_empty(), "longer than 80:\n{}", wrong.join("\n"));
     }
 }

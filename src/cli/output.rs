@@ -52,6 +52,12 @@ impl Output {
         unless_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
     }
 
+    /// Writes what another program reads, as it is.
+    pub(crate) fn raw(bytes: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        unless_closed(out.write_all(bytes).and_then(|()| out.flush()))
+    }
+
     /// Writes a JSON document: indented, or on one line with `-o ndjson`.
     pub(crate) fn json<T: Serialize>(self, value: &T) -> io::Result<()> {
         let text = match self.format {

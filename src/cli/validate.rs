@@ -17,7 +17,7 @@ use super::{args::Common, exit::Exit, output::Output};
 Examples:
   topology validate
   topology validate -f billing.yaml
-  topology validate -o json                every finding with its line and column")]
+  topology validate -o json                findings with line and column")]
 pub(crate) struct Args {}
 
 pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {

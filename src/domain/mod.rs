@@ -2,11 +2,14 @@
 //!
 //! In the order in which an event meets it: the file ([`spec`]) and what it compiles to ([`compile`]), proved safe ([`safety`]), the event and
 //! its form on the wire ([`event`], [`wire`]), where a delay leads ([`delay`]), what the register is asked
-//! ([`register`]), and what follows from a handler's answer ([`settlement`]).
+//! ([`register`]), and what follows from a handler's answer ([`settlement`]). Of the topology there are also pictures
+//! ([`graph`]) and what RabbitMQ's own tools import ([`definitions`]).
 
 pub mod compile;
+pub mod definitions;
 pub mod delay;
 pub mod event;
+pub mod graph;
 pub mod names;
 pub mod observed;
 pub mod plan;

@@ -138,7 +138,7 @@ fn piece() -> impl Strategy<Value = String> {
 }
 
 /// The example with parts of it replaced.
-fn mutated() -> impl Strategy<Value = String> {
+pub(super) fn mutated() -> impl Strategy<Value = String> {
     let cut = (any::<prop::sample::Index>(), 0_usize..30, prop::option::of(piece()));
     prop::collection::vec(cut, 1..6).prop_map(|cuts| {
         let mut chars: Vec<char> = EXAMPLE.chars().collect();

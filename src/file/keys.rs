@@ -1,4 +1,4 @@
-//! Every key of the file, one table a level: what the reader accepts, and what a schema can be printed from.
+//! Every key of the file, one table a level: what the reader accepts, and what the schema is printed from.
 //!
 //! To add a key, add its row, and say in [`super::assemble`] what it means.
 

@@ -3,6 +3,7 @@
 //! The text becomes a tree in which everything knows its place (`yaml`); the tree is checked key by key against the
 //! tables of what there is (`keys`, `section`, `value`), then for keys that must fit together (`check`), and
 //! becomes a [`Topology`] (`assemble`). What is wrong is found all at once and shown with its place ([`FileError`]).
+//! The same tables are what [`schema`] prints.
 
 mod amount;
 mod assemble;
@@ -10,13 +11,17 @@ mod check;
 mod error;
 mod keys;
 mod load;
+mod schema;
 mod section;
+mod starter;
 mod table;
 mod value;
 mod yaml;
 
 pub use error::{FileError, Finding, Refusal};
 pub use load::{ReadError, read_file, read_text};
+pub use schema::schema;
+pub use starter::{SCHEMA_FILE, starter};
 
 use crate::domain::spec::Topology;
 use error::Draft;
@@ -82,5 +87,7 @@ fn starts(text: &str, root: &Node) -> Result<std::ops::Range<usize>, Vec<Draft>>
 
 #[cfg(test)]
 mod hostile_tests;
+#[cfg(test)]
+mod schema_tests;
 #[cfg(test)]
 mod tests;

@@ -12,7 +12,6 @@ pub(super) struct Level {
 
 /// A row of the table.
 #[derive(Debug)]
-#[allow(dead_code, reason = "a row is also what a schema is printed from; the tests read all of it")]
 pub(super) struct Key {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
@@ -23,7 +22,6 @@ pub(super) struct Key {
 
 /// What holds when the key is not there.
 #[derive(Clone, Copy, Debug)]
-#[allow(dead_code, reason = "a row is also what a schema is printed from; the tests read all of it")]
 pub(super) enum Absent {
     /// The file is refused.
     Required,

@@ -53,6 +53,11 @@ pub(super) fn parse(text: &str) -> Result<Node, (Refusal, Draft)> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| explain(&error, text))
 }
 
+/// Whether this is a text in YAML without quotes.
+pub(super) fn is_text(plain: &str) -> bool {
+    parse(plain).is_ok_and(|node| matches!(node.value, Value::Text(text) if text == plain))
+}
+
 fn options() -> Options {
     serde_saphyr::options! {
         budget: serde_saphyr::budget! {

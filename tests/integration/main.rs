@@ -9,3 +9,4 @@ mod migration;
 mod register;
 mod support;
 mod topology;
+mod verbs;

@@ -123,15 +123,12 @@ impl Declarer {
             }
             for queue in done {
                 let Some(emptying) = open.remove(queue.as_str()) else { continue };
-                match emptying.step {
-                    Step::Move(Move { through, then: Then::DeleteExchange, .. }) => {
-                        let step = Step::DeleteExchange(through.clone());
-                        self.call(&self.channel().await?, &step).await?;
-                    }
-                    _ => {
-                        self.delete(&queue).await?;
-                        deleted = true;
-                    }
+                if let Step::Move(Move { through, then: Then::DeleteExchange, .. }) = emptying.step {
+                    let step = Step::DeleteExchange(through.clone());
+                    self.call(&self.channel().await?, &step).await?;
+                } else {
+                    self.delete(&queue).await?;
+                    deleted = true;
                 }
                 fail_point!("apply.deleted");
                 taken(emptying.step);

@@ -29,7 +29,7 @@ use super::{
 Examples:
   topology publish mail --payload '{\"to\": \"ada@example.org\"}'
   topology publish hr-import --reference 1234 --payload @change.json --delay 5m
-  topology publish hr-import --reference 1234 --payload @change.json --at 2026-06-01T09:00:00Z
+  topology publish hr-import --reference 1234 --at 2026-06-01T09:00:00Z
   echo hello | topology publish mail --payload -
   topology publish --batch events.ndjson --rejects rejects.ndjson
   tail -f events.ndjson | topology publish --batch - -o ndjson

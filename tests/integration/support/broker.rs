@@ -158,6 +158,11 @@ impl VirtualHost {
         assert!(status < 300, "{path:?}: {status} {answer}");
     }
 
+    /// Imports definitions into this virtual host; the status.
+    pub(crate) fn import(&self, definitions: &Value) -> u16 {
+        api(Method::POST, &["definitions", &self.name], Some(definitions)).0
+    }
+
     pub(crate) fn delete(&self, kind: &str, path: &[&str]) {
         let path: Vec<&str> = [kind, &self.name].into_iter().chain(path.iter().copied()).collect();
         let (status, answer) = api(Method::DELETE, &path, None);
@@ -171,6 +176,11 @@ impl Drop for VirtualHost {
             let _ = api(Method::DELETE, &[kind, &self.name], None);
         }
     }
+}
+
+/// Imports definitions into the virtual hosts that they name; the status.
+pub(crate) fn import(definitions: &Value) -> u16 {
+    api(Method::POST, &["definitions"], Some(definitions)).0
 }
 
 /// A property that has to be text.

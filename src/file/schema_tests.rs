@@ -1,0 +1,299 @@
+//! The schema and the reader are one definition.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    sync::LazyLock,
+};
+
+use jsonschema::Validator;
+use proptest::prelude::*;
+use serde_json::{Value as Json, json};
+
+use super::{
+    hostile_tests::mutated,
+    keys::LEVELS,
+    table::{Absent, Key, Kind, Level},
+    *,
+};
+
+/// What no schema can see, and why. A new file in `tests/invalid` is refused by the schema, or stands here.
+const UNSEEN: &[(&str, &[&str])] = &[
+    ("a bound of a duration, which is a text", &["hatchery-too-long", "ladder-horizon-eleven-years", "lease-short"]),
+    ("a bound of a size, which is a text", &["max-payload-large"]),
+    ("whole milliseconds of a duration, which is a text", &["hatchery-fraction"]),
+    ("two texts that mean the same", &["hatchery-same"]),
+    (
+        "a number of one key that does not fit another's",
+        &[
+            "concurrency-above-prefetch",
+            "concurrency-above-prefetch-defaults",
+            "concurrency-above-prefetch-own",
+            "held-too-long",
+            "held-too-long-ack-timeout",
+            "held-too-long-defaults",
+            "held-too-long-drain",
+            "held-too-long-one-run",
+        ],
+    ),
+    (
+        "a duration of one key that does not fit another's",
+        &["coalesce-max-wait-short", "ladder-horizon-short", "ladder-level-above-ten-years"],
+    ),
+    ("a key that needs another, which `defaults` may have", &["coalesce-window-off", "exclusive-off-coalescing"]),
+    ("a name of one key that another key has", &["renamed-from-itself", "renamed-from-a-type", "renamed-from-twice"]),
+    ("`defaults` takes what a type takes", &["renamed-from-defaults"]),
+    ("a word that RabbitMQ keeps for itself in some places", &["name-reserved", "renamed-from-reserved"]),
+    ("an editor reads YAML 1.2, in which `off` is a text", &["name-off", "prefix-off"]),
+];
+
+static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| jsonschema::draft202012::new(&schema()).expect("a schema"));
+
+/// The YAML dialects differ in what they take for a boolean.
+#[derive(Clone, Copy, Debug)]
+enum View {
+    /// `off` is false, as the reader sees it.
+    Yaml11,
+    /// `off` is a text, as editors see it.
+    Yaml12,
+}
+
+/// The document as a tool sees it that knows JSON alone.
+fn json(text: &str, node: &Node, view: View) -> Json {
+    let source = text.get(node.span.clone()).unwrap_or_default();
+    match &node.value {
+        Value::Null => Json::Null,
+        Value::Bool(boolean) => match (view, source.to_ascii_lowercase().as_str()) {
+            (View::Yaml11, _) | (View::Yaml12, "true" | "false") => (*boolean).into(),
+            (View::Yaml12, _) => source.into(),
+        },
+        Value::Whole(number) => (*number).into(),
+        Value::Number => source.parse::<f64>().map_or_else(|_| source.into(), Json::from),
+        Value::Text(text) => text.as_str().into(),
+        Value::List(list) => list.iter().map(|node| json(text, node, view)).collect(),
+        Value::Map(map) => map.iter().map(|(word, node)| (word.text.clone(), json(text, node, view))).collect(),
+    }
+}
+
+/// Why the schema refuses this text; nothing where it accepts it.
+fn refusal(text: &str, view: View) -> Option<String> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let document = json(text, &yaml::parse(text).expect("YAML"), view);
+    let errors: Vec<String> =
+        VALIDATOR.iter_errors(&document).map(|error| format!("{}: {error}", error.instance_path())).collect();
+    (!errors.is_empty()).then(|| errors.join("\n"))
+}
+
+fn accepts(text: &str) -> Result<(), String> {
+    for view in [View::Yaml11, View::Yaml12] {
+        if let Some(why) = refusal(text, view) {
+            return Err(format!("read as {view:?}: {why}\n{text}"));
+        }
+    }
+    Ok(())
+}
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder).expect("a folder").map(|e| e.expect("an entry").path()).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn it_is_a_schema_of_its_dialect() {
+    jsonschema::draft202012::meta::validate(&schema()).expect("valid");
+}
+
+#[test]
+fn every_example_is_accepted() {
+    let readme = include_str!("../../README.md");
+    let in_readme = readme.split("```yaml").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let starter = include_str!("starter.yaml");
+    for text in [include_str!("../../topology.yaml"), starter, in_readme] {
+        accepts(text).unwrap_or_else(|why| panic!("{why}"));
+    }
+}
+
+#[test]
+fn what_is_wrong_is_refused_unless_no_schema_can_see_it() {
+    let mut unseen: BTreeMap<&str, &str> =
+        UNSEEN.iter().flat_map(|(why, names)| names.iter().map(|name| (*name, *why))).collect();
+    let mut wrong = Vec::new();
+    for path in files("tests/invalid").into_iter().filter(|path| path.extension().is_some_and(|e| e == "yaml")) {
+        let text = fs::read_to_string(&path).expect("a text");
+        let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let reason = unseen.remove(stem.as_str());
+        // What is no YAML an editor refuses without any schema.
+        let Err(error) = read(&text, "topology.yaml") else { panic!("{stem} is valid") };
+        if error.refusal() == Refusal::Syntax {
+            continue;
+        }
+        match (refusal(&text, View::Yaml12), reason) {
+            (Some(_), None) | (None, Some(_)) => {}
+            (None, None) => wrong.push(format!("{stem} is accepted, and UNSEEN does not say why")),
+            (Some(why), Some(_)) => wrong.push(format!("{stem} is in UNSEEN, and refused: {why}")),
+        }
+    }
+    wrong.extend(unseen.keys().map(|stem| format!("{stem} is in UNSEEN, and there is no such file")));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn what_is_not_built_yet_is_not_in_it() {
+    let schema = schema();
+    for key in ["schedules", "sources"] {
+        assert_eq!(schema["properties"][key], Json::Null, "{key}");
+    }
+    let of_type = &schema["$defs"]["type"]["properties"];
+    assert_eq!(of_type["in-place"], Json::Null);
+    assert_eq!(of_type["coalesce"]["anyOf"][0], json!({ "enum": ["off", "latest"] }));
+    assert_eq!(of_type["coalesce"]["properties"]["immediate"]["anyOf"][0], json!({ "enum": ["off", "latest"] }));
+    assert_eq!(of_type["on-failure"]["anyOf"], json!([{ "enum": ["retry"] }]));
+}
+
+#[test]
+fn an_editor_shows_the_sentence_and_the_default() {
+    let schema = schema();
+    let prefetch = &schema["$defs"]["type"]["properties"]["prefetch"];
+    assert_eq!(
+        prefetch,
+        &json!({
+            "type": "integer", "minimum": 1, "maximum": 65_535, "default": 100,
+            "description": "Deliveries that a worker holds at most. Default: 100. From 1 to 65535.",
+        })
+    );
+    let described = |level: &Json| {
+        let properties = level["properties"].as_object().expect("properties").clone();
+        properties.into_iter().filter(|(_, schema)| schema["description"].as_str().is_none_or(str::is_empty)).count()
+    };
+    let of_type = &schema["$defs"]["type"];
+    for level in [&schema, of_type, &of_type["properties"]["retry"], &of_type["properties"]["coalesce"]] {
+        assert_eq!((described(level), &level["additionalProperties"]), (0, &json!(false)));
+    }
+    assert_eq!(schema["required"], json!(["version", "name", "types"]));
+    assert_eq!(of_type["properties"]["retry"]["properties"]["delays"]["default"], json!(["10s", "1m", "10m"]));
+    assert_eq!(of_type["properties"]["keep-payload"]["default"], json!("off"));
+}
+
+fn texts(of: &'static [&'static str]) -> BoxedStrategy<String> {
+    prop::sample::select(of).prop_map(str::to_owned).boxed()
+}
+
+/// A duration in one of its many spellings, right or nearly so.
+fn spelled_duration() -> BoxedStrategy<String> {
+    const UNITS: &[&str] = &[
+        "ms",
+        "s",
+        "m",
+        "h",
+        "d",
+        "w",
+        "sec",
+        "seconds",
+        "mins",
+        "minute",
+        "hrs",
+        "hours",
+        "days",
+        "weeks",
+        "millis",
+        "us",
+        "µs",
+        "nanoseconds",
+        "mo",
+        "y",
+        "",
+    ];
+    let fraction = prop_oneof![4 => Just(String::new()), 1 => texts(&[".5", ",25", ".000"])];
+    let part = (0..2_000_u32, fraction, texts(&["", "", " "]), texts(UNITS), texts(&["", " ", ", "]))
+        .prop_map(|(number, fraction, space, unit, after)| format!("{number}{fraction}{space}{unit}{after}"));
+    let parts = prop::collection::vec(part, 1..3).prop_map(|parts| parts.concat());
+    let others =
+        texts(&["PT1H", "pt90s", "P1DT2H", "P2W", "PT1.5S", "+5s", "12:30:00", "1d 00:00:01", " 5s ", "0s", "1y"]);
+    prop_oneof![3 => parts, 1 => others].prop_map(|text| format!("{text:?}")).boxed()
+}
+
+/// A value for this key as YAML: one that it takes, or (one in so many) any other.
+fn value(key: &'static Key) -> BoxedStrategy<String> {
+    let right = match &key.kind {
+        Kind::Version => texts(&["1"]),
+        Kind::Word => texts(&["billing", "\"on\"", "a_1-B"]),
+        Kind::Names => texts(&["invoicing", "[]", "[post, parcel]", "[\"off\"]"]),
+        Kind::Objects => texts(&["[]", "[legacy.tmp]", "[\"größe 1\", amqp]"]),
+        Kind::Prefix => texts(&["hatchery", "\"p:q\"", "größe", "\"#1\""]),
+        Kind::Whole(least, most) => (*least..=(*most).min(90)).prop_map(|number| number.to_string()).boxed(),
+        Kind::Bytes(_) => texts(&["1", "16777216", "64KiB", "1 KiB", "16MiB", "016MiB", "\"512B\""]),
+        Kind::Duration(..) => texts(&["1s", "5s", "\"1500ms\"", "1m", "0h 1m", "PT3S", "2 secs"]),
+        Kind::Ttls { .. } => texts(&["[1s]", "[250ms, 1 h]", "[5s, 1m, 3650d]", "[\"90s\"]"]),
+        Kind::Switch => texts(&["on", "true", "YES", "\"On\"", "y"]),
+        Kind::Choice(choices) => {
+            let built = choices.iter().filter(|choice| choice.built).map(|choice| match choice.word {
+                "off" => texts(&["off", "false", "No", "\"OFF\"", "n"]),
+                "on" => texts(&["on", "TRUE", "Yes", "\"on\""]),
+                word => Just(word.to_owned()).boxed(),
+            });
+            prop::strategy::Union::new(built).boxed()
+        }
+        Kind::Only("off") => texts(&["off", "False", "\"no\""]),
+        Kind::Only(only) => prop_oneof![Just((*only).to_owned()), Just(format!("{only:?}"))].boxed(),
+        Kind::Section(level) => prop_oneof![9 => map(level), 1 => texts(&["", "~"])].boxed(),
+        Kind::Short(level, _) => prop_oneof![texts(&["off", "latest", "False", "no"]), map(level)].boxed(),
+        Kind::Types(level) => prop::collection::btree_map("[a-z0-9]{1,3}|on", map(level), 1..3)
+            .prop_map(|types| flow(types.into_iter().collect()))
+            .boxed(),
+        Kind::NotBuilt => texts(&["{}"]),
+    };
+    let any = ["", "~", "5", "[]", "{}", "\"\"", "on", "1.5", "first", "[[]]", "{ mail: }", "-0", "0x10", "1_000"];
+    let wrong = prop_oneof![prop::sample::select(any.to_vec()).prop_map(str::to_owned), spelled_duration()];
+    prop_oneof![60 => right, 1 => wrong].boxed()
+}
+
+fn flow(entries: Vec<(String, String)>) -> String {
+    let entries: Vec<String> = entries.into_iter().map(|(key, value)| format!("{key}: {value}")).collect();
+    format!("{{ {} }}", entries.join(", "))
+}
+
+/// A map of some of this level's keys, with those that it must have.
+fn map(level: &'static Level) -> BoxedStrategy<String> {
+    let entry = |key: &'static Key| {
+        let likely = match (key.absent, &key.kind) {
+            (Absent::Required, _) => 0.99,
+            (_, Kind::NotBuilt) => 0.003,
+            _ => 0.2,
+        };
+        prop::option::weighted(likely, value(key).prop_map(|value| (key.name.to_owned(), value)))
+    };
+    let entries: Vec<_> = level.keys.iter().map(entry).collect();
+    entries.prop_map(|entries| flow(entries.into_iter().flatten().collect())).boxed()
+}
+
+#[test]
+fn the_generator_makes_enough_that_is_accepted() {
+    let mut runner = proptest::test_runner::TestRunner::deterministic();
+    let tree = |_| map(&TOP).new_tree(&mut runner).expect("a value").current();
+    let accepted = (0..300).map(tree).filter(|text| read(text, "topology.yaml").is_ok()).count();
+    assert!(accepted >= 100, "{accepted} of 300");
+    assert_eq!(LEVELS.len(), 6, "the generator goes through every level");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_the_reader_accepts_the_schema_accepts(text in prop_oneof![4 => map(&TOP), 1 => mutated()]) {
+        if read(&text, "topology.yaml").is_ok() {
+            prop_assert_eq!(accepts(&text), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_duration_that_the_reader_accepts_the_schema_accepts(text in spelled_duration()) {
+        let text = format!("{{ version: 1, name: t, hatcheries: [{text}], types: {{ mail: }} }}");
+        if read(&text, "topology.yaml").is_ok() {
+            prop_assert_eq!(accepts(&text), Ok(()));
+        }
+    }
+}

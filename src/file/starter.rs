@@ -1,0 +1,57 @@
+//! The file that `topology init` begins with.
+
+use crate::domain::words::Word;
+
+/// What the first line of [`starter`] calls the schema, which an editor looks for beside the file.
+pub const SCHEMA_FILE: &str = "topology.schema.json";
+
+const STARTER: &str = include_str!("starter.yaml");
+
+/// A small `topology.yaml` for a topology of this name, with a comment for each key.
+#[must_use]
+pub fn starter(name: &Word) -> String {
+    // YAML takes `on` for a boolean and `123` for a number.
+    let plain = name.as_str().starts_with(|c: char| c.is_ascii_alphabetic()) && super::yaml::is_text(name.as_str());
+    let written = if plain { name.to_string() } else { format!("\"{name}\"") };
+    STARTER.replace("name: billing", &format!("name: {written}")).replace("`billing.", &format!("`{name}."))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn starts(name: &str) -> Result<String, crate::FileError> {
+        let text = starter(&name.parse().expect("a word"));
+        crate::file::read(&text, "topology.yaml").map(|topology| topology.name.to_string())
+    }
+
+    #[rstest]
+    #[case("billing")]
+    #[case("on")]
+    #[case("123")]
+    #[case("null")]
+    #[case("1e3")]
+    #[case("-")]
+    #[case("y")]
+    fn whatever_the_name_it_is_valid(#[case] name: &str) {
+        assert_eq!(starts(name).as_deref(), Ok(name));
+    }
+
+    #[test]
+    fn the_schema_is_where_its_first_line_says() {
+        let text = starter(&"mine".parse().expect("a word"));
+        assert_eq!(text.lines().next(), Some(&*format!("# yaml-language-server: $schema=./{SCHEMA_FILE}")));
+        assert!(!text.contains("billing"), "{text}");
+        assert!(text.contains("`mine.scheduler`, `mine.processor.mail`"), "{text}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_word_is_a_name(name in "[A-Za-z0-9_-]{1,6}") {
+            prop_assert_eq!(starts(&name).ok(), Some(name));
+        }
+    }
+}

@@ -56,36 +56,41 @@ fn start() -> (Server, String) {
     let image = match only.as_str() {
         "" | "docker" => Image::find(),
         "native" => Err("HATCHERY_TEST_BROKER=native".to_owned()),
-        _ => panic!("HATCHERY_TEST_BROKER is docker or native, not {only}"),
+        version if version.starts_with(|first: char| first.is_ascii_digit()) => {
+            let (server, from) = hold("brokers", &["hold", version]);
+            return (server, format!("of {}", from.unwrap()));
+        }
+        _ => panic!("HATCHERY_TEST_BROKER is docker, native or a version of `scripts/brokers`, not {only}"),
     };
     match image {
         Ok(image) => (image.start(), format!("in a container of {}", image.name)),
         Err(why) if only == "docker" => panic!("HATCHERY_TEST_BROKER=docker: {why}"),
-        Err(why) => (hold(), format!("as native processes: {why}")),
+        Err(why) => (hold("services", &["hold", "--rabbitmq-only"]).0, format!("as native processes: {why}")),
     }
 }
 
-fn hold() -> Server {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/services");
-    let mut hold = Command::new(script)
-        .args(["hold", "--rabbitmq-only"])
+/// A server of a script that holds one, and where it says that its RabbitMQ is from.
+fn hold(script: &str, arguments: &[&str]) -> (Server, Option<String>) {
+    let mut hold = Command::new(format!("{}/scripts/{script}", env!("CARGO_MANIFEST_DIR")))
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("`scripts/services` starts");
-    let (mut amqp, mut management) = (None, None);
+        .unwrap_or_else(|error| panic!("scripts/{script}: {error}"));
+    let (mut amqp, mut management, mut from) = (None, None, None);
     for line in BufReader::new(hold.stdout.take().unwrap()).lines() {
         match line.unwrap().split_once('=') {
             Some(("AMQP_URL", url)) => amqp = Some(Url::parse(url).unwrap()),
             Some(("RABBITMQ_MANAGEMENT_URL", url)) => management = Some(Url::parse(url).unwrap()),
+            Some(("RABBITMQ_FROM", place)) => from = Some(place.to_owned()),
             // READY
             None => break,
             Some(_) => {}
         }
     }
     match (amqp, management) {
-        (Some(amqp), Some(management)) => Server { amqp, management, _hold: Some(hold) },
-        _ => panic!("`scripts/services hold` gave no RabbitMQ; `scripts/services install` says what is missing"),
+        (Some(amqp), Some(management)) => (Server { amqp, management, _hold: Some(hold) }, from),
+        _ => panic!("`scripts/{script} {}` gave no RabbitMQ, see above", arguments.join(" ")),
     }
 }
 

@@ -119,20 +119,22 @@ impl VirtualHost {
         put(&["permissions", &self.name, &self.name], &permission);
     }
 
+    /// One more user, who may do this much here. It goes with the value that is returned.
+    pub(crate) fn user(&self, role: &str, rights: &Rights) -> User<'_> {
+        let user = User { host: self, name: format!("{}-{role}", self.name) };
+        put(&["users", &user.name], &json!({ "password": PASSWORD, "tags": rights.tag }));
+        let Rights { configure, write, read, .. } = rights;
+        let permission = json!({ "configure": configure, "write": write, "read": read });
+        put(&["permissions", &self.name, &user.name], &permission);
+        user
+    }
+
     pub(crate) fn amqp(&self) -> String {
-        self.with_user(&server().amqp, &self.name)
+        with_user(&server().amqp, &self.name, &self.name)
     }
 
     pub(crate) fn management(&self) -> String {
-        self.with_user(&server().management, "")
-    }
-
-    fn with_user(&self, url: &Url, path: &str) -> String {
-        let mut url = url.clone();
-        url.set_username(&self.name).unwrap();
-        url.set_password(Some(PASSWORD)).unwrap();
-        url.set_path(path);
-        url.into()
+        with_user(&server().management, &self.name, "")
     }
 
     /// What the management API lists of a kind, without what every virtual host has.
@@ -169,6 +171,45 @@ impl Drop for VirtualHost {
             let _ = api(Method::DELETE, &[kind, &self.name], None);
         }
     }
+}
+
+/// What a user may do in a virtual host: patterns of names, and a tag of the management API.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rights {
+    pub(crate) tag: String,
+    pub(crate) configure: String,
+    pub(crate) write: String,
+    pub(crate) read: String,
+}
+
+/// A user of a virtual host's.
+pub(crate) struct User<'a> {
+    host: &'a VirtualHost,
+    name: String,
+}
+
+impl User<'_> {
+    pub(crate) fn amqp(&self) -> String {
+        with_user(&server().amqp, &self.name, &self.host.name)
+    }
+
+    pub(crate) fn management(&self) -> String {
+        with_user(&server().management, &self.name, "")
+    }
+}
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        let _ = api(Method::DELETE, &["users", &self.name], None);
+    }
+}
+
+fn with_user(url: &Url, user: &str, path: &str) -> String {
+    let mut url = url.clone();
+    url.set_username(user).unwrap();
+    url.set_password(Some(PASSWORD)).unwrap();
+    url.set_path(path);
+    url.into()
 }
 
 /// A property that has to be text.

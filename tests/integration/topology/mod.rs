@@ -4,6 +4,7 @@ mod applied;
 mod blocked;
 mod failing;
 mod lock;
+mod permissions;
 mod routes;
 
 /// Everything that the compiler makes, with a ladder that is quick to climb.

@@ -68,7 +68,8 @@ pub async fn connect(
     redis_url: &str,
     name: &str,
 ) -> Result<Hatchery, ConnectError> {
-    let register = RedisRegister::new(redis_url, &topology.name, &topology.redis)?;
+    let register =
+        RedisRegister::new(redis_url, topology.first_name(), &topology.redis)?.with_first_names(topology.first_names());
     let topology = Arc::new(topology);
     let broker = Arc::new(RabbitMq::new(AmqpUrl::new(amqp_url)?, name));
     broker.connect().await?;

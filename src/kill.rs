@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Every point, in the order in which an event passes it. `broker.sent` is passed by a follow-up too.
-const POINTS: [&str; 10] = [
+/// Every point, in the order in which an event passes it; then those of a migration. `broker.sent` is passed by a
+/// follow-up too.
+const POINTS: [&str; 14] = [
     "publish.reserved",
     "broker.sent",
     "publish.confirmed",
@@ -18,6 +19,10 @@ const POINTS: [&str; 10] = [
     "work.followed-up",
     "work.settled",
     "work.acknowledged",
+    "apply.step",
+    "apply.confirmed",
+    "apply.moved",
+    "apply.deleted",
 ];
 
 /// Does what the environment says, if it says something.

@@ -2,12 +2,14 @@
 //!
 //! `flow` knows these traits alone; `adapters` implement them.
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
 use jiff::Timestamp;
 
 use crate::domain::{
     compile::Policy,
-    observed::Observed,
+    observed::{Counts, Observed},
     register::{Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle},
     wire::{Incoming, Message},
 };
@@ -191,6 +193,18 @@ pub trait Management: Send + Sync + 'static {
     /// # Errors
     /// When the API is away, or this user may not set policies.
     async fn put_policy(&self, policy: &Policy) -> Result<(), ManagementError>;
+
+    /// Deletes a policy; one that is not there is deleted.
+    ///
+    /// # Errors
+    /// When the API is away, or this user may not set policies.
+    async fn delete_policy(&self, name: &str) -> Result<(), ManagementError>;
+
+    /// A reading of the statistics of every queue, by name. They are some seconds old.
+    ///
+    /// # Errors
+    /// When the API is away, or this user may not see it.
+    async fn counts(&self) -> Result<BTreeMap<String, Counts>, ManagementError>;
 }
 
 /// Why the management API did not do it.

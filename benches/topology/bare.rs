@@ -10,7 +10,7 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 
-/// As many as `topology apply` has. (More of them were no faster.)
+/// As many as `topology apply` has.
 const CHANNELS: usize = 8;
 
 /// One connection, eight channels; on each every call is on its way at once. The kinds come one after the other, because

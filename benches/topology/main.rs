@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("topology.yaml");
     fs::write(&file, &text).unwrap();
-    let desired = compile(&hatchery::file::read(&text, "topology.yaml").unwrap());
+    let desired = compile(&hatchery::file::read(&text, "topology.yaml").unwrap()).unwrap();
     let (exchanges, queues, bindings) = (desired.exchanges.len(), desired.queues.len(), desired.bindings.len());
     say(&format!("{types} types: {exchanges} exchanges, {queues} queues, {bindings} bindings"));
 

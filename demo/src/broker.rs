@@ -59,7 +59,7 @@ impl Broker {
         Ok(Self {
             connection,
             scheduler: names.scheduler(),
-            queues: compile(topology).queues.into_iter().rev().collect(),
+            queues: compile(topology)?.queues.into_iter().rev().collect(),
             dead_letters: of_types(&|word| names.dead_letters(word)),
             processing,
             busy,

@@ -1,6 +1,6 @@
 //! Reads the file that every verb begins with.
 
-use hatchery::{ReadError, Topology};
+use hatchery::Topology;
 
 use super::{
     args::Common,
@@ -10,11 +10,18 @@ use super::{
 
 /// Reads the file, or shows what is wrong with it.
 pub(crate) fn topology(common: &Common, output: Output) -> anyhow::Result<Topology> {
-    hatchery::read_file(&common.file).map_err(|error| match error {
-        ReadError::Content(error) => {
+    with_text(common, output).map(|(topology, _)| topology)
+}
+
+/// The same, with the file's text.
+pub(crate) fn with_text(common: &Common, output: Output) -> anyhow::Result<(Topology, String)> {
+    let name = common.file.display().to_string();
+    let text = hatchery::file::read_text(&common.file)?;
+    match hatchery::file::read(&text, &name) {
+        Ok(topology) => Ok((topology, text)),
+        Err(error) => {
             output.note(error.render(output.colors_errors()).trim_end());
-            Ended::new(Exit::Error, format!("{} is not valid", common.file.display())).into()
+            Err(Ended::new(Exit::Error, format!("{name} is not valid")).into())
         }
-        error => error.into(),
-    })
+    }
 }

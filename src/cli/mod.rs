@@ -7,6 +7,7 @@ mod exit;
 mod load;
 mod output;
 mod plan;
+mod plan_file;
 mod publish;
 mod render;
 mod validate;

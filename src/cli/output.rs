@@ -81,6 +81,15 @@ impl Output {
         self.bar(u64::try_from(total).ok(), "{bar:30} {pos}/{len} {wide_msg}")
     }
 
+    /// Something that takes as long as it takes, with the name of what it is at.
+    pub(crate) fn spinner(self) -> ProgressBar {
+        let bar = self.bar(None, "{spinner} {elapsed} {wide_msg}");
+        if !bar.is_hidden() {
+            bar.enable_steady_tick(std::time::Duration::from_millis(100));
+        }
+        bar
+    }
+
     /// Hidden unless somebody looks.
     fn bar(self, total: Option<u64>, template: &str) -> ProgressBar {
         if !self.is_text() || !io::stderr().is_terminal() {

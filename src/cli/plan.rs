@@ -1,5 +1,7 @@
 //! `topology plan`: the file against the broker. It writes nothing.
 
+use std::path::PathBuf;
+
 use hatchery::{
     adapters::management::ManagementApi,
     domain::{
@@ -9,6 +11,7 @@ use hatchery::{
     },
     ports::Management as _,
 };
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{
@@ -16,6 +19,7 @@ use super::{
     exit::Exit,
     load,
     output::Output,
+    plan_file::{FORMAT_VERSION, PlanFile, digest},
     render,
 };
 
@@ -27,7 +31,7 @@ use super::{
 Signs:
   +  is created
   ~  has drifted, and is put back
-  -  owned, and no longer in the file: it stays
+  -  owned, and no longer in the file: it stays, or goes with --prune
   !  stands in the way, so that nothing would be written
   ?  not owned, never touched (shown with -v)
 
@@ -35,57 +39,99 @@ Examples:
   topology plan
   topology plan -v                         every binding, and what is not owned
   topology plan --detailed-exitcode        0 in sync, 3 pending, 4 blocked
+  topology plan --migrate --out plan.json  to be looked at, and then
+  topology apply plan.json                 carried out, or refused as stale
   topology plan -o json | jq '.counts'"
 )]
 pub(crate) struct Args {
     /// Exit with 3 when changes are pending and with 4 when something stands in the way
     #[arg(long)]
     detailed_exitcode: bool,
+
+    #[command(flatten)]
+    asked: Asked,
+
+    /// Write the plan to a file as well, for `topology apply FILE`
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// What has to be asked for.
+#[derive(clap::Args, Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Asked {
+    /// Replace what cannot be changed in place; its events are moved, none is lost
+    #[arg(long)]
+    pub(crate) migrate: bool,
+
+    /// Remove what is owned and no longer in the file, once it is provably empty
+    #[arg(long)]
+    pub(crate) prune: bool,
+}
+
+impl Asked {
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self { migrate: self.migrate || other.migrate, prune: self.prune || other.prune }
+    }
+
+    pub(crate) fn nothing_to_do(self, plan: &Plan) -> bool {
+        plan.in_sync() && !(self.prune && plan.counts().leftover > 0)
+    }
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let desired = compile(&load::topology(common, output)?);
+    let (topology, text) = load::with_text(common, output)?;
+    let desired = compile(&topology)?;
     let broker = common.amqp_url()?;
     let management = ManagementApi::new(common.management_url(&broker)?, &broker.vhost())?;
     let observed = management.observe().await?;
     let plan = plan(&desired, &observed);
-    show(&plan, &observed, common, output)?;
+    show(&plan, &observed, common, args.asked, output)?;
+    if let Some(path) = &args.out {
+        let file = common.file.display().to_string();
+        PlanFile::new(&plan, &observed, &file, &text, args.asked).write(path)?;
+    }
     Ok(match () {
-        () if !args.detailed_exitcode || plan.in_sync() => Exit::Done,
-        () if plan.is_blocked() => Exit::Blocked,
+        () if !args.detailed_exitcode || args.asked.nothing_to_do(&plan) => Exit::Done,
+        () if plan.is_blocked(args.asked.migrate) => Exit::Blocked,
         () => Exit::Pending,
     })
 }
 
 /// Writes a plan in the format that was asked for.
-fn show(plan: &Plan, observed: &Observed, common: &Common, output: Output) -> anyhow::Result<()> {
+fn show(plan: &Plan, observed: &Observed, common: &Common, asked: Asked, output: Output) -> anyhow::Result<()> {
     let file = common.file.display().to_string();
     match output.format {
-        Format::Text => output.print(&render::plan(plan, &file, output.verbose))?,
-        Format::Json => {
-            let mut document = head(plan, observed, &file);
-            document["changes"] = plan.changes.iter().map(view).collect();
-            output.json(&document)?;
-        }
+        Format::Text => output.print(&render::plan(plan, &file, output.verbose, asked))?,
+        Format::Json => output.json(&document(plan, observed, &file, asked))?,
         Format::Ndjson => {
             for change in &plan.changes {
                 output.json(&view(change))?;
             }
-            output.json(&head(plan, observed, &file))?;
+            output.json(&head(plan, observed, &file, asked))?;
         }
     }
     Ok(())
 }
 
+/// A plan as one document.
+pub(crate) fn document(plan: &Plan, observed: &Observed, file: &str, asked: Asked) -> Value {
+    let mut document = head(plan, observed, file, asked);
+    document["changes"] = plan.changes.iter().map(view).collect();
+    document
+}
+
 /// What there is to say about a plan as a whole.
-pub(crate) fn head(plan: &Plan, observed: &Observed, file: &str) -> Value {
+fn head(plan: &Plan, observed: &Observed, file: &str, asked: Asked) -> Value {
     json!({
+        "format_version": FORMAT_VERSION,
         "file": file,
         "owner": plan.owner,
         "broker": observed.version,
+        "observed_at": observed.at.map(|at| at.to_string()),
         "in_sync": plan.in_sync(),
-        "blocked": plan.is_blocked(),
+        "blocked": plan.is_blocked(asked.migrate),
         "counts": plan.counts(),
+        "digest": digest(plan),
     })
 }
 
@@ -104,6 +150,8 @@ pub(crate) fn view(change: &Change) -> Value {
     add("part_of", change.part_of.as_ref().map(|whole| json!(whole)));
     add("differences", (!change.differences.is_empty()).then(|| json!(change.differences)));
     add("reason", change.reason.as_ref().map(|reason| json!(reason)));
+    add("needs", change.needs.map(|needs| json!(needs)));
+    add("held", change.held.map(|held| json!(held)));
     add("object", change.object.as_ref().map(object));
     view
 }

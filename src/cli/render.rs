@@ -6,11 +6,14 @@ use anstyle::Style;
 use hatchery::domain::{
     compile::Binding,
     names,
-    plan::{Action, Address, Change, Kind, Object, Plan},
+    plan::{Action, Address, Change, Kind, Need, Object, Plan},
 };
 use serde_json::Value;
 
-use super::output::{CYAN, DIM, GREEN, RED, YELLOW};
+use super::{
+    output::{CYAN, DIM, GREEN, RED, YELLOW},
+    plan::Asked,
+};
 
 /// Beyond this, what is said about an object goes on on the next line.
 const WIDTH: usize = 80;
@@ -21,6 +24,7 @@ const LONGEST_NAME: usize = 34;
 /// One line, for one object or for a whole ladder.
 struct Row {
     action: Action,
+    sign: char,
     first: Address,
     ladder: Option<String>,
     counts: BTreeMap<Kind, usize>,
@@ -28,33 +32,39 @@ struct Row {
 }
 
 /// Every line of a plan, and its summary. With `verbose` a line for each binding and stranger too.
-pub(crate) fn plan(plan: &Plan, file: &str, verbose: bool) -> String {
-    let rows = rows(plan, verbose);
+pub(crate) fn plan(plan: &Plan, file: &str, verbose: bool, asked: Asked) -> String {
+    let rows = rows(plan, verbose, asked);
     let width = rows.iter().map(|row| row.name().chars().count()).filter(|n| *n <= LONGEST_NAME).max().unwrap_or(0);
     let mut text: String = rows.iter().map(|row| row.line(width)).collect();
-    text.push_str(&summary(plan, file));
+    text.push_str(&summary(plan, file, asked));
     text.push('\n');
     text
 }
 
-/// The last line: `Plan: 61 add, 0 change, 1 leftover.`
-pub(crate) fn summary(plan: &Plan, file: &str) -> String {
+/// The last line: `Plan: 61 add, 0 change, 1 leftover (goes with --prune).`
+fn summary(plan: &Plan, file: &str, asked: Asked) -> String {
     let counts = plan.counts();
-    if plan.in_sync() {
+    let fate = if asked.prune { "" } else { " (goes with --prune)" };
+    if asked.nothing_to_do(plan) {
         let leftovers = match counts.leftover {
             0 => String::new(),
-            1 => "; 1 leftover stays".to_owned(),
-            many => format!("; {many} leftovers stay"),
+            1 => format!("; 1 leftover stays{fate}"),
+            many => format!("; {many} leftovers stay{}", fate.replace("goes", "go")),
         };
         return format!("No changes. The broker is as {file} says{leftovers}.");
     }
     let mut parts = vec![format!("{} add", counts.add), format!("{} change", counts.change)];
-    let more = [(counts.leftover, "leftover"), (counts.blocked, "blocked")];
-    parts.extend(more.into_iter().filter(|(n, _)| *n > 0).map(|(n, name)| format!("{n} {name}")));
+    let (migrate, blocked) = if asked.migrate { (counts.migrate, 0) } else { (0, counts.migrate) };
+    let more = [
+        (migrate, "to migrate", ""),
+        (counts.leftover, if asked.prune { "to remove" } else { "leftover" }, fate),
+        (counts.blocked + blocked, "blocked", ""),
+    ];
+    parts.extend(more.into_iter().filter(|(n, ..)| *n > 0).map(|(n, name, more)| format!("{n} {name}{more}")));
     format!("Plan: {}.", parts.join(", "))
 }
 
-fn rows(plan: &Plan, verbose: bool) -> Vec<Row> {
+fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let mut places: BTreeMap<(Action, String), usize> = BTreeMap::new();
     for change in plan.changes.iter().filter(|change| verbose || change.action != Action::Ignored) {
@@ -62,13 +72,14 @@ fn rows(plan: &Plan, verbose: bool) -> Vec<Row> {
         let place = match (&ladder, &change.part_of) {
             // What a leftover level holds is for `-v`; what stands in a level's own way has its own line.
             (Some(ladder), _) if change.action == Action::Leftover => format!("ladder {ladder}"),
-            (Some(ladder), _) => format!("ladder {ladder} {}", said(change).join(" ")),
+            (Some(ladder), _) => format!("ladder {ladder} {}", said(change, asked).join(" ")),
             (None, Some(whole)) if !verbose => whole.to_string(),
             (None, _) => change.address.to_string(),
         };
         let at = *places.entry((change.action, place)).or_insert_with(|| {
             rows.push(Row {
                 action: change.action,
+                sign: if asked.migrate && change.action == Action::Migrate { '~' } else { change.action.sign() },
                 first: change.address.clone(),
                 ladder: ladder.clone(),
                 counts: BTreeMap::new(),
@@ -78,7 +89,7 @@ fn rows(plan: &Plan, verbose: bool) -> Vec<Row> {
         });
         let row = &mut rows[at];
         if row.ladder.is_none() || row.counts.is_empty() {
-            row.details.extend(details(change, verbose));
+            row.details.extend(details(change, verbose, asked));
         }
         *row.counts.entry(change.address.kind).or_default() += 1;
     }
@@ -101,7 +112,7 @@ fn ladder(owner: &str, change: &Change) -> Option<String> {
 }
 
 /// What is said about an object besides its name.
-fn details(change: &Change, verbose: bool) -> Vec<String> {
+fn details(change: &Change, verbose: bool, asked: Asked) -> Vec<String> {
     // What a leftover is bound by stays with it, which its own line says.
     if change.part_of.is_some() && change.action == Action::Leftover && !verbose {
         return Vec::new();
@@ -112,14 +123,25 @@ fn details(change: &Change, verbose: bool) -> Vec<String> {
             let set = policy.definition.iter().map(|(key, value)| format!("{key} {}", Value::from(value)));
             set.collect::<Vec<_>>().join(", ")
         }
-        _ => return said(change),
+        _ => return said(change, asked),
     };
-    [content].into_iter().chain(said(change)).collect()
+    [content].into_iter().chain(said(change, asked)).collect()
 }
 
-/// What differs and why.
-fn said(change: &Change) -> Vec<String> {
-    change.differences.iter().map(ToString::to_string).chain(change.reason.clone()).collect()
+/// What differs and why, what is in it, and what it takes.
+fn said(change: &Change, asked: Asked) -> Vec<String> {
+    let mut said: Vec<String> = change.differences.iter().map(ToString::to_string).collect();
+    // What differs says enough about why it is migrated.
+    let reason = change.reason.clone().filter(|_| change.action != Action::Migrate || said.is_empty());
+    let held = change.held.map(|held| format!("({held})"));
+    let about = [reason, held].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let need = match change.needs {
+        Some(Need::Adopt) => Some(format!("{about}, needs `adopt`")),
+        Some(Need::Migrate) if !asked.migrate => Some([about.as_str(), "blocked: needs --migrate"].join(" ")),
+        _ => Some(about),
+    };
+    said.extend(need.map(|need| need.trim().to_owned()).filter(|need| !need.is_empty()));
+    said
 }
 
 impl Row {
@@ -141,8 +163,8 @@ impl Row {
             Some(_) if self.action == Action::Create => ("ladder".to_owned(), vec![self.counted()]),
             Some(_) => ("ladder".to_owned(), [self.counted()].into_iter().chain(self.details.clone()).collect()),
         };
-        let style = style(self.action);
-        let head = format!("{} {kind:8} {:width$}", self.action.sign(), self.name());
+        let style = style(self.sign);
+        let head = format!("{} {kind:8} {:width$}", self.sign, self.name());
         let indent = head.chars().count() + 2;
         let one = details.join("  ");
         let fits = indent + one.chars().count() <= WIDTH || details.len() < 2;
@@ -158,12 +180,12 @@ impl Row {
     }
 }
 
-fn style(action: Action) -> Style {
-    match action {
-        Action::Create => GREEN,
-        Action::Change => YELLOW,
-        Action::Leftover => CYAN,
-        Action::Blocked => RED,
-        Action::Ignored => DIM,
+fn style(sign: char) -> Style {
+    match sign {
+        '+' => GREEN,
+        '~' => YELLOW,
+        '-' => CYAN,
+        '!' => RED,
+        _ => DIM,
     }
 }

@@ -2,7 +2,10 @@
 
 use hatchery::{
     FileError, ReadError, Topology,
-    domain::{compile::hatcheries, words::Word},
+    domain::{
+        compile::{compile, hatcheries},
+        words::Word,
+    },
 };
 use serde_json::json;
 
@@ -20,15 +23,26 @@ pub(crate) struct Args {}
 pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
     let path = common.file.display();
     match hatchery::read_file(&common.file) {
-        Ok(topology) if output.is_text() => output.print(&format!("{path} is valid: {}\n", summary(&topology)))?,
-        Ok(topology) => output.json(&json!({
-            "valid": true,
-            "file": path.to_string(),
-            "name": topology.name.as_str(),
-            "types": topology.types.keys().map(Word::as_str).collect::<Vec<_>>(),
-            "hatcheries": hatcheries(&topology).iter().map(ToString::to_string).collect::<Vec<_>>(),
-            "ladder": { "name": topology.ladder.to_string(), "levels": topology.ladder.levels() },
-        }))?,
+        Ok(topology) if output.is_text() => {
+            compile(&topology)?;
+            output.print(&format!("{path} is valid: {}\n", summary(&topology)))?;
+            for warning in warnings(&topology) {
+                output.warn(&warning);
+            }
+        }
+        Ok(topology) => {
+            compile(&topology)?;
+            output.json(&json!({
+                "valid": true,
+                "file": path.to_string(),
+                "name": topology.name.as_str(),
+                "types": topology.types.keys().map(Word::as_str).collect::<Vec<_>>(),
+                "hatcheries": hatcheries(&topology).iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "ladder": { "name": topology.ladder.to_string(), "levels": topology.ladder.levels() },
+                "queue_type": topology.queue_type.as_str(),
+                "warnings": warnings(&topology),
+            }))?;
+        }
         Err(ReadError::Content(error)) if output.is_text() => {
             output.note(error.render(output.colors_errors()).trim_end());
             return Ok(Exit::Error);
@@ -51,6 +65,13 @@ fn summary(topology: &Topology) -> String {
         format!("ladder of {}", count(topology.ladder.levels().into(), "level", "levels")),
     ]
     .join(", ")
+}
+
+/// What a valid file gives up of the promise.
+fn warnings(topology: &Topology) -> Vec<String> {
+    let queue_type = topology.queue_type;
+    let warning = |what: &&str| format!("`queue-type: {}`: {what}", queue_type.as_str());
+    queue_type.gives_up().iter().map(warning).collect()
 }
 
 fn findings(error: &FileError) -> Vec<serde_json::Value> {

@@ -13,9 +13,18 @@
 //!  whatever finds no binding ─► unrouted
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
-use super::{delay::Ladder, names::Names, spec::Topology, ttl::Ttl};
+use super::{
+    delay::Ladder,
+    names::Names,
+    safety::{self, Unsafe},
+    spec::{QueueType, Topology},
+    ttl::Ttl,
+};
 
 /// The hatchery for copies whose reference is busy, the first time.
 pub const BUSY: Ttl = Ttl::from_millis(250);
@@ -37,12 +46,41 @@ pub struct Desired {
     pub owner: String,
     /// Durable topic exchanges.
     pub exchanges: Vec<Exchange>,
-    /// Durable quorum queues.
+    /// Durable queues, all of one type.
     pub queues: Vec<Queue>,
     /// From exchanges to queues and exchanges.
     pub bindings: Vec<Binding>,
     /// What may change on a queue that exists.
     pub policies: Vec<Policy>,
+    /// The ladder.
+    pub ladder: Ladder,
+    /// The names that the topology had before: what carries them as its label is its own too.
+    pub former_owners: Vec<String>,
+    /// Exchanges and queues that are its own without the label.
+    pub adopted: BTreeSet<String>,
+    /// Where the events of a queue go that has another name now.
+    pub renames: Vec<Rename>,
+}
+
+/// A queue that had another name before. Both names' events go to the new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rename {
+    /// The queue's former name.
+    pub from: String,
+    /// The queue.
+    pub to: String,
+    /// The exchange that the former name is bound to, which may be of a former topology.
+    pub source: String,
+    /// The binding's key.
+    pub key: String,
+}
+
+impl Rename {
+    /// What brings the former name's events to the queue.
+    #[must_use]
+    pub fn binding(&self) -> Binding {
+        Binding { source: self.source.clone(), target: Target::Queue(self.to.clone()), key: self.key.clone() }
+    }
 }
 
 /// A durable topic exchange.
@@ -54,7 +92,7 @@ pub struct Exchange {
     pub arguments: BTreeMap<String, Argument>,
 }
 
-/// A durable quorum queue.
+/// A durable queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
     /// Its name.
@@ -105,7 +143,7 @@ pub struct Binding {
 }
 
 /// Where a binding leads to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// An exchange.
     Exchange(String),
@@ -123,6 +161,15 @@ impl Target {
     }
 }
 
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exchange(name) => write!(f, "exchange {name}"),
+            Self::Queue(name) => write!(f, "queue {name}"),
+        }
+    }
+}
+
 /// A policy that this topology owns by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
@@ -134,9 +181,17 @@ pub struct Policy {
     pub definition: BTreeMap<String, Argument>,
 }
 
-/// Compiles a topology.
-#[must_use]
-pub fn compile(topology: &Topology) -> Desired {
+/// Compiles a topology, and proves it safe.
+///
+/// # Errors
+/// When it is not: then there is nothing to declare.
+pub fn compile(topology: &Topology) -> Result<Desired, Unsafe> {
+    let desired = build(topology);
+    safety::prove(&desired)?;
+    Ok(desired)
+}
+
+fn build(topology: &Topology) -> Desired {
     let names = Names::new(topology.name.clone());
     let mut build = Builder {
         desired: Desired {
@@ -145,8 +200,13 @@ pub fn compile(topology: &Topology) -> Desired {
             queues: Vec::new(),
             bindings: Vec::new(),
             policies: Vec::new(),
+            ladder: topology.ladder,
+            former_owners: topology.renamed_from.iter().map(ToString::to_string).collect(),
+            adopted: topology.adopt.clone(),
+            renames: renames(topology),
         },
         names,
+        queue_type: topology.queue_type,
     };
     build.unrouted();
     build.dead_letters(topology);
@@ -170,8 +230,32 @@ pub fn hatcheries(topology: &Topology) -> BTreeSet<Ttl> {
     topology.hatcheries.iter().copied().chain(windows).chain([BUSY]).collect()
 }
 
+/// What a former name of the topology, of a type or of both leaves to be brought home.
+fn renames(topology: &Topology) -> Vec<Rename> {
+    let now = Names::new(topology.name.clone());
+    let mut renames = Vec::new();
+    for name in topology.renamed_from.iter().chain([&topology.name]) {
+        let former = Names::new(name.clone());
+        let mut rename = |from: String, to: String, source: String, key: String| {
+            if from != to {
+                renames.push(Rename { from, to, source, key });
+            }
+        };
+        for (event_type, spec) in &topology.types {
+            for was in spec.renamed_from.iter().chain([event_type]) {
+                let key = format!("{was}.#");
+                rename(former.processing(was), now.processing(event_type), former.processor(), key.clone());
+                rename(former.dead_letters(was), now.dead_letters(event_type), former.dead_letter(), key);
+            }
+        }
+        rename(former.unrouted(), now.unrouted(), former.unrouted(), "#".to_owned());
+    }
+    renames
+}
+
 struct Builder {
     names: Names,
+    queue_type: QueueType,
     desired: Desired,
 }
 
@@ -200,9 +284,13 @@ impl Builder {
         self.exchange(&exchange);
         for event_type in topology.types.keys() {
             let name = self.names.processing(event_type);
-            let arguments = Self::dead_lettering(&self.names.dead_letter());
+            let arguments = self.dead_lettering(&self.names.dead_letter());
             let queue = self.queue(&name, arguments);
             self.bind(&exchange, &queue, &format!("{event_type}.#"));
+        }
+        // A classic queue counts no returns.
+        if self.queue_type == QueueType::Classic {
+            return;
         }
         self.desired.policies.push(Policy {
             name: self.names.tunables(),
@@ -263,32 +351,40 @@ impl Builder {
 
     /// A queue with no consumer, from which events leave when their time is up.
     fn timer(&mut self, name: &str, ttl: u64, dead_letter_exchange: &str) -> Target {
-        let mut arguments = Self::dead_lettering(dead_letter_exchange);
+        let mut arguments = self.dead_lettering(dead_letter_exchange);
         arguments.insert("x-message-ttl".to_owned(), Argument::Number(ttl.cast_signed()));
         self.queue(name, arguments)
     }
 
-    /// A queue that people read. At RabbitMQ's default of 20 returns it would drop the event, for it has nowhere to go.
+    /// A queue that people read. At RabbitMQ's default of 20 returns a quorum queue would drop the event, for it has
+    /// nowhere to go; a classic one has no limit, and refuses to be told one.
     fn resting(&mut self, name: &str) -> Target {
-        let limit = Argument::Number(NO_DELIVERY_LIMIT);
-        self.queue(name, BTreeMap::from([("x-delivery-limit".to_owned(), limit)]))
+        let limit = ("x-delivery-limit".to_owned(), Argument::Number(NO_DELIVERY_LIMIT));
+        let arguments = match self.queue_type {
+            QueueType::Quorum => BTreeMap::from([limit]),
+            QueueType::Classic => BTreeMap::new(),
+        };
+        self.queue(name, arguments)
     }
 
     /// No dead-letter routing key: the event keeps its own. `at-least-once` silently is at-most-once without
-    /// `reject-publish` (measured).
-    fn dead_lettering(exchange: &str) -> BTreeMap<String, Argument> {
-        [
-            ("x-dead-letter-exchange", exchange),
-            ("x-dead-letter-strategy", "at-least-once"),
-            ("x-overflow", "reject-publish"),
-        ]
-        .into_iter()
-        .map(|(name, value)| (name.to_owned(), Argument::Text(value.to_owned())))
-        .collect()
+    /// `reject-publish` (measured). A classic queue refuses a strategy (measured), and would lose what is dead-lettered into
+    /// it if it were full and rejected.
+    fn dead_lettering(&self, exchange: &str) -> BTreeMap<String, Argument> {
+        let at_least_once: &[_] = match self.queue_type {
+            QueueType::Quorum => &[("x-dead-letter-strategy", "at-least-once"), ("x-overflow", "reject-publish")],
+            QueueType::Classic => &[],
+        };
+        [("x-dead-letter-exchange", exchange)]
+            .iter()
+            .chain(at_least_once)
+            .map(|(name, value)| ((*name).to_owned(), Argument::Text((*value).to_owned())))
+            .collect()
     }
 
     fn queue(&mut self, name: &str, mut arguments: BTreeMap<String, Argument>) -> Target {
-        arguments.extend([self.owned(), ("x-queue-type".to_owned(), Argument::Text("quorum".to_owned()))]);
+        arguments
+            .extend([self.owned(), ("x-queue-type".to_owned(), Argument::Text(self.queue_type.as_str().to_owned()))]);
         self.desired.queues.push(Queue { name: name.to_owned(), arguments });
         Target::Queue(name.to_owned())
     }

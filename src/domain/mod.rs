@@ -1,6 +1,6 @@
 //! What hatchery knows, with no I/O: no broker, no Redis, no clock, no randomness.
 //!
-//! In the order in which an event meets it: the file ([`spec`]) and what it compiles to ([`compile`]), the event and
+//! In the order in which an event meets it: the file ([`spec`]) and what it compiles to ([`compile`]), proved safe ([`safety`]), the event and
 //! its form on the wire ([`event`], [`wire`]), where a delay leads ([`delay`]), what the register is asked
 //! ([`register`]), and what follows from a handler's answer ([`settlement`]).
 
@@ -11,6 +11,7 @@ pub mod names;
 pub mod observed;
 pub mod plan;
 pub mod register;
+pub mod safety;
 pub mod settlement;
 pub mod spec;
 pub mod ttl;

@@ -88,7 +88,7 @@ impl Names {
     /// The policy for what may change.
     #[must_use]
     pub fn tunables(&self) -> String {
-        format!("{}.tunables", self.0)
+        tunables(self.owner())
     }
 }
 
@@ -96,6 +96,24 @@ impl Names {
 #[must_use]
 pub fn lock(owner: &str) -> String {
     format!("{owner}.lock")
+}
+
+/// This owner's policy for what may change.
+#[must_use]
+pub fn tunables(owner: &str) -> String {
+    format!("{owner}.tunables")
+}
+
+/// The queue and the exchange that stand in for a queue of this owner while it is migrated.
+#[must_use]
+pub fn moving(owner: &str, queue: &str) -> String {
+    format!("{owner}.moving.{queue}")
+}
+
+/// The queue that such a name stands in for.
+#[must_use]
+pub fn moved<'a>(owner: &str, name: &'a str) -> Option<&'a str> {
+    name.strip_prefix(owner)?.strip_prefix(".moving.")
 }
 
 /// The queue of a level of the ladder with this word, like `250ms-27`.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
@@ -13,6 +14,8 @@ pub type Arguments = BTreeMap<String, Value>;
 /// One virtual host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
+    /// When it was looked at: the counts are as old as that, and some seconds more.
+    pub at: Option<Timestamp>,
     /// The broker's version.
     pub version: Option<String>,
     /// Its exchanges.
@@ -67,6 +70,57 @@ pub struct LiveQueue {
     pub operator_policy: Option<String>,
     /// Messages that are ready for delivery.
     pub messages_ready: Option<u64>,
+    /// Messages that are delivered and not acknowledged.
+    pub messages_unacknowledged: Option<u64>,
+    /// All messages: ready, delivered, and those that the broker is about to dead-letter.
+    pub messages: Option<u64>,
+    /// Consumers; known where it was asked for.
+    pub consumers: Option<u64>,
+}
+
+impl Observed {
+    /// The same with what a reading of the statistics says about its queues.
+    #[must_use]
+    pub fn with_counts(mut self, counts: &BTreeMap<String, Counts>) -> Self {
+        for queue in &mut self.queues {
+            let Some(counts) = counts.get(&queue.name) else { continue };
+            queue.messages = counts.held();
+            queue.consumers = counts.consumers;
+        }
+        self
+    }
+}
+
+impl LiveQueue {
+    /// How long a message waits in it at most, in milliseconds: it is a timer.
+    #[must_use]
+    pub fn ttl_millis(&self) -> Option<u64> {
+        self.arguments.get("x-message-ttl").and_then(Value::as_u64)
+    }
+}
+
+/// What a queue holds and who consumes it, as a reading of the broker's statistics says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct Counts {
+    /// All messages, those included that the broker is about to dead-letter.
+    pub messages: Option<u64>,
+    /// Messages that are ready for delivery.
+    pub messages_ready: Option<u64>,
+    /// Messages that are delivered and not acknowledged.
+    pub messages_unacknowledged: Option<u64>,
+    /// Messages on their way to the dead-letter exchange; quorum queues alone have such a way.
+    pub messages_dlx: Option<u64>,
+    /// Consumers.
+    pub consumers: Option<u64>,
+}
+
+impl Counts {
+    /// How many messages the queue holds in any way; unknown where one of the counts is.
+    #[must_use]
+    pub fn held(&self) -> Option<u64> {
+        let parts = self.messages_ready? + self.messages_unacknowledged? + self.messages_dlx.unwrap_or_default();
+        Some(self.messages?.max(parts))
+    }
 }
 
 /// A binding.

@@ -2,7 +2,10 @@
 //!
 //! Reading the text is [`crate::file`]'s part.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use super::{
     delay::Ladder,
@@ -16,6 +19,12 @@ use super::{
 pub struct Topology {
     /// The first word of every object's name on the broker, and the owner written on it.
     pub name: Word,
+    /// The names that it had before, the oldest first.
+    pub renamed_from: Vec<Word>,
+    /// Exchanges and queues of others that it takes over.
+    pub adopt: BTreeSet<String>,
+    /// The type of every queue.
+    pub queue_type: QueueType,
     /// The named timers, in the order of the file, each once.
     pub hatcheries: Vec<Ttl>,
     /// The timer for every other delay.
@@ -28,6 +37,41 @@ pub struct Topology {
     pub max_payload: usize,
     /// The event types by name.
     pub types: BTreeMap<EventType, TypeSpec>,
+}
+
+/// The type of every queue on the broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueueType {
+    /// Replicated, and dead-lettered at least once: what the promise rests on.
+    Quorum,
+    /// On one node, and dead-lettered at most once.
+    Classic,
+}
+
+impl QueueType {
+    /// As RabbitMQ and the file call it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Quorum => "quorum",
+            Self::Classic => "classic",
+        }
+    }
+
+    /// What it gives up of the promise, a sentence each.
+    #[must_use]
+    pub const fn gives_up(self) -> &'static [&'static str] {
+        match self {
+            Self::Quorum => &[],
+            Self::Classic => &[
+                "nothing is replicated: the events of a queue are on one node, away while it is down and lost with its disk",
+                "RabbitMQ moves events from one queue to the next at most once: what is on its way when a node fails may be \
+                 lost",
+                "RabbitMQ counts no crashes: a message that breaks off every worker before the register knows of it comes \
+                 again until somebody removes it",
+            ],
+        }
+    }
 }
 
 /// The register's part of the file.
@@ -46,6 +90,8 @@ pub struct RedisSpec {
 /// One event type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeSpec {
+    /// The names that it had before, the oldest first.
+    pub renamed_from: Vec<EventType>,
     /// Deliveries that a worker holds at most.
     pub prefetch: u16,
     /// Handlers that a worker runs at most at a time.
@@ -106,6 +152,22 @@ pub struct Retry {
     pub delays: Vec<Ttl>,
     /// How often an event is tried in all, the first run included; at least 1.
     pub max_attempts: u32,
+}
+
+impl Topology {
+    /// The name that its keys in Redis have: the first one, so that a new name finds the marks of what is under way.
+    #[must_use]
+    pub fn first_name(&self) -> &Word {
+        self.renamed_from.first().unwrap_or(&self.name)
+    }
+
+    /// The first name of each type that has another one now.
+    #[must_use]
+    pub fn first_names(&self) -> BTreeMap<EventType, EventType> {
+        let renamed =
+            self.types.iter().filter_map(|(now, spec)| Some((now.clone(), spec.renamed_from.first()?.clone())));
+        renamed.collect()
+    }
 }
 
 impl TypeSpec {

@@ -227,7 +227,13 @@ pub fn decode(
     }
 }
 
-fn foreign(mut properties: Properties) -> Properties {
+/// The date of a message, if it has one that can be read.
+pub(super) fn nbf(incoming: &Incoming) -> Option<Timestamp> {
+    Reader(&incoming.properties.headers).time(header::NBF).ok()?
+}
+
+/// What a copy keeps of a message's properties: everything but RabbitMQ's own headers.
+pub(super) fn foreign(mut properties: Properties) -> Properties {
     properties.headers.retain(|name, _| !is_brokers_own(name));
     properties
 }

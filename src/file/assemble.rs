@@ -4,9 +4,9 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::domain::{
     delay::Ladder,
-    spec::{Coalesce, Delayed, Immediate, RedisSpec, Retry, Topology, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, QueueType, RedisSpec, Retry, Topology, TypeSpec},
     ttl::Ttl,
-    words::EventType,
+    words::{EventType, Word},
 };
 
 use super::section::{Named, Section, Timer};
@@ -28,6 +28,12 @@ pub(super) fn topology(top: &Section) -> Option<Topology> {
         types(top)?.iter().map(|(named, section)| Some((named.name.parse().ok()?, type_spec(section)?))).collect();
     Some(Topology {
         name: top.text("name")?.parse().ok()?,
+        renamed_from: words(top)?,
+        adopt: top.names("adopt")?.iter().map(|name| name.text.clone()).collect(),
+        queue_type: match top.word("queue-type")? {
+            "classic" => QueueType::Classic,
+            _ => QueueType::Quorum,
+        },
         hatcheries: ttls(top.ttls("hatcheries")?)?,
         ladder: ladder(top.section("ladder")?)?,
         redis: redis(top.section("redis")?)?,
@@ -56,6 +62,7 @@ fn type_spec(section: &Section) -> Option<TypeSpec> {
     let coalesce = coalesce(section.section("coalesce")?);
     let retry = section.section("retry")?;
     Some(TypeSpec {
+        renamed_from: words(section)?,
         prefetch: u16::try_from(section.whole("prefetch")?).ok()?,
         concurrency: u16::try_from(section.whole("concurrency")?).ok()?,
         handler_timeout: section.duration("handler-timeout")?,
@@ -91,6 +98,10 @@ fn coalesce(section: &Section) -> Coalesce {
 /// Whether any of its events stand for each other.
 fn coalesces(coalesce: &Coalesce) -> bool {
     coalesce.immediate != Immediate::Off || coalesce.delayed != Delayed::Off
+}
+
+fn words(section: &Section) -> Option<Vec<Word>> {
+    section.names("renamed-from")?.iter().map(|name| name.text.parse().ok()).collect()
 }
 
 fn ttls(timers: &[Timer]) -> Option<Vec<Ttl>> {

@@ -6,12 +6,19 @@ use super::{
     amount::say,
     assemble,
     error::quote,
-    section::{Reader, Section},
+    section::{Origin, Reader, Section},
+};
+use crate::domain::{
+    delay::{Ladder, LadderError},
+    safety::RESERVED,
+    ttl::Ttl,
 };
 
 /// All that does not fit together. What was refused already takes no part.
 pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
+    name(reader, top);
     hatcheries(reader, top);
+    names(reader, top);
     if let Some(ladder) = top.section("ladder") {
         horizon(reader, ladder);
     }
@@ -22,6 +29,14 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
             window(reader, coalesce);
             exclusive(reader, &section, coalesce);
         }
+    }
+}
+
+/// RabbitMQ keeps these names for itself, and would refuse every object.
+fn name(reader: &mut Reader<'_>, top: &Section) {
+    if let (Some(RESERVED), Some((_, span))) = (top.text("name"), top.blame(&["name"])) {
+        let message = format!("RabbitMQ keeps every name that begins with `{RESERVED}.` for itself");
+        reader.refuse(&span, message, "write another word, like `billing`");
     }
 }
 
@@ -38,12 +53,51 @@ fn hatcheries(reader: &mut Reader<'_>, top: &Section) {
     }
 }
 
+/// A name belongs to one thing, now and before.
+fn names(reader: &mut Reader<'_>, top: &Section) {
+    let name = top.text("name").unwrap_or_default();
+    for former in top.names("renamed-from").unwrap_or_default().iter().filter(|former| former.text == name) {
+        let message = format!("{} is the name that it has now", quote(name));
+        reader.refuse(&former.span, message, "write the name that it had before, or remove `renamed-from`");
+    }
+    let said = top.section("defaults").and_then(|defaults| defaults.blame(&["renamed-from"]));
+    if let Some((_, span)) = said.filter(|(origin, _)| *origin != Origin::Table) {
+        reader.refuse(&span, "`defaults` cannot say what every type was called before", "write it in the type");
+    }
+    let types = top.types("types").unwrap_or_default();
+    let mut taken: std::collections::BTreeMap<&str, &str> =
+        types.iter().map(|named| (named.name.as_str(), named.name.as_str())).collect();
+    for named in types {
+        for former in named.section.names("renamed-from").unwrap_or_default() {
+            if let Some(other) = taken.insert(&former.text, &named.name) {
+                let message = match other {
+                    other if other == former.text => {
+                        format!("{} is the name of a type that is there now", quote(other))
+                    }
+                    other => format!("{} was {} before, as it says above", quote(other), quote(&former.text)),
+                };
+                reader.refuse(&former.span, message, "a name that a type had before belongs to it alone");
+            }
+        }
+    }
+}
+
 fn horizon(reader: &mut Reader<'_>, ladder: &Section) {
     let (Some(resolution), Some(horizon)) = (ladder.duration("resolution"), ladder.duration("horizon")) else { return };
-    if let (true, Some((_, span))) = (horizon < resolution, ladder.blame(&["horizon", "resolution"])) {
-        let message = format!("the horizon {} is shorter than the resolution {}", say(horizon), say(resolution));
-        reader.refuse(&span, message, "write a longer `horizon`, or a shorter `resolution`");
-    }
+    let (Ok(step), Ok(longest)) = (Ttl::new(resolution), Ttl::new(horizon)) else { return };
+    let Err(error) = Ladder::new(step, longest) else { return };
+    let Some((_, span)) = ladder.blame(&["horizon", "resolution"]) else { return };
+    let (message, help) = match error {
+        LadderError::Short { .. } => (
+            format!("the horizon {} is shorter than the resolution {}", say(horizon), say(resolution)),
+            "write a longer `horizon`, or a shorter `resolution`",
+        ),
+        LadderError::Long { .. } => (
+            format!("a ladder from {} to {} needs a queue of more than ten years", say(resolution), say(horizon)),
+            "write a shorter `resolution` or `horizon`",
+        ),
+    };
+    reader.refuse(&span, message, help);
 }
 
 fn concurrency(reader: &mut Reader<'_>, section: &Section) {

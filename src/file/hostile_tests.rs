@@ -168,10 +168,21 @@ proptest! {
     }
 
     #[test]
+    fn no_ladder_is_refused_without_a_word(resolution in duration(), horizon in duration()) {
+        check(&format!("version: 1\nname: t\nladder: {{ resolution: {resolution}, horizon: {horizon} }}\ntypes: {{ a: {{}} }}"));
+    }
+
+    #[test]
     fn no_value_panics(key in prop::sample::select(every_key()), value in "[^\n]{0,20}", top in any::<bool>()) {
         let indentation = if top { "types: { mail: {} }\n" } else { "types:\n  mail:\n    " };
         check(&format!("version: 1\nname: billing\n{indentation}{key}: {value}\n"));
     }
+}
+
+/// From a millisecond to ten years, as often long as short, and often near the end.
+fn duration() -> impl Strategy<Value = String> {
+    (prop_oneof![0..39_u32, 36..39_u32], 500..1_000_u64)
+        .prop_map(|(bits, part)| format!("{}ms", ((2 << bits) * part / 1_000).clamp(1, 315_360_000_000)))
 }
 
 fn every_key() -> Vec<&'static str> {

@@ -28,7 +28,7 @@ pub(super) static TOP: Level = Level {
     keys: &[
         key("version", Kind::Version, Required, "The version of this format."),
         key("name", Kind::Word, Required, "The first word of every object's name on the broker."),
-        key("queue-type", Kind::Choice(&[is("quorum"), later("classic")]), Value("quorum"), "The type of every queue."),
+        key("queue-type", Kind::Choice(&[is("quorum"), is("classic")]), Value("quorum"), "The type of every queue."),
         key("hatcheries", Kind::Ttls { may_be_empty: true }, Value("[]"), "Named timers, one queue each."),
         key("ladder", Kind::Section(&LADDER), Value("{}"), "The timer for every other delay."),
         key("redis", Kind::Section(&REDIS), Value("{}"), "The register's keys, and how long they live."),
@@ -41,8 +41,13 @@ pub(super) static TOP: Level = Level {
         key("max-payload", Kind::Bytes(MOST_PAYLOAD), Value("16MiB"), "The largest payload that is published."),
         key("defaults", Kind::Section(&TYPE), Value("{}"), "What every type says unless it says otherwise."),
         key("types", Kind::Types(&TYPE), Required, "The event types by name."),
-        not_built("adopt", "Existing objects to take over."),
-        not_built("renamed-from", "The name that this topology had before."),
+        key("adopt", Kind::Objects, Value("[]"), "Existing exchanges and queues to take over, by name."),
+        key(
+            "renamed-from",
+            Kind::Names,
+            Value("[]"),
+            "The name that this topology had before, or a list, oldest first.",
+        ),
         not_built("schedules", "Periodic events."),
         not_built("sources", "Queues of others to take events from."),
     ],
@@ -139,7 +144,7 @@ pub(super) static TYPE: Level = Level {
         key("jitter", Kind::Only("0"), Value("0"), "How far a retry's delay may vary."),
         key("keep-payload", Kind::Only("off"), Value("off"), "Payloads that the register keeps for `run now`."),
         not_built("in-place", "Quick tries inside the worker."),
-        not_built("renamed-from", "The name that this type had before."),
+        key("renamed-from", Kind::Names, Value("[]"), "The name that this type had before, or a list, oldest first."),
     ],
 };
 

@@ -40,16 +40,22 @@ pub enum ReadError {
 /// When it cannot be read, or describes no topology.
 pub fn read_file(path: impl AsRef<Path>) -> Result<Topology, ReadError> {
     let name = path.as_ref().display().to_string();
+    Ok(read(&read_text(path)?, &name)?)
+}
+
+/// Reads the text of a `topology.yaml`; of one that is too large to be one, only its beginning.
+///
+/// # Errors
+/// When it cannot be read, or is no text.
+pub fn read_text(path: impl AsRef<Path>) -> Result<String, ReadError> {
+    let name = path.as_ref().display().to_string();
     let mut bytes = Vec::new();
     // A byte more than is allowed is enough to refuse it: a device or a pipe may have no end.
     let most = MOST_BYTES as u64 + 1;
     let read_all = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
     read_all.map_err(|source| ReadError::Io { path: name.clone(), source })?;
     if bytes.len() > MOST_BYTES {
-        return Ok(read(&String::from_utf8_lossy(&bytes), &name)?);
+        return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
-    match String::from_utf8(bytes) {
-        Ok(text) => Ok(read(&text, &name)?),
-        Err(error) => Err(ReadError::NotText { path: name, at: error.utf8_error().valid_up_to() }),
-    }
+    String::from_utf8(bytes).map_err(|error| ReadError::NotText { path: name, at: error.utf8_error().valid_up_to() })
 }

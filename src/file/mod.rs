@@ -16,7 +16,7 @@ mod value;
 mod yaml;
 
 pub use error::{FileError, Finding, Refusal};
-pub use load::{ReadError, read_file};
+pub use load::{ReadError, read_file, read_text};
 
 use crate::domain::spec::Topology;
 use error::Draft;

@@ -48,6 +48,7 @@ pub(super) enum Item {
     Switch(bool),
     Duration(Duration),
     Ttls(Vec<Timer>),
+    Names(Vec<Name>),
     Section(Section),
     Types(Vec<Named>),
 }
@@ -56,6 +57,13 @@ pub(super) enum Item {
 #[derive(Clone, Debug)]
 pub(super) struct Timer {
     pub(super) duration: Duration,
+    pub(super) span: Range<usize>,
+}
+
+/// A name in a list.
+#[derive(Clone, Debug)]
+pub(super) struct Name {
+    pub(super) text: String,
     pub(super) span: Range<usize>,
 }
 
@@ -224,6 +232,7 @@ getters! {
     switch: Switch -> bool, |on: &bool| *on;
     duration: Duration -> Duration, |duration: &Duration| *duration;
     ttls: Ttls -> &[Timer], |timers| timers;
+    names: Names -> &[Name], |names| names;
     section: Section -> &Section, |section| section;
     types: Types -> &[Named], |types| types;
 }

@@ -40,6 +40,10 @@ pub(super) enum Kind {
     Version,
     /// One word, as exchanges and queues are named after it.
     Word,
+    /// One word, or a list of them.
+    Names,
+    /// A list of exchanges' and queues' names.
+    Objects,
     /// A text that a Redis key can begin with.
     Prefix,
     /// A whole number.

@@ -9,7 +9,10 @@ use std::{
 use rstest::rstest;
 
 use super::*;
-use crate::domain::spec::{Coalesce, Delayed, Immediate, RedisSpec, Retry, TypeSpec};
+use crate::domain::{
+    spec::{Coalesce, Delayed, Immediate, QueueType, RedisSpec, Retry, TypeSpec},
+    words::Word,
+};
 
 /// A topology with this at the top and this for the type `mail`.
 fn mail(top: &str, mail: &str) -> Result<TypeSpec, FileError> {
@@ -80,6 +83,7 @@ fn the_shipped_example_is_valid() {
 fn what_holds_where_nothing_is_said() {
     let topology = read("version: 1\nname: billing\ntypes:\n  mail:\n", "topology.yaml").expect("valid");
     let mail = TypeSpec {
+        renamed_from: vec![],
         prefetch: 100,
         concurrency: 10,
         handler_timeout: secs(60),
@@ -92,6 +96,9 @@ fn what_holds_where_nothing_is_said() {
     };
     let expected = Topology {
         name: "billing".parse().expect("a word"),
+        renamed_from: vec![],
+        adopt: [].into(),
+        queue_type: QueueType::Quorum,
         hatcheries: vec![],
         ladder: crate::domain::delay::Ladder::new(ttls(&["250ms"])[0], ttls(&["365d"])[0]).expect("a ladder"),
         redis: RedisSpec {
@@ -209,6 +216,12 @@ fn what_a_later_version_does_may_be_switched_off_already() {
 }
 
 #[test]
+fn every_queue_may_be_classic() {
+    let text = "version: 1\nname: billing\nqueue-type: classic\ntypes: { mail: {} }\n";
+    assert_eq!(read(text, "topology.yaml").expect("valid").queue_type, QueueType::Classic);
+}
+
+#[test]
 fn an_alias_and_a_merge_stand_for_what_they_name() {
     let text =
         "version: 1\nname: billing\ntypes:\n  a: &a { prefetch: 20 }\n  b: *a\n  c: { <<: *a, concurrency: 5 }\n";
@@ -246,4 +259,21 @@ fn the_readmes_example_is_valid() {
     let readme = include_str!("../../README.md");
     let example = readme.split("```yaml").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     assert!(read(example, "README.md").is_ok());
+}
+
+#[test]
+fn former_names_are_one_or_a_list() {
+    let text = "version: 1\nname: billing\nrenamed-from: invoicing\nadopt: [legacy.tmp]\n\
+                types: { mail: { renamed-from: [post, letter] }, sms: {} }";
+    let topology = read(text, "topology.yaml").expect("valid");
+    let words = |words: &[Word]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(
+        (words(&topology.renamed_from), topology.first_name().as_str()),
+        (vec!["invoicing".into()], "invoicing")
+    );
+    assert_eq!(words(&topology.types["mail"].renamed_from), ["post", "letter"]);
+    let first_names: Vec<(String, String)> =
+        topology.first_names().iter().map(|(now, first)| (now.to_string(), first.to_string())).collect();
+    assert_eq!(first_names, [("mail".to_owned(), "post".to_owned())]);
+    assert_eq!(topology.adopt, ["legacy.tmp".to_owned()].into());
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::{
     amount::{bytes, duration, parse_bytes, say, ttls, whole},
     error::quote,
-    section::{Item, Named, Reader, Section},
+    section::{Item, Name, Named, Reader, Section},
     table::{Absent, Choice, Key, Kind, Level, Short},
     yaml::{self, Node, Value},
 };
@@ -21,6 +21,8 @@ pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<u
         (Kind::Ttls { may_be_empty: true }, Value::Null) => Ok(Item::Ttls(Vec::new())),
         (_, Value::Null) => Err((format!("`{}` has no value", key.name), example(key) + or_remove(key))),
         (Kind::Ttls { may_be_empty }, Value::List(list)) => return ttls(reader, key, *may_be_empty, list, node),
+        (Kind::Names | Kind::Objects, Value::List(list)) => return names(reader, key, list),
+        (Kind::Names, Value::Text(_)) => return names(reader, key, std::slice::from_ref(node)),
         (Kind::Version, Value::Whole(1)) => Ok(Item::Whole(1)),
         (Kind::Word, Value::Text(text)) => name(text).map(Item::Text),
         (Kind::Prefix, Value::Text(text)) => prefix(text).map(Item::Text),
@@ -78,6 +80,8 @@ pub(super) fn example(key: &Key) -> String {
         (Kind::Ttls { may_be_empty: true }, _) => "[5s, 1m, 1h]",
         (Kind::Short(..), _) => "latest",
         (Kind::Switch, _) => "on",
+        (Kind::Names, _) => "invoicing",
+        (Kind::Objects, _) => "[billing.processor.mail]",
         (Kind::Duration(..), Absent::Depends(_)) => "2s",
         (_, Absent::Value(text)) => text,
         (_, _) => "…",
@@ -94,6 +98,8 @@ fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
         Kind::Bytes(_) => "a number of bytes",
         Kind::Duration(..) => "a duration",
         Kind::Ttls { .. } => "a list of durations",
+        Kind::Names => "a name, or a list of names",
+        Kind::Objects => "a list of names",
         Kind::Switch => "`on` or `off`",
         Kind::Choice(_) | Kind::Only(_) => "a word",
         Kind::Section(_) | Kind::Short(..) | Kind::Types(_) | Kind::NotBuilt => "a map",
@@ -141,6 +147,41 @@ fn name(text: &str) -> Checked<String> {
     let plain = plain.trim_matches('-');
     let help = if plain.is_empty() { "write a word like `billing`".to_owned() } else { format!("write `{plain}`") };
     Err((message, help))
+}
+
+/// Words, or with [`Kind::Objects`] whatever RabbitMQ takes for a name that is not its own.
+fn names(reader: &mut Reader<'_>, key: &Key, list: &[Node]) -> Option<Item> {
+    let before = reader.findings.len();
+    let mut names: Vec<Name> = Vec::new();
+    for node in list {
+        let checked = match &node.value {
+            Value::Text(text) if matches!(key.kind, Kind::Objects) => object(text),
+            Value::Text(text) => name(text),
+            _ => Err(mismatch(reader, key, node)),
+        };
+        let twice = |text: &String| names.iter().any(|name| name.text == *text);
+        match checked {
+            Ok(text) if twice(&text) => {
+                reader.refuse(&node.span, format!("{} is there twice", quote(&text)), "remove one of the two");
+            }
+            Ok(text) => names.push(Name { text, span: node.span.clone() }),
+            Err((message, help)) => reader.refuse(&node.span, message, help),
+        }
+    }
+    (reader.findings.len() == before).then_some(Item::Names(names))
+}
+
+fn object(text: &str) -> Checked<String> {
+    let why = if text.is_empty() {
+        "is empty, and that is the broker's default exchange".to_owned()
+    } else if text.len() > 255 {
+        format!("has {} bytes, and names have at most 255", text.len())
+    } else if text.starts_with("amq.") {
+        "begins with `amq.`, which is the broker's own".to_owned()
+    } else {
+        return Ok(text.to_owned());
+    };
+    Err((format!("the name {why}"), "write the name of an exchange or queue of yours".to_owned()))
 }
 
 fn prefix(text: &str) -> Checked<String> {

@@ -11,7 +11,7 @@ use crate::ports::ManagementError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For the largest of answers: a page of 500 queues, or all bindings.
+/// For the largest of answers: all queues or all bindings, or a page of 500 queues with their statistics.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most that the API gives.
@@ -47,20 +47,30 @@ impl Client {
 
     /// A list or an object.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, ManagementError> {
-        self.decode(path, &self.send(self.request(Method::GET, path, &[]), path).await?)
+        self.get_with(path, &[]).await
     }
 
-    /// A list that is read page by page, without the statistics that make it slow.
-    pub(super) async fn pages<T: DeserializeOwned>(&self, path: &[&str]) -> Result<Vec<T>, ManagementError> {
+    /// The same, asked with more words.
+    pub(super) async fn get_with<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<T, ManagementError> {
+        self.decode(path, &self.send(self.request(Method::GET, path, query), path).await?)
+    }
+
+    /// A list that is read page by page. RabbitMQ makes the whole list for each page, so this is for lists with statistics,
+    /// which it adds to a page alone.
+    pub(super) async fn pages<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        more: &[(&str, &str)],
+    ) -> Result<Vec<T>, ManagementError> {
         let mut all = Vec::new();
         for page in 1_u64.. {
             let page_text = page.to_string();
-            let query = [
-                ("page", page_text.as_str()),
-                ("page_size", PAGE_SIZE),
-                ("disable_stats", "true"),
-                ("enable_queue_totals", "true"),
-            ];
+            let mut query = vec![("page", page_text.as_str()), ("page_size", PAGE_SIZE)];
+            query.extend(more);
             match self.decode(path, &self.send(self.request(Method::GET, path, &query), path).await?)? {
                 Page::Whole(items) => return Ok(items),
                 Page::Part { items, page_count } => {
@@ -78,6 +88,14 @@ impl Client {
         self.send(self.request(Method::PUT, path, &[]).json(body), path).await.map(drop)
     }
 
+    /// What is not there is deleted.
+    pub(super) async fn delete(&self, path: &[&str]) -> Result<(), ManagementError> {
+        match self.answer(self.request(Method::DELETE, path, &[])).await? {
+            (StatusCode::NOT_FOUND, _) => Ok(()),
+            answer => self.good(answer, path).map(drop),
+        }
+    }
+
     fn request(&self, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
         let mut url = self.url.base.clone();
         // Each segment is percent-encoded: the virtual host `/` is `%2F`.
@@ -92,12 +110,19 @@ impl Client {
 
     /// The body of a good answer.
     async fn send(&self, request: RequestBuilder, path: &[&str]) -> Result<Vec<u8>, ManagementError> {
-        let url = self.url.to_string();
+        self.good(self.answer(request).await?, path)
+    }
+
+    async fn answer(&self, request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), ManagementError> {
         let unreachable =
-            |error: reqwest::Error| ManagementError::Unreachable { url: url.clone(), reason: cause(&error) };
+            |error: reqwest::Error| ManagementError::Unreachable { url: self.url.to_string(), reason: cause(&error) };
         let answer = request.send().await.map_err(unreachable)?;
         let status = answer.status();
-        let body = answer.bytes().await.map_err(unreachable)?.to_vec();
+        Ok((status, answer.bytes().await.map_err(unreachable)?.to_vec()))
+    }
+
+    fn good(&self, (status, body): (StatusCode, Vec<u8>), path: &[&str]) -> Result<Vec<u8>, ManagementError> {
+        let url = self.url.to_string();
         if status.is_success() {
             return Ok(body);
         }

@@ -5,7 +5,10 @@
 mod client;
 mod url;
 
+use std::collections::BTreeMap;
+
 use async_trait::async_trait;
+use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::json;
 
@@ -14,7 +17,7 @@ pub use self::url::{ManagementUrl, ManagementUrlError};
 use crate::{
     domain::{
         compile::Policy,
-        observed::{LivePolicy, Observed},
+        observed::{Counts, LivePolicy, Observed},
         plan::{APPLY_TO, PRIORITY},
     },
     ports::{Management, ManagementError},
@@ -41,19 +44,33 @@ struct Overview {
     rabbitmq_version: Option<String>,
 }
 
+#[derive(Deserialize)]
+struct Counted {
+    name: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// A list without the statistics that make it slow.
+const PLAIN: [(&str, &str); 2] = [("disable_stats", "true"), ("enable_queue_totals", "true")];
+
 #[async_trait]
 impl Management for ManagementApi {
     async fn observe(&self) -> Result<Observed, ManagementError> {
         let vhost = self.vhost.as_str();
+        // First alone: it tells by itself whether this user may ask at all.
         let overview: Overview = self.client.get(&["overview"]).await?;
-        Ok(Observed {
-            version: overview.rabbitmq_version,
-            exchanges: self.client.pages(&["exchanges", vhost]).await?,
-            queues: self.client.pages(&["queues", vhost]).await?,
-            bindings: self.client.get(&["bindings", vhost]).await?,
-            policies: self.client.get(&["policies", vhost]).await?,
-            operator_policies: self.operator_policies().await?,
-        })
+        let at = Some(Timestamp::now());
+        let paths = ["exchanges", "queues", "bindings", "policies"].map(|what| [what, vhost]);
+        let (exchanges, queues, bindings, policies, operator_policies) = tokio::try_join!(
+            self.client.get_with(&paths[0], &PLAIN),
+            self.client.get_with(&paths[1], &PLAIN),
+            self.client.get(&paths[2]),
+            self.client.get(&paths[3]),
+            self.operator_policies(),
+        )?;
+        let version = overview.rabbitmq_version;
+        Ok(Observed { at, version, exchanges, queues, bindings, policies, operator_policies })
     }
 
     async fn put_policy(&self, policy: &Policy) -> Result<(), ManagementError> {
@@ -64,6 +81,16 @@ impl Management for ManagementApi {
             "apply-to": APPLY_TO,
         });
         self.client.put(&["policies", &self.vhost, &policy.name], &body).await
+    }
+
+    async fn delete_policy(&self, name: &str) -> Result<(), ManagementError> {
+        self.client.delete(&["policies", &self.vhost, name]).await
+    }
+
+    async fn counts(&self) -> Result<BTreeMap<String, Counts>, ManagementError> {
+        let columns = "name,messages,messages_ready,messages_unacknowledged,messages_dlx,consumers";
+        let counted: Vec<Counted> = self.client.pages(&["queues", &self.vhost], &[("columns", columns)]).await?;
+        Ok(counted.into_iter().map(|Counted { name, counts }| (name, counts)).collect())
     }
 }
 

@@ -62,35 +62,45 @@ pub enum DeclareCause {
 
 /// A connection that holds the lock of one topology. Whatever happens to it, the broker frees the lock with it.
 pub struct Declarer {
-    url: AmqpUrl,
-    connection: Connection,
+    pub(super) url: AmqpUrl,
+    pub(super) connection: Connection,
 }
 
 impl Declarer {
-    /// Connects and takes the lock, an exclusive queue of this name. Where somebody else holds it, `waiting` is told
-    /// once, and it is tried again until the patience is over.
+    /// Connects and takes the locks, exclusive queues of these names, in their order. Where somebody else holds one,
+    /// `waiting` is told its name once, and it is tried again until the patience is over.
     ///
     /// # Errors
-    /// When the broker is away or refuses, or the lock is still held.
+    /// When the broker is away or refuses, or a lock is still held.
     pub async fn lock(
         url: AmqpUrl,
         name: &str,
-        queue: &str,
+        queues: &[String],
         patience: Duration,
-        waiting: impl Fn(),
+        waiting: impl Fn(&str),
     ) -> Result<Self, BrokerError> {
         let declarer = Self { connection: url.connect(name).await?, url };
+        for queue in queues {
+            if let Err(error) = declarer.wait_for(queue, patience, &waiting).await {
+                declarer.release().await;
+                return Err(error);
+            }
+        }
+        Ok(declarer)
+    }
+
+    async fn wait_for(&self, queue: &str, patience: Duration, waiting: &impl Fn(&str)) -> Result<(), BrokerError> {
         let mut until = None;
         let mut wait = SHORTEST_WAIT;
         loop {
-            let error = match declarer.try_lock(queue).await {
-                Ok(()) => return Ok(declarer),
+            let error = match self.try_lock(queue).await {
+                Ok(()) => return Ok(()),
                 Err(error) => error,
             };
             if matches!(error, BrokerError::Locked { .. }) && !patience.is_zero() {
                 // The patience begins when there is something to be patient about.
                 let until = *until.get_or_insert_with(|| {
-                    waiting();
+                    waiting(queue);
                     Instant::now() + patience
                 });
                 let left = until.saturating_duration_since(Instant::now());
@@ -100,7 +110,6 @@ impl Declarer {
                     continue;
                 }
             }
-            declarer.release().await;
             return Err(error);
         }
     }
@@ -126,7 +135,7 @@ impl Declarer {
     ) -> Result<(), DeclareError> {
         let changes: Vec<&Change> = plan.to_write().collect();
         let mut done = 0;
-        let result = if plan.is_blocked() {
+        let result = if plan.is_blocked(true) {
             Err(DeclareCause::Blocked)
         } else {
             self.write(&changes, management, &mut |address| {
@@ -172,13 +181,14 @@ impl Declarer {
 
     async fn declare(&self, channel: &Channel, change: &Change) -> Result<(), BrokerError> {
         let object = change.address.to_string();
-        match timeout(CALL_TIMEOUT, call(channel, change)).await {
+        let Some(write) = &change.object else { return Ok(()) };
+        match timeout(CALL_TIMEOUT, create(channel, write)).await {
             Ok(answer) => answer?.map_err(|error| self.url.error(&error, &object)),
             Err(_) => Err(self.url.unreachable(format!("no answer for a minute about the {object}"))),
         }
     }
 
-    async fn channel(&self) -> Result<Channel, BrokerError> {
+    pub(super) async fn channel(&self) -> Result<Channel, BrokerError> {
         self.connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))
     }
 
@@ -191,21 +201,22 @@ impl Declarer {
 }
 
 /// One call, and what the broker answered.
-async fn call(channel: &Channel, change: &Change) -> Result<lapin::Result<()>, BrokerError> {
+pub(super) async fn create(channel: &Channel, object: &Object) -> Result<lapin::Result<()>, BrokerError> {
     let none = FieldTable::default();
-    Ok(match &change.object {
-        None | Some(Object::Policy(_)) => Ok(()),
-        Some(Object::Exchange(exchange)) => {
+    Ok(match object {
+        // Policies are the management API's.
+        Object::Policy(_) => Ok(()),
+        Object::Exchange(exchange) => {
             let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
             let (name, arguments) = (short(&exchange.name)?, table(&exchange.arguments)?);
             channel.exchange_declare(name, ExchangeKind::Topic, options, arguments).await
         }
-        Some(Object::Queue(queue)) => {
+        Object::Queue(queue) => {
             let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
             let (name, arguments) = (short(&queue.name)?, table(&queue.arguments)?);
             channel.queue_declare(name, options, arguments).await.map(drop)
         }
-        Some(Object::Binding(Binding { source, target, key })) => {
+        Object::Binding(Binding { source, target, key }) => {
             let (from, to, key) = (short(source)?, short(target.name())?, short(key)?);
             match target {
                 Target::Exchange(_) => channel.exchange_bind(to, from, key, ExchangeBindOptions::default(), none).await,

@@ -7,7 +7,9 @@ mod codec;
 pub mod connection;
 mod consumer;
 pub mod declare;
+mod mover;
 mod publisher;
+pub mod steps;
 mod unreadable;
 
 use async_trait::async_trait;

@@ -1,8 +1,13 @@
 //! The names of the keys, and on which shard they are.
 
+use std::{borrow::Cow, collections::BTreeMap};
+
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::domain::register::{Slot, Subject, Terms};
+use crate::domain::{
+    register::{Slot, Subject, Terms},
+    words::EventType,
+};
 
 /// The first parts of every key.
 #[derive(Clone, Debug)]
@@ -10,11 +15,30 @@ pub(super) struct Keys {
     prefix: String,
     topology: String,
     shards: u16,
+    /// What a type was called first, where that is another name.
+    first_names: BTreeMap<EventType, EventType>,
 }
 
 impl Keys {
     pub(super) fn new(prefix: &str, topology: &str, shards: u16) -> Self {
-        Self { prefix: prefix.to_owned(), topology: topology.to_owned(), shards: shards.max(1) }
+        Self {
+            prefix: prefix.to_owned(),
+            topology: topology.to_owned(),
+            shards: shards.max(1),
+            first_names: BTreeMap::new(),
+        }
+    }
+
+    /// Types that have another name than at first keep their keys.
+    pub(super) fn with_first_names(self, first_names: BTreeMap<EventType, EventType>) -> Self {
+        Self { first_names, ..self }
+    }
+
+    fn first<'a>(&self, subject: &'a Subject) -> Cow<'a, Subject> {
+        match self.first_names.get(&subject.event_type) {
+            None => Cow::Borrowed(subject),
+            Some(first) => Cow::Owned(Subject { event_type: first.clone(), ..subject.clone() }),
+        }
     }
 
     /// Where everything about a subject is: by its reference, so that all that competes is in one place.
@@ -22,6 +46,7 @@ impl Keys {
         if self.shards == 1 {
             return 0;
         }
+        let subject = self.first(subject);
         let mut hash = Xxh3::new();
         hash.update(subject.event_type.as_str().as_bytes());
         hash.update(&[0]);
@@ -37,17 +62,17 @@ impl Keys {
 
     /// The hash of a slot.
     pub(super) fn home(&self, shard: u16, subject: &Subject, slot: &Slot) -> String {
-        self.key(shard, &subject.home(slot).to_string())
+        self.key(shard, &self.first(subject).home(slot).to_string())
     }
 
     /// The hash of the slot that competes with nothing.
     pub(super) fn own_home(&self, shard: u16, subject: &Subject) -> String {
-        self.key(shard, &subject.own_home().to_string())
+        self.key(shard, &self.first(subject).own_home().to_string())
     }
 
     /// The lease that a handler of this event holds.
     pub(super) fn lease(&self, shard: u16, subject: &Subject, terms: &Terms) -> String {
-        self.key(shard, &subject.leaseholder(terms).lease())
+        self.key(shard, &self.first(subject).leaseholder(terms).lease())
     }
 
     fn key(&self, shard: u16, name: &str) -> String {
@@ -83,6 +108,16 @@ mod tests {
         assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{billing:0}:mail:l:r:1234");
         terms.exclusive = false;
         assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{billing:0}:mail:l:i:a");
+        // Under its new name a type finds what is under way.
+        let word = |text: &str| text.parse().expect("a word");
+        let keys = Keys::new("hatchery", "billing", 7).with_first_names([(word("letter"), word("mail"))].into());
+        let renamed = Subject { event_type: word("letter"), ..subject.clone() };
+        assert_eq!(keys.shard(&renamed), keys.shard(&subject));
+        for slot in [Slot::DatedAt(5), Slot::Event("b".to_owned())] {
+            assert_eq!(keys.home(0, &renamed, &slot), keys.home(0, &subject, &slot));
+        }
+        assert_eq!(keys.own_home(0, &renamed), keys.own_home(0, &subject));
+        assert_eq!(keys.lease(0, &renamed, &terms), keys.lease(0, &subject, &terms));
     }
 
     #[test]

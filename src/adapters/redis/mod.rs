@@ -15,7 +15,7 @@ use crate::{
     domain::{
         register::{Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, transitions::millis},
         spec::RedisSpec,
-        words::Word,
+        words::{EventType, Word},
     },
     ports::{Clock, Register, RegisterError},
 };
@@ -52,6 +52,13 @@ impl RedisRegister {
             limit: DEFAULT_LIMIT,
             clock: None,
         })
+    }
+
+    /// Types that have another name than at first keep their keys: each of these names, and its first one.
+    #[must_use]
+    pub fn with_first_names(self, first_names: BTreeMap<EventType, EventType>) -> Self {
+        let keys = Keys::clone(&self.keys).with_first_names(first_names);
+        Self { keys: Arc::new(keys), ..self }
     }
 
     /// A register that has been reached once, and lets this client in.

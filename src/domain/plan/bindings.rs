@@ -4,55 +4,78 @@ use std::collections::BTreeSet;
 
 use super::{
     super::{
-        compile::{Binding, Desired, Target},
+        compile::{Binding, Rename},
         names,
-        observed::{LiveBinding, Observed},
     },
-    Action, Address, Change, Kind, Object,
-    diff::is_owned,
+    Action, Address, Change, Kind, Need, Object,
+    view::{View, any, plain},
 };
 
 /// What is to be said about bindings, given what was said about exchanges and queues.
-pub(super) fn changes(desired: &Desired, observed: &Observed, objects: &[Change]) -> Vec<Change> {
-    let there: BTreeSet<Binding> = observed.bindings.iter().filter_map(plain).collect();
-    let wanted: BTreeSet<&Binding> = desired.bindings.iter().collect();
+pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
+    let desired = view.desired;
+    let there: BTreeSet<Binding> = view.observed.bindings.iter().filter_map(plain).collect();
+    let renames: Vec<(Binding, bool)> = desired.renames.iter().map(|r| (r.binding(), leads_home(view, r))).collect();
+    let wanted: BTreeSet<&Binding> =
+        desired.bindings.iter().chain(renames.iter().map(|(binding, _)| binding)).collect();
     let created = Ends::of(Action::Create, objects, &desired.owner);
-    let blocked = Ends::of(Action::Blocked, objects, &desired.owner);
+    let blocked = [Action::Blocked, Action::Migrate].map(|action| Ends::of(action, objects, &desired.owner));
     let leftover = Ends::of(Action::Leftover, objects, &desired.owner);
-
-    let missing = desired.bindings.iter().filter(|binding| !there.contains(binding)).filter_map(|binding| {
+    let home = renames.iter().filter(|(_, leads_home)| *leads_home).map(|(binding, _)| binding);
+    let missing = desired.bindings.iter().chain(home).filter(|binding| !there.contains(binding));
+    let missing = missing.filter_map(|binding| {
         // What stands in the way says enough.
-        if blocked.touched_by(binding) {
+        if blocked.iter().any(|blocked| blocked.touched_by(binding)) {
             return None;
         }
-        let object = Object::Binding(binding.clone());
+        let (address, object) = (Address::of_binding(binding), Object::Binding(binding.clone()));
         Some(match created.of_binding(binding) {
-            Some(whole) => Change { part_of: Some(whole), ..Change::write(Action::Create, address(binding), object) },
+            Some(whole) => Change { part_of: Some(whole), ..Change::write(Action::Create, address, object) },
             None => Change {
                 reason: Some("missing, put back".to_owned()),
-                ..Change::write(Action::Change, address(binding), object)
+                ..Change::write(Action::Change, address, object)
             },
         })
     });
-    let owned = owned(desired, observed);
-    let others = observed.bindings.iter().filter(|live| !live.source.is_empty()).filter_map(|live| {
-        // A topic exchange ignores arguments, but they make it another binding.
+    let owned = view.owned();
+    let others = view.observed.bindings.iter().filter(|live| !live.source.is_empty()).filter_map(|live| {
         if plain(live).is_some_and(|binding| wanted.contains(&binding)) {
             return None;
         }
         let binding = any(live);
-        let (source, target) = (source(&binding), target(&binding));
+        let (source, target) = (source(&binding), Address::of_target(&binding.target));
+        // A stand-in's bindings are its migration's.
+        if [&source, &target].into_iter().any(|end| names::moved(&desired.owner, &end.name).is_some()) {
+            return None;
+        }
         if !owned.contains(&source) && !owned.contains(&target) {
             return None;
         }
+        let address = Address::of_binding(&binding);
         if !owned.contains(&source) || !owned.contains(&target) {
-            let reason = "not owned, ignored".to_owned();
-            return Some(Change::note(Action::Ignored, address(&binding), reason));
+            return Some(Change::note(Action::Ignored, address, "not owned, ignored".to_owned()));
         }
-        let change = Change::note(Action::Leftover, address(&binding), "leftover, still routes".to_owned());
-        Some(Change { part_of: leftover.of_binding(&binding), ..change })
+        let part_of = leftover.of_binding(&binding).or_else(|| migrated(&blocked, &binding));
+        let note = Change::note(Action::Leftover, address, "leftover, still routes".to_owned());
+        // With arguments it is another binding, which cannot be removed by its key alone.
+        let object = plain(live).map(Object::Binding);
+        Some(Change { part_of, object, needs: Some(Need::Prune), ..note })
     });
     missing.chain(others).collect()
+}
+
+/// Whether the events of a former name should come to the present one already: the former queue is no longer bound.
+fn leads_home(view: &View<'_>, rename: &Rename) -> bool {
+    let is_there = |name: &str| view.exchange(name).is_some_and(|live| view.owns(name, &live.arguments));
+    let source = Address::new(Kind::Exchange, &rename.source);
+    (view.wants(&source) || is_there(&rename.source))
+        && !view.to_queue(&rename.from).iter().any(|live| live.source == rename.source)
+}
+
+/// What leads to a queue that is migrated is the migration's.
+fn migrated(blocked: &[Ends<'_>; 2], binding: &Binding) -> Option<Address> {
+    let target = Address::of_target(&binding.target);
+    blocked[1].addresses.contains(&target).then_some(target)
 }
 
 /// The exchanges and queues to which the same thing happens.
@@ -67,7 +90,7 @@ impl<'a> Ends<'a> {
     }
 
     fn touched_by(&self, binding: &Binding) -> bool {
-        self.addresses.contains(&source(binding)) || self.addresses.contains(&target(binding))
+        self.addresses.contains(&source(binding)) || self.addresses.contains(&Address::of_target(&binding.target))
     }
 
     /// The one that this binding goes with: the ladder that its key names, where it leads to, or where it comes from. A
@@ -78,47 +101,13 @@ impl<'a> Ends<'a> {
             let level = Address::new(Kind::Queue, &names::ladder_level(self.owner, word, 0));
             Some(level)
         };
-        [ladder(), Some(target(binding)), Some(source(binding))]
+        [ladder(), Some(Address::of_target(&binding.target)), Some(source(binding))]
             .into_iter()
             .flatten()
             .find(|address| self.addresses.contains(address))
     }
 }
 
-/// Every exchange and queue that carries our label.
-fn owned(desired: &Desired, observed: &Observed) -> BTreeSet<Address> {
-    let exchanges = observed.exchanges.iter().map(|live| (Kind::Exchange, &live.name, &live.arguments));
-    let queues = observed.queues.iter().map(|live| (Kind::Queue, &live.name, &live.arguments));
-    exchanges
-        .chain(queues)
-        .filter(|(_, _, arguments)| is_owned(&desired.owner, arguments))
-        .map(|(kind, name, _)| Address::new(kind, name))
-        .collect()
-}
-
-/// The binding, unless it has arguments: ours have none.
-fn plain(live: &LiveBinding) -> Option<Binding> {
-    live.arguments.is_empty().then(|| any(live))
-}
-
-fn any(live: &LiveBinding) -> Binding {
-    let name = live.destination.clone();
-    let target = if live.destination_type == "exchange" { Target::Exchange(name) } else { Target::Queue(name) };
-    Binding { source: live.source.clone(), target, key: live.routing_key.clone() }
-}
-
 fn source(binding: &Binding) -> Address {
     Address::new(Kind::Exchange, &binding.source)
-}
-
-fn target(binding: &Binding) -> Address {
-    let kind = match binding.target {
-        Target::Exchange(_) => Kind::Exchange,
-        Target::Queue(_) => Kind::Queue,
-    };
-    Address::new(kind, binding.target.name())
-}
-
-fn address(binding: &Binding) -> Address {
-    Address { kind: Kind::Binding, name: format!("{} -> {} ({})", binding.source, binding.target.name(), binding.key) }
 }

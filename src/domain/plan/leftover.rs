@@ -1,54 +1,108 @@
 //! What is on the broker and not in the file: ours stays, strangers' is left alone.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fmt, time::Duration};
+
+use serde::Serialize;
 
 use super::{
     super::{
-        compile::Desired,
         names,
-        observed::{Arguments, LiveQueue, Observed},
+        observed::{Arguments, LiveQueue},
         ttl::Ttl,
     },
-    Action, Address, Change, Kind,
-    diff::is_owned,
+    Action, Address, Change, Kind, Need,
+    view::View,
 };
 
-pub(super) fn changes(desired: &Desired, observed: &Observed) -> Vec<Change> {
-    let exchanges: BTreeSet<&str> = desired.exchanges.iter().map(|exchange| exchange.name.as_str()).collect();
-    let queues: BTreeSet<&str> = desired.queues.iter().map(|queue| queue.name.as_str()).collect();
+/// What a queue holds, as far as the broker says. It counts late, and not at all where its metrics are off: no count is
+/// not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// Ready for delivery.
+    pub ready: Option<u64>,
+    /// Delivered, and not acknowledged.
+    pub unacknowledged: Option<u64>,
+    /// How long each of them waits at most, in milliseconds: the queue is a timer.
+    pub at_most_ms: Option<u64>,
+}
+
+impl Held {
+    /// What this queue holds.
+    #[must_use]
+    pub fn of(live: &LiveQueue) -> Self {
+        Self { ready: live.messages_ready, unacknowledged: live.messages_unacknowledged, at_most_ms: live.ttl_millis() }
+    }
+}
+
+/// `412 ready, 3 unacknowledged, at most 5m`.
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ready {
+            None => f.write_str("ready unknown")?,
+            Some(ready) => write!(f, "{ready} ready")?,
+        }
+        if let Some(unacknowledged @ 1..) = self.unacknowledged {
+            write!(f, ", {unacknowledged} unacknowledged")?;
+        }
+        match self.at_most_ms.and_then(|millis| Ttl::new(Duration::from_millis(millis)).ok()) {
+            None => Ok(()),
+            Some(ttl) => write!(f, ", at most {ttl}"),
+        }
+    }
+}
+
+pub(super) fn changes(view: &View<'_>) -> Vec<Change> {
+    let observed = view.observed;
     let bound: BTreeSet<&str> = observed
         .bindings
         .iter()
         .filter(|binding| !binding.source.is_empty())
         .flat_map(|binding| [binding.source.as_str(), binding.destination.as_str()])
         .collect();
-    let change = |kind, name: &str, arguments: &Arguments, detail: String| {
+    let change = |kind, name: &str, arguments: &Arguments, held: Option<Held>| {
         let address = Address::new(kind, name);
-        if is_owned(&desired.owner, arguments) {
+        if view.owns(name, arguments) {
             let bound = if bound.contains(name) { ", still bound" } else { "" };
-            Change::note(Action::Leftover, address, format!("leftover{bound}{detail}"))
+            let note = Change::note(Action::Leftover, address, format!("leftover{bound}"));
+            Change { held, needs: Some(Need::Prune), ..note }
         } else {
             Change::note(Action::Ignored, address, "not owned, ignored".to_owned())
         }
     };
-    // The broker's own; and the lock is there while it is looked at.
-    let lock = names::lock(&desired.owner);
-    let foreign = |name: &str| !name.is_empty() && !name.starts_with("amq.") && name != lock;
-    let exchanges = observed.exchanges.iter().filter(|live| foreign(&live.name) && !exchanges.contains(&*live.name));
-    let queues = observed.queues.iter().filter(|live| foreign(&live.name) && !queues.contains(&*live.name));
+    let locks: BTreeSet<String> =
+        view.desired.former_owners.iter().chain([&view.desired.owner]).map(|owner| names::lock(owner)).collect();
+    let is_leftover = |kind, name: &str| {
+        // The broker's own; and the lock is there while it is looked at.
+        !name.is_empty()
+            && !name.starts_with("amq.")
+            && !locks.contains(name)
+            && !view.wants(&Address::new(kind, name))
+            && !stands_in(view, kind, name)
+    };
+    let exchanges = observed.exchanges.iter().filter(|live| is_leftover(Kind::Exchange, &live.name));
+    let queues = observed.queues.iter().filter(|live| is_leftover(Kind::Queue, &live.name));
+    let policies = observed
+        .policies
+        .iter()
+        .filter(|live| view.desired.former_owners.iter().any(|owner| live.name == names::tunables(owner)));
     exchanges
-        .map(|live| change(Kind::Exchange, &live.name, &live.arguments, String::new()))
-        .chain(queues.map(|live| change(Kind::Queue, &live.name, &live.arguments, holds(live))))
+        .map(|live| change(Kind::Exchange, &live.name, &live.arguments, None))
+        .chain(queues.map(|live| change(Kind::Queue, &live.name, &live.arguments, Some(Held::of(live)))))
+        .chain(policies.map(|live| Change {
+            needs: Some(Need::Prune),
+            ..Change::note(Action::Leftover, Address::new(Kind::Policy, &live.name), "leftover".to_owned())
+        }))
         .collect()
 }
 
-/// What a queue holds, and for how long at most: ` (412 ready, at most 5m)`.
-fn holds(live: &LiveQueue) -> String {
-    // The broker counts late, and not at all where its metrics are off: no count is not 0.
-    let ready = live.messages_ready.map_or_else(|| "ready unknown".to_owned(), |ready| format!("{ready} ready"));
-    let millis = live.arguments.get("x-message-ttl").and_then(serde_json::Value::as_u64);
-    match millis.and_then(|millis| Ttl::new(Duration::from_millis(millis)).ok()) {
-        Some(ttl) => format!(" ({ready}, at most {ttl})"),
-        None => format!(" ({ready})"),
+/// What a migration has made, and will remove.
+fn stands_in(view: &View<'_>, kind: Kind, name: &str) -> bool {
+    let Some(queue) = names::moved(&view.desired.owner, name) else { return false };
+    let is_renamed = || view.desired.renames.iter().any(|rename| rename.from == queue);
+    match kind {
+        // One that the file no longer asks for is moved as well.
+        Kind::Queue => true,
+        Kind::Exchange => view.wanted_queue(queue).is_some() || is_renamed(),
+        Kind::Binding | Kind::Policy => false,
     }
 }

@@ -3,19 +3,26 @@
 //! Nothing is written from here. A plan is a value; the one who carries it out takes its objects in their order.
 
 mod bindings;
+mod compare;
 mod diff;
 mod leftover;
+mod migrate;
 mod policies;
+mod prune;
 mod shadow;
+mod step;
+mod view;
 
 use std::fmt;
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::compile::{Binding, Exchange, Policy, Queue};
+use super::compile::{Binding, Exchange, Policy, Queue, Target};
 
 pub use diff::plan;
+pub use leftover::Held;
+pub use step::{Dated, Move, Step};
 
 /// The priority of our policies. Of all policies that match a queue the highest applies, alone, so ours has to be above
 /// the house rules that people give 0.
@@ -31,6 +38,10 @@ pub struct Plan {
     pub owner: String,
     /// Everything that differs.
     pub changes: Vec<Change>,
+    /// What comes next of the migrations, where they are asked for. Afterwards it is planned again.
+    pub migration: Vec<Step>,
+    /// What comes next of pruning, where it is asked for. Afterwards it is planned again.
+    pub pruning: Vec<Step>,
 }
 
 /// One difference.
@@ -44,21 +55,55 @@ pub struct Change {
     pub differences: Vec<Difference>,
     /// Why, for people.
     pub reason: Option<String>,
-    /// What to declare; none where nothing is declared.
+    /// What to declare, or the binding that is left over; none for everything else.
     pub object: Option<Object>,
     /// The object that this binding comes or stays with.
     pub part_of: Option<Address>,
+    /// What it takes, besides an `apply`.
+    pub needs: Option<Need>,
+    /// What a queue holds.
+    pub held: Option<Held>,
+}
+
+/// What has to be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Need {
+    /// `--migrate`.
+    Migrate,
+    /// `--prune`.
+    Prune,
+    /// `adopt` in the file.
+    Adopt,
 }
 
 impl Change {
     /// Something to be written.
     fn write(action: Action, address: Address, object: Object) -> Self {
-        Self { action, address, differences: Vec::new(), reason: None, object: Some(object), part_of: None }
+        Self {
+            action,
+            address,
+            differences: Vec::new(),
+            reason: None,
+            object: Some(object),
+            part_of: None,
+            needs: None,
+            held: None,
+        }
     }
 
     /// Something to be said.
     fn note(action: Action, address: Address, reason: String) -> Self {
-        Self { action, address, differences: Vec::new(), reason: Some(reason), object: None, part_of: None }
+        Self {
+            action,
+            address,
+            differences: Vec::new(),
+            reason: Some(reason),
+            object: None,
+            part_of: None,
+            needs: None,
+            held: None,
+        }
     }
 }
 
@@ -70,7 +115,9 @@ pub enum Action {
     Create,
     /// It has drifted, and is put back.
     Change,
-    /// It is owned and no longer in the file. It stays.
+    /// It cannot be changed in place: its events are moved, if that is asked for. Else it stands in the way.
+    Migrate,
+    /// It is owned and no longer in the file. It stays, unless pruning is asked for.
     Leftover,
     /// It stands in the way: nothing at all is written.
     Blocked,
@@ -86,7 +133,7 @@ impl Action {
             Self::Create => '+',
             Self::Change => '~',
             Self::Leftover => '-',
-            Self::Blocked => '!',
+            Self::Migrate | Self::Blocked => '!',
             Self::Ignored => '?',
         }
     }
@@ -106,6 +153,22 @@ impl Address {
     #[must_use]
     pub fn new(kind: Kind, name: &str) -> Self {
         Self { kind, name: name.to_owned() }
+    }
+
+    /// Names a binding.
+    #[must_use]
+    pub fn of_binding(binding: &Binding) -> Self {
+        let Binding { source, target, key } = binding;
+        Self { kind: Kind::Binding, name: format!("{source} -> {} ({key})", target.name()) }
+    }
+
+    /// Names what a binding leads to.
+    #[must_use]
+    pub fn of_target(target: &Target) -> Self {
+        match target {
+            Target::Exchange(name) => Self::new(Kind::Exchange, name),
+            Target::Queue(name) => Self::new(Kind::Queue, name),
+        }
     }
 }
 
@@ -153,6 +216,19 @@ pub enum Object {
     Policy(Policy),
 }
 
+impl Object {
+    /// Names it.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        match self {
+            Self::Exchange(exchange) => Address::new(Kind::Exchange, &exchange.name),
+            Self::Queue(queue) => Address::new(Kind::Queue, &queue.name),
+            Self::Binding(binding) => Address::of_binding(binding),
+            Self::Policy(policy) => Address::new(Kind::Policy, &policy.name),
+        }
+    }
+}
+
 /// One property that differs; none is an absent one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
@@ -182,6 +258,8 @@ pub struct Counts {
     pub add: usize,
     /// To be put back.
     pub change: usize,
+    /// To be migrated.
+    pub migrate: usize,
     /// Owned, and no longer in the file.
     pub leftover: usize,
     /// In the way.
@@ -199,6 +277,7 @@ impl Plan {
             *match change.action {
                 Action::Create => &mut counts.add,
                 Action::Change => &mut counts.change,
+                Action::Migrate => &mut counts.migrate,
                 Action::Leftover => &mut counts.leftover,
                 Action::Blocked => &mut counts.blocked,
                 Action::Ignored => &mut counts.ignored,
@@ -207,21 +286,26 @@ impl Plan {
         counts
     }
 
-    /// Whether something stands in the way, so that nothing may be written.
+    /// Whether something stands in the way, so that nothing may be written; what can be migrated too, unless that is
+    /// asked for.
     #[must_use]
-    pub fn is_blocked(&self) -> bool {
-        self.changes.iter().any(|change| change.action == Action::Blocked)
+    pub fn is_blocked(&self, migrate: bool) -> bool {
+        self.has(Action::Blocked) || (!migrate && self.has(Action::Migrate))
+    }
+
+    fn has(&self, action: Action) -> bool {
+        self.changes.iter().any(|change| change.action == action)
     }
 
     /// Whether the broker is as the file says. Leftovers stay bound and working, so they don't count.
     #[must_use]
     pub fn in_sync(&self) -> bool {
-        !self.is_blocked() && self.to_write().next().is_none()
+        !self.is_blocked(false) && self.to_write().next().is_none()
     }
 
     /// What is to be written, in this order.
     pub fn to_write(&self) -> impl Iterator<Item = &Change> {
-        self.changes.iter().filter(|change| change.object.is_some())
+        self.changes.iter().filter(|change| matches!(change.action, Action::Create | Action::Change))
     }
 }
 

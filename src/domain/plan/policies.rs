@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{
     super::{compile::Policy, observed::Observed},
     APPLY_TO, Action, Address, Change, Difference, Kind, Object, PRIORITY,
-    diff::difference,
+    compare::difference,
 };
 
 /// What is to be done about a policy of ours. It is ours by its name.

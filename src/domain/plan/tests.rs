@@ -4,6 +4,7 @@ use serde_json::json;
 use super::{
     super::{
         compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
+        delay::Ladder,
         observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed},
     },
     *,
@@ -42,6 +43,10 @@ fn desired() -> Desired {
             pattern: "^billing\\.processor\\.".into(),
             definition: [("delivery-limit".to_owned(), Argument::Number(100))].into(),
         }],
+        ladder: Ladder::new("1s".parse().expect("a TTL"), "1m".parse().expect("a TTL")).expect("a ladder"),
+        former_owners: Vec::new(),
+        adopted: [].into(),
+        renames: Vec::new(),
     }
 }
 
@@ -52,6 +57,7 @@ fn applied() -> Observed {
         arguments.iter().map(|(name, value)| (name.clone(), value.into())).collect()
     };
     Observed {
+        at: None,
         version: Some("4.3.6".into()),
         exchanges: vec![LiveExchange {
             name: "billing.retry".into(),
@@ -114,8 +120,12 @@ fn lines(observed: &Observed) -> Vec<String> {
     let line = |change: &Change| {
         let head = format!("{} {}", change.action.sign(), change.address);
         let differences = change.differences.iter().map(ToString::to_string);
+        let held = change.held.map(|held| format!("({held})"));
+        let about = [change.reason.clone(), held].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let needs = change.needs.map(|needs| format!("needs {needs:?}"));
         let whole = change.part_of.iter().map(|whole| format!("<- {whole}"));
-        [head].into_iter().chain(differences).chain(change.reason.clone()).chain(whole).collect::<Vec<_>>().join(": ")
+        let about = (!about.is_empty()).then_some(about).into_iter().chain(needs);
+        [head].into_iter().chain(differences).chain(about).chain(whole).collect::<Vec<_>>().join(": ")
     };
     plan(&desired(), observed).changes.iter().map(line).collect()
 }
@@ -132,7 +142,7 @@ fn an_empty_broker_gets_everything_in_order() {
     assert_eq!(lines(&Observed::default()), expected);
     let plan = plan(&desired(), &Observed::default());
     assert_eq!(plan.counts(), Counts { add: 4, ..Counts::default() });
-    assert!(!plan.in_sync() && !plan.is_blocked());
+    assert!(!plan.in_sync() && !plan.is_blocked(false));
     assert_eq!(plan.to_write().count(), 5);
 }
 
@@ -165,7 +175,7 @@ type Tamper = fn(&mut Observed);
 #[case::binding_with_arguments_is_another(
     |o: &mut Observed| { o.bindings[1].arguments.insert("x".into(), 1.into()); },
     &["~ binding billing.retry -> billing.retry.mail.1m (mail.1m): missing, put back",
-      "- binding billing.retry -> billing.retry.mail.1m (mail.1m): leftover, still routes"],
+      "- binding billing.retry -> billing.retry.mail.1m (mail.1m): leftover, still routes: needs Prune"],
 )]
 fn drift_is_put_back(#[case] tamper: Tamper, #[case] expected: &[&str]) {
     let mut observed = applied();
@@ -176,27 +186,27 @@ fn drift_is_put_back(#[case] tamper: Tamper, #[case] expected: &[&str]) {
 #[rstest]
 #[case::ttl(
     |o: &mut Observed| { o.queues[0].arguments.insert("x-message-ttl".into(), 5.into()); },
-    "! queue billing.retry.mail.1m: x-message-ttl 5 -> 60000: blocked: cannot be changed in place",
+    "! queue billing.retry.mail.1m: x-message-ttl 5 -> 60000: cannot be changed in place (ready unknown, at most 5ms): needs Migrate",
 )]
 #[case::no_ttl(
     |o: &mut Observed| { o.queues[0].arguments.remove("x-message-ttl"); },
-    "! queue billing.retry.mail.1m: x-message-ttl none -> 60000: blocked: cannot be changed in place",
+    "! queue billing.retry.mail.1m: x-message-ttl none -> 60000: cannot be changed in place (ready unknown): needs Migrate",
 )]
 #[case::bounded(
     |o: &mut Observed| { o.queues[0].arguments.insert("x-max-length".into(), 5.into()); },
-    "! queue billing.retry.mail.1m: x-max-length 5 -> none: blocked: cannot be changed in place",
+    "! queue billing.retry.mail.1m: x-max-length 5 -> none: cannot be changed in place (ready unknown, at most 1m): needs Migrate",
 )]
 #[case::kind(
     |o: &mut Observed| { o.queues[0].kind = Some("classic".into()); },
-    "! queue billing.retry.mail.1m: x-queue-type classic -> quorum: blocked: cannot be changed in place",
+    "! queue billing.retry.mail.1m: x-queue-type classic -> quorum: cannot be changed in place (ready unknown, at most 1m): needs Migrate",
 )]
 #[case::transient(
     |o: &mut Observed| { o.queues[0].durable = Some(false); },
-    "! queue billing.retry.mail.1m: durable false -> true: blocked: cannot be changed in place",
+    "! queue billing.retry.mail.1m: durable false -> true: cannot be changed in place (ready unknown, at most 1m): needs Migrate",
 )]
 #[case::strange_queue(
     |o: &mut Observed| { o.queues[0].arguments.remove(OWNER); },
-    "! queue billing.retry.mail.1m: blocked: not owned by billing, needs `adopt`",
+    "! queue billing.retry.mail.1m: blocked: not owned by billing: needs Adopt",
 )]
 #[case::other_owner(
     |o: &mut Observed| { o.queues[0].arguments.insert(OWNER.into(), "payroll".into()); },
@@ -204,15 +214,15 @@ fn drift_is_put_back(#[case] tamper: Tamper, #[case] expected: &[&str]) {
 )]
 #[case::alternate(
     |o: &mut Observed| { o.exchanges[0].arguments.remove("alternate-exchange"); },
-    "! exchange billing.retry: alternate-exchange none -> billing.unrouted: blocked: cannot be changed in place",
+    "! exchange billing.retry: alternate-exchange none -> billing.unrouted: blocked: no exchange can be replaced while others publish to it",
 )]
 #[case::fanout(
     |o: &mut Observed| { o.exchanges[0].kind = Some("fanout".into()); },
-    "! exchange billing.retry: type fanout -> topic: blocked: cannot be changed in place",
+    "! exchange billing.retry: type fanout -> topic: blocked: no exchange can be replaced while others publish to it",
 )]
 #[case::internal(
     |o: &mut Observed| { o.exchanges[0].internal = Some(true); },
-    "! exchange billing.retry: internal true -> false: blocked: cannot be changed in place",
+    "! exchange billing.retry: internal true -> false: blocked: no exchange can be replaced while others publish to it",
 )]
 #[case::stranger_bounds_a_hatchery(
     |o: &mut Observed| { o.policies.push(stranger("^(?!amq).*1m$", 0, &[("max-length", 5), ("expires", 9), ("x", 1)])); },
@@ -238,7 +248,7 @@ fn what_stands_in_the_way_is_named(#[case] tamper: Tamper, #[case] expected: &st
     tamper(&mut observed);
     assert_eq!(lines(&observed), [expected]);
     let plan = plan(&desired(), &observed);
-    assert!(plan.is_blocked() && !plan.in_sync());
+    assert!(plan.is_blocked(false) && !plan.in_sync());
     assert_eq!(plan.to_write().count(), 0);
 }
 
@@ -265,7 +275,7 @@ fn what_does_no_harm_is_no_difference(#[case] tamper: Tamper) {
 fn a_queue_that_a_policy_waits_for_is_not_even_created() {
     let observed =
         Observed { policies: vec![stranger("hatchery|retry", 0, &[("message-ttl", 5)])], ..Observed::default() };
-    assert!(plan(&desired(), &observed).is_blocked());
+    assert!(plan(&desired(), &observed).is_blocked(true));
 }
 
 #[test]
@@ -284,10 +294,10 @@ fn leftovers_stay_and_strangers_are_ignored() {
     observed.bindings.push(binding("billing.retry", "legacy.tmp", "#"));
     observed.bindings.push(binding("legacy", "legacy.tmp", "#"));
     let expected = [
-        "- queue billing.hatchery.5m: leftover, still bound (412 ready, at most 5m)",
-        "- queue billing.hatchery.1h: leftover (ready unknown, at most 1h)",
-        "- binding billing.retry -> billing.hatchery.5m (*.5m): leftover, still routes: <- queue billing.hatchery.5m",
-        "- binding billing.retry -> billing.retry.mail.1m (mail.#): leftover, still routes",
+        "- queue billing.hatchery.5m: leftover, still bound (412 ready, at most 5m): needs Prune",
+        "- queue billing.hatchery.1h: leftover (ready unknown, at most 1h): needs Prune",
+        "- binding billing.retry -> billing.hatchery.5m (*.5m): leftover, still routes: needs Prune: <- queue billing.hatchery.5m",
+        "- binding billing.retry -> billing.retry.mail.1m (mail.#): leftover, still routes: needs Prune",
         "? queue legacy.tmp: not owned, ignored",
         "? binding billing.retry -> legacy.tmp (#): not owned, ignored",
     ];

@@ -116,13 +116,13 @@ async fn a_batch_whose_publisher_was_killed_is_repeated_whole_and_runs_once() {
     assert_eq!(place.run(&mut publish()).await.expect(0).stdout.lines().count(), EVENTS);
 
     let hatchery = declared.connect().await;
-    let worker = crate::support::workers::Working::start(&hatchery, "mail", |_| hatchery::Outcome::Done);
-    worker.runs.reach(EVENTS).await;
-    eventually("the queue is empty", async || (amqp.ready(&queue).await == 0).then_some(())).await;
-    let mut payloads: Vec<usize> = worker.runs.payloads().iter().map(|payload| payload.parse().unwrap()).collect();
+    let worker = hatchery.worker().stop_when_empty(true);
+    let worker = crate::support::workers::Working::with(worker, "mail", |_| hatchery::Outcome::Done);
+    let runs = worker.runs.clone();
+    let summary = worker.ended().await.unwrap();
+    let mut payloads: Vec<usize> = runs.payloads().iter().map(|payload| payload.parse().unwrap()).collect();
     payloads.sort_unstable();
     assert_eq!(payloads, (0..EVENTS).collect::<Vec<_>>());
-    let summary = worker.stop().await;
     assert_eq!(summary.done, EVENTS as u64);
     assert!(summary.stale >= answered as u64, "{summary:?}");
 }

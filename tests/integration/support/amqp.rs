@@ -6,8 +6,8 @@ use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
     message::BasicGetMessage,
     options::{
-        BasicAckOptions, BasicGetOptions, BasicPublishOptions, ConfirmSelectOptions, QueueDeclareOptions,
-        QueueDeleteOptions,
+        BasicAckOptions, BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions,
+        QueueDeclareOptions, QueueDeleteOptions,
     },
     types::{AMQPValue, FieldTable},
 };
@@ -83,6 +83,13 @@ impl Amqp {
     /// Waits for a message in a queue and takes it out.
     pub(crate) async fn take(&self, queue: &str) -> BasicGetMessage {
         eventually(&format!("a message in {queue}"), async || self.get(queue).await).await
+    }
+
+    /// Waits for a message in a queue and rejects it for good: the broker itself dead-letters it.
+    pub(crate) async fn reject(&self, queue: &str) {
+        let get = async || self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap();
+        let message = eventually(&format!("a message in {queue}"), get).await;
+        message.acker.reject(BasicRejectOptions { requeue: false }).await.unwrap();
     }
 
     pub(crate) async fn delete_queue(&self, queue: &str) {

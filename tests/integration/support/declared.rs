@@ -49,9 +49,9 @@ impl Declared {
         let url = AmqpUrl::new(&self.host.amqp()).unwrap();
         let management = ManagementUrl::new(&self.host.management(), &url).unwrap();
         let management = ManagementApi::new(management, &self.host.name).unwrap();
-        let plan = plan(&compile(&self.topology), &management.observe().await.unwrap());
+        let plan = plan(&compile(&self.topology).unwrap(), &management.observe().await.unwrap());
         let lock = self.names().lock();
-        let declarer = Declarer::lock(url, "test", &lock, PATIENCE, || {}).await.unwrap();
+        let declarer = Declarer::lock(url, "test", &[lock], PATIENCE, |_| {}).await.unwrap();
         declarer.carry_out(&plan, &management, |_| {}).await.unwrap();
         declarer.release().await;
     }
@@ -83,7 +83,7 @@ impl Declared {
 
     /// All its queues.
     pub(crate) fn queues(&self) -> Vec<String> {
-        compile(&self.topology).queues.into_iter().map(|queue| queue.name).collect()
+        compile(&self.topology).unwrap().queues.into_iter().map(|queue| queue.name).collect()
     }
 
     /// The queues that events only pass through.

@@ -20,7 +20,7 @@ async fn a_lock_that_is_held() {
     let bench = Bench::new(TOPOLOGY);
     let _other = hold(&bench).await;
     let ran = bench.expect(7, &["apply", "--auto-approve", "--lock-timeout", "0s"]);
-    assert!(ran.stderr.contains("another apply holds billing.lock; nothing was written"), "{ran:?}");
+    assert!(ran.stderr.contains("another apply holds the lock billing.lock; nothing was written"), "{ran:?}");
     let ran = bench.expect(7, &["apply", "--auto-approve", "--lock-timeout", "100ms"]);
     assert!(ran.stderr.contains("Waiting for another apply"), "{ran:?}");
     assert_eq!(bench.host.names("exchanges"), Vec::<String>::new());

@@ -2,6 +2,7 @@
 
 mod applied;
 mod blocked;
+mod classic;
 mod failing;
 mod lock;
 mod permissions;

@@ -1,0 +1,118 @@
+//! Moves messages from a queue to an exchange: publish, wait for the confirm, acknowledge. A crash between the last two
+//! leaves one event in both places, never in none.
+
+use std::time::Duration;
+
+use fail::fail_point;
+use futures_util::{StreamExt as _, stream::FuturesOrdered};
+use jiff::Timestamp;
+use lapin::{
+    Channel, Confirmation, PublisherConfirm,
+    message::Delivery,
+    options::{
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
+        ConfirmSelectOptions, QueueDeclareOptions,
+    },
+    types::{FieldTable, ShortString},
+};
+
+use super::{
+    codec::{self, short},
+    declare::Declarer,
+};
+use crate::{domain::plan::Move, ports::BrokerError};
+
+/// Messages that are moved at once; RabbitMQ gives as many before it waits for an acknowledgement.
+const IN_FLIGHT: u16 = 500;
+
+/// How long nothing has to come before it is asked whether the queue is empty.
+const QUIET: Duration = Duration::from_millis(100);
+
+impl Declarer {
+    /// Moves what is in a queue until nothing is ready there. Others may consume it meanwhile. How many were moved.
+    ///
+    /// # Errors
+    /// When the broker is away or refuses, or there is no such queue. Whatever was not confirmed is where it was.
+    pub(super) async fn move_all(&self, step: &Move) -> Result<u64, BrokerError> {
+        let object = format!("queue {}", step.from);
+        let fault = |error: lapin::Error| self.url.error(&error, &object);
+        let (from, to) = (self.channel().await?, self.channel().await?);
+        if self.ready(&from, step).await? == 0 {
+            return Ok(0);
+        }
+        to.confirm_select(ConfirmSelectOptions::default()).await.map_err(fault)?;
+        from.basic_qos(IN_FLIGHT, BasicQosOptions::default()).await.map_err(fault)?;
+        let tag = ShortString::from("");
+        let consuming =
+            from.basic_consume(short(&step.from)?, tag, BasicConsumeOptions::default(), FieldTable::default());
+        let mut deliveries = consuming.await.map_err(fault)?;
+        let mut confirms = FuturesOrdered::new();
+        let mut moved = 0;
+        loop {
+            tokio::select! {
+                biased;
+                Some(confirmed) = confirms.next(), if !confirms.is_empty() => {
+                    self.acknowledge(confirmed, step).await?;
+                    moved += 1;
+                }
+                delivery = deliveries.next() => match delivery {
+                    Some(delivery) => {
+                        let mut delivery = delivery.map_err(fault)?;
+                        let confirm = self.forward(&to, &mut delivery, step).await?;
+                        confirms.push_back(async move { (delivery, confirm.await) });
+                    }
+                    // The broker has cancelled the consumer: the queue is gone.
+                    None => return Err(BrokerError::Missing { object }),
+                },
+                () = tokio::time::sleep(QUIET), if confirms.is_empty() => {
+                    if self.ready(&from, step).await? == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        // What was delivered after all goes back with the channel.
+        from.basic_cancel(deliveries.tag(), BasicCancelOptions::default()).await.map_err(fault)?;
+        for channel in [from, to] {
+            channel.close(200, ShortString::from("done")).await.map_err(fault)?;
+        }
+        Ok(moved)
+    }
+
+    async fn ready(&self, channel: &Channel, step: &Move) -> Result<u32, BrokerError> {
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let declared = channel.queue_declare(short(&step.from)?, passive, FieldTable::default()).await;
+        let declared = declared.map_err(|error| self.url.error(&error, &format!("queue {}", step.from)))?;
+        Ok(declared.message_count())
+    }
+
+    async fn forward(
+        &self,
+        to: &Channel,
+        delivery: &mut Delivery,
+        step: &Move,
+    ) -> Result<PublisherConfirm, BrokerError> {
+        let message = step.forward(codec::incoming(delivery), Timestamp::now());
+        let properties = codec::write(&message.properties)?;
+        let (exchange, key) = (short(&message.exchange)?, short(&message.routing_key)?);
+        let sent = to.basic_publish(exchange, key, BasicPublishOptions::default(), &message.body, properties).await;
+        sent.map_err(|error| self.url.error(&error, &format!("exchange {}", step.through)))
+    }
+
+    async fn acknowledge(
+        &self,
+        (delivery, confirmed): (Delivery, lapin::Result<Confirmation>),
+        step: &Move,
+    ) -> Result<(), BrokerError> {
+        let object = format!("exchange {}", step.through);
+        fail_point!("apply.confirmed");
+        match confirmed.map_err(|error| self.url.error(&error, &object))? {
+            Confirmation::Ack(_) => {}
+            Confirmation::Nack(_) | Confirmation::NotRequested => {
+                return Err(BrokerError::Nacked { exchange: step.through.clone(), reason: "no confirm".to_owned() });
+            }
+        }
+        delivery.ack(BasicAckOptions::default()).await.map_err(|error| self.url.error(&error, &object))?;
+        Ok(())
+    }
+}

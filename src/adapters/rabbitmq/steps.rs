@@ -1,0 +1,223 @@
+//! Takes the steps of a migration or of pruning.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use fail::fail_point;
+use futures_util::{StreamExt as _, stream};
+use lapin::{
+    Channel,
+    options::{ExchangeDeleteOptions, ExchangeUnbindOptions, QueueDeleteOptions},
+    types::FieldTable,
+};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    codec::short,
+    declare::{DeclareCause, Declarer, create},
+};
+use crate::{
+    domain::{
+        compile::{Binding, Target},
+        observed::Counts,
+        plan::{Move, Step},
+    },
+    ports::{BrokerError, Management},
+};
+
+/// The broker tells counts every five seconds (`collect_statistics_interval`), and they were seen to be 6.9 s old. Two
+/// readings that are further apart than that tell two states.
+const APART: Duration = Duration::from_secs(7);
+
+/// Between two readings.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Queues that are emptied side by side.
+const AT_ONCE: usize = 8;
+
+/// How the steps went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Steps that were taken.
+    pub steps: usize,
+    /// Messages that were moved.
+    pub moved: u64,
+}
+
+impl Declarer {
+    /// Takes the steps that wait for nobody, in their order. Each may have been taken before.
+    ///
+    /// # Errors
+    /// When the broker is away or refuses. The plan that is made next says where it stands.
+    pub async fn take(
+        &self,
+        steps: &[Step],
+        management: &dyn Management,
+        mut taken: impl FnMut(&Step),
+    ) -> Result<(), DeclareCause> {
+        let mut channel = self.channel().await?;
+        for step in steps.iter().filter(|step| !step.is_long()) {
+            if let Step::DeletePolicy(name) = step {
+                management.delete_policy(name).await?;
+            } else {
+                match self.call(&channel, step).await {
+                    // Somebody was quicker, and the channel is gone.
+                    Err(BrokerError::Missing { .. }) => channel = self.channel().await?,
+                    answer => answer?,
+                }
+            }
+            taken(step);
+            fail_point!("apply.step");
+        }
+        Ok(())
+    }
+
+    async fn call(&self, channel: &Channel, step: &Step) -> Result<(), BrokerError> {
+        let object = step.address().to_string();
+        let none = FieldTable::default();
+        let answer = match step {
+            Step::Create(object) => create(channel, object).await?,
+            Step::Unbind(Binding { source, target, key }) => {
+                let (from, to, key) = (short(source)?, short(target.name())?, short(key)?);
+                match target {
+                    Target::Exchange(_) => {
+                        channel.exchange_unbind(to, from, key, ExchangeUnbindOptions::default(), none).await
+                    }
+                    Target::Queue(_) => channel.queue_unbind(to, from, key, none).await,
+                }
+            }
+            Step::DeleteExchange(name) => channel.exchange_delete(short(name)?, ExchangeDeleteOptions::default()).await,
+            Step::DeletePolicy(_) | Step::Move(_) | Step::DeleteQueue { .. } => Ok(()),
+        };
+        answer.map_err(|error| self.url.error(&error, &object))
+    }
+
+    /// Empties queues, and deletes those that nothing leads to once they are provably empty: no message ready, none
+    /// unacknowledged, none on its way to its dead-letter exchange, known at two readings a statistics interval apart.
+    /// The longest it waits is the patience; what is not empty by then stays, and is not left out of the next plan.
+    ///
+    /// # Errors
+    /// When the broker is away or refuses.
+    pub async fn empty(
+        &self,
+        steps: &[Step],
+        management: &dyn Management,
+        patience: Duration,
+        mut taken: impl FnMut(&Step),
+    ) -> Result<Taken, DeclareCause> {
+        let until = Instant::now() + patience;
+        let mut open: BTreeMap<&str, Emptying<'_>> =
+            steps.iter().filter_map(Emptying::new).map(|emptying| (emptying.queue(), emptying)).collect();
+        let mut all = Taken::default();
+        while !open.is_empty() {
+            let moves = open.values().filter_map(Emptying::step_move).collect();
+            let (moved, gone) = self.move_each(moves).await?;
+            all.moved += moved;
+            open.retain(|queue, _| !gone.iter().any(|gone| gone == queue));
+            fail_point!("apply.moved");
+
+            let counts = management.counts().await?;
+            let now = Instant::now();
+            let mut done = Vec::new();
+            for (queue, emptying) in &mut open {
+                if emptying.is_done(counts.get(*queue), now) {
+                    done.push((*queue).to_owned());
+                }
+            }
+            for queue in done {
+                let Some(emptying) = open.remove(queue.as_str()) else { continue };
+                if emptying.deletes() {
+                    self.delete(&queue).await?;
+                    fail_point!("apply.deleted");
+                }
+                all.steps += 1;
+                taken(emptying.step);
+            }
+            open.retain(|_, emptying| now < until && emptying.may_still(now, until));
+            if !open.is_empty() {
+                sleep(LOOK).await;
+            }
+        }
+        Ok(all)
+    }
+
+    /// Moves what is in these queues now: how many messages, and which of the queues are not there any more.
+    async fn move_each(&self, moves: Vec<&Move>) -> Result<(u64, Vec<String>), BrokerError> {
+        let moves = moves.into_iter().map(|step| async move { (step, self.move_all(step).await) });
+        let mut moves = stream::iter(moves).buffer_unordered(AT_ONCE);
+        let (mut all, mut gone) = (0, Vec::new());
+        while let Some((step, moved)) = moves.next().await {
+            match moved {
+                Ok(moved) => all += moved,
+                Err(BrokerError::Missing { .. }) => gone.push(step.from.clone()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((all, gone))
+    }
+
+    async fn delete(&self, queue: &str) -> Result<(), BrokerError> {
+        let channel = self.channel().await?;
+        let deleted = channel.queue_delete(short(queue)?, QueueDeleteOptions::default()).await;
+        deleted.map(drop).map_err(|error| self.url.error(&error, &format!("queue {queue}")))
+    }
+}
+
+/// A queue on its way to being empty.
+struct Emptying<'a> {
+    step: &'a Step,
+    /// Since when every reading said that it is empty.
+    since: Option<Instant>,
+    /// What the last reading said, if it was known.
+    last: Option<u64>,
+}
+
+impl<'a> Emptying<'a> {
+    fn new(step: &'a Step) -> Option<Self> {
+        step.is_long().then_some(Self { step, since: None, last: None })
+    }
+
+    fn queue(&self) -> &'a str {
+        match self.step {
+            Step::Move(Move { from, .. }) => from,
+            Step::DeleteQueue { name, .. } => name,
+            _ => "",
+        }
+    }
+
+    fn step_move(&self) -> Option<&'a Move> {
+        match self.step {
+            Step::Move(step) => Some(step),
+            _ => None,
+        }
+    }
+
+    fn deletes(&self) -> bool {
+        matches!(self.step, Step::Move(Move { delete: true, .. }) | Step::DeleteQueue { .. })
+    }
+
+    /// Whether this reading completes the proof. A queue that stays has nothing to prove: it was empty once.
+    fn is_done(&mut self, counts: Option<&Counts>, now: Instant) -> bool {
+        if !self.deletes() {
+            return true;
+        }
+        let consumed = matches!(self.step, Step::DeleteQueue { .. });
+        self.last = counts.and_then(Counts::held);
+        let empty = self.last == Some(0) && (!consumed || counts.is_some_and(|counts| counts.consumers == Some(0)));
+        if !empty {
+            self.since = None;
+            return false;
+        }
+        now.duration_since(*self.since.get_or_insert(now)) >= APART
+    }
+
+    /// Whether waiting may help: somebody moves or takes what is in it, or it is a timer and its time is up soon enough.
+    fn may_still(&self, now: Instant, until: Instant) -> bool {
+        let Step::DeleteQueue { ttl_millis, .. } = self.step else { return true };
+        let left = until.saturating_duration_since(now);
+        match (self.last, ttl_millis) {
+            (Some(0) | None, _) => true,
+            (Some(_), None) => false,
+            (Some(_), Some(millis)) => Duration::from_millis(*millis) <= left,
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Carries a plan out: what is missing, then what is migrated, then what goes.
+
+use std::time::{Duration, Instant};
+
+use backon::{ExponentialBuilder, Retryable as _};
+use hatchery::{
+    adapters::rabbitmq::declare::{DeclareCause, DeclareError, Declarer},
+    domain::{
+        observed::Observed,
+        plan::{Action, Address, Plan, Step, plan},
+    },
+    ports::Management as _,
+};
+use indicatif::ProgressBar;
+use serde_json::json;
+
+use super::{
+    super::{
+        exit::{Ended, Exit},
+        plan_file::digest,
+    },
+    Apply,
+};
+
+/// How often it is looked whether everything is there: the broker's own lists may lag behind in a cluster.
+const LOOKS: usize = 6;
+
+/// Between two looks at what is left of a migration, where the last one brought nothing.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What was carried out.
+pub(super) struct Carried {
+    /// As it was shown.
+    pub(super) plan: Plan,
+    pub(super) observed: Observed,
+    /// Messages that were moved.
+    pub(super) moved: u64,
+    /// Objects that were removed by pruning.
+    pub(super) removed: usize,
+    /// Leftovers that pruning had to leave.
+    left: Option<Vec<String>>,
+}
+
+impl Carried {
+    pub(super) const fn nothing(plan: Plan, observed: Observed) -> Self {
+        Self { plan, observed, moved: 0, removed: 0, left: None }
+    }
+
+    /// What was done; nothing where nothing was to be done.
+    pub(super) fn summary(&self) -> Option<String> {
+        let counts = self.plan.counts();
+        let mut parts = vec![format!("{} added, {} changed", counts.add, counts.change)];
+        if counts.migrate > 0 {
+            parts.push(format!("{} migrated with {} messages", counts.migrate, self.moved));
+        }
+        if self.left.is_some() {
+            parts.push(format!("{} removed", self.removed));
+        }
+        (counts.add + counts.change + counts.migrate > 0 || self.left.is_some()).then(|| parts.join(", "))
+    }
+
+    /// What could not go yet.
+    pub(super) fn stays(&self) -> Option<String> {
+        let left = self.left.as_ref().filter(|left| !left.is_empty())?;
+        Some(format!("Not removed, because it is not provably empty and unused: {}. Prune again later.", first(left)))
+    }
+}
+
+impl Apply {
+    /// Looks again, now that nobody else writes, and writes.
+    pub(super) async fn carry_out(&self, lock: &Declarer, shown: &Plan, any: bool) -> anyhow::Result<Carried> {
+        let (plan, observed) = self.plan().await?;
+        if plan.is_blocked(self.asked.migrate) {
+            self.output.note(self.render(&plan).trim_end());
+        }
+        self.refuse_blocked(&plan, &observed)?;
+        if self.asked.nothing_to_do(&plan) {
+            self.output.note("Nothing is left to do: another apply has done it meanwhile.");
+            return Ok(Carried::nothing(plan, observed));
+        }
+        if !any && digest(&plan) != digest(shown) {
+            let message = "the broker has changed since the plan was shown; nothing was written. Run it again";
+            return Err(Ended::new(Exit::Locked, message).into());
+        }
+        self.write(lock, &plan).await?;
+        let mut carried = Carried::nothing(plan, observed);
+        if self.asked.migrate {
+            carried.moved = self.migrate(lock).await?;
+        }
+        self.verify().await?;
+        if self.asked.prune {
+            self.prune(lock, &mut carried).await?;
+        }
+        Ok(carried)
+    }
+
+    async fn write(&self, lock: &Declarer, plan: &Plan) -> anyhow::Result<()> {
+        let bar = self.output.steps(plan.to_write().count());
+        let written = lock.carry_out(plan, &self.management, |address| {
+            bar.set_message(address.to_string());
+            bar.inc(1);
+        });
+        let written = written.await;
+        bar.finish_and_clear();
+        written.map_err(|error| self.interrupted(error))
+    }
+
+    /// Takes what comes next of the migrations, and plans again, until nothing comes next. How many messages were moved.
+    async fn migrate(&self, lock: &Declarer) -> anyhow::Result<u64> {
+        let bar = self.output.spinner();
+        let until = Instant::now() + self.patience;
+        let mut moved = 0;
+        loop {
+            let (plan, _) = self.plan().await?;
+            if plan.to_write().next().is_some() {
+                self.write(lock, &plan).await?;
+                continue;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if plan.migration.is_empty() {
+                break;
+            }
+            if left.is_zero() {
+                let left: Vec<String> = plan.migration.iter().map(|step| step.address().to_string()).collect();
+                return Err(self.partly("not drained within --drain-timeout", &left)?);
+            }
+            let taken = self.next(lock, &plan.migration, left, &bar).await.map_err(|cause| unfinished(&cause))?;
+            moved += taken.1;
+            if taken == (0, 0) {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        bar.finish_and_clear();
+        Ok(moved)
+    }
+
+    /// The same for what has left the file.
+    async fn prune(&self, lock: &Declarer, carried: &mut Carried) -> anyhow::Result<()> {
+        let bar = self.output.spinner();
+        let until = Instant::now() + self.patience;
+        loop {
+            let counts = self.management.counts().await?;
+            let observed = self.management.observe().await?.with_counts(&counts);
+            let plan = plan(&self.desired, &observed);
+            let left = until.saturating_duration_since(Instant::now());
+            let taken = self.next(lock, &plan.pruning, left, &bar).await.map_err(|cause| unfinished(&cause))?;
+            carried.removed += taken.0;
+            if taken.0 == 0 {
+                let leftover = plan.changes.iter().filter(|change| change.action == Action::Leftover);
+                let names = leftover.filter(|change| change.part_of.is_none()).map(|change| {
+                    let held = change.held.map(|held| format!(" ({held})")).unwrap_or_default();
+                    format!("{}{held}", change.address)
+                });
+                carried.left = Some(names.collect());
+                bar.finish_and_clear();
+                return Ok(());
+            }
+        }
+    }
+
+    /// The quick steps, or where there are none the long ones: how many objects, and how many messages.
+    async fn next(
+        &self,
+        lock: &Declarer,
+        steps: &[Step],
+        patience: Duration,
+        bar: &ProgressBar,
+    ) -> Result<(usize, u64), DeclareCause> {
+        let mut taken = 0;
+        let mut tell = |step: &Step| {
+            taken += usize::from(!matches!(step, Step::Unbind(_)));
+            bar.set_message(step.to_string());
+            bar.tick();
+        };
+        if steps.iter().any(|step| !step.is_long()) {
+            lock.take(steps, &self.management, &mut tell).await?;
+            // Removing a binding is progress too.
+            return Ok((taken.max(1), 0));
+        }
+        bar.set_message(steps.first().map(ToString::to_string).unwrap_or_default());
+        let emptied = lock.empty(steps, &self.management, patience, &mut tell).await?;
+        Ok((emptied.steps, emptied.moved))
+    }
+
+    /// Every object really is there, and as the file says.
+    async fn verify(&self) -> anyhow::Result<()> {
+        let look = || async {
+            match self.plan().await {
+                Ok((plan, _)) if plan.in_sync() => Ok(()),
+                Ok((plan, _)) => Err(Ok(plan)),
+                Err(error) => Err(Err(error)),
+            }
+        };
+        let seen = look.retry(ExponentialBuilder::default().with_max_times(LOOKS)).when(Result::is_ok).await;
+        match seen {
+            Ok(()) => Ok(()),
+            Err(Err(error)) => Err(error.into()),
+            Err(Ok(plan)) => {
+                self.output.note(self.render(&plan).trim_end());
+                let message = "written, and the broker still is not as the file says, see above. Run it again";
+                Err(Ended::new(Exit::Partly, message).into())
+            }
+        }
+    }
+
+    fn interrupted(&self, error: DeclareError) -> anyhow::Error {
+        if error.done == 0 {
+            return error.into();
+        }
+        let left: Vec<String> = error.left.iter().map(Address::to_string).collect();
+        self.partly(&format!("{error}; {} written", error.done), &left).unwrap_or_else(|error| error)
+    }
+
+    fn partly(&self, why: &str, left: &[String]) -> anyhow::Result<anyhow::Error> {
+        if !self.output.is_text() {
+            self.output.json(&json!({ "applied": false, "left": left }))?;
+        }
+        Ok(Ended::new(Exit::Partly, format!("{why}, left: {}. Run it again", first(left))).into())
+    }
+}
+
+fn unfinished(cause: &DeclareCause) -> Ended {
+    Ended::new(Exit::Partly, format!("{cause}; partly done, and nothing is lost. Run it again with the same flags"))
+}
+
+/// The first few of what is left.
+fn first(left: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = left.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match left.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

@@ -1,0 +1,90 @@
+//! What has left the file goes: unbound, drained, deleted once provably empty; whatever leads somewhere before what it
+//! leads to.
+
+use super::{
+    super::{compile::Binding, names, observed::LiveQueue},
+    Action, Address, Change, Kind, Object, Step,
+    view::{View, any},
+};
+
+/// What comes next, given what is left over.
+pub(super) fn steps(view: &View<'_>, changes: &[Change]) -> Vec<Step> {
+    let leftover: Vec<&Address> =
+        changes.iter().filter(|change| change.action == Action::Leftover).map(|change| &change.address).collect();
+    let pruning = Pruning { view, leftover };
+    let mut steps: Vec<Step> = pruning.bindings(changes).chain(pruning.switched_off()).map(Step::Unbind).collect();
+    steps.extend(pruning.named(Kind::Queue).filter_map(|name| pruning.queue(name)));
+    steps.extend(pruning.named(Kind::Exchange).filter_map(|name| pruning.exchange(name)));
+    steps.extend(pruning.named(Kind::Policy).map(|name| Step::DeletePolicy(name.to_owned())));
+    steps
+}
+
+struct Pruning<'a> {
+    view: &'a View<'a>,
+    leftover: Vec<&'a Address>,
+}
+
+impl<'a> Pruning<'a> {
+    fn named(&self, kind: Kind) -> impl Iterator<Item = &'a str> {
+        self.leftover.iter().filter(move |address| address.kind == kind).map(|address| address.name.as_str())
+    }
+
+    fn goes(&self, kind: Kind, name: &str) -> bool {
+        self.leftover.iter().any(|address| address.kind == kind && address.name == name)
+    }
+
+    /// Bindings that are left over between objects that stay.
+    fn bindings(&self, changes: &'a [Change]) -> impl Iterator<Item = Binding> {
+        changes
+            .iter()
+            .filter(|change| change.action == Action::Leftover)
+            .filter_map(|change| match &change.object {
+                Some(Object::Binding(binding)) => Some(binding.clone()),
+                _ => None,
+            })
+            .filter(|binding| !self.goes(Kind::Exchange, &binding.source))
+            .filter(|binding| {
+                let address = Address::of_target(&binding.target);
+                !self.leftover.contains(&&address)
+            })
+    }
+
+    /// What leads from an exchange that stays to one that goes, and to a queue that goes, if it is a timer or empty.
+    fn switched_off(&self) -> impl Iterator<Item = Binding> {
+        let queues = self.named(Kind::Queue).filter(|name| self.view.queue(name).is_some_and(may_be_unbound));
+        let all = queues
+            .map(|name| Address::new(Kind::Queue, name))
+            .chain(self.named(Kind::Exchange).map(|name| Address::new(Kind::Exchange, name)));
+        all.flat_map(|address| self.view.to(&address).to_vec()).filter(|live| self.stays(&live.source)).map(any)
+    }
+
+    /// An exchange of ours that the file asks for. A stranger's binding is a stranger's.
+    fn stays(&self, exchange: &str) -> bool {
+        self.view.wants(&Address::new(Kind::Exchange, exchange))
+    }
+
+    fn queue(&self, name: &str) -> Option<Step> {
+        let live = self.view.queue(name)?;
+        let is_free = self.view.to_queue(name).is_empty();
+        // What has another name now is moved, not waited for.
+        let is_moved = self.view.exchange(&names::moving(&self.view.desired.owner, name)).is_some();
+        (is_free && !is_moved).then(|| Step::DeleteQueue { name: name.to_owned(), ttl_millis: live.ttl_millis() })
+    }
+
+    /// Nothing may lead to it: no binding, no queue's dead letters, no other exchange's alternate.
+    fn exchange(&self, name: &str) -> Option<Step> {
+        let named = |argument: &str, arguments: &super::super::observed::Arguments| {
+            arguments.get(argument).and_then(serde_json::Value::as_str) == Some(name)
+        };
+        let observed = self.view.observed;
+        let is_reached = !self.view.to(&Address::new(Kind::Exchange, name)).is_empty()
+            || observed.queues.iter().any(|live| named("x-dead-letter-exchange", &live.arguments))
+            || observed.exchanges.iter().any(|live| live.name != name && named("alternate-exchange", &live.arguments));
+        (!is_reached).then(|| Step::DeleteExchange(name.to_owned()))
+    }
+}
+
+/// A timer empties itself. What workers or people take events from stays bound as long as there is one of either.
+fn may_be_unbound(live: &LiveQueue) -> bool {
+    live.ttl_millis().is_some() || (live.messages == Some(0) && live.consumers == Some(0))
+}

@@ -1,0 +1,164 @@
+//! A valid file compiles to what is safe, and every single change that would make it unsafe is refused.
+
+use std::time::Instant;
+
+use rstest::rstest;
+
+use super::*;
+use crate::domain::compile::{Binding, compile};
+
+const QUORUM: &str = "version: 1
+name: t
+hatcheries: [5m]
+ladder: { resolution: 1s, horizon: 3s }
+types: { mail: { retry: { delays: [1m] } } }
+";
+
+fn desired(queue_type: &str) -> Desired {
+    let topology = crate::file::read(&format!("{QUORUM}queue-type: {queue_type}\n"), "topology.yaml");
+    compile(&topology.expect("a valid file")).expect("a safe topology")
+}
+
+/// Why a changed topology is refused, a line each.
+fn refused(queue_type: &str, change: impl FnOnce(&mut Desired)) -> Vec<String> {
+    let mut desired = desired(queue_type);
+    change(&mut desired);
+    prove(&desired).map_or_else(|Unsafe(hazards)| hazards.iter().map(ToString::to_string).collect(), |()| Vec::new())
+}
+
+fn queue<'a>(desired: &'a mut Desired, name: &str) -> &'a mut Queue {
+    desired.queues.iter_mut().find(|queue| queue.name == name).expect("the queue is there")
+}
+
+fn exchange<'a>(desired: &'a mut Desired, name: &str) -> &'a mut Exchange {
+    desired.exchanges.iter_mut().find(|exchange| exchange.name == name).expect("the exchange is there")
+}
+
+fn set(desired: &mut Desired, name: &str, argument: &str, value: impl Into<Argument>) {
+    queue(desired, name).arguments.insert(argument.to_owned(), value.into());
+}
+
+fn unset(desired: &mut Desired, name: &str, argument: &str) {
+    queue(desired, name).arguments.remove(argument).expect("the argument is there");
+}
+
+fn bind(desired: &mut Desired, source: &str, target: Target, key: &str) {
+    desired.bindings.push(Binding { source: source.to_owned(), target, key: key.to_owned() });
+}
+
+fn to_queue(name: &str) -> Target {
+    Target::Queue(name.to_owned())
+}
+
+fn to_exchange(name: &str) -> Target {
+    Target::Exchange(name.to_owned())
+}
+
+impl From<&str> for Argument {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<i64> for Argument {
+    fn from(number: i64) -> Self {
+        Self::Number(number)
+    }
+}
+
+type Change = fn(&mut Desired);
+
+#[rstest]
+// Names.
+#[case(|d: &mut Desired| d.queues.push(d.queues[0].clone()), "queue t.unrouted is there twice")]
+#[case(|d: &mut Desired| d.exchanges.push(d.exchanges[0].clone()), "exchange t.unrouted is there twice")]
+#[case(|d: &mut Desired| { let own = Queue { name: "t.lock".into(), ..d.queues[0].clone() }; d.queues.push(own); },
+    "queue t.lock has a reserved name")]
+#[case(|d: &mut Desired| { let own = Queue { name: "t.moving.x".into(), ..d.queues[0].clone() }; d.queues.push(own); },
+    "queue t.moving.x has a reserved name")]
+#[case(|d: &mut Desired| { let own = Queue { name: "amq.x".into(), ..d.queues[0].clone() }; d.queues.push(own); },
+    "queue amq.x has a reserved name")]
+// Labels, types, and arguments that nobody knows.
+#[case(|d: &mut Desired| unset(d, "t.processor.mail", OWNER), "queue t.processor.mail does not say whose it is")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", OWNER, "u"), "queue t.processor.mail does not say whose it is")]
+#[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.remove(OWNER); }, "exchange t.retry does not say whose it is")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-tll", 5), "queue t.hatchery.5m has the argument x-message-tll, which means nothing there")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-max-priority", 5), "queue t.hatchery.5m has the argument x-max-priority, which means nothing there")]
+#[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.insert("x-delayed-type".into(), "topic".into()); },
+    "exchange t.retry has the argument x-delayed-type, which means nothing there")]
+#[case(|d: &mut Desired| set(d, "t.unrouted", "x-queue-type", "stream"), "queue t.unrouted is neither a quorum queue nor a classic one;queue t.unrouted has the argument x-delivery-limit, which means nothing there")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", "x-queue-type", "classic"), "queue t.processor.mail has the argument x-dead-letter-strategy, which means nothing there;queue t.processor.mail has the argument x-overflow, which means nothing there")]
+// What leads nowhere.
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", "t.gone"), "queue t.hatchery.5m leads to exchange t.gone, which is not there")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", ""), "queue t.hatchery.5m leads to exchange , which is not there")]
+#[case(|d: &mut Desired| bind(d, "t.retry", to_queue("t.gone"), "a.b"), "exchange t.retry leads to queue t.gone, which is not there")]
+#[case(|d: &mut Desired| bind(d, "t.retry", to_exchange("t.gone"), "a.b"), "exchange t.retry leads to exchange t.gone, which is not there")]
+#[case(|d: &mut Desired| bind(d, "t.gone", to_queue("t.unrouted"), "a.b"), "queue t.unrouted leads to exchange t.gone, which is not there")]
+#[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.insert("alternate-exchange".into(), "t.gone".into()); },
+    "exchange t.retry leads to exchange t.gone, which is not there;exchange t.retry has no alternate exchange that takes everything")]
+// Circles.
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", "t.scheduler"),
+    "an event could go in a circle, and RabbitMQ would drop it: t.hatchery.5m -> t.scheduler -> t.hatchery.5m")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", "x-dead-letter-exchange", "t.retry"),
+    "an event could go in a circle, and RabbitMQ would drop it: t.processor.mail -> t.retry -> t.retry.mail.1m -> t.processor -> t.processor.mail")]
+#[case(|d: &mut Desired| bind(d, "t.ladder.1s-2.0", to_queue("t.ladder.1s-2.1"), "*.1s-2.1.#"),
+    "an event could go in a circle, and RabbitMQ would drop it: t.ladder.1s-2.0 -> t.ladder.1s-2.0 -> t.ladder.1s-2.1 -> t.ladder.1s-2.1 -> t.ladder.1s-2.0")]
+#[case(|d: &mut Desired| bind(d, "t.unrouted", to_exchange("t.processor"), "x.y"),
+    "an event could go in a circle, and RabbitMQ would drop it: t.processor.mail -> t.dead-letter -> t.unrouted -> t.processor -> t.processor.mail")]
+// What is dropped on the way.
+#[case(|d: &mut Desired| { exchange(d, "t.processor").arguments.remove("alternate-exchange"); }, "exchange t.processor has no alternate exchange that takes everything")]
+#[case(|d: &mut Desired| { exchange(d, "t.scheduler").arguments.insert("alternate-exchange".into(), "t.scheduler".into()); }, "exchange t.scheduler has no alternate exchange that takes everything")]
+#[case(|d: &mut Desired| unset(d, "t.hatchery.5m", "x-dead-letter-strategy"), "queue t.hatchery.5m dead-letters at most once")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-strategy", "at-most-once"), "queue t.hatchery.5m dead-letters at most once")]
+#[case(|d: &mut Desired| unset(d, "t.hatchery.5m", "x-overflow"), "queue t.hatchery.5m dead-letters at most once, because its x-overflow is not reject-publish")]
+#[case(|d: &mut Desired| set(d, "t.ladder.1s-2.1", "x-overflow", "drop-head"), "queue t.ladder.1s-2.1 dead-letters at most once, because its x-overflow is not reject-publish")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", "x-max-length", 10_000), "queue t.processor.mail is bounded by x-max-length")]
+#[case(|d: &mut Desired| set(d, "t.unrouted", "x-max-length-bytes", 10_000), "queue t.unrouted is bounded by x-max-length-bytes")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-expires", 3_600_000), "queue t.hatchery.5m expires with its events")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-routing-key", "mail.now"), "queue t.hatchery.5m changes the routing key of what it dead-letters")]
+// Times.
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-ttl", 0), "queue t.hatchery.5m has a TTL that is not between 1ms and ten years")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-ttl", -1), "queue t.hatchery.5m has a TTL that is not between 1ms and ten years")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-ttl", 315_360_000_001), "queue t.hatchery.5m has a TTL that is not between 1ms and ten years")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-ttl", "300000"), "queue t.hatchery.5m has a TTL that is not between 1ms and ten years")]
+#[case(|d: &mut Desired| set(d, "t.unrouted", "x-message-ttl", 5), "queue t.unrouted has a TTL and no dead-letter exchange")]
+// Returns.
+#[case(|d: &mut Desired| unset(d, "t.unrouted", "x-delivery-limit"), "queue t.unrouted has neither a dead-letter exchange nor x-delivery-limit 1000000000")]
+#[case(|d: &mut Desired| set(d, "t.dead-letter.mail", "x-delivery-limit", -1), "queue t.dead-letter.mail has neither a dead-letter exchange nor x-delivery-limit 1000000000")]
+#[case(|d: &mut Desired| unset(d, "t.processor.mail", "x-dead-letter-exchange"), "queue t.processor.mail has neither a dead-letter exchange nor x-delivery-limit 1000000000;policy t.tunables limits the returns to queue t.processor.mail, which has no dead-letter exchange")]
+#[case(|d: &mut Desired| d.policies[0].pattern = "letter\\.".into(), "policy t.tunables limits the returns to queue t.dead-letter.mail, which has no dead-letter exchange")]
+#[case(|d: &mut Desired| d.policies[0].pattern = "(".into(), "the pattern of policy t.tunables cannot be read")]
+#[case(|d: &mut Desired| { d.policies[0].definition.insert("max-length".into(), 5.into()); }, "policy t.tunables sets max-length")]
+fn each_change_is_refused_for_its_own_reason(#[case] change: Change, #[case] expected: &str) {
+    assert_eq!(refused("quorum", change).join(";"), expected);
+}
+
+#[rstest]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-strategy", "at-least-once"), "queue t.hatchery.5m has the argument x-dead-letter-strategy, which means nothing there")]
+#[case(|d: &mut Desired| set(d, "t.unrouted", "x-delivery-limit", NO_DELIVERY_LIMIT), "queue t.unrouted has the argument x-delivery-limit, which means nothing there")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", "x-max-length", 5), "queue t.processor.mail is bounded by x-max-length")]
+#[case(|d: &mut Desired| unset(d, "t.hatchery.5m", "x-dead-letter-exchange"), "queue t.hatchery.5m has a TTL and no dead-letter exchange")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", "x-queue-type", "quorum"), "queue t.processor.mail dead-letters at most once")]
+fn classic_queues_have_hazards_of_their_own(#[case] change: Change, #[case] expected: &str) {
+    assert_eq!(refused("classic", change).join(";"), expected);
+}
+
+#[test]
+fn without_what_catches_everything_no_exchange_is_safe() {
+    let hazards = refused("quorum", |desired| desired.bindings.retain(|binding| binding.key != "#"));
+    assert_eq!(hazards.len(), desired("quorum").exchanges.len());
+    assert!(hazards.iter().all(|hazard| hazard.ends_with(" has no alternate exchange that takes everything")));
+}
+
+#[test]
+fn a_thousand_types_are_proved_in_no_time() {
+    let types: Vec<String> = (0..1_000).map(|n| format!("  t{n}: {{}}\n")).collect();
+    let text = format!("version: 1\nname: t\ntypes:\n{}", types.concat());
+    let topology = crate::file::read(&text, "topology.yaml").expect("valid");
+    let desired = compile(&topology).expect("safe");
+    let started = Instant::now();
+    prove(&desired).expect("safe");
+    let took = started.elapsed();
+    // A twentieth of this without optimisation; what grew with the square of the types would take far more.
+    assert!(took.as_secs() < 1, "{took:?}");
+}

@@ -199,9 +199,9 @@ mod header {
 }
 
 /// Headers that RabbitMQ itself writes or acts upon. A copy that carried them would be routed twice (`CC`, `BCC`) or
-/// taken for a dead-letter cycle (`x-death`; RabbitMQ 3.13 reads it back).
+/// taken for a dead-letter cycle (`x-death`; RabbitMQ 3.13 reads it back). RabbitMQ 4.3 counts in `x-acquired-count` too.
 fn is_brokers_own(name: &str) -> bool {
-    matches!(name, "CC" | "BCC" | "x-death" | "x-delivery-count")
+    matches!(name, "CC" | "BCC" | "x-death" | "x-delivery-count" | "x-acquired-count")
         || name.starts_with("x-first-death-")
         || name.starts_with("x-last-death-")
 }

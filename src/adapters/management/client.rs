@@ -11,7 +11,7 @@ use crate::ports::ManagementError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For the largest of answers: a page of 500 queues, or all bindings.
+/// For the largest of answers: all queues or all bindings, or a page of 500 queues with their statistics.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most that the API gives.
@@ -47,10 +47,20 @@ impl Client {
 
     /// A list or an object.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, ManagementError> {
-        self.decode(path, &self.send(self.request(Method::GET, path, &[]), path).await?)
+        self.get_with(path, &[]).await
     }
 
-    /// A list that is read page by page.
+    /// The same, asked with more words.
+    pub(super) async fn get_with<T: DeserializeOwned>(
+        &self,
+        path: &[&str],
+        query: &[(&str, &str)],
+    ) -> Result<T, ManagementError> {
+        self.decode(path, &self.send(self.request(Method::GET, path, query), path).await?)
+    }
+
+    /// A list that is read page by page. RabbitMQ makes the whole list for each page, so this is for lists with statistics,
+    /// which it adds to a page alone.
     pub(super) async fn pages<T: DeserializeOwned>(
         &self,
         path: &[&str],

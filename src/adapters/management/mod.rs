@@ -58,16 +58,19 @@ const PLAIN: [(&str, &str); 2] = [("disable_stats", "true"), ("enable_queue_tota
 impl Management for ManagementApi {
     async fn observe(&self) -> Result<Observed, ManagementError> {
         let vhost = self.vhost.as_str();
+        // First alone: it tells by itself whether this user may ask at all.
         let overview: Overview = self.client.get(&["overview"]).await?;
-        Ok(Observed {
-            at: Some(Timestamp::now()),
-            version: overview.rabbitmq_version,
-            exchanges: self.client.pages(&["exchanges", vhost], &PLAIN).await?,
-            queues: self.client.pages(&["queues", vhost], &PLAIN).await?,
-            bindings: self.client.get(&["bindings", vhost]).await?,
-            policies: self.client.get(&["policies", vhost]).await?,
-            operator_policies: self.operator_policies().await?,
-        })
+        let at = Some(Timestamp::now());
+        let paths = ["exchanges", "queues", "bindings", "policies"].map(|what| [what, vhost]);
+        let (exchanges, queues, bindings, policies, operator_policies) = tokio::try_join!(
+            self.client.get_with(&paths[0], &PLAIN),
+            self.client.get_with(&paths[1], &PLAIN),
+            self.client.get(&paths[2]),
+            self.client.get(&paths[3]),
+            self.operator_policies(),
+        )?;
+        let version = overview.rabbitmq_version;
+        Ok(Observed { at, version, exchanges, queues, bindings, policies, operator_policies })
     }
 
     async fn put_policy(&self, policy: &Policy) -> Result<(), ManagementError> {

@@ -43,10 +43,11 @@ One apply at a time: it holds the queue <name>.lock while it runs.
 
 Examples:
   topology apply                           show the plan, ask, change
-  topology apply --auto-approve            in a deployment, where nobody can be asked
-  topology apply --migrate                 replace what cannot be changed in place,
-                                           and lose no event that is in it
-  topology apply --prune                   remove what has left the file, if it is empty
+  topology apply --auto-approve            in a deployment
+  topology apply --migrate                 replace what cannot be changed in
+                                           place, and lose no event
+  topology apply --prune                   remove what has left the file, once
+                                           it is empty
   topology plan --out plan.json && topology apply plan.json")]
 pub(crate) struct Args {
     /// What `topology plan --out` has written: carried out as it is, or refused as stale

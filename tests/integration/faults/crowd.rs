@@ -59,12 +59,7 @@ async fn of_many_events_only_those_that_ran_at_the_kill_run_twice() {
             (again == EVENTS).then_some(())
         })
         .await;
-        let mut quiet = 0;
-        eventually(&format!("{point}: nothing is left"), async || {
-            quiet = if amqp.filled(&declared.passages()).await.is_empty() { quiet + 1 } else { 0 };
-            (quiet >= 30).then_some(())
-        })
-        .await;
+        amqp.emptied(&declared.passages()).await;
         second.stop().await;
         let runs = count(&place.lines("runs"));
         let twice: Vec<_> = runs.iter().filter(|(_, count)| **count > 1).collect();

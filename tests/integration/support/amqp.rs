@@ -63,6 +63,16 @@ impl Amqp {
         filled
     }
 
+    /// Waits until these queues are empty at thirty looks in a row: one look may miss a message on its way between two.
+    pub(crate) async fn emptied(&self, queues: &[String]) {
+        let mut looks = 0;
+        let empty = async || {
+            looks = if self.filled(queues).await.is_empty() { looks + 1 } else { 0 };
+            (looks == 30).then_some(())
+        };
+        eventually("nothing is left", empty).await;
+    }
+
     /// Takes the next message out of a queue, if there is one.
     pub(crate) async fn get(&self, queue: &str) -> Option<BasicGetMessage> {
         let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;

@@ -56,36 +56,41 @@ fn start() -> (Server, String) {
     let image = match only.as_str() {
         "" | "docker" => Image::find(),
         "native" => Err("HATCHERY_TEST_BROKER=native".to_owned()),
-        _ => panic!("HATCHERY_TEST_BROKER is docker or native, not {only}"),
+        version if version.starts_with(|first: char| first.is_ascii_digit()) => {
+            let (server, from) = hold("brokers", &["hold", version]);
+            return (server, format!("of {}", from.unwrap()));
+        }
+        _ => panic!("HATCHERY_TEST_BROKER is docker, native or a version of `scripts/brokers`, not {only}"),
     };
     match image {
         Ok(image) => (image.start(), format!("in a container of {}", image.name)),
         Err(why) if only == "docker" => panic!("HATCHERY_TEST_BROKER=docker: {why}"),
-        Err(why) => (hold(), format!("as native processes: {why}")),
+        Err(why) => (hold("services", &["hold", "--rabbitmq-only"]).0, format!("as native processes: {why}")),
     }
 }
 
-fn hold() -> Server {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/services");
-    let mut hold = Command::new(script)
-        .args(["hold", "--rabbitmq-only"])
+/// A server of a script that holds one, and where it says that its RabbitMQ is from.
+fn hold(script: &str, arguments: &[&str]) -> (Server, Option<String>) {
+    let mut hold = Command::new(format!("{}/scripts/{script}", env!("CARGO_MANIFEST_DIR")))
+        .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .expect("`scripts/services` starts");
-    let (mut amqp, mut management) = (None, None);
+        .unwrap_or_else(|error| panic!("scripts/{script}: {error}"));
+    let (mut amqp, mut management, mut from) = (None, None, None);
     for line in BufReader::new(hold.stdout.take().unwrap()).lines() {
         match line.unwrap().split_once('=') {
             Some(("AMQP_URL", url)) => amqp = Some(Url::parse(url).unwrap()),
             Some(("RABBITMQ_MANAGEMENT_URL", url)) => management = Some(Url::parse(url).unwrap()),
+            Some(("RABBITMQ_FROM", place)) => from = Some(place.to_owned()),
             // READY
             None => break,
             Some(_) => {}
         }
     }
     match (amqp, management) {
-        (Some(amqp), Some(management)) => Server { amqp, management, _hold: Some(hold) },
-        _ => panic!("`scripts/services hold` gave no RabbitMQ; `scripts/services install` says what is missing"),
+        (Some(amqp), Some(management)) => (Server { amqp, management, _hold: Some(hold) }, from),
+        _ => panic!("`scripts/{script} {}` gave no RabbitMQ, see above", arguments.join(" ")),
     }
 }
 
@@ -114,20 +119,22 @@ impl VirtualHost {
         put(&["permissions", &self.name, &self.name], &permission);
     }
 
+    /// One more user, who may do this much here. It goes with the value that is returned.
+    pub(crate) fn user(&self, role: &str, rights: &Rights) -> User<'_> {
+        let user = User { host: self, name: format!("{}-{role}", self.name) };
+        put(&["users", &user.name], &json!({ "password": PASSWORD, "tags": rights.tag }));
+        let Rights { configure, write, read, .. } = rights;
+        let permission = json!({ "configure": configure, "write": write, "read": read });
+        put(&["permissions", &self.name, &user.name], &permission);
+        user
+    }
+
     pub(crate) fn amqp(&self) -> String {
-        self.with_user(&server().amqp, &self.name)
+        with_user(&server().amqp, &self.name, &self.name)
     }
 
     pub(crate) fn management(&self) -> String {
-        self.with_user(&server().management, "")
-    }
-
-    fn with_user(&self, url: &Url, path: &str) -> String {
-        let mut url = url.clone();
-        url.set_username(&self.name).unwrap();
-        url.set_password(Some(PASSWORD)).unwrap();
-        url.set_path(path);
-        url.into()
+        with_user(&server().management, &self.name, "")
     }
 
     /// What the management API lists of a kind, without what every virtual host has.
@@ -181,6 +188,45 @@ impl Drop for VirtualHost {
 /// Imports definitions into the virtual hosts that they name; the status.
 pub(crate) fn import(definitions: &Value) -> u16 {
     api(Method::POST, &["definitions"], Some(definitions)).0
+}
+
+/// What a user may do in a virtual host: patterns of names, and a tag of the management API.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rights {
+    pub(crate) tag: String,
+    pub(crate) configure: String,
+    pub(crate) write: String,
+    pub(crate) read: String,
+}
+
+/// A user of a virtual host's.
+pub(crate) struct User<'a> {
+    host: &'a VirtualHost,
+    name: String,
+}
+
+impl User<'_> {
+    pub(crate) fn amqp(&self) -> String {
+        with_user(&server().amqp, &self.name, &self.host.name)
+    }
+
+    pub(crate) fn management(&self) -> String {
+        with_user(&server().management, &self.name, "")
+    }
+}
+
+impl Drop for User<'_> {
+    fn drop(&mut self) {
+        let _ = api(Method::DELETE, &["users", &self.name], None);
+    }
+}
+
+fn with_user(url: &Url, user: &str, path: &str) -> String {
+    let mut url = url.clone();
+    url.set_username(user).unwrap();
+    url.set_password(Some(PASSWORD)).unwrap();
+    url.set_path(path);
+    url.into()
 }
 
 /// A property that has to be text.

@@ -5,6 +5,7 @@ mod blocked;
 mod classic;
 mod failing;
 mod lock;
+mod permissions;
 mod routes;
 mod simulated;
 

@@ -1,0 +1,146 @@
+//! `topology apply` and `plan` of many types, beside what the broker itself takes for the same objects.
+//!
+//! `scripts/bench-topology --help` says how to run it, and what is compared with what.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that fails stops")]
+
+mod bare;
+mod broker;
+
+use std::{
+    env,
+    fmt::Write as _,
+    fs,
+    io::{self, Write as _},
+    path::Path,
+    process::{Command, ExitCode, Stdio},
+    time::{Duration, Instant},
+};
+
+use hatchery::domain::compile::{Desired, compile};
+
+use self::broker::Broker;
+
+/// What `apply` may take of what a bare loop takes, and `plan` of what `curl` takes.
+const APPLY_LIMIT: f64 = 1.3;
+const PLAN_LIMIT: f64 = 1.5;
+
+fn main() -> ExitCode {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let number = |name: &str| env::var(name).unwrap().parse::<usize>().unwrap();
+    let (types, rounds, plans) = (number("BENCH_TYPES"), number("BENCH_ROUNDS"), number("BENCH_PLANS"));
+    let text = topology(types, number("BENCH_DELAYS"));
+    let folder = tempfile::TempDir::new().unwrap();
+    let file = folder.path().join("topology.yaml");
+    fs::write(&file, &text).unwrap();
+    let desired = compile(&hatchery::file::read(&text, "topology.yaml").unwrap()).unwrap();
+    let (exchanges, queues, bindings) = (desired.exchanges.len(), desired.queues.len(), desired.bindings.len());
+    say(&format!("{types} types: {exchanges} exchanges, {queues} queues, {bindings} bindings"));
+
+    let (mut applied, mut bare) = (Vec::new(), Vec::new());
+    let (mut planned, mut listed) = (Vec::new(), Vec::new());
+    for round in 1..=rounds {
+        let mut other = None;
+        if round % 2 == 0 {
+            other = Some(one_bare(&desired));
+        }
+        let broker = Broker::start();
+        if round == 1 {
+            say(&format!("RabbitMQ {}", broker.version()));
+        }
+        let one = run(&broker, &file, &["apply", "--auto-approve"]);
+        assert_eq!(broker.queues(), queues, "apply has made them all");
+        // Both sides of a pair meet the same broker, in turns.
+        for pair in 0..plans {
+            let plan = || run(&broker, &file, &["plan", "--detailed-exitcode"]);
+            if pair % 2 == 0 {
+                planned.push(plan());
+                listed.push(broker.lists());
+            } else {
+                listed.push(broker.lists());
+                planned.push(plan());
+            }
+        }
+        drop(broker);
+        let other = other.unwrap_or_else(|| one_bare(&desired));
+        say(&format!("round {round}: apply {}, the bare loop {}", seconds(one), seconds(other)));
+        applied.push(one);
+        bare.push(other);
+    }
+    let mut holds = compare("apply", &applied, "the bare loop", &bare, APPLY_LIMIT);
+    holds &= compare("plan", &planned, "curl", &listed, PLAN_LIMIT);
+    if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// The file, with as many retry delays a type.
+fn topology(types: usize, delays: usize) -> String {
+    let delays: Vec<String> = (1..=delays).map(|n| format!("{n}m")).collect();
+    let mut text = format!(
+        "version: 1\nname: bench\ndefaults:\n  retry: {{ delays: [{}], max-attempts: 6 }}\ntypes:\n",
+        delays.join(", ")
+    );
+    for n in 0..types {
+        writeln!(text, "  type-{n:04}: {{}}").unwrap();
+    }
+    text
+}
+
+/// The whole process, from its start to its end.
+fn run(broker: &Broker, file: &Path, verb: &[&str]) -> Duration {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_topology"));
+    command
+        .args(verb)
+        .env("TOPOLOGY_FILE", file)
+        .env("AMQP_URL", &broker.amqp)
+        .env("RABBITMQ_MANAGEMENT_URL", &broker.management)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    let started = Instant::now();
+    let status = command.status().unwrap();
+    let elapsed = started.elapsed();
+    assert!(status.success(), "topology {verb:?}: {status}");
+    elapsed
+}
+
+fn one_bare(desired: &Desired) -> Duration {
+    let broker = Broker::start();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let started = Instant::now();
+    runtime.block_on(bare::declare(&broker.amqp, desired)).unwrap();
+    let elapsed = started.elapsed();
+    assert_eq!(broker.queues(), desired.queues.len(), "the bare loop has made them all");
+    elapsed
+}
+
+/// Prints both sides; whether the ratio holds. The middle of the ratios counts, each of two runs side by side.
+fn compare(what: &str, ours: &[Duration], other: &str, theirs: &[Duration], limit: f64) -> bool {
+    let pairs = ours.iter().zip(theirs);
+    let mut ratios: Vec<f64> = pairs.map(|(one, two)| one.as_secs_f64() / two.as_secs_f64()).collect();
+    ratios.sort_by(f64::total_cmp);
+    let ratio = ratios[ratios.len() / 2];
+    let verdict = if ratio <= limit { "holds" } else { "DOES NOT HOLD" };
+    say(&format!(
+        "{what}: {} (best {}); {other}: {} (best {}); ratio {ratio:.2} ({:.2} to {:.2}), at most {limit}: {verdict}",
+        seconds(median(ours)),
+        seconds(*ours.iter().min().unwrap()),
+        seconds(median(theirs)),
+        seconds(*theirs.iter().min().unwrap()),
+        ratios[0],
+        ratios[ratios.len() - 1],
+    ));
+    ratio <= limit
+}
+
+fn median(times: &[Duration]) -> Duration {
+    let mut times = times.to_vec();
+    times.sort();
+    times[times.len() / 2]
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.2} s", time.as_secs_f64())
+}
+
+fn say(line: &str) {
+    writeln!(io::stdout().lock(), "{line}").unwrap();
+}

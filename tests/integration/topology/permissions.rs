@@ -1,0 +1,187 @@
+//! The permissions that the documentation lists are enough, and none of them is too much.
+
+use std::{collections::BTreeMap, fs, process::Stdio};
+
+use rstest::rstest;
+use rustix::process::Signal;
+
+use crate::support::{
+    amqp::Amqp,
+    broker::{PATIENCE, Rights, User, eventually},
+    cli::{Bench, Ran},
+    process::Process,
+    redis,
+};
+
+/// Nothing in it takes long, so that a test sees an event come out of all of it.
+fn topology() -> String {
+    let prefix = redis::prefix();
+    format!(
+        "version: 1\nname: billing\nredis: {{ prefix: {prefix} }}\nhatcheries: [50ms]\n\
+         ladder: {{ resolution: 50ms, horizon: 1500ms }}\ntypes: {{ mail: {{ lease: 300ms, retry: {{ delays: [20ms] }} }} }}\n"
+    )
+}
+
+/// Fails at first, then puts the event off, then gives up: a follow-up for each exchange that a worker publishes to.
+const PROGRAM: &str = "\
+echo run >> runs
+case $(wc -l < runs) in
+  1) exit 1 ;;
+  2) echo '{\"requeue\": {\"after\": \"1s\", \"reason\": \"later\"}}' ;;
+  *) exit 65 ;;
+esac
+";
+
+const DEAD: &str = "billing.dead-letter.mail";
+
+/// The users of docs/operations.md, by its own commands.
+fn documented() -> BTreeMap<String, Rights> {
+    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md"));
+    let mut users = BTreeMap::<String, Rights>::new();
+    for line in text.lines().filter_map(|line| line.strip_prefix("rabbitmqctl ")) {
+        let words: Vec<&str> = line.split_whitespace().map(|word| word.trim_matches('\'')).collect();
+        match words[..] {
+            ["set_permissions", "-p", "prod", user, configure, write, read] => {
+                let rights = users.entry(user.to_owned()).or_default();
+                (rights.configure, rights.write, rights.read) = (configure.into(), write.into(), read.into());
+            }
+            ["set_user_tags", user, tag] => tag.clone_into(&mut users.entry(user.to_owned()).or_default().tag),
+            _ => panic!("not understood: {line}"),
+        }
+    }
+    assert_eq!(users.keys().collect::<Vec<_>>(), ["deployer", "publisher", "worker"]);
+    users
+}
+
+fn rights(role: &str) -> Rights {
+    documented()[role].clone()
+}
+
+/// Runs a verb as this user.
+fn run(bench: &Bench, user: &User<'_>, arguments: &[&str]) -> Ran {
+    let mut process = bench.process(arguments);
+    process
+        .env("AMQP_URL", user.amqp())
+        .env("RABBITMQ_MANAGEMENT_URL", user.management())
+        .env("REDIS_URL", redis::url());
+    let mut command = assert_cmd::Command::from_std(process);
+    Ran::of(command.timeout(PATIENCE).output().unwrap())
+}
+
+fn apply(bench: &Bench, rights: &Rights) -> Ran {
+    run(bench, &bench.host.user("deployer", rights), &["apply", "--auto-approve"])
+}
+
+fn publish(bench: &Bench, rights: &Rights, delay: &str) -> Ran {
+    run(bench, &bench.host.user("publisher", rights), &["publish", "mail", "--payload", "{}", "--delay", delay])
+}
+
+/// A worker that goes on, with its log in the file `log`.
+fn work(bench: &Bench, user: &User<'_>) -> Process {
+    fs::write(bench.folder().join("program"), PROGRAM).unwrap();
+    let mut process = bench.process(&["-v", "work", "--type", "mail", "--exec", "sh", "program"]);
+    process
+        .env("PATH", std::env::var("PATH").unwrap())
+        .env("AMQP_URL", user.amqp())
+        .env("REDIS_URL", redis::url())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(bench.folder().join("log")).unwrap());
+    let mut process = tokio::process::Command::from(process);
+    process.kill_on_drop(true);
+    Process::spawn(process)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_documented_is_enough() {
+    let bench = Bench::new(&topology());
+    apply(&bench, &rights("deployer")).expect(0);
+    run(&bench, &bench.host.user("deployer", &rights("deployer")), &["plan", "--detailed-exitcode"]).expect(0);
+    let user = bench.host.user("worker", &rights("worker"));
+    let worker = work(&bench, &user);
+    for delay in ["0s", "50ms", "70ms"] {
+        publish(&bench, &rights("publisher"), delay).expect(0);
+    }
+    let amqp = Amqp::connect(&bench.host.amqp()).await;
+    eventually("all are given up", async || (amqp.ready(DEAD).await == 3).then_some(())).await;
+    worker.signal(Signal::TERM);
+    worker.ended().await.expect(0);
+    let log = fs::read_to_string(bench.folder().join("log")).unwrap();
+    assert!(!log.contains("REFUSED") && !log.contains("not published"), "{log}");
+}
+
+#[test]
+fn a_plan_needs_the_tag_alone() {
+    let bench = Bench::new(&topology());
+    let nothing = || "^$".to_owned();
+    let only = Rights { tag: rights("deployer").tag, configure: nothing(), write: nothing(), read: nothing() };
+    run(&bench, &bench.host.user("viewer", &only), &["plan", "--detailed-exitcode"]).expect(3);
+}
+
+/// A deployer without one of them.
+#[rstest]
+#[case::tag(|rights: &mut Rights| rights.tag.clear(), 6, "policymaker")]
+#[case::a_lower_tag(|rights: &mut Rights| rights.tag = "management".into(), 6, "policymaker")]
+#[case::configure(|rights: &mut Rights| rights.configure = "^$".into(), 6, "queue 'billing.lock'")]
+#[case::write(|rights: &mut Rights| rights.write = "^$".into(), 5, "access to exchange 'billing.unrouted'")]
+#[case::read(|rights: &mut Rights| rights.read = "^$".into(), 5, "access to exchange 'billing.dead-letter'")]
+fn a_deployer_needs_all_of_it(#[case] without: fn(&mut Rights), #[case] code: i32, #[case] says: &str) {
+    let bench = Bench::new(&topology());
+    let mut rights = rights("deployer");
+    without(&mut rights);
+    let ran = apply(&bench, &rights).expect(code);
+    assert!(ran.stderr.contains(says) && !ran.stderr.contains("applied"), "{ran:?}");
+}
+
+#[test]
+fn a_publisher_needs_all_of_it() {
+    let bench = Bench::new(&topology());
+    bench.apply();
+    let nothing = Rights { write: "^$".into(), ..rights("publisher") };
+    for delay in ["0s", "50ms", "70ms"] {
+        let ran = publish(&bench, &nothing, delay).expect(6);
+        assert!(ran.stderr.contains("ACCESS_REFUSED") && ran.stderr.contains("billing.scheduler"), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_worker_needs_to_read() {
+    let bench = Bench::new(&topology());
+    bench.apply();
+    let blind = Rights { read: "^$".into(), ..rights("worker") };
+    let work = ["work", "--type", "mail", "--exec", "/bin/true"];
+    let ran = run(&bench, &bench.host.user("worker", &blind), &work).expect(6);
+    assert!(ran.stderr.contains("ACCESS_REFUSED") && ran.stderr.contains("billing.processor.mail"), "{ran:?}");
+}
+
+#[rstest]
+#[case("retry")]
+#[case("scheduler")]
+#[case("dead-letter")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_needs_each_exchange_and_loses_nothing_without(#[case] exchange: &str) {
+    let bench = Bench::new(&topology());
+    bench.apply();
+    let all = rights("worker");
+    let write = all.write.replacen(exchange, "nothing", 1);
+    assert_ne!(write, all.write, "the pattern names each exchange");
+    let user = bench.host.user("worker", &Rights { write, ..all.clone() });
+    publish(&bench, &rights("publisher"), "0s").expect(0);
+    let worker = work(&bench, &user);
+    let refuses = format!("billing.{exchange}");
+    eventually(&format!("{refuses} refuses"), async || {
+        let log = fs::read_to_string(bench.folder().join("log")).unwrap();
+        log.lines().any(|line| line.contains("ACCESS_REFUSED") && line.contains(&refuses)).then_some(())
+    })
+    .await;
+    drop(worker);
+    let amqp = Amqp::connect(&bench.host.amqp()).await;
+    eventually("it is still there", async || (amqp.ready("billing.processor.mail").await == 1).then_some(())).await;
+    // With the permission it goes on, and to its end.
+    drop(user);
+    let user = bench.host.user("worker", &all);
+    let worker = work(&bench, &user);
+    eventually("it is given up", async || (amqp.ready(DEAD).await == 1).then_some(())).await;
+    worker.signal(Signal::TERM);
+    worker.ended().await.expect(0);
+}

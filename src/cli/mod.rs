@@ -4,6 +4,7 @@ mod apply;
 mod args;
 mod completions;
 mod connect;
+mod destroy;
 mod exit;
 mod export;
 mod graph;
@@ -64,6 +65,7 @@ enum Verb {
     Graph(graph::Args),
     Plan(plan::Args),
     Apply(apply::Args),
+    Destroy(destroy::Args),
     Publish(publish::Args),
     Work(work::Args),
     Export(export::Args),
@@ -118,6 +120,7 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Graph(args) => graph::run(&common, &args, output),
             Verb::Plan(args) => plan::run(&common, &args, output).await,
             Verb::Apply(args) => apply::run(&common, &args, output).await,
+            Verb::Destroy(args) => destroy::run(&common, &args, output).await,
             Verb::Publish(args) => publish::run(&common, args, output).await,
             Verb::Work(args) => work::run(&common, args, output).await,
             Verb::Export(args) => export::run(&common, &args, output),

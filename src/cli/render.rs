@@ -29,16 +29,20 @@ struct Row {
     ladder: Option<String>,
     counts: BTreeMap<Kind, usize>,
     details: Vec<String>,
+    /// What is removed for good is no leftover.
+    is_leftover: bool,
 }
 
 /// Every line of a plan, and its summary. With `verbose` a line for each binding and stranger too.
 pub(crate) fn plan(plan: &Plan, file: &str, verbose: bool, asked: Asked) -> String {
+    format!("{}{}\n", lines(plan, verbose, asked), summary(plan, file, asked))
+}
+
+/// Every line of a plan, without its summary.
+pub(crate) fn lines(plan: &Plan, verbose: bool, asked: Asked) -> String {
     let rows = rows(plan, verbose, asked);
     let width = rows.iter().map(|row| row.name().chars().count()).filter(|n| *n <= LONGEST_NAME).max().unwrap_or(0);
-    let mut text: String = rows.iter().map(|row| row.line(width)).collect();
-    text.push_str(&summary(plan, file, asked));
-    text.push('\n');
-    text
+    rows.iter().map(|row| row.line(width)).collect()
 }
 
 /// The last line: `Plan: 61 add, 0 change, 1 leftover (goes with --prune).`
@@ -84,6 +88,7 @@ fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
                 ladder: ladder.clone(),
                 counts: BTreeMap::new(),
                 details: Vec::new(),
+                is_leftover: change.action == Action::Leftover && change.reason.is_some(),
             });
             rows.len() - 1
         });
@@ -157,10 +162,10 @@ impl Row {
     fn line(&self, width: usize) -> String {
         let (kind, details) = match self.group() {
             None => (self.first.kind.to_string(), self.details.clone()),
-            Some(_) if self.action == Action::Leftover => {
-                ("ladder".to_owned(), vec![format!("leftover, {}", self.counted())])
+            Some(_) if self.is_leftover => ("ladder".to_owned(), vec![format!("leftover, {}", self.counted())]),
+            Some(_) if matches!(self.action, Action::Create | Action::Leftover) => {
+                ("ladder".to_owned(), vec![self.counted()])
             }
-            Some(_) if self.action == Action::Create => ("ladder".to_owned(), vec![self.counted()]),
             Some(_) => ("ladder".to_owned(), [self.counted()].into_iter().chain(self.details.clone()).collect()),
         };
         let style = style(self.sign);

@@ -97,6 +97,12 @@ impl LiveQueue {
     pub fn ttl_millis(&self) -> Option<u64> {
         self.arguments.get("x-message-ttl").and_then(Value::as_u64)
     }
+
+    /// An argument that is text.
+    #[must_use]
+    pub fn text(&self, argument: &str) -> Option<&str> {
+        self.arguments.get(argument).and_then(Value::as_str)
+    }
 }
 
 /// What a queue holds and who consumes it, as a reading of the broker's statistics says.

@@ -7,6 +7,7 @@ mod codec;
 pub mod connection;
 mod consumer;
 pub mod declare;
+pub mod destroy;
 mod mover;
 mod publisher;
 pub mod steps;

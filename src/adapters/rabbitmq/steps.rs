@@ -29,7 +29,7 @@ use crate::{
 pub const APART: Duration = Duration::from_secs(7);
 
 /// Between two readings.
-const LOOK: Duration = Duration::from_millis(500);
+pub(super) const LOOK: Duration = Duration::from_millis(500);
 
 /// Between the end of a queue and the next of the same name. Whoever consumed the old one is told within milliseconds; if
 /// the new one were there by then, the broker would silently attach him to it, and he may get nothing from it (measured
@@ -127,7 +127,7 @@ impl Declarer {
                     let step = Step::DeleteExchange(through.clone());
                     self.call(&self.channel().await?, &step).await?;
                 } else {
-                    self.delete(&queue).await?;
+                    self.delete_queue(&queue).await?;
                     deleted = true;
                 }
                 fail_point!("apply.deleted");
@@ -159,7 +159,7 @@ impl Declarer {
         Ok((all, gone))
     }
 
-    async fn delete(&self, queue: &str) -> Result<(), BrokerError> {
+    async fn delete_queue(&self, queue: &str) -> Result<(), BrokerError> {
         let channel = self.channel().await?;
         let deleted = channel.queue_delete(short(queue)?, QueueDeleteOptions::default()).await;
         deleted.map(drop).map_err(|error| self.url.error(&error, &format!("queue {queue}")))

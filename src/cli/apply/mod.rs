@@ -104,7 +104,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     apply.refuse_blocked(&shown, &observed)?;
     // Whoever gives a plan has approved it.
     if !args.auto_approve && planned.is_none() {
-        approve(output)?;
+        approve("Apply these changes?", output)?;
     }
 
     let started = Instant::now();
@@ -115,7 +115,12 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 }
 
 /// Under every name that the topology has had: whoever still applies an old file writes to the same objects.
-async fn lock(url: AmqpUrl, desired: &Desired, patience: Duration, output: Output) -> anyhow::Result<Declarer> {
+pub(super) async fn lock(
+    url: AmqpUrl,
+    desired: &Desired,
+    patience: Duration,
+    output: Output,
+) -> anyhow::Result<Declarer> {
     let queues: Vec<String> = desired.owners().map(names::lock).collect();
     let waiting = |queue: &str| output.note(&format!("Waiting for another apply, which holds {queue} …"));
     Declarer::lock(url, "topology apply", &queues, patience, waiting).await.map_err(|error| match error {
@@ -128,14 +133,14 @@ async fn lock(url: AmqpUrl, desired: &Desired, patience: Duration, output: Outpu
 }
 
 /// Asks, on a terminal.
-fn approve(output: Output) -> anyhow::Result<()> {
+pub(super) fn approve(question: &str, output: Output) -> anyhow::Result<()> {
     if !Output::is_interactive() {
         let message = "approval is needed, and there is no terminal to ask on; nothing was written. \
                        Run it with --auto-approve";
         return Err(Ended::new(Exit::Usage, message).into());
     }
     // Straight to standard error: a prompt has no newline.
-    write!(io::stderr(), "Apply these changes? [y/N] ")?;
+    write!(io::stderr(), "{question} [y/N] ")?;
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;

@@ -51,7 +51,17 @@ impl fmt::Display for Held {
     }
 }
 
+/// What a migration has made is the migration's.
 pub(super) fn changes(view: &View<'_>) -> Vec<Change> {
+    but(view, |kind, name| stands_in(view, kind, name))
+}
+
+/// What a migration has made too.
+pub(super) fn everything(view: &View<'_>) -> Vec<Change> {
+    but(view, |_, _| false)
+}
+
+fn but(view: &View<'_>, stands_in: impl Fn(Kind, &str) -> bool) -> Vec<Change> {
     let observed = view.observed;
     let bound: BTreeSet<&str> = observed
         .bindings
@@ -76,7 +86,7 @@ pub(super) fn changes(view: &View<'_>) -> Vec<Change> {
             && !name.starts_with("amq.")
             && !locks.contains(name)
             && !view.wants(&Address::new(kind, name))
-            && !stands_in(view, kind, name)
+            && !stands_in(kind, name)
     };
     let exchanges = observed.exchanges.iter().filter(|live| is_leftover(Kind::Exchange, &live.name));
     let queues = observed.queues.iter().filter(|live| is_leftover(Kind::Queue, &live.name));

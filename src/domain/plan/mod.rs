@@ -4,6 +4,7 @@
 
 mod bindings;
 mod compare;
+mod destroy;
 mod diff;
 mod leftover;
 mod migrate;
@@ -20,6 +21,7 @@ use serde_json::Value;
 
 use super::compile::{Binding, Exchange, Policy, Queue, Target};
 
+pub use destroy::{Destruction, destruction};
 pub use diff::plan;
 pub use leftover::Held;
 pub use step::{Dated, Move, Step, Then};

@@ -1,11 +1,16 @@
 //! The file and the broker: what `plan` and `apply` do to a real one.
 
+mod adopted;
 mod applied;
 mod blocked;
 mod classic;
+mod destroyed;
 mod failing;
+mod interrupted;
 mod lock;
 mod permissions;
+mod planned;
+mod pruned;
 mod routes;
 mod simulated;
 

@@ -1,0 +1,147 @@
+//! All that is owned goes, and nothing else; what is in use is refused.
+
+use serde_json::{Value, json};
+
+use crate::support::{
+    amqp::Amqp,
+    broker::{eventually, text},
+    cli::{Bench, Ran},
+};
+
+/// Few levels, so that it is quick.
+const SMALL: &str = "\
+version: 1
+name: billing
+hatcheries: [1h]
+ladder: { resolution: 10ms, horizon: 30ms }
+types: { mail: { retry: { delays: [1h] } } }
+";
+
+fn everything(bench: &Bench) -> Vec<Vec<Value>> {
+    let queues = bench.host.list("queues").iter().map(|queue| json!(text(queue, "name"))).collect();
+    [queues].into_iter().chain(["exchanges", "bindings", "policies"].map(|kind| bench.host.list(kind))).collect()
+}
+
+/// Waits until the statistics say it: they are seconds old.
+async fn counted(bench: &Bench, queue: &str, count: &str, expected: u64) {
+    let counted = async || {
+        let queues = bench.host.list("queues");
+        queues.iter().any(|live| live["name"] == queue && live[count] == expected).then_some(())
+    };
+    eventually(&format!("{expected} {count} in {queue}"), counted).await;
+}
+
+/// It is refused with this line, and nothing is gone.
+#[track_caller]
+fn refused(bench: &Bench, line: &str) -> Ran {
+    let before = everything(bench);
+    let ran = bench.expect(4, &["destroy", "--auto-approve"]);
+    assert!(ran.stdout.contains(line) && ran.stderr.contains("nothing was removed"), "{ran:?}");
+    assert_eq!(everything(bench), before);
+    ran
+}
+
+#[test]
+fn what_is_owned_goes_and_nothing_else() {
+    let bench = Bench::new(SMALL);
+    bench.host.put("queues", "legacy.tmp", &json!({ "durable": true }));
+    bench.host.put("exchanges", "legacy", &json!({ "type": "topic", "durable": true }));
+    bench.host.bind("legacy", "legacy.tmp", "#");
+    let theirs = json!({ "durable": true, "arguments": { "x-hatchery-owner": "other" } });
+    bench.host.put("queues", "billing.theirs", &theirs);
+    let before = everything(&bench);
+    bench.apply();
+
+    let asked = bench.expect(2, &["destroy"]);
+    assert!(asked.stdout.contains("- queue    billing.processor.mail  (0 ready)\n"), "{}", asked.stdout);
+    assert!(asked.stdout.contains("- ladder   billing.ladder.10ms-2"), "{}", asked.stdout);
+    assert!(!asked.stdout.contains("legacy") && !asked.stdout.contains("theirs"), "{}", asked.stdout);
+    assert!(asked.stdout.lines().all(|line| line.chars().count() <= 80), "{}", asked.stdout);
+    assert!(asked.stderr.contains("--auto-approve"), "{asked:?}");
+    assert_eq!(bench.expect(2, &["destroy", "--force"]).code, 2);
+    bench.expect(0, &["plan", "--detailed-exitcode"]);
+
+    let ran = bench.expect(0, &["destroy", "--auto-approve"]);
+    assert!(ran.last().starts_with("Destroyed: 17 objects removed, in "), "{}", ran.stdout);
+    assert_eq!(everything(&bench), before);
+    let ran = bench.expect(0, &["destroy"]);
+    assert_eq!(ran.stdout, "Nothing to remove. The broker has nothing that billing owns.\n");
+    bench.apply();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_is_in_use_stays_unless_it_is_forced() {
+    let bench = Bench::new(SMALL);
+    bench.apply();
+    let amqp = Amqp::connect(&bench.host.amqp()).await;
+    amqp.publish("billing.scheduler", "mail.now", lapin::BasicProperties::default(), b"1").await;
+    amqp.publish("billing.scheduler", "mail.1h", lapin::BasicProperties::default(), b"2").await;
+    counted(&bench, "billing.processor.mail", "messages", 1).await;
+    counted(&bench, "billing.hatchery.1h", "messages", 1).await;
+    let ran = refused(&bench, "! queue    billing.processor.mail  holds 1 message");
+    assert!(ran.stdout.contains("! queue    billing.hatchery.1h     holds 1 message"), "{}", ran.stdout);
+
+    let ran = bench.expect(4, &["destroy", "--auto-approve", "-o", "json"]).json();
+    assert_eq!((&ran["destroyed"], &ran["blocked"], &ran["removed"]), (&json!(false), &json!(true), &json!(0)));
+    let forced = bench.expect(0, &["destroy", "--auto-approve", "--force", "-o", "json"]).json();
+    assert_eq!((&forced["destroyed"], &forced["removed"]), (&json!(true), &json!(17)));
+    assert_eq!(everything(&bench), vec![Vec::<Value>::new(); 4]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_with_a_consumer_stays() {
+    use lapin::{options::BasicConsumeOptions, types::FieldTable};
+
+    let bench = Bench::new(SMALL);
+    bench.apply();
+    let connection = lapin::Connection::connect(&bench.host.amqp(), lapin::ConnectionProperties::default()).await;
+    let channel = connection.unwrap().create_channel().await.unwrap();
+    let options = BasicConsumeOptions::default();
+    channel.basic_consume("billing.dead-letter.mail".into(), "".into(), options, FieldTable::default()).await.unwrap();
+    counted(&bench, "billing.dead-letter.mail", "consumers", 1).await;
+    refused(&bench, "! queue    billing.dead-letter.mail  has 1 consumer");
+}
+
+#[test]
+fn what_a_stranger_leads_to_stays() {
+    let bench = Bench::new(SMALL);
+    bench.apply();
+    bench.host.put("exchanges", "legacy", &json!({ "type": "topic", "durable": true }));
+    bench.host.bind("legacy", "billing.processor.mail", "#");
+    refused(&bench, "the exchange legacy leads to it, which is not owned");
+    bench.expect(0, &["destroy", "--auto-approve", "--force"]);
+    assert_eq!(bench.host.names("exchanges"), ["legacy"]);
+    assert_eq!(bench.host.names("queues"), Vec::<String>::new());
+}
+
+#[cfg(feature = "fail-points")]
+#[test]
+fn whoever_kills_it_runs_it_again() {
+    use assert_cmd::output::OutputOkExt as _;
+
+    let bench = Bench::new(SMALL);
+    bench.apply();
+    for passing in [1, 2, 5, 3] {
+        let mut run = bench.command(&["destroy", "--auto-approve"]);
+        let killed = run.env("HATCHERY_KILL_AT", format!("apply.step:{passing}")).ok();
+        assert!(killed.is_err(), "it was to be killed");
+        assert!(!bench.host.names("queues").is_empty());
+    }
+    bench.expect(0, &["destroy", "--auto-approve"]);
+    assert_eq!(everything(&bench), vec![Vec::<Value>::new(); 4]);
+}
+
+#[test]
+fn what_stands_in_for_a_queue_goes_too() {
+    let bench = Bench::new(SMALL);
+    bench.apply();
+    let arguments = json!({ "x-hatchery-owner": "billing", "x-queue-type": "quorum" });
+    let name = "billing.moving.billing.processor.mail";
+    bench.host.put("queues", name, &json!({ "durable": true, "arguments": arguments }));
+    let arguments = json!({ "x-hatchery-owner": "billing" });
+    bench.host.put("exchanges", name, &json!({ "type": "topic", "durable": true, "arguments": arguments }));
+    bench.host.bind(name, "billing.processor.mail", "#");
+    bench.host.bind("billing.processor", name, "mail.#");
+    bench.expect(0, &["destroy", "--auto-approve"]);
+    assert_eq!(everything(&bench), vec![Vec::<Value>::new(); 4]);
+}

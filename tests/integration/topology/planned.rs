@@ -1,0 +1,105 @@
+//! A plan in a file is carried out as it is, or refused.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::TOPOLOGY;
+use crate::support::cli::Bench;
+
+/// Plans to a file, which comes back.
+fn planned(bench: &Bench) -> Value {
+    bench.expect(0, &["plan", "--out", "plan.json"]);
+    serde_json::from_str(&fs::read_to_string(bench.folder().join("plan.json")).unwrap()).unwrap()
+}
+
+fn tamper(bench: &Bench, change: impl FnOnce(&mut Value)) {
+    let mut plan = planned(bench);
+    change(&mut plan);
+    fs::write(bench.folder().join("plan.json"), plan.to_string()).unwrap();
+}
+
+/// It ends so, says this, and writes nothing.
+#[track_caller]
+fn refused(bench: &Bench, code: i32, said: &str) {
+    let before = ["exchanges", "bindings", "policies"].map(|kind| bench.host.list(kind));
+    let queues = bench.host.names("queues");
+    let ran = bench.expect(code, &["apply", "plan.json"]);
+    assert!(ran.stderr.contains(said), "{ran:?}");
+    assert_eq!(["exchanges", "bindings", "policies"].map(|kind| bench.host.list(kind)), before);
+    assert_eq!(bench.host.names("queues"), queues);
+}
+
+#[test]
+fn it_is_carried_out_without_the_file_and_without_a_question() {
+    let bench = Bench::new(TOPOLOGY);
+    planned(&bench);
+    fs::remove_file(bench.folder().join("topology.yaml")).unwrap();
+    let ran = bench.expect(0, &["apply", "plan.json"]);
+    assert!(ran.last().starts_with("Applied: 31 added, 0 changed, in "), "{ran:?}");
+    // What it wanted to add is there now.
+    refused(&bench, 7, "the broker is not as it was when this plan was made; nothing was written. Plan again");
+    bench.write(TOPOLOGY);
+    bench.expect(0, &["plan", "--detailed-exitcode"]);
+    planned(&bench);
+    bench.expect(0, &["apply", "plan.json"]);
+}
+
+#[test]
+fn it_carries_what_was_asked_for() {
+    let bench = Bench::new(TOPOLOGY);
+    bench.apply();
+    bench.write(&TOPOLOGY.replace("[50ms, 1h]", "[50ms]"));
+    bench.expect(0, &["plan", "--prune", "--out", "plan.json"]);
+    bench.expect(0, &["apply", "plan.json"]);
+    assert!(!bench.host.names("queues").contains(&"billing.hatchery.1h".to_owned()));
+}
+
+#[test]
+fn it_is_stale_once_the_broker_has_changed() {
+    let bench = Bench::new(TOPOLOGY);
+    bench.apply();
+    bench.host.delete("queues", &["billing.hatchery.1h"]);
+    planned(&bench);
+    bench.host.delete("queues", &["billing.hatchery.50ms"]);
+    refused(&bench, 7, "the broker is not as it was when this plan was made; nothing was written. Plan again");
+    planned(&bench);
+    bench.expect(0, &["apply", "plan.json"]);
+    bench.expect(0, &["plan", "--detailed-exitcode"]);
+}
+
+#[test]
+fn what_strangers_do_makes_it_no_staler() {
+    let bench = Bench::new(TOPOLOGY);
+    planned(&bench);
+    bench.host.put("queues", "legacy.tmp", &json!({ "durable": true }));
+    bench.expect(0, &["apply", "plan.json"]);
+}
+
+#[test]
+fn one_that_was_changed_by_hand() {
+    let bench = Bench::new(TOPOLOGY);
+    tamper(&bench, |plan| plan["topology"] = json!(TOPOLOGY.replace("1h", "2h")));
+    refused(&bench, 1, "the topology in the plan was changed by hand; plan again");
+}
+
+#[test]
+fn one_of_another_version() {
+    let bench = Bench::new(TOPOLOGY);
+    tamper(&bench, |plan| plan["format_version"] = json!(7));
+    refused(&bench, 1, "plan.json has format version 7, and this topology reads 1; plan again");
+}
+
+#[test]
+fn what_is_no_plan() {
+    let bench = Bench::new(TOPOLOGY);
+    for text in ["version: 1\n", "", "{}", "[1]", "{\"format_version\": 1}"] {
+        fs::write(bench.folder().join("plan.json"), text).unwrap();
+        refused(&bench, 1, "plan.json is no plan: ");
+        refused(&bench, 1, "`topology plan --out plan.json` writes one");
+    }
+    fs::write(bench.folder().join("plan.json"), [0xFF, 0xFE]).unwrap();
+    refused(&bench, 1, "cannot read the plan plan.json: ");
+    fs::remove_file(bench.folder().join("plan.json")).unwrap();
+    refused(&bench, 1, "cannot read the plan plan.json: ");
+}

@@ -1,0 +1,55 @@
+//! What has left the file goes, but for what is in use.
+
+use crate::support::{amqp::Amqp, broker::eventually, cli::Bench};
+
+const FILE: &str = "\
+version: 1
+name: billing
+hatcheries: [50ms, 1h]
+ladder: { resolution: 10ms, horizon: 60ms }
+types:
+  hr-import: { retry: { delays: [20ms] } }
+  mail: { retry: { delays: [20ms] } }
+";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_with_messages_stays_bound() {
+    let bench = Bench::new(FILE);
+    bench.apply();
+    let amqp = Amqp::connect(&bench.host.amqp()).await;
+    amqp.publish("billing.scheduler", "mail.now", lapin::BasicProperties::default(), b"1").await;
+    let queue = "billing.processor.mail";
+    let counted =
+        async || bench.host.list("queues").iter().any(|q| q["name"] == queue && q["messages"] == 1).then_some(());
+    eventually("it is counted", counted).await;
+    bench.write(&FILE.replace("  mail: { retry: { delays: [20ms] } }\n", ""));
+    let pruned = bench.expect(0, &["apply", "--auto-approve", "--prune"]);
+    assert!(pruned.stderr.contains("Not removed") && pruned.stderr.contains(queue), "{pruned:?}");
+    // An old pod's event still comes to it.
+    amqp.publish("billing.scheduler", "mail.now", lapin::BasicProperties::default(), b"2").await;
+    assert_eq!(
+        (amqp.take(queue).await.data.as_slice(), amqp.take(queue).await.data.as_slice()),
+        (&b"1"[..], &b"2"[..])
+    );
+    let queues = bench.host.names("queues");
+    assert!(!queues.contains(&"billing.retry.mail.20ms".to_owned()), "a timer went: {queues:?}");
+    bench.expect(0, &["apply", "--auto-approve", "--prune"]);
+    let queues = bench.host.names("queues");
+    assert!(!queues.iter().any(|queue| queue.contains(".mail")), "{queues:?}");
+}
+
+#[test]
+fn timers_and_an_old_ladder_go() {
+    let bench = Bench::new(FILE);
+    bench.apply();
+    bench.write(&FILE.replace("10ms, horizon", "20ms, horizon").replace("[50ms, 1h]", "[50ms]"));
+    bench.apply();
+    let pruned = bench.expect(0, &["apply", "--auto-approve", "--prune"]);
+    let queues = bench.host.names("queues");
+    assert!(
+        queues.iter().all(|queue| !queue.contains("ladder.10ms") && !queue.ends_with(".1h")),
+        "{queues:?} {pruned:?}"
+    );
+    let planned = bench.expect(0, &["plan", "--detailed-exitcode"]).stdout;
+    assert_eq!(planned, "No changes. The broker is as topology.yaml says.\n");
+}

@@ -7,8 +7,9 @@ use hatchery::{
     domain::{
         compile::{Binding, Exchange, Policy, Queue, compile},
         observed::Observed,
-        plan::{Change, Object, Plan, plan},
+        plan::{Action, Change, Object, Plan, plan},
     },
+    file::Lines,
     ports::Management as _,
 };
 use serde::{Deserialize, Serialize};
@@ -33,6 +34,7 @@ Signs:
   ~  has drifted, and is put back
   -  owned, and no longer in the file: it stays, or goes with --prune
   !  stands in the way, so that nothing would be written
+  *  a stranger's policy that wins on owned queues, and does no harm
   ?  not owned, never touched (shown with -v)
 
 Examples:
@@ -85,10 +87,10 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let management = ManagementApi::new(common.management_url(&broker)?, &broker.vhost())?;
     let observed = management.observe().await?;
     let plan = plan(&desired, &observed);
-    show(&plan, &observed, common, args.asked, output)?;
+    let source = Source::new(common.file.display().to_string(), &text);
+    show(&plan, &observed, &source, args.asked, output)?;
     if let Some(path) = &args.out {
-        let file = common.file.display().to_string();
-        PlanFile::new(&plan, &observed, &file, &text, args.asked).write(path)?;
+        PlanFile::new(&plan, &observed, &source, &text, args.asked).write(path)?;
     }
     Ok(match () {
         () if !args.detailed_exitcode || args.asked.nothing_to_do(&plan) => Exit::Done,
@@ -98,26 +100,66 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 }
 
 /// Writes a plan in the format that was asked for.
-fn show(plan: &Plan, observed: &Observed, common: &Common, asked: Asked, output: Output) -> anyhow::Result<()> {
-    let file = common.file.display().to_string();
+fn show(plan: &Plan, observed: &Observed, source: &Source, asked: Asked, output: Output) -> anyhow::Result<()> {
     match output.format {
-        Format::Text => output.print(&render::plan(plan, &file, output.verbose, asked))?,
-        Format::Json => output.json(&document(plan, observed, &file, asked))?,
+        Format::Text => output.print(&render::plan(plan, &source.file, output.verbose, asked))?,
+        Format::Json => output.json(&document(plan, observed, source, asked))?,
         Format::Ndjson => {
             for change in &plan.changes {
-                output.json(&view(change))?;
+                output.json(&with_line(change, plan, source))?;
             }
-            output.json(&head(plan, observed, &file, asked))?;
+            output.json(&head(plan, observed, &source.file, asked))?;
         }
     }
     Ok(())
 }
 
 /// A plan as one document.
-pub(crate) fn document(plan: &Plan, observed: &Observed, file: &str, asked: Asked) -> Value {
-    let mut document = head(plan, observed, file, asked);
-    document["changes"] = plan.changes.iter().map(view).collect();
+pub(crate) fn document(plan: &Plan, observed: &Observed, source: &Source, asked: Asked) -> Value {
+    let mut document = head(plan, observed, &source.file, asked);
+    document["changes"] = plan.changes.iter().map(|change| with_line(change, plan, source)).collect();
     document
+}
+
+/// Where a topology comes from.
+pub(crate) struct Source {
+    /// The file's name.
+    pub(crate) file: String,
+    pub(crate) lines: Lines,
+}
+
+impl Source {
+    pub(crate) fn new(file: String, text: &str) -> Self {
+        Self { file, lines: Lines::of(text) }
+    }
+
+    /// The line that asks for an object.
+    fn line(&self, owner: &str, change: &Change) -> Option<usize> {
+        if matches!(change.action, Action::Leftover | Action::Shadowing | Action::Ignored) {
+            return None;
+        }
+        let name = match &change.object {
+            Some(Object::Binding(binding)) => binding.target.name(),
+            _ => &change.address.name,
+        };
+        let words: Vec<&str> = name.strip_prefix(owner)?.trim_start_matches('.').split('.').collect();
+        let paths: Vec<Vec<&str>> = match words.as_slice() {
+            ["retry", of, _] => vec![vec!["types", of, "retry"], vec!["defaults", "retry"], vec!["types", of]],
+            ["processor" | "dead-letter", of] => vec![vec!["types", of]],
+            ["hatchery", _] => vec![vec!["hatcheries"]],
+            ["ladder", ..] => vec![vec!["ladder"]],
+            _ => Vec::new(),
+        };
+        paths.iter().find_map(|path| self.lines.line(path)).or_else(|| self.lines.line(&["name"]))
+    }
+}
+
+fn with_line(change: &Change, plan: &Plan, source: &Source) -> Value {
+    let mut view = view(change);
+    if let Some(line) = source.line(&plan.owner, change) {
+        view["line"] = line.into();
+    }
+    view
 }
 
 /// What there is to say about a plan as a whole.

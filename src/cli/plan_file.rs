@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::plan::{Asked, document, view};
+use super::plan::{Asked, Source, document, view};
 
 /// The only one so far.
 pub(crate) const FORMAT_VERSION: u32 = 1;
@@ -28,7 +28,7 @@ pub(crate) struct PlanFile {
     /// Where the topology was read from, for messages.
     pub(crate) file: String,
     /// The topology's own text.
-    topology: String,
+    pub(crate) topology: String,
     pub(crate) asked: Asked,
     pub(crate) digests: Digests,
     /// For people and programs that look at it.
@@ -60,14 +60,14 @@ pub(crate) enum PlanFileError {
 }
 
 impl PlanFile {
-    pub(crate) fn new(plan: &Plan, observed: &Observed, file: &str, text: &str, asked: Asked) -> Self {
+    pub(crate) fn new(plan: &Plan, observed: &Observed, source: &Source, text: &str, asked: Asked) -> Self {
         Self {
             format_version: FORMAT_VERSION,
-            file: file.to_owned(),
+            file: source.file.clone(),
             topology: text.to_owned(),
             asked,
             digests: Digests { topology: hex(text.as_bytes()), changes: digest(plan) },
-            plan: document(plan, observed, file, asked),
+            plan: document(plan, observed, source, asked),
         }
     }
 
@@ -102,7 +102,7 @@ impl PlanFile {
     }
 
     /// The topology that was planned.
-    pub(crate) fn topology(&self) -> Result<Topology, PlanFileError> {
+    pub(crate) fn read_topology(&self) -> Result<Topology, PlanFileError> {
         hatchery::file::read(&self.topology, &self.file).map_err(PlanFileError::Topology)
     }
 }

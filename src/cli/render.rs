@@ -188,7 +188,7 @@ impl Row {
 fn style(sign: char) -> Style {
     match sign {
         '+' => GREEN,
-        '~' => YELLOW,
+        '~' | '*' => YELLOW,
         '-' => CYAN,
         '!' => RED,
         _ => DIM,

@@ -10,6 +10,7 @@ mod assemble;
 mod check;
 mod error;
 mod keys;
+mod lines;
 mod load;
 mod schema;
 mod section;
@@ -19,6 +20,7 @@ mod value;
 mod yaml;
 
 pub use error::{FileError, Finding, Refusal};
+pub use lines::Lines;
 pub use load::{ReadError, read_file, read_text};
 pub use schema::schema;
 pub use starter::{SCHEMA_FILE, starter};

@@ -135,12 +135,12 @@ impl Declarer {
         management: &dyn Management,
         mut written: impl FnMut(&Address),
     ) -> Result<(), DeclareError> {
-        let changes: Vec<&Change> = plan.to_write().collect();
+        let changes = in_order(plan);
         let mut done = 0;
         let result = if plan.is_blocked(true) {
             Err(DeclareCause::Blocked)
         } else {
-            self.write(&plan.owner, &changes, management, &mut |address| {
+            self.write(&changes, management, &mut |address| {
                 done += 1;
                 written(address);
             })
@@ -154,32 +154,15 @@ impl Declarer {
 
     async fn write(
         &self,
-        owner: &str,
         changes: &[&Change],
         management: &dyn Management,
         written: &mut impl FnMut(&Address),
     ) -> Result<(), DeclareCause> {
-        let (policies, objects): (Vec<&Change>, Vec<&Change>) =
-            changes.iter().partition(|change| matches!(change.object, Some(Object::Policy(_))));
-        for change in policies {
-            if let Some(Object::Policy(policy)) = &change.object {
-                management.put_policy(policy).await?;
-                written(&change.address);
-            }
-        }
-        // Whoever publishes to an exchange that has no bindings yet must find the alternate exchange at work: measured, a
-        // publisher's events were confirmed and gone.
-        let unrouted = names::unrouted(owner);
-        let (net, rest): (Vec<&Change>, Vec<&Change>) = objects.into_iter().partition(|change| match &change.object {
-            Some(Object::Binding(binding)) => binding.source == unrouted,
-            _ => change.address.name == unrouted,
-        });
         // A binding needs its ends, and a channel keeps its order alone: one kind after another, each over all channels.
         let channels = try_join_all((0..CHANNELS).map(|_| self.channel())).await?;
-        let same_kind = |one: &&Change, next: &&Change| one.address.kind == next.address.kind;
-        for kind in net.chunk_by(same_kind).chain(rest.chunk_by(same_kind)) {
+        for kind in changes.chunk_by(|one, next| one.address.kind == next.address.kind) {
             let calls = kind.iter().zip(channels.iter().cycle()).map(|(change, channel)| {
-                let call = self.declare(channel, change);
+                let call = self.declare(channel, change, management);
                 async move { call.await.map(|()| &change.address) }
             });
             let mut calls = stream::iter(calls).buffered(IN_FLIGHT);
@@ -191,12 +174,21 @@ impl Declarer {
         Ok(())
     }
 
-    async fn declare(&self, channel: &Channel, change: &Change) -> Result<(), BrokerError> {
+    async fn declare(
+        &self,
+        channel: &Channel,
+        change: &Change,
+        management: &dyn Management,
+    ) -> Result<(), DeclareCause> {
         let object = change.address.to_string();
-        let Some(write) = &change.object else { return Ok(()) };
+        let write = match &change.object {
+            None => return Ok(()),
+            Some(Object::Policy(policy)) => return Ok(management.put_policy(policy).await?),
+            Some(write) => write,
+        };
         match timeout(CALL_TIMEOUT, create(channel, write)).await {
-            Ok(answer) => answer?.map_err(|error| self.url.error(&error, &object)),
-            Err(_) => Err(self.url.unreachable(format!("no answer for a minute about the {object}"))),
+            Ok(answer) => Ok(answer?.map_err(|error| self.url.error(&error, &object))?),
+            Err(_) => Err(self.url.unreachable(format!("no answer for a minute about the {object}")).into()),
         }
     }
 
@@ -210,6 +202,20 @@ impl Declarer {
             tracing::debug!(%error, "closing the connection that held the lock");
         }
     }
+}
+
+/// Policies come first, then all of `unrouted`, then the rest in the plan's order. Whoever publishes to an exchange that
+/// has no bindings yet must find the alternate exchange at work: measured, a publisher's events were confirmed and gone.
+fn in_order(plan: &Plan) -> Vec<&Change> {
+    let unrouted = names::unrouted(&plan.owner);
+    let mut changes: Vec<&Change> = plan.to_write().collect();
+    changes.sort_by_key(|change| match &change.object {
+        Some(Object::Policy(_)) => 0,
+        Some(Object::Binding(binding)) if binding.source == unrouted => 1,
+        _ if change.address.name == unrouted => 1,
+        _ => 2,
+    });
+    changes
 }
 
 /// One call, and what the broker answered.

@@ -29,7 +29,7 @@ use super::{
     exit::{Ended, Exit},
     load,
     output::{GREEN, Output},
-    plan::{Asked, document},
+    plan::{Asked, Source, document},
     plan_file::{self, PlanFile},
     render,
 };
@@ -72,18 +72,18 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let started = Instant::now();
-    let (topology, file, planned) = match &args.plan {
-        Some(path) => {
-            let planned = PlanFile::read(path)?;
-            (planned.topology()?, planned.file.clone(), Some(planned))
-        }
-        None => (load::topology(common, output)?, common.file.display().to_string(), None),
+    let (topology, source, planned) = if let Some(path) = &args.plan {
+        let planned = PlanFile::read(path)?;
+        (planned.read_topology()?, Source::new(planned.file.clone(), &planned.topology), Some(planned))
+    } else {
+        let (topology, text) = load::with_text(common, output)?;
+        (topology, Source::new(common.file.display().to_string(), &text), None)
     };
     let url = common.amqp_url()?;
     let management = ManagementApi::new(common.management_url(&url)?, &url.vhost())?;
     let asked = planned.as_ref().map_or(args.asked, |planned| planned.asked.and(args.asked));
     let desired = compile(&topology)?;
-    let apply = Apply { desired, file, management, output, asked, patience: args.drain_timeout };
+    let apply = Apply { desired, source, management, output, asked, patience: args.drain_timeout };
 
     let (shown, observed) = apply.plan().await?;
     if output.is_text() {
@@ -155,7 +155,7 @@ pub(super) fn approve(question: &str, output: Output) -> anyhow::Result<()> {
 
 struct Apply {
     desired: Desired,
-    file: String,
+    source: Source,
     management: ManagementApi,
     output: Output,
     asked: Asked,
@@ -169,7 +169,7 @@ impl Apply {
     }
 
     fn render(&self, plan: &Plan) -> String {
-        render::plan(plan, &self.file, self.output.verbose, self.asked)
+        render::plan(plan, &self.source.file, self.output.verbose, self.asked)
     }
 
     fn refuse_blocked(&self, plan: &Plan, observed: &Observed) -> anyhow::Result<()> {
@@ -200,7 +200,7 @@ impl Apply {
         if self.output.is_text() {
             return Ok(());
         }
-        let mut document = document(&carried.plan, &carried.observed, &self.file, self.asked);
+        let mut document = document(&carried.plan, &carried.observed, &self.source, self.asked);
         document["applied"] = applied.into();
         document["moved"] = carried.moved.into();
         document["removed"] = carried.removed.into();

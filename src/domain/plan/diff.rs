@@ -1,5 +1,7 @@
 //! Compares what must exist with what does.
 
+use std::collections::BTreeMap;
+
 use super::{
     super::{
         compile::Desired,
@@ -25,11 +27,15 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
             Some(live) => in_the_way(&view, address, &live.arguments, compare::exchange(exchange, live)),
         });
     }
+    let mut shadowing = BTreeMap::new();
     for queue in &desired.queues {
         let address = Address::new(Kind::Queue, &queue.name);
         let kind = compare::type_of(&queue.arguments);
-        if let Some(shadow) = shadows.on(&queue.name, kind, view.queue(&queue.name)) {
-            changes.push(Change::note(Action::Blocked, address.clone(), shadow));
+        for shadow in shadows.on(&queue.name, kind, view.queue(&queue.name)) {
+            match &shadow.harm {
+                Some(harm) => changes.push(Change::note(Action::Blocked, address.clone(), harm.clone())),
+                None => drop(shadowing.insert(shadow.policy().0.to_owned(), shadow.policy().1)),
+            }
         }
         match view.state(queue) {
             State::Missing if view.stand_in(&queue.name).is_none() => {
@@ -45,6 +51,11 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
         changes.push(due.change);
         migration.extend(due.next);
     }
+    changes.extend(
+        shadowing
+            .into_iter()
+            .map(|(policy, why)| Change::note(Action::Shadowing, Address::new(Kind::Policy, &policy), why)),
+    );
     changes.extend(leftover::changes(&view));
     changes.extend(bindings::changes(&view, &changes));
     // What is to be written stays in front, in its order: policies, exchanges, queues, bindings.

@@ -123,6 +123,8 @@ pub enum Action {
     Leftover,
     /// It stands in the way: nothing at all is written.
     Blocked,
+    /// A stranger's policy that wins on owned queues, and does no harm.
+    Shadowing,
     /// Not owned, and never touched.
     Ignored,
 }
@@ -136,6 +138,7 @@ impl Action {
             Self::Change => '~',
             Self::Leftover => '-',
             Self::Migrate | Self::Blocked => '!',
+            Self::Shadowing => '*',
             Self::Ignored => '?',
         }
     }
@@ -266,6 +269,8 @@ pub struct Counts {
     pub leftover: usize,
     /// In the way.
     pub blocked: usize,
+    /// Strangers' policies that win on owned queues, and do no harm.
+    pub shadowing: usize,
     /// Not owned.
     pub ignored: usize,
 }
@@ -282,6 +287,7 @@ impl Plan {
                 Action::Migrate => &mut counts.migrate,
                 Action::Leftover => &mut counts.leftover,
                 Action::Blocked => &mut counts.blocked,
+                Action::Shadowing => &mut counts.shadowing,
                 Action::Ignored => &mut counts.ignored,
             } += 1;
         }

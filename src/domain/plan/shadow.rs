@@ -47,23 +47,37 @@ impl<'a> Shadows<'a> {
         }
     }
 
-    /// Why a queue, which may not exist yet, would not work as the file says: a stranger's policy wins on it.
-    pub(super) fn on(&self, name: &str, kind: &str, live: Option<&LiveQueue>) -> Option<String> {
+    /// The strangers' policies that win on a queue, which may not exist yet.
+    pub(super) fn on(&self, name: &str, kind: &str, live: Option<&LiveQueue>) -> Vec<Shadow<'a>> {
         let own = self.own.iter().find(|(_, pattern)| pattern.matches(name, kind)).map(|(own, _)| own);
         let said = live.and_then(|live| live.policy.as_deref());
-        if let Some(user) = winner(&self.user, name, kind, said)
-            && (own.is_none() || user.priority >= PRIORITY)
-        {
-            if let Some(keys) = harm(user) {
-                return Some(format!("shadowed by policy {} ({keys})", user.name));
-            }
-            if let Some(own) = own {
-                return Some(format!("shadowed by policy {}: {} does not apply", user.name, own.name));
-            }
-        }
+        let user = winner(&self.user, name, kind, said).filter(|user| own.is_none() || user.priority >= PRIORITY);
         let said = live.and_then(|live| live.operator_policy.as_deref());
-        let operator = winner(&self.operator, name, kind, said)?;
-        harm(operator).map(|keys| format!("shadowed by operator policy {} ({keys})", operator.name))
+        let operator = winner(&self.operator, name, kind, said);
+        let user = user.map(|policy| {
+            let instead = own.map(|own| format!("shadowed by policy {}: {} does not apply", policy.name, own.name));
+            Shadow { harm: harm(policy, "policy").or(instead), policy, kind: "policy" }
+        });
+        let kind = "operator policy";
+        let operator = operator.map(|policy| Shadow { harm: harm(policy, kind), policy, kind });
+        user.into_iter().chain(operator).collect()
+    }
+}
+
+/// A stranger's policy that wins on a queue.
+pub(super) struct Shadow<'a> {
+    policy: &'a LivePolicy,
+    kind: &'static str,
+    /// Why the queue would not work as the file says; none where it would.
+    pub(super) harm: Option<String>,
+}
+
+impl Shadow<'_> {
+    /// The policy and what it sets, for people.
+    pub(super) fn policy(&self) -> (&str, String) {
+        let keys: Vec<&str> = self.policy.definition.keys().map(String::as_str).collect();
+        let what = if self.kind == "policy" { "wins" } else { "is an operator's, and wins" };
+        (&self.policy.name, format!("{what} on owned queues, and does no harm ({})", keys.join(", ")))
     }
 }
 
@@ -83,9 +97,9 @@ fn winner<'a>(
         .max_by_key(|policy| (policy.priority, is_said(policy)))
 }
 
-fn harm(policy: &LivePolicy) -> Option<String> {
+fn harm(policy: &LivePolicy, kind: &str) -> Option<String> {
     let keys: Vec<&str> = HARMFUL.into_iter().filter(|key| policy.definition.contains_key(*key)).collect();
-    (!keys.is_empty()).then(|| keys.join(", "))
+    (!keys.is_empty()).then(|| format!("shadowed by {kind} {} ({})", policy.name, keys.join(", ")))
 }
 
 /// What a policy applies to. RabbitMQ's patterns are Perl's, hence the regular expressions with look-around:

@@ -253,13 +253,8 @@ fn what_stands_in_the_way_is_named(#[case] tamper: Tamper, #[case] expected: &st
 }
 
 #[rstest]
-#[case::harmless(|o: &mut Observed| o.policies.push(stranger(".*", 0, &[("queue-leader-locator", 1)])))]
 #[case::below_ours(|o: &mut Observed| o.policies.push(stranger("processor", 99, &[("max-length", 1)])))]
 #[case::on_something_else(|o: &mut Observed| o.policies.push(stranger("^legacy", 0, &[("max-length", 1)])))]
-#[case::below_a_harmless_one(|o: &mut Observed| {
-    o.policies.push(stranger("retry", 1, &[("max-length", 1)]));
-    o.policies.push(LivePolicy { name: "over".into(), ..stranger("retry", 2, &[]) });
-})]
 #[case::wide_numbers(|o: &mut Observed| { o.queues[0].arguments.insert("x-message-ttl".into(), json!(60_000.0)); })]
 #[case::unknown_flags(|o: &mut Observed| {
     (o.queues[0].durable, o.queues[0].kind, o.exchanges[0].internal) = (None, None, None);
@@ -269,6 +264,21 @@ fn what_does_no_harm_is_no_difference(#[case] tamper: Tamper) {
     let mut observed = applied();
     tamper(&mut observed);
     assert_eq!(lines(&observed), Vec::<String>::new());
+}
+
+#[test]
+fn a_strangers_policy_that_does_no_harm_is_told_once() {
+    let mut observed = applied();
+    // What is below it does not apply.
+    observed.policies.push(LivePolicy { name: "below".into(), ..stranger("retry", 0, &[("max-length", 1)]) });
+    observed.policies.push(stranger("retry|processor", 1, &[("queue-leader-locator", 1)]));
+    observed.operator_policies.push(LivePolicy { name: "ops".into(), ..stranger(".*", 0, &[("x", 1)]) });
+    let expected = [
+        "* policy house: wins on owned queues, and does no harm (queue-leader-locator)",
+        "* policy ops: is an operator's, and wins on owned queues, and does no harm (x)",
+    ];
+    assert_eq!(lines(&observed), expected);
+    assert!(plan(&desired(), &observed).in_sync());
 }
 
 #[test]

@@ -147,8 +147,9 @@ fn a_program_reads_the_plan_as_json() {
     let plan = bench.expect(0, &["plan", "-o", "json"]).json();
     assert_eq!(
         plan["counts"],
-        json!({ "add": 31, "change": 0, "migrate": 0, "leftover": 0, "blocked": 0, "ignored": 1 })
+        json!({ "add": 31, "change": 0, "migrate": 0, "leftover": 0, "blocked": 0, "shadowing": 0, "ignored": 1 })
     );
+    assert_eq!(plan["format_version"], 1);
     let change = |name: &str| {
         let mut changes = plan["changes"].as_array().unwrap().iter();
         changes.find(|change| change["name"] == name).unwrap_or_else(|| panic!("no {name} in {plan}")).clone()
@@ -156,6 +157,9 @@ fn a_program_reads_the_plan_as_json() {
     let queue = change("billing.hatchery.50ms");
     assert_eq!((text(&queue, "action"), text(&queue, "kind")), ("create", "queue"));
     assert_eq!(queue["object"]["arguments"]["x-message-ttl"], 50);
+    // As they stand in the file.
+    let lines = ["billing.hatchery.50ms", "billing.processor.mail", "billing.retry.mail.20ms", "billing.scheduler"];
+    assert_eq!(lines.map(|name| change(name)["line"].clone()), [3, 7, 7, 2].map(|line| json!(line)));
     assert_eq!(text(&change("legacy.tmp"), "action"), "ignored");
     let binding = change("billing.scheduler -> billing.hatchery.50ms (*.50ms)");
     assert_eq!(binding["part_of"], json!({ "kind": "queue", "name": "billing.hatchery.50ms" }));

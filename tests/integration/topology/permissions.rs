@@ -123,8 +123,8 @@ fn a_plan_needs_the_tag_alone() {
 #[case::tag(|rights: &mut Rights| rights.tag.clear(), 6, "policymaker")]
 #[case::a_lower_tag(|rights: &mut Rights| rights.tag = "management".into(), 6, "policymaker")]
 #[case::configure(|rights: &mut Rights| rights.configure = "^$".into(), 6, "queue 'billing.lock'")]
-#[case::write(|rights: &mut Rights| rights.write = "^$".into(), 5, "access to exchange 'billing.unrouted'")]
-#[case::read(|rights: &mut Rights| rights.read = "^$".into(), 5, "access to exchange 'billing.dead-letter'")]
+#[case::write(|rights: &mut Rights| rights.write = "^$".into(), 5, "access to queue 'billing.unrouted'")]
+#[case::read(|rights: &mut Rights| rights.read = "^$".into(), 5, "access to exchange 'billing.unrouted'")]
 fn a_deployer_needs_all_of_it(#[case] without: fn(&mut Rights), #[case] code: i32, #[case] says: &str) {
     let bench = Bench::new(&topology());
     let mut rights = rights("deployer");

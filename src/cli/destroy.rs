@@ -11,7 +11,6 @@ use hatchery::{
         rabbitmq::{
             declare::{DeclareCause, Declarer},
             destroy::first_in_use,
-            steps::APART,
         },
     },
     domain::{
@@ -37,6 +36,12 @@ use super::{
 
 /// Between two looks at counts that the broker does not tell yet.
 const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long it is asked for them: a few intervals of its statistics.
+const PATIENCE: Duration = Duration::from_secs(21);
+
+/// When a person wonders why nothing happens.
+const TELL: Duration = Duration::from_secs(2);
 
 /// Remove all that the topology owns from the broker
 #[derive(clap::Args)]
@@ -117,7 +122,8 @@ struct Destroy {
 impl Destroy {
     /// What there is to remove. The broker tells no count of a queue that is new, so it is asked for a while.
     async fn look(&self) -> Result<(Destruction, Observed), ManagementError> {
-        let until = Instant::now() + APART;
+        let began = Instant::now();
+        let mut is_told = false;
         loop {
             let counts = self.management.counts().await?;
             let observed = self.management.observe().await?.with_counts(&counts);
@@ -125,8 +131,12 @@ impl Destroy {
             let owned: BTreeSet<&str> = found.queues().collect();
             let mut live = observed.queues.iter().filter(|live| owned.contains(live.name.as_str()));
             let is_known = live.all(|live| live.messages.is_some() && live.consumers.is_some());
-            if is_known || self.force || Instant::now() >= until {
+            if is_known || self.force || began.elapsed() >= PATIENCE {
                 return Ok((found, observed));
+            }
+            if !is_told && began.elapsed() >= TELL {
+                self.output.note("Waiting for the broker to tell what its queues hold …");
+                is_told = true;
             }
             tokio::time::sleep(PAUSE).await;
         }

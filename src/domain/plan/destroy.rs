@@ -85,22 +85,21 @@ fn obstacle(view: &View<'_>, owned: &BTreeSet<Address>, address: &Address) -> Op
     }
 }
 
-/// A count that is not known is not 0.
+/// A count that is not known is not 0. How many messages there are stands beside it.
 fn in_use(live: &LiveQueue) -> Option<String> {
-    match (live.messages, live.consumers) {
-        (Some(0), Some(0)) => None,
-        (None, _) => Some("what it holds is unknown".to_owned()),
-        (_, None) => Some("its consumers are unknown".to_owned()),
-        (Some(0), Some(consumers)) => Some(format!("has {}", counted(consumers, "consumer"))),
-        (Some(messages), Some(0)) => Some(format!("holds {}", counted(messages, "message"))),
-        (Some(messages), Some(consumers)) => {
-            Some(format!("holds {}, has {}", counted(messages, "message"), counted(consumers, "consumer")))
-        }
-    }
-}
-
-fn counted(n: u64, what: &str) -> String {
-    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
+    let messages = match live.messages {
+        Some(0) => None,
+        Some(_) => Some("not empty".to_owned()),
+        None => Some("what it holds is unknown".to_owned()),
+    };
+    let consumers = match live.consumers {
+        Some(0) => None,
+        Some(1) => Some("has 1 consumer".to_owned()),
+        Some(n) => Some(format!("has {n} consumers")),
+        None => Some("its consumers are unknown".to_owned()),
+    };
+    let reasons: Vec<String> = [messages, consumers].into_iter().flatten().collect();
+    (!reasons.is_empty()).then(|| reasons.join(", "))
 }
 
 /// Prunes in thought until nothing is left. What strangers lead here does not count: it has been refused, or forced.

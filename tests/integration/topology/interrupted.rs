@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 
-use assert_cmd::output::OutputOkExt as _;
 use serde_json::json;
 
 use crate::support::{amqp::Amqp, cli::Bench};
@@ -60,7 +59,12 @@ async fn whoever_kills_a_migration_at_any_step_runs_it_again() {
         }
         kills += 1;
         assert!(kills < 50, "it comes no further");
-        let planned = bench.expect(4, &["plan", "--detailed-exitcode"]);
+        let planned = bench.run(&["plan", "--detailed-exitcode"]);
+        if planned.code == 0 {
+            // It was the last step.
+            bench.apply();
+            break;
+        }
         assert!(planned.stdout.contains(QUEUE) && planned.stdout.contains("needs --migrate"), "{planned:?}");
         let refused = bench.expect(4, &["apply", "--auto-approve"]);
         assert!(refused.stderr.contains("nothing was written"), "{refused:?}");

@@ -30,8 +30,7 @@ pub(super) async fn apply(bench: &Bench, arguments: &[&str], random: &mut Random
     for _ in 0..budget {
         let mut run = command(bench, arguments);
         let by_place = random.below(2) == 0;
-        let after =
-            Duration::from_millis(if random.below(2) == 0 { random.below(1_000) } else { random.below(16_000) });
+        let after = Duration::from_millis(if random.below(2) == 0 { random.below(1_000) } else { random.below(8_000) });
         if by_place {
             let (point, most) = POINTS[usize::try_from(random.below(POINTS.len() as u64)).unwrap()];
             run.env("HATCHERY_KILL_AT", format!("{point}:{}", 1 + random.below(most)));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use backon::{ExponentialBuilder, Retryable as _};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -16,6 +17,16 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The most that the API gives.
 const PAGE_SIZE: &str = "500";
+
+/// RabbitMQ answers 500 where a queue goes while it makes the list (measured on 3.10). Every call here may be repeated.
+const AGAIN: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).with_max_times(4);
+
+/// Why a call may be worth another.
+enum Failed {
+    Broker(StatusCode, Vec<u8>),
+    Network(reqwest::Error),
+}
 
 pub(super) struct Client {
     url: ManagementUrl,
@@ -56,7 +67,7 @@ impl Client {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<T, ManagementError> {
-        self.decode(path, &self.send(self.request(Method::GET, path, query), path).await?)
+        self.decode(path, &self.send(|| self.request(Method::GET, path, query), path).await?)
     }
 
     /// A list that is read page by page. RabbitMQ makes the whole list for each page, so this is for lists with statistics,
@@ -71,7 +82,7 @@ impl Client {
             let page_text = page.to_string();
             let mut query = vec![("page", page_text.as_str()), ("page_size", PAGE_SIZE)];
             query.extend(more);
-            match self.decode(path, &self.send(self.request(Method::GET, path, &query), path).await?)? {
+            match self.decode(path, &self.send(|| self.request(Method::GET, path, &query), path).await?)? {
                 Page::Whole(items) => return Ok(items),
                 Page::Part { items, page_count } => {
                     all.extend(items);
@@ -85,12 +96,12 @@ impl Client {
     }
 
     pub(super) async fn put(&self, path: &[&str], body: &Value) -> Result<(), ManagementError> {
-        self.send(self.request(Method::PUT, path, &[]).json(body), path).await.map(drop)
+        self.send(|| self.request(Method::PUT, path, &[]).json(body), path).await.map(drop)
     }
 
     /// What is not there is deleted.
     pub(super) async fn delete(&self, path: &[&str]) -> Result<(), ManagementError> {
-        match self.answer(self.request(Method::DELETE, path, &[])).await? {
+        match self.answer(|| self.request(Method::DELETE, path, &[])).await? {
             (StatusCode::NOT_FOUND, _) => Ok(()),
             answer => self.good(answer, path).map(drop),
         }
@@ -109,16 +120,24 @@ impl Client {
     }
 
     /// The body of a good answer.
-    async fn send(&self, request: RequestBuilder, path: &[&str]) -> Result<Vec<u8>, ManagementError> {
+    async fn send(&self, request: impl Fn() -> RequestBuilder, path: &[&str]) -> Result<Vec<u8>, ManagementError> {
         self.good(self.answer(request).await?, path)
     }
 
-    async fn answer(&self, request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), ManagementError> {
-        let unreachable =
-            |error: reqwest::Error| ManagementError::Unreachable { url: self.url.to_string(), reason: cause(&error) };
-        let answer = request.send().await.map_err(unreachable)?;
-        let status = answer.status();
-        Ok((status, answer.bytes().await.map_err(unreachable)?.to_vec()))
+    async fn answer(&self, request: impl Fn() -> RequestBuilder) -> Result<(StatusCode, Vec<u8>), ManagementError> {
+        let call = async || {
+            let answer = request().send().await.map_err(Failed::Network)?;
+            let status = answer.status();
+            let body = answer.bytes().await.map_err(Failed::Network)?.to_vec();
+            if status.is_server_error() { Err(Failed::Broker(status, body)) } else { Ok((status, body)) }
+        };
+        match call.retry(AGAIN).when(|failed| matches!(failed, Failed::Broker(..))).await {
+            Ok(answer) => Ok(answer),
+            Err(Failed::Broker(status, body)) => Ok((status, body)),
+            Err(Failed::Network(error)) => {
+                Err(ManagementError::Unreachable { url: self.url.to_string(), reason: cause(&error) })
+            }
+        }
     }
 
     fn good(&self, (status, body): (StatusCode, Vec<u8>), path: &[&str]) -> Result<Vec<u8>, ManagementError> {
@@ -169,4 +188,52 @@ fn cause(error: &reqwest::Error) -> String {
         cause = source;
     }
     cause.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::{
+        io::{AsyncReadExt as _, AsyncWriteExt as _},
+        net::TcpListener,
+    };
+
+    use super::*;
+    use crate::adapters::rabbitmq::connection::AmqpUrl;
+
+    /// Answers one call after another with these; the client may ask once more than there are answers.
+    async fn ask(answers: &'static [&'static str]) -> Result<Vec<Value>, ManagementError> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://u:p@{}", listener.local_addr().expect("an address"));
+        let serve = async {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().await.expect("a call");
+                let mut request = Vec::new();
+                while !request.ends_with(b"\r\n\r\n") {
+                    request.push(stream.read_u8().await.expect("a request"));
+                }
+                stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.expect("it is still there");
+            }
+            std::future::pending::<()>().await;
+        };
+        let client = Client::new(ManagementUrl::new(&url, &AmqpUrl::new("amqp://h").expect("a URL")).expect("a URL"))
+            .expect("a client");
+        tokio::select! {
+            () = serve => unreachable!("it waits for ever"),
+            list = client.get(&["queues", "/"]) => list,
+        }
+    }
+
+    const BAD: &str = "500 Internal Server Error\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+    const GOOD: &str = "200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\n[1]";
+
+    #[tokio::test]
+    async fn an_internal_error_is_asked_again() {
+        assert_eq!(ask(&[BAD, BAD, GOOD]).await.expect("the list"), [1]);
+    }
+
+    #[tokio::test]
+    async fn an_internal_error_that_stays_is_told() {
+        let error = ask(&[BAD; 5]).await.expect_err("it stays");
+        assert!(matches!(&error, ManagementError::Unexpected { reason, .. } if reason == "500"), "{error:?}");
+    }
 }

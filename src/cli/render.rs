@@ -72,7 +72,7 @@ fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     let mut places: BTreeMap<(Action, String), usize> = BTreeMap::new();
     for change in plan.changes.iter().filter(|change| verbose || change.action != Action::Ignored) {
-        let ladder = if verbose { None } else { ladder(&plan.owner, change) };
+        let ladder = if verbose { None } else { ladder(change) };
         let place = match (&ladder, &change.part_of) {
             // What a leftover level holds is for `-v`; what stands in a level's own way has its own line.
             (Some(ladder), _) if change.action == Action::Leftover => format!("ladder {ladder}"),
@@ -102,7 +102,7 @@ fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
 }
 
 /// The ladder that a change is about, for the one line that stands for all of it.
-fn ladder(owner: &str, change: &Change) -> Option<String> {
+fn ladder(change: &Change) -> Option<String> {
     let whole = change.part_of.as_ref().map(|whole| whole.name.as_str());
     let ends = match &change.object {
         Some(Object::Binding(Binding { source, target, .. })) => [Some(source.as_str()), Some(target.name())],
@@ -112,7 +112,7 @@ fn ladder(owner: &str, change: &Change) -> Option<String> {
         .into_iter()
         .chain(ends)
         .flatten()
-        .find_map(|name| names::ladder_of(owner, name))
+        .find_map(names::ladder_of)
         .map(str::to_owned)
 }
 

@@ -16,6 +16,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    time::Duration,
 };
 
 use super::{
@@ -54,6 +55,8 @@ pub struct Desired {
     pub policies: Vec<Policy>,
     /// The ladder.
     pub ladder: Ladder,
+    /// How long the broker has to wait for an acknowledgement, which nothing here sets.
+    pub ack_timeout: Duration,
     /// The names that the topology had before: what carries them as its label is its own too.
     pub former_owners: Vec<String>,
     /// Exchanges and queues that are its own without the label.
@@ -208,6 +211,7 @@ fn build(topology: &Topology) -> Desired {
             bindings: Vec::new(),
             policies: Vec::new(),
             ladder: topology.ladder,
+            ack_timeout: topology.ack_timeout,
             former_owners: topology.renamed_from.iter().map(ToString::to_string).collect(),
             adopted: topology.adopt.clone(),
             renames: renames(topology),

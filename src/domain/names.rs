@@ -110,6 +110,12 @@ pub fn tunables(owner: &str) -> String {
     format!("{owner}.tunables")
 }
 
+/// Whether workers consume this queue of this owner.
+#[must_use]
+pub fn is_processing(owner: &str, queue: &str) -> bool {
+    queue.strip_prefix(owner).is_some_and(|rest| rest.starts_with(".processor."))
+}
+
 /// The queue and the exchange that stand in for a queue of this owner while it is migrated.
 #[must_use]
 pub fn moving(owner: &str, queue: &str) -> String {
@@ -130,9 +136,9 @@ pub fn ladder_level(owner: &str, word: &str, level: u8) -> String {
 
 /// The name of the whole ladder that a level's queue or exchange belongs to: `billing.ladder.250ms-27`.
 #[must_use]
-pub fn ladder_of<'a>(owner: &str, name: &'a str) -> Option<&'a str> {
+pub fn ladder_of(name: &str) -> Option<&str> {
     let (whole, level) = name.rsplit_once('.')?;
-    let word = whole.strip_prefix(owner)?.strip_prefix(".ladder.")?;
+    let (_, word) = whole.split_once(".ladder.")?;
     (!word.contains('.') && level.parse::<u8>().is_ok()).then_some(whole)
 }
 

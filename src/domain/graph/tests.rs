@@ -69,7 +69,7 @@ fn every_object_on_the_broker_is_in_the_picture(#[case] draw: fn(&Picture) -> St
     let objects = desired.exchanges.iter().map(|e| &e.name).chain(desired.queues.iter().map(|q| &q.name));
     for name in objects {
         // The ladder is one thing, and so are the retry queues of a type where there is no room for all.
-        let name = names::ladder_of(&desired.owner, name).unwrap_or(name);
+        let name = names::ladder_of(name).unwrap_or(name);
         let whole = name.strip_prefix("billing.").expect("owned");
         let whole =
             if name.starts_with(&retry) { whole.rsplit_once('.').map_or(whole, |(name, _)| name) } else { whole };

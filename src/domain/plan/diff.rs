@@ -7,8 +7,8 @@ use super::{
         compile::Desired,
         observed::{Arguments, Observed},
     },
-    Action, Address, Change, Difference, Kind, Need, Object, Plan, bindings, compare, leftover, migrate, policies,
-    prune,
+    Action, Address, Change, Difference, Kind, Need, Object, Plan, bindings, compare, leftover, migrate, patience,
+    policies, prune,
     shadow::Shadows,
     view::{State, View},
 };
@@ -27,16 +27,19 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
             Some(live) => in_the_way(&view, address, &live.arguments, compare::exchange(exchange, live)),
         });
     }
-    let mut shadowing = BTreeMap::new();
+    let (mut shadowing, mut impatience) = (BTreeMap::new(), Vec::new());
     for queue in &desired.queues {
         let address = Address::new(Kind::Queue, &queue.name);
         let kind = compare::type_of(&queue.arguments);
-        for shadow in shadows.on(&queue.name, kind, view.queue(&queue.name)) {
+        let over = shadows.on(&queue.name, kind, view.queue(&queue.name));
+        for shadow in &over {
             match &shadow.harm {
+                None if shadow.consumer_timeout().is_some_and(|timeout| timeout < desired.ack_timeout) => {}
                 Some(harm) => changes.push(Change::note(Action::Blocked, address.clone(), harm.clone())),
                 None => drop(shadowing.insert(shadow.policy().0.to_owned(), shadow.policy().1)),
             }
         }
+        impatience.extend(patience::change(&view, queue, &over));
         match view.state(queue) {
             State::Missing if view.stand_in(&queue.name).is_none() => {
                 changes.push(Change::write(Action::Create, address, Object::Queue(queue.clone())));
@@ -56,6 +59,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
             .into_iter()
             .map(|(policy, why)| Change::note(Action::Shadowing, Address::new(Kind::Policy, &policy), why)),
     );
+    changes.extend(impatience);
     changes.extend(leftover::changes(&view));
     changes.extend(bindings::changes(&view, &changes));
     // What is to be written stays in front, in its order: policies, exchanges, queues, bindings.

@@ -8,6 +8,7 @@ mod destroy;
 mod diff;
 mod leftover;
 mod migrate;
+mod patience;
 mod policies;
 mod prune;
 mod shadow;
@@ -123,7 +124,8 @@ pub enum Action {
     Leftover,
     /// It stands in the way: nothing at all is written.
     Blocked,
-    /// A stranger's policy that wins on owned queues, and does no harm.
+    /// Worth knowing, and nothing that stands in the way: a stranger's policy wins on owned queues, or the broker waits
+    /// less long for an acknowledgement than the file counts on.
     Shadowing,
     /// Not owned, and never touched.
     Ignored,

@@ -1,6 +1,9 @@
 //! Strangers' policies that reach into an owned queue.
 
+use std::time::Duration;
+
 use fancy_regex::Regex;
+use serde_json::Value;
 
 use super::{
     super::{
@@ -73,6 +76,16 @@ pub(super) struct Shadow<'a> {
 }
 
 impl Shadow<'_> {
+    /// How long the broker waits for an acknowledgement by it.
+    pub(super) fn consumer_timeout(&self) -> Option<Duration> {
+        self.policy.definition.get("consumer-timeout").and_then(Value::as_u64).map(Duration::from_millis)
+    }
+
+    /// Its kind and name, for people.
+    pub(super) fn name(&self) -> String {
+        format!("{} {}", self.kind, self.policy.name)
+    }
+
     /// The policy and what it sets, for people.
     pub(super) fn policy(&self) -> (&str, String) {
         let keys: Vec<&str> = self.policy.definition.keys().map(String::as_str).collect();

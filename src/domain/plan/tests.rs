@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use rstest::rstest;
 use serde_json::json;
 
@@ -43,6 +45,7 @@ fn desired() -> Desired {
             pattern: "^billing\\.processor\\.".into(),
             definition: [("delivery-limit".to_owned(), Argument::Number(100))].into(),
         }],
+        ack_timeout: Duration::from_mins(30),
         ladder: Ladder::new("1s".parse().expect("a TTL"), "1m".parse().expect("a TTL")).expect("a ladder"),
         former_owners: Vec::new(),
         adopted: [].into(),
@@ -279,6 +282,25 @@ fn a_strangers_policy_that_does_no_harm_is_told_once() {
     ];
     assert_eq!(lines(&observed), expected);
     assert!(plan(&desired(), &observed).in_sync());
+}
+
+#[test]
+fn a_broker_that_waits_less_long_for_acknowledgements_is_told() {
+    let mut observed = applied();
+    observed.operator_policies.push(stranger("processor|retry", 0, &[("consumer-timeout", 60_000)]));
+    let told = |by: &str| {
+        [format!(
+            "* queue billing.processor.mail: RabbitMQ waits 1m for an acknowledgement, by {by}; ack-timeout is 30m"
+        )]
+    };
+    assert_eq!(lines(&observed), told("operator policy house"));
+    assert!(plan(&desired(), &observed).in_sync());
+
+    let mut observed = applied();
+    observed.queues[1].arguments.insert("x-consumer-timeout".into(), json!(60_000));
+    assert_eq!(lines(&observed), told("its argument"));
+    observed.queues[1].arguments.insert("x-consumer-timeout".into(), json!(30 * 60_000));
+    assert_eq!(lines(&observed), Vec::<String>::new());
 }
 
 #[test]

@@ -86,6 +86,7 @@ pub(crate) fn nothing() -> Desired {
         bindings: Vec::new(),
         policies: Vec::new(),
         ladder: Ladder::new(ttl("1s"), ttl("1s")).expect("a ladder"),
+        ack_timeout: std::time::Duration::from_mins(30),
         former_owners: Vec::new(),
         adopted: BTreeSet::new(),
         renames: Vec::new(),

@@ -12,10 +12,10 @@ use hatchery::{
         observed::Observed,
         plan::{Action, Address, Plan, Step, plan},
     },
-    ports::Management as _,
+    ports::{Management as _, ManagementError},
 };
 use indicatif::ProgressBar;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
     super::{
@@ -40,8 +40,8 @@ pub(super) struct Carried {
     pub(super) moved: u64,
     /// Objects that were removed by pruning.
     pub(super) removed: usize,
-    /// Leftovers that pruning had to leave.
-    left: Option<Vec<String>>,
+    /// Leftovers that pruning had to leave; none where it was not asked for.
+    pub(super) left: Option<Vec<String>>,
 }
 
 /// What some steps brought.
@@ -62,7 +62,7 @@ impl Carried {
         let counts = self.plan.counts();
         let mut parts = vec![format!("{} added, {} changed", counts.add, counts.change)];
         if counts.migrate > 0 {
-            parts.push(format!("{} migrated with {} messages", counts.migrate, self.moved));
+            parts.push(format!("{} migrated with {}", counts.migrate, messages(self.moved)));
         }
         if self.left.is_some() {
             parts.push(format!("{} removed", self.removed));
@@ -122,7 +122,7 @@ impl Apply {
         let until = Instant::now() + self.patience;
         let mut moved = 0;
         loop {
-            let (plan, _) = self.plan().await?;
+            let (plan, _) = self.plan().await.map_err(|error| self.unfinished(&error))?;
             if plan.to_write().next().is_some() {
                 self.write(lock, &plan).await?;
                 continue;
@@ -133,9 +133,9 @@ impl Apply {
             }
             if left.is_zero() {
                 let left: Vec<String> = plan.migration.iter().map(|step| step.address().to_string()).collect();
-                return Err(self.partly("not drained within --drain-timeout", &left)?);
+                return Err(self.partly("not drained within --drain-timeout", &left));
             }
-            let taken = self.next(lock, &plan.migration, left, &bar).await.map_err(|cause| unfinished(&cause))?;
+            let taken = self.next(lock, &plan.migration, left, &bar).await.map_err(|cause| self.unfinished(&cause))?;
             moved += taken.moved;
             if !taken.any {
                 tokio::time::sleep(PAUSE).await;
@@ -151,11 +151,10 @@ impl Apply {
         let until = Instant::now() + self.patience;
         let mut idle: Option<Instant> = None;
         loop {
-            let counts = self.management.counts().await?;
-            let observed = self.management.observe().await?.with_counts(&counts);
+            let observed = self.counted().await.map_err(|error| self.unfinished(&error))?;
             let plan = plan(&self.desired, &observed);
             let left = until.saturating_duration_since(Instant::now());
-            let taken = self.next(lock, &plan.pruning, left, &bar).await.map_err(|cause| unfinished(&cause))?;
+            let taken = self.next(lock, &plan.pruning, left, &bar).await.map_err(|cause| self.unfinished(&cause))?;
             carried.removed += taken.removed;
             if taken.any {
                 idle = None;
@@ -176,6 +175,11 @@ impl Apply {
                 return Ok(());
             }
         }
+    }
+
+    async fn counted(&self) -> Result<Observed, ManagementError> {
+        let counts = self.management.counts().await?;
+        Ok(self.management.observe().await?.with_counts(&counts))
     }
 
     /// Takes the quick steps, or where there are none the long ones.
@@ -215,7 +219,7 @@ impl Apply {
         let seen = look.retry(ExponentialBuilder::default().with_max_times(LOOKS)).when(Result::is_ok).await;
         match seen {
             Ok(()) => Ok(()),
-            Err(Err(error)) => Err(error.into()),
+            Err(Err(error)) => Err(self.unfinished(&error)),
             Err(Ok(plan)) => {
                 self.output.note(self.render(&plan).trim_end());
                 let message = "written, and the broker still is not as the file says, see above. Run it again";
@@ -229,19 +233,32 @@ impl Apply {
             return error.into();
         }
         let left: Vec<String> = error.left.iter().map(Address::to_string).collect();
-        self.partly(&format!("{error}; {} written", error.done), &left).unwrap_or_else(|error| error)
+        self.partly(&format!("{error}; {} written", error.done), &left)
     }
 
-    fn partly(&self, why: &str, left: &[String]) -> anyhow::Result<anyhow::Error> {
-        if !self.output.is_text() {
-            self.output.json(&json!({ "applied": false, "left": left }))?;
+    fn partly(&self, why: &str, left: &[String]) -> anyhow::Error {
+        let message = format!("{why}, left: {}. Run it again", first(left));
+        self.ended(&json!({ "applied": false, "left": left }), message)
+    }
+
+    /// Once something may have been written.
+    fn unfinished(&self, cause: &dyn std::fmt::Display) -> anyhow::Error {
+        let message = format!("{cause}; partly done, and nothing is lost. Run it again with the same flags");
+        self.ended(&json!({ "applied": false }), message)
+    }
+
+    fn ended(&self, document: &Value, message: String) -> anyhow::Error {
+        if !self.output.is_text()
+            && let Err(error) = self.output.json(document)
+        {
+            return error.into();
         }
-        Ok(Ended::new(Exit::Partly, format!("{why}, left: {}. Run it again", first(left))).into())
+        Ended::new(Exit::Partly, message).into()
     }
 }
 
-fn unfinished(cause: &DeclareCause) -> Ended {
-    Ended::new(Exit::Partly, format!("{cause}; partly done, and nothing is lost. Run it again with the same flags"))
+fn messages(n: u64) -> String {
+    format!("{n} message{}", if n == 1 { "" } else { "s" })
 }
 
 /// The first few of what is left.

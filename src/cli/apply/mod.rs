@@ -204,6 +204,7 @@ impl Apply {
         document["applied"] = applied.into();
         document["moved"] = carried.moved.into();
         document["removed"] = carried.removed.into();
+        document["not_removed"] = carried.left.as_deref().unwrap_or_default().into();
         document["elapsed_ms"] = elapsed.map(|elapsed| elapsed.as_millis().try_into().unwrap_or(u64::MAX)).into();
         self.output.json(&document)
     }

@@ -316,4 +316,8 @@ impl Plan {
 }
 
 #[cfg(test)]
+mod change_tests;
+#[cfg(test)]
+mod interpreter;
+#[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! Compares what must exist with what does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{
@@ -27,13 +27,16 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
             Some(live) => in_the_way(&view, address, &live.arguments, compare::exchange(exchange, live)),
         });
     }
-    let mut shadowing = BTreeMap::new();
+    let (mut shadowing, mut harmful) = (BTreeMap::new(), BTreeSet::new());
     for queue in &desired.queues {
         let address = Address::new(Kind::Queue, &queue.name);
         let kind = compare::type_of(&queue.arguments);
         for shadow in shadows.on(&queue.name, kind, view.queue(&queue.name)) {
             match &shadow.harm {
-                Some(harm) => changes.push(Change::note(Action::Blocked, address.clone(), harm.clone())),
+                Some(harm) => {
+                    harmful.insert(shadow.policy().0.to_owned());
+                    changes.push(Change::note(Action::Blocked, address.clone(), harm.clone()));
+                }
                 None => drop(shadowing.insert(shadow.policy().0.to_owned(), shadow.policy().1)),
             }
         }
@@ -54,6 +57,8 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     changes.extend(
         shadowing
             .into_iter()
+            // What does harm to one queue is told there.
+            .filter(|(policy, _)| !harmful.contains(policy))
             .map(|(policy, why)| Change::note(Action::Shadowing, Address::new(Kind::Policy, &policy), why)),
     );
     changes.extend(leftover::changes(&view));

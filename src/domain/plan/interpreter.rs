@@ -149,11 +149,11 @@ impl Broker {
         }
         let id = u32::try_from(self.published.len()).unwrap_or(u32::MAX);
         self.published.insert(id);
-        self.route(exchange, Message { id, key: key.to_owned(), properties, left: BTreeSet::new() }).map(drop)
+        self.route(exchange, &Message { id, key: key.to_owned(), properties, left: BTreeSet::new() }).map(drop)
     }
 
     /// Puts a message into each queue that it reaches, and says which.
-    fn route(&mut self, exchange: &str, message: Message) -> Result<BTreeSet<String>, Wrong> {
+    fn route(&mut self, exchange: &str, message: &Message) -> Result<BTreeSet<String>, Wrong> {
         let all: BTreeSet<String> =
             Routes::new(&self.there).of(exchange, &message.key).into_iter().map(str::to_owned).collect();
         let targets: BTreeSet<String> = all.difference(&message.left).cloned().collect();
@@ -171,7 +171,7 @@ impl Broker {
         let Some(exchange) = self.timer(queue).map(str::to_owned) else { return Ok(()) };
         for mut message in self.contents.remove(queue).unwrap_or_default() {
             message.left.insert(queue.to_owned());
-            self.route(&exchange, message).map_err(|wrong| format!("expired in {queue}: {wrong}"))?;
+            self.route(&exchange, &message).map_err(|wrong| format!("expired in {queue}: {wrong}"))?;
         }
         Ok(())
     }
@@ -280,7 +280,7 @@ impl Broker {
             let sent = step.forward(incoming, Timestamp::UNIX_EPOCH);
             let message = Message { id, key: sent.routing_key, properties: sent.properties, left: BTreeSet::new() };
             let reached =
-                self.route(&sent.exchange, message).map_err(|wrong| format!("moved from {}: {wrong}", step.from))?;
+                self.route(&sent.exchange, &message).map_err(|wrong| format!("moved from {}: {wrong}", step.from))?;
             if reached.contains(&step.from) {
                 return Err(format!("what is in {} is moved in a circle", step.from));
             }

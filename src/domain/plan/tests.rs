@@ -282,6 +282,14 @@ fn a_strangers_policy_that_does_no_harm_is_told_once() {
 }
 
 #[test]
+fn a_strangers_policy_that_does_harm_to_one_queue_is_not_called_harmless() {
+    let mut observed = applied();
+    observed.policies.push(stranger(".*", 100, &[("queue-leader-locator", 1)]));
+    let expected = "! queue billing.processor.mail: shadowed by policy house: billing.tunables does not apply";
+    assert_eq!(lines(&observed), [expected]);
+}
+
+#[test]
 fn a_queue_that_a_policy_waits_for_is_not_even_created() {
     let observed =
         Observed { policies: vec![stranger("hatchery|retry", 0, &[("message-ttl", 5)])], ..Observed::default() };
@@ -315,6 +323,48 @@ fn leftovers_stay_and_strangers_are_ignored() {
     let plan = plan(&desired(), &observed);
     assert!(plan.in_sync());
     assert_eq!(plan.counts(), Counts { leftover: 3, ignored: 2, ..Counts::default() });
+}
+
+/// A killed `apply` may leave it so, and a changed file then. What is published to the exchanges that come next would be
+/// dropped.
+#[test]
+fn unrouted_is_bound_before_its_queue_is_migrated() {
+    let mut desired = desired();
+    let mut observed = applied();
+    let name = || "billing.unrouted".to_owned();
+    desired.exchanges.push(Exchange { name: name(), arguments: [].into() });
+    desired.queues.push(Queue { name: name(), arguments: desired.queues[1].arguments.clone() });
+    let unrouted = Binding { source: name(), target: Target::Queue(name()), key: "#".into() };
+    desired.bindings.push(unrouted.clone());
+    let label = || [(OWNER.to_owned(), json!("billing"))].into();
+    observed.exchanges.push(LiveExchange { name: name(), arguments: label(), ..LiveExchange::default() });
+    observed.queues.push(queue("billing.unrouted", Some("billing"), &[("x-queue-type", "classic".into())]));
+    let plan = plan(&desired, &observed);
+    let written: Vec<_> = plan.to_write().map(|change| change.object.clone()).collect();
+    assert_eq!(written, [Some(Object::Binding(unrouted))]);
+    assert!(plan.is_blocked(false) && !plan.is_blocked(true));
+}
+
+/// A migration was killed, and then the file said another name. Dead letters are not handled again for that.
+#[rstest]
+#[case("billing.moving.billing.dead-letter.gone", "billing.dead-letter")]
+#[case("billing.moving.billing.processor.gone", "billing.processor")]
+#[case("old.moving.old.dead-letter.mail", "billing.dead-letter")]
+#[case("old.moving.old.unrouted", "billing.unrouted")]
+#[case("old.moving.old.hatchery.5m", "billing.processor")]
+fn what_stands_in_for_nothing_any_more_is_emptied(#[case] stand_in: &str, #[case] through: &str) {
+    let desired = Desired { former_owners: vec!["old".into()], ..desired() };
+    let owner = stand_in.split_once('.').map(|(owner, _)| owner);
+    let mut observed = applied();
+    observed.queues.push(queue(stand_in, owner, &[]));
+    let arguments = [(OWNER.to_owned(), json!(owner))].into();
+    observed.exchanges.push(LiveExchange { name: stand_in.into(), arguments, ..LiveExchange::default() });
+    let first = plan(&desired, &observed);
+    let [Step::Move(step)] = &first.migration[..] else { panic!("{:?}", first.migration) };
+    assert_eq!((step.from.as_str(), step.through.as_str(), step.then), (stand_in, through, Then::DeleteQueue));
+    // Then its exchange is left over.
+    observed.queues.pop();
+    assert_eq!(plan(&desired, &observed).pruning, [Step::DeleteExchange(stand_in.into())]);
 }
 
 #[test]

@@ -67,7 +67,7 @@ fn an_exchange_without_its_alternate() {
 fn a_queue_that_is_not_ours() {
     let bench = Bench::new(TOPOLOGY);
     bench.host.put("queues", "billing.processor.mail", &json!({ "durable": true }));
-    blocked(&bench, "blocked: not owned by billing, needs `adopt`");
+    blocked(&bench, "blocked: not owned by billing");
     assert_eq!(bench.host.names("queues"), ["billing.processor.mail"]);
 }
 

@@ -440,6 +440,13 @@ impl Run<'_> {
                 _ if !is_empty => continue,
                 Step::Move(Move { through, then: Then::DeleteExchange, .. }) => self.broker.delete_exchange(through)?,
                 Step::DeleteQueue { .. } if self.broker.consumed.contains(&name) => continue,
+                // One that is replaced has another at once, and who consumed it consumes that.
+                Step::Move(_)
+                    if self.broker.consumed.contains(&name)
+                        && !self.desired.queues.iter().any(|queue| queue.name == name) =>
+                {
+                    return Err(Stop::Wrong(format!("queue {name} is taken from its workers")));
+                }
                 _ => self.broker.delete_queue(&name)?,
             }
             any = true;

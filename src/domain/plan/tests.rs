@@ -3,7 +3,7 @@ use serde_json::json;
 
 use super::{
     super::{
-        compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
+        compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Rename, Target},
         delay::Ladder,
         observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed},
     },
@@ -365,6 +365,51 @@ fn what_stands_in_for_nothing_any_more_is_emptied(#[case] stand_in: &str, #[case
     // Then its exchange is left over.
     observed.queues.pop();
     assert_eq!(plan(&desired, &observed).pruning, [Step::DeleteExchange(stand_in.into())]);
+}
+
+#[rstest]
+#[case::timer(Some(60_000), Some(5), None, true)]
+#[case::empty(None, Some(0), Some(0), true)]
+#[case::waiting(None, Some(5), Some(0), false)]
+#[case::consumed(None, Some(0), Some(1), false)]
+#[case::unknown_messages(None, None, Some(0), false)]
+#[case::unknown_consumers(None, Some(0), None, false)]
+fn what_somebody_may_still_need_stays_bound(
+    #[case] ttl: Option<u64>,
+    #[case] messages: Option<u64>,
+    #[case] consumers: Option<u64>,
+    #[case] goes: bool,
+) {
+    let mut observed = applied();
+    let ttl = ttl.map(|ttl| ("x-message-ttl", json!(ttl)));
+    let gone = queue("billing.processor.gone", Some("billing"), ttl.as_slice());
+    observed.queues.push(LiveQueue { messages, consumers, ..gone });
+    observed.bindings.push(binding("billing.retry", "billing.processor.gone", "gone.#"));
+    let unbinds = Step::Unbind(Binding {
+        source: "billing.retry".into(),
+        target: Target::Queue("billing.processor.gone".into()),
+        key: "gone.#".into(),
+    });
+    let expected: &[Step] = if goes { &[unbinds] } else { &[] };
+    assert_eq!(plan(&desired(), &observed).pruning, expected);
+}
+
+#[test]
+fn a_former_names_events_are_brought_home_again() {
+    let rename = Rename {
+        from: "billing.processor.post".into(),
+        to: "billing.processor.mail".into(),
+        source: "billing.retry".into(),
+        key: "post.#".into(),
+    };
+    let desired = Desired { renames: vec![rename.clone()], ..desired() };
+    let written: Vec<_> = plan(&desired, &applied()).to_write().map(|change| change.object.clone()).collect();
+    assert_eq!(written, [Some(Object::Binding(rename.binding()))]);
+    // As long as the former queue has them, bringing them is its migration's.
+    let mut observed = applied();
+    observed.queues.push(queue(&rename.from, Some("billing"), &[]));
+    observed.bindings.push(binding(&rename.source, &rename.from, &rename.key));
+    assert_eq!(plan(&desired, &observed).to_write().count(), 0);
 }
 
 #[test]

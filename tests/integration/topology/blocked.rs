@@ -96,5 +96,5 @@ fn an_operators_policy() {
     bench.apply();
     let policy = json!({ "pattern": "mail$", "definition": { "expires": 100_000_000 }, "apply-to": "queues" });
     bench.host.put("operator-policies", "limits", &policy);
-    blocked(&bench, "shadowed by operator policy limits (expires)");
+    blocked(&bench, "shadowed by operator policy limits");
 }

@@ -56,7 +56,7 @@ Signs:
 
 Examples:
   topology destroy                         show what would go, ask, remove
-  topology destroy -v                      with a line for each level of a ladder
+  topology destroy -v                      a line for each level of a ladder
   topology destroy --auto-approve          without a terminal
   topology destroy --force                 with all the messages: they are lost
   topology destroy -o json --auto-approve | jq '.removed'")]

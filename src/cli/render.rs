@@ -52,10 +52,10 @@ fn summary(plan: &Plan, file: &str, asked: Asked) -> String {
     if asked.nothing_to_do(plan) {
         let leftovers = match counts.leftover {
             0 => String::new(),
-            1 => format!("; 1 leftover stays{fate}"),
-            many => format!("; {many} leftovers stay{}", fate.replace("goes", "go")),
+            1 => format!("\n1 leftover stays{fate}."),
+            many => format!("\n{many} leftovers stay{}.", fate.replace("goes", "go")),
         };
-        return format!("No changes. The broker is as {file} says{leftovers}.");
+        return format!("No changes. The broker is as {file} says.{leftovers}");
     }
     let mut parts = vec![format!("{} add", counts.add), format!("{} change", counts.change)];
     let (migrate, blocked) = if asked.migrate { (counts.migrate, 0) } else { (0, counts.migrate) };
@@ -76,7 +76,7 @@ fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
         let place = match (&ladder, &change.part_of) {
             // What a leftover level holds is for `-v`; what stands in a level's own way has its own line.
             (Some(ladder), _) if change.action == Action::Leftover => format!("ladder {ladder}"),
-            (Some(ladder), _) => format!("ladder {ladder} {}", said(change, asked).join(" ")),
+            (Some(ladder), _) => format!("ladder {ladder} {}", said(&without_held(change), asked).join(" ")),
             (None, Some(whole)) if !verbose => whole.to_string(),
             (None, _) => change.address.to_string(),
         };
@@ -95,13 +95,20 @@ fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
         let row = &mut rows[at];
         if row.ladder.is_none() || row.counts.is_empty() {
             row.details.extend(details(change, verbose, asked));
+        } else {
+            // What the levels hold is not the same.
+            row.details = details(&without_held(change), verbose, asked);
         }
         *row.counts.entry(change.address.kind).or_default() += 1;
     }
     rows
 }
 
-/// The ladder that a change is about, for the one line that stands for all of it.
+fn without_held(change: &Change) -> Change {
+    Change { held: None, ..change.clone() }
+}
+
+/// The ladder that a change is about, for the one line that stands for all of it. It may be one of a former topology.
 fn ladder(change: &Change) -> Option<String> {
     let whole = change.part_of.as_ref().map(|whole| whole.name.as_str());
     let ends = match &change.object {
@@ -141,11 +148,11 @@ fn said(change: &Change, asked: Asked) -> Vec<String> {
     let held = change.held.map(|held| format!("({held})"));
     let about = [reason, held].into_iter().flatten().collect::<Vec<_>>().join(" ");
     let need = match change.needs {
-        Some(Need::Adopt) => Some(format!("{about}, needs `adopt`")),
-        Some(Need::Migrate) if !asked.migrate => Some([about.as_str(), "blocked: needs --migrate"].join(" ")),
-        _ => Some(about),
+        Some(Need::Adopt) => Some(format!("needs adopt: [{}]", change.address.name)),
+        Some(Need::Migrate) if !asked.migrate => Some("blocked: needs --migrate".to_owned()),
+        _ => None,
     };
-    said.extend(need.map(|need| need.trim().to_owned()).filter(|need| !need.is_empty()));
+    said.extend([about].into_iter().chain(need).filter(|it| !it.is_empty()));
     said
 }
 
@@ -170,12 +177,22 @@ impl Row {
         };
         let style = style(self.sign);
         let head = format!("{} {kind:8} {:width$}", self.sign, self.name());
-        let indent = head.chars().count() + 2;
         let one = details.join("  ");
-        let fits = indent + one.chars().count() <= WIDTH || details.len() < 2;
+        if one.is_empty() {
+            return format!("{style}{}{style:#}\n", head.trim_end());
+        }
+        let taken = head.chars().count() + 2;
+        if taken + one.chars().count() <= WIDTH {
+            return format!("{style}{head}  {one}{style:#}\n");
+        }
+        // Beside a name that leaves no room it begins in everybody's column, a line below.
+        let column = width + 13;
+        let (first, indent) = if taken > column { (String::new(), column) } else { ("  ".to_owned(), taken) };
         let separator = format!("\n{:indent$}", "");
-        let rest = if fits { one } else { details.join(&separator) };
-        let line = if rest.is_empty() { head.trim_end().to_owned() } else { format!("{head}  {rest}") };
+        let lines: Vec<String> =
+            details.iter().flat_map(|detail| wrapped(detail, WIDTH.saturating_sub(indent))).collect();
+        let first = if first.is_empty() { separator.clone() } else { first };
+        let line = format!("{head}{first}{}", lines.join(&separator));
         format!("{style}{line}{style:#}\n")
     }
 
@@ -183,6 +200,25 @@ impl Row {
         let counts = self.counts.iter().map(|(kind, n)| format!("{n} {kind}{}", if *n == 1 { "" } else { "s" }));
         counts.collect::<Vec<_>>().join(", ")
     }
+}
+
+/// As many words a line as there is room for; one that is longer has its own. What is in brackets is one word.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let (text, end) = match text.rfind(" (") {
+        Some(at) if text.ends_with(')') => text.split_at(at),
+        _ => (text, ""),
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ').chain(end.strip_prefix(' ')) {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 fn style(sign: char) -> Style {

@@ -411,4 +411,4 @@ impl Builder {
 
 #[cfg(test)]
 #[path = "compile_tests.rs"]
-mod tests;
+pub(in crate::domain) mod tests;

@@ -25,7 +25,7 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
     let missing = desired.bindings.iter().chain(home).filter(|binding| !there.contains(binding));
     let missing = missing.filter_map(|binding| {
         // What stands in the way says enough.
-        if blocked.iter().any(|blocked| blocked.touched_by(binding)) {
+        if blocked.iter().any(|blocked| blocked.touched_by(binding)) && !is_last_resort(view, binding) {
             return None;
         }
         let (address, object) = (Address::of_binding(binding), Object::Binding(binding.clone()));
@@ -45,7 +45,7 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
         let binding = any(live);
         let (source, target) = (source(&binding), Address::of_target(&binding.target));
         // A stand-in's bindings are its migration's.
-        if [&source, &target].into_iter().any(|end| names::moved(&desired.owner, &end.name).is_some()) {
+        if [&source, &target].into_iter().any(|end| view.stands_in_for(&end.name).is_some()) {
             return None;
         }
         if !owned.contains(&source) && !owned.contains(&target) {
@@ -70,6 +70,14 @@ fn leads_home(view: &View<'_>, rename: &Rename) -> bool {
     let source = Address::new(Kind::Exchange, &rename.source);
     (view.wants(&source) || is_there(&rename.source))
         && !view.to_queue(&rename.from).iter().any(|live| live.source == rename.source)
+}
+
+/// Whether everything that finds no other way is lost without it: `unrouted` leads nowhere, not even to a stand-in. This
+/// does not wait for its queue's migration, because exchanges are written before that.
+fn is_last_resort(view: &View<'_>, binding: &Binding) -> bool {
+    binding.source == names::unrouted(&view.desired.owner)
+        && !view.observed.bindings.iter().any(|live| live.source == binding.source)
+        && view.queue(binding.target.name()).is_some_and(|live| view.owns(&live.name, &live.arguments))
 }
 
 /// What leads to a queue that is migrated is the migration's.

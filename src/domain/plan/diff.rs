@@ -1,6 +1,6 @@
 //! Compares what must exist with what does.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     super::{
@@ -27,15 +27,20 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
             Some(live) => in_the_way(&view, address, &live.arguments, compare::exchange(exchange, live)),
         });
     }
-    let (mut shadowing, mut impatience) = (BTreeMap::new(), Vec::new());
+    let (mut shadowing, mut told, mut impatience) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
     for queue in &desired.queues {
         let address = Address::new(Kind::Queue, &queue.name);
         let kind = compare::type_of(&queue.arguments);
         let over = shadows.on(&queue.name, kind, view.queue(&queue.name));
         for shadow in &over {
             match &shadow.harm {
-                None if shadow.consumer_timeout().is_some_and(|timeout| timeout < desired.ack_timeout) => {}
-                Some(harm) => changes.push(Change::note(Action::Blocked, address.clone(), harm.clone())),
+                Some(harm) => {
+                    told.insert(shadow.policy().0.to_owned());
+                    changes.push(Change::note(Action::Blocked, address.clone(), harm.clone()));
+                }
+                None if shadow.consumer_timeout().is_some_and(|timeout| timeout < desired.ack_timeout) => {
+                    told.insert(shadow.policy().0.to_owned());
+                }
                 None => drop(shadowing.insert(shadow.policy().0.to_owned(), shadow.policy().1)),
             }
         }
@@ -57,6 +62,8 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     changes.extend(
         shadowing
             .into_iter()
+            // What matters to one queue is told there.
+            .filter(|(policy, _)| !told.contains(policy))
             .map(|(policy, why)| Change::note(Action::Shadowing, Address::new(Kind::Policy, &policy), why)),
     );
     changes.extend(impatience);

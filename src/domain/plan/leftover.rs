@@ -106,12 +106,13 @@ fn but(view: &View<'_>, stands_in: impl Fn(Kind, &str) -> bool) -> Vec<Change> {
 
 /// What a migration has made, and will remove.
 fn stands_in(view: &View<'_>, kind: Kind, name: &str) -> bool {
-    let Some(queue) = names::moved(&view.desired.owner, name) else { return false };
-    let is_renamed = || view.desired.renames.iter().any(|rename| rename.from == queue);
     match kind {
         // One that the file no longer asks for is moved as well.
-        Kind::Queue => true,
-        Kind::Exchange => view.wanted_queue(queue).is_some() || is_renamed(),
+        Kind::Queue => view.stands_in_for(name).is_some(),
+        Kind::Exchange => names::moved(&view.desired.owner, name).is_some_and(|queue| {
+            let is_renamed = view.desired.renames.iter().any(|rename| rename.from == queue);
+            view.wanted_queue(queue).is_some() || (is_renamed && view.queue(queue).is_some())
+        }),
         Kind::Binding | Kind::Policy => false,
     }
 }

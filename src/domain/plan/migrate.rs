@@ -208,23 +208,22 @@ fn renaming(view: &View<'_>, rename: &Rename) -> Option<Migration> {
     Some(Migration { change, next })
 }
 
-/// A stand-in for a queue that the file no longer asks for. Its events are due: the processor knows their types, and what
-/// it does not know is seen in `unrouted`.
+/// A stand-in for a queue that the file no longer asks for, or that an earlier name of the topology left behind. Its events
+/// are due: the processor knows their types, and what it does not know is seen in `unrouted`. Dead letters stay dead
+/// letters.
 fn stranded(view: &View<'_>, live: &LiveQueue) -> Option<Migration> {
-    let queue = names::moved(&view.desired.owner, &live.name)?;
-    if view.wanted_queue(queue).is_some() || !view.owns(&live.name, &live.arguments) {
+    let queue = view.stands_in_for(&live.name)?;
+    let is_current = names::moved(&view.desired.owner, &live.name).is_some();
+    if (is_current && view.wanted_queue(queue).is_some()) || !view.owns(&live.name, &live.arguments) {
         return None;
     }
     let change = due(Address::new(Kind::Queue, &live.name), "its migration was interrupted".to_owned(), Some(live));
     let mut next: Vec<Step> = view.to_queue(&live.name).iter().map(|live| Step::Unbind(any(live))).collect();
     if next.is_empty() {
-        let processor = format!("{}.processor", view.desired.owner);
-        next.push(Step::Move(Move {
-            from: live.name.clone(),
-            through: processor,
-            dated: None,
-            then: Then::DeleteQueue,
-        }));
+        let resting = |kind: &&str| matches!(*kind, "dead-letter" | "unrouted");
+        let exchange = queue.split('.').nth(1).filter(resting).unwrap_or("processor");
+        let through = format!("{}.{exchange}", view.desired.owner);
+        next.push(Step::Move(Move { from: live.name.clone(), through, dated: None, then: Then::DeleteQueue }));
     }
     Some(Migration { change, next })
 }

@@ -320,4 +320,8 @@ impl Plan {
 }
 
 #[cfg(test)]
+mod change_tests;
+#[cfg(test)]
+mod interpreter;
+#[cfg(test)]
 mod tests;

@@ -51,11 +51,32 @@ impl<'a> Pruning<'a> {
 
     /// What leads from an exchange that stays to one that goes, and to a queue that goes, if it is a timer or empty.
     fn switched_off(&self) -> impl Iterator<Item = Binding> {
-        let queues = self.named(Kind::Queue).filter(|name| self.view.queue(name).is_some_and(may_be_unbound));
+        let queues = self
+            .named(Kind::Queue)
+            .filter(|name| self.view.queue(name).is_some_and(may_be_unbound) && !self.is_worked(name));
         let all = queues
             .map(|name| Address::new(Kind::Queue, name))
             .chain(self.named(Kind::Exchange).map(|name| Address::new(Kind::Exchange, name)));
         all.flat_map(|address| self.view.to(&address).to_vec()).filter(|live| self.stays(&live.source)).map(any)
+    }
+
+    /// Whether events of the type that this queue belongs to are still on their way. Until its processing queue and its
+    /// retry queues are empty and its workers are gone, they need all of its queues: a failed event goes to its retry
+    /// queue, comes back, and ends in its dead-letter queue.
+    fn is_worked(&self, name: &str) -> bool {
+        let mut words = name.splitn(3, '.');
+        let (Some(owner), Some(kind), Some(rest)) = (words.next(), words.next(), words.next()) else { return false };
+        let event_type = match kind {
+            "processor" | "dead-letter" => rest,
+            "retry" => rest.split('.').next().unwrap_or_default(),
+            _ => return false,
+        };
+        let processing = format!("{owner}.processor.{event_type}");
+        let retries = format!("{owner}.retry.{event_type}.");
+        let is_quiet = |name: &str| self.view.queue(name).is_some_and(is_unused);
+        self.goes(Kind::Queue, &processing)
+            && !(is_quiet(&processing)
+                && self.named(Kind::Queue).filter(|name| name.starts_with(&retries)).all(is_quiet))
     }
 
     /// An exchange of ours that the file asks for. A stranger's binding is a stranger's.
@@ -86,5 +107,10 @@ impl<'a> Pruning<'a> {
 
 /// A timer empties itself. What workers or people take events from stays bound as long as there is one of either.
 fn may_be_unbound(live: &LiveQueue) -> bool {
-    live.ttl_millis().is_some() || (live.messages == Some(0) && live.consumers == Some(0))
+    live.ttl_millis().is_some() || is_unused(live)
+}
+
+/// A count that is not known is not 0.
+fn is_unused(live: &LiveQueue) -> bool {
+    live.messages == Some(0) && live.consumers == Some(0)
 }

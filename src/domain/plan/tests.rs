@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::{
     super::{
-        compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
+        compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Rename, Target},
         delay::Ladder,
         observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed},
     },
@@ -304,6 +304,14 @@ fn a_broker_that_waits_less_long_for_acknowledgements_is_told() {
 }
 
 #[test]
+fn a_strangers_policy_that_does_harm_to_one_queue_is_not_called_harmless() {
+    let mut observed = applied();
+    observed.policies.push(stranger(".*", 100, &[("queue-leader-locator", 1)]));
+    let expected = "! queue billing.processor.mail: shadowed by policy house: billing.tunables does not apply";
+    assert_eq!(lines(&observed), [expected]);
+}
+
+#[test]
 fn a_queue_that_a_policy_waits_for_is_not_even_created() {
     let observed =
         Observed { policies: vec![stranger("hatchery|retry", 0, &[("message-ttl", 5)])], ..Observed::default() };
@@ -337,6 +345,114 @@ fn leftovers_stay_and_strangers_are_ignored() {
     let plan = plan(&desired(), &observed);
     assert!(plan.in_sync());
     assert_eq!(plan.counts(), Counts { leftover: 3, ignored: 2, ..Counts::default() });
+}
+
+/// A killed `apply` may leave it so, and a changed file then. What is published to the exchanges that come next would be
+/// dropped.
+#[test]
+fn unrouted_is_bound_before_its_queue_is_migrated() {
+    let mut desired = desired();
+    let mut observed = applied();
+    let name = || "billing.unrouted".to_owned();
+    desired.exchanges.push(Exchange { name: name(), arguments: [].into() });
+    desired.queues.push(Queue { name: name(), arguments: desired.queues[1].arguments.clone() });
+    let unrouted = Binding { source: name(), target: Target::Queue(name()), key: "#".into() };
+    desired.bindings.push(unrouted.clone());
+    let label = || [(OWNER.to_owned(), json!("billing"))].into();
+    observed.exchanges.push(LiveExchange { name: name(), arguments: label(), ..LiveExchange::default() });
+    observed.queues.push(queue("billing.unrouted", Some("billing"), &[("x-queue-type", "classic".into())]));
+    let plan = plan(&desired, &observed);
+    let written: Vec<_> = plan.to_write().map(|change| change.object.clone()).collect();
+    assert_eq!(written, [Some(Object::Binding(unrouted))]);
+    assert!(plan.is_blocked(false) && !plan.is_blocked(true));
+}
+
+/// A migration was killed, and then the file said another name. Dead letters are not handled again for that.
+#[rstest]
+#[case("billing.moving.billing.dead-letter.gone", "billing.dead-letter")]
+#[case("billing.moving.billing.processor.gone", "billing.processor")]
+#[case("old.moving.old.dead-letter.mail", "billing.dead-letter")]
+#[case("old.moving.old.unrouted", "billing.unrouted")]
+#[case("old.moving.old.hatchery.5m", "billing.processor")]
+fn what_stands_in_for_nothing_any_more_is_emptied(#[case] stand_in: &str, #[case] through: &str) {
+    let desired = Desired { former_owners: vec!["old".into()], ..desired() };
+    let owner = stand_in.split_once('.').map(|(owner, _)| owner);
+    let mut observed = applied();
+    observed.queues.push(queue(stand_in, owner, &[]));
+    let arguments = [(OWNER.to_owned(), json!(owner))].into();
+    observed.exchanges.push(LiveExchange { name: stand_in.into(), arguments, ..LiveExchange::default() });
+    let first = plan(&desired, &observed);
+    let [Step::Move(step)] = &first.migration[..] else { panic!("{:?}", first.migration) };
+    assert_eq!((step.from.as_str(), step.through.as_str(), step.then), (stand_in, through, Then::DeleteQueue));
+    // Then its exchange is left over.
+    observed.queues.pop();
+    assert_eq!(plan(&desired, &observed).pruning, [Step::DeleteExchange(stand_in.into())]);
+}
+
+#[rstest]
+#[case::timer(Some(60_000), Some(5), None, true)]
+#[case::empty(None, Some(0), Some(0), true)]
+#[case::waiting(None, Some(5), Some(0), false)]
+#[case::consumed(None, Some(0), Some(1), false)]
+#[case::unknown_messages(None, None, Some(0), false)]
+#[case::unknown_consumers(None, Some(0), None, false)]
+fn what_somebody_may_still_need_stays_bound(
+    #[case] ttl: Option<u64>,
+    #[case] messages: Option<u64>,
+    #[case] consumers: Option<u64>,
+    #[case] goes: bool,
+) {
+    let mut observed = applied();
+    let name = if ttl.is_some() { "billing.hatchery.1d" } else { "billing.processor.gone" };
+    let ttl = ttl.map(|ttl| ("x-message-ttl", json!(ttl)));
+    observed.queues.push(LiveQueue { messages, consumers, ..queue(name, Some("billing"), ttl.as_slice()) });
+    observed.bindings.push(binding("billing.retry", name, "gone.#"));
+    let expected: &[Step] = if goes { &[unbinding(name)] } else { &[] };
+    assert_eq!(plan(&desired(), &observed).pruning, expected);
+}
+
+fn unbinding(queue: &str) -> Step {
+    let target = Target::Queue(queue.into());
+    Step::Unbind(Binding { source: "billing.retry".into(), target, key: "gone.#".into() })
+}
+
+/// Whoever still works on the events of a type that has left the file needs all of its queues.
+#[rstest]
+#[case::an_event_waits([1, 0, 0], 0, &[])]
+#[case::a_failed_event_comes_back([0, 1, 0], 0, &[])]
+#[case::a_worker_is_there([0, 0, 0], 1, &[])]
+#[case::a_dead_letter_is_in_nobodys_way([0, 0, 1], 0, &["processor.gone", "retry.gone.1m"])]
+#[case::all_is_quiet([0, 0, 0], 0, &["processor.gone", "retry.gone.1m", "dead-letter.gone"])]
+fn the_queues_of_a_type_go_together(#[case] messages: [u64; 3], #[case] workers: u64, #[case] expected: &[&str]) {
+    let mut observed = applied();
+    let names = ["processor.gone", "retry.gone.1m", "dead-letter.gone"].map(|name| format!("billing.{name}"));
+    for (name, messages) in names.iter().zip(messages) {
+        let ttl: &[_] = if name.contains("retry") { &[("x-message-ttl", json!(60_000))] } else { &[] };
+        let consumers = if name.contains("processor") { workers } else { 0 };
+        let (messages, consumers) = (Some(messages), Some(consumers));
+        observed.queues.push(LiveQueue { messages, consumers, ..queue(name, Some("billing"), ttl) });
+        observed.bindings.push(binding("billing.retry", name, "gone.#"));
+    }
+    let expected: Vec<Step> = expected.iter().map(|name| unbinding(&format!("billing.{name}"))).collect();
+    assert_eq!(plan(&desired(), &observed).pruning, expected);
+}
+
+#[test]
+fn a_former_names_events_are_brought_home_again() {
+    let rename = Rename {
+        from: "billing.processor.post".into(),
+        to: "billing.processor.mail".into(),
+        source: "billing.retry".into(),
+        key: "post.#".into(),
+    };
+    let desired = Desired { renames: vec![rename.clone()], ..desired() };
+    let written: Vec<_> = plan(&desired, &applied()).to_write().map(|change| change.object.clone()).collect();
+    assert_eq!(written, [Some(Object::Binding(rename.binding()))]);
+    // As long as the former queue has them, bringing them is its migration's.
+    let mut observed = applied();
+    observed.queues.push(queue(&rename.from, Some("billing"), &[]));
+    observed.bindings.push(binding(&rename.source, &rename.from, &rename.key));
+    assert_eq!(plan(&desired, &observed).to_write().count(), 0);
 }
 
 #[test]

@@ -135,6 +135,12 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The queue that an object of this name stands in for, if it is one of a migration's, under whatever name of the
+    /// topology.
+    pub(super) fn stands_in_for<'n>(&self, name: &'n str) -> Option<&'n str> {
+        self.desired.owners().find_map(|owner| names::moved(owner, name))
+    }
+
     /// The name of what stands in for a queue while it is migrated, if that is there.
     pub(super) fn stand_in(&self, queue: &str) -> Option<String> {
         let name = names::moving(&self.desired.owner, queue);

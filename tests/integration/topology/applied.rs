@@ -121,7 +121,7 @@ fn what_has_left_the_file_stays_bound() {
     let planned = bench.expect(0, &["plan", "--detailed-exitcode"]).stdout;
     assert!(planned.starts_with("- queue    billing.hatchery.1h  leftover, still bound ("), "{planned}");
     assert!(
-        planned.ends_with("No changes. The broker is as topology.yaml says; 1 leftover stays (goes with --prune).\n"),
+        planned.ends_with("No changes. The broker is as topology.yaml says.\n1 leftover stays (goes with --prune).\n"),
         "{planned}"
     );
     let before = bench.host.list("bindings");

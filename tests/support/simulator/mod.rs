@@ -5,7 +5,7 @@
 
 pub(crate) mod generate;
 mod queue;
-mod route;
+pub(crate) mod route;
 pub(crate) mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};

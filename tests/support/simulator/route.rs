@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use hatchery::domain::compile::{Argument, Desired, Target};
 
 /// Every exchange of a topology.
-pub(super) struct Routes<'a> {
+pub(crate) struct Routes<'a> {
     exchanges: HashMap<&'a str, Exchange<'a>>,
     queues: BTreeSet<&'a str>,
 }
@@ -17,7 +17,7 @@ struct Exchange<'a> {
 }
 
 impl<'a> Routes<'a> {
-    pub(super) fn new(desired: &'a Desired) -> Self {
+    pub(crate) fn new(desired: &'a Desired) -> Self {
         let mut exchanges: HashMap<&str, Exchange<'_>> = desired
             .exchanges
             .iter()
@@ -37,7 +37,7 @@ impl<'a> Routes<'a> {
     ///
     /// An alternate exchange gets what its exchange has no binding for. A binding to an exchange counts, even if that one
     /// has nowhere to send it.
-    pub(super) fn of(&self, exchange: &str, key: &str) -> BTreeSet<&'a str> {
+    pub(crate) fn of(&self, exchange: &str, key: &str) -> BTreeSet<&'a str> {
         // The exchange without a name knows every queue by its own.
         if exchange.is_empty() {
             return self.queues.get(key).copied().into_iter().collect();

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Calls under way. A channel answers in their order, so they wait for no round trip.
-const IN_FLIGHT: usize = 64;
+const IN_FLIGHT: usize = 512;
 
 /// Channels that share the calls: RabbitMQ 4 commits what they ask for together.
 const CHANNELS: usize = 8;

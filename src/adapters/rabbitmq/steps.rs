@@ -6,7 +6,7 @@ use fail::fail_point;
 use futures_util::{StreamExt as _, stream};
 use lapin::{
     Channel,
-    options::{ExchangeDeleteOptions, ExchangeUnbindOptions, QueueDeleteOptions},
+    options::{ExchangeDeleteOptions, ExchangeUnbindOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::FieldTable,
 };
 use tokio::time::{Instant, sleep};
@@ -24,9 +24,10 @@ use crate::{
     ports::{BrokerError, Management},
 };
 
-/// The broker tells counts every five seconds (`collect_statistics_interval`), and they were seen to be 6.9 s old. Two
-/// readings that are further apart than that tell two states.
-pub const APART: Duration = Duration::from_secs(7);
+/// How long a count of 0 has to last. The broker tells counts every five seconds (`collect_statistics_interval`), a quorum
+/// queue counts every five seconds for that (`quorum_tick_interval`), and 7.7 s were measured from a publish to its count.
+/// Two readings that are further apart than both tell two states.
+pub const APART: Duration = Duration::from_secs(12);
 
 /// Between two readings.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
@@ -127,8 +128,15 @@ impl Declarer {
                     let step = Step::DeleteExchange(through.clone());
                     self.call(&self.channel().await?, &step).await?;
                 } else {
-                    self.delete_queue(&queue).await?;
-                    deleted = true;
+                    let with_consumers = matches!(emptying.step, Step::Move(_));
+                    match self.delete_empty(&self.channel().await?, &queue, with_consumers).await {
+                        Ok(true) | Err(BrokerError::Missing { .. }) => deleted = true,
+                        Ok(false) => {
+                            open.insert(emptying.queue(), emptying.again());
+                            continue;
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
                 }
                 fail_point!("apply.deleted");
                 taken(emptying.step);
@@ -159,10 +167,22 @@ impl Declarer {
         Ok((all, gone))
     }
 
-    async fn delete_queue(&self, queue: &str) -> Result<(), BrokerError> {
-        let channel = self.channel().await?;
-        let deleted = channel.queue_delete(short(queue)?, QueueDeleteOptions::default()).await;
-        deleted.map(drop).map_err(|error| self.url.error(&error, &format!("queue {queue}")))
+    /// Deletes a queue that is proved to be empty, unless it has messages or consumers at this moment: the statistics are of
+    /// before, and quorum queues know no `if-empty`. Whether it is gone.
+    pub(super) async fn delete_empty(
+        &self,
+        channel: &Channel,
+        queue: &str,
+        with_consumers: bool,
+    ) -> Result<bool, BrokerError> {
+        let fault = |error: lapin::Error| self.url.error(&error, &format!("queue {queue}"));
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let live = channel.queue_declare(short(queue)?, passive, FieldTable::default()).await.map_err(fault)?;
+        if live.message_count() > 0 || (live.consumer_count() > 0 && !with_consumers) {
+            return Ok(false);
+        }
+        channel.queue_delete(short(queue)?, QueueDeleteOptions::default()).await.map_err(fault)?;
+        Ok(true)
     }
 }
 
@@ -180,6 +200,11 @@ struct Emptying<'a> {
 impl<'a> Emptying<'a> {
     fn new(step: &'a Step) -> Option<Self> {
         step.is_long().then(|| Self { step, began: Instant::now(), since: None, last: None })
+    }
+
+    /// The proof begins anew.
+    fn again(self) -> Self {
+        Self { since: None, last: None, ..self }
     }
 
     fn queue(&self) -> &'a str {

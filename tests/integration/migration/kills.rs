@@ -37,7 +37,7 @@ pub(super) async fn apply(bench: &Bench, arguments: &[&str], random: &mut Random
         }
         let mut child = run.spawn().unwrap();
         let ended = if by_place {
-            tokio::time::timeout(PATIENCE, child.wait()).await.expect("it ends").unwrap().code()
+            tokio::time::timeout(4 * PATIENCE, child.wait()).await.expect("it ends").unwrap().code()
         } else {
             let ended = tokio::time::timeout(after, child.wait()).await;
             child.kill().await.unwrap();
@@ -53,7 +53,7 @@ pub(super) async fn apply(bench: &Bench, arguments: &[&str], random: &mut Random
         }
     }
     let output =
-        tokio::time::timeout(3 * PATIENCE, command(bench, arguments).output()).await.expect("it ends").unwrap();
+        tokio::time::timeout(4 * PATIENCE, command(bench, arguments).output()).await.expect("it ends").unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{arguments:?}: {}\n{}", text(&output.stdout), text(&output.stderr));
     kills

@@ -52,7 +52,8 @@ impl Bench {
     /// The same without a terminal, and not for ever.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::from_std(self.process(arguments));
-        command.timeout(PATIENCE);
+        // Pruning proves that queues are empty, one after the other.
+        command.timeout(4 * PATIENCE);
         command
     }
 

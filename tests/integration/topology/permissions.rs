@@ -65,7 +65,7 @@ fn run(bench: &Bench, user: &User<'_>, arguments: &[&str]) -> Ran {
         .env("RABBITMQ_MANAGEMENT_URL", user.management())
         .env("REDIS_URL", redis::url());
     let mut command = assert_cmd::Command::from_std(process);
-    Ran::of(command.timeout(PATIENCE).output().unwrap())
+    Ran::of(command.timeout(4 * PATIENCE).output().unwrap())
 }
 
 fn apply(bench: &Bench, rights: &Rights) -> Ran {
@@ -108,6 +108,23 @@ async fn what_is_documented_is_enough() {
     worker.ended().await.expect(0);
     let log = fs::read_to_string(bench.folder().join("log")).unwrap();
     assert!(!log.contains("REFUSED") && !log.contains("not published"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_documented_is_enough_to_migrate_to_prune_and_to_destroy() {
+    let bench = Bench::new(&topology());
+    let deployer = bench.host.user("deployer", &rights("deployer"));
+    run(&bench, &deployer, &["apply", "--auto-approve"]).expect(0);
+    publish(&bench, &rights("publisher"), "0s").expect(0);
+    bench.write(&topology().replace("mail:", "letter:").replace("lease", "renamed-from: mail, lease"));
+    let ran = run(&bench, &deployer, &["apply", "--auto-approve", "--migrate", "--prune"]).expect(0);
+    assert!(ran.last().contains("2 migrated with 1 message,"), "{ran:?}");
+    assert!(!ran.stderr.contains("Not removed"), "{ran:?}");
+    run(&bench, &deployer, &["destroy", "--auto-approve"]).expect(4);
+    let amqp = Amqp::connect(&bench.host.amqp()).await;
+    amqp.take("billing.processor.letter").await;
+    run(&bench, &deployer, &["destroy", "--auto-approve", "--force"]).expect(0);
+    assert_eq!(bench.host.names("queues"), Vec::<String>::new());
 }
 
 #[test]

@@ -6,7 +6,7 @@ use fail::fail_point;
 use futures_util::{StreamExt, future::try_join_all, stream};
 use lapin::{
     Channel, Connection, ExchangeKind,
-    options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::{AMQPValue, FieldTable, ShortString},
 };
 use tokio::time::{Instant, sleep, timeout};
@@ -66,6 +66,7 @@ pub enum DeclareCause {
 pub struct Declarer {
     pub(super) url: AmqpUrl,
     pub(super) connection: Connection,
+    locks: Vec<String>,
 }
 
 impl Declarer {
@@ -81,12 +82,13 @@ impl Declarer {
         patience: Duration,
         waiting: impl Fn(&str),
     ) -> Result<Self, BrokerError> {
-        let declarer = Self { connection: url.connect(name).await?, url };
+        let mut declarer = Self { connection: url.connect(name).await?, url, locks: Vec::new() };
         for queue in queues {
             if let Err(error) = declarer.wait_for(queue, patience, &waiting).await {
                 declarer.release().await;
                 return Err(error);
             }
+            declarer.locks.push(queue.clone());
         }
         Ok(declarer)
     }
@@ -196,11 +198,20 @@ impl Declarer {
         self.connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))
     }
 
-    /// Frees the lock, and closes the connection properly so that the broker logs no lost client.
+    /// Frees the locks, and closes the connection properly so that the broker logs no lost client.
     pub async fn release(self) {
-        if let Err(error) = self.connection.close(200, ShortString::from("done")).await {
+        if let Err(error) = self.try_release().await {
             tracing::debug!(%error, "closing the connection that held the lock");
         }
+    }
+
+    /// With the connection's end the locks go too, but a moment later: who looks then finds nothing of it.
+    async fn try_release(&self) -> lapin::Result<()> {
+        let channel = self.connection.create_channel().await?;
+        for lock in &self.locks {
+            channel.queue_delete(lock.as_str().into(), QueueDeleteOptions::default()).await?;
+        }
+        self.connection.close(200, ShortString::from("done")).await
     }
 }
 

@@ -3,8 +3,10 @@
 use std::collections::BTreeSet;
 
 use fail::fail_point;
-use lapin::options::{ExchangeDeleteOptions, QueueDeclareOptions, QueueDeleteOptions};
-use lapin::{Channel, types::FieldTable};
+use lapin::{
+    Channel,
+    options::{ExchangeDeleteOptions, QueueDeleteOptions},
+};
 use tokio::time::{Instant, sleep};
 
 use super::{
@@ -88,10 +90,8 @@ impl Declarer {
             Step::DeleteQueue { name, .. } => {
                 if !force {
                     // Quorum queues know no `if-empty`; this count is of now, and that of the statistics was of before.
-                    let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-                    let declared = channel.queue_declare(short(name)?, passive, FieldTable::default()).await;
-                    let declared = declared.map_err(fault)?;
-                    if declared.message_count() > 0 || declared.consumer_count() > 0 {
+                    let live = self.look_at(channel, name).await?;
+                    if live.message_count() > 0 || live.consumer_count() > 0 {
                         return Ok(false);
                     }
                 }

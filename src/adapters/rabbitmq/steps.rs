@@ -6,7 +6,7 @@ use fail::fail_point;
 use futures_util::{StreamExt as _, stream};
 use lapin::{
     Channel,
-    options::{ExchangeDeleteOptions, ExchangeUnbindOptions, QueueDeleteOptions},
+    options::{ExchangeDeleteOptions, ExchangeUnbindOptions, QueueDeclareOptions, QueueDeleteOptions},
     types::FieldTable,
 };
 use tokio::time::{Instant, sleep};
@@ -122,16 +122,19 @@ impl Declarer {
                 }
             }
             for queue in done {
-                let Some(emptying) = open.remove(queue.as_str()) else { continue };
+                let Some(emptying) = open.get_mut(queue.as_str()) else { continue };
                 if let Step::Move(Move { through, then: Then::DeleteExchange, .. }) = emptying.step {
                     let step = Step::DeleteExchange(through.clone());
                     self.call(&self.channel().await?, &step).await?;
-                } else {
-                    self.delete_queue(&queue).await?;
+                } else if self.delete_queue(emptying.step, &queue).await? {
                     deleted = true;
+                } else {
+                    emptying.since = None;
+                    continue;
                 }
                 fail_point!("apply.deleted");
                 taken(emptying.step);
+                open.remove(queue.as_str());
             }
             if deleted {
                 sleep(GAP).await;
@@ -159,10 +162,28 @@ impl Declarer {
         Ok((all, gone))
     }
 
-    async fn delete_queue(&self, queue: &str) -> Result<(), BrokerError> {
+    /// Whether it is gone. A broker may be told to collect its statistics once a minute, and then two readings are one:
+    /// what it says about the queue itself is of now.
+    async fn delete_queue(&self, step: &Step, queue: &str) -> Result<bool, BrokerError> {
         let channel = self.channel().await?;
+        let live = match self.look_at(&channel, queue).await {
+            Err(BrokerError::Missing { .. }) => return Ok(true),
+            live => live?,
+        };
+        // One whose messages are moved goes with its consumers.
+        let is_consumed = live.consumer_count() > 0 && !matches!(step, Step::Move(_));
+        if live.message_count() > 0 || is_consumed {
+            return Ok(false);
+        }
         let deleted = channel.queue_delete(short(queue)?, QueueDeleteOptions::default()).await;
-        deleted.map(drop).map_err(|error| self.url.error(&error, &format!("queue {queue}")))
+        deleted.map(|_| true).map_err(|error| self.url.error(&error, &format!("queue {queue}")))
+    }
+
+    /// What a queue holds ready, and how many consume it, as of now.
+    pub(super) async fn look_at(&self, channel: &Channel, queue: &str) -> Result<lapin::Queue, BrokerError> {
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let declared = channel.queue_declare(short(queue)?, passive, FieldTable::default()).await;
+        declared.map_err(|error| self.url.error(&error, &format!("queue {queue}")))
     }
 }
 

@@ -22,7 +22,7 @@ use super::{
     },
     Action, Address, Change, Dated, Kind, Move, Need, Object, Step, Then,
     leftover::Held,
-    view::{State, View, any},
+    view::{State, View, any, plain},
 };
 
 /// One queue's migration.
@@ -37,7 +37,18 @@ pub(super) fn all(view: &View<'_>) -> Vec<Migration> {
     let replaced = view.desired.queues.iter().filter_map(|queue| replacement(view, queue));
     let renamed = view.desired.renames.iter().filter_map(|rename| renaming(view, rename));
     let stranded = view.observed.queues.iter().filter_map(|live| stranded(view, live));
-    replaced.chain(renamed).chain(stranded).collect()
+    replaced.chain(renamed).chain(stranded).map(|migration| unless_stuck(view, migration)).collect()
+}
+
+/// A binding with arguments cannot be removed by its key alone, and while it is there a queue is never provably empty.
+fn unless_stuck(view: &View<'_>, Migration { change, next }: Migration) -> Migration {
+    let queue = &change.address.name;
+    let stand_in = names::moving(&view.desired.owner, queue);
+    let mut leading = view.to_queue(queue).iter().chain(view.to_queue(&stand_in));
+    let Some(stuck) = leading.find(|live| plain(live).is_none()) else { return Migration { change, next } };
+    let reason = format!("blocked: the {} has arguments; remove it first", Address::of_binding(&any(stuck)));
+    let change = Change { action: Action::Blocked, reason: Some(reason), needs: None, ..change };
+    Migration { change, next: Vec::new() }
 }
 
 fn replacement(view: &View<'_>, queue: &Queue) -> Option<Migration> {

@@ -4,7 +4,7 @@
 use super::{
     super::{compile::Binding, names, observed::LiveQueue},
     Action, Address, Change, Kind, Object, Step,
-    view::{View, any},
+    view::{View, plain},
 };
 
 /// What comes next, given what is left over.
@@ -57,7 +57,9 @@ impl<'a> Pruning<'a> {
         let all = queues
             .map(|name| Address::new(Kind::Queue, name))
             .chain(self.named(Kind::Exchange).map(|name| Address::new(Kind::Exchange, name)));
-        all.flat_map(|address| self.view.to(&address).to_vec()).filter(|live| self.stays(&live.source)).map(any)
+        let leading = all.flat_map(|address| self.view.to(&address).to_vec()).filter(|live| self.stays(&live.source));
+        // One with arguments cannot be removed by its key alone, so what it leads to stays.
+        leading.filter_map(plain)
     }
 
     /// Whether events of the type that this queue belongs to are still on their way. Until its processing queue and its

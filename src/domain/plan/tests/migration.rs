@@ -64,3 +64,24 @@ fn a_former_names_events_are_brought_home_again() {
     observed.bindings.push(binding(&rename.source, &rename.from, &rename.key));
     assert_eq!(plan(&desired, &observed).to_write().count(), 0);
 }
+
+#[rstest]
+#[case::there(false)]
+#[case::back(true)]
+fn a_migration_that_a_binding_with_arguments_leads_to_is_blocked(#[case] is_back: bool) {
+    let mut observed = applied();
+    let stand_in = "billing.moving.billing.processor.mail";
+    let target = if is_back {
+        observed.queues.push(queue(stand_in, Some("billing"), &[]));
+        stand_in
+    } else {
+        observed.queues[1].kind = Some("classic".into());
+        "billing.processor.mail"
+    };
+    let arguments = Arguments::from([("x-team".to_owned(), json!("a"))]);
+    observed.bindings.push(LiveBinding { arguments, ..binding("billing.retry", target, "mail.#") });
+    let plan = plan(&desired(), &observed);
+    assert!(plan.is_blocked(true) && plan.migration.is_empty(), "{plan:?}");
+    let reason = format!("blocked: the binding billing.retry -> {target} (mail.#) has arguments; remove it first");
+    assert!(plan.changes.iter().any(|change| change.reason.as_ref() == Some(&reason)), "{plan:?}");
+}

@@ -52,3 +52,15 @@ fn the_queues_of_a_type_go_together(#[case] messages: [u64; 3], #[case] workers:
     let expected: Vec<Step> = expected.iter().map(|name| unbinding(&format!("billing.{name}"))).collect();
     assert_eq!(plan(&desired(), &observed).pruning, expected);
 }
+
+/// Nobody could say when nothing comes to a queue any more that such a binding leads to.
+#[test]
+fn what_a_binding_with_arguments_leads_to_is_not_pruned() {
+    let mut observed = applied();
+    let timer =
+        LiveQueue { messages: Some(0), consumers: Some(0), ..queue("billing.hatchery.1d", Some("billing"), &[]) };
+    observed.queues.push(timer);
+    let arguments = Arguments::from([("x-team".to_owned(), json!("a"))]);
+    observed.bindings.push(LiveBinding { arguments, ..binding("billing.retry", "billing.hatchery.1d", "*.1d") });
+    assert_eq!(plan(&desired(), &observed).pruning, []);
+}

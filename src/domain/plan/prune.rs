@@ -15,7 +15,7 @@ pub(super) fn steps(view: &View<'_>, changes: &[Change]) -> Vec<Step> {
     let mut steps: Vec<Step> = pruning.bindings(changes).chain(pruning.switched_off()).map(Step::Unbind).collect();
     steps.extend(pruning.named(Kind::Queue).filter_map(|name| pruning.queue(name)));
     steps.extend(pruning.named(Kind::Exchange).filter_map(|name| pruning.exchange(name)));
-    steps.extend(pruning.named(Kind::Policy).map(|name| Step::DeletePolicy(name.to_owned())));
+    steps.extend(pruning.named(Kind::Policy).filter(|name| !pruning.is_applied(name)).map(delete_policy));
     steps
 }
 
@@ -94,6 +94,12 @@ impl<'a> Pruning<'a> {
         (is_free && !is_moved).then(|| Step::DeleteQueue { name: name.to_owned(), ttl_millis: live.ttl_millis() })
     }
 
+    /// Whether a queue that is not gone yet has what workers count on from this policy.
+    fn is_applied(&self, policy: &str) -> bool {
+        let mut owners = self.view.desired.owners().filter(|owner| names::tunables(owner) == policy);
+        owners.any(|owner| self.named(Kind::Queue).any(|queue| names::is_processing(owner, queue)))
+    }
+
     /// Nothing may lead to it: no binding, no queue's dead letters, no other exchange's alternate.
     fn exchange(&self, name: &str) -> Option<Step> {
         let named = |argument: &str, arguments: &super::super::observed::Arguments| {
@@ -105,6 +111,10 @@ impl<'a> Pruning<'a> {
             || observed.exchanges.iter().any(|live| live.name != name && named("alternate-exchange", &live.arguments));
         (!is_reached).then(|| Step::DeleteExchange(name.to_owned()))
     }
+}
+
+fn delete_policy(name: &str) -> Step {
+    Step::DeletePolicy(name.to_owned())
 }
 
 /// A timer empties itself. What workers or people take events from stays bound as long as there is one of either.

@@ -64,3 +64,16 @@ fn what_a_binding_with_arguments_leads_to_is_not_pruned() {
     observed.bindings.push(LiveBinding { arguments, ..binding("billing.retry", "billing.hatchery.1d", "*.1d") });
     assert_eq!(plan(&desired(), &observed).pruning, []);
 }
+
+/// Workers of a former name count on its delivery limit until their queue is gone.
+#[test]
+fn a_former_policy_goes_after_the_queues_that_it_applies_to() {
+    let desired = Desired { former_owners: vec!["old".into()], ..desired() };
+    let mut observed = applied();
+    observed.policies.push(LivePolicy { name: "old.tunables".into(), ..LivePolicy::default() });
+    observed.queues.push(queue("old.processor.gone", Some("old"), &[]));
+    let deletion = Step::DeleteQueue { name: "old.processor.gone".into(), ttl_millis: None };
+    assert_eq!(plan(&desired, &observed).pruning, [deletion]);
+    observed.queues.pop();
+    assert_eq!(plan(&desired, &observed).pruning, [Step::DeletePolicy("old.tunables".into())]);
+}

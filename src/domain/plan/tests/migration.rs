@@ -1,9 +1,16 @@
 //! What is moved, from one step to the next.
 
+use jiff::Timestamp;
 use rstest::rstest;
 use serde_json::json;
 
-use super::{super::super::compile::Rename, *};
+use super::{
+    super::super::{
+        compile::Rename,
+        wire::{self, Incoming, Properties},
+    },
+    *,
+};
 
 /// A killed `apply` may leave it so, and a changed file then. What is published to the exchanges that come next would be
 /// dropped.
@@ -84,4 +91,57 @@ fn a_migration_that_a_binding_with_arguments_leads_to_is_blocked(#[case] is_back
     assert!(plan.is_blocked(true) && plan.migration.is_empty(), "{plan:?}");
     let reason = format!("blocked: the binding billing.retry -> {target} (mail.#) has arguments; remove it first");
     assert!(plan.changes.iter().any(|change| change.reason.as_ref() == Some(&reason)), "{plan:?}");
+}
+
+/// In a hatchery an event would wait all over again, so one with a date takes the ladder for what remains. What a retry
+/// queue holds has no date of its own, and a processing queue is no timer.
+#[rstest]
+#[case::hatchery(
+    "billing.hatchery.5m",
+    "billing.scheduler",
+    Some(300_000),
+    "billing.scheduler",
+    "mail.1s-6.0.0.0.1.1.1"
+)]
+#[case::retry(
+    "billing.retry.mail.5m",
+    "billing.retry",
+    Some(300_000),
+    "billing.moving.billing.retry.mail.5m",
+    "mail.5m"
+)]
+#[case::processing(
+    "billing.processor.post",
+    "billing.processor",
+    None,
+    "billing.moving.billing.processor.post",
+    "mail.5m"
+)]
+fn what_is_moved_back_into_a_hatchery_does_not_wait_anew(
+    #[case] name: &str,
+    #[case] source: &str,
+    #[case] ttl: Option<i64>,
+    #[case] exchange: &str,
+    #[case] key: &str,
+) {
+    let (mut desired, mut observed) = (desired(), applied());
+    let label = Arguments::from([(OWNER.to_owned(), json!("billing"))]);
+    let ttl = ttl.map(|ttl| ("x-message-ttl".to_owned(), Argument::Number(ttl)));
+    desired.queues.push(Queue { name: name.into(), arguments: ttl.clone().into_iter().collect() });
+    let target = Target::Queue(name.into());
+    desired.bindings.push(Binding { source: source.into(), target, key: "*.5m".into() });
+    let stand_in = format!("billing.moving.{name}");
+    let ttl = ttl.as_ref().map(|(name, value)| (name.as_str(), value.into()));
+    observed.queues.extend([queue(name, Some("billing"), ttl.as_slice()), queue(&stand_in, Some("billing"), &[])]);
+    observed.exchanges.push(LiveExchange { name: stand_in.clone(), arguments: label, ..LiveExchange::default() });
+    observed.bindings.extend([binding(source, name, "*.5m"), binding(&stand_in, name, "#")]);
+    let plan = plan(&desired, &observed);
+    let [Step::Move(step)] = &plan.migration[..] else { panic!("{:?}", plan.migration) };
+    assert_eq!((&step.from, &step.through, step.then), (&stand_in, &stand_in, Then::DeleteQueue));
+
+    let headers = [("nbf".to_owned(), wire::Value::text("1970-01-01T00:00:07Z"))].into();
+    let properties = Properties { headers, ..Properties::default() };
+    let incoming = Incoming { routing_key: "mail.5m".into(), properties, body: Vec::new().into() };
+    let sent = step.forward(incoming, Timestamp::UNIX_EPOCH);
+    assert_eq!((sent.exchange.as_str(), sent.routing_key.as_str()), (exchange, key));
 }

@@ -141,7 +141,7 @@ impl<'a> Replacement<'a> {
 
     /// What comes from the scheduler into a timer waits for a date, and what a retry queue holds does not.
     fn dated(&self) -> Option<Dated> {
-        let exchange = format!("{}.scheduler", self.view.desired.owner);
+        let exchange = names::scheduler(&self.view.desired.owner);
         let is_timer = self.queue.arguments.contains_key("x-message-ttl");
         let mut wanted = self.view.desired.bindings.iter().filter(|binding| binding.target == self.target());
         let is_scheduled = is_timer && wanted.any(|binding| binding.source == exchange);
@@ -166,7 +166,7 @@ fn lead(view: &View<'_>, exchange: &str, queue: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     if view.exchange(exchange).is_none() {
         // Whatever it cannot route is seen in `unrouted`, as everywhere.
-        let unrouted = format!("{}.unrouted", view.desired.owner);
+        let unrouted = names::unrouted(&view.desired.owner);
         let arguments = [(OWNER, view.desired.owner.clone()), ("alternate-exchange", unrouted)];
         let arguments: BTreeMap<String, Argument> =
             arguments.into_iter().map(|(name, value)| (name.to_owned(), Argument::Text(value))).collect();

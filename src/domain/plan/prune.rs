@@ -1,8 +1,14 @@
 //! What has left the file goes: unbound, drained, deleted once provably empty; whatever leads somewhere before what it
 //! leads to.
 
+use serde_json::Value;
+
 use super::{
-    super::{compile::Binding, names, observed::LiveQueue},
+    super::{
+        compile::Binding,
+        names,
+        observed::{LiveExchange, LiveQueue},
+    },
     Action, Address, Change, Kind, Object, Step,
     view::{View, plain},
 };
@@ -102,13 +108,13 @@ impl<'a> Pruning<'a> {
 
     /// Nothing may lead to it: no binding, no queue's dead letters, no other exchange's alternate.
     fn exchange(&self, name: &str) -> Option<Step> {
-        let named = |argument: &str, arguments: &super::super::observed::Arguments| {
-            arguments.get(argument).and_then(serde_json::Value::as_str) == Some(name)
+        let is_alternate_of = |live: &LiveExchange| {
+            live.name != name && live.arguments.get("alternate-exchange").and_then(Value::as_str) == Some(name)
         };
         let observed = self.view.observed;
         let is_reached = !self.view.to(&Address::new(Kind::Exchange, name)).is_empty()
-            || observed.queues.iter().any(|live| named("x-dead-letter-exchange", &live.arguments))
-            || observed.exchanges.iter().any(|live| live.name != name && named("alternate-exchange", &live.arguments));
+            || observed.queues.iter().any(|live| live.text("x-dead-letter-exchange") == Some(name))
+            || observed.exchanges.iter().any(is_alternate_of);
         (!is_reached).then(|| Step::DeleteExchange(name.to_owned()))
     }
 }

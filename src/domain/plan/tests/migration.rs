@@ -72,6 +72,24 @@ fn a_former_names_events_are_brought_home_again() {
     assert_eq!(plan(&desired, &observed).to_write().count(), 0);
 }
 
+/// A stand-in has no dead-letter exchange, so what a policy takes out of it is gone.
+#[test]
+fn a_migration_by_way_of_a_queue_that_loses_events_is_blocked() {
+    let mut observed = applied();
+    observed.queues[1].kind = Some("classic".into());
+    let house = stranger("moving", 0, &[("message-ttl", 1000)]);
+    observed.policies.push(LivePolicy { apply_to: "quorum_queues".into(), ..house });
+    let first = plan(&desired(), &observed);
+    assert!(first.is_blocked(true) && first.migration.is_empty(), "{first:?}");
+    let expected =
+        "blocked: its stand-in billing.moving.billing.processor.mail would be shadowed by policy house (message-ttl)";
+    assert_eq!(first.changes[0].reason.as_deref(), Some(expected));
+    // What is in it already is saved.
+    observed.queues[1].kind = Some("quorum".into());
+    observed.queues.push(queue("billing.moving.billing.processor.mail", Some("billing"), &[]));
+    assert!(!plan(&desired(), &observed).is_blocked(true));
+}
+
 #[rstest]
 #[case::there(false)]
 #[case::back(true)]

@@ -22,7 +22,7 @@ impl Names {
     /// The exchange that takes everything that is published.
     #[must_use]
     pub fn scheduler(&self) -> String {
-        format!("{}.scheduler", self.0)
+        scheduler(self.owner())
     }
 
     /// The queue that holds an event for this long.
@@ -90,6 +90,12 @@ impl Names {
     pub fn tunables(&self) -> String {
         tunables(self.owner())
     }
+}
+
+/// This owner's exchange that takes everything that is published.
+#[must_use]
+pub fn scheduler(owner: &str) -> String {
+    format!("{owner}.scheduler")
 }
 
 /// The exclusive queue that this owner's `apply` holds while it runs.

@@ -15,7 +15,6 @@ use super::{codec::short, connection::AmqpUrl};
 use crate::{
     domain::{
         compile::{Argument, Binding, Target},
-        names,
         plan::{Address, Change, Object, Plan},
     },
     ports::{BrokerError, Management, ManagementError},
@@ -137,7 +136,7 @@ impl Declarer {
         management: &dyn Management,
         mut written: impl FnMut(&Address),
     ) -> Result<(), DeclareError> {
-        let changes = in_order(plan);
+        let changes: Vec<&Change> = plan.to_write().collect();
         let mut done = 0;
         let result = if plan.is_blocked(true) {
             Err(DeclareCause::Blocked)
@@ -213,20 +212,6 @@ impl Declarer {
         }
         self.connection.close(200, ShortString::from("done")).await
     }
-}
-
-/// Policies come first, then all of `unrouted`, then the rest in the plan's order. Whoever publishes to an exchange that
-/// has no bindings yet must find the alternate exchange at work: measured, a publisher's events were confirmed and gone.
-fn in_order(plan: &Plan) -> Vec<&Change> {
-    let unrouted = names::unrouted(&plan.owner);
-    let mut changes: Vec<&Change> = plan.to_write().collect();
-    changes.sort_by_key(|change| match &change.object {
-        Some(Object::Policy(_)) => 0,
-        Some(Object::Binding(binding)) if binding.source == unrouted => 1,
-        _ if change.address.name == unrouted => 1,
-        _ => 2,
-    });
-    changes
 }
 
 /// One call, and what the broker answered.

@@ -89,7 +89,11 @@ impl Declarer {
             }
             Step::DeleteQueue { name, .. } => {
                 if !force {
-                    return Ok(self.delete_empty(channel, name, false).await?);
+                    // Quorum queues know no `if-empty`; this count is of now, and that of the statistics was of before.
+                    let live = self.look_at(channel, name).await?;
+                    if live.message_count() > 0 || live.consumer_count() > 0 {
+                        return Ok(false);
+                    }
                 }
                 channel.queue_delete(short(name)?, QueueDeleteOptions::default()).await.map_err(fault)?;
             }

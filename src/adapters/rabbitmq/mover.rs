@@ -11,7 +11,7 @@ use lapin::{
     message::Delivery,
     options::{
         BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
-        ConfirmSelectOptions, QueueDeclareOptions,
+        ConfirmSelectOptions,
     },
     types::{FieldTable, ShortString},
 };
@@ -28,8 +28,13 @@ const IN_FLIGHT: u16 = 500;
 /// How long nothing has to come before it is asked whether the queue is empty.
 const QUIET: Duration = Duration::from_millis(100);
 
+/// How often it is asked, one time after another, before what is ready counts as somebody else's: a queue with a single
+/// active consumer gives all of it to the worker that holds it, for as long as that blocks.
+const ASKED: usize = 20;
+
 impl Declarer {
-    /// Moves what is in a queue until nothing is ready there. Others may consume it meanwhile. How many were moved.
+    /// Moves what is in a queue until nothing is ready there, or nothing is given. Others may consume it meanwhile. How many
+    /// were moved.
     ///
     /// # Errors
     /// When the broker is away or refuses, or there is no such queue. Whatever was not confirmed is where it was.
@@ -37,7 +42,7 @@ impl Declarer {
         let object = format!("queue {}", step.from);
         let fault = |error: lapin::Error| self.url.error(&error, &object);
         let (from, to) = (self.channel().await?, self.channel().await?);
-        if self.ready(&from, step).await? == 0 {
+        if self.look_at(&from, &step.from).await?.message_count() == 0 {
             return Ok(0);
         }
         to.confirm_select(ConfirmSelectOptions::default()).await.map_err(fault)?;
@@ -47,7 +52,7 @@ impl Declarer {
             from.basic_consume(short(&step.from)?, tag, BasicConsumeOptions::default(), FieldTable::default());
         let mut deliveries = consuming.await.map_err(fault)?;
         let mut confirms = FuturesOrdered::new();
-        let mut moved = 0;
+        let (mut moved, mut asked) = (0, 0);
         loop {
             tokio::select! {
                 biased;
@@ -57,6 +62,7 @@ impl Declarer {
                 }
                 delivery = deliveries.next() => match delivery {
                     Some(delivery) => {
+                        asked = 0;
                         let mut delivery = delivery.map_err(fault)?;
                         let confirm = self.forward(&to, &mut delivery, step).await?;
                         confirms.push_back(async move { (delivery, confirm.await) });
@@ -65,7 +71,8 @@ impl Declarer {
                     None => return Err(BrokerError::Missing { object }),
                 },
                 () = tokio::time::sleep(QUIET), if confirms.is_empty() => {
-                    if self.ready(&from, step).await? == 0 {
+                    asked += 1;
+                    if asked == ASKED || self.look_at(&from, &step.from).await?.message_count() == 0 {
                         break;
                     }
                 }
@@ -77,13 +84,6 @@ impl Declarer {
             channel.close(200, ShortString::from("done")).await.map_err(fault)?;
         }
         Ok(moved)
-    }
-
-    async fn ready(&self, channel: &Channel, step: &Move) -> Result<u32, BrokerError> {
-        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let declared = channel.queue_declare(short(&step.from)?, passive, FieldTable::default()).await;
-        let declared = declared.map_err(|error| self.url.error(&error, &format!("queue {}", step.from)))?;
-        Ok(declared.message_count())
     }
 
     async fn forward(

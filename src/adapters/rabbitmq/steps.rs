@@ -123,23 +123,19 @@ impl Declarer {
                 }
             }
             for queue in done {
-                let Some(emptying) = open.remove(queue.as_str()) else { continue };
+                let Some(emptying) = open.get_mut(queue.as_str()) else { continue };
                 if let Step::Move(Move { through, then: Then::DeleteExchange, .. }) = emptying.step {
                     let step = Step::DeleteExchange(through.clone());
                     self.call(&self.channel().await?, &step).await?;
+                } else if self.delete_queue(emptying.step, &queue).await? {
+                    deleted = true;
                 } else {
-                    let with_consumers = matches!(emptying.step, Step::Move(_));
-                    match self.delete_empty(&self.channel().await?, &queue, with_consumers).await {
-                        Ok(true) | Err(BrokerError::Missing { .. }) => deleted = true,
-                        Ok(false) => {
-                            open.insert(emptying.queue(), emptying.again());
-                            continue;
-                        }
-                        Err(error) => return Err(error.into()),
-                    }
+                    emptying.since = None;
+                    continue;
                 }
                 fail_point!("apply.deleted");
                 taken(emptying.step);
+                open.remove(queue.as_str());
             }
             if deleted {
                 sleep(GAP).await;
@@ -167,22 +163,28 @@ impl Declarer {
         Ok((all, gone))
     }
 
-    /// Deletes a queue that is proved to be empty, unless it has messages or consumers at this moment: the statistics are of
-    /// before, and quorum queues know no `if-empty`. Whether it is gone.
-    pub(super) async fn delete_empty(
-        &self,
-        channel: &Channel,
-        queue: &str,
-        with_consumers: bool,
-    ) -> Result<bool, BrokerError> {
-        let fault = |error: lapin::Error| self.url.error(&error, &format!("queue {queue}"));
-        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let live = channel.queue_declare(short(queue)?, passive, FieldTable::default()).await.map_err(fault)?;
-        if live.message_count() > 0 || (live.consumer_count() > 0 && !with_consumers) {
+    /// Whether it is gone. A broker may be told to collect its statistics once a minute, and then two readings are one:
+    /// what it says about the queue itself is of now.
+    async fn delete_queue(&self, step: &Step, queue: &str) -> Result<bool, BrokerError> {
+        let channel = self.channel().await?;
+        let live = match self.look_at(&channel, queue).await {
+            Err(BrokerError::Missing { .. }) => return Ok(true),
+            live => live?,
+        };
+        // One whose messages are moved goes with its consumers.
+        let is_consumed = live.consumer_count() > 0 && !matches!(step, Step::Move(_));
+        if live.message_count() > 0 || is_consumed {
             return Ok(false);
         }
-        channel.queue_delete(short(queue)?, QueueDeleteOptions::default()).await.map_err(fault)?;
-        Ok(true)
+        let deleted = channel.queue_delete(short(queue)?, QueueDeleteOptions::default()).await;
+        deleted.map(|_| true).map_err(|error| self.url.error(&error, &format!("queue {queue}")))
+    }
+
+    /// What a queue holds ready, and how many consume it, as of now.
+    pub(super) async fn look_at(&self, channel: &Channel, queue: &str) -> Result<lapin::Queue, BrokerError> {
+        let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let declared = channel.queue_declare(short(queue)?, passive, FieldTable::default()).await;
+        declared.map_err(|error| self.url.error(&error, &format!("queue {queue}")))
     }
 }
 
@@ -200,11 +202,6 @@ struct Emptying<'a> {
 impl<'a> Emptying<'a> {
     fn new(step: &'a Step) -> Option<Self> {
         step.is_long().then(|| Self { step, began: Instant::now(), since: None, last: None })
-    }
-
-    /// The proof begins anew.
-    fn again(self) -> Self {
-        Self { since: None, last: None, ..self }
     }
 
     fn queue(&self) -> &'a str {

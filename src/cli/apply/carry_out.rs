@@ -93,7 +93,7 @@ impl Apply {
             let message = "the broker has changed since the plan was shown; nothing was written. Run it again";
             return Err(Ended::new(Exit::Locked, message).into());
         }
-        self.write(lock, &plan).await?;
+        self.write(lock, &plan).await.map_err(|error| self.interrupted(error))?;
         let mut carried = Carried::nothing(plan, observed);
         if self.asked.migrate {
             carried.moved = self.migrate(lock).await?;
@@ -105,7 +105,7 @@ impl Apply {
         Ok(carried)
     }
 
-    async fn write(&self, lock: &Declarer, plan: &Plan) -> anyhow::Result<()> {
+    async fn write(&self, lock: &Declarer, plan: &Plan) -> Result<(), DeclareError> {
         let bar = self.output.steps(plan.to_write().count());
         let written = lock.carry_out(plan, &self.management, |address| {
             bar.set_message(address.to_string());
@@ -113,7 +113,7 @@ impl Apply {
         });
         let written = written.await;
         bar.finish_and_clear();
-        written.map_err(|error| self.interrupted(error))
+        written
     }
 
     /// Takes what comes next of the migrations, and plans again, until nothing comes next. How many messages were moved.
@@ -124,7 +124,8 @@ impl Apply {
         loop {
             let (plan, _) = self.plan().await.map_err(|error| self.unfinished(&error))?;
             if plan.to_write().next().is_some() {
-                self.write(lock, &plan).await?;
+                // What was written before these is written.
+                self.write(lock, &plan).await.map_err(|error| self.unfinished(&error))?;
                 continue;
             }
             let left = until.saturating_duration_since(Instant::now());

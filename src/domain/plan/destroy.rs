@@ -11,7 +11,7 @@ use super::{
         observed::{LiveQueue, Observed},
     },
     Action, Address, Change, Kind, Plan, Step, leftover, prune,
-    view::View,
+    view::{View, target},
 };
 
 /// What goes, and what stands in the way of that.
@@ -157,9 +157,6 @@ fn deletion(view: &View<'_>, address: &Address) -> Option<Step> {
 fn remove(left: &mut Observed, gone: &BTreeSet<Address>) {
     left.exchanges.retain(|live| !gone.contains(&Address::new(Kind::Exchange, &live.name)));
     left.queues.retain(|live| !gone.contains(&Address::new(Kind::Queue, &live.name)));
-    left.bindings.retain(|live| {
-        let kind = if live.destination_type == "exchange" { Kind::Exchange } else { Kind::Queue };
-        !gone.contains(&Address::new(Kind::Exchange, &live.source))
-            && !gone.contains(&Address::new(kind, &live.destination))
-    });
+    left.bindings
+        .retain(|live| !gone.contains(&Address::new(Kind::Exchange, &live.source)) && !gone.contains(&target(live)));
 }

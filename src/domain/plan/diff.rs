@@ -55,7 +55,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
         }
     }
     let mut migration = Vec::new();
-    for due in migrate::all(&view) {
+    for due in migrate::all(&view, &shadows) {
         changes.push(due.change);
         migration.extend(due.next);
     }

@@ -9,7 +9,6 @@ use jiff::Timestamp;
 use super::{
     super::{
         compile::{Argument, Desired, OWNER, Target, tests::simulator::route::Routes},
-        names,
         observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed},
         wire::{Incoming, Properties},
     },
@@ -375,16 +374,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Policies, then all of `unrouted`, then the rest, as the adapter does.
     fn write(&mut self, plan: &Plan) -> Result<(), Stop> {
-        let unrouted = names::unrouted(&plan.owner);
-        let mut changes: Vec<&Change> = plan.to_write().collect();
-        changes.sort_by_key(|change| match &change.object {
-            Some(Object::Policy(_)) => 0,
-            Some(Object::Binding(binding)) if binding.source == unrouted => 1,
-            _ if change.address.name == unrouted => 1,
-            _ => 2,
-        });
+        let changes: Vec<&Change> = plan.to_write().collect();
         for kind in changes.chunk_by(|one, next| one.address.kind == next.address.kind) {
             let mut kind = kind.to_vec();
             while !kind.is_empty() {

@@ -22,8 +22,12 @@ use super::{
     },
     Action, Address, Change, Dated, Kind, Move, Need, Object, Step, Then,
     leftover::Held,
-    view::{State, View, any},
+    shadow::Shadows,
+    view::{State, View, any, plain},
 };
+
+/// The stand-in is of this type whatever the file says, for it may hold events for long.
+const STAND_IN_TYPE: &str = "quorum";
 
 /// One queue's migration.
 pub(super) struct Migration {
@@ -33,16 +37,28 @@ pub(super) struct Migration {
 }
 
 /// Every migration that is due or under way.
-pub(super) fn all(view: &View<'_>) -> Vec<Migration> {
-    let replaced = view.desired.queues.iter().filter_map(|queue| replacement(view, queue));
+pub(super) fn all(view: &View<'_>, shadows: &Shadows<'_>) -> Vec<Migration> {
+    let replaced = view.desired.queues.iter().filter_map(|queue| replacement(view, shadows, queue));
     let renamed = view.desired.renames.iter().filter_map(|rename| renaming(view, rename));
     let stranded = view.observed.queues.iter().filter_map(|live| stranded(view, live));
-    replaced.chain(renamed).chain(stranded).collect()
+    replaced.chain(renamed).chain(stranded).map(|migration| unless_stuck(view, migration)).collect()
 }
 
-fn replacement(view: &View<'_>, queue: &Queue) -> Option<Migration> {
+/// A binding with arguments cannot be removed by its key alone, and while it is there a queue is never provably empty.
+fn unless_stuck(view: &View<'_>, Migration { change, next }: Migration) -> Migration {
+    let queue = &change.address.name;
+    let stand_in = names::moving(&view.desired.owner, queue);
+    let mut leading = view.to_queue(queue).iter().chain(view.to_queue(&stand_in));
+    let Some(stuck) = leading.find(|live| plain(live).is_none()) else { return Migration { change, next } };
+    let why = format!("the {} has arguments; remove it first", Address::of_binding(&any(stuck)));
+    blocked(change, &why)
+}
+
+fn replacement(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<Migration> {
     let stand_in = view.stand_in(&queue.name);
-    let (differences, reason, next) = match (view.state(queue), &stand_in) {
+    let state = view.state(queue);
+    let is_back = !matches!(state, State::Wrong(_));
+    let (differences, reason, next) = match (state, &stand_in) {
         (State::Wrong(differences), _) => {
             (differences, "cannot be changed in place", Replacement::new(view, queue).there())
         }
@@ -54,7 +70,25 @@ fn replacement(view: &View<'_>, queue: &Queue) -> Option<Migration> {
     };
     let live = stand_in.as_deref().and_then(|name| view.queue(name)).or_else(|| view.queue(&queue.name));
     let address = Address::new(Kind::Queue, &queue.name);
-    Some(Migration { change: Change { differences, ..due(address, reason.to_owned(), live) }, next })
+    let change = Change { differences, ..due(address, reason.to_owned(), live) };
+    // On the way back it is emptied, the sooner the better.
+    let harm = if is_back { None } else { harm(view, shadows, queue) };
+    Some(match harm {
+        Some(harm) => blocked(change, &harm),
+        None => Migration { change, next },
+    })
+}
+
+/// What a stranger's policy would do to the events in the queue that stands in for this one.
+fn harm(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<String> {
+    let stand_in = names::moving(&view.desired.owner, &queue.name);
+    let harm = shadows.on(&stand_in, STAND_IN_TYPE, None).into_iter().find_map(|shadow| shadow.harm)?;
+    Some(format!("its stand-in {stand_in} would be {harm}"))
+}
+
+fn blocked(change: Change, why: &str) -> Migration {
+    let reason = Some(format!("blocked: {why}"));
+    Migration { change: Change { action: Action::Blocked, reason, needs: None, ..change }, next: Vec::new() }
 }
 
 fn due(address: Address, reason: String, live: Option<&LiveQueue>) -> Change {
@@ -111,7 +145,7 @@ impl<'a> Replacement<'a> {
     fn holding(&self) -> Queue {
         let arguments = [
             (OWNER, Argument::Text(self.view.desired.owner.clone())),
-            ("x-queue-type", Argument::Text("quorum".to_owned())),
+            ("x-queue-type", Argument::Text(STAND_IN_TYPE.to_owned())),
             ("x-delivery-limit", Argument::Number(NO_DELIVERY_LIMIT)),
         ];
         let arguments = arguments.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
@@ -130,7 +164,7 @@ impl<'a> Replacement<'a> {
 
     /// What comes from the scheduler into a timer waits for a date, and what a retry queue holds does not.
     fn dated(&self) -> Option<Dated> {
-        let exchange = format!("{}.scheduler", self.view.desired.owner);
+        let exchange = names::scheduler(&self.view.desired.owner);
         let is_timer = self.queue.arguments.contains_key("x-message-ttl");
         let mut wanted = self.view.desired.bindings.iter().filter(|binding| binding.target == self.target());
         let is_scheduled = is_timer && wanted.any(|binding| binding.source == exchange);
@@ -155,7 +189,7 @@ fn lead(view: &View<'_>, exchange: &str, queue: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     if view.exchange(exchange).is_none() {
         // Whatever it cannot route is seen in `unrouted`, as everywhere.
-        let unrouted = format!("{}.unrouted", view.desired.owner);
+        let unrouted = names::unrouted(&view.desired.owner);
         let arguments = [(OWNER, view.desired.owner.clone()), ("alternate-exchange", unrouted)];
         let arguments: BTreeMap<String, Argument> =
             arguments.into_iter().map(|(name, value)| (name.to_owned(), Argument::Text(value))).collect();

@@ -20,7 +20,10 @@ use std::fmt;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::compile::{Binding, Exchange, Policy, Queue, Target};
+use super::{
+    compile::{Binding, Exchange, Policy, Queue, Target},
+    names,
+};
 
 pub use destroy::{Destruction, destruction};
 pub use diff::plan;
@@ -313,9 +316,20 @@ impl Plan {
         !self.is_blocked(false) && self.to_write().next().is_none()
     }
 
-    /// What is to be written, in this order.
+    /// What is to be written, in this order: policies, then all of `unrouted`, then the rest as it stands here. Whoever
+    /// publishes to an exchange that has no bindings yet must find the alternate exchange at work: measured, a publisher's
+    /// events were confirmed and gone.
     pub fn to_write(&self) -> impl Iterator<Item = &Change> {
-        self.changes.iter().filter(|change| matches!(change.action, Action::Create | Action::Change))
+        let unrouted = names::unrouted(&self.owner);
+        let is_written = |change: &&Change| matches!(change.action, Action::Create | Action::Change);
+        let mut changes: Vec<&Change> = self.changes.iter().filter(is_written).collect();
+        changes.sort_by_key(|change| match &change.object {
+            Some(Object::Policy(_)) => 0,
+            Some(Object::Binding(binding)) if binding.source == unrouted => 1,
+            _ if change.address.name == unrouted => 1,
+            _ => 2,
+        });
+        changes.into_iter()
     }
 }
 

@@ -1,10 +1,16 @@
 //! What has left the file goes: unbound, drained, deleted once provably empty; whatever leads somewhere before what it
 //! leads to.
 
+use serde_json::Value;
+
 use super::{
-    super::{compile::Binding, names, observed::LiveQueue},
+    super::{
+        compile::Binding,
+        names,
+        observed::{LiveExchange, LiveQueue},
+    },
     Action, Address, Change, Kind, Object, Step,
-    view::{View, any},
+    view::{View, plain},
 };
 
 /// What comes next, given what is left over.
@@ -15,7 +21,7 @@ pub(super) fn steps(view: &View<'_>, changes: &[Change]) -> Vec<Step> {
     let mut steps: Vec<Step> = pruning.bindings(changes).chain(pruning.switched_off()).map(Step::Unbind).collect();
     steps.extend(pruning.named(Kind::Queue).filter_map(|name| pruning.queue(name)));
     steps.extend(pruning.named(Kind::Exchange).filter_map(|name| pruning.exchange(name)));
-    steps.extend(pruning.named(Kind::Policy).map(|name| Step::DeletePolicy(name.to_owned())));
+    steps.extend(pruning.named(Kind::Policy).filter(|name| !pruning.is_applied(name)).map(delete_policy));
     steps
 }
 
@@ -57,7 +63,9 @@ impl<'a> Pruning<'a> {
         let all = queues
             .map(|name| Address::new(Kind::Queue, name))
             .chain(self.named(Kind::Exchange).map(|name| Address::new(Kind::Exchange, name)));
-        all.flat_map(|address| self.view.to(&address).to_vec()).filter(|live| self.stays(&live.source)).map(any)
+        let leading = all.flat_map(|address| self.view.to(&address).to_vec()).filter(|live| self.stays(&live.source));
+        // One with arguments cannot be removed by its key alone, so what it leads to stays.
+        leading.filter_map(plain)
     }
 
     /// Whether events of the type that this queue belongs to are still on their way. Until its processing queue and its
@@ -92,17 +100,27 @@ impl<'a> Pruning<'a> {
         (is_free && !is_moved).then(|| Step::DeleteQueue { name: name.to_owned(), ttl_millis: live.ttl_millis() })
     }
 
+    /// Whether a queue that is not gone yet has what workers count on from this policy.
+    fn is_applied(&self, policy: &str) -> bool {
+        let mut owners = self.view.desired.owners().filter(|owner| names::tunables(owner) == policy);
+        owners.any(|owner| self.named(Kind::Queue).any(|queue| names::is_processing(owner, queue)))
+    }
+
     /// Nothing may lead to it: no binding, no queue's dead letters, no other exchange's alternate.
     fn exchange(&self, name: &str) -> Option<Step> {
-        let named = |argument: &str, arguments: &super::super::observed::Arguments| {
-            arguments.get(argument).and_then(serde_json::Value::as_str) == Some(name)
+        let is_alternate_of = |live: &LiveExchange| {
+            live.name != name && live.arguments.get("alternate-exchange").and_then(Value::as_str) == Some(name)
         };
         let observed = self.view.observed;
         let is_reached = !self.view.to(&Address::new(Kind::Exchange, name)).is_empty()
-            || observed.queues.iter().any(|live| named("x-dead-letter-exchange", &live.arguments))
-            || observed.exchanges.iter().any(|live| live.name != name && named("alternate-exchange", &live.arguments));
+            || observed.queues.iter().any(|live| live.text("x-dead-letter-exchange") == Some(name))
+            || observed.exchanges.iter().any(is_alternate_of);
         (!is_reached).then(|| Step::DeleteExchange(name.to_owned()))
     }
+}
+
+fn delete_policy(name: &str) -> Step {
+    Step::DeletePolicy(name.to_owned())
 }
 
 /// A timer empties itself. What workers or people take events from stays bound as long as there is one of either.

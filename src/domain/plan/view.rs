@@ -84,9 +84,7 @@ impl<'a> View<'a> {
 
     /// Whether there is such a binding.
     pub(super) fn is_bound(&self, binding: &Binding) -> bool {
-        let (Target::Exchange(name) | Target::Queue(name)) = &binding.target;
-        let kind = if matches!(binding.target, Target::Queue(_)) { Kind::Queue } else { Kind::Exchange };
-        self.to(&Address::new(kind, name)).iter().any(|live| plain(live).as_ref() == Some(binding))
+        self.to(&Address::of_target(&binding.target)).iter().any(|live| plain(live).as_ref() == Some(binding))
     }
 
     /// Whose label an object carries.
@@ -160,7 +158,7 @@ pub(super) fn any(live: &LiveBinding) -> Binding {
     Binding { source: live.source.clone(), target, key: live.routing_key.clone() }
 }
 
-fn target(live: &LiveBinding) -> Address {
-    let kind = if live.destination_type == "exchange" { Kind::Exchange } else { Kind::Queue };
-    Address::new(kind, &live.destination)
+/// What a binding leads to.
+pub(super) fn target(live: &LiveBinding) -> Address {
+    Address::of_target(&any(live).target)
 }

@@ -117,7 +117,7 @@ fn what_a_stranger_leads_to_stays() {
     bench.apply();
     bench.host.put("exchanges", "legacy", &json!({ "type": "topic", "durable": true }));
     bench.host.bind("legacy", "billing.processor.mail", "#");
-    refused(&bench, "the exchange legacy leads to it, which");
+    refused(&bench, "! queue    billing.processor.mail    the exchange legacy leads to it,");
     bench.expect(0, &["destroy", "--auto-approve", "--force"]);
     assert_eq!(bench.host.names("exchanges"), ["legacy"]);
     assert_eq!(bench.host.names("queues"), Vec::<String>::new());

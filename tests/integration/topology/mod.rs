@@ -5,6 +5,7 @@ mod applied;
 mod blocked;
 mod classic;
 mod destroyed;
+mod drained;
 mod failing;
 mod interrupted;
 mod lock;

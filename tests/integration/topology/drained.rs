@@ -1,0 +1,121 @@
+//! What `apply` empties and deletes is really empty, whatever the statistics say, and it waits no longer than it was told.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use async_trait::async_trait;
+use hatchery::{
+    adapters::rabbitmq::{connection::AmqpUrl, declare::Declarer},
+    domain::{
+        compile::Policy,
+        observed::{Counts, Observed},
+        plan::{Move, Step, Then},
+    },
+    ports::{Management, ManagementError},
+};
+use lapin::{
+    BasicProperties, Channel,
+    options::{BasicConsumeOptions, BasicQosOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},
+    types::{AMQPValue, FieldTable},
+};
+
+use crate::support::{
+    amqp::Amqp,
+    broker::{PATIENCE, VirtualHost},
+};
+
+const QUEUE: &str = "billing.hatchery.1h";
+const THROUGH: &str = "billing.moving.x";
+
+/// Statistics that say the same at every reading, as they do where the broker collects them once a minute.
+struct Stale(Counts);
+
+#[async_trait]
+impl Management for Stale {
+    async fn observe(&self) -> Result<Observed, ManagementError> {
+        Ok(Observed::default())
+    }
+
+    async fn put_policy(&self, _: &Policy) -> Result<(), ManagementError> {
+        Ok(())
+    }
+
+    async fn delete_policy(&self, _: &str) -> Result<(), ManagementError> {
+        Ok(())
+    }
+
+    async fn counts(&self) -> Result<BTreeMap<String, Counts>, ManagementError> {
+        Ok(BTreeMap::from([(QUEUE.to_owned(), self.0)]))
+    }
+}
+
+/// All counts are known.
+fn counts(ready: u64) -> Stale {
+    let none = Some(0);
+    Stale(Counts {
+        messages: Some(ready),
+        messages_ready: Some(ready),
+        messages_unacknowledged: none,
+        messages_dlx: none,
+        consumers: none,
+    })
+}
+
+/// A channel with such a queue, and what empties it.
+async fn with_queue(host: &VirtualHost, arguments: &[(&str, AMQPValue)]) -> (Channel, Declarer) {
+    let url = AmqpUrl::new(&host.amqp()).unwrap();
+    let lock = ["billing.lock".to_owned()];
+    let lock = Declarer::lock(url, "a test", &lock, Duration::ZERO, |_| {}).await.unwrap();
+    let connection = AmqpUrl::new(&host.amqp()).unwrap().connect("a test").await.unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
+    let mut table = FieldTable::default();
+    table.insert("x-queue-type".into(), AMQPValue::LongString("quorum".into()));
+    for (name, value) in arguments {
+        table.insert((*name).into(), value.clone());
+    }
+    channel.queue_declare(QUEUE.into(), options, table).await.unwrap();
+    (channel, lock)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_queue_that_is_empty_in_old_statistics_alone_stays() {
+    let host = VirtualHost::new();
+    let (_channel, lock) = with_queue(&host, &[]).await;
+    let amqp = Amqp::connect(&host.amqp()).await;
+    amqp.publish("", QUEUE, BasicProperties::default(), b"1").await;
+    let step = Step::DeleteQueue { name: QUEUE.to_owned(), ttl_millis: Some(3_600_000) };
+    let mut taken = Vec::new();
+    let patience = Duration::from_secs(9);
+    lock.empty(&[step], &counts(0), patience, |step| taken.push(step.clone())).await.unwrap();
+    assert_eq!(taken, []);
+    assert_eq!(amqp.ready(QUEUE).await, 1);
+}
+
+/// A worker that blocks at an event is the only one who is given any.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_else_is_given_is_not_waited_for() {
+    let host = VirtualHost::new();
+    let (channel, lock) = with_queue(&host, &[("x-single-active-consumer", AMQPValue::Boolean(true))]).await;
+    let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+    let kind = lapin::ExchangeKind::Topic;
+    channel.exchange_declare(THROUGH.into(), kind, options, FieldTable::default()).await.unwrap();
+    channel.queue_declare("to".into(), QueueDeclareOptions::default(), FieldTable::default()).await.unwrap();
+    let (bind, none) = (QueueBindOptions::default(), FieldTable::default());
+    channel.queue_bind("to".into(), THROUGH.into(), "#".into(), bind, none).await.unwrap();
+    let amqp = Amqp::connect(&host.amqp()).await;
+    for body in [b"1", b"2"] {
+        amqp.publish("", QUEUE, BasicProperties::default(), body).await;
+    }
+    channel.basic_qos(1, BasicQosOptions::default()).await.unwrap();
+    let consuming =
+        channel.basic_consume(QUEUE.into(), "".into(), BasicConsumeOptions::default(), FieldTable::default());
+    let _worker = consuming.await.unwrap();
+    amqp.left_alone(QUEUE, 1).await;
+
+    let (from, through) = (QUEUE.to_owned(), THROUGH.to_owned());
+    let step = Step::Move(Move { from, through, dated: None, then: Then::DeleteQueue });
+    let (steps, stale) = ([step], counts(1));
+    let emptied = lock.empty(&steps, &stale, Duration::from_secs(1), |_| {});
+    let moved = tokio::time::timeout(PATIENCE, emptied).await.expect("it ends").unwrap();
+    assert_eq!((moved, amqp.ready(QUEUE).await), (0, 1));
+}

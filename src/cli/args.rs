@@ -1,9 +1,12 @@
 //! What every verb takes.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
-use hatchery::adapters::{management::ManagementUrl, rabbitmq::connection::AmqpUrl};
+use hatchery::{
+    adapters::{management::ManagementUrl, rabbitmq::connection::AmqpUrl},
+    domain::ttl::{TtlError, parse_duration},
+};
 
 use super::output::Output;
 
@@ -87,4 +90,9 @@ impl Common {
                 .map_err(|error| UsageError(format!("--management-url (RABBITMQ_MANAGEMENT_URL): {error}"))),
         }
     }
+}
+
+/// A duration that may be none at all: `0` does not wait.
+pub(super) fn parse_patience(text: &str) -> Result<Duration, TtlError> {
+    if text.trim() == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
 }

@@ -17,15 +17,14 @@ use hatchery::{
         compile::{Desired, compile},
         observed::Observed,
         plan::{Address, Destruction, Step, destruction},
-        ttl::parse_duration,
     },
     ports::{Management as _, ManagementError},
 };
 use serde_json::{Value, json};
 
 use super::{
-    apply::{approve, lock},
-    args::Common,
+    apply::{approve, lock, same_broker},
+    args::{Common, parse_patience},
     exit::{Ended, Exit},
     load,
     output::{GREEN, Output},
@@ -70,7 +69,7 @@ pub(crate) struct Args {
     force: bool,
 
     /// How long to wait for an apply that runs
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_patience)]
     lock_timeout: Duration,
 }
 
@@ -149,6 +148,7 @@ impl Destroy {
         shown: &Destruction,
         any: bool,
     ) -> anyhow::Result<(Destruction, Observed, usize)> {
+        same_broker(&self.management, &self.desired).await?;
         let (found, observed) = self.look().await?;
         if found.plan.is_blocked(true) {
             self.output.note(self.render(&found).trim_end());

@@ -170,7 +170,7 @@ fn head(plan: &Plan, observed: &Observed, file: &str, asked: Asked) -> Value {
         "owner": plan.owner,
         "broker": observed.version,
         "observed_at": observed.at.map(|at| at.to_string()),
-        "in_sync": plan.in_sync(),
+        "in_sync": asked.nothing_to_do(plan),
         "blocked": plan.is_blocked(asked.migrate),
         "counts": plan.counts(),
         "digest": digest(plan),

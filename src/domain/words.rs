@@ -89,7 +89,7 @@ text!(Reference);
 
 /// A type that the file does not have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no type `{event_type}` in topology.yaml{}", .nearest.as_ref().map(|name| format!("; is it `{name}`?")).unwrap_or_default())]
+#[error("there is no type `{event_type}` in the file{}", .nearest.as_ref().map(|name| format!("; is it `{name}`?")).unwrap_or_default())]
 pub struct UnknownType {
     /// What was asked for.
     pub event_type: String,

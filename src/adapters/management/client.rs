@@ -151,7 +151,9 @@ impl Client {
         Err(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                 let user = &self.url.user;
-                let hint = format!("check the user `{user}` and its password; it needs the tag `policymaker`");
+                let hint = format!(
+                    "check the user `{user}`, its password, and its permissions in the virtual host; it needs the tag `policymaker`"
+                );
                 ManagementError::Refused { url, what, reason: format!("{reason}; {hint}") }
             }
             StatusCode::NOT_FOUND => {

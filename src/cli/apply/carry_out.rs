@@ -22,7 +22,7 @@ use super::{
         exit::{Ended, Exit},
         plan_file::digest,
     },
-    Apply,
+    Apply, same_broker,
 };
 
 /// How often it is looked whether everything is there: the broker's own lists may lag behind in a cluster.
@@ -48,7 +48,6 @@ pub(super) struct Carried {
 #[derive(Default)]
 struct Progress {
     any: bool,
-    removed: usize,
     moved: u64,
 }
 
@@ -73,13 +72,17 @@ impl Carried {
     /// What could not go yet.
     pub(super) fn stays(&self) -> Option<String> {
         let left = self.left.as_ref().filter(|left| !left.is_empty())?;
-        Some(format!("Not removed, because it is not provably empty and unused: {}. Prune again later.", first(left)))
+        Some(format!(
+            "Not removed, because it is in use, not provably empty, or led to by others: {}. Prune again later.",
+            first(left)
+        ))
     }
 }
 
 impl Apply {
     /// Looks again, now that nobody else writes, and writes.
     pub(super) async fn carry_out(&self, lock: &Declarer, shown: &Plan, any: bool) -> anyhow::Result<Carried> {
+        same_broker(&self.management, &self.desired).await?;
         let (plan, observed) = self.plan().await?;
         if plan.is_blocked(self.asked.migrate) {
             self.output.note(self.render(&plan).trim_end());
@@ -123,18 +126,20 @@ impl Apply {
         let mut moved = 0;
         loop {
             let (plan, _) = self.plan().await.map_err(|error| self.unfinished(&error))?;
+            let missing = plan.to_write().map(|change| change.address.to_string());
+            let open: Vec<String> =
+                missing.chain(plan.migration.iter().map(|step| step.address().to_string())).collect();
+            if open.is_empty() {
+                break;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.partly("not drained within --drain-timeout", &open));
+            }
             if plan.to_write().next().is_some() {
                 // What was written before these is written.
                 self.write(lock, &plan).await.map_err(|error| self.unfinished(&error))?;
                 continue;
-            }
-            let left = until.saturating_duration_since(Instant::now());
-            if plan.migration.is_empty() {
-                break;
-            }
-            if left.is_zero() {
-                let left: Vec<String> = plan.migration.iter().map(|step| step.address().to_string()).collect();
-                return Err(self.partly("not drained within --drain-timeout", &left));
             }
             let taken = self.next(lock, &plan.migration, left, &bar).await.map_err(|cause| self.unfinished(&cause))?;
             moved += taken.moved;
@@ -151,23 +156,23 @@ impl Apply {
         let bar = self.output.spinner();
         let until = Instant::now() + self.patience;
         let mut idle: Option<Instant> = None;
+        let mut all: Option<usize> = None;
         loop {
             let observed = self.counted().await.map_err(|error| self.unfinished(&error))?;
             let plan = plan(&self.desired, &observed);
             let left = until.saturating_duration_since(Instant::now());
             let taken = self.next(lock, &plan.pruning, left, &bar).await.map_err(|cause| self.unfinished(&cause))?;
-            carried.removed += taken.removed;
-            if taken.any {
+            let leftover = plan.counts().leftover;
+            let all = *all.get_or_insert(leftover);
+            if taken.any && !left.is_zero() {
                 idle = None;
-            } else if plan.counts().leftover > 0
-                && idle.get_or_insert_with(Instant::now).elapsed() < APART
-                && !left.is_zero()
-            {
+            } else if leftover > 0 && idle.get_or_insert_with(Instant::now).elapsed() < APART && !left.is_zero() {
                 // What was read may be from before the last message was taken out.
                 tokio::time::sleep(PAUSE).await;
             } else {
-                let leftover = plan.changes.iter().filter(|change| change.action == Action::Leftover);
-                let names = leftover.filter(|change| change.part_of.is_none()).map(|change| {
+                carried.removed = all.saturating_sub(leftover);
+                let left = plan.changes.iter().filter(|change| change.action == Action::Leftover);
+                let names = left.filter(|change| change.part_of.is_none()).map(|change| {
                     let held = change.held.map(|held| format!(" ({held})")).unwrap_or_default();
                     format!("{}{held}", change.address)
                 });
@@ -194,7 +199,6 @@ impl Apply {
         let mut progress = Progress::default();
         let mut tell = |step: &Step| {
             progress.any = true;
-            progress.removed += usize::from(step.removes());
             bar.set_message(step.to_string());
         };
         if steps.iter().any(|step| !step.is_long()) {

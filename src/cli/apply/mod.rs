@@ -8,6 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use backon::{ExponentialBuilder, Retryable as _};
 use hatchery::{
     adapters::{
         management::ManagementApi,
@@ -18,14 +19,13 @@ use hatchery::{
         names,
         observed::Observed,
         plan::{Plan, plan},
-        ttl::parse_duration,
     },
     ports::{BrokerError, Management as _, ManagementError},
 };
 
 use self::carry_out::Carried;
 use super::{
-    args::Common,
+    args::{Common, parse_patience},
     exit::{Ended, Exit},
     load,
     output::{GREEN, Output},
@@ -33,6 +33,10 @@ use super::{
     plan_file::{self, PlanFile},
     render,
 };
+
+/// How often the lock is looked for: the nodes of a cluster learn of it one after the other.
+const AGAIN: ExponentialBuilder =
+    ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).with_max_times(6);
 
 /// Make the broker as the file says
 #[derive(clap::Args)]
@@ -62,11 +66,11 @@ pub(crate) struct Args {
     asked: Asked,
 
     /// How long to wait for another apply
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_patience)]
     lock_timeout: Duration,
 
     /// How long to wait for queues to drain, with --migrate and --prune
-    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_patience)]
     drain_timeout: Duration,
 }
 
@@ -125,11 +129,34 @@ pub(super) async fn lock(
     let waiting = |queue: &str| output.note(&format!("Waiting for another apply, which holds {queue} …"));
     Declarer::lock(url, "topology apply", &queues, patience, waiting).await.map_err(|error| match error {
         BrokerError::Locked { object } => {
-            let advice = "nothing was written. Run it again, or wait longer with --lock-timeout";
+            let advice = "nothing was written. Run it again, or wait longer with --lock-timeout; if nobody runs it, see \
+                          who has declared that queue";
             Ended::new(Exit::Locked, format!("another apply holds {object}; {advice}")).into()
         }
         error => error.into(),
     })
+}
+
+/// Whether the lock, which was taken over AMQP, is seen by the management API. Where a tunnel leads to another broker than
+/// the other one, queues would be deleted on the one because they are empty on the other.
+pub(super) async fn same_broker(management: &ManagementApi, desired: &Desired) -> anyhow::Result<()> {
+    let lock = names::lock(&desired.owner);
+    let look = async || match management.observe().await {
+        Ok(observed) if observed.queues.iter().any(|live| live.name == lock) => Ok(()),
+        Ok(_) => Err(None),
+        Err(error) => Err(Some(error)),
+    };
+    match look.retry(AGAIN).when(Option::is_none).await {
+        Ok(()) => Ok(()),
+        Err(Some(error)) => Err(error.into()),
+        Err(None) => {
+            let message = format!(
+                "the management API does not show the queue {lock}, which was declared over AMQP a moment ago: they are \
+                 two brokers, or two virtual hosts; nothing was written. Check --amqp-url and --management-url"
+            );
+            Err(Ended::new(Exit::Unreachable, message).into())
+        }
+    }
 }
 
 /// Asks, on a terminal.

@@ -56,10 +56,13 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
             return Some(Change::note(Action::Ignored, address, "not owned, ignored".to_owned()));
         }
         let part_of = leftover.of_binding(&binding).or_else(|| migrated(&blocked, &binding));
-        let note = Change::note(Action::Leftover, address, "leftover, still routes".to_owned());
         // With arguments it is another binding, which cannot be removed by its key alone.
-        let object = plain(live).map(Object::Binding);
-        Some(Change { part_of, object, needs: Some(Need::Prune), ..note })
+        let Some(binding) = plain(live) else {
+            let why = "still routes; has arguments, so somebody else has made it, and it stays";
+            return Some(Change::note(Action::Shadowing, address, why.to_owned()));
+        };
+        let note = Change::note(Action::Leftover, address, "leftover, still routes".to_owned());
+        Some(Change { part_of, object: Some(Object::Binding(binding)), needs: Some(Need::Prune), ..note })
     });
     missing.chain(others).collect()
 }

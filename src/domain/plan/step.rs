@@ -105,12 +105,6 @@ impl Step {
         }
     }
 
-    /// Whether something other than a binding is gone then.
-    #[must_use]
-    pub const fn removes(&self) -> bool {
-        matches!(self, Self::DeleteExchange(_) | Self::DeletePolicy(_) | Self::DeleteQueue { .. })
-    }
-
     /// Whether it has to wait for what other people's processes do.
     #[must_use]
     pub const fn is_long(&self) -> bool {

@@ -43,5 +43,5 @@ fn a_program_reads_nodes_and_edges() {
 fn an_unknown_type_is_said_with_the_nearest() {
     let folder = folder(TOPOLOGY);
     let ran = topology(folder.path(), &["graph", "--type", "mial"]).expect(1);
-    assert!(ran.stderr.contains("there is no type `mial` in topology.yaml; is it `mail`?"), "{ran:?}");
+    assert!(ran.stderr.contains("there is no type `mial` in the file; is it `mail`?"), "{ran:?}");
 }

@@ -50,7 +50,7 @@ type Tamper = fn(&mut Observed);
 #[case::binding_with_arguments_is_another(
     |o: &mut Observed| { o.bindings[1].arguments.insert("x".into(), 1.into()); },
     &["~ binding billing.retry -> billing.retry.mail.1m (mail.1m): missing, put back",
-      "- binding billing.retry -> billing.retry.mail.1m (mail.1m): leftover, still routes: needs Prune"],
+      "* binding billing.retry -> billing.retry.mail.1m (mail.1m): still routes; has arguments, so somebody else has made it, and it stays"],
 )]
 fn drift_is_put_back(#[case] tamper: Tamper, #[case] expected: &[&str]) {
     let mut observed = applied();

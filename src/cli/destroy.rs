@@ -23,8 +23,8 @@ use hatchery::{
 use serde_json::{Value, json};
 
 use super::{
-    apply::{approve, lock, same_broker},
     args::{Common, parse_patience},
+    change::{approve, lock, same_broker, unless_interrupted},
     exit::{Ended, Exit},
     load,
     output::{GREEN, Output},
@@ -98,7 +98,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 
     let started = Instant::now();
     let lock = lock(url, &destroy.desired, args.lock_timeout, output).await?;
-    let result = destroy.carry_out(&lock, &shown, args.auto_approve).await;
+    let result = unless_interrupted(destroy.carry_out(&lock, &shown, args.auto_approve)).await;
     lock.release().await;
     let (gone, observed, removed) = result?;
     let elapsed = started.elapsed();

@@ -2,6 +2,7 @@
 
 mod apply;
 mod args;
+mod change;
 mod completions;
 mod connect;
 mod destroy;

@@ -187,9 +187,18 @@ impl Declarer {
             Some(Object::Policy(policy)) => return Ok(management.put_policy(policy).await?),
             Some(write) => write,
         };
-        match timeout(CALL_TIMEOUT, create(channel, write)).await {
-            Ok(answer) => Ok(answer?.map_err(|error| self.url.error(&error, &object))?),
-            Err(_) => Err(self.url.unreachable(format!("no answer for a minute about the {object}")).into()),
+        Ok(self.answered(&object, create(channel, write)).await?)
+    }
+
+    /// What the broker answers about an object.
+    pub(super) async fn answered<T>(
+        &self,
+        object: &str,
+        call: impl Future<Output = Result<lapin::Result<T>, BrokerError>>,
+    ) -> Result<T, BrokerError> {
+        match timeout(CALL_TIMEOUT, call).await {
+            Ok(answer) => answer?.map_err(|error| self.url.error(&error, object)),
+            Err(_) => Err(self.url.unreachable(format!("no answer for a minute about the {object}"))),
         }
     }
 

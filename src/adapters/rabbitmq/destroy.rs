@@ -3,14 +3,10 @@
 use std::collections::BTreeSet;
 
 use fail::fail_point;
-use lapin::{
-    Channel,
-    options::{ExchangeDeleteOptions, QueueDeleteOptions},
-};
+use lapin::Channel;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    codec::short,
     declare::{DeclareCause, Declarer},
     steps::{APART, LOOK},
 };
@@ -81,12 +77,8 @@ impl Declarer {
         force: bool,
         management: &dyn Management,
     ) -> Result<bool, DeclareCause> {
-        let object = step.address().to_string();
-        let fault = |error: lapin::Error| self.url.error(&error, &object);
         match step {
-            Step::DeleteExchange(name) => {
-                channel.exchange_delete(short(name)?, ExchangeDeleteOptions::default()).await.map_err(fault)?;
-            }
+            Step::DeleteExchange(_) => self.call(channel, step).await?,
             Step::DeleteQueue { name, .. } => {
                 if !force {
                     // Quorum queues know no `if-empty`; this count is of now, and that of the statistics was of before.
@@ -95,7 +87,7 @@ impl Declarer {
                         return Ok(false);
                     }
                 }
-                channel.queue_delete(short(name)?, QueueDeleteOptions::default()).await.map_err(fault)?;
+                self.delete_queue(channel, name).await?;
             }
             Step::DeletePolicy(name) => management.delete_policy(name).await?,
             // Nothing else is deleted.

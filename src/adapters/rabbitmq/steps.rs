@@ -68,24 +68,27 @@ impl Declarer {
         Ok(())
     }
 
-    async fn call(&self, channel: &Channel, step: &Step) -> Result<(), BrokerError> {
-        let object = step.address().to_string();
-        let none = FieldTable::default();
-        let answer = match step {
-            Step::Create(object) => create(channel, object).await?,
-            Step::Unbind(Binding { source, target, key }) => {
-                let (from, to, key) = (short(source)?, short(target.name())?, short(key)?);
-                match target {
-                    Target::Exchange(_) => {
-                        channel.exchange_unbind(to, from, key, ExchangeUnbindOptions::default(), none).await
+    pub(super) async fn call(&self, channel: &Channel, step: &Step) -> Result<(), BrokerError> {
+        let call = async {
+            let none = FieldTable::default();
+            Ok(match step {
+                Step::Create(object) => create(channel, object).await?,
+                Step::Unbind(Binding { source, target, key }) => {
+                    let (from, to, key) = (short(source)?, short(target.name())?, short(key)?);
+                    match target {
+                        Target::Exchange(_) => {
+                            channel.exchange_unbind(to, from, key, ExchangeUnbindOptions::default(), none).await
+                        }
+                        Target::Queue(_) => channel.queue_unbind(to, from, key, none).await,
                     }
-                    Target::Queue(_) => channel.queue_unbind(to, from, key, none).await,
                 }
-            }
-            Step::DeleteExchange(name) => channel.exchange_delete(short(name)?, ExchangeDeleteOptions::default()).await,
-            Step::DeletePolicy(_) | Step::Move(_) | Step::DeleteQueue { .. } => Ok(()),
+                Step::DeleteExchange(name) => {
+                    channel.exchange_delete(short(name)?, ExchangeDeleteOptions::default()).await
+                }
+                Step::DeletePolicy(_) | Step::Move(_) | Step::DeleteQueue { .. } => Ok(()),
+            })
         };
-        answer.map_err(|error| self.url.error(&error, &object))
+        self.answered(&step.address().to_string(), call).await
     }
 
     /// Empties queues, and deletes those that nothing leads to once they are provably empty: no message ready, none
@@ -127,7 +130,7 @@ impl Declarer {
                 if let Step::Move(Move { through, then: Then::DeleteExchange, .. }) = emptying.step {
                     let step = Step::DeleteExchange(through.clone());
                     self.call(&self.channel().await?, &step).await?;
-                } else if self.delete_queue(emptying.step, &queue).await? {
+                } else if self.delete_drained(emptying.step, &queue).await? {
                     deleted = true;
                 } else {
                     emptying.since = None;
@@ -165,7 +168,7 @@ impl Declarer {
 
     /// Whether it is gone. A broker may be told to collect its statistics once a minute, and then two readings are one:
     /// what it says about the queue itself is of now.
-    async fn delete_queue(&self, step: &Step, queue: &str) -> Result<bool, BrokerError> {
+    async fn delete_drained(&self, step: &Step, queue: &str) -> Result<bool, BrokerError> {
         let channel = self.channel().await?;
         let live = match self.look_at(&channel, queue).await {
             Err(BrokerError::Missing { .. }) => return Ok(true),
@@ -176,15 +179,21 @@ impl Declarer {
         if live.message_count() > 0 || is_consumed {
             return Ok(false);
         }
-        let deleted = channel.queue_delete(short(queue)?, QueueDeleteOptions::default()).await;
-        deleted.map(|_| true).map_err(|error| self.url.error(&error, &format!("queue {queue}")))
+        self.delete_queue(&channel, queue).await?;
+        Ok(true)
+    }
+
+    /// Deletes a queue, whatever is in it.
+    pub(super) async fn delete_queue(&self, channel: &Channel, queue: &str) -> Result<(), BrokerError> {
+        let call = async { Ok(channel.queue_delete(short(queue)?, QueueDeleteOptions::default()).await) };
+        self.answered(&format!("queue {queue}"), call).await.map(drop)
     }
 
     /// What a queue holds ready, and how many consume it, as of now.
     pub(super) async fn look_at(&self, channel: &Channel, queue: &str) -> Result<lapin::Queue, BrokerError> {
         let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let declared = channel.queue_declare(short(queue)?, passive, FieldTable::default()).await;
-        declared.map_err(|error| self.url.error(&error, &format!("queue {queue}")))
+        let call = async { Ok(channel.queue_declare(short(queue)?, passive, FieldTable::default()).await) };
+        self.answered(&format!("queue {queue}"), call).await
     }
 }
 

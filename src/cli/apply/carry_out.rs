@@ -19,10 +19,11 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
+        change::same_broker,
         exit::{Ended, Exit},
         plan_file::digest,
     },
-    Apply, same_broker,
+    Apply,
 };
 
 /// How often it is looked whether everything is there: the broker's own lists may lag behind in a cluster.

@@ -3,29 +3,25 @@
 mod carry_out;
 
 use std::{
-    io::{self, BufRead as _, Write as _},
+    io,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
-use backon::{ExponentialBuilder, Retryable as _};
 use hatchery::{
-    adapters::{
-        management::ManagementApi,
-        rabbitmq::{connection::AmqpUrl, declare::Declarer},
-    },
+    adapters::management::ManagementApi,
     domain::{
         compile::{Desired, compile},
-        names,
         observed::Observed,
         plan::{Plan, plan},
     },
-    ports::{BrokerError, Management as _, ManagementError},
+    ports::{Management as _, ManagementError},
 };
 
 use self::carry_out::Carried;
 use super::{
     args::{Common, parse_patience},
+    change::{approve, lock, unless_interrupted},
     exit::{Ended, Exit},
     load,
     output::{GREEN, Output},
@@ -33,10 +29,6 @@ use super::{
     plan_file::{self, PlanFile},
     render,
 };
-
-/// How often the lock is looked for: the nodes of a cluster learn of it one after the other.
-const AGAIN: ExponentialBuilder =
-    ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).with_max_times(6);
 
 /// Make the broker as the file says
 #[derive(clap::Args)]
@@ -113,71 +105,10 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 
     let started = Instant::now();
     let lock = lock(url, &apply.desired, args.lock_timeout, output).await?;
-    let result = apply.carry_out(&lock, &shown, args.auto_approve && planned.is_none()).await;
+    let any = args.auto_approve && planned.is_none();
+    let result = unless_interrupted(apply.carry_out(&lock, &shown, any)).await;
     lock.release().await;
     apply.done(&result?, started)
-}
-
-/// Under every name that the topology has had: whoever still applies an old file writes to the same objects.
-pub(super) async fn lock(
-    url: AmqpUrl,
-    desired: &Desired,
-    patience: Duration,
-    output: Output,
-) -> anyhow::Result<Declarer> {
-    let queues: Vec<String> = desired.owners().map(names::lock).collect();
-    let waiting = |queue: &str| output.note(&format!("Waiting for another apply, which holds {queue} …"));
-    Declarer::lock(url, "topology apply", &queues, patience, waiting).await.map_err(|error| match error {
-        BrokerError::Locked { object } => {
-            let advice = "nothing was written. Run it again, or wait longer with --lock-timeout; if nobody runs it, see \
-                          who has declared that queue";
-            Ended::new(Exit::Locked, format!("another apply holds {object}; {advice}")).into()
-        }
-        error => error.into(),
-    })
-}
-
-/// Whether the lock, which was taken over AMQP, is seen by the management API. Where a tunnel leads to another broker than
-/// the other one, queues would be deleted on the one because they are empty on the other.
-pub(super) async fn same_broker(management: &ManagementApi, desired: &Desired) -> anyhow::Result<()> {
-    let lock = names::lock(&desired.owner);
-    let look = async || match management.observe().await {
-        Ok(observed) if observed.queues.iter().any(|live| live.name == lock) => Ok(()),
-        Ok(_) => Err(None),
-        Err(error) => Err(Some(error)),
-    };
-    match look.retry(AGAIN).when(Option::is_none).await {
-        Ok(()) => Ok(()),
-        Err(Some(error)) => Err(error.into()),
-        Err(None) => {
-            let message = format!(
-                "the management API does not show the queue {lock}, which was declared over AMQP a moment ago: they are \
-                 two brokers, or two virtual hosts; nothing was written. Check --amqp-url and --management-url"
-            );
-            Err(Ended::new(Exit::Unreachable, message).into())
-        }
-    }
-}
-
-/// Asks, on a terminal.
-pub(super) fn approve(question: &str, output: Output) -> anyhow::Result<()> {
-    if !Output::is_interactive() {
-        let message = "approval is needed, and there is no terminal to ask on; nothing was written. \
-                       Run it with --auto-approve";
-        return Err(Ended::new(Exit::Usage, message).into());
-    }
-    // Straight to standard error: a prompt has no newline.
-    write!(io::stderr(), "{question} [y/N] ")?;
-    io::stderr().flush()?;
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer)?;
-    if matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes") {
-        return Ok(());
-    }
-    if !answer.ends_with('\n') {
-        output.note("");
-    }
-    Err(Ended::new(Exit::Error, "not approved; nothing was written").into())
 }
 
 struct Apply {

@@ -179,6 +179,28 @@ impl VirtualHost {
     }
 }
 
+/// A second broker, which has a virtual host and a user of the same names.
+pub(crate) struct Another(Server);
+
+impl Another {
+    pub(crate) fn like(host: &VirtualHost) -> Self {
+        let another = Self(start().0);
+        let put = |path: &[&str], body: Value| {
+            let (status, answer) = call(&another.0.management, Method::PUT, path, Some(&body)).unwrap();
+            assert!(status < 300, "{path:?}: {status} {answer}");
+        };
+        let all = json!({ "configure": ".*", "write": ".*", "read": ".*" });
+        put(&["vhosts", &host.name], json!({}));
+        put(&["users", &host.name], json!({ "password": PASSWORD, "tags": "policymaker" }));
+        put(&["permissions", &host.name, &host.name], all);
+        another
+    }
+
+    pub(crate) fn management(&self, host: &VirtualHost) -> String {
+        with_user(&self.0.management, &host.name, "")
+    }
+}
+
 impl Drop for VirtualHost {
     fn drop(&mut self) {
         for kind in ["vhosts", "users"] {

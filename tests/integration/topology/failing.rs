@@ -1,7 +1,10 @@
 //! What goes wrong has its exit code, a message that says what to do, and no password in it.
 
 use super::TOPOLOGY;
-use crate::support::{broker::PASSWORD, cli::Bench};
+use crate::support::{
+    broker::{Another, PASSWORD},
+    cli::Bench,
+};
 
 /// A port of this machine that nothing listens on.
 const NOWHERE: &str = "127.0.0.1:1";
@@ -89,4 +92,16 @@ fn a_valid_file_needs_no_broker() {
     let bench = Bench::new(TOPOLOGY);
     let ran = bench.expect(0, &["validate", "--amqp-url", "amqp://nowhere.invalid"]);
     assert_eq!(ran.stdout, "topology.yaml is valid: billing, 2 types, 3 hatcheries, ladder of 7 levels\n");
+}
+
+#[test]
+fn two_brokers() {
+    let bench = Bench::new(TOPOLOGY);
+    let another = Another::like(&bench.host);
+    for arguments in [&["apply", "--auto-approve"][..], &["apply", "--auto-approve", "--migrate", "--prune"]] {
+        let management = another.management(&bench.host);
+        let ran = bench.expect(6, &[arguments, &["--management-url", &management]].concat());
+        assert!(ran.stderr.contains("two brokers") && ran.stderr.contains("nothing was written"), "{ran:?}");
+        assert_eq!(bench.host.names("queues"), Vec::<String>::new());
+    }
 }

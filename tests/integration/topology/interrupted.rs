@@ -1,11 +1,12 @@
 //! A migration that is killed at each of its steps says so, has lost nothing, and is simply run again.
 #![cfg(feature = "fail-points")]
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, process::Stdio};
 
+use rustix::process::Signal;
 use serde_json::json;
 
-use crate::support::{amqp::Amqp, cli::Bench};
+use crate::support::{amqp::Amqp, broker::eventually, cli::Bench, process::Process};
 
 const FILE: &str = "\
 version: 1
@@ -75,5 +76,24 @@ async fn whoever_kills_a_migration_at_any_step_runs_it_again() {
     assert!(queues.iter().all(|queue| queue["type"] == "quorum"), "{queues:?}");
     let amqp = Amqp::connect(&bench.host.amqp()).await;
     assert_eq!(amqp.ready(QUEUE).await, u32::from(EVENTS));
+    assert_eq!(events(&bench, &amqp).await, (0..EVENTS).collect());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_ends_a_migration_is_told_and_runs_it_again() {
+    let (bench, _) = classic().await;
+    let mut run = bench.process(&["apply", "--auto-approve", "--migrate"]);
+    run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut run = tokio::process::Command::from(run);
+    run.kill_on_drop(true);
+    let run = Process::spawn(run);
+    let stand_in = format!("billing.moving.{QUEUE}");
+    eventually("it moves", async || bench.host.names("queues").contains(&stand_in).then_some(())).await;
+    run.signal(Signal::TERM);
+    let ran = run.ended().await.expect(5);
+    assert!(ran.stderr.contains("interrupted") && ran.stderr.contains("Run it again"), "{ran:?}");
+    assert!(!bench.host.names("queues").contains(&"billing.lock".to_owned()));
+    bench.expect(0, &["apply", "--auto-approve", "--migrate"]);
+    let amqp = Amqp::connect(&bench.host.amqp()).await;
     assert_eq!(events(&bench, &amqp).await, (0..EVENTS).collect());
 }

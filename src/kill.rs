@@ -7,13 +7,14 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Signal, getpid, kill_process};
 
 /// Every point, in the order in which an event passes it; then those of a migration. `broker.sent` is passed by a
-/// follow-up too.
-const POINTS: [&str; 15] = [
+/// follow-up too, `work.put-aside` by a suspect alone.
+const POINTS: [&str; 16] = [
     "publish.reserved",
     "broker.sent",
     "publish.confirmed",
     "publish.recorded",
     "work.delivered",
+    "work.put-aside",
     "work.claimed",
     "work.handled",
     "work.followed-up",

@@ -29,6 +29,13 @@ pub trait Broker: Send + Sync + 'static {
     /// When the broker is away, or has no such queue.
     async fn consume(&self, queue: &str, prefetch: u16) -> Result<Box<dyn Deliveries>, BrokerError>;
 
+    /// Takes the next message of a queue by itself, if one is ready. Nothing else is held with it, and whatever breaks
+    /// its connection off breaks no consumer off.
+    ///
+    /// # Errors
+    /// When the broker is away, or has no such queue.
+    async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError>;
+
     /// How many messages of a queue are ready for delivery.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use hatchery::{
     FileError, ReadError, Topology,
     domain::{
         compile::{compile, hatcheries},
+        spec::QueueType,
         words::Word,
     },
 };
@@ -71,7 +72,14 @@ fn summary(topology: &Topology) -> String {
 fn warnings(topology: &Topology) -> Vec<String> {
     let queue_type = topology.queue_type;
     let warning = |what: &&str| format!("`queue-type: {}`: {what}", queue_type.as_str());
-    queue_type.gives_up().iter().map(warning).collect()
+    let given_up = queue_type.gives_up().iter().map(warning);
+    let uncounted = topology.unregistered().filter(|_| queue_type == QueueType::Classic).map(|(event_type, _)| {
+        format!(
+            "`register: off` in {event_type}: classic queues count no returns, so there is no protection from an event \
+             that kills its worker: it comes again until somebody removes it"
+        )
+    });
+    given_up.chain(uncounted).collect()
 }
 
 fn findings(error: &FileError) -> Vec<serde_json::Value> {

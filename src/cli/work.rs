@@ -69,8 +69,12 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     let topology = load::topology(common, output)?;
     let program: Arc<dyn Handler> = Arc::new(Exec::new(&args.exec)?);
     let name = format!("topology work {}", args.types.join(" "));
+    let is_registered = |name: &String| topology.types.get(name.as_str()).is_some_and(|spec| spec.register);
+    let needs_register = args.types.iter().any(is_registered);
     let hatchery = connect::connect(common, topology, &name).await?;
-    hatchery.require_register().await?;
+    if needs_register {
+        hatchery.require_register().await?;
+    }
 
     let mut worker = hatchery.worker().stop_when_empty(args.stop_when_empty);
     for event_type in &args.types {
@@ -139,6 +143,7 @@ fn text(summary: &Summary) -> String {
         (summary.replaced, "replaced"),
         (summary.stale, "stale"),
         (summary.given_back, "given back"),
+        (summary.put_aside, "put aside"),
     ];
     let said: Vec<String> =
         counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();

@@ -10,6 +10,8 @@
 //!                                                                    │
 //!  retry ─► retry.<type>.1m (TTL) ───────────────────────────────────┘
 //!
+//!  aside ─► aside.<type> ─► workers, one at a time (types with `register: off` alone)
+//!
 //!  whatever finds no binding ─► unrouted
 //! ```
 
@@ -222,6 +224,8 @@ fn build(topology: &Topology) -> Desired {
     build.unrouted();
     build.dead_letters(topology);
     build.processing(topology);
+    build.asides(topology);
+    build.tunables(topology);
     build.retries(topology);
     let scheduler = build.names.scheduler();
     build.exchange(&scheduler);
@@ -257,6 +261,10 @@ fn renames(topology: &Topology) -> Vec<Rename> {
                 let key = format!("{was}.#");
                 rename(former.processing(was), now.processing(event_type), former.processor(), key.clone());
                 rename(former.dead_letters(was), now.dead_letters(event_type), former.dead_letter(), key);
+                if !spec.register {
+                    let key = super::names::aside_key(was);
+                    rename(former.put_aside(was), now.put_aside(event_type), former.aside(), key);
+                }
             }
         }
         rename(former.unrouted(), now.unrouted(), former.unrouted(), "#".to_owned());
@@ -299,13 +307,33 @@ impl Builder {
             let queue = self.queue(&name, arguments);
             self.bind(&exchange, &queue, &format!("{event_type}.#"));
         }
+    }
+
+    /// Where a worker puts what may have killed its worker, of types whose runs no register knows. It runs there by itself.
+    fn asides(&mut self, topology: &Topology) {
+        if topology.unregistered().next().is_none() {
+            return;
+        }
+        let exchange = self.names.aside();
+        self.exchange(&exchange);
+        for (event_type, _) in topology.unregistered() {
+            let name = self.names.put_aside(event_type);
+            let arguments = self.dead_lettering(&self.names.dead_letter());
+            let queue = self.queue(&name, arguments);
+            self.bind(&exchange, &queue, &super::names::aside_key(event_type));
+        }
+    }
+
+    /// The last net, for every queue that workers consume.
+    fn tunables(&mut self, topology: &Topology) {
         // A classic queue counts no returns.
         if self.queue_type == QueueType::Classic {
             return;
         }
+        let kinds = if topology.unregistered().next().is_some() { "(processor|aside)" } else { "processor" };
         self.desired.policies.push(Policy {
             name: self.names.tunables(),
-            pattern: format!("^{}\\.[A-Za-z0-9_-]+$", exchange.replace('.', "\\.")),
+            pattern: format!("^{}\\.{kinds}\\.[A-Za-z0-9_-]+$", self.names.owner().replace('.', "\\.")),
             definition: BTreeMap::from([("delivery-limit".to_owned(), Argument::Number(DELIVERY_LIMIT))]),
         });
     }

@@ -115,6 +115,10 @@ proptest! {
             }
             let buried = follow(broker, "t.dead-letter", &names::dead_letter_key(event_type));
             prop_assert_eq!(buried, (format!("t.dead-letter.{event_type}"), 0));
+            if !spec.register {
+                let aside = follow(broker, "t.aside", &names::aside_key(event_type));
+                prop_assert_eq!(aside, (format!("t.aside.{event_type}"), 0));
+            }
         }
         for lost in ["nobody.now", "type-0.7m", "type-0", "type-0.250ms-27.0", "nobody.1s"] {
             prop_assert_eq!(follow(broker, "t.scheduler", lost).0, "t.unrouted");
@@ -140,8 +144,8 @@ proptest! {
         }
         broker.settle();
         for queue in broker.contents().keys() {
-            let resting = ["t.processor.", "t.dead-letter.", "t.unrouted"].iter().any(|start| queue.starts_with(start));
-            prop_assert!(resting, "{queue}");
+            let resting = ["t.processor.", "t.aside.", "t.dead-letter.", "t.unrouted"];
+            prop_assert!(resting.iter().any(|start| queue.starts_with(start)), "{queue}");
         }
     }
 }

@@ -30,6 +30,8 @@ pub struct Event {
     pub attempts: u32,
     /// How often it found its reference busy since it last ran.
     pub busy: u32,
+    /// Deaths of its worker while it ran alone, as far as RabbitMQ does not count them itself.
+    pub crashes: u32,
     /// Why it is in the queue, for people.
     pub reason: Option<String>,
     /// What tells this copy from others.
@@ -90,6 +92,7 @@ pub fn ceil_millis(time: Timestamp) -> Timestamp {
 pub fn slot(spec: &TypeSpec, reference: Option<&Reference>, nbf: Option<Timestamp>, id: &str) -> Slot {
     let coalesce = spec.coalesce;
     match (reference, nbf) {
+        _ if !spec.register => Slot::Event(id.to_owned()),
         (Some(_), None) if coalesce.immediate == Immediate::Latest => Slot::Immediate,
         (Some(_), Some(_)) if coalesce.delayed == Delayed::Latest => Slot::Dated,
         (Some(_), Some(nbf)) if coalesce.delayed == Delayed::EachTime => Slot::DatedAt(nbf.as_millisecond()),

@@ -61,6 +61,18 @@ impl Names {
         format!("{}.retry.{event_type}.{ttl}", self.0)
     }
 
+    /// The exchange that takes what is to run by itself.
+    #[must_use]
+    pub fn aside(&self) -> String {
+        format!("{}.aside", self.0)
+    }
+
+    /// The queue of what may have killed its worker, of a type with `register: off`.
+    #[must_use]
+    pub fn put_aside(&self, event_type: &Word) -> String {
+        format!("{}.aside.{event_type}", self.0)
+    }
+
     /// The exchange that takes what is given up.
     #[must_use]
     pub fn dead_letter(&self) -> String {
@@ -118,8 +130,9 @@ pub fn tunables(owner: &str) -> String {
 
 /// Whether workers consume this queue of this owner.
 #[must_use]
-pub fn is_processing(owner: &str, queue: &str) -> bool {
-    queue.strip_prefix(owner).is_some_and(|rest| rest.starts_with(".processor."))
+pub fn is_consumed(owner: &str, queue: &str) -> bool {
+    let rest = queue.strip_prefix(owner);
+    rest.is_some_and(|rest| [".processor.", ".aside."].iter().any(|kind| rest.starts_with(kind)))
 }
 
 /// The queue and the exchange that stand in for a queue of this owner while it is migrated.
@@ -158,4 +171,10 @@ pub fn retry_key(event_type: &Word, ttl: Ttl) -> String {
 #[must_use]
 pub fn dead_letter_key(event_type: &Word) -> String {
     format!("{event_type}.dead-letter")
+}
+
+/// The routing key of what is to run by itself.
+#[must_use]
+pub fn aside_key(event_type: &Word) -> String {
+    format!("{event_type}.aside")
 }

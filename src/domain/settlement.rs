@@ -108,6 +108,29 @@ pub fn crashed(crashes: u32, attempts: u32) -> Decision {
     Decision::DeadLetter { attempts, reason: format!("crash: its worker died {crashes} times while it ran") }
 }
 
+/// Returns of a delivery that make it a suspect where no register knows what ran: RabbitMQ counts a crash against
+/// everything that the worker held, and the first two may have been anybody's.
+pub const SUSPECT: u32 = 2;
+
+/// The decision about an event whose worker died so often while it ran alone, if that is too often. It had come back as
+/// often as makes a suspect before, so there are never more than `limit` starts in all.
+#[must_use]
+pub fn crashed_alone(deaths: u32, attempts: u32, limit: u32) -> Option<Decision> {
+    if deaths.saturating_add(SUSPECT) < limit {
+        return None;
+    }
+    let times = if deaths == 1 { "once".to_owned() } else { format!("{deaths} times") };
+    let reason =
+        format!("crash: its worker died {times} while it ran alone; its delivery had come back {SUSPECT} times before");
+    Some(Decision::DeadLetter { attempts, reason })
+}
+
+/// What is said of an event that waits to run alone.
+#[must_use]
+pub fn suspect(returns: u32) -> String {
+    format!("crash: its delivery came back {returns} times; its worker may have died while it ran, so it runs alone")
+}
+
 /// The delay after this many failures; beyond the list the last one repeats.
 fn delay(retry: &Retry, failures: u32) -> Ttl {
     let last = retry.delays.len() - 1;
@@ -170,6 +193,27 @@ mod tests {
         let decision = decide(outcome.clone(), 0, &retry(), now());
         assert!(matches!(decision, Decision::RetryAfter { after: a, attempts: 1, .. } if Some(a) == after));
         assert!(matches!(decide(outcome, 4, &retry(), now()), Decision::DeadLetter { attempts: 5, .. }));
+    }
+
+    #[rstest]
+    #[case::never_ran_alone(0, 3, None)]
+    #[case::the_lowest_limit(1, 3, Some("once"))]
+    #[case::below(2, 5, None)]
+    #[case::at_the_limit(3, 5, Some("3 times"))]
+    #[case::a_lower_limit_than_before(9, 5, Some("9 times"))]
+    #[case::a_foreign_count(u32::MAX, 5, Some("4294967295 times"))]
+    fn two_returns_and_the_deaths_alone_make_the_limit(
+        #[case] deaths: u32,
+        #[case] limit: u32,
+        #[case] times: Option<&str>,
+    ) {
+        let expected = times.map(|times| Decision::DeadLetter {
+            attempts: 1,
+            reason: format!(
+                "crash: its worker died {times} while it ran alone; its delivery had come back 2 times before"
+            ),
+        });
+        assert_eq!(crashed_alone(deaths, 1, limit), expected);
     }
 
     #[test]

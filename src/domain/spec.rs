@@ -106,6 +106,8 @@ pub struct TypeSpec {
     pub retry: Retry,
     /// Deaths of its worker before an event is put aside, at least 3: it runs by itself from the third start on.
     pub crash_limit: u32,
+    /// Redis says which of its events are stale. Without it every copy runs, and nothing of Redis is needed.
+    pub register: bool,
     /// One event of a reference is handled at a time, in all workers together.
     pub exclusive: bool,
     /// How long a claim lasts unless it is renewed (every third of it).
@@ -155,6 +157,11 @@ pub struct Retry {
 }
 
 impl Topology {
+    /// The types that need no Redis.
+    pub fn unregistered(&self) -> impl Iterator<Item = (&EventType, &TypeSpec)> {
+        self.types.iter().filter(|(_, spec)| !spec.register)
+    }
+
     /// The name that its keys in Redis have: the first one, so that a new name finds the marks of what is under way.
     #[must_use]
     pub fn first_name(&self) -> &Word {

@@ -195,7 +195,16 @@ mod header {
     pub(super) const VERSION: &str = "version";
     pub(super) const GENERATION: &str = "generation";
     pub(super) const BUSY: &str = "busy";
+    pub(super) const CRASHES: &str = "crashes";
     pub(super) const TRACEPARENT: &str = "traceparent";
+}
+
+/// How often a quorum queue has had this delivery back: after a crash, a lost connection or an acknowledgement timeout,
+/// and before RabbitMQ 4.3 also when it was given back in order. A classic queue does not count.
+#[must_use]
+pub fn returns(properties: &Properties) -> u32 {
+    let count = properties.headers.get("x-delivery-count").and_then(Value::as_i64).unwrap_or(0);
+    u32::try_from(count.max(0)).unwrap_or(u32::MAX)
 }
 
 /// Headers that RabbitMQ itself writes or acts upon. A copy that carried them would be routed twice (`CC`, `BCC`) or
@@ -276,6 +285,7 @@ fn read(
         nbf: headers.time(header::NBF)?,
         attempts: headers.small(header::ATTEMPTS)?,
         busy: headers.small(header::BUSY)?,
+        crashes: headers.small(header::CRASHES)?,
         reason: headers.text(header::REASON, "text")?.map(str::to_owned),
         stamp,
         content_type: properties.content_type.clone(),
@@ -351,6 +361,7 @@ pub fn encode(event: &Event) -> Properties {
     set(header::NBF, event.nbf.map(|nbf| Value::text(&millis_text(nbf))));
     set(header::ATTEMPTS, Some(Value::I64(event.attempts.into())));
     set(header::BUSY, (event.busy > 0).then(|| Value::I64(event.busy.into())));
+    set(header::CRASHES, (event.crashes > 0).then(|| Value::I64(event.crashes.into())));
     set(header::REASON, event.reason.as_deref().map(|reason| Value::text(cut_reason(reason))));
     set(header::SLOT, Some(Value::text(&event.stamp.slot.to_string())));
     set(header::VERSION, competes.then_some(Value::I64(event.stamp.version)));

@@ -73,6 +73,7 @@ fn type_spec(section: &Section) -> Option<TypeSpec> {
             max_attempts: u32::try_from(retry.whole("max-attempts")?).ok()?,
         },
         crash_limit: u32::try_from(section.whole("crash-limit")?).ok()?,
+        register: section.word("register")? == "on",
         exclusive: section.switch("exclusive").unwrap_or_else(|| coalesces(&coalesce)),
         lease: section.duration("lease")?,
     })

@@ -28,6 +28,7 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
         if let Some(coalesce) = section.section("coalesce") {
             window(reader, coalesce);
             exclusive(reader, &section, coalesce);
+            register(reader, &section, coalesce);
         }
     }
 }
@@ -191,4 +192,25 @@ fn exclusive(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) -> 
     let message = "a type that coalesces handles one event of a reference at a time";
     reader.refuse(&span, message, "remove `exclusive: off`, or write `coalesce: off`");
     Some(())
+}
+
+/// What the register alone can do.
+fn register(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) {
+    if section.word("register") != Some("off") {
+        return;
+    }
+    let coalesces = ["immediate", "delayed"].iter().any(|key| coalesce.word(key).is_some_and(|word| word != "off"));
+    let has_window = ["window", "max-wait"].iter().any(|key| coalesce.says(key));
+    let needs = [
+        ("coalesce", coalesces || has_window, "write `coalesce: off`"),
+        ("exclusive", section.switch("exclusive") == Some(true), "write `exclusive: off`"),
+        // There is always a lease; one that is written here is meant.
+        ("lease", section.is_own("lease"), "remove `lease`"),
+    ];
+    for (key, _, instead) in needs.into_iter().filter(|(_, needed, _)| *needed) {
+        if let Some((_, span)) = section.blame(&[key, "register"]) {
+            let message = format!("`{key}` needs the register, and this type says `register: off`");
+            reader.refuse(&span, message, format!("{instead}, or switch the register on"));
+        }
+    }
 }

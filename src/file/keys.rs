@@ -137,9 +137,9 @@ pub(super) static TYPE: Level = Level {
         ),
         key(
             "register",
-            Kind::Choice(&[is("on"), later("off")]),
+            Kind::Choice(&[is("on"), is("off")]),
             Value("on"),
-            "Whether Redis says which events are stale.",
+            "Whether Redis says which events are stale; off: no Redis is needed, and every copy runs.",
         ),
         key("jitter", Kind::Only("0"), Value("0"), "How far a retry's delay may vary."),
         key("keep-payload", Kind::Only("off"), Value("off"), "Payloads that the register keeps for `run now`."),

@@ -41,7 +41,16 @@ const UNSEEN: &[(&str, &[&str])] = &[
         "a duration of one key that does not fit another's",
         &["coalesce-max-wait-short", "ladder-horizon-short", "ladder-level-above-ten-years"],
     ),
-    ("a key that needs another, which `defaults` may have", &["coalesce-window-off", "exclusive-off-coalescing"]),
+    (
+        "a key that needs another, which `defaults` may have",
+        &[
+            "coalesce-window-off",
+            "exclusive-off-coalescing",
+            "register-off-coalesce",
+            "register-off-defaults",
+            "register-off-exclusive",
+        ],
+    ),
     ("a name of one key that another key has", &["renamed-from-itself", "renamed-from-a-type", "renamed-from-twice"]),
     ("`defaults` takes what a type takes", &["renamed-from-defaults"]),
     ("a word that RabbitMQ keeps for itself in some places", &["name-reserved", "renamed-from-reserved"]),

@@ -205,6 +205,11 @@ impl Section {
         self.entries.contains_key(key)
     }
 
+    /// Whether it says so itself, and not `defaults` or the table for it.
+    pub(super) fn is_own(&self, key: &str) -> bool {
+        self.entries.get(key).is_some_and(|entry| entry.origin == Origin::Own)
+    }
+
     /// The place of the strongest of these keys, the first of equals: the one to blame when they do not fit together.
     pub(super) fn blame(&self, keys: &[&str]) -> Option<(Origin, Range<usize>)> {
         let found = keys.iter().filter_map(|key| self.entries.get(key));

@@ -91,6 +91,7 @@ fn what_holds_where_nothing_is_said() {
         coalesce: Coalesce { immediate: Immediate::Off, delayed: Delayed::Off, window: None, max_wait: secs(30) },
         retry: Retry { delays: ttls(&["10s", "1m", "10m"]), max_attempts: 6 },
         crash_limit: 5,
+        register: true,
         exclusive: false,
         lease: secs(15),
     };
@@ -169,7 +170,7 @@ fn on_and_off_have_many_spellings_and_one_meaning(#[case] spellings: &[&str], #[
         let keep = mail("", &format!("{{ keep-payload: {spelling} }}"));
         assert_eq!(keep.is_ok(), !on, "{spelling}");
         let register = mail("", &format!("{{ register: {spelling} }}"));
-        assert_eq!(register.is_ok(), on, "{spelling}");
+        assert_eq!(register.ok().map(|spec| spec.register), Some(on), "{spelling}");
         let coalesce = mail("", &format!("{{ coalesce: {{ immediate: {spelling}, delayed: latest }} }}"));
         assert_eq!(coalesce.map(|spec| spec.coalesce.immediate).ok(), (!on).then_some(Immediate::Off), "{spelling}");
         assert_eq!(mail("", &format!("{{ coalesce: {spelling} }}")).is_ok(), !on, "{spelling}");
@@ -213,6 +214,18 @@ fn names_that_yaml_takes_for_something_else_are_names_all_the_same() {
 fn what_a_later_version_does_may_be_switched_off_already() {
     let spec = "{ jitter: 0, keep-payload: off, register: on, on-failure: retry, retry: { jitter: 0 } }";
     assert_eq!(mail("queue-type: quorum", spec).ok(), mail("", "{}").ok());
+}
+
+#[rstest]
+#[case("", "{ register: off }")]
+#[case("", "{ register: false, exclusive: off, coalesce: off, crash-limit: 3 }")]
+#[case("defaults: { register: off }", "{}")]
+#[case("defaults: { coalesce: latest, lease: 20s }", "{ register: off, coalesce: off }")]
+fn a_type_may_do_without_the_register(#[case] top: &str, #[case] spec: &str) {
+    let spec = valid(top, spec);
+    assert_eq!((spec.register, spec.exclusive), (false, false));
+    let coalesce = spec.coalesce;
+    assert_eq!((coalesce.immediate, coalesce.delayed, coalesce.window), (Immediate::Off, Delayed::Off, None));
 }
 
 #[test]

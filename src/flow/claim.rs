@@ -30,6 +30,12 @@ enum Quiet {
     Alone { _guard: OwnedRwLockWriteGuard<()> },
 }
 
+impl Turn {
+    const fn shared(permit: OwnedSemaphorePermit, guard: OwnedRwLockReadGuard<()>) -> Self {
+        Self { _permit: permit, _quiet: Quiet::Shared { _guard: guard } }
+    }
+}
+
 /// How long a delivery may wait for its start.
 pub(super) struct Patience {
     /// Then it is better given back before the broker takes it.
@@ -41,11 +47,10 @@ pub(super) struct Patience {
 impl Lane {
     /// Waits for room, then claims. None when the worker stops, or the patience is over.
     pub(super) async fn claim(&self, event: &Event, token: Uuid, patience: &Patience) -> Option<(Claimed, Turn)> {
-        let permit = self.unless_over(patience, Arc::clone(&self.permits).acquire_owned()).await?.ok()?;
-        let guard = self.unless_over(patience, Arc::clone(&self.common.quiet).read_owned()).await?;
+        let (permit, guard) = self.room(patience).await?;
         let claimed = self.ask(event, token, patience, false).await?;
         if claimed != Claimed::Alone {
-            return Some((claimed, Turn { _permit: permit, _quiet: Quiet::Shared { _guard: guard } }));
+            return Some((claimed, Turn::shared(permit, guard)));
         }
         // It may have killed its worker twice. Nothing else starts from here on, and what runs is waited for.
         drop(guard);
@@ -53,6 +58,18 @@ impl Lane {
         let guard = self.unless_over(patience, Arc::clone(&self.common.quiet).write_owned()).await?;
         let claimed = self.ask(event, token, patience, true).await?;
         Some((claimed, Turn { _permit: permit, _quiet: Quiet::Alone { _guard: guard } }))
+    }
+
+    /// Waits for room alone: there is no register to ask. None when the worker stops, or the patience is over.
+    pub(super) async fn turn(&self, patience: &Patience) -> Option<Turn> {
+        let (permit, guard) = self.room(patience).await?;
+        Some(Turn::shared(permit, guard))
+    }
+
+    async fn room(&self, patience: &Patience) -> Option<(OwnedSemaphorePermit, OwnedRwLockReadGuard<()>)> {
+        let permit = self.unless_over(patience, Arc::clone(&self.permits).acquire_owned()).await?.ok()?;
+        let guard = self.unless_over(patience, Arc::clone(&self.common.quiet).read_owned()).await?;
+        Some((permit, guard))
     }
 
     async fn ask(&self, event: &Event, token: Uuid, patience: &Patience, alone: bool) -> Option<Claimed> {

@@ -1,10 +1,11 @@
 //! The event's way, in reading order: [`publish`], then on the worker's side [`consume`], [`claim`], [`work`],
-//! [`settle`] and [`shutdown`].
+//! [`settle`] and [`shutdown`]; [`aside`] for types that do without the register.
 //!
 //! What is decided is decided in [`crate::domain`]; here is the order of effects. On both sides it is the same: the
 //! broker's confirm first, then the register, then the acknowledgement, so that a crash between any two of them repeats
 //! work and loses nothing.
 
+pub mod aside;
 mod batch;
 pub mod claim;
 pub mod consume;

@@ -199,6 +199,7 @@ impl Shared {
             nbf,
             attempts: 0,
             busy: 0,
+            crashes: 0,
             reason: new.reason,
             stamp: Stamp { slot, version: 0, generation: 0 },
             content_type: Some(new.content_type),

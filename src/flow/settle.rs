@@ -54,13 +54,14 @@ pub(super) struct Claimed {
 type FollowUp = (Option<Message>, End);
 
 impl Lane {
-    /// Carries out a decision, all but the acknowledgement.
-    pub(super) async fn carry_out(&self, event: &Event, decision: Decision, claimed: &Claimed) {
+    /// Carries out a decision, all but the acknowledgement. The register is told of what was claimed.
+    pub(super) async fn carry_out(&self, event: &Event, decision: Decision, claimed: Option<&Claimed>) {
         let (message, end) = self.follow_up(event, decision).await;
         if let Some(message) = message {
             self.publish(message).await;
         }
         fail_point!("work.followed-up");
+        let Some(claimed) = claimed else { return };
         let settle = Settle {
             subject: event.subject(),
             stamp: event.stamp.clone(),
@@ -111,10 +112,12 @@ impl Lane {
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = event::until(now, at).max(SOONEST);
         let fresh = Event { nbf: Some(at), attempts: 0, reason: Some(reason), ..next(event) };
-        if matches!(event.stamp.slot, Slot::Event(_)) {
+        let alone = Stamp::alone(&event.id, event.stamp.generation + 1);
+        if !self.spec.register || matches!(event.stamp.slot, Slot::Event(_)) {
             self.common.tally.requeued();
             self.raise_due(event, at).await;
-            return (Some(self.to_scheduler(&fresh, delay)), End::Copied { due: at });
+            let copy = Event { stamp: alone, ..fresh };
+            return (Some(self.to_scheduler(&copy, delay)), End::Copied { due: at });
         }
         let slot = Slot::RequeuedAt(at.as_millisecond());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
@@ -128,7 +131,7 @@ impl Lane {
         self.common.tally.requeued();
         let stamp = match version {
             Some(version) => Stamp { slot: slot.clone(), version, generation: 0 },
-            None => Stamp::alone(&event.id, event.stamp.generation + 1),
+            None => alone,
         };
         self.publish(self.to_scheduler(&Event { stamp, ..fresh }, delay)).await;
         if let Some(version) = version {
@@ -142,6 +145,9 @@ impl Lane {
 
     /// Before a copy that waits longer than the policy's own delays: what makes older copies stale must outlive it.
     async fn raise_due(&self, event: &Event, due: Timestamp) {
+        if !self.spec.register {
+            return;
+        }
         if let Err(error) = self.reserve(event, event.stamp.slot.clone(), due, None).await {
             tracing::warn!(%error, id = %event.id, "the register may forget the event before it is due");
         }
@@ -180,6 +186,12 @@ impl Lane {
         debug_assert!(published.is_ok(), "there is no last try");
     }
 
+    /// The same copy to the aside queue, to run by itself. There RabbitMQ counts from 0 again.
+    pub(super) async fn put_aside(&self, copy: &Event) {
+        let routing_key = names::aside_key(&copy.event_type);
+        self.publish(message(self.common.names.aside(), routing_key, copy)).await;
+    }
+
     fn to_scheduler(&self, copy: &Event, wait: Duration) -> Message {
         let route = Route::after(wait, &self.common.hatcheries, self.common.topology.ladder);
         message(self.common.names.scheduler(), route.key(&copy.event_type), copy)
@@ -200,5 +212,5 @@ fn message(exchange: String, routing_key: String, copy: &Event) -> Message {
 
 /// The event's next copy, with a fresh start as far as waiting for its reference goes.
 fn next(event: &Event) -> Event {
-    Event { stamp: event.stamp.next(), busy: 0, ..event.clone() }
+    Event { stamp: event.stamp.next(), busy: 0, crashes: 0, ..event.clone() }
 }

@@ -7,10 +7,11 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{RwLock, Semaphore, watch};
+use tokio::sync::{Notify, RwLock, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
+    aside,
     register::Batches,
     tally::{Summary, Tally},
     work::{Common, Lane},
@@ -120,7 +121,7 @@ impl Worker {
         Self { drain_timeout: Some(limit), ..self }
     }
 
-    /// Stops by itself once the processing queues of its types are empty and everything it took is settled, what
+    /// Stops by itself once the processing and aside queues of its types are empty and everything it took is settled, what
     /// found its reference busy included. What waits in a hatchery, the ladder or a retry queue is not waited for.
     #[must_use]
     pub fn stop_when_empty(self, yes: bool) -> Self {
@@ -136,8 +137,16 @@ impl Worker {
     pub async fn run(self, stop: CancellationToken) -> Result<Summary, WorkError> {
         let lanes_of = self.lanes()?;
         let names = Names::new(self.topology.name.clone());
-        let queues: Vec<String> = lanes_of.iter().map(|(event_type, _)| names.processing(event_type)).collect();
-        self.broker.require(&[names.scheduler(), names.retry(), names.dead_letter()], &queues).await?;
+        let unregistered = |event_type: &&EventType| !self.topology.types[*event_type].register;
+        let aside: Vec<&EventType> = lanes_of.iter().map(|(event_type, _)| event_type).filter(unregistered).collect();
+        let queues: Vec<String> = lanes_of
+            .iter()
+            .map(|(event_type, _)| names.processing(event_type))
+            .chain(aside.iter().map(|event_type| names.put_aside(event_type)))
+            .collect();
+        let exchanges = [names.scheduler(), names.retry(), names.dead_letter()];
+        let exchanges: Vec<String> = exchanges.into_iter().chain((!aside.is_empty()).then(|| names.aside())).collect();
+        self.broker.require(&exchanges, &queues).await?;
 
         let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));
         let common = Arc::new(Common {
@@ -151,6 +160,7 @@ impl Worker {
             give_back: CancellationToken::new(),
             abandon: CancellationToken::new(),
             expected: Mutex::new(None),
+            suspects: Notify::new(),
             away: watch::Sender::new(false),
             failure: Mutex::new(None),
             tally: Tally::default(),
@@ -160,6 +170,7 @@ impl Worker {
         let _stop = common.stop.clone().drop_guard();
         let _abandon = common.abandon.clone().drop_guard();
         let (consumers, tracker) = (TaskTracker::new(), TaskTracker::new());
+        let mut unregistered = Vec::new();
         for (event_type, handler) in lanes_of {
             let spec = common.topology.types[&event_type].clone();
             let lane = Arc::new(Lane {
@@ -171,8 +182,21 @@ impl Worker {
                 spec,
                 handler,
             });
-            let (abandon, tracker) = (common.abandon.clone(), tracker.clone());
-            consumers.spawn(async move { abandon.run_until_cancelled(lane.consume(tracker)).await });
+            if !lane.spec.register {
+                unregistered.push(lane);
+                continue;
+            }
+            let (common, tracker) = (Arc::clone(&common), tracker.clone());
+            consumers.spawn(async move {
+                let until = common.stop.clone();
+                common.abandon.run_until_cancelled(lane.consume(tracker, until)).await
+            });
+        }
+        if !unregistered.is_empty() {
+            let (common, tracker) = (Arc::clone(&common), tracker.clone());
+            consumers.spawn(async move {
+                common.abandon.run_until_cancelled(aside::consume(&common, &unregistered, &tracker)).await;
+            });
         }
         if self.stop_when_empty {
             tokio::select! {

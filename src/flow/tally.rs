@@ -50,6 +50,8 @@ tally! {
     busy,
     /// Deliveries given back to the queue.
     given_back,
+    /// Deliveries put aside to run alone: they may have killed their worker.
+    put_aside,
 }
 
 impl Tally {
@@ -96,5 +98,9 @@ impl Tally {
 
     pub(super) fn given_back(&self) {
         Self::add(&self.given_back);
+    }
+
+    pub(super) fn put_aside(&self) {
+        Self::add(&self.put_aside);
     }
 }

@@ -32,6 +32,7 @@ hatcheries: [5s]
 types:
   mail: { retry: { delays: [1s, 2s], max-attempts: 3 } }
   import: { coalesce: { immediate: latest, delayed: each-time, window: 2s } }
+  plain: { register: off, retry: { delays: [1s, 2s], max-attempts: 3 } }
 ";
 
 fn topology() -> Arc<Topology> {
@@ -60,6 +61,8 @@ struct Fake {
     lose: AtomicUsize,
     /// What is delivered.
     incoming: Mutex<Vec<Incoming>>,
+    /// What is in the aside queue, the first one last.
+    aside: Mutex<Vec<Incoming>>,
     claims: Mutex<Vec<Claimed>>,
     away: bool,
     stale: bool,
@@ -87,6 +90,10 @@ impl Broker for Fake {
             return Err(BrokerError::Unreachable { url: "amqp".into(), reason: "cut".into() });
         }
         self.diary.note(format!("publish {} {}", message.exchange, message.routing_key));
+        if message.exchange == "t.aside" {
+            let Message { routing_key, properties, body, .. } = message.clone();
+            self.aside.lock().expect("no panic").insert(0, Incoming { routing_key, properties, body });
+        }
         self.published.lock().expect("no panic").push(message);
         Ok(())
     }
@@ -99,8 +106,14 @@ impl Broker for Fake {
         Ok(Box::new(Queue { waiting: queue, _open: Some(sender), diary: self.diary.clone() }))
     }
 
-    async fn ready(&self, _: &str) -> Result<u64, BrokerError> {
-        Ok(0)
+    async fn take(&self, _: &str) -> Result<Option<Delivery>, BrokerError> {
+        let next = self.aside.lock().expect("no panic").pop();
+        Ok(next.map(|message| Delivery { message, receipt: Box::new(Noted(self.diary.clone())) }))
+    }
+
+    async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
+        let ready = if queue.contains(".aside.") { self.aside.lock().expect("no panic").len() } else { 0 };
+        Ok(u64::try_from(ready).expect("few"))
     }
 
     async fn require(&self, _: &[String], _: &[String]) -> Result<(), BrokerError> {
@@ -207,8 +220,9 @@ async fn work(fake: &Arc<Fake>, outcome: Outcome) -> Vec<String> {
         let outcome = outcome.clone();
         async move { Ok::<_, String>(outcome) }
     };
-    let event_type =
-        fake.incoming.lock().expect("no panic")[0].routing_key.split('.').next().expect("a word").to_owned();
+    let first = |queue: &Mutex<Vec<Incoming>>| Some(queue.lock().expect("no panic").first()?.routing_key.clone());
+    let routing_key = first(&fake.incoming).or_else(|| first(&fake.aside)).expect("something is delivered");
+    let event_type = routing_key.split('.').next().expect("a word").to_owned();
     let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
     worker.handle(&event_type, handler).run(CancellationToken::new()).await.expect("it stops when empty");
     fake.diary.entries()
@@ -435,6 +449,93 @@ async fn what_killed_its_worker_too_often_is_buried_and_not_started() {
     assert_eq!(header(&fake.published(), "reason").as_deref(), Some("crash: its worker died 5 times while it ran"));
 }
 
+#[rstest]
+#[case::done(Outcome::Done, &["handler", "acknowledge"])]
+#[case::retry(failure(), &["handler", "publish t.retry plain.1s", "acknowledge"])]
+#[case::retry_after(
+    Outcome::Retry { reason: "no luck".into(), after: Some(Duration::from_secs(5)) },
+    &["handler", "publish t.scheduler plain.5s", "acknowledge"]
+)]
+#[case::requeue(
+    Outcome::Requeue { at: "2026-06-01T12:00:05Z".parse().expect("a time"), reason: "later".into() },
+    &["handler", "publish t.scheduler plain.5s", "acknowledge"]
+)]
+#[tokio::test]
+async fn a_type_without_the_register_asks_it_nothing(#[case] outcome: Outcome, #[case] expected: &[&str]) {
+    let fake = Arc::new(Fake::default());
+    // Published when the type had a register.
+    let competing = [("slot", Value::text("i")), ("version", Value::I64(7)), ("reference", Value::text("1234"))];
+    fake.incoming.lock().expect("no panic").push(incoming("plain.now", &competing));
+    assert_eq!(work(&fake, outcome.clone()).await, expected);
+    if let Outcome::Requeue { .. } = outcome {
+        assert_eq!(header(&fake.published(), "slot").as_deref(), Some("e:id-1"));
+    }
+    let (diary, unversioned) = publish(&fake, NewEvent::new("plain", "{}").reference("1234")).await;
+    assert_eq!((diary[expected.len()..].join(""), unversioned), ("publish t.scheduler plain.now".to_owned(), false));
+}
+
+fn came_back(times: i64) -> (&'static str, Value) {
+    ("x-delivery-count", Value::I64(times))
+}
+
+#[tokio::test]
+async fn what_came_back_twice_without_a_register_is_put_aside_and_runs_there() {
+    let fake = Arc::new(Fake::default());
+    // In the order of the queue; what came back once starts as usual.
+    let events =
+        [incoming("plain.now", &[came_back(2), ("crashes", Value::I64(7))]), incoming("plain.now", &[came_back(1)])];
+    fake.incoming.lock().expect("no panic").extend(events);
+    let diary = work(&fake, Outcome::Done).await;
+    let times = |what: &str| diary.iter().filter(|entry| *entry == what).count();
+    assert_eq!((times("publish t.aside plain.aside"), times("handler"), times("acknowledge")), (1, 2, 3), "{diary:?}");
+    assert_eq!(diary[diary.len() - 2..], ["handler", "acknowledge"], "the suspect runs when all else is settled");
+    let copy = fake.published();
+    assert_eq!(header(&copy, "reason").as_deref(), Some(crate::domain::settlement::suspect(2).as_str()));
+    for gone in ["x-delivery-count", "crashes"] {
+        assert_eq!(header(&copy, gone), None, "it is counted anew");
+    }
+}
+
+#[rstest]
+#[case::first_time_alone(&[], true)]
+#[case::below_the_limit(&[came_back(2)], true)]
+#[case::at_the_limit(&[came_back(3)], false)]
+#[case::carried_over_a_stop(&[came_back(1), ("crashes", Value::I64(2))], false)]
+#[tokio::test]
+async fn what_killed_its_worker_alone_too_often_is_buried_and_not_started(
+    #[case] headers: &[(&str, Value)],
+    #[case] runs: bool,
+) {
+    let fake = Arc::new(Fake::default());
+    fake.aside.lock().expect("no panic").push(incoming("plain.aside", headers));
+    let diary = work(&fake, failure()).await;
+    if runs {
+        assert_eq!(diary, ["handler", "publish t.retry plain.1s", "acknowledge"]);
+    } else {
+        assert_eq!(diary, ["publish t.dead-letter plain.dead-letter", "acknowledge"]);
+        let reason = header(&fake.published(), "reason").expect("a reason");
+        assert!(reason.starts_with("crash: its worker died 3 times while it ran alone"), "{reason}");
+    }
+    assert_eq!(header(&fake.published(), "crashes"), None, "a copy that goes elsewhere begins afresh");
+}
+
+#[tokio::test]
+async fn what_runs_alone_at_the_drain_limit_is_given_back_as_a_copy_that_knows_its_count() {
+    let fake = Arc::new(Fake::default());
+    fake.aside.lock().expect("no panic").push(incoming("plain.aside", &[came_back(1), ("crashes", Value::I64(1))]));
+    let stop = CancellationToken::new();
+    let (diary, told) = (fake.diary.clone(), stop.clone());
+    let handler = move |_| {
+        diary.note("handler");
+        told.cancel();
+        std::future::pending::<Result<Outcome, String>>()
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).drain_timeout(Duration::ZERO);
+    worker.handle("plain", handler).run(stop).await.expect("it was told to stop");
+    assert_eq!(fake.diary.entries(), ["handler", "publish t.aside plain.aside", "acknowledge"]);
+    assert_eq!(header(&fake.published(), "crashes").as_deref(), Some("2"));
+}
+
 #[tokio::test]
 async fn what_comes_too_early_goes_back_for_what_remains() {
     let fake = Arc::new(Fake::default());
@@ -489,7 +590,7 @@ async fn a_panic_is_a_failure_of_the_event_alone() {
     fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
     let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
     let handler = |run: crate::handler::Run| async move {
-        assert!(run.fence < 0, "boom");
+        assert!(run.fence < Some(0), "boom");
         Ok::<_, String>(Outcome::Done)
     };
     worker.handle("mail", handler).run(CancellationToken::new()).await.expect("the worker goes on");

@@ -8,7 +8,7 @@ use std::{
 
 use fail::fail_point;
 use tokio::{
-    sync::{RwLock, Semaphore, watch},
+    sync::{Notify, RwLock, Semaphore, watch},
     time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -20,14 +20,14 @@ use crate::{
         event::{self, Event},
         names::{self, Names},
         register::{self, Release, Renew, Renewed, Stamp, Terms},
-        settlement::{self, Outcome},
+        settlement::{self, Decision, Outcome},
         spec::{Topology, TypeSpec},
         ttl::Ttl,
         wire::{self, Incoming, Message, Poison},
         words::EventType,
     },
     handler::{Handler, HandlerError, Run},
-    ports::{Broker, Clock, Delivery, RegisterError},
+    ports::{Broker, Clock, Delivery, Receipt, RegisterError},
 };
 
 /// What all lanes of a worker share.
@@ -48,7 +48,9 @@ pub(super) struct Common {
     pub(super) abandon: CancellationToken,
     /// Until then copies are on their way back that found their reference busy.
     pub(super) expected: Mutex<Option<Instant>>,
-    /// Redis did not answer the last question: nothing is consumed.
+    /// Something of a type without the register may have killed its worker, and waits to run alone.
+    pub(super) suspects: Notify,
+    /// Redis did not answer the last question: nothing of a type that asks it is consumed.
     pub(super) away: watch::Sender<bool>,
     /// Why the worker has to stop by itself.
     pub(super) failure: Mutex<Option<WorkError>>,
@@ -76,28 +78,13 @@ enum Ended {
 impl Lane {
     /// deliver -> decode -> due? -> claim -> handler -> follow-up -> settle -> acknowledge
     pub(super) async fn work(&self, delivery: Delivery, ended: CancellationToken) {
-        let Delivery { message, receipt } = delivery;
         let patience = Patience { deadline: Instant::now() + self.common.topology.ack_timeout / 2, ended };
-        fail_point!("work.delivered");
-        if wire::is_too_large_to_copy(&message.properties) {
-            tracing::warn!(routing_key = %message.routing_key, "its headers leave no room for those of a copy: rejected");
-            self.common.tally.poisoned();
-            return receipt.reject().await;
+        let returns = wire::returns(&delivery.message.properties);
+        let Some((event, receipt)) = self.due(delivery).await else { return };
+        if !self.spec.register {
+            return self.work_unregistered(event, receipt, returns, &patience).await;
         }
         let now = self.common.clock.now();
-        let event = match wire::decode(&self.event_type, message, now, fresh_id) {
-            Ok(event) => event,
-            Err(poisoned) => {
-                self.bury(&poisoned.0, &poisoned.1).await;
-                return receipt.acknowledge().await;
-            }
-        };
-        let early = event.early_by(now);
-        if !early.is_zero() {
-            self.send_on(&event, early).await;
-            return receipt.acknowledge().await;
-        }
-
         let token = Uuid::now_v7();
         // The turn lasts until the event is settled.
         let Some((claimed, _turn)) = self.claim(&event, token, &patience).await else {
@@ -130,33 +117,65 @@ impl Lane {
         fail_point!("work.acknowledged");
     }
 
+    /// The event in a delivery, if it is one and is due. Everything else is dealt with here.
+    pub(super) async fn due(&self, delivery: Delivery) -> Option<(Event, Box<dyn Receipt>)> {
+        let Delivery { message, receipt } = delivery;
+        fail_point!("work.delivered");
+        if wire::is_too_large_to_copy(&message.properties) {
+            tracing::warn!(routing_key = %message.routing_key, "its headers leave no room for those of a copy: rejected");
+            self.common.tally.poisoned();
+            receipt.reject().await;
+            return None;
+        }
+        let now = self.common.clock.now();
+        let event = match wire::decode(&self.event_type, message, now, fresh_id) {
+            Ok(event) => event,
+            Err(poisoned) => {
+                self.bury(&poisoned.0, &poisoned.1).await;
+                receipt.acknowledge().await;
+                return None;
+            }
+        };
+        let early = event.early_by(now);
+        if !early.is_zero() {
+            self.send_on(&event, early).await;
+            receipt.acknowledge().await;
+            return None;
+        }
+        Some((event, receipt))
+    }
+
     /// True when the event is settled and may be acknowledged. Until then the lease is renewed: a follow-up waits as long
     /// as the broker is away, and nobody else may take the event for abandoned meanwhile.
     async fn run_and_settle(&self, event: &Event, crashes: u32, claimed: &settle::Claimed) -> bool {
         let lost = CancellationToken::new();
+        let too_often = (crashes >= self.spec.crash_limit).then(|| settlement::crashed(crashes, event.attempts));
         tokio::select! {
-            settled = self.until_settled(event, crashes, claimed, &lost) => settled,
+            settled = self.until_settled(event, too_often, Some(claimed), &lost) => settled,
             never = self.renew(event, claimed, &lost) => match never {},
         }
     }
 
-    async fn until_settled(
+    /// Runs it, unless it has crashed too often, and carries out what follows. Nothing is claimed where there is no register.
+    pub(super) async fn until_settled(
         &self,
         event: &Event,
-        crashes: u32,
-        claimed: &settle::Claimed,
+        too_often: Option<Decision>,
+        claimed: Option<&settle::Claimed>,
         lost: &CancellationToken,
     ) -> bool {
-        let decision = if crashes >= self.spec.crash_limit {
-            settlement::crashed(crashes, event.attempts)
+        let decision = if let Some(decision) = too_often {
+            decision
         } else {
-            match self.run(event, claimed.fence, lost.clone()).await {
+            match self.run(event, claimed.map(|claimed| claimed.fence), lost.clone()).await {
                 Ended::Outcome(outcome) => {
                     self.common.tally.ran(&outcome);
                     settlement::decide(outcome, event.attempts, &self.spec.retry, self.common.clock.now())
                 }
                 Ended::GivenBack => {
-                    self.release(event, &event.stamp, claimed.token).await;
+                    if let Some(claimed) = claimed {
+                        self.release(event, &event.stamp, claimed.token).await;
+                    }
                     return false;
                 }
             }
@@ -166,7 +185,7 @@ impl Lane {
         true
     }
 
-    async fn run(&self, event: &Event, fence: i64, lost: CancellationToken) -> Ended {
+    async fn run(&self, event: &Event, fence: Option<i64>, lost: CancellationToken) -> Ended {
         let run = Run { event: event.clone(), fence, lost };
         let handler = Arc::clone(&self.handler);
         // A task of its own: a panic ends it and not the worker, and it ends with this one.
@@ -263,7 +282,7 @@ impl Common {
         self.expected.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|then| then <= Instant::now())
     }
 
-    /// Nothing more is consumed until Redis answers. Said once, and not for every event that waits.
+    /// Nothing more of the types that ask Redis is consumed until it answers. Said once, and not for every event that waits.
     pub(super) fn register_is_away(&self, error: &RegisterError) {
         if !self.away.send_replace(true) {
             tracing::warn!(%error, "no event is started until Redis answers");

@@ -112,7 +112,7 @@ fn outcome(status: ExitStatus, said: &str, complained: &str) -> Result<Outcome, 
 }
 
 /// What a program is told. What is absent is unset.
-fn environment(event: &Event, fence: i64) -> [(&'static str, Option<String>); 12] {
+fn environment(event: &Event, fence: Option<i64>) -> [(&'static str, Option<String>); 12] {
     let competes = !matches!(event.stamp.slot, Slot::Event(_));
     [
         ("EVENT_ID", Some(event.id.clone())),
@@ -122,7 +122,7 @@ fn environment(event: &Event, fence: i64) -> [(&'static str, Option<String>); 12
         ("EVENT_ATTEMPTS", Some(event.attempts.to_string())),
         ("EVENT_REASON", event.reason.clone()),
         ("EVENT_VERSION", competes.then(|| event.stamp.version.to_string())),
-        ("EVENT_FENCE", Some(fence.to_string())),
+        ("EVENT_FENCE", fence.map(|fence| fence.to_string())),
         ("EVENT_CREATED_AT", Some(millis_text(event.created_at))),
         ("EVENT_CONTENT_TYPE", event.content_type.clone()),
         ("EVENT_CORRELATION_ID", event.correlation_id.clone()),

@@ -17,8 +17,9 @@ pub use crate::domain::settlement::Outcome;
 pub struct Run {
     /// The event.
     pub event: Event,
-    /// Grows with every run of a (type, reference). Whoever writes the payload as state can refuse a smaller one.
-    pub fence: i64,
+    /// Grows with every run of a (type, reference). Whoever writes the payload as state can refuse a smaller one. None
+    /// where the type says `register: off`.
+    pub fence: Option<i64>,
     /// Cancelled when the lease is lost: somebody else may be running the same reference by now.
     pub lost: CancellationToken,
 }

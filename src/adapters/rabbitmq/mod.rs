@@ -16,7 +16,7 @@ mod unreadable;
 use async_trait::async_trait;
 use lapin::{
     Connection, ExchangeKind,
-    options::{ExchangeDeclareOptions, QueueDeclareOptions},
+    options::{BasicGetOptions, ExchangeDeclareOptions, QueueDeclareOptions},
     types::FieldTable,
 };
 use tokio::sync::Mutex;
@@ -28,16 +28,18 @@ use self::{
 };
 use crate::{
     domain::wire::Message,
-    ports::{Broker, BrokerError, Deliveries},
+    ports::{Broker, BrokerError, Deliveries, Delivery},
 };
 
 /// A RabbitMQ broker: one connection to publish, another to consume, because a blocked publisher would block the
-/// acknowledgements on its connection too. Each is opened when it is first needed, and again after it broke.
+/// acknowledgements on its connection too; and a third for what is taken by itself. Each is opened when it is first
+/// needed, and again after it broke.
 pub struct RabbitMq {
     url: AmqpUrl,
     name: String,
     publisher: Publisher,
     consuming: Mutex<Option<Connection>>,
+    taking: Mutex<Option<Connection>>,
     /// Queues whose consumer broke off because of a message that cannot be read.
     suspects: Suspects,
 }
@@ -49,7 +51,8 @@ impl RabbitMq {
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
         let publisher = Publisher::start(url.clone(), format!("{name} publish"));
-        Self { url, name: name.to_owned(), publisher, consuming: Mutex::new(None), suspects: Suspects::default() }
+        let (consuming, taking) = (Mutex::new(None), Mutex::new(None));
+        Self { url, name: name.to_owned(), publisher, consuming, taking, suspects: Suspects::default() }
     }
 
     /// Opens the publishing connection now, to hear at once that the broker is away or refuses.
@@ -60,23 +63,27 @@ impl RabbitMq {
         self.publisher.connect().await
     }
 
-    /// Closes both connections properly, so that the broker logs no lost client; within a few seconds in any case.
+    /// Closes its connections properly, so that the broker logs no lost client; within a few seconds in any case.
     pub async fn close(&self) {
-        let consuming = async {
+        let close = async |open: &Mutex<Option<Connection>>| {
             // Somebody may be connecting just now.
-            let open = tokio::time::timeout(CLOSE_LIMIT, self.consuming.lock()).await;
+            let open = tokio::time::timeout(CLOSE_LIMIT, open.lock()).await;
             if let Some(connection) = open.ok().and_then(|mut open| open.take()) {
                 publisher::close(&connection).await;
             }
         };
-        tokio::join!(self.publisher.close(), consuming);
+        tokio::join!(self.publisher.close(), close(&self.consuming), close(&self.taking));
     }
 
     async fn channel(&self) -> Result<lapin::Channel, BrokerError> {
-        let mut consuming = self.consuming.lock().await;
-        let connection = match consuming.take() {
-            Some(connection) if connection.status().connected() => consuming.insert(connection),
-            _ => consuming.insert(self.url.connect(&self.name).await?),
+        self.channel_of(&self.consuming).await
+    }
+
+    async fn channel_of(&self, open: &Mutex<Option<Connection>>) -> Result<lapin::Channel, BrokerError> {
+        let mut open = open.lock().await;
+        let connection = match open.take() {
+            Some(connection) if connection.status().connected() => open.insert(connection),
+            _ => open.insert(self.url.connect(&self.name).await?),
         };
         connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))
     }
@@ -94,6 +101,15 @@ impl Broker for RabbitMq {
         }
         let channel = self.channel().await?;
         consumer::consume(&self.url, channel, queue, prefetch, &self.suspects).await
+    }
+
+    async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
+        let channel = self.channel_of(&self.taking).await?;
+        let taken = channel
+            .basic_get(codec::short(queue)?, BasicGetOptions::default())
+            .await
+            .map_err(|error| self.url.error(&error, &format!("the queue {queue}")))?;
+        Ok(taken.map(|taken| consumer::delivery(taken.delivery, &channel, Box::new)))
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Lane, Picture};
+use super::{ASIDE, Lane, Picture};
 
 /// The group of all timers that the scheduler leads to.
 pub(super) const HATCHERIES: &str = "hatcheries";
@@ -91,6 +91,9 @@ impl From<&Picture> for Drawing {
             drawing.lane(n, lane);
         }
         drawing.node("retry", Kind::Exchange, "retry", &[], None);
+        if picture.lanes.iter().any(|lane| !lane.register) {
+            drawing.node("aside", Kind::Exchange, "aside", &[], None);
+        }
         drawing.node("dead_letter", Kind::Exchange, "dead-letter", &[], None);
         drawing.node("unrouted", Kind::Exchange, "unrouted", &[], None);
         drawing.node("unrouted_queue", Kind::Queue, "unrouted", &["what found no binding"], None);
@@ -144,6 +147,18 @@ impl Drawing {
         self.edge(&id("workers"), "retry", "failed");
         self.edge("retry", &id("retry"), &format!("{label}.…"));
         self.edge(&id("retry"), "processor", "").back = true;
+        if let Some(aside) = lane.aside() {
+            self.nodes.push(Node {
+                id: id("aside"),
+                kind: Kind::Queue,
+                name: aside,
+                about: vec![ASIDE.to_owned()],
+                group: Some(group),
+            });
+            self.edge(&id("workers"), "aside", "came back twice");
+            self.edge("aside", &id("aside"), &format!("{label}.aside"));
+            self.edge(&id("aside"), &id("workers"), "").back = true;
+        }
         self.edge(&id("workers"), "dead_letter", "given up");
         self.edge("dead_letter", &id("dead"), &format!("{label}.#"));
     }

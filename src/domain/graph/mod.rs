@@ -20,6 +20,9 @@ use super::{
     words::EventType,
 };
 
+/// What is in an aside queue.
+const ASIDE: &str = "what came back twice, to run alone";
+
 /// With more types than this, those that are alike are drawn as one; and more lanes than this nobody looks at.
 const MOST_LANES: usize = 12;
 
@@ -53,6 +56,7 @@ struct Lane {
     timeout: Duration,
     coalesce: Coalesce,
     retry: Retry,
+    register: bool,
 }
 
 impl Picture {
@@ -147,6 +151,7 @@ impl Lane {
             timeout: spec.handler_timeout,
             coalesce: spec.coalesce,
             retry: spec.retry.clone(),
+            register: spec.register,
         }
     }
 
@@ -201,6 +206,11 @@ impl Lane {
 
     fn at_a_time(&self) -> String {
         format!("{} at a time, {} each", self.concurrency, short(self.timeout))
+    }
+
+    /// Its aside queue, where it has one.
+    fn aside(&self) -> Option<String> {
+        (!self.register).then(|| format!("aside.{}", self.label()))
     }
 
     fn attempts(&self) -> String {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Lane, Picture, longest, shortened};
+use super::{ASIDE, Lane, Picture, longest, shortened};
 
 const WIDTH: usize = 80;
 /// Where what is said about a thing begins, at most.
@@ -82,6 +82,7 @@ fn lane(lane: &Lane) -> Tree {
     let below = [leaf("workers", &workers)]
         .into_iter()
         .chain(retry)
+        .chain(lane.aside().map(|name| leaf(&name, ASIDE)))
         .chain([leaf(&format!("dead-letter.{label}"), &dead)])
         .collect();
     let about = [lane.members().unwrap_or_default(), lane.coalescing().join(", ")];

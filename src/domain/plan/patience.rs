@@ -11,7 +11,7 @@ use crate::domain::{compile::Queue, names, ttl::Ttl};
 /// What is said about a queue, if anything.
 pub(super) fn change(view: &View<'_>, queue: &Queue, shadows: &[Shadow<'_>]) -> Option<Change> {
     let desired = view.desired;
-    if !names::is_processing(&desired.owner, &queue.name) {
+    if !names::is_consumed(&desired.owner, &queue.name) {
         return None;
     }
     let argument = view.queue(&queue.name).and_then(|live| live.arguments.get("x-consumer-timeout"));

@@ -68,23 +68,23 @@ impl<'a> Pruning<'a> {
         leading.filter_map(plain)
     }
 
-    /// Whether events of the type that this queue belongs to are still on their way. Until its processing queue and its
-    /// retry queues are empty and its workers are gone, they need all of its queues: a failed event goes to its retry
-    /// queue, comes back, and ends in its dead-letter queue.
+    /// Whether events of the type that this queue belongs to are still on their way. Until its processing queue, its
+    /// aside queue and its retry queues are empty and its workers are gone, they need all of its queues: a failed event
+    /// goes to its retry queue, comes back, and ends in its dead-letter queue.
     fn is_worked(&self, name: &str) -> bool {
         let mut words = name.splitn(3, '.');
         let (Some(owner), Some(kind), Some(rest)) = (words.next(), words.next(), words.next()) else { return false };
         let event_type = match kind {
-            "processor" | "dead-letter" => rest,
+            "processor" | "aside" | "dead-letter" => rest,
             "retry" => rest.split('.').next().unwrap_or_default(),
             _ => return false,
         };
         let processing = format!("{owner}.processor.{event_type}");
-        let retries = format!("{owner}.retry.{event_type}.");
+        let (aside, retries) = (format!("{owner}.aside.{event_type}"), format!("{owner}.retry.{event_type}."));
         let is_quiet = |name: &str| self.view.queue(name).is_some_and(is_unused);
         self.goes(Kind::Queue, &processing)
             && !(is_quiet(&processing)
-                && self.named(Kind::Queue).filter(|name| name.starts_with(&retries)).all(is_quiet))
+                && self.named(Kind::Queue).filter(|name| *name == aside || name.starts_with(&retries)).all(is_quiet))
     }
 
     /// An exchange of ours that the file asks for. A stranger's binding is a stranger's.
@@ -103,7 +103,7 @@ impl<'a> Pruning<'a> {
     /// Whether a queue that is not gone yet has what workers count on from this policy.
     fn is_applied(&self, policy: &str) -> bool {
         let mut owners = self.view.desired.owners().filter(|owner| names::tunables(owner) == policy);
-        owners.any(|owner| self.named(Kind::Queue).any(|queue| names::is_processing(owner, queue)))
+        owners.any(|owner| self.named(Kind::Queue).any(|queue| names::is_consumed(owner, queue)))
     }
 
     /// Nothing may lead to it: no binding, no queue's dead letters, no other exchange's alternate.

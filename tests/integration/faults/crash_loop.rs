@@ -29,12 +29,13 @@ async fn the_culprit_runs_alone_and_is_put_aside_at_the_limit_while_its_neighbou
         "defaults: {{ lease: 500ms, prefetch: 30, concurrency: 5, crash-limit: {LIMIT} }}
 types:
   off: {{}}
-  latest: {{ coalesce: latest }}"
+  latest: {{ coalesce: latest }}
+  plain: {{ register: off }}"
     ))
     .await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
-    join_all(["off", "latest"].map(|event_type| case(&declared, &hatchery, &amqp, event_type))).await;
+    join_all(["off", "latest", "plain"].map(|event_type| case(&declared, &hatchery, &amqp, event_type))).await;
     let left = amqp.filled(&declared.queues()).await;
     assert!(left.is_empty(), "{left:?}");
 }
@@ -57,7 +58,13 @@ async fn case(declared: &Declared, hatchery: &Hatchery, amqp: &Amqp, event_type:
     let letter = amqp.take(&declared.dead_letters(event_type)).await;
     assert_eq!(letter.data, b"culprit");
     let reason = shown(&letter, "reason").unwrap();
-    assert_eq!(reason, format!("crash: its worker died {LIMIT} times while it ran"));
+    let expected = match event_type {
+        "plain" => {
+            "crash: its worker died 2 times while it ran alone; its delivery had come back 2 times before".into()
+        }
+        _ => format!("crash: its worker died {LIMIT} times while it ran"),
+    };
+    assert_eq!(reason, expected);
     assert_eq!(shown(&letter, "attempts").as_deref(), Some("0"));
 
     let neighbours: BTreeSet<String> = (0..NEIGHBOURS).map(|n| n.to_string()).collect();
@@ -71,6 +78,29 @@ async fn case(declared: &Declared, hatchery: &Hatchery, amqp: &Amqp, event_type:
     place.run(rest.arg("--stop-when-empty")).await.expect(0);
     assert_eq!(amqp.ready(&declared.dead_letters(event_type)).await, 0, "no neighbour is put aside");
     alone(&place.lines("runs"));
+}
+
+/// Whoever dies between the copy and the acknowledgement leaves both: at least once.
+#[tokio::test]
+async fn a_crash_while_something_is_put_aside_loses_nothing() {
+    let declared = Declared::new("types: { plain: { register: off } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    for payload in ["suspect", "one", "two"] {
+        publish(&hatchery, NewEvent::new("plain", payload)).await;
+    }
+    let amqp = declared.amqp().await;
+    amqp.come_back(&declared.processing("plain"), 2).await;
+    let script = place.write("handler.sh", "cat >> runs; echo >> runs");
+    let mut doomed = place.worker("plain", &script);
+    doomed.env("HATCHERY_KILL_AT", "work.put-aside:1");
+    assert!(Process::spawn(doomed).ended().await.killed());
+    let mut second = place.worker("plain", &script);
+    place.run(second.arg("--stop-when-empty")).await.expect(0);
+    let ran: BTreeSet<String> = place.lines("runs").into_iter().collect();
+    assert_eq!(ran, ["one", "suspect", "two"].map(str::to_owned).into());
+    let left = amqp.filled(&declared.queues()).await;
+    assert!(left.is_empty(), "{left:?}");
 }
 
 /// From its third start on the culprit runs when nothing else does in its worker.

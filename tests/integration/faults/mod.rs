@@ -4,6 +4,7 @@
 mod crash_loop;
 #[cfg(feature = "fail-points")]
 mod crowd;
+mod poison;
 #[cfg(feature = "fail-points")]
 mod publisher;
 #[cfg(feature = "fail-points")]

@@ -1,5 +1,6 @@
 //! The event's way on a real broker and a real Redis.
 
+mod aside;
 mod classic;
 mod coalescing;
 mod cut;

@@ -92,6 +92,16 @@ impl Amqp {
         message.acker.reject(BasicRejectOptions { requeue: false }).await.unwrap();
     }
 
+    /// Takes the first message of a queue and gives it back, so often: as if as many workers had died with it.
+    pub(crate) async fn come_back(&self, queue: &str, times: usize) {
+        for _ in 0..times {
+            let get = async || self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap();
+            let message = eventually(&format!("a message in {queue}"), get).await;
+            // Unlike a negative acknowledgement this counts in every version.
+            message.acker.reject(BasicRejectOptions { requeue: true }).await.unwrap();
+        }
+    }
+
     pub(crate) async fn delete_queue(&self, queue: &str) {
         self.channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await.unwrap();
     }

@@ -75,6 +75,10 @@ impl Declared {
         self.names().processing(&word(event_type))
     }
 
+    pub(crate) fn aside(&self, event_type: &str) -> String {
+        self.names().put_aside(&word(event_type))
+    }
+
     pub(crate) fn dead_letters(&self, event_type: &str) -> String {
         self.names().dead_letters(&word(event_type))
     }

@@ -16,7 +16,7 @@ pub(crate) struct Runs(Arc<Mutex<Vec<Seen>>>);
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) event: Event,
-    pub(crate) fence: i64,
+    pub(crate) fence: Option<i64>,
     pub(crate) at: Timestamp,
 }
 

@@ -28,6 +28,17 @@ fn validate_says_what_classic_queues_give_up() {
 }
 
 #[test]
+fn validate_says_that_a_classic_queue_protects_nobody_from_a_killer_without_the_register() {
+    let bench = Bench::new("version: 1\nname: t\nqueue-type: classic\ntypes: { mail: {}, plain: { register: off } }\n");
+    let ran = bench.expect(0, &["validate"]);
+    let warned: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("`register: off`")).collect();
+    let [warning] = warned[..] else { panic!("{ran:?}") };
+    assert!(warning.starts_with("warning: `register: off` in plain: ") && warning.contains("no protection"), "{ran:?}");
+    bench.write("version: 1\nname: t\ntypes: { plain: { register: off } }\n");
+    assert_eq!(bench.expect(0, &["validate"]).stderr, "");
+}
+
+#[test]
 fn a_classic_topology_is_in_sync_once_it_is_applied() {
     let bench = Bench::new(&format!("{TOPOLOGY}queue-type: classic\n"));
     bench.apply();

@@ -18,7 +18,8 @@ fn topology() -> String {
     let prefix = redis::prefix();
     format!(
         "version: 1\nname: billing\nredis: {{ prefix: {prefix} }}\nhatcheries: [50ms]\n\
-         ladder: {{ resolution: 50ms, horizon: 1500ms }}\ntypes: {{ mail: {{ lease: 1s, retry: {{ delays: [20ms] }} }} }}\n"
+         ladder: {{ resolution: 50ms, horizon: 1500ms }}\ntypes:\n  mail: {{ lease: 1s, retry: {{ delays: [20ms] }} }}\n  \
+         plain: {{ register: off, retry: {{ delays: [20ms] }} }}\n"
     )
 }
 
@@ -77,9 +78,9 @@ fn publish(bench: &Bench, rights: &Rights, delay: &str) -> Ran {
 }
 
 /// A worker that goes on, with its log in the file `log`.
-fn work(bench: &Bench, user: &User<'_>) -> Process {
+fn work(bench: &Bench, user: &User<'_>, event_type: &str) -> Process {
     fs::write(bench.folder().join("program"), PROGRAM).unwrap();
-    let mut process = bench.process(&["-v", "work", "--type", "mail", "--exec", "sh", "program"]);
+    let mut process = bench.process(&["-v", "work", "--type", event_type, "--exec", "sh", "program"]);
     process
         .env("PATH", std::env::var("PATH").unwrap())
         .env("AMQP_URL", user.amqp())
@@ -98,7 +99,7 @@ async fn what_is_documented_is_enough() {
     apply(&bench, &rights("deployer")).expect(0);
     run(&bench, &bench.host.user("deployer", &rights("deployer")), &["plan", "--detailed-exitcode"]).expect(0);
     let user = bench.host.user("worker", &rights("worker"));
-    let worker = work(&bench, &user);
+    let worker = work(&bench, &user, "mail");
     for delay in ["0s", "50ms", "70ms"] {
         publish(&bench, &rights("publisher"), delay).expect(0);
     }
@@ -108,6 +109,23 @@ async fn what_is_documented_is_enough() {
     worker.ended().await.expect(0);
     let log = fs::read_to_string(bench.folder().join("log")).unwrap();
     assert!(!log.contains("REFUSED") && !log.contains("not published"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_documented_is_enough_to_put_aside_and_to_run_what_is_there() {
+    let bench = Bench::new(&topology());
+    bench.apply();
+    let publisher = bench.host.user("publisher", &rights("publisher"));
+    run(&bench, &publisher, &["publish", "plain", "--payload", "{}"]).expect(0);
+    let amqp = Amqp::connect(&bench.host.amqp()).await;
+    amqp.come_back("billing.processor.plain", 2).await;
+    let user = bench.host.user("worker", &rights("worker"));
+    let worker = work(&bench, &user, "plain");
+    eventually("it is given up", async || (amqp.ready("billing.dead-letter.plain").await == 1).then_some(())).await;
+    worker.signal(Signal::TERM);
+    worker.ended().await.expect(0);
+    let log = fs::read_to_string(bench.folder().join("log")).unwrap();
+    assert!(log.contains("put aside") && !log.contains("REFUSED"), "{log}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -184,7 +202,7 @@ async fn a_worker_needs_each_exchange_and_loses_nothing_without(#[case] exchange
     assert_ne!(write, all.write, "the pattern names each exchange");
     let user = bench.host.user("worker", &Rights { write, ..all.clone() });
     publish(&bench, &rights("publisher"), "0s").expect(0);
-    let worker = work(&bench, &user);
+    let worker = work(&bench, &user, "mail");
     let refuses = format!("billing.{exchange}");
     eventually(&format!("{refuses} refuses"), async || {
         let log = fs::read_to_string(bench.folder().join("log")).unwrap();
@@ -197,7 +215,7 @@ async fn a_worker_needs_each_exchange_and_loses_nothing_without(#[case] exchange
     // With the permission it goes on, and to its end.
     drop(user);
     let user = bench.host.user("worker", &all);
-    let worker = work(&bench, &user);
+    let worker = work(&bench, &user, "mail");
     eventually("it is given up", async || (amqp.ready(DEAD).await == 1).then_some(())).await;
     worker.signal(Signal::TERM);
     worker.ended().await.expect(0);

@@ -59,8 +59,11 @@ pub(crate) fn files(pace: Pace) -> impl Strategy<Value = String> {
         Pace::Any => ("2s", vec!["", "renamed-from: u\n", "renamed-from: [u, v]\n"]),
         Pace::Quick => ("30ms", vec![""]),
     };
-    let window =
-        prop_oneof![Just(String::new()), Just(format!("coalesce: {{ immediate: latest, window: {window} }},"))];
+    let window = prop_oneof![
+        Just(String::new()),
+        Just("register: off,".to_owned()),
+        Just(format!("coalesce: {{ immediate: latest, window: {window} }},"))
+    ];
     let types = proptest::collection::btree_set(select(words.to_vec()), 1..4);
     let kind = select(vec!["quorum", "quorum", "classic"]);
     (some(), some(), select(ladders.to_vec()), window, types, (kind, select(former))).prop_map(
@@ -126,7 +129,7 @@ fn key(topology: &Topology) -> impl Strategy<Value = String> + use<> {
     let broken = (in_ladder.clone(), 0..60_usize).prop_map(|(way, at)| way.chars().take(at).collect::<String>());
     let longer = in_ladder.clone().prop_map(|way| way + ".1");
     let odd = ["", "7m", "250ms-9.0.1", "*", "#", "dead-letter", "now.now", "."].map(str::to_owned);
-    let known: Vec<String> = ["now".to_owned()].into_iter().chain(timers).chain(retries).collect();
+    let known: Vec<String> = ["now", "aside"].map(str::to_owned).into_iter().chain(timers).chain(retries).collect();
     let way = prop_oneof![6 => select(known), 6 => in_ladder, 1 => broken, 1 => longer, 1 => select(odd.to_vec())];
     let word = prop_oneof![8 => select(types), 1 => select(vec!["nobody".to_owned(), String::new(), "*".to_owned()])];
     prop_oneof![15 => (word, way).prop_map(|(word, way)| format!("{word}.{way}")), 1 => "[a-z.]{0,12}"]

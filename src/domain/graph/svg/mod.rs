@@ -144,7 +144,9 @@ impl Sheet<'_> {
     /// A row for each type and each of its three parts. Returns where the right half ends.
     fn types(&mut self, timers_bottom: f64) -> (f64, f64) {
         let rows: Vec<Row> = self.picture.lanes.iter().map(Row::new).collect();
-        let names = rows.iter().flat_map(|row| [&row.processing, &row.retry, &row.dead]).map(String::as_str);
+        let names =
+            rows.iter().flat_map(|row| [Some(&row.processing), Some(&row.retry), row.aside.as_ref(), Some(&row.dead)]);
+        let names = names.flatten().map(String::as_str);
         let notes = rows.iter().flat_map(|row| row.about.iter().chain(&row.delays)).map(String::as_str);
         let wide = width(names, notes, (160.0, 252.0));
         let workers = width(["workers"], rows.iter().map(|row| row.workers[0].as_str()), (140.0, 200.0));
@@ -185,11 +187,18 @@ impl Sheet<'_> {
             self.canvas.arrow(&[(queue_x, *middle), (self.processor + EXCHANGE + 2.0, *middle)], "way");
         }
         let none = Vec::new();
+        let mut aside = rows.iter().filter_map(|row| Some((row.aside.as_ref()?, &none))).peekable();
+        let (aside, after) = if aside.peek().is_some() {
+            let (zone, after) = self.zone(after + GAP, x, "aside", "came back twice", aside);
+            (Some(zone), after)
+        } else {
+            (None, after)
+        };
         let dead = rows.iter().map(|row| (&row.dead, &none));
         let (dead, after) = self.zone(after + GAP, x, "dead-letter", "given up", dead);
         if let Some((first, others)) = joints.split_first() {
             self.canvas.line(&[(trunk, *first), (trunk, dead.entry)], "way");
-            for middle in others.iter().chain([&retry.entry]) {
+            for middle in others.iter().chain([&retry.entry]).chain(aside.as_ref().map(|zone| &zone.entry)) {
                 self.canvas.joint(trunk, *middle);
             }
         }
@@ -305,6 +314,7 @@ struct Row {
     workers: Vec<String>,
     retry: String,
     delays: Vec<String>,
+    aside: Option<String>,
     dead: String,
 }
 
@@ -317,6 +327,7 @@ impl Row {
             workers: vec![lane.at_a_time()],
             retry: format!("retry.{label}.…"),
             delays: vec![format!("{}; {}", lane.delays(), lane.attempts())],
+            aside: lane.aside(),
             dead: format!("dead-letter.{label}"),
         }
     }

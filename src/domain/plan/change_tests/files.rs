@@ -12,6 +12,8 @@ use super::super::super::{
 /// Names of types, before and after.
 const WORDS: [&str; 5] = ["a", "b", "c", "d", "moving"];
 const TTLS: [&str; 5] = ["250ms", "1s", "1m", "90s", "1h"];
+/// What decides which queues a type has.
+const MEANS: [&str; 3] = ["", "coalesce: { immediate: latest, window: 2s }, ", "register: off, "];
 const LADDERS: [&str; 4] = ["1s, horizon: 3s", "1s, horizon: 7s", "250ms, horizon: 700ms", "1s, horizon: 1s"];
 
 /// A file, as far as it differs here.
@@ -30,7 +32,7 @@ pub(super) struct File {
 pub(super) struct Type {
     former: Vec<&'static str>,
     delays: Vec<&'static str>,
-    window: bool,
+    means: &'static str,
 }
 
 /// What somebody does to a file.
@@ -40,7 +42,7 @@ pub(super) enum Edit {
     Ladder(&'static str),
     Kind(&'static str),
     Delays(usize, Vec<&'static str>),
-    Window(usize),
+    Means(usize, &'static str),
     Add(&'static str),
     Remove(usize),
     Rename(usize, &'static str),
@@ -54,12 +56,11 @@ impl File {
         let _ = writeln!(text, "renamed-from: [{}]\nadopt: [{}]", list(&self.former), self.adopt.join(", "));
         let _ = writeln!(text, "hatcheries: [{}]\nladder: {{ resolution: {} }}", list(&self.hatcheries), self.ladder);
         text += "types:\n";
-        for (name, Type { former, delays, window }) in &self.types {
-            let window = if *window { "coalesce: { immediate: latest, window: 2s }, " } else { "" };
+        for (name, Type { former, delays, means }) in &self.types {
             let (former, delays) = (list(former), list(delays));
             let _ = writeln!(
                 text,
-                "  {name}: {{ {window}renamed-from: [{former}], retry: {{ delays: [{delays}], max-attempts: 9 }} }}"
+                "  {name}: {{ {means}renamed-from: [{former}], retry: {{ delays: [{delays}], max-attempts: 9 }} }}"
             );
         }
         text
@@ -89,7 +90,7 @@ impl File {
             Edit::Ladder(ladder) => self.ladder = ladder,
             Edit::Kind(kind) => self.kind = kind,
             Edit::Delays(at, delays) => self.types.entry(nth(at)).or_default().delays.clone_from(delays),
-            Edit::Window(at) => self.types.entry(nth(at)).or_default().window ^= true,
+            Edit::Means(at, means) => self.types.entry(nth(at)).or_default().means = means,
             Edit::Add(name) => {
                 self.types.entry(name).or_insert_with(|| Type { delays: vec!["1m"], ..Type::default() });
             }
@@ -112,10 +113,10 @@ impl File {
 }
 
 pub(super) fn files() -> impl Strategy<Value = File> {
-    let types = proptest::collection::btree_map(select(&WORDS[..3]), (ttls(), any::<bool>()), 1..3);
+    let types = proptest::collection::btree_map(select(&WORDS[..3]), (ttls(), select(&MEANS[..])), 1..3);
     (ttls(), select(&LADDERS[..]), select(vec!["quorum", "classic"]), types).prop_map(
         |(hatcheries, ladder, kind, types)| {
-            let one = |(name, (delays, window))| (name, Type { former: Vec::new(), delays, window });
+            let one = |(name, (delays, means))| (name, Type { former: Vec::new(), delays, means });
             let types = types.into_iter().map(one).collect();
             File { name: "t", former: Vec::new(), kind, hatcheries, ladder, types, adopt: Vec::new() }
         },
@@ -133,7 +134,7 @@ pub(super) fn edits() -> impl Strategy<Value = Vec<Edit>> {
         2 => select(&LADDERS[..]).prop_map(Edit::Ladder),
         3 => select(vec!["quorum", "classic"]).prop_map(Edit::Kind),
         2 => (at.clone(), ttls()).prop_map(|(at, delays)| Edit::Delays(at, delays)),
-        1 => at.clone().prop_map(Edit::Window),
+        2 => (at.clone(), select(&MEANS[..])).prop_map(|(at, means)| Edit::Means(at, means)),
         2 => select(&WORDS[..]).prop_map(Edit::Add),
         2 => at.clone().prop_map(Edit::Remove),
         3 => (at, select(&WORDS[..])).prop_map(|(at, to)| Edit::Rename(at, to)),

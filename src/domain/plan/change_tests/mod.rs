@@ -62,7 +62,7 @@ fn carry_out(Case { files, there, steps, random, .. }: &Case) -> Result<(), Wron
     let mut world =
         World { probes, home: BTreeSet::new(), random: *random, is_busy: true, file: 1, is_changed_midway: false };
     for queue in &there.queues {
-        if is_kind(&queue.name, "processor") && world.below(2) == 0 {
+        if ["processor", "aside"].iter().any(|kind| is_kind(&queue.name, kind)) && world.below(2) == 0 {
             broker.consumed.insert(queue.name.clone());
         }
     }
@@ -109,7 +109,7 @@ fn as_if_new(broker: &Broker, desired: &Desired, files: &[Topology]) -> Result<(
     }
     for (queue, messages) in &broker.contents {
         let Some((kind, word)) = queue.split_once('.').and_then(|(_, rest)| rest.split_once('.')) else { continue };
-        if !matches!(kind, "processor" | "dead-letter") {
+        if !matches!(kind, "processor" | "aside" | "dead-letter") {
             continue;
         }
         let words = called(word, files);

@@ -34,14 +34,16 @@ fn unbinding(queue: &str) -> Step {
 
 /// Whoever still works on the events of a type that has left the file needs all of its queues.
 #[rstest]
-#[case::an_event_waits([1, 0, 0], 0, &[])]
-#[case::a_failed_event_comes_back([0, 1, 0], 0, &[])]
-#[case::a_worker_is_there([0, 0, 0], 1, &[])]
-#[case::a_dead_letter_is_in_nobodys_way([0, 0, 1], 0, &["processor.gone", "retry.gone.1m"])]
-#[case::all_is_quiet([0, 0, 0], 0, &["processor.gone", "retry.gone.1m", "dead-letter.gone"])]
-fn the_queues_of_a_type_go_together(#[case] messages: [u64; 3], #[case] workers: u64, #[case] expected: &[&str]) {
+#[case::an_event_waits([1, 0, 0, 0], 0, &[])]
+#[case::a_failed_event_comes_back([0, 0, 1, 0], 0, &[])]
+#[case::a_suspect_is_yet_to_run([0, 1, 0, 0], 0, &[])]
+#[case::a_worker_is_there([0, 0, 0, 0], 1, &[])]
+#[case::a_dead_letter_is_in_nobodys_way([0, 0, 0, 1], 0, &["processor.gone", "aside.gone", "retry.gone.1m"])]
+#[case::all_is_quiet([0, 0, 0, 0], 0, &["processor.gone", "aside.gone", "retry.gone.1m", "dead-letter.gone"])]
+fn the_queues_of_a_type_go_together(#[case] messages: [u64; 4], #[case] workers: u64, #[case] expected: &[&str]) {
     let mut observed = applied();
-    let names = ["processor.gone", "retry.gone.1m", "dead-letter.gone"].map(|name| format!("billing.{name}"));
+    let names =
+        ["processor.gone", "aside.gone", "retry.gone.1m", "dead-letter.gone"].map(|name| format!("billing.{name}"));
     for (name, messages) in names.iter().zip(messages) {
         let ttl: &[_] = if name.contains("retry") { &[("x-message-ttl", json!(60_000))] } else { &[] };
         let consumers = if name.contains("processor") { workers } else { 0 };

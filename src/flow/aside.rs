@@ -1,0 +1,158 @@
+//! Types with `register: off`: what may have killed its worker is put aside, and runs there by itself.
+//!
+//! No register knows what ran when a worker died, and RabbitMQ counts the death against everything that the worker held.
+//! So who has come back twice is a suspect and not a culprit. It is published to the aside queue, where it is counted
+//! anew, and there it is taken one at a time while the worker holds nothing else that could be counted: the innocent ones
+//! run through, and the culprit alone comes back again.
+//!
+//! A worker does one or the other, for all such types together: it consumes their processing queues, or it empties their
+//! aside queues. In between it finishes what it holds. (Measured: doing both by turns, with deliveries prefetched
+//! meanwhile, convicts the neighbours all the same.)
+
+use std::{sync::Arc, time::Duration};
+
+use fail::fail_point;
+use tokio::{sync::OwnedRwLockWriteGuard, task::JoinSet};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    claim::Patience,
+    work::{Common, Lane},
+};
+use crate::{
+    domain::{
+        event::Event,
+        settlement::{SUSPECT, crashed_alone, suspect},
+        wire,
+    },
+    flow::shutdown::WorkError,
+    ports::{BrokerError, Delivery, Receipt},
+};
+
+/// How often a worker that puts nothing aside itself looks for what another one has left there.
+const LOOK: Duration = Duration::from_secs(5);
+
+/// Consumes these types, all of them without the register, until the worker stops.
+pub(super) async fn consume(common: &Common, lanes: &[Arc<Lane>], tracker: &TaskTracker) {
+    while !common.stop.is_cancelled() {
+        for lane in lanes {
+            lane.empty_aside(tracker).await;
+        }
+        let over = common.stop.child_token();
+        let mut consuming = JoinSet::new();
+        for lane in lanes {
+            consuming.spawn(Arc::clone(lane).consume(tracker.clone(), over.clone()));
+        }
+        until_something_is_aside(common, lanes, &over).await;
+        over.cancel();
+        while consuming.join_next().await.is_some() {}
+    }
+}
+
+async fn until_something_is_aside(common: &Common, lanes: &[Arc<Lane>], over: &CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = over.cancelled() => return,
+            () = common.suspects.notified() => return,
+            () = tokio::time::sleep(LOOK) => {}
+        }
+        for lane in lanes {
+            if lane.is_anything_aside().await {
+                return;
+            }
+        }
+    }
+}
+
+impl Lane {
+    /// From the processing queue: runs it, or puts it aside.
+    pub(super) async fn work_unregistered(
+        &self,
+        event: Event,
+        receipt: Box<dyn Receipt>,
+        returns: u32,
+        patience: &Patience,
+    ) {
+        if returns >= SUSPECT {
+            tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
+            self.common.tally.put_aside();
+            self.common.suspects.notify_one();
+            self.put_aside(&Event { crashes: 0, reason: Some(suspect(returns)), ..event }).await;
+            fail_point!("work.put-aside");
+            return receipt.acknowledge().await;
+        }
+        let Some(_turn) = self.turn(patience).await else {
+            self.common.tally.given_back();
+            return receipt.requeue().await;
+        };
+        if !self.until_settled(&event, None, None, &CancellationToken::new()).await {
+            self.common.tally.given_back();
+            return receipt.requeue().await;
+        }
+        receipt.acknowledge().await;
+        fail_point!("work.acknowledged");
+    }
+
+    /// Runs what is aside, one at a time and nothing else beside it, until there is no more.
+    async fn empty_aside(&self, tracker: &TaskTracker) {
+        while self.is_anything_aside().await {
+            let Some(_quiet) = self.quiet().await else { return };
+            // Whoever waits until nothing is worked on waits for this too.
+            let _worked_on = tracker.token();
+            // Only now: a neighbour that kills the process before this one runs must not be counted against it.
+            match self.common.broker.take(&self.aside()).await {
+                Ok(Some(delivery)) => self.work_alone(delivery).await,
+                Ok(None) => return,
+                Err(error @ (BrokerError::Refused { .. } | BrokerError::Rejected { .. })) => {
+                    return self.common.fail(WorkError::Broker(error));
+                }
+                Err(error) => return tracing::warn!(%error, "what is aside waits"),
+            }
+        }
+    }
+
+    /// Waits until nothing runs in this process. None when the worker stops; and when Redis is away, because what has run
+    /// and cannot be settled keeps its turn for as long as that lasts, and would hold up the types that need no Redis.
+    async fn quiet(&self) -> Option<OwnedRwLockWriteGuard<()>> {
+        let mut away = self.common.away.subscribe();
+        tokio::select! {
+            biased;
+            () = self.common.stop.cancelled() => None,
+            quiet = Arc::clone(&self.common.quiet).write_owned() => Some(quiet),
+            _ = away.wait_for(|away| *away) => None,
+        }
+    }
+
+    /// From the aside queue.
+    async fn work_alone(&self, delivery: Delivery) {
+        self.common.tally.delivered();
+        let returns = wire::returns(&delivery.message.properties);
+        let Some((event, receipt)) = self.due(delivery).await else { return };
+        let deaths = event.crashes.saturating_add(returns);
+        let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit);
+        if !self.until_settled(&event, too_often, None, &CancellationToken::new()).await {
+            // As a copy: before RabbitMQ 4.3 what is given back counts like a crash.
+            self.common.tally.given_back();
+            self.put_aside(&Event { crashes: deaths, ..event }).await;
+        }
+        receipt.acknowledge().await;
+    }
+
+    async fn is_anything_aside(&self) -> bool {
+        if self.common.stop.is_cancelled() {
+            return false;
+        }
+        match self.common.broker.ready(&self.aside()).await {
+            Ok(ready) => ready > 0,
+            Err(error) => {
+                tracing::debug!(%error, "cannot tell whether {} is empty", self.aside());
+                false
+            }
+        }
+    }
+
+    fn aside(&self) -> String {
+        self.common.names.put_aside(&self.event_type)
+    }
+}

@@ -1,0 +1,193 @@
+//! One event among many kills its worker each time it runs (`kill -9` from the handler). It goes alone.
+//!
+//! The workers are processes of this test binary: ten thousand events through a program each would take longer than
+//! anybody wants to wait. `HATCHERY_POISON=10000` says how many events; `scripts/soak poison` does.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::{self, File},
+    io::{self, Write as _},
+    os::unix::process::ExitStatusExt as _,
+    process::Stdio,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures_util::future::join_all;
+use hatchery::{CancellationToken, NewEvent, Outcome, Run};
+use rustix::process::{Signal, getpid, kill_process};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::support::{
+    amqp::{Amqp, header, shown},
+    declared::Declared,
+};
+
+const LIMIT: usize = 5;
+const CULPRIT: &str = "culprit";
+/// How long a worker may take that is killed by nobody.
+const LONGEST: Duration = Duration::from_mins(5);
+
+/// How many events, where nobody says.
+fn events() -> usize {
+    std::env::var("HATCHERY_POISON").map_or(10_000, |text| text.parse().unwrap())
+}
+
+/// What a worker is told.
+const FOLDER: &str = "HATCHERY_POISON_FOLDER";
+const BROKER: &str = "HATCHERY_POISON_AMQP_URL";
+const REDIS: &str = "HATCHERY_POISON_REDIS_URL";
+
+#[tokio::test]
+#[ignore = "a process that the other tests here start"]
+async fn worker() {
+    let Ok(folder) = std::env::var(FOLDER) else { return };
+    let url = |name: &str| std::env::var(name).unwrap();
+    let topology = hatchery::read_file(format!("{folder}/topology.yaml")).unwrap();
+    let hatchery = hatchery::connect(topology, &url(BROKER), &url(REDIS), "poison").await.unwrap();
+    let runs = Arc::new(File::options().append(true).create(true).open(format!("{folder}/runs")).unwrap());
+    let handler = move |run: Run| {
+        let runs = Arc::clone(&runs);
+        async move {
+            let payload = String::from_utf8_lossy(&run.event.payload).into_owned();
+            // Whole lines, whoever else writes.
+            (&*runs).write_all(format!("begin {} {payload}\n", std::process::id()).as_bytes())?;
+            // Some company: others begin and end meanwhile.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            if payload.starts_with(CULPRIT) {
+                let _ = kill_process(getpid(), Signal::KILL);
+                std::future::pending::<()>().await;
+            }
+            (&*runs).write_all(format!("end {} {payload}\n", std::process::id()).as_bytes())?;
+            Ok::<_, io::Error>(Outcome::Done)
+        }
+    };
+    let worker = hatchery.worker().stop_when_empty(true).handle("work", handler);
+    worker.run(CancellationToken::new()).await.unwrap();
+}
+
+struct Poisoned {
+    declared: Declared,
+    folder: TempDir,
+    events: usize,
+    culprits: usize,
+    spec: &'static str,
+}
+
+impl Poisoned {
+    /// So many events, the culprits among them, as far from each other and from both ends as they can be.
+    async fn new(spec: &'static str, events: usize, culprits: usize) -> Self {
+        let declared = Declared::new(&format!(
+            "types: {{ work: {{ prefetch: 200, concurrency: 16, crash-limit: {LIMIT}, {spec} }} }}\n"
+        ))
+        .await;
+        let folder = TempDir::new().unwrap();
+        fs::write(folder.path().join("topology.yaml"), &declared.text).unwrap();
+        let every = events / (culprits + 1);
+        let payload = |n: usize| match n {
+            n if n > 0 && n % every == 0 && n / every <= culprits => format!("{CULPRIT}-{}", n / every),
+            n => n.to_string(),
+        };
+        let hatchery = declared.connect().await;
+        let batch = (0..events).map(|n| NewEvent::new("work", payload(n))).collect();
+        assert!(hatchery.publisher().publish_batch(batch).await.iter().all(Result::is_ok));
+        Self { declared, folder, events, culprits, spec }
+    }
+
+    /// A pod: a worker, started again as often as it is killed, until there is nothing left. Says how often it was.
+    async fn pod(&self) -> usize {
+        let mut kills = 0;
+        loop {
+            let mut worker = Command::new(std::env::current_exe().unwrap());
+            worker
+                .args(["--exact", "faults::poison::worker", "--ignored", "--nocapture"])
+                .env(FOLDER, self.folder.path())
+                .env(BROKER, self.declared.host.amqp())
+                .env(REDIS, &self.declared.redis_url)
+                .stdin(Stdio::null())
+                .stdout(Stdio::null())
+                .kill_on_drop(true);
+            let ended = tokio::time::timeout(LONGEST, worker.status()).await.expect("it ends").unwrap();
+            match ended.signal() {
+                Some(9) => kills += 1,
+                _ if ended.success() => return kills,
+                _ => panic!("{ended:?}"),
+            }
+        }
+    }
+
+    /// So many pods until nothing is left; then everything is as it should be.
+    async fn works(&self, pods: usize) {
+        let begun = Instant::now();
+        let kills: usize = join_all((0..pods).map(|_| self.pod())).await.into_iter().sum();
+        let runs = fs::read_to_string(self.folder.path().join("runs")).unwrap();
+        let (starts, ends) = (count(&runs, "begin"), count(&runs, "end"));
+        let twice = ends.values().filter(|times| **times > 1).count();
+        let _ = writeln!(
+            io::stderr(),
+            "{}: {} events, {} of them poison, {pods} pods: {kills} kills, {} handled, {twice} of them twice, {:.1} s",
+            self.spec,
+            self.events,
+            self.culprits,
+            ends.len(),
+            begun.elapsed().as_secs_f64(),
+        );
+        assert_eq!(ends.len(), self.events - self.culprits, "every innocent one is handled");
+        let culprits: BTreeSet<String> = (1..=self.culprits).map(|n| format!("{CULPRIT}-{n}")).collect();
+        for culprit in &culprits {
+            assert!(starts[culprit] <= LIMIT, "{culprit} was started {} times", starts[culprit]);
+        }
+        // Each kill is a culprit's, and far from the broker's own limit.
+        assert!(kills <= LIMIT * self.culprits, "{kills} kills");
+        self.buried(&self.declared.amqp().await, culprits).await;
+    }
+
+    /// The culprits alone are in dead-letter, put there by a worker that says why.
+    async fn buried(&self, amqp: &Amqp, mut culprits: BTreeSet<String>) {
+        let dead = self.declared.dead_letters("work");
+        while let Some(letter) = amqp.get(&dead).await {
+            let payload = String::from_utf8_lossy(&letter.data).into_owned();
+            assert!(culprits.remove(&payload), "{payload} is dead-lettered");
+            let reason = shown(&letter, "reason").unwrap();
+            assert!(reason.starts_with("crash: its worker died "), "{reason}");
+            assert_eq!(shown(&letter, "attempts").as_deref(), Some("0"));
+            assert_eq!(header(&letter, "x-death"), None, "it was not the broker's delivery limit");
+        }
+        assert_eq!(culprits, BTreeSet::new(), "not dead-lettered");
+        let left = amqp.filled(&self.declared.queues()).await;
+        assert!(left.is_empty(), "{left:?}");
+    }
+}
+
+/// How often each payload is in such a line.
+fn count(runs: &str, what: &str) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for line in runs.lines() {
+        let mut words = line.split(' ');
+        if let (Some(kind), Some(_), Some(payload)) = (words.next(), words.next(), words.next())
+            && kind == what
+        {
+            *counts.entry(payload.to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+#[tokio::test]
+async fn with_the_register_it_alone_is_put_aside() {
+    Poisoned::new("lease: 500ms", events(), 1).await.works(1).await;
+}
+
+#[tokio::test]
+async fn without_the_register_it_alone_is_put_aside() {
+    Poisoned::new("register: off", events(), 1).await.works(1).await;
+}
+
+#[tokio::test]
+async fn several_pods_put_several_of_them_aside() {
+    join_all(["lease: 500ms", "register: off"].map(async |spec| {
+        Poisoned::new(spec, events() / 5, 3).await.works(3).await;
+    }))
+    .await;
+}

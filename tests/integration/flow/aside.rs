@@ -1,0 +1,224 @@
+//! Types with `register: off`: no Redis, and what may have killed its worker runs by itself.
+
+use std::{
+    io::ErrorKind,
+    net::TcpListener,
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use hatchery::{NewEvent, Outcome, Run};
+use lapin::BasicProperties;
+use tokio::sync::Semaphore;
+
+use crate::support::{
+    amqp::shown,
+    broker::eventually,
+    declared::{Declared, publish},
+    process::{Place, Process},
+    redis::{Server, free_port},
+    workers::{Runs, Working},
+};
+
+const PLAIN: &str = "types: { plain: { register: off, retry: { delays: [50ms], max-attempts: 2 } } }";
+
+async fn set_aside(declared: &Declared, payload: &str) {
+    let amqp = declared.amqp().await;
+    amqp.publish("t.aside", "plain.aside", BasicProperties::default(), payload.as_bytes()).await;
+}
+
+#[tokio::test]
+async fn redis_is_not_even_connected_to() {
+    let redis = TcpListener::bind("127.0.0.1:0").unwrap();
+    redis.set_nonblocking(true).unwrap();
+    let url = format!("redis://{}", redis.local_addr().unwrap());
+    let declared = Declared::with_redis(PLAIN, &url).await;
+    let place = Place::new(&declared);
+    // It fails once, and is asked for again later once.
+    let script = place.write(
+        "handler.sh",
+        "echo \"$EVENT_ATTEMPTS ${EVENT_FENCE-unset}\" >> runs\n\
+         case $(wc -l < runs) in\n1) exit 1 ;;\n\
+         2) echo '{\"requeue\": {\"after\": \"1s\", \"reason\": \"later\"}}' ;;\nesac\n",
+    );
+    let published =
+        place.run(&mut place.command(&["publish", "plain", "--reference", "1234", "--payload", "{}"])).await;
+    assert_eq!(published.expect(0).stderr, "");
+    let worker = Process::spawn(place.worker("plain", &script));
+    eventually("three runs", async || (place.lines("runs").len() == 3).then_some(())).await;
+    declared.amqp().await.emptied(&declared.queues()).await;
+    let summary = worker.stop().await;
+    assert_eq!((&summary["done"], &summary["retried"], &summary["requeued"]), (&1.into(), &1.into(), &1.into()));
+    assert_eq!(place.lines("runs"), ["0 unset", "1 unset", "0 unset"]);
+    assert_eq!(redis.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nobody has come");
+}
+
+#[tokio::test]
+async fn a_redis_that_is_away_stops_the_registered_types_alone() {
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let declared = Declared::with_redis("types: { plain: { register: off }, mail: {} }", &url).await;
+    let hatchery = declared.connect().await;
+    let runs = Runs::default();
+    let note = |runs: Runs| {
+        move |run: Run| {
+            runs.note(&run);
+            std::future::ready(Ok::<_, String>(Outcome::Done))
+        }
+    };
+    let worker = hatchery.worker().handle("mail", note(runs.clone())).handle("plain", note(runs.clone()));
+    let worker = Working::run(worker, runs);
+    publish(&hatchery, NewEvent::new("mail", "registered")).await;
+    let amqp = declared.amqp().await;
+    amqp.left_alone(&declared.processing("mail"), 1).await;
+    for n in 0..20 {
+        publish(&hatchery, NewEvent::new("plain", n.to_string())).await;
+    }
+    worker.runs.reach(20).await;
+    set_aside(&declared, "aside").await;
+    worker.runs.reach(21).await;
+    assert_eq!(worker.stop().await.done, 21);
+    assert_eq!(amqp.filled(&declared.queues()).await, [(declared.processing("mail"), 1)].into());
+}
+
+#[tokio::test]
+async fn what_cannot_be_settled_without_redis_holds_up_no_type_that_needs_none() {
+    let port = free_port();
+    let redis = Server::start(port, &[]);
+    let url = format!("redis://127.0.0.1:{port}");
+    let declared = Declared::with_redis("types: { plain: { register: off }, mail: { lease: 1s } }", &url).await;
+    let hatchery = declared.connect().await;
+    let (runs, gate) = (Runs::default(), Arc::new(Semaphore::new(0)));
+    let (mail, plain, gated) = (runs.clone(), runs.clone(), Arc::clone(&gate));
+    let worker = hatchery
+        .worker()
+        .handle("mail", move |run: Run| {
+            mail.note(&run);
+            let gate = Arc::clone(&gated);
+            async move { gate.acquire().await.map(|_| Outcome::Done) }
+        })
+        .handle("plain", move |run: Run| {
+            plain.note(&run);
+            std::future::ready(Ok::<_, String>(Outcome::Done))
+        });
+    let worker = Working::run(worker, runs);
+    publish(&hatchery, NewEvent::new("mail", "registered")).await;
+    worker.runs.reach(1).await;
+    drop(redis);
+    gate.add_permits(1);
+    set_aside(&declared, "aside").await;
+    // For longer than it takes until the worker looks for what is aside.
+    let until = Instant::now() + Duration::from_secs(7);
+    while Instant::now() < until {
+        let so_far = worker.runs.seen().len();
+        publish(&hatchery, NewEvent::new("plain", "{}")).await;
+        worker.runs.reach(so_far + 1).await;
+    }
+    let _redis = Server::start(port, &[]);
+    let amqp = declared.amqp().await;
+    amqp.emptied(&declared.queues()).await;
+    assert!(worker.runs.payloads().contains(&"aside".to_owned()));
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn what_came_back_twice_says_why_it_waits_and_then_runs() {
+    let declared = Declared::new(PLAIN).await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    publish(&hatchery, NewEvent::new("plain", "{}").reason("imported")).await;
+    amqp.come_back(&declared.processing("plain"), 2).await;
+    // A worker that has something to finish before it may turn to what is aside.
+    let (worker, gate) = Working::gated(hatchery.worker(), "plain");
+    publish(&hatchery, NewEvent::new("plain", "first")).await;
+    worker.runs.reach(1).await;
+    let aside = declared.aside("plain");
+    eventually("it is aside", async || (amqp.ready(&aside).await == 1).then_some(())).await;
+    assert_eq!(worker.runs.payloads(), ["first"]);
+    let copy = amqp.take(&aside).await;
+    let reason = shown(&copy, "reason").unwrap();
+    assert!(reason.starts_with("crash: its delivery came back 2 times"), "{reason}");
+    amqp.publish("t.aside", "plain.aside", copy.properties.clone(), &copy.data).await;
+    gate.let_through(2);
+    worker.runs.reach(2).await;
+    amqp.emptied(&declared.queues()).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.put_aside, summary.given_back), (2, 1, 0));
+}
+
+/// Begins and ends of two types in one worker.
+#[tokio::test]
+async fn nothing_else_runs_in_the_worker_while_something_runs_that_was_aside() {
+    const EACH: usize = 30;
+    let declared = Declared::new("types: { plain: { register: off }, other: { register: off }, mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let log = Arc::new(Mutex::new(Vec::new()));
+    let handler = |log: Arc<Mutex<Vec<String>>>| {
+        move |run: Run| {
+            let log = Arc::clone(&log);
+            async move {
+                let payload = String::from_utf8_lossy(&run.event.payload).into_owned();
+                log.lock().unwrap().push(format!("begin {payload}"));
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                log.lock().unwrap().push(format!("end {payload}"));
+                Ok::<_, String>(Outcome::Done)
+            }
+        }
+    };
+    for n in 0..EACH {
+        publish(&hatchery, NewEvent::new("mail", format!("mail-{n}"))).await;
+        publish(&hatchery, NewEvent::new("other", format!("other-{n}"))).await;
+        set_aside(&declared, &format!("aside-{n}")).await;
+    }
+    let worker = ["plain", "other", "mail"]
+        .into_iter()
+        .fold(hatchery.worker(), |worker, of| worker.handle(of, handler(Arc::clone(&log))));
+    let worker = Working::run(worker.stop_when_empty(true), Runs::default());
+    assert_eq!(worker.ended().await.unwrap().done, 3 * u64::try_from(EACH).unwrap());
+    let log = log.lock().unwrap().clone();
+    for (at, entry) in log.iter().enumerate().filter(|(_, entry)| entry.starts_with("begin aside")) {
+        assert_eq!(log[at + 1], entry.replace("begin", "end"), "{log:?}");
+        let open = log[..at].iter().filter(|it| it.starts_with("begin")).count();
+        assert_eq!(open, log[..at].iter().filter(|it| it.starts_with("end")).count(), "{log:?}");
+    }
+}
+
+#[tokio::test]
+async fn what_an_outsider_kills_while_it_runs_alone_comes_out_and_runs() {
+    let declared = Declared::new(PLAIN).await;
+    let place = Place::new(&declared);
+    set_aside(&declared, "innocent").await;
+    let script =
+        place.write("handler.sh", "echo begin >> runs; while [ ! -e go ]; do sleep 0.05; done; echo end >> runs");
+    for n in 1..=2 {
+        let worker = Process::spawn(place.worker("plain", &script));
+        eventually("it runs", async || (place.lines("runs").len() == n).then_some(())).await;
+        worker.signal(rustix::process::Signal::KILL);
+        assert!(worker.ended().await.killed());
+    }
+    place.write("go", "");
+    let mut last = place.worker("plain", &script);
+    place.run(last.arg("--stop-when-empty")).await.expect(0);
+    assert_eq!(place.lines("runs").last().map(String::as_str), Some("end"));
+    let left = declared.amqp().await.filled(&declared.queues()).await;
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// On every version of RabbitMQ, whether it counts what is given back or not.
+#[tokio::test]
+async fn however_often_a_stop_gives_it_back_it_is_not_counted() {
+    let declared = Declared::new(PLAIN).await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    let aside = declared.aside("plain");
+    set_aside(&declared, "innocent").await;
+    for _ in 0..6 {
+        let worker = hatchery.worker().drain_timeout(Duration::ZERO);
+        let (worker, _gate) = Working::gated(worker, "plain");
+        worker.runs.reach(1).await;
+        assert_eq!(worker.stop().await.given_back, 1);
+        eventually("it is back", async || (amqp.ready(&aside).await == 1).then_some(())).await;
+    }
+    let worker = Working::with(hatchery.worker().stop_when_empty(true), "plain", |_| Outcome::Done);
+    assert_eq!(worker.ended().await.unwrap().done, 1);
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}

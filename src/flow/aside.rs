@@ -82,7 +82,7 @@ impl Lane {
             fail_point!("work.put-aside");
             return receipt.acknowledge().await;
         }
-        let Some(_turn) = self.turn(patience).await else {
+        let Some(turn) = self.turn(patience).await else {
             self.common.tally.given_back();
             return receipt.requeue().await;
         };
@@ -90,6 +90,8 @@ impl Lane {
             self.common.tally.given_back();
             return receipt.requeue().await;
         }
+        // The next one may start: the acknowledgement may wait for others.
+        drop(turn);
         receipt.acknowledge().await;
         fail_point!("work.acknowledged");
     }

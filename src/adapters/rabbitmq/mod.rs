@@ -10,6 +10,7 @@ pub mod declare;
 pub mod destroy;
 mod mover;
 mod publisher;
+mod receipts;
 pub mod steps;
 mod unreadable;
 
@@ -24,6 +25,7 @@ use tokio::sync::Mutex;
 use self::{
     connection::AmqpUrl,
     publisher::{CLOSE_LIMIT, Publisher},
+    receipts::Answers,
     unreadable::{Careful, Suspects},
 };
 use crate::{
@@ -109,7 +111,11 @@ impl Broker for RabbitMq {
             .basic_get(codec::short(queue)?, BasicGetOptions::default())
             .await
             .map_err(|error| self.url.error(&error, &format!("the queue {queue}")))?;
-        Ok(taken.map(|taken| consumer::delivery(taken.delivery, &channel, Box::new)))
+        Ok(taken.map(|mut taken| {
+            let message = codec::incoming(&mut taken.delivery);
+            let receipt = Answers::start(channel, 1).receipt(taken.delivery.delivery_tag, taken.delivery.acker);
+            Delivery { message, receipt }
+        }))
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {

@@ -91,7 +91,7 @@ async fn a_crash_while_something_is_put_aside_loses_nothing() {
     }
     let amqp = declared.amqp().await;
     amqp.come_back(&declared.processing("plain"), 2).await;
-    let script = place.write("handler.sh", "cat >> runs; echo >> runs");
+    let script = place.write("handler.sh", "echo \"$(cat)\" >> runs");
     let mut doomed = place.worker("plain", &script);
     doomed.env("HATCHERY_KILL_AT", "work.put-aside:1");
     assert!(Process::spawn(doomed).ended().await.killed());

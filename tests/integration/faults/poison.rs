@@ -15,9 +15,12 @@ use std::{
 
 use futures_util::future::join_all;
 use hatchery::{CancellationToken, NewEvent, Outcome, Run};
-use rustix::process::{Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::{
+    process::Command,
+    signal::unix::{SignalKind, signal},
+};
 
 use crate::support::{
     amqp::{Amqp, header, shown},
@@ -26,7 +29,7 @@ use crate::support::{
 
 const LIMIT: usize = 5;
 const CULPRIT: &str = "culprit";
-/// How long a worker may take that is killed by nobody.
+/// How long it may take until all is done.
 const LONGEST: Duration = Duration::from_mins(5);
 
 /// How many events, where nobody says.
@@ -63,8 +66,14 @@ async fn worker() {
             Ok::<_, io::Error>(Outcome::Done)
         }
     };
-    let worker = hatchery.worker().stop_when_empty(true).handle("work", handler);
-    worker.run(CancellationToken::new()).await.unwrap();
+    let stop = CancellationToken::new();
+    let mut terminate = signal(SignalKind::terminate()).unwrap();
+    let told = stop.clone();
+    tokio::spawn(async move {
+        terminate.recv().await;
+        told.cancel();
+    });
+    hatchery.worker().handle("work", handler).run(stop).await.unwrap();
 }
 
 struct Poisoned {
@@ -95,8 +104,8 @@ impl Poisoned {
         Self { declared, folder, events, culprits, spec }
     }
 
-    /// A pod: a worker, started again as often as it is killed, until there is nothing left. Says how often it was.
-    async fn pod(&self) -> usize {
+    /// A pod: a worker, started again as often as it is killed, until then. Says how often it was.
+    async fn pod(&self, until: &CancellationToken) -> usize {
         let mut kills = 0;
         loop {
             let mut worker = Command::new(std::env::current_exe().unwrap());
@@ -108,7 +117,15 @@ impl Poisoned {
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
                 .kill_on_drop(true);
-            let ended = tokio::time::timeout(LONGEST, worker.status()).await.expect("it ends").unwrap();
+            let mut worker = worker.spawn().unwrap();
+            let id = worker.id().and_then(|id| Pid::from_raw(id.try_into().unwrap())).expect("it runs");
+            let ended = tokio::select! {
+                ended = worker.wait() => ended.unwrap(),
+                () = until.cancelled() => {
+                    kill_process(id, Signal::TERM).unwrap();
+                    worker.wait().await.unwrap()
+                }
+            };
             match ended.signal() {
                 Some(9) => kills += 1,
                 _ if ended.success() => return kills,
@@ -117,11 +134,32 @@ impl Poisoned {
         }
     }
 
-    /// So many pods until nothing is left; then everything is as it should be.
+    fn runs(&self) -> String {
+        fs::read_to_string(self.folder.path().join("runs")).unwrap_or_default()
+    }
+
+    /// So many pods until nothing is left to do; then everything is as it should be.
     async fn works(&self, pods: usize) {
-        let begun = Instant::now();
-        let kills: usize = join_all((0..pods).map(|_| self.pod())).await.into_iter().sum();
-        let runs = fs::read_to_string(self.folder.path().join("runs")).unwrap();
+        let (begun, amqp) = (Instant::now(), self.declared.amqp().await);
+        let done = CancellationToken::new();
+        let watch = async {
+            let dead = self.declared.dead_letters("work");
+            let is_done = async || {
+                let buried = usize::try_from(amqp.ready(&dead).await).unwrap();
+                buried >= self.culprits && count(&self.runs(), "end").len() + buried >= self.events
+            };
+            let all = async {
+                while !is_done().await {
+                    tokio::time::sleep(Duration::from_millis(200)).await;
+                }
+            };
+            // Whatever is wrong shows below.
+            let _ = tokio::time::timeout(LONGEST, all).await;
+            amqp.emptied(&self.declared.passages()).await;
+            done.cancel();
+        };
+        let (kills, ()) = tokio::join!(join_all((0..pods).map(|_| self.pod(&done))), watch);
+        let (kills, runs) = (kills.into_iter().sum::<usize>(), self.runs());
         let (starts, ends) = (count(&runs, "begin"), count(&runs, "end"));
         let twice = ends.values().filter(|times| **times > 1).count();
         let _ = writeln!(
@@ -140,7 +178,7 @@ impl Poisoned {
         }
         // Each kill is a culprit's, and far from the broker's own limit.
         assert!(kills <= LIMIT * self.culprits, "{kills} kills");
-        self.buried(&self.declared.amqp().await, culprits).await;
+        self.buried(&amqp, culprits).await;
     }
 
     /// The culprits alone are in dead-letter, put there by a worker that says why.

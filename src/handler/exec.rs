@@ -19,8 +19,10 @@ use tokio::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Handler, HandlerError, Outcome, Run, answer};
-use crate::domain::{event::Event, register::Slot, wire::millis_text};
+use super::{
+    Handler, HandlerError, Outcome, Run, answer,
+    fields::{Field, fields},
+};
 
 /// The exit status that means "it will never work" (`EX_DATAERR` of sysexits.h).
 const DEAD_LETTER: i32 = 65;
@@ -68,11 +70,11 @@ impl Exec {
     fn spawn(&self, run: &Run) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments).stdin(whole(&run.event.payload)?).stdout(Stdio::piped()).stderr(Stdio::piped());
-        for (name, value) in environment(&run.event, run.fence) {
+        for Field { variable, value, .. } in fields(&run.event, run.fence) {
             match value {
                 // The environment holds no NUL, and a header may.
-                Some(value) => command.env(name, value.replace('\0', "")),
-                None => command.env_remove(name),
+                Some(value) => command.env(variable, value.replace('\0', "")),
+                None => command.env_remove(variable),
             };
         }
         // A group of its own, so that its children end with it at the time limit.
@@ -109,25 +111,6 @@ fn outcome(status: ExitStatus, said: &str, complained: &str) -> Result<Outcome, 
             Err(HandlerError::Failed(reason(format!("killed by signal {signal}"))))
         }
     }
-}
-
-/// What a program is told. What is absent is unset.
-fn environment(event: &Event, fence: i64) -> [(&'static str, Option<String>); 12] {
-    let competes = !matches!(event.stamp.slot, Slot::Event(_));
-    [
-        ("EVENT_ID", Some(event.id.clone())),
-        ("EVENT_TYPE", Some(event.event_type.to_string())),
-        ("EVENT_REFERENCE", event.reference.as_ref().map(ToString::to_string)),
-        ("EVENT_NBF", event.nbf.map(millis_text)),
-        ("EVENT_ATTEMPTS", Some(event.attempts.to_string())),
-        ("EVENT_REASON", event.reason.clone()),
-        ("EVENT_VERSION", competes.then(|| event.stamp.version.to_string())),
-        ("EVENT_FENCE", Some(fence.to_string())),
-        ("EVENT_CREATED_AT", Some(millis_text(event.created_at))),
-        ("EVENT_CONTENT_TYPE", event.content_type.clone()),
-        ("EVENT_CORRELATION_ID", event.correlation_id.clone()),
-        ("EVENT_TRACEPARENT", event.traceparent.clone()),
-    ]
 }
 
 /// The payload as a file that is all there before the program starts. A pipe would end early if this process were

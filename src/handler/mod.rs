@@ -1,7 +1,9 @@
-//! What a worker runs for an event: a Rust closure, or a program ([`exec`]).
+//! What a worker runs for an event: a Rust closure, a program ([`exec`]), or a service ([`http`]).
 
 mod answer;
 pub mod exec;
+mod fields;
+pub mod http;
 
 use std::{fmt::Display, future::Future};
 

@@ -7,6 +7,7 @@ mod faults;
 mod flow;
 mod http;
 mod migration;
+mod python;
 mod register;
 mod support;
 mod topology;

@@ -1,5 +1,6 @@
 //! What a service is told.
 
+use axum::http::HeaderName;
 use hatchery::NewEvent;
 use percent_encoding::percent_decode_str;
 
@@ -17,7 +18,7 @@ fn fields(asked: &Asked) -> Vec<String> {
         let value = asked.header(name);
         assert!(value.is_empty() || value.starts_with(|first: char| first.is_ascii_digit()), "{name}: {value}");
     }
-    let names = asked.headers.keys().map(|name| name.as_str()).filter(|name| ours(name) && !varies.contains(name));
+    let names = asked.headers.keys().map(HeaderName::as_str).filter(|name| ours(name) && !varies.contains(name));
     let decoded = |name: &str| percent_decode_str(asked.header(name)).decode_utf8().unwrap().into_owned();
     let mut fields: Vec<String> = names.map(|name| format!("{name}={}", decoded(name))).collect();
     fields.sort();

@@ -1,5 +1,7 @@
 //! What Python publishes, a hatchery worker handles: at once, through a named hatchery, through the ladder.
 
+use std::time::Duration;
+
 use hatchery::Outcome;
 use jiff::Timestamp;
 use serde_json::Value;
@@ -28,9 +30,7 @@ async fn every_way_leads_to_the_worker_and_nothing_is_early() {
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     let place = Place::new(&declared);
-    let at = Timestamp::now() + std::time::Duration::from_secs(5);
-    let at = format!("{at:.9}");
-    let ways: [(&[&str], &str); 7] = [
+    let ways: [(&[&str], &str); 6] = [
         (&[], "mail.now"),
         (&["--delay", "300ms"], "mail.300ms"),
         (&["--delay", "1ms"], "mail.50ms-5.0.0.0.0.1"),
@@ -38,7 +38,6 @@ async fn every_way_leads_to_the_worker_and_nothing_is_early() {
         (&["--delay", "651ms"], "mail.50ms-5.0.1.1.1.0"),
         // Beyond the horizon of 1.55 s: round and round.
         (&["--delay", "2s"], "mail.50ms-5.1.1.1.1.1"),
-        (&["--at", &at], "mail.50ms-5.1.1.1.1.1"),
     ];
     let mut published = Vec::new();
     for (arguments, key) in ways {
@@ -48,25 +47,24 @@ async fn every_way_leads_to_the_worker_and_nothing_is_early() {
         assert_eq!(event["key"], key);
         published.push((event, payload));
     }
+    // A date, finer than the wire has it. On a slow machine little is left of it when it is published.
+    let at = format!("{:.9}", Timestamp::now() + Duration::from_secs(4));
+    published.push((publish(&place, &["--at", &at]).await, "{}".to_owned()));
     // Past dates are due.
     let past = publish(&place, &["--at", "2020-06-01T09:00:00Z"]).await;
     assert_eq!(past["key"], "mail.now");
     published.push((past, "{}".to_owned()));
 
     let runs = worker.runs.reach(published.len()).await;
-    let mut late: Vec<i128> = Vec::new();
     for (event, payload) in &published {
         let of_it: Vec<&Seen> = runs.iter().filter(|run| event["id"] == run.event.id.as_str()).collect();
         let [run] = of_it[..] else { panic!("{event} ran {} times", of_it.len()) };
         assert_eq!(run.event.payload, payload.as_bytes());
         assert_eq!((run.event.nbf, run.event.attempts), (nbf(event), 0));
         assert_eq!(run.event.content_type.as_deref(), Some("application/json"));
-        if let Some(nbf) = nbf(event).filter(|nbf| *nbf > run.event.created_at) {
-            assert!(run.at >= nbf, "early: {run:?}");
-            late.push(run.at.duration_since(nbf).as_millis());
-        }
+        assert!(nbf(event).is_none_or(|nbf| run.at >= nbf), "early: {run:?}");
     }
-    assert_eq!(late.len(), 6);
+    assert_eq!(published.iter().filter(|(event, _)| nbf(event).is_some()).count(), 7);
     assert_eq!(runs[0].event.reference.as_ref().map(ToString::to_string).as_deref(), Some("Ünï 1"));
     assert_eq!(worker.stop().await.done, published.len() as u64);
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty(), "nothing is left, nor unrouted");

@@ -5,8 +5,10 @@
 mod exec;
 mod faults;
 mod flow;
+mod http;
 mod library;
 mod migration;
+mod python;
 mod register;
 mod support;
 mod topology;

@@ -66,11 +66,22 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    // Before anything else: the first process of a container that does not listen yet never hears of a signal.
+    let (stop, at_once) = (CancellationToken::new(), CancellationToken::new());
+    tokio::spawn(stop_on_signal(stop.clone(), at_once.clone())?);
     let topology = load::topology(common, output)?;
     let program: Arc<dyn Handler> = Arc::new(Exec::new(&args.exec)?);
     let name = format!("topology work {}", args.types.join(" "));
-    let hatchery = connect::connect(common, topology, &name).await?;
-    hatchery.require_register().await?;
+    let connecting = async {
+        let hatchery = connect::connect(common, topology, &name).await?;
+        hatchery.require_register().await?;
+        Ok::<_, anyhow::Error>(hatchery)
+    };
+    // Nothing has begun yet that could be finished.
+    let Some(hatchery) = stop.run_until_cancelled(connecting).await else {
+        return summarize(&Summary::default(), output);
+    };
+    let hatchery = hatchery?;
 
     let mut worker = hatchery.worker().stop_when_empty(args.stop_when_empty);
     for event_type in &args.types {
@@ -82,8 +93,6 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     if let Some(limit) = args.drain_timeout {
         worker = worker.drain_timeout(limit);
     }
-    let (stop, at_once) = (CancellationToken::new(), CancellationToken::new());
-    tokio::spawn(stop_on_signal(stop.clone(), at_once.clone())?);
     // Dropping the worker ends its programs too, each with its process group.
     let worked = at_once.run_until_cancelled(worker.run(stop)).await;
     hatchery.close().await;
@@ -91,11 +100,14 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         let what = "stopped at once; the broker delivers again what was not finished";
         return Err(Ended::new(Exit::Error, what).into());
     };
-    let summary = worked?;
+    summarize(&worked?, output)
+}
+
+fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
     if output.is_text() {
-        output.print(&format!("{}\n", text(&summary)))?;
+        output.print(&format!("{}\n", text(summary)))?;
     } else {
-        output.json(&summary)?;
+        output.json(summary)?;
     }
     Ok(Exit::Done)
 }

@@ -15,7 +15,10 @@ use redis::{
     RedisError, ScriptInvocation, ServerErrorKind, aio::MultiplexedConnection,
 };
 
-use crate::ports::RegisterError;
+use crate::{
+    adapters::tls::{self, Tls},
+    ports::RegisterError,
+};
 
 /// One server and the connection to it, shared by all who call.
 pub(super) struct Link {
@@ -41,11 +44,17 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    pub(super) fn new(url: &str) -> Result<Self, RegisterError> {
+    pub(super) fn new(url: &str, tls: &Tls) -> Result<Self, RegisterError> {
         // What the crate says about a text that it cannot read may quote it.
         let info = url.into_connection_info().map_err(|_| RegisterError::Address)?;
         let url = masked(&info);
-        let client = Client::open(info).map_err(|error| refused(&url, &error))?;
+        let client = match tls.redis() {
+            Some(certificates) if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) => {
+                Client::build_with_tls(info, certificates)
+            }
+            _ => Client::open(info),
+        };
+        let client = client.map_err(|error| refused(&url, &error))?;
         Ok(Self { client, url, connecting: tokio::sync::Mutex::default(), current: Mutex::default() })
     }
 
@@ -125,6 +134,9 @@ impl Link {
 
     fn error(&self, error: &RedisError) -> RegisterError {
         use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
+        if let Some(reason) = tls::explain(error) {
+            return self.unreachable(reason);
+        }
         match error.kind() {
             ErrorKind::Io
             | ErrorKind::Parse
@@ -180,7 +192,7 @@ mod tests {
     #[case("rediss://hatchery:sec%2Fret@redis.internal", "rediss://hatchery:***@redis.internal:6379/0")]
     #[case("unix:///run/redis.sock?db=1&user=me&pass=secret", "unix://me:***@/run/redis.sock/1")]
     fn an_address_is_shown_without_its_password(#[case] url: &str, #[case] shown: &str) {
-        let link = Link::new(url).expect("an address");
+        let link = Link::new(url, &Tls::default()).expect("an address");
         assert_eq!(link.url, shown);
         assert!(!format!("{link:?}").contains("sec"));
     }
@@ -192,7 +204,7 @@ mod tests {
     #[case("redis://:secret@redis.internal/secret")]
     #[case("redis://:sec ret@redis.internal:port")]
     fn what_is_no_address_is_not_quoted(#[case] url: &str) {
-        let error = Link::new(url).expect_err("no address");
+        let error = Link::new(url, &Tls::default()).expect_err("no address");
         assert!(!format!("{error} {error:?}").contains("sec"), "{error:?}");
     }
 }

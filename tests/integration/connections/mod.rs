@@ -1,0 +1,8 @@
+//! How connections are made, kept, and ended.
+
+mod blocked;
+mod channels;
+mod cluster;
+mod secrets;
+mod signals;
+mod tls;

@@ -43,7 +43,7 @@ pub enum ConnectError {
     Register(#[from] RegisterError),
 }
 
-/// Connects to the broker. Redis is connected to when it is first needed, because publishing needs RabbitMQ alone.
+/// Connects to the broker. Redis is not waited for, because publishing needs RabbitMQ alone.
 ///
 /// The name is what the management UI shows for the connections. Must be called within a tokio runtime.
 /// [`Hatchery::builder`] has more to choose.
@@ -87,6 +87,8 @@ pub struct Builder {
 impl Builder {
     /// The broker, with its virtual host; several URLs with commas between them are the nodes of one cluster, of which any
     /// is as good. At first `amqp://guest:guest@localhost:5672/`.
+    ///
+    /// Keep the log target `lapin` below `TRACE`: that has every byte which is sent, and the password among them.
     pub fn amqp_url(self, url: impl Into<String>) -> Self {
         Self { amqp_url: url.into(), ..self }
     }
@@ -113,7 +115,7 @@ impl Builder {
         Self { tls, ..self }
     }
 
-    /// Connects to the broker. Redis is connected to when it is first needed. Must be called within a tokio runtime.
+    /// Connects to the broker. Redis is not waited for. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When a URL is none, or the broker is away or refuses.
@@ -122,6 +124,10 @@ impl Builder {
         let register = RedisRegister::new_with_tls(&redis_url, &tls, topology.first_name(), &topology.redis)?
             .with_first_names(topology.first_names());
         let topology = Arc::new(topology);
+        // A publisher waits for a version but shortly, and a connection may take longer than that.
+        if topology.types.values().any(|spec| spec.coalesce.any()) {
+            register.connect_soon();
+        }
         let broker = Arc::new(RabbitMq::new(AmqpUrl::new(&amqp_url)?.with_tls(tls), &name));
         broker.connect().await?;
         // Who waits for a version that long only also leaves a Redis that does not answer that soon.

@@ -105,9 +105,13 @@ impl Tls {
         Ok(Self { authorities: Some(authorities.into()), config: Arc::default(), ..self })
     }
 
-    /// Whether there is a certificate to show.
-    pub(crate) fn has_identity(&self) -> bool {
-        self.identity.is_some()
+    /// What to ask where a server closes a connection right after the handshake. With TLS 1.3 it says only then what it has
+    /// against the client, and often too late to be heard.
+    pub(crate) fn doubt(&self) -> &'static str {
+        match self.identity {
+            Some(_) => "does it accept the client certificate?",
+            None => "does it ask for a client certificate?",
+        }
     }
 
     /// The configuration of a client.

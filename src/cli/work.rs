@@ -42,7 +42,8 @@ say more: {\"requeue\": {\"at\": TIME, \"reason\": …}} (or \"after\": \"1h\"),
 {\"dead-letter\": {\"reason\": …}}.
 
 SIGTERM and SIGINT stop it: it finishes what runs within the drain limit and
-gives the rest back. A second one stops it at once; nothing is lost by that.")]
+gives the rest back. A second one stops it at once, with exit status 1; nothing
+is lost by that.")]
 pub(crate) struct Args {
     /// A type to work on; may be given more than once
     #[arg(long = "type", value_name = "TYPE", required = true)]

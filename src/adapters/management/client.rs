@@ -159,10 +159,9 @@ impl Client {
 
     fn reason(&self, node: &Node, error: &reqwest::Error) -> String {
         let reason = cause(error);
-        // With TLS 1.3 the server says so only after the handshake, when nobody listens any more.
-        let is_nameless = node.base.scheme() == "https" && !self.url.tls.has_identity();
-        if is_nameless && !error.is_connect() && !error.is_timeout() {
-            return format!("{reason}; does it ask for a client certificate?");
+        let has_connected = !error.is_connect() && !error.is_timeout();
+        if has_connected && node.base.scheme() == "https" && tls::explain(error).is_none() {
+            return format!("{reason}; {}", self.url.tls.doubt());
         }
         reason
     }

@@ -61,7 +61,15 @@ impl AmqpUrl {
         };
         let connecting =
             Connection::connector(node.uri.clone(), lapin::runtime::default_runtime()?, dial, properties(name));
-        connecting.await.map_err(Failure::from)
+        connecting.await.map_err(|error| match error.kind() {
+            // RabbitMQ closes the socket on wrong credentials when the client cannot be told otherwise, and on what does not
+            // speak TLS where that is spoken.
+            ErrorKind::IOError(io) if is_closed(io.kind()) => {
+                let doubt = if node.is_tls() { self.tls().doubt() } else { "is it amqps that is spoken there?" };
+                Failure::Away(format!("the connection was closed; are the credentials right, and {doubt}"))
+            }
+            _ => error.into(),
+        })
     }
 
     fn not_connected(&self, failures: &[(&Node, Failure)]) -> BrokerError {
@@ -131,14 +139,13 @@ impl From<lapin::Error> for Failure {
             ErrorKind::ParsingError(_) => Self::Away(
                 "what answers there does not speak AMQP; are the scheme (amqp, amqps) and the port right?".into(),
             ),
-            // RabbitMQ closes the socket on wrong credentials when the client cannot be told otherwise, and on what does not
-            // speak TLS where that is spoken.
-            ErrorKind::IOError(io) if matches!(io.kind(), Io::ConnectionAborted | Io::ConnectionReset) => Self::Away(
-                "the connection was closed; are the credentials right, the scheme (amqp, amqps) and the port?".into(),
-            ),
             _ => Self::Away(reason(&error)),
         }
     }
+}
+
+fn is_closed(kind: Io) -> bool {
+    matches!(kind, Io::ConnectionAborted | Io::ConnectionReset | Io::BrokenPipe)
 }
 
 fn reason(error: &lapin::Error) -> String {

@@ -1,10 +1,10 @@
 //! Publishing with confirms. One task owns the confirm channel, because lapin gives wrong confirms to tasks that share
 //! one (measured); each caller awaits its own confirm, so many are in flight.
 //!
-//! What is in flight has a bound, in messages and in bytes, and waits outside of lapin while the broker blocks publishers:
-//! lapin itself takes whatever it is given, and keeps it in memory.
+//! lapin answers a publish once it is written to the socket. So it holds one message of ours at a time, and while the
+//! broker blocks publishers the others wait here, with those who asked.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use fail::fail_point;
 use lapin::{
@@ -12,39 +12,27 @@ use lapin::{
     options::{BasicPublishOptions, ConfirmSelectOptions},
     types::ShortString,
 };
-use tokio::{
-    runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot},
-};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{codec, connection::AmqpUrl};
 use crate::{domain::wire::Message, ports::BrokerError};
 
-/// Messages that wait for their turn on the channel.
+/// Messages that wait for their turn on the channel. Confirms in flight are bounded by the callers.
 const QUEUED: usize = 256;
-
-/// Messages whose confirm is awaited. One counts as many as it has pieces of this size, so that they are 64 MiB at most,
-/// or one message that is larger.
-const IN_FLIGHT: u32 = 1_024;
-const PIECE: usize = 64 * 1_024;
-
-/// How often it is looked whether the broker still blocks publishers.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// How long a connection may take to close. lapin writes nothing, not even that, while the broker blocks publishers.
 pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 pub(super) struct Publisher {
     jobs: mpsc::Sender<Job>,
-    room: Arc<Semaphore>,
     url: AmqpUrl,
     closing: CancellationToken,
     closed: CancellationToken,
 }
 
 enum Job {
-    Publish(Box<Message>, OwnedSemaphorePermit, oneshot::Sender<Result<InFlight, BrokerError>>),
+    Publish(Box<Message>, oneshot::Sender<Result<PublisherConfirm, BrokerError>>),
     Connect(oneshot::Sender<Result<(), BrokerError>>),
 }
 
@@ -54,7 +42,7 @@ impl Publisher {
         let (closing, closed) = (CancellationToken::new(), CancellationToken::new());
         let owner = Owner { url: url.clone(), name, open: None };
         tokio::spawn(owner.run(inbox, closing.clone(), closed.clone().drop_guard()));
-        Self { jobs, room: Arc::new(Semaphore::new(IN_FLIGHT as usize)), url, closing, closed }
+        Self { jobs, url, closing, closed }
     }
 
     pub(super) async fn connect(&self) -> Result<(), BrokerError> {
@@ -69,11 +57,9 @@ impl Publisher {
 
     pub(super) async fn publish(&self, message: Message) -> Result<(), BrokerError> {
         let exchange = message.exchange.clone();
-        let room = Arc::clone(&self.room).acquire_many_owned(weight(message.body.len())).await;
-        let room = room.map_err(|_| self.ended())?;
-        let sent = self.ask(|reply| Job::Publish(Box::new(message), room, reply)).await??;
+        let confirm = self.ask(|reply| Job::Publish(Box::new(message), reply)).await??;
         fail_point!("broker.sent");
-        match sent.confirmed().await {
+        match confirm.await {
             Ok(Confirmation::Ack(_)) => Ok(()),
             Ok(Confirmation::Nack(_)) => {
                 Err(BrokerError::Nacked { exchange, reason: "negative acknowledgement".to_owned() })
@@ -88,50 +74,9 @@ impl Publisher {
 
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, BrokerError> {
         let (reply, answer) = oneshot::channel();
-        self.jobs.send(job(reply)).await.map_err(|_| self.ended())?;
-        answer.await.map_err(|_| self.ended())
-    }
-
-    fn ended(&self) -> BrokerError {
-        self.url.unreachable("the publisher has ended".to_owned())
-    }
-}
-
-/// How much room a body of this length takes.
-fn weight(length: usize) -> u32 {
-    u32::try_from(length / PIECE).unwrap_or(IN_FLIGHT).saturating_add(1).min(IN_FLIGHT)
-}
-
-/// A message that was sent, and the room that it takes until it is confirmed or its connection is gone: whoever stops
-/// waiting for it does not take it out of lapin.
-struct InFlight {
-    confirm: Option<PublisherConfirm>,
-    room: Option<OwnedSemaphorePermit>,
-}
-
-impl InFlight {
-    async fn confirmed(mut self) -> lapin::Result<Confirmation> {
-        match &mut self.confirm {
-            Some(confirm) => {
-                let answer = confirm.await;
-                self.confirm = None;
-                answer
-            }
-            // There is one until it has answered.
-            None => Ok(Confirmation::NotRequested),
-        }
-    }
-}
-
-impl Drop for InFlight {
-    fn drop(&mut self) {
-        let (Some(confirm), room) = (self.confirm.take(), self.room.take()) else { return };
-        if let Ok(runtime) = Handle::try_current() {
-            runtime.spawn(async move {
-                let _ = confirm.await;
-                drop(room);
-            });
-        }
+        let gone = || self.url.unreachable("the publisher has ended".to_owned());
+        self.jobs.send(job(reply)).await.map_err(|_| gone())?;
+        answer.await.map_err(|_| gone())
     }
 }
 
@@ -158,37 +103,20 @@ impl Owner {
     /// Who asked may have stopped waiting: then nothing is published, and nobody hears the answer.
     async fn serve(&mut self, job: Job) {
         match job {
-            Job::Publish(_, _, reply) if reply.is_closed() => {}
-            Job::Publish(message, room, mut reply) => {
-                let unblocked = async {
-                    while self.is_blocked() {
-                        tokio::time::sleep(LOOK).await;
-                    }
-                };
-                tokio::select! {
-                    () = unblocked => {}
-                    () = reply.closed() => return,
-                }
-                drop(reply.send(self.publish(*message, room).await));
-            }
+            Job::Publish(_, reply) if reply.is_closed() => {}
+            Job::Publish(message, reply) => drop(reply.send(self.publish(*message).await)),
             Job::Connect(reply) => drop(reply.send(self.channel().await.map(|_| ()))),
         }
     }
 
-    async fn publish(&mut self, message: Message, room: OwnedSemaphorePermit) -> Result<InFlight, BrokerError> {
+    async fn publish(&mut self, message: Message) -> Result<PublisherConfirm, BrokerError> {
         let exchange = codec::short(&message.exchange)?;
         let routing_key = codec::short(&message.routing_key)?;
         let properties = codec::write(&message.properties)?;
         let channel = self.channel().await?;
         let options = BasicPublishOptions::default();
         let sent = channel.basic_publish(exchange, routing_key, options, &message.body, properties).await;
-        let confirm = sent.map_err(|error| self.url.error(&error, &format!("the exchange {}", message.exchange)))?;
-        Ok(InFlight { confirm: Some(confirm), room: Some(room) })
-    }
-
-    fn is_blocked(&self) -> bool {
-        let status = self.open.as_ref().map(|(connection, _)| connection.status());
-        status.is_some_and(|status| status.connected() && status.blocked())
+        sent.map_err(|error| self.url.error(&error, &format!("the exchange {}", message.exchange)))
     }
 
     /// The open channel, or a new one: a missing exchange closes the channel, a lost connection everything.

@@ -80,6 +80,13 @@ impl RedisRegister {
         Ok(register)
     }
 
+    /// Begins to connect, so that the first question need not wait for it. Must be called within a tokio runtime.
+    pub fn connect_soon(&self) {
+        let link = Arc::clone(&self.link);
+        // Whoever asks hears of what went wrong.
+        tokio::spawn(async move { drop(link.connection().await) });
+    }
+
     /// The same register by the same connection, with another limit for every call.
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {

@@ -32,7 +32,7 @@ async fn publishing_waits_in_bounded_memory_and_consuming_goes_on() {
         publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
     }
     broker.block();
-    // Half a gigabyte, were each of them given to the AMQP library.
+    // Half a gigabyte, were each of them copied.
     let (payload, before) = (Bytes::from(vec![b'x'; 256 * 1024]), resident());
     let publishing: Vec<_> = (0..PUBLISHES)
         .map(|_| tokio::spawn(hatchery.publisher().publish(NewEvent::new("big", payload.clone()))))

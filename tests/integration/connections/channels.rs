@@ -3,7 +3,7 @@
 use hatchery::{Hatchery, NewEvent, Outcome};
 
 use crate::support::{
-    broker::eventually,
+    broker::{PASSWORD, eventually},
     declared::{Declared, publish},
     private, redis,
     relay::Relay,
@@ -49,6 +49,25 @@ async fn a_broker_that_silently_went_away_is_left_for_a_new_connection() {
     worker.runs.reach(1).await;
     relay.silence();
     publish(&hatchery, NewEvent::new("mail", "after")).await;
+    worker.runs.reach(2).await;
+    assert_eq!(worker.stop().await.done, 2);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_refused_after_it_was_let_in_waits() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let (relay, other) = (Relay::to(&declared.host.amqp()).await, declared.connect().await);
+    let hatchery = declared.connect_by(&relay.url).await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    publish(&other, NewEvent::new("mail", "before")).await;
+    worker.runs.reach(1).await;
+    declared.host.set_password("another");
+    let before = relay.accepted();
+    relay.cut();
+    eventually("it has tried twice", async || (relay.accepted() > before + 1).then_some(())).await;
+    assert!(worker.is_running());
+    declared.host.set_password(PASSWORD);
+    publish(&other, NewEvent::new("mail", "after")).await;
     worker.runs.reach(2).await;
     assert_eq!(worker.stop().await.done, 2);
 }

@@ -3,10 +3,8 @@
 use hatchery::{Hatchery, NewEvent, Outcome};
 
 use crate::support::{
-    broker::eventually,
     cli::Bench,
     declared::{Declared, publish},
-    process::{Place, Process},
     redis::free_port,
     relay::Relay,
     workers::Working,
@@ -82,19 +80,4 @@ fn the_management_api_is_asked_where_it_answers() {
     let urls = format!("http://u:pw@127.0.0.1:{},{}", free_port(), bench.host.management());
     bench.expect(0, &["plan", "--detailed-exitcode", "--management-url", &urls]);
     bench.expect(0, &["apply", "--auto-approve", "--management-url", &urls]);
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_shows_its_name() {
-    let declared = Declared::new("types: { mail: {} }").await;
-    let place = Place::new(&declared);
-    let worker = Process::spawn(place.worker("mail", &place.write("handler.sh", "true")));
-    let name = format!("topology work mail @ {}", rustix::system::uname().nodename().to_string_lossy());
-    eventually("two connections with its name", async || {
-        let mut names = declared.host.connections();
-        names.sort();
-        (names == [name.clone(), format!("{name} (publishing)")]).then_some(())
-    })
-    .await;
-    worker.stop().await;
 }

@@ -15,11 +15,12 @@ use crate::support::{
 /// Every form in which a trace may show it.
 fn forms(user: &str) -> Vec<String> {
     let bytes = format!("{:?}", PASSWORD.as_bytes());
+    let hex = format!("{:02x?}", PASSWORD.as_bytes()).replace(", ", "");
     vec![
         PASSWORD.to_owned(),
         BASE64_STANDARD.encode(format!("{user}:{PASSWORD}")),
         bytes.trim_matches(['[', ']']).to_owned(),
-        PASSWORD.bytes().map(|byte| format!("{byte:02x}")).collect(),
+        hex.trim_matches(['[', ']']).to_owned(),
     ]
 }
 

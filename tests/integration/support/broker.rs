@@ -118,6 +118,11 @@ impl VirtualHost {
         host
     }
 
+    /// Gives its user another password.
+    pub(crate) fn set_password(&self, password: &str) {
+        self.set(&["users", &self.name], &json!({ "password": password, "tags": "policymaker" }));
+    }
+
     fn api(&self, method: Method, path: &[&str], body: Option<&Value>) -> (u16, Value) {
         call(&self.server.management, method, path, body).unwrap()
     }

@@ -91,6 +91,11 @@ impl Private {
         Self { server, amqps, https, authority, client, input, output, _hold: hold }
     }
 
+    /// The URL of who may do everything, which leads to the default virtual host.
+    pub(crate) fn administrator(&self) -> String {
+        self.server.amqp.to_string()
+    }
+
     /// A virtual host of its own.
     pub(crate) fn host(&self) -> VirtualHost {
         VirtualHost::on(self.server)

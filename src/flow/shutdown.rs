@@ -212,7 +212,11 @@ impl Worker {
             .collect();
         let exchanges = [names.scheduler(), names.retry(), names.dead_letter()];
         let exchanges: Vec<String> = exchanges.into_iter().chain((!aside.is_empty()).then(|| names.aside())).collect();
-        self.broker.require(&exchanges, &queues).await?;
+        match stop.run_until_cancelled(self.broker.require(&exchanges, &queues)).await {
+            Some(required) => required?,
+            // Nothing has begun yet that could be finished, and the broker may never answer.
+            None => return Ok(Summary::default()),
+        }
 
         let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));
         let common = Arc::new(Common {

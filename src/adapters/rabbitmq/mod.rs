@@ -13,6 +13,7 @@ mod publisher;
 mod receipts;
 pub mod steps;
 mod unreadable;
+pub(in crate::adapters) mod url;
 
 use async_trait::async_trait;
 use lapin::{
@@ -52,7 +53,7 @@ impl RabbitMq {
     /// Must be called within a tokio runtime.
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
-        let publisher = Publisher::start(url.clone(), format!("{name} publish"));
+        let publisher = Publisher::start(url.clone(), format!("{name} (publishing)"));
         let (consuming, taking) = (Mutex::new(None), Mutex::new(None));
         Self { url, name: name.to_owned(), publisher, consuming, taking, suspects: Suspects::default() }
     }

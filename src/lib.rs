@@ -42,7 +42,8 @@ pub mod flow;
 pub mod handler;
 pub mod ports;
 
-pub use connect::{ConnectError, Hatchery, connect};
+pub use adapters::tls::{Tls, TlsError};
+pub use connect::{Builder, ConnectError, Hatchery, connect};
 pub use domain::{
     event::Event,
     spec::Topology,

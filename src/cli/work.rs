@@ -68,7 +68,8 @@ URL are for basic authentication, and are not shown; in a file (@FILE) they are
 in no list of processes either.
 
 SIGTERM and SIGINT stop it: it finishes what runs within the drain limit and
-gives the rest back. A second one stops it at once; nothing is lost by that.")]
+gives the rest back. A second one stops it at once, with exit status 1; nothing
+is lost by that.")]
 pub(crate) struct Args {
     /// A type to work on; may be given more than once
     #[arg(long = "type", value_name = "TYPE", required = true)]
@@ -101,11 +102,22 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    // Before anything else: the first process of a container that does not listen yet never hears of a signal.
+    let (stop, at_once) = (CancellationToken::new(), CancellationToken::new());
+    tokio::spawn(stop_on_signal(stop.clone(), at_once.clone())?);
     let handler = handler(&args)?;
     let topology = load::topology(common, output)?;
     let name = format!("topology work {}", args.types.join(" "));
-    let hatchery = connect::connect(common, topology, &name).await?;
-    hatchery.require_register().await?;
+    let connecting = async {
+        let hatchery = connect::connect(common, topology, &name).await?;
+        hatchery.require_register().await?;
+        Ok::<_, anyhow::Error>(hatchery)
+    };
+    // Nothing has begun yet that could be finished.
+    let Some(hatchery) = stop.run_until_cancelled(connecting).await else {
+        return summarize(&Summary::default(), output);
+    };
+    let hatchery = hatchery?;
 
     let mut worker = hatchery.worker().stop_when_empty(args.stop_when_empty);
     for event_type in &args.types {
@@ -117,8 +129,6 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     if let Some(limit) = args.drain_timeout {
         worker = worker.drain_timeout(limit);
     }
-    let (stop, at_once) = (CancellationToken::new(), CancellationToken::new());
-    tokio::spawn(stop_on_signal(stop.clone(), at_once.clone())?);
     // Dropping the worker ends its programs too, each with its process group.
     let worked = at_once.run_until_cancelled(worker.run(stop)).await;
     hatchery.close().await;
@@ -126,11 +136,14 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         let what = "stopped at once; the broker delivers again what was not finished";
         return Err(Ended::new(Exit::Error, what).into());
     };
-    let summary = worked?;
+    summarize(&worked?, output)
+}
+
+fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
     if output.is_text() {
-        output.print(&format!("{}\n", text(&summary)))?;
+        output.print(&format!("{}\n", text(summary)))?;
     } else {
-        output.json(&summary)?;
+        output.json(summary)?;
     }
     Ok(Exit::Done)
 }

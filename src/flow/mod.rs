@@ -10,6 +10,8 @@ pub mod claim;
 pub mod consume;
 pub mod new_event;
 pub mod publish;
+#[cfg(test)]
+mod publish_tests;
 pub mod register;
 pub mod settle;
 pub mod shutdown;

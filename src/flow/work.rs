@@ -99,8 +99,7 @@ impl Lane {
         }
 
         let token = Uuid::now_v7();
-        // The turn lasts until the event is settled.
-        let Some((claimed, _turn)) = self.claim(&event, token, &patience).await else {
+        let Some((claimed, turn)) = self.claim(&event, token, &patience).await else {
             self.common.tally.given_back();
             return receipt.requeue().await;
         };
@@ -126,6 +125,8 @@ impl Lane {
                 }
             }
         }
+        // It is settled: the next one may start. The acknowledgement may wait for others.
+        drop(turn);
         receipt.acknowledge().await;
         fail_point!("work.acknowledged");
     }

@@ -5,6 +5,7 @@
 mod exec;
 mod faults;
 mod flow;
+mod library;
 mod migration;
 mod register;
 mod support;

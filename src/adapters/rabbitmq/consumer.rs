@@ -3,13 +3,13 @@
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use lapin::{
-    Channel, Consumer, message,
-    options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions},
+    Channel, Consumer,
+    options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
 
-use super::{codec, connection::AmqpUrl, unreadable::Suspects};
-use crate::ports::{BrokerError, Deliveries, Delivery, Receipt};
+use super::{codec, connection::AmqpUrl, receipts::Answers, unreadable::Suspects};
+use crate::ports::{BrokerError, Deliveries, Delivery};
 
 pub(super) async fn consume(
     url: &AmqpUrl,
@@ -22,7 +22,8 @@ pub(super) async fn consume(
         suspects.note(queue, &error);
         url.error(&error, &format!("the queue {queue}"))
     })?;
-    Ok(Box::new(Queue { channel, consumer, name: queue.to_owned(), suspects: suspects.clone(), ended: false }))
+    let answers = Answers::start(channel.clone(), prefetch);
+    Ok(Box::new(Queue { channel, consumer, answers, name: queue.to_owned(), suspects: suspects.clone(), ended: false }))
 }
 
 pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapin::Result<Consumer> {
@@ -34,21 +35,10 @@ pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapi
     channel.basic_consume(queue.into(), tag.into(), options, arguments).await
 }
 
-/// A delivery as the flow knows it, with a receipt made from its own tag.
-pub(super) fn delivery<R: Receipt + 'static>(
-    mut delivery: message::Delivery,
-    channel: &Channel,
-    receipt: impl FnOnce(Tag) -> Box<R>,
-) -> Delivery {
-    let message = codec::incoming(&mut delivery);
-    // A channel closes with its last owner, and takes the deliveries back that are still being worked on.
-    let receipt = receipt(Tag { delivery, _channel: channel.clone() });
-    Delivery { message, receipt }
-}
-
 struct Queue {
     channel: Channel,
     consumer: Consumer,
+    answers: Answers,
     name: String,
     suspects: Suspects,
     ended: bool,
@@ -61,7 +51,11 @@ impl Deliveries for Queue {
             return None;
         }
         match self.consumer.next().await {
-            Some(Ok(received)) => return Some(delivery(received, &self.channel, Box::new)),
+            Some(Ok(mut received)) => {
+                let message = codec::incoming(&mut received);
+                let receipt = self.answers.receipt(received.delivery_tag, received.acker);
+                return Some(Delivery { message, receipt });
+            }
             Some(Err(error)) => {
                 self.suspects.note(&self.name, &error);
                 tracing::warn!(%error, "consuming {} broke off", self.name);
@@ -78,31 +72,6 @@ impl Deliveries for Queue {
             tracing::debug!(%error, "cancelling the consumer of {}", self.name);
             // The channel is gone, and with it every delivery that was not read yet.
             self.ended = true;
-        }
-    }
-}
-
-pub(super) struct Tag {
-    delivery: message::Delivery,
-    _channel: Channel,
-}
-
-#[async_trait]
-impl Receipt for Tag {
-    async fn acknowledge(self: Box<Self>) {
-        if let Err(error) = self.delivery.ack(BasicAckOptions::default()).await {
-            tracing::debug!(%error, "an acknowledgement came too late; the event comes again and is known to be done");
-        }
-    }
-
-    async fn requeue(self: Box<Self>) {
-        if let Err(error) = self.delivery.nack(BasicNackOptions { requeue: true, multiple: false }).await {
-            tracing::debug!(%error, "a delivery could not be given back; the broker has taken it back by itself");
-        }
-    }
-    async fn reject(self: Box<Self>) {
-        if let Err(error) = self.delivery.nack(BasicNackOptions { requeue: false, multiple: false }).await {
-            tracing::debug!(%error, "a delivery could not be rejected; the broker delivers it again");
         }
     }
 }

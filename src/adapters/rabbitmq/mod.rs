@@ -10,6 +10,7 @@ pub mod declare;
 pub mod destroy;
 mod mover;
 mod publisher;
+mod receipts;
 pub mod steps;
 mod unreadable;
 

@@ -12,14 +12,10 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use lapin::{Connection, ErrorKind, options::BasicCancelOptions};
+use lapin::{Acker, Channel, Connection, ErrorKind, options::BasicCancelOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::{
-    connection::AmqpUrl,
-    consumer::{self, Tag},
-    publisher,
-};
+use super::{codec, connection::AmqpUrl, consumer, publisher, receipts};
 use crate::{
     domain::compile::DELIVERY_LIMIT,
     ports::{BrokerError, Deliveries, Delivery, Receipt},
@@ -107,7 +103,7 @@ impl Careful {
             Ok(consumer) => consumer,
             Err(error) => return failed(error),
         };
-        let delivery = match tokio::time::timeout(QUIET, consumer.next()).await {
+        let mut delivery = match tokio::time::timeout(QUIET, consumer.next()).await {
             Ok(Some(Ok(delivery))) => delivery,
             Ok(Some(Err(error))) => return failed(error),
             Ok(None) | Err(_) => return Ok(Taken::Nothing),
@@ -116,8 +112,9 @@ impl Careful {
         if let Err(error) = channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await {
             return failed(error);
         }
-        let own = |tag| Box::new(Alone { tag, connection, _permit: permit });
-        Ok(Taken::Message(Box::new(consumer::delivery(delivery, &channel, own))))
+        let message = codec::incoming(&mut delivery);
+        let receipt = Alone { acker: delivery.acker, _channel: channel, connection, _permit: permit };
+        Ok(Taken::Message(Box::new(Delivery { message, receipt: Box::new(receipt) })))
     }
 }
 
@@ -160,7 +157,9 @@ impl Deliveries for Careful {
 
 /// The receipt of a message that has a connection of its own.
 struct Alone {
-    tag: Tag,
+    acker: Acker,
+    // It closes with its last owner.
+    _channel: Channel,
     connection: Connection,
     _permit: OwnedSemaphorePermit,
 }
@@ -168,16 +167,17 @@ struct Alone {
 #[async_trait]
 impl Receipt for Alone {
     async fn acknowledge(self: Box<Self>) {
-        Box::new(self.tag).acknowledge().await;
+        receipts::acknowledge(&self.acker, false).await;
         publisher::close(&self.connection).await;
     }
 
     async fn requeue(self: Box<Self>) {
-        Box::new(self.tag).requeue().await;
+        receipts::give_back(&self.acker, true).await;
         publisher::close(&self.connection).await;
     }
+
     async fn reject(self: Box<Self>) {
-        Box::new(self.tag).reject().await;
+        receipts::give_back(&self.acker, false).await;
         publisher::close(&self.connection).await;
     }
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use futures_util::{TryStreamExt as _, stream};
 use hatchery::{
     CancellationToken, Hatchery, NewEvent, Outcome, Publisher, Run, Summary, Topology, WorkError, domain::compile,
 };
@@ -40,9 +41,8 @@ pub(crate) async fn publish(publisher: Publisher, plan: Plan) -> anyhow::Result<
                 Wait::Ladder(wait) => event.at(now + wait),
             }
         });
-        for published in publisher.publish_batch(events.collect()).await {
-            published.context("an event was not confirmed")?;
-        }
+        let published = publisher.publish_stream(stream::iter(events));
+        published.try_for_each(|_| ready(Ok(()))).await.context("an event was not confirmed")?;
         took += started.elapsed();
     }
     Ok(took)

@@ -1,16 +1,14 @@
 //! A publisher that is fed as fast as it takes events.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, pin::pin};
 
+use futures_util::{StreamExt as _, stream};
 use hatchery::{CancellationToken, NewEvent};
 
 use crate::{
     notes::{Pen, What},
     stage::connect_from_environment,
 };
-
-/// Events in a batch.
-const BATCH: u32 = 1_000;
 
 #[derive(clap::Args)]
 pub(super) struct Args {
@@ -31,15 +29,14 @@ pub(super) async fn run(args: &Args, stop: CancellationToken) -> anyhow::Result<
     let hatchery = connect_from_environment("soak feeder").await?;
     let pen = Pen::open(&args.notes, args.name)?;
     let publisher = hatchery.publisher();
-    let mut next = 0;
-    while !stop.is_cancelled() {
-        let numbers = next..next + BATCH;
-        next = numbers.end;
-        let event = |number: u32| NewEvent::new(&args.r#type, vec![b'7'; args.payload]).id(number.to_string());
-        let published = publisher.publish_batch(numbers.clone().map(event).collect()).await;
-        for (number, published) in numbers.zip(published) {
-            pen.note(if published.is_ok() { What::Confirmed } else { What::Unconfirmed }, number)?;
-        }
+    let event = |number: u32| NewEvent::new(&args.r#type, vec![b'7'; args.payload]).id(number.to_string());
+    // Asked for the next event only when there is room for it.
+    let events = stream::iter(0..).map(event).take_until(stop.cancelled());
+    let mut published = pin!(publisher.publish_stream(events));
+    let mut number = 0;
+    while let Some(published) = published.next().await {
+        pen.note(if published.is_ok() { What::Confirmed } else { What::Unconfirmed }, number)?;
+        number += 1;
     }
     hatchery.close().await;
     Ok(())

@@ -5,10 +5,12 @@ mod register;
 
 use std::{
     collections::BTreeSet,
+    future::ready,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
+use futures_util::{TryStreamExt as _, stream};
 use hatchery::{Hatchery, NewEvent};
 use tokio::task::JoinHandle;
 
@@ -19,7 +21,7 @@ use crate::{
     chance::Chance,
     console::Console,
     notes::{Notes, What},
-    queues::{Queues, WINDOW},
+    queues::Queues,
     stage::Stage,
     table::{Table, grouped},
     traffic::{self, PAYLOAD},
@@ -116,13 +118,8 @@ fn kill_after(chance: &mut Chance, args: &Args) -> Instant {
 fn publish(hatchery: &Hatchery, order: Vec<u32>) -> JoinHandle<anyhow::Result<()>> {
     let publisher = hatchery.publisher();
     tokio::spawn(async move {
-        for numbers in order.chunks(WINDOW.into()) {
-            let event = |number: &u32| NewEvent::new(TYPE, PAYLOAD.to_vec()).id(number.to_string());
-            for published in publisher.publish_batch(numbers.iter().map(event).collect()).await {
-                published?;
-            }
-        }
-        Ok(())
+        let events = order.into_iter().map(|number| NewEvent::new(TYPE, PAYLOAD.to_vec()).id(number.to_string()));
+        Ok(publisher.publish_stream(stream::iter(events)).try_for_each(|_| ready(Ok(()))).await?)
     })
 }
 

@@ -1,8 +1,12 @@
 //! A worker with more in its queue than it could ever hold.
 
-use std::time::{Duration, Instant};
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context as _, ensure};
+use futures_util::{StreamExt as _, stream};
 use hatchery::NewEvent;
 
 use super::{
@@ -14,7 +18,6 @@ use crate::{
     child::Process,
     console::Console,
     notes::Notes,
-    queues::WINDOW,
     stage::Stage,
     table::{Table, grouped},
     traffic::PAYLOAD,
@@ -69,16 +72,14 @@ pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table
 
 async fn publish(events: u32, stage: &Stage, console: &mut Console) -> anyhow::Result<()> {
     let hatchery = stage.connect().await?;
+    let event = |number: u32| NewEvent::new(TYPE, PAYLOAD.to_vec()).id(number.to_string());
     let publisher = hatchery.publisher();
-    let mut next = 0;
-    while next < events {
-        let numbers = next..events.min(next + u32::from(WINDOW));
-        next = numbers.end;
-        let event = |number: u32| NewEvent::new(TYPE, PAYLOAD.to_vec()).id(number.to_string());
-        for published in publisher.publish_batch(numbers.map(event).collect()).await {
-            published.context("an event was not confirmed")?;
+    let mut published = pin!(publisher.publish_stream(stream::iter((0..events).map(event))).enumerate());
+    while let Some((n, published)) = published.next().await {
+        published.context("an event was not confirmed")?;
+        if n.is_multiple_of(1_000) {
+            console.progress(n, events as usize, "");
         }
-        console.progress(next as usize, events as usize, "");
     }
     console.end_progress();
     hatchery.close().await;

@@ -29,9 +29,9 @@ types: { healthy: {}, gone: {} }
 const HEALTHY: &str = "healthy";
 const GONE: &str = "gone";
 const NAMED: Duration = Duration::from_secs(10);
-/// A thousand events of a type in a second, evenly: who waits behind the rest of a burst waits for it, wedged or not.
+/// Five hundred events of a type in a second, evenly: who waits behind the rest of a burst waits for it, wedged or not.
 const EVERY: Duration = Duration::from_millis(50);
-const BURST: usize = 50;
+const BURST: usize = 25;
 
 /// How much later the healthy ones may be.
 const LIMIT: f64 = 1.5;

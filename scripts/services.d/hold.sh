@@ -12,16 +12,13 @@ end_hold() {
 
 hold_line() {
     local verb role
-    local -a words
-    if [[ $1 == "ctl "* && $WANT_RABBITMQ == yes ]]; then
-        read -ra words <<<"${1#ctl }"
-        rabbitmq_env
-        # Its answer is not one of ours.
-        env -i "PATH=$SYSTEM_PATH" LANG=C.UTF-8 "${RABBITMQ_ENV[@]}" \
-            "$RABBITMQ_BIN/rabbitmqctl" --quiet "${words[@]}" </dev/null >&2
+    read -r verb role <<<"$1"
+    if [[ $verb == ctl && $WANT_RABBITMQ == yes ]]; then
+        local -a arguments
+        read -r -a arguments <<<"$role"
+        rabbitmqctl "${arguments[@]}" </dev/null >&2
         return
     fi
-    read -r verb role <<<"$1"
     [[ ($role == rabbitmq && $WANT_RABBITMQ == yes) || ($role == redis && $WANT_REDIS == yes) ]] || return 1
     case $verb in
     kill) stop_role "$role" 0 ;;

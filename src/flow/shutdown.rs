@@ -203,7 +203,12 @@ impl Worker {
         let lanes_of = self.lanes()?;
         let names = Names::new(self.topology.name.clone());
         let queues: Vec<String> = lanes_of.iter().map(|(event_type, _)| names.processing(event_type)).collect();
-        self.broker.require(&[names.scheduler(), names.retry(), names.dead_letter()], &queues).await?;
+        let exchanges = [names.scheduler(), names.retry(), names.dead_letter()];
+        match stop.run_until_cancelled(self.broker.require(&exchanges, &queues)).await {
+            Some(required) => required?,
+            // Nothing has begun yet that could be finished, and the broker may never answer.
+            None => return Ok(Summary::default()),
+        }
 
         let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));
         let common = Arc::new(Common {

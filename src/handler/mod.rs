@@ -1,7 +1,9 @@
-//! What a worker runs for an event: a Rust closure, a `tower` service, or a program ([`exec`]).
+//! What a worker runs for an event: a Rust closure, a `tower` service, a program ([`exec`]), or a service ([`http`]).
 
 mod answer;
 pub mod exec;
+mod fields;
+pub mod http;
 mod json;
 mod service;
 

@@ -23,7 +23,15 @@ pub(super) async fn consume(
         url.error(&error, &format!("the queue {queue}"))
     })?;
     let answers = Answers::start(channel.clone(), prefetch);
-    Ok(Box::new(Queue { channel, consumer, answers, name: queue.to_owned(), suspects: suspects.clone(), ended: false }))
+    Ok(Box::new(Queue {
+        channel,
+        consumer,
+        answers,
+        name: queue.to_owned(),
+        suspects: suspects.clone(),
+        cancelled: false,
+        ended: false,
+    }))
 }
 
 pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapin::Result<Consumer> {
@@ -41,6 +49,8 @@ struct Queue {
     answers: Answers,
     name: String,
     suspects: Suspects,
+    /// By us.
+    cancelled: bool,
     ended: bool,
 }
 
@@ -60,13 +70,19 @@ impl Deliveries for Queue {
                 self.suspects.note(&self.name, &error);
                 tracing::warn!(%error, "consuming {} broke off", self.name);
             }
-            None => tracing::debug!("consuming {} has ended", self.name),
+            None if self.cancelled => tracing::debug!("consuming {} has ended", self.name),
+            None => tracing::warn!(
+                "the broker has cancelled the consumer of {}: the queue was deleted, or a delivery was not acknowledged in \
+                 time",
+                self.name
+            ),
         }
         self.ended = true;
         None
     }
 
     async fn cancel(&mut self) {
+        self.cancelled = true;
         let cancelled = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default()).await;
         if let Err(error) = cancelled {
             tracing::debug!(%error, "cancelling the consumer of {}", self.name);

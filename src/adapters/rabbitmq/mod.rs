@@ -79,14 +79,14 @@ impl RabbitMq {
     }
 
     async fn channel(&self) -> Result<lapin::Channel, BrokerError> {
-        self.channel_of(&self.consuming).await
+        self.channel_of(&self.consuming, &self.name).await
     }
 
-    async fn channel_of(&self, open: &Mutex<Option<Connection>>) -> Result<lapin::Channel, BrokerError> {
+    async fn channel_of(&self, open: &Mutex<Option<Connection>>, name: &str) -> Result<lapin::Channel, BrokerError> {
         let mut open = open.lock().await;
         let connection = match open.take() {
             Some(connection) if connection.status().connected() => open.insert(connection),
-            _ => open.insert(self.url.connect(&self.name).await?),
+            _ => open.insert(self.url.connect(name).await?),
         };
         connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))
     }
@@ -107,7 +107,7 @@ impl Broker for RabbitMq {
     }
 
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
-        let channel = self.channel_of(&self.taking).await?;
+        let channel = self.channel_of(&self.taking, &format!("{} (aside)", self.name)).await?;
         let taken = channel
             .basic_get(codec::short(queue)?, BasicGetOptions::default())
             .await

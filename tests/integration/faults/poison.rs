@@ -1,7 +1,7 @@
 //! One event among many kills its worker each time it runs (`kill -9` from the handler). It goes alone.
 //!
 //! The workers are processes of this test binary: ten thousand events through a program each would take longer than
-//! anybody wants to wait. `HATCHERY_POISON=10000` says how many events; `scripts/soak poison` does.
+//! anybody wants to wait. `HATCHERY_POISON` says how many events, where ten thousand are not right.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

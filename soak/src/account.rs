@@ -1,0 +1,54 @@
+//! The account: of the events that were confirmed, which were handled to the end, and how often.
+//!
+//! Pure, and from the outside: it knows what was published and what the handlers noted.
+
+use std::ops::Range;
+
+/// What became of the events of a run, each known by its number.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Account {
+    /// Events that were handled at least once.
+    pub(crate) handled: usize,
+    /// Those of them that were handled more than once.
+    pub(crate) twice: Vec<u32>,
+    /// Those that were not.
+    pub(crate) missing: Vec<u32>,
+    /// Runs of something that is not among them.
+    pub(crate) strangers: usize,
+}
+
+impl Account {
+    pub(crate) fn take(expected: Range<u32>, done: impl IntoIterator<Item = u32>) -> Self {
+        let mut times = vec![0_u32; expected.len()];
+        let mut account = Self::default();
+        for number in done {
+            match number.checked_sub(expected.start).and_then(|at| times.get_mut(at as usize)) {
+                Some(times) => *times += 1,
+                None => account.strangers += 1,
+            }
+        }
+        for (number, times) in expected.zip(times) {
+            match times {
+                0 => account.missing.push(number),
+                1 => account.handled += 1,
+                _ => {
+                    account.handled += 1;
+                    account.twice.push(number);
+                }
+            }
+        }
+        account
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_event_is_counted_by_its_number() {
+        let account = Account::take(10..15, [10, 12, 12, 14, 9, 15, 12]);
+        let expected = Account { handled: 3, twice: vec![12], missing: vec![11, 13], strangers: 2 };
+        assert_eq!(account, expected);
+    }
+}

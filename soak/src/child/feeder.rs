@@ -1,0 +1,43 @@
+//! A publisher that is fed as fast as it takes events.
+
+use std::{path::PathBuf, pin::pin};
+
+use futures_util::{StreamExt as _, stream};
+use hatchery::{CancellationToken, NewEvent};
+
+use crate::{
+    notes::{Pen, What},
+    stage::connect_from_environment,
+};
+
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// What it calls itself
+    #[arg(long)]
+    name: u32,
+    /// Where it notes what was confirmed
+    #[arg(long)]
+    notes: PathBuf,
+    #[arg(long)]
+    r#type: String,
+    /// Bytes of each payload
+    #[arg(long)]
+    payload: usize,
+}
+
+pub(super) async fn run(args: &Args, stop: CancellationToken) -> anyhow::Result<()> {
+    let hatchery = connect_from_environment("soak feeder").await?;
+    let pen = Pen::open(&args.notes, args.name)?;
+    let publisher = hatchery.publisher();
+    let event = |number: u32| NewEvent::new(&args.r#type, vec![b'7'; args.payload]).id(number.to_string());
+    // Asked for the next event only when there is room for it.
+    let events = stream::iter(0..).map(event).take_until(stop.cancelled());
+    let mut published = pin!(publisher.publish_stream(events));
+    let mut number = 0;
+    while let Some(published) = published.next().await {
+        pen.note(if published.is_ok() { What::Confirmed } else { What::Unconfirmed }, number)?;
+        number += 1;
+    }
+    hatchery.close().await;
+    Ok(())
+}

@@ -1,0 +1,113 @@
+//! This program as processes of its own: workers and a publisher. None outlives the one that started it, because each
+//! ends with its standard input.
+
+mod feeder;
+mod worker;
+
+use std::{
+    fs::File,
+    path::PathBuf,
+    process::{ExitCode, Stdio},
+    time::Duration,
+};
+
+use anyhow::{Context as _, ensure};
+use hatchery::CancellationToken;
+use tokio::{
+    io::AsyncReadExt as _,
+    process::{Child, ChildStdin, Command},
+};
+
+use crate::stage::Stage;
+
+/// More than a worker's own drain limit.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    kind: Kind,
+}
+
+#[derive(clap::Subcommand)]
+enum Kind {
+    /// Works until its standard input ends
+    Worker(worker::Args),
+    /// Publishes as fast as it can until its standard input ends
+    Feeder(feeder::Args),
+}
+
+/// The child's side.
+pub(crate) async fn main(args: &Args) -> ExitCode {
+    let stop = CancellationToken::new();
+    let stopped = stop.clone();
+    tokio::spawn(async move {
+        let mut input = Vec::new();
+        let _ = tokio::io::stdin().read_to_end(&mut input).await;
+        stopped.cancel();
+    });
+    let ended = match &args.kind {
+        Kind::Worker(args) => worker::run(args, stop).await,
+        Kind::Feeder(args) => feeder::run(args, stop).await,
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{error:#}\n"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The parent's side.
+pub(crate) struct Process {
+    /// What it calls itself in its notes.
+    pub(crate) name: u32,
+    child: Child,
+    input: ChildStdin,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts one of this kind, with further arguments. Its log is a file.
+    pub(crate) fn start(stage: &Stage, kind: &str, name: u32, arguments: &[String]) -> anyhow::Result<Self> {
+        let log = stage.path(&format!("{kind}-{name}.log"));
+        let mut command = Command::new(std::env::current_exe()?);
+        stage.with_urls(&mut command).args(["child", kind, "--name", &name.to_string()]).args(arguments);
+        // Ctrl-C is for the parent alone; the child ends with its standard input.
+        command.stdin(Stdio::piped()).stderr(File::create(&log)?).process_group(0);
+        let mut child = command.spawn()?;
+        let input = child.stdin.take().context("a pipe")?;
+        Ok(Self { name, child, input, log })
+    }
+
+    /// `kill -9`, and waits for its end.
+    pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
+        self.require_alive()?;
+        Ok(self.child.kill().await?)
+    }
+
+    /// Tells it to stop, and waits until it has.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        drop(self.input);
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        let status = ended.with_context(|| format!("{} does not stop", self.log.display()))??;
+        ensure!(status.success(), "{status}: {}", std::fs::read_to_string(&self.log)?);
+        Ok(())
+    }
+
+    pub(crate) fn require_alive(&mut self) -> anyhow::Result<()> {
+        let ended = self.child.try_wait()?;
+        let said = || std::fs::read_to_string(&self.log).unwrap_or_default();
+        ensure!(ended.is_none(), "a process has ended by itself: {}", said());
+        Ok(())
+    }
+
+    /// The memory that it has resident, in KiB.
+    pub(crate) fn resident(&self) -> anyhow::Result<u64> {
+        let id = self.child.id().context("the process has ended")?;
+        let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
+        Ok(line.trim().trim_end_matches(" kB").parse()?)
+    }
+}

@@ -1,0 +1,161 @@
+//! Workers that are killed and started again all the time.
+
+mod crew;
+mod register;
+
+use std::{
+    collections::BTreeSet,
+    future::ready,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use futures_util::{TryStreamExt as _, stream};
+use hatchery::{Hatchery, NewEvent};
+use tokio::task::JoinHandle;
+
+use self::{crew::Crew, register::Register};
+use crate::{
+    Common,
+    account::Account,
+    chance::Chance,
+    console::Console,
+    notes::{Notes, What},
+    queues::Queues,
+    stage::Stage,
+    table::{Table, grouped},
+    traffic::{self, PAYLOAD},
+};
+
+const TOPOLOGY: &str = "\
+version: 1
+name: soak
+defaults: { prefetch: 200, concurrency: 16, retry: { delays: [2s, 5s], max-attempts: 4 } }
+types: { work: {} }
+";
+const TYPE: &str = "work";
+const CONCURRENCY: usize = 16;
+/// Every so many events fail when they are first tried.
+const FAIL_EVERY: u32 = 100;
+
+/// How long nothing at all may happen. What ran in a killed worker waits for its lease, 15 s, and then up to 4 s more.
+const PATIENCE: Duration = Duration::from_mins(1);
+const TICK: Duration = Duration::from_millis(50);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Events, every hundredth of which fails when it is first tried
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
+    events: u32,
+    /// Worker processes
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
+    workers: u32,
+    /// Milliseconds between two kills, on average; each is random
+    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(10..))]
+    kill_every: u32,
+    /// The longest that a handler takes, in milliseconds; each is random
+    #[arg(long, default_value_t = 20)]
+    pause: u32,
+    /// Fail if there were fewer kills
+    #[arg(long, default_value_t = 20)]
+    at_least: u32,
+}
+
+pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
+    let Args { common, events, .. } = args;
+    let mut chance = Chance::new(common.announce(console));
+    let stage = Stage::set(console, common.version.as_deref(), TOPOLOGY).await?;
+    let queues = Queues::connect(&stage.servers.amqp).await?;
+    let register = Register::connect(&stage.servers.redis, &stage.topology, TYPE).await?;
+    let notes = Notes::new(stage.path("notes"))?;
+
+    console.step(&format!("Publish {} events, and kill a worker again and again", grouped(*events)));
+    let mut order: Vec<u32> = (0..*events).collect();
+    chance.shuffle(&mut order);
+    let hatchery = stage.connect().await?;
+    let publishing = publish(&hatchery, order);
+    let mut crew = Crew::start(&stage, args, notes, register)?;
+    let all = *events as usize;
+    let mut next = kill_after(&mut chance, args);
+    let (mut moved, mut before, mut calm) = (Instant::now(), 0, 0);
+    while calm < 3 && moved.elapsed() < PATIENCE {
+        tokio::time::sleep(TICK).await;
+        let done = crew.done()?;
+        if done > before {
+            (moved, before) = (Instant::now(), done);
+        }
+        console.progress(done, all, &format!(", {} kills", crew.kills));
+        // What is left then are those that ran when their worker was killed, again and again.
+        if Instant::now() >= next && done < all - all / 100 {
+            crew.kill_one(&mut chance).await?;
+            next = kill_after(&mut chance, args);
+        }
+        calm = if done == all && !traffic::is_busy(&queues, &stage.topology, &[]).await? { calm + 1 } else { 0 };
+    }
+    console.end_progress();
+    publishing.await?.context("publishing")?;
+    hatchery.close().await;
+    let ended = crew.stop().await?;
+
+    let names = hatchery::domain::names::Names::new(stage.topology.name.clone());
+    let dead = queues.ready(&[names.dead_letters(&TYPE.parse()?), names.unrouted()]).await?;
+    let table = table(args, &ended, dead);
+    console.step(&format!("The account, of RabbitMQ {}", stage.version));
+    console.say(&table.render());
+    let holds = table.holds();
+    stage.end(console, holds).await;
+    Ok(holds)
+}
+
+fn kill_after(chance: &mut Chance, args: &Args) -> Instant {
+    let every = u64::from(args.kill_every);
+    Instant::now() + Duration::from_millis(chance.between(every / 2, every * 3 / 2))
+}
+
+/// In this order, and as fast as it goes.
+fn publish(hatchery: &Hatchery, order: Vec<u32>) -> JoinHandle<anyhow::Result<()>> {
+    let publisher = hatchery.publisher();
+    tokio::spawn(async move {
+        let events = order.into_iter().map(|number| NewEvent::new(TYPE, PAYLOAD.to_vec()).id(number.to_string()));
+        Ok(publisher.publish_stream(stream::iter(events)).try_for_each(|_| ready(Ok(()))).await?)
+    })
+}
+
+fn table(args: &Args, ended: &crew::Ended, dead: u64) -> Table {
+    let done = || ended.notes.iter().filter(|note| note.what == What::Done).map(|note| note.number);
+    let account = Account::take(0..args.events, done());
+    let failed: BTreeSet<u32> =
+        ended.notes.iter().filter(|note| note.what == What::Failed).map(|note| note.number).collect();
+    let explained = account.twice.iter().filter(|number| ended.explains(**number)).count();
+    let unexplained = account.twice.len() - explained;
+    let most = *ended.cut.iter().max().unwrap_or(&0);
+    let count = |n: usize| grouped(n as u64);
+
+    let mut table = Table::new(&["", "", "must be"]);
+    let all = args.events as usize;
+    table.must(account.handled == all, &["handled", &count(account.handled), &format!("{}, all", count(all))]);
+    table.must(account.missing.is_empty(), &["lost", &count(account.missing.len()), "0"]);
+    let fails = (0..args.events).step_by(FAIL_EVERY as usize).len();
+    table.must(failed.len() == fails, &["failed when first tried", &count(failed.len()), &count(fails)]);
+    table.must(dead == 0, &["in dead-letter and unrouted", &grouped(dead), "0"]);
+    let kills = ended.cut.len();
+    table.must(
+        kills >= args.at_least as usize,
+        &["workers killed", &count(kills), &format!("at least {}", args.at_least)],
+    );
+    table.must(
+        most <= CONCURRENCY,
+        &[
+            "done and not settled at a kill",
+            &format!("at most {most}"),
+            &format!("at most {CONCURRENCY}, which run at a time"),
+        ],
+    );
+    let open: usize = ended.cut.iter().sum();
+    table.tell(&["the same, at all kills", &count(open), ""]);
+    table.tell(&["handled twice", &count(account.twice.len()), ""]);
+    table.must(unexplained == 0, &["of those, settled before the kill", &count(unexplained), "0"]);
+    table
+}

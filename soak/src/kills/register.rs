@@ -1,0 +1,40 @@
+//! What the register says about events, read from Redis as docs/register.md describes it.
+
+use std::collections::BTreeSet;
+
+use hatchery::Topology;
+use redis::{Client, aio::MultiplexedConnection};
+
+/// Where the flags are in a packed slot, and the one that says that the event has been handled to the end.
+const FLAGS: usize = 37;
+const FINISHED: u8 = 1;
+
+pub(super) struct Register {
+    connection: MultiplexedConnection,
+    /// What stands before an id in a key.
+    before: String,
+}
+
+impl Register {
+    pub(super) async fn connect(url: &str, topology: &Topology, event_type: &str) -> anyhow::Result<Self> {
+        let connection = Client::open(url)?.get_multiplexed_async_connection().await?;
+        let before = format!("{}:{{{}:0}}:{event_type}:i:", topology.redis.prefix, topology.name);
+        Ok(Self { connection, before })
+    }
+
+    /// Those of them that are not finished.
+    pub(super) async fn unfinished(&mut self, numbers: &BTreeSet<u32>) -> anyhow::Result<BTreeSet<u32>> {
+        if numbers.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let mut asked = redis::pipe();
+        for number in numbers {
+            asked.cmd("HGET").arg(format!("{}{number}", self.before)).arg("e");
+        }
+        let slots: Vec<Option<Vec<u8>>> = asked.query_async(&mut self.connection).await?;
+        let finished =
+            |slot: Option<Vec<u8>>| slot.is_some_and(|slot| slot.get(FLAGS).is_some_and(|f| f & FINISHED != 0));
+        let open = numbers.iter().zip(slots).filter(|(_, slot)| !finished(slot.clone()));
+        Ok(open.map(|(number, _)| *number).collect())
+    }
+}

@@ -1,0 +1,103 @@
+//! `scripts/soak`: hatchery under load, under `kill -9` and beside bare lapin, with an account of every event taken from
+//! the outside. `scripts/soak --help` says more.
+
+mod account;
+mod chance;
+mod child;
+#[path = "../../demo/src/console.rs"]
+mod console;
+mod kills;
+mod ladder;
+mod lateness;
+mod memory;
+mod notes;
+mod plan;
+mod queues;
+mod runs;
+mod servers;
+mod stage;
+mod table;
+mod traffic;
+mod wedge;
+
+use std::{
+    process::ExitCode,
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use clap::{Parser, Subcommand};
+
+use self::console::{Console, GREEN, RED};
+
+#[derive(Parser)]
+#[command(name = "scripts/soak")]
+struct Args {
+    #[command(subcommand)]
+    mode: Mode,
+}
+
+#[derive(Subcommand)]
+enum Mode {
+    /// Random dates through the ladder, beside a ladder that is made with lapin alone
+    Ladder(ladder::Args),
+    /// Workers that are killed and started again all the time: nothing is lost, and what ran twice is explained
+    Kills(kills::Args),
+    /// A type whose processing queue was deleted holds nobody up, and its events are delivered in the end
+    Wedge(wedge::Args),
+    /// The memory of a worker with a long backlog, and of a publisher that the broker has blocked
+    Memory(memory::Args),
+    /// A process of another mode
+    #[command(hide = true)]
+    Child(child::Args),
+}
+
+/// What every mode takes.
+#[derive(clap::Args)]
+struct Common {
+    /// Repeat what was random in another run
+    #[arg(long)]
+    seed: Option<u64>,
+    /// RabbitMQ of scripts/brokers: 3.10, 4.0, 4.3 (else the installed one)
+    #[arg(long)]
+    version: Option<String>,
+}
+
+impl Common {
+    /// The seed, which is told.
+    fn announce(&self, console: &Console) -> u64 {
+        let new = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::from(now.subsec_micros()));
+        let seed = self.seed.unwrap_or_else(new);
+        console.say(&format!("--seed {seed}"));
+        seed
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // Fails when there is one already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut console = Console::new();
+    let ended = match Args::parse().mode {
+        Mode::Ladder(args) => ladder::run(&args, &mut console).await,
+        Mode::Kills(args) => kills::run(&args, &mut console).await,
+        Mode::Wedge(args) => wedge::run(&args, &mut console).await,
+        Mode::Memory(args) => memory::run(&args, &mut console).await,
+        Mode::Child(args) => return child::main(&args).await,
+    };
+    console.end_progress();
+    let seconds = console.elapsed().as_secs();
+    match ended {
+        Ok(true) => {
+            console.say(&format!("{GREEN}All numbers hold{GREEN:#}, after {seconds} s."));
+            ExitCode::SUCCESS
+        }
+        Ok(false) => {
+            console.say(&format!("{RED}A number is off{RED:#}, after {seconds} s."));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            console.say(&format!("{RED}soak:{RED:#} {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! A worker with more in its queue than it could ever hold.
+
+use std::{
+    pin::pin,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use futures_util::{StreamExt as _, stream};
+use hatchery::NewEvent;
+
+use super::{
+    Args,
+    resident::{Resident, mib},
+};
+use crate::{
+    account::Account,
+    child::Process,
+    console::Console,
+    notes::Notes,
+    stage::Stage,
+    table::{Table, grouped},
+    traffic::PAYLOAD,
+};
+
+const TYPE: &str = "backlog";
+const TICK: Duration = Duration::from_millis(100);
+/// How long it may do nothing.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table: &mut Table) -> anyhow::Result<()> {
+    console.step(&format!("Publish a backlog of {} events", grouped(args.events)));
+    publish(args.events, stage, console).await?;
+
+    console.step("Start a worker, and watch its memory");
+    let mut notes = Notes::new(stage.path("backlog"))?;
+    let path = notes.path().display().to_string();
+    let arguments = ["--notes", &path, "--type", TYPE].map(ToOwned::to_owned);
+    let (started, mut worker) = (Instant::now(), Process::start(stage, "worker", 1, &arguments)?);
+    let mut resident = Resident::default();
+    let mut moved = Instant::now();
+    let all = args.events as usize;
+    while notes.all.len() < all && moved.elapsed() < PATIENCE {
+        tokio::time::sleep(TICK).await;
+        worker.require_alive()?;
+        if !notes.read()?.is_empty() {
+            moved = Instant::now();
+        }
+        let done = notes.all.len();
+        // Before that it connects.
+        if done > 0 {
+            resident.sample(f64::from(u32::try_from(done)?) / f64::from(args.events), worker.resident()?);
+        }
+        console.progress(done, all, &format!(", {}", mib(worker.resident()?)));
+    }
+    console.end_progress();
+    let took = started.elapsed();
+    worker.stop().await?;
+    notes.read()?;
+
+    let account = Account::take(0..args.events, notes.all.iter().map(|note| note.number));
+    let count = |n: usize| grouped(n as u64);
+    table.must(account.handled == all, &["backlog, handled", &count(account.handled), &count(all)]);
+    table.must(account.twice.is_empty(), &["handled twice", &count(account.twice.len()), "0"]);
+    table.tell(&["that took", &format!("{:.1} s", took.as_secs_f64()), ""]);
+    ensure!(resident.samples() > 0, "it was too fast to be watched");
+    table.tell(&["the worker's memory at first", &mib(resident.first()), ""]);
+    let limit = format!("at most {}", mib(resident.limit()));
+    table.must(resident.is_flat(), &["at most", &mib(resident.most()), &limit]);
+    Ok(())
+}
+
+async fn publish(events: u32, stage: &Stage, console: &mut Console) -> anyhow::Result<()> {
+    let hatchery = stage.connect().await?;
+    let event = |number: u32| NewEvent::new(TYPE, PAYLOAD.to_vec()).id(number.to_string());
+    let publisher = hatchery.publisher();
+    let mut published = pin!(publisher.publish_stream(stream::iter((0..events).map(event))).enumerate());
+    while let Some((n, published)) = published.next().await {
+        published.context("an event was not confirmed")?;
+        if n.is_multiple_of(1_000) {
+            console.progress(n, events as usize, "");
+        }
+    }
+    console.end_progress();
+    hatchery.close().await;
+    Ok(())
+}

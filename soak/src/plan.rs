@@ -1,0 +1,119 @@
+//! What is published when, and when it is due. Pure.
+
+use std::{ops::Range, time::Duration};
+
+use crate::runs::Run;
+
+/// Events that are published in bursts, in this order. Their numbers are their ids.
+#[derive(Clone)]
+pub(crate) struct Plan {
+    /// The number of the first.
+    pub(crate) first: u32,
+    pub(crate) events: Vec<Planned>,
+    /// Events in a burst, and how often one is sent.
+    pub(crate) burst: usize,
+    pub(crate) every: Duration,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Planned {
+    pub(crate) event_type: &'static str,
+    pub(crate) wait: Wait,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wait {
+    /// For a named hatchery.
+    Named(Duration),
+    /// For the ladder, which rounds up to its step.
+    Ladder(Duration),
+}
+
+impl Plan {
+    pub(crate) fn numbers(&self) -> Range<u32> {
+        self.first..self.first + u32::try_from(self.events.len()).unwrap_or(u32::MAX - self.first)
+    }
+
+    pub(crate) fn bursts(&self) -> impl Iterator<Item = Vec<(u32, Planned)>> {
+        let numbered: Vec<(u32, Planned)> = self.numbers().zip(self.events.iter().copied()).collect();
+        let bursts: Vec<_> = numbered.chunks(self.burst.max(1)).map(<[_]>::to_vec).collect();
+        bursts.into_iter()
+    }
+
+    /// How long the slowest event waits.
+    pub(crate) fn longest(&self) -> Duration {
+        self.events.iter().map(|planned| planned.wait.duration()).max().unwrap_or_default()
+    }
+
+    /// How much later than due each event ran, in microseconds. Due is when its timer had to let it go: beyond that
+    /// it waited for the broker and the worker.
+    pub(crate) fn lateness<'a>(&'a self, runs: &'a [Run], step: Duration) -> impl Iterator<Item = i64> + 'a {
+        runs.iter().filter_map(move |run| {
+            let planned = self.events.get(usize::try_from(run.number.checked_sub(self.first)?).ok()?)?;
+            Some(run.at - planned.wait.due(run, step))
+        })
+    }
+}
+
+impl Wait {
+    pub(crate) const fn duration(self) -> Duration {
+        match self {
+            Self::Named(wait) | Self::Ladder(wait) => wait,
+        }
+    }
+
+    fn due(self, run: &Run, step: Duration) -> i64 {
+        let step = i64::try_from(step.as_micros()).unwrap_or(i64::MAX);
+        match self {
+            Self::Named(_) => run.nbf,
+            Self::Ladder(_) => {
+                // The time of publishing is known to the millisecond, so that a wait just above a step may look like
+                // one below it: no timer ends early.
+                let steps = (run.nbf - run.created + step - 1) / step;
+                let due = run.created + steps * step;
+                if run.at < due { due - step } else { due }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(250);
+
+    fn plan(wait: Wait, events: usize) -> Plan {
+        let events = vec![Planned { event_type: "timed", wait }; events];
+        Plan { first: 100, events, burst: 2_500, every: STEP }
+    }
+
+    fn late(wait: Wait, nbf: i64, at: i64) -> Vec<i64> {
+        let run = Run { number: 100, created: 1_000_000, nbf, at };
+        plan(wait, 1).lateness(&[run], STEP).collect()
+    }
+
+    #[test]
+    fn the_ladder_is_late_beyond_its_step() {
+        let wait = Wait::Ladder(Duration::ZERO);
+        assert_eq!(late(wait, 1_600_000, 1_790_000), [40_000]);
+        assert_eq!(late(wait, 1_500_000, 1_500_700), [700]);
+        // 500.4 ms before the whole millisecond that is told.
+        assert_eq!(late(wait, 1_501_000, 1_502_000), [2_000]);
+    }
+
+    #[test]
+    fn a_named_wait_has_no_step() {
+        assert_eq!(late(Wait::Named(Duration::ZERO), 1_600_000, 1_790_000), [190_000]);
+    }
+
+    #[test]
+    fn every_event_is_in_one_burst() {
+        for (events, bursts) in [(1, 1), (2_501, 2), (50_000, 20)] {
+            let plan = plan(Wait::Named(STEP), events);
+            let all: Vec<u32> = plan.bursts().flatten().map(|(number, _)| number).collect();
+            assert_eq!(all, plan.numbers().collect::<Vec<_>>());
+            assert_eq!(plan.bursts().count(), bursts);
+        }
+    }
+}

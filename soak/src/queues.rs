@@ -1,0 +1,110 @@
+//! The broker's queues, as somebody sees and moves them who knows nothing of hatchery.
+
+use anyhow::{Context as _, ensure};
+use futures_util::StreamExt as _;
+use hatchery::adapters::rabbitmq::connection::AmqpUrl;
+use lapin::{
+    Channel, Confirmation, Connection,
+    message::Delivery,
+    options::{
+        BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
+        QueueDeclareOptions, QueueDeleteOptions,
+    },
+    types::{FieldTable, ShortString},
+};
+
+/// Messages under way at a time.
+pub(crate) const WINDOW: u16 = 1_000;
+
+pub(crate) struct Queues {
+    connection: Connection,
+}
+
+impl Queues {
+    pub(crate) async fn connect(url: &str) -> anyhow::Result<Self> {
+        Ok(Self { connection: AmqpUrl::new(url)?.connect("soak queues").await? })
+    }
+
+    /// How many messages are ready, in all of these.
+    pub(crate) async fn ready(&self, queues: &[String]) -> anyhow::Result<u64> {
+        let channel = self.connection.create_channel().await?;
+        let mut ready = 0;
+        for queue in queues {
+            ready += u64::from(declared(&channel, queue).await?.message_count());
+        }
+        close(&channel).await?;
+        Ok(ready)
+    }
+
+    pub(crate) async fn delete(&self, queue: &str) -> anyhow::Result<()> {
+        let channel = self.connection.create_channel().await?;
+        channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await?;
+        close(&channel).await
+    }
+
+    /// Moves all that is ready in a queue to an exchange, each message with its own routing key, as a shovel does it:
+    /// publish, confirm, acknowledge. How many there were.
+    pub(crate) async fn shovel(&self, queue: &str, exchange: &str) -> anyhow::Result<u64> {
+        let channel = self.connection.create_channel().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let to = ShortString::from(exchange);
+        let moved = self
+            .each(queue, async |delivery| {
+                let (key, options) = (delivery.routing_key.clone(), BasicPublishOptions::default());
+                let properties = delivery.properties.clone();
+                let sent = channel.basic_publish(to.clone(), key, options, &delivery.data, properties).await?;
+                ensure!(matches!(sent.await?, Confirmation::Ack(_)), "{exchange} did not confirm a moved message");
+                Ok(())
+            })
+            .await?;
+        close(&channel).await?;
+        Ok(moved)
+    }
+
+    /// Takes all that is ready in a queue; the message ids.
+    pub(crate) async fn drain(&self, queue: &str) -> anyhow::Result<Vec<String>> {
+        let ids = std::cell::RefCell::new(Vec::new());
+        self.each(queue, async |delivery| {
+            let id = delivery.properties.message_id().as_ref().context("a message without an id")?;
+            ids.borrow_mut().push(id.to_string());
+            Ok(())
+        })
+        .await?;
+        Ok(ids.into_inner())
+    }
+
+    /// Does something with all that is ready, many at a time, and acknowledges it.
+    async fn each(&self, queue: &str, act: impl AsyncFn(&Delivery) -> anyhow::Result<()>) -> anyhow::Result<u64> {
+        let channel = self.connection.create_channel().await?;
+        let ready = u64::from(declared(&channel, queue).await?.message_count());
+        channel.basic_qos(WINDOW, BasicQosOptions::default()).await?;
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        let consumer = channel.basic_consume(queue.into(), "".into(), options, arguments).await?;
+        let count = usize::try_from(ready)?;
+        let act = &act;
+        let mut acts = consumer
+            .take(count)
+            .map(|delivery| async move {
+                let delivery = delivery?;
+                act(&delivery).await?;
+                delivery.ack(BasicAckOptions::default()).await?;
+                anyhow::Ok(())
+            })
+            .buffered(WINDOW.into());
+        while let Some(done) = acts.next().await {
+            done?;
+        }
+        drop(acts);
+        close(&channel).await?;
+        Ok(ready)
+    }
+}
+
+async fn declared(channel: &Channel, queue: &str) -> anyhow::Result<lapin::Queue> {
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    Ok(channel.queue_declare(queue.into(), options, FieldTable::default()).await?)
+}
+
+async fn close(channel: &Channel) -> anyhow::Result<()> {
+    Ok(channel.close(200, "done".into()).await?)
+}

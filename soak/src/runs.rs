@@ -1,0 +1,53 @@
+//! What handlers in this process saw.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use hatchery::Event;
+use jiff::Timestamp;
+
+/// One run. Times are microseconds since 1970.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Run {
+    pub(crate) number: u32,
+    /// When it was published.
+    pub(crate) created: i64,
+    pub(crate) nbf: i64,
+    pub(crate) at: i64,
+}
+
+impl Run {
+    pub(crate) const fn is_early(&self) -> bool {
+        self.at < self.nbf
+    }
+}
+
+/// All runs, in the order in which they began.
+#[derive(Clone, Default)]
+pub(crate) struct Runs(Arc<Mutex<Vec<Run>>>);
+
+impl Runs {
+    /// Notes that this event runs now. Its number is its id.
+    pub(crate) fn note(&self, event: &Event) {
+        let created = event.created_at.as_microsecond();
+        let nbf = event.nbf.map_or(created, Timestamp::as_microsecond);
+        // Nobody else publishes here; what is no number shows as a stranger.
+        self.push(event.id.parse().unwrap_or(u32::MAX), created, nbf);
+    }
+
+    pub(crate) fn push(&self, number: u32, created: i64, nbf: i64) {
+        let at = Timestamp::now().as_microsecond();
+        self.lock().push(Run { number, created, nbf, at });
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Run> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Run>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,91 @@
+//! Where a run takes place: servers of its own, a topology that is applied, and a folder.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
+
+use anyhow::{Context as _, ensure};
+use hatchery::{
+    Hatchery, Topology,
+    adapters::{
+        management::{ManagementApi, ManagementUrl},
+        rabbitmq::connection::AmqpUrl,
+    },
+    ports::Management as _,
+};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::{console::Console, servers::Servers};
+
+pub(crate) struct Stage {
+    pub(crate) servers: Servers,
+    pub(crate) topology: Topology,
+    /// The broker's version.
+    pub(crate) version: String,
+    folder: TempDir,
+}
+
+impl Stage {
+    /// Starts the servers and applies the topology.
+    pub(crate) async fn set(console: &mut Console, version: Option<&str>, text: &str) -> anyhow::Result<Self> {
+        console.step("Start RabbitMQ and Redis, and apply the topology");
+        let servers = Servers::start(version).await?;
+        let amqp = AmqpUrl::new(&servers.amqp)?;
+        let api = ManagementApi::new(ManagementUrl::new(&servers.management, &amqp)?, &amqp.vhost())?;
+        let version = api.observe().await?.version.unwrap_or_else(|| "of an unknown version".to_owned());
+        console.note(&format!("RabbitMQ {version}"));
+        let folder = TempDir::new()?;
+        fs::write(folder.path().join("topology.yaml"), text)?;
+        let topology = hatchery::read_file(folder.path().join("topology.yaml"))?;
+        let stage = Self { servers, topology, version, folder };
+        stage.apply().await?;
+        Ok(stage)
+    }
+
+    /// `topology apply`, as a deployment does it.
+    pub(crate) async fn apply(&self) -> anyhow::Result<()> {
+        let binary = std::env::current_exe()?.with_file_name("topology");
+        ensure!(binary.exists(), "{} is missing; scripts/soak builds it", binary.display());
+        let status = self.with_urls(Command::new(binary).args(["apply", "--auto-approve"])).status().await?;
+        ensure!(status.success(), "topology apply: {status}");
+        Ok(())
+    }
+
+    pub(crate) async fn connect(&self) -> anyhow::Result<Hatchery> {
+        Ok(hatchery::connect(self.topology.clone(), &self.servers.amqp, &self.servers.redis, "soak").await?)
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A command that finds topology and servers in its environment, and says nothing on standard output.
+    pub(crate) fn with_urls<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        command
+            .env("TOPOLOGY_FILE", self.path("topology.yaml"))
+            .env("AMQP_URL", &self.servers.amqp)
+            .env("REDIS_URL", &self.servers.redis)
+            .env("RABBITMQ_MANAGEMENT_URL", &self.servers.management)
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+    }
+
+    /// Takes the servers down. The folder stays where something was off, for whoever looks into it.
+    pub(crate) async fn end(self, console: &Console, holds: bool) {
+        self.servers.end().await;
+        if !holds {
+            let folder: &Path = &self.folder.keep();
+            console.note(&format!("what the processes wrote is in {}", folder.display()));
+        }
+    }
+}
+
+/// What a process of [`Stage::with_urls`] finds in its environment.
+pub(crate) async fn connect_from_environment(name: &str) -> anyhow::Result<Hatchery> {
+    let variable = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set"));
+    let topology = hatchery::read_file(variable("TOPOLOGY_FILE")?)?;
+    Ok(hatchery::connect(topology, &variable("AMQP_URL")?, &variable("REDIS_URL")?, name).await?)
+}

@@ -1,0 +1,215 @@
+//! Delayed events of a type whose processing queue was deleted, beside those of a healthy type.
+
+use std::time::Duration;
+
+use hatchery::domain::names::Names;
+
+use crate::{
+    Common,
+    account::Account,
+    chance::Chance,
+    console::Console,
+    lateness::{Lateness, millis, ratio},
+    plan::{Plan, Planned, Wait},
+    queues::Queues,
+    runs::Run,
+    stage::Stage,
+    table::{Table, grouped},
+    traffic::{self, Working},
+};
+
+const TOPOLOGY: &str = "\
+version: 1
+name: soak
+hatcheries: [10s]
+ladder: { resolution: 250ms, horizon: 365d }
+defaults: { prefetch: 200, concurrency: 16 }
+types: { healthy: {}, gone: {} }
+";
+const HEALTHY: &str = "healthy";
+const GONE: &str = "gone";
+const NAMED: Duration = Duration::from_secs(10);
+/// Five hundred events of a type in a second, evenly: who waits behind the rest of a burst waits for it, wedged or not.
+const EVERY: Duration = Duration::from_millis(50);
+const BURST: usize = 25;
+
+/// How much later the healthy ones may be.
+const LIMIT: f64 = 1.5;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Events of each of the two types
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    events: u32,
+    /// The longest wait in seconds. Every other event waits ten seconds in a named hatchery
+    #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    over: u32,
+    /// Rounds; the run alone and the run beside the others take turns at being first
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
+    rounds: u32,
+    /// Only account for the events, and hold nobody to the ratio: for small runs and busy machines
+    #[arg(long)]
+    no_ratio: bool,
+}
+
+/// The stage, and what was seen on it.
+struct Wedge<'a> {
+    args: &'a Args,
+    stage: Stage,
+    queues: Queues,
+    names: Names,
+    chance: Chance,
+    next: u32,
+    alone: Seen,
+    beside: Seen,
+    /// Events of the deleted type: published, found in `unrouted`, moved back, handled in the end.
+    gone: [u64; 4],
+    off: [usize; 3],
+}
+
+/// The healthy ones of one kind of run.
+#[derive(Default)]
+struct Seen {
+    late: Vec<i64>,
+    handled: usize,
+}
+
+pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
+    let chance = Chance::new(args.common.announce(console));
+    let stage = Stage::set(console, args.common.version.as_deref(), TOPOLOGY).await?;
+    let queues = Queues::connect(&stage.servers.amqp).await?;
+    let names = Names::new(stage.topology.name.clone());
+    let (alone, beside) = (Seen::default(), Seen::default());
+    let mut wedge = Wedge { args, stage, queues, names, chance, next: 0, alone, beside, gone: [0; 4], off: [0; 3] };
+    for round in 0..args.rounds {
+        for turn in [round, round + 1] {
+            if turn % 2 == 0 {
+                console.step(&format!("Round {}: the healthy type alone", round + 1));
+                wedge.alone(console).await?;
+            } else {
+                console.step(&format!("Round {}: beside a type whose processing queue is deleted", round + 1));
+                wedge.beside(console).await?;
+            }
+        }
+    }
+    let table = wedge.table();
+    console.step(&format!("The account, of RabbitMQ {}", wedge.stage.version));
+    console.say(&table.render());
+    console.note("late: beyond the ladder's step of 250 ms");
+    let holds = table.holds();
+    wedge.stage.end(console, holds).await;
+    Ok(holds)
+}
+
+impl Wedge<'_> {
+    async fn alone(&mut self, console: &mut Console) -> anyhow::Result<()> {
+        let (plan, runs) = self.healthy(&[HEALTHY], console).await?;
+        self.note(&plan, &runs, false);
+        Ok(())
+    }
+
+    async fn beside(&mut self, console: &mut Console) -> anyhow::Result<()> {
+        let queue = self.names.processing(&GONE.parse()?);
+        self.queues.delete(&queue).await?;
+        let (plan, runs) = self.healthy(&[HEALTHY, GONE], console).await?;
+        self.note(&plan, &runs, true);
+
+        console.step("Look for the others in unrouted, apply, and move them back");
+        let unrouted = self.names.unrouted();
+        let published = u64::from(self.args.events);
+        self.gone[0] += published;
+        self.gone[1] += self.queues.ready(std::slice::from_ref(&unrouted)).await?;
+        self.stage.apply().await?;
+        self.gone[2] += self.queues.shovel(&unrouted, &self.names.processor()).await?;
+        let expected: Vec<u32> =
+            plan.bursts().flatten().filter(|(_, e)| e.event_type == GONE).map(|(n, _)| n).collect();
+        let hatchery = self.stage.connect().await?;
+        let working = Working::start(&hatchery, &[GONE]);
+        let busy = async || traffic::is_busy(&self.queues, &self.stage.topology, &[]).await;
+        traffic::watch(console, &working.runs, expected.len(), Duration::ZERO, busy).await?;
+        let runs = working.stop().await?.all();
+        hatchery.close().await;
+        let account = Account::take(plan.numbers(), runs.iter().map(|run| run.number));
+        let missing = expected.iter().filter(|number| account.missing.binary_search(number).is_ok()).count();
+        self.gone[3] += account.handled as u64;
+        self.off(&runs, account.twice.len(), missing);
+        Ok(())
+    }
+
+    /// Publishes events of these types, and works on the healthy one alone.
+    async fn healthy(&mut self, types: &[&'static str], console: &mut Console) -> anyhow::Result<(Plan, Vec<Run>)> {
+        let longest = u64::from(self.args.over) * 1_000;
+        let mut events = Vec::new();
+        for n in 0..self.args.events {
+            for event_type in types {
+                let wait = match n % 2 {
+                    0 => Wait::Ladder(Duration::from_millis(self.chance.between(1, longest))),
+                    _ => Wait::Named(NAMED),
+                };
+                events.push(Planned { event_type, wait });
+            }
+        }
+        let plan = Plan { first: self.next, events, burst: BURST * types.len(), every: EVERY };
+        self.next = plan.numbers().end;
+        let hatchery = self.stage.connect().await?;
+        let working = Working::start(&hatchery, &[HEALTHY]);
+        let publishing = tokio::spawn(traffic::publish(hatchery.publisher(), plan.clone()));
+        // It is not there.
+        let gone = [self.names.processing(&GONE.parse()?)];
+        let busy = async || traffic::is_busy(&self.queues, &self.stage.topology, &gone).await;
+        let expected = self.args.events as usize;
+        traffic::watch(console, &working.runs, expected, plan.longest(), busy).await?;
+        publishing.await??;
+        let runs = working.stop().await?.all();
+        hatchery.close().await;
+        Ok((plan, runs))
+    }
+
+    fn note(&mut self, plan: &Plan, runs: &[Run], beside: bool) {
+        let step = self.stage.topology.ladder.resolution().as_duration();
+        let account = Account::take(plan.numbers(), runs.iter().map(|run| run.number));
+        let healthy = plan.bursts().flatten().filter(|(_, planned)| planned.event_type == HEALTHY);
+        let missing = healthy.filter(|(number, _)| account.missing.binary_search(number).is_ok()).count();
+        let seen = if beside { &mut self.beside } else { &mut self.alone };
+        seen.late.extend(plan.lateness(runs, step));
+        seen.handled += account.handled;
+        self.off(runs, account.twice.len(), missing);
+    }
+
+    fn off(&mut self, runs: &[Run], twice: usize, missing: usize) {
+        let early = runs.iter().filter(|run| run.is_early()).count();
+        for (sum, more) in self.off.iter_mut().zip([early, twice, missing]) {
+            *sum += more;
+        }
+    }
+
+    fn table(&self) -> Table {
+        let mut table = Table::new(&["", "beside", "alone", "ratio", "must be"]);
+        let all = u64::from(self.args.events * self.args.rounds);
+        let (beside, alone) = (self.beside.handled as u64, self.alone.handled as u64);
+        let must = grouped(all);
+        table.must(beside == all && alone == all, &["healthy, handled", &grouped(beside), &grouped(alone), "", &must]);
+        let (one, two) = [&self.beside, &self.alone].map(|seen| Lateness::of(seen.late.iter().copied())).into();
+        for (what, permille, held) in
+            [("late, p50", 500, true), ("late, p99", 990, true), ("late, at most", 1_000, false)]
+        {
+            let (one, two) = (one.permille(permille), two.permille(permille));
+            let ratio = ratio(one, two);
+            let held = held && !self.args.no_ratio;
+            let must = if held { format!("at most {LIMIT}") } else { String::new() };
+            let cells = [what.to_owned(), millis(one), millis(two), format!("{ratio:.2}"), must];
+            let cells = cells.each_ref().map(String::as_str);
+            if held { table.must(ratio <= LIMIT, &cells) } else { table.tell(&cells) }
+        }
+        let texts = ["the others, published", "in unrouted", "moved back", "handled then"];
+        for (what, count) in texts.into_iter().zip(self.gone) {
+            table.must(count == all, &[what, &grouped(count), "", "", &must]);
+        }
+        for (what, count) in ["early", "handled twice", "lost"].into_iter().zip(self.off) {
+            table.must(count == 0, &[what, &grouped(count as u64), "", "", "0"]);
+        }
+        table
+    }
+}

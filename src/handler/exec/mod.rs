@@ -99,11 +99,12 @@ impl Handler for Exec {
         group.ended().await.map_err(failed)?;
         let mut closed = async || timeout(LAST_OUTPUT, join(said.closed(), complained.closed())).await.is_ok();
         let all_said = closed().await;
-        drop(group);
+        group.kill();
         if !all_said {
             closed().await;
         }
         let status = child.wait().await.map_err(failed)?;
+        group.over();
         outcome(status, &said.last_line(), &complained.last_line())
     }
 }

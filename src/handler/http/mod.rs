@@ -17,6 +17,7 @@ use reqwest::{
 use self::outcome::{Answer, End};
 pub use self::url::{ServiceUrl, ServiceUrlError};
 use super::{Handler, HandlerError, Outcome, Run};
+use crate::adapters::tls;
 
 /// As much of a body is read. What answers with more has its connection closed.
 const BODY: usize = 64 * 1024;
@@ -123,11 +124,13 @@ async fn read(mut response: Response) -> Answer {
 
 /// The innermost cause: `connection refused` says more than `error sending request`. No URL is in it.
 fn cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+    tls::explain(error).unwrap_or_else(|| {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        cause.to_string()
+    })
 }
 
 #[cfg(test)]

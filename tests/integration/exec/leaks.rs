@@ -8,6 +8,7 @@ use std::{
 };
 
 use hatchery::NewEvent;
+use tokio::process::Command;
 
 use crate::support::{
     broker::eventually,
@@ -39,6 +40,16 @@ fn marked(mark: &str) -> Vec<String> {
     ours.map(|entry| entry.file_name().into_string().unwrap()).collect()
 }
 
+/// A command whose process becomes the parent of orphans among its descendants, as the first one of a container does.
+fn like_init(place: &Place<'_>, command: &Command) -> Command {
+    let subreaper = "import ctypes, os, sys; assert ctypes.CDLL(None).prctl(36, 1, 0, 0, 0) == 0
+os.execvp(sys.argv[1], sys.argv[1:])";
+    let mut init = place.program("python3");
+    let log = fs::File::options().create(true).append(true).open(place.path("log")).unwrap();
+    init.args(["-c", subreaper]).arg(command.as_std().get_program()).args(command.as_std().get_args()).stderr(log);
+    init
+}
+
 #[tokio::test]
 async fn thousands_of_programs_leave_no_process_and_no_open_file_behind() {
     let limits = "handler-timeout: 2s, retry: { delays: [50ms], max-attempts: 5 }";
@@ -59,7 +70,7 @@ async fn thousands_of_programs_leave_no_process_and_no_open_file_behind() {
          esac
          echo $n >> runs",
     );
-    let mut command = place.worker("job", &script);
+    let mut command = like_init(&place, &place.worker("job", &script));
     command.env(MARK, &declared.host.name);
     let worker = Process::spawn(command);
     let publish = async |from: usize, to: usize| {

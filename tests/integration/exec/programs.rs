@@ -164,6 +164,25 @@ async fn a_program_that_outlives_its_worker_has_the_whole_payload() {
 }
 
 #[tokio::test]
+async fn the_drain_limit_ends_a_program_and_its_children_and_gives_the_event_back() {
+    let declared = Declared::new(JOB).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    publish(&hatchery, NewEvent::new("job", "")).await;
+    let script = place.write("handler.sh", "sleep 600 & echo $$ $! > processes; trap '' TERM; sleep 600");
+    let mut command =
+        place.command(&["-o", "json", "work", "--type", "job", "--drain-timeout", "100ms", "--exec", "sh"]);
+    command.arg(script);
+    let worker = Process::spawn(command);
+    let processes = eventually("it runs", async || place.lines("processes").into_iter().next()).await;
+    assert_eq!(worker.stop().await["given_back"], 1);
+    eventually("they have ended", async || (!processes.split(' ').any(runs)).then_some(())).await;
+    let amqp = declared.amqp().await;
+    let back = amqp.take(&declared.processing("job")).await;
+    assert_eq!(shown(&back, "attempts").as_deref(), Some("0"));
+}
+
+#[tokio::test]
 async fn a_signal_lets_what_runs_end_and_a_second_one_does_not() {
     let declared = Declared::new("types: { job: { prefetch: 2, concurrency: 1, lease: 500ms } }").await;
     let hatchery = declared.connect().await;

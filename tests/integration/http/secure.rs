@@ -7,14 +7,13 @@ use axum::{
     serve::{IncomingStream, Listener},
 };
 use hatchery::NewEvent;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{
     TlsAcceptor,
     rustls::{
         ServerConfig,
         crypto::ring::default_provider,
-        pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer},
+        pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
     },
     server::TlsStream,
 };
@@ -22,6 +21,7 @@ use tokio_rustls::{
 use super::service::{Peer, Service, says, worker_with};
 use crate::support::{
     amqp::shown,
+    certificates::Authority,
     declared::{Declared, publish},
     process::Place,
 };
@@ -53,22 +53,18 @@ impl Connected<IncomingStream<'_, Secure>> for Peer {
     }
 }
 
-/// A listener with a certificate for 127.0.0.1, and its authority in PEM.
-async fn secure() -> (Secure, String) {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-    let key = KeyPair::generate().unwrap();
-    let certificate = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+/// A listener with a certificate for 127.0.0.1, which this authority has issued.
+async fn secure(authority: &Authority) -> Secure {
+    let certificate = authority.issue("service", &["127.0.0.1"]);
+    let chain = CertificateDer::pem_file_iter(certificate.chain).unwrap().collect::<Result<_, _>>().unwrap();
     let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key)
+        .with_single_cert(chain, PrivateKeyDer::from_pem_file(certificate.key).unwrap())
         .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    (Secure(listener, TlsAcceptor::from(Arc::new(config))), authority.pem())
+    Secure(listener, TlsAcceptor::from(Arc::new(config)))
 }
 
 #[tokio::test]
@@ -76,21 +72,19 @@ async fn only_a_service_that_is_trusted_is_told_anything() {
     let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1 } } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
-    let (listener, authority) = secure().await;
-    let service = Service::on(listener, |_| says(204, ""));
+    let (authority, another) = (Authority::new(), Authority::new());
+    let service = Service::on(secure(&authority).await, |_| says(204, ""));
     let url = format!("https://{}/job", service.address);
-    let (_, another) = secure().await;
 
-    for (other, reached) in [(another, false), (authority, true)] {
-        let path = place.write("ca.pem", &other);
-        let worker = worker_with(&place, &url, &["--http-ca", path.to_str().unwrap()]);
+    for (trusted, reached) in [(another, false), (authority, true)] {
+        let worker = worker_with(&place, &url, &["--http-ca", trusted.file().to_str().unwrap()]);
         publish(&hatchery, NewEvent::new("job", "{}")).await;
         if reached {
             service.reach(1).await;
         } else {
             let letter = declared.amqp().await.take(&declared.dead_letters("job")).await;
             let reason = shown(&letter, "reason").unwrap();
-            assert!(reason.contains("invalid peer certificate: "), "{reason}");
+            assert!(reason.contains(&format!("no answer from {url}: its certificate is not trusted")), "{reason}");
             assert!(service.asked().is_empty());
         }
         assert_eq!(worker.stop().await["done"], u64::from(reached));

@@ -314,7 +314,7 @@ impl Builder {
         let exchange = self.names.retry();
         self.exchange(&exchange);
         for (event_type, spec) in &topology.types {
-            for ttl in spec.retry.delays.iter().copied().collect::<BTreeSet<_>>() {
+            for ttl in spec.retry_queues() {
                 let name = self.names.retrying(event_type, ttl);
                 let queue = self.timer(&name, ttl.as_millis(), &self.names.processor());
                 self.bind(&exchange, &queue, &super::names::retry_key(event_type, ttl));

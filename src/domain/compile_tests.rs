@@ -109,8 +109,8 @@ proptest! {
                 let key = Route::Hatchery(*ttl).key(event_type);
                 prop_assert_eq!(follow(broker, "t.scheduler", &key), (processing.clone(), ttl.as_millis()));
             }
-            for ttl in &spec.retry.delays {
-                let key = names::retry_key(event_type, *ttl);
+            for ttl in spec.retry_queues() {
+                let key = names::retry_key(event_type, ttl);
                 prop_assert_eq!(follow(broker, "t.retry", &key), (processing.clone(), ttl.as_millis()));
             }
             let buried = follow(broker, "t.dead-letter", &names::dead_letter_key(event_type));

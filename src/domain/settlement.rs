@@ -6,7 +6,11 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{spec::Retry, ttl::Ttl, wire::millis_text};
+use super::{
+    spec::{OnFailure, Retry},
+    ttl::Ttl,
+    wire::millis_text,
+};
 
 /// A handler's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +48,11 @@ pub enum Outcome {
 pub enum Decision {
     /// Nothing follows.
     Finish,
+    /// Nothing follows, although it failed: it is logged and counted.
+    Drop {
+        /// Why, for the log.
+        reason: String,
+    },
     /// A copy through the type's retry queue of this TTL.
     Retry {
         /// Which queue.
@@ -80,7 +89,7 @@ pub enum Decision {
 
 /// Decides. `attempts` is how often the event had failed before this run.
 #[must_use]
-pub fn decide(outcome: Outcome, attempts: u32, retry: &Retry, now: Timestamp) -> Decision {
+pub fn decide(outcome: Outcome, attempts: u32, on_failure: OnFailure, retry: &Retry, now: Timestamp) -> Decision {
     match outcome {
         Outcome::Done | Outcome::Discard { .. } => Decision::Finish,
         Outcome::Requeue { at, reason } => Decision::Requeue { at, reason },
@@ -90,6 +99,9 @@ pub fn decide(outcome: Outcome, attempts: u32, retry: &Retry, now: Timestamp) ->
         Outcome::Retry { reason, after } => {
             let attempts = attempts.saturating_add(1);
             let failed = format!("attempt={attempts} failed_at={} error=\"{}\"", millis_text(now), one_line(&reason));
+            if on_failure == OnFailure::Drop {
+                return Decision::Drop { reason: format!("drop: {failed}") };
+            }
             if attempts >= retry.max_attempts {
                 return Decision::DeadLetter { attempts, reason: format!("given up: {failed}") };
             }
@@ -148,7 +160,7 @@ mod tests {
     #[case::given_up(4, None)]
     #[case::a_foreign_number_of_attempts(u32::MAX, None)]
     fn a_failure_waits_longer_each_time(#[case] attempts: u32, #[case] expected: Option<&str>) {
-        match (decide(failure(), attempts, &retry(), now()), expected) {
+        match (decide(failure(), attempts, OnFailure::Retry, &retry(), now()), expected) {
             (Decision::Retry { ttl, attempts: next, reason }, Some(expected)) => {
                 assert_eq!((ttl.to_string().as_str(), next), (expected, attempts + 1));
                 let n = attempts + 1;
@@ -167,26 +179,52 @@ mod tests {
     fn a_handler_may_choose_the_delay_but_not_the_number_of_attempts() {
         let after = Some(Duration::from_secs(30));
         let outcome = Outcome::Retry { reason: "busy".into(), after };
-        let decision = decide(outcome.clone(), 0, &retry(), now());
+        let decision = decide(outcome.clone(), 0, OnFailure::Retry, &retry(), now());
         assert!(matches!(decision, Decision::RetryAfter { after: a, attempts: 1, .. } if Some(a) == after));
-        assert!(matches!(decide(outcome, 4, &retry(), now()), Decision::DeadLetter { attempts: 5, .. }));
+        assert!(matches!(
+            decide(outcome, 4, OnFailure::Retry, &retry(), now()),
+            Decision::DeadLetter { attempts: 5, .. }
+        ));
     }
 
     #[test]
     fn one_attempt_means_no_retry() {
         let retry = Retry { max_attempts: 1, ..retry() };
-        assert!(matches!(decide(failure(), 0, &retry, now()), Decision::DeadLetter { attempts: 1, .. }));
+        assert!(matches!(
+            decide(failure(), 0, OnFailure::Retry, &retry, now()),
+            Decision::DeadLetter { attempts: 1, .. }
+        ));
     }
 
     #[test]
     fn what_is_no_failure_spends_no_attempt() {
         let at = now();
         let requeue = Outcome::Requeue { at, reason: "next-change".into() };
-        assert_eq!(decide(requeue, 3, &retry(), at), Decision::Requeue { at, reason: "next-change".into() });
+        assert_eq!(
+            decide(requeue, 3, OnFailure::Retry, &retry(), at),
+            Decision::Requeue { at, reason: "next-change".into() }
+        );
         let dead = Outcome::DeadLetter { reason: "no such employee".into() };
         let expected = Decision::DeadLetter { attempts: 3, reason: "dead-letter: no such employee".into() };
-        assert_eq!(decide(dead, 3, &retry(), at), expected);
-        assert_eq!(decide(Outcome::Done, 3, &retry(), at), Decision::Finish);
-        assert_eq!(decide(Outcome::Discard { reason: "left".into() }, 3, &retry(), at), Decision::Finish);
+        assert_eq!(decide(dead, 3, OnFailure::Retry, &retry(), at), expected);
+        assert_eq!(decide(Outcome::Done, 3, OnFailure::Retry, &retry(), at), Decision::Finish);
+        assert_eq!(
+            decide(Outcome::Discard { reason: "left".into() }, 3, OnFailure::Retry, &retry(), at),
+            Decision::Finish
+        );
+    }
+
+    #[test]
+    fn a_failure_is_dropped_where_the_type_says_so_and_nothing_else_is() {
+        let decided = |outcome| decide(outcome, 0, OnFailure::Drop, &retry(), now());
+        let Decision::Drop { reason } = decided(failure()) else { panic!("not dropped") };
+        assert!(reason.starts_with("drop: attempt=1 failed_at="), "{reason}");
+        let after = Some(Duration::from_secs(30));
+        assert!(matches!(decided(Outcome::Retry { reason: "busy".into(), after }), Decision::Drop { .. }));
+        assert_eq!(decided(Outcome::Done), Decision::Finish);
+        // The handler says that people should see it.
+        assert!(matches!(decided(Outcome::DeadLetter { reason: "never".into() }), Decision::DeadLetter { .. }));
+        let requeue = Outcome::Requeue { at: now(), reason: "next-change".into() };
+        assert!(matches!(decided(requeue), Decision::Requeue { .. }));
     }
 }

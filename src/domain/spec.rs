@@ -102,7 +102,9 @@ pub struct TypeSpec {
     pub drain_timeout: Duration,
     /// Which events of one reference stand for each other.
     pub coalesce: Coalesce,
-    /// What follows a failure.
+    /// The strategy for failures.
+    pub on_failure: OnFailure,
+    /// When a failed event is tried again.
     pub retry: Retry,
     /// Deaths of its worker before an event is put aside, at least 3: it runs by itself from the third start on.
     pub crash_limit: u32,
@@ -145,7 +147,16 @@ pub enum Delayed {
     EachTime,
 }
 
-/// What follows a failure: a delay for each attempt, then the dead-letter queue.
+/// What follows a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The event is tried again later, and in the end it is put into the dead-letter queue.
+    Retry,
+    /// It is logged, counted and acknowledged.
+    Drop,
+}
+
+/// A delay for each attempt, then the dead-letter queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// The delay after the first failure, the second, …; the last one repeats. Never empty.
@@ -177,6 +188,15 @@ impl TypeSpec {
     pub fn prefetch_for(&self, concurrency: u16) -> u16 {
         let prefetch = u64::from(self.prefetch) * u64::from(concurrency) / u64::from(self.concurrency.max(1));
         u16::try_from(prefetch).unwrap_or(u16::MAX).max(concurrency)
+    }
+
+    /// The TTLs of its retry queues, each once; none where no failure is ever retried through one.
+    #[must_use]
+    pub fn retry_queues(&self) -> BTreeSet<Ttl> {
+        match self.on_failure {
+            OnFailure::Retry => self.retry.delays.iter().copied().collect(),
+            OnFailure::Drop => BTreeSet::new(),
+        }
     }
 
     /// What this type's entry means for the register.

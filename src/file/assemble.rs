@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::domain::{
     delay::Ladder,
-    spec::{Coalesce, Delayed, Immediate, QueueType, RedisSpec, Retry, Topology, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, OnFailure, QueueType, RedisSpec, Retry, Topology, TypeSpec},
     ttl::Ttl,
     words::{EventType, Word},
 };
@@ -68,6 +68,10 @@ fn type_spec(section: &Section) -> Option<TypeSpec> {
         handler_timeout: section.duration("handler-timeout")?,
         drain_timeout: section.duration("drain-timeout")?,
         coalesce,
+        on_failure: match section.word("on-failure")? {
+            "drop" => OnFailure::Drop,
+            _ => OnFailure::Retry,
+        },
         retry: Retry {
             delays: ttls(retry.ttls("delays")?)?,
             max_attempts: u32::try_from(retry.whole("max-attempts")?).ok()?,

@@ -112,7 +112,7 @@ pub(super) static TYPE: Level = Level {
         key("retry", Kind::Section(&RETRY), Value("{}"), "When a failed event is tried again."),
         key(
             "on-failure",
-            Kind::Choice(&[is("retry"), later("in-place"), later("block"), later("drop")]),
+            Kind::Choice(&[is("retry"), later("in-place"), later("block"), is("drop")]),
             Value("retry"),
             "What follows a failure.",
         ),

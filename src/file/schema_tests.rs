@@ -151,7 +151,7 @@ fn what_is_not_built_yet_is_not_in_it() {
     assert_eq!(of_type["in-place"], Json::Null);
     assert_eq!(of_type["coalesce"]["anyOf"][0], json!({ "enum": ["off", "latest"] }));
     assert_eq!(of_type["coalesce"]["properties"]["immediate"]["anyOf"][0], json!({ "enum": ["off", "latest"] }));
-    assert_eq!(of_type["on-failure"]["anyOf"], json!([{ "enum": ["retry"] }]));
+    assert_eq!(of_type["on-failure"]["anyOf"], json!([{ "enum": ["retry", "drop"] }]));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::domain::{
-    spec::{Coalesce, Delayed, Immediate, QueueType, RedisSpec, Retry, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, OnFailure, QueueType, RedisSpec, Retry, TypeSpec},
     words::Word,
 };
 
@@ -89,6 +89,7 @@ fn what_holds_where_nothing_is_said() {
         handler_timeout: secs(60),
         drain_timeout: secs(25),
         coalesce: Coalesce { immediate: Immediate::Off, delayed: Delayed::Off, window: None, max_wait: secs(30) },
+        on_failure: OnFailure::Retry,
         retry: Retry { delays: ttls(&["10s", "1m", "10m"]), max_attempts: 6 },
         crash_limit: 5,
         exclusive: false,

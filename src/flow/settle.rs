@@ -82,6 +82,11 @@ impl Lane {
         let tally = &self.common.tally;
         match decision {
             Decision::Finish => (None, End::Finished),
+            Decision::Drop { reason } => {
+                tally.dropped();
+                tracing::warn!(id = %event.id, event_type = %event.event_type, %reason, "dropped after a failure");
+                (None, End::Finished)
+            }
             Decision::Retry { ttl, attempts, reason } => {
                 tally.retried();
                 let copy = Event { attempts, reason: Some(reason), ..next(event) };

@@ -32,6 +32,7 @@ hatcheries: [5s]
 types:
   mail: { retry: { delays: [1s, 2s], max-attempts: 3 } }
   import: { coalesce: { immediate: latest, delayed: each-time, window: 2s } }
+  ping: { on-failure: drop }
 ";
 
 fn topology() -> Arc<Topology> {
@@ -354,6 +355,13 @@ async fn the_last_failure_is_buried_with_its_reason() {
     assert_eq!(diary[2..], ["publish t.dead-letter mail.dead-letter", "settle copied", "acknowledge"]);
     let expected = "given up: attempt=3 failed_at=2026-06-01T12:00:00.000Z error=\"no luck\"";
     assert_eq!(header(&fake.published(), "reason").as_deref(), Some(expected));
+}
+
+#[tokio::test]
+async fn a_failure_that_the_file_drops_is_settled_as_done() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("ping.now", &[]));
+    assert_eq!(work(&fake, failure()).await, ["claim", "handler", "settle finished", "acknowledge"]);
 }
 
 #[tokio::test]

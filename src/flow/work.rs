@@ -108,7 +108,7 @@ impl Lane {
         match claimed {
             register::Claimed::Stale | register::Claimed::Replaced => {
                 tracing::debug!(id = %event.id, ?claimed, "dropped");
-                self.common.tally.dropped(&claimed);
+                self.common.tally.unwanted(&claimed);
             }
             register::Claimed::Later(time) => self.send_on(&event, event::until(now, time)).await,
             register::Claimed::Busy => {
@@ -153,7 +153,8 @@ impl Lane {
             match self.run(event, claimed.fence, lost.clone()).await {
                 Ended::Outcome(outcome) => {
                     self.common.tally.ran(&outcome);
-                    settlement::decide(outcome, event.attempts, &self.spec.retry, self.common.clock.now())
+                    let Self { spec, .. } = self;
+                    settlement::decide(outcome, event.attempts, spec.on_failure, &spec.retry, self.common.clock.now())
                 }
                 Ended::GivenBack => {
                     self.release(event, &event.stamp, claimed.token).await;

@@ -15,7 +15,7 @@ pub use self::{dot::dot, drawing::Drawing, mermaid::mermaid, svg::svg, text::tex
 use super::{
     compile::{BUSY, hatcheries},
     delay::Ladder,
-    spec::{Coalesce, Delayed, Immediate, Retry, Topology, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, OnFailure, Retry, Topology, TypeSpec},
     ttl::Ttl,
     words::EventType,
 };
@@ -52,6 +52,8 @@ struct Lane {
     prefetch: u16,
     timeout: Duration,
     coalesce: Coalesce,
+    on_failure: OnFailure,
+    retries: BTreeSet<Ttl>,
     retry: Retry,
 }
 
@@ -146,6 +148,8 @@ impl Lane {
             prefetch: spec.prefetch,
             timeout: spec.handler_timeout,
             coalesce: spec.coalesce,
+            retries: spec.retry_queues(),
+            on_failure: spec.on_failure,
             retry: spec.retry.clone(),
         }
     }
@@ -167,15 +171,10 @@ impl Lane {
         (self.types.len() > 1).then(|| format!("{} types: {}{more}", self.types.len(), named.join(", ")))
     }
 
-    /// The TTLs of its retry queues, each once.
-    fn retries(&self) -> BTreeSet<Ttl> {
-        self.retry.delays.iter().copied().collect()
-    }
-
-    /// The same in one line; of very many the first and the last.
+    /// The TTLs of its retry queues in one line; of very many the first and the last.
     fn delays(&self) -> String {
         const MOST: usize = 7;
-        let mut delays: Vec<String> = self.retries().iter().map(ToString::to_string).collect();
+        let mut delays: Vec<String> = self.retries.iter().map(ToString::to_string).collect();
         if delays.len() > MOST {
             delays.splice(MOST - 2..delays.len() - 1, ["…".to_owned()]);
         }
@@ -205,6 +204,22 @@ impl Lane {
 
     fn attempts(&self) -> String {
         count(self.retry.max_attempts as usize, "attempt", "attempts")
+    }
+
+    /// What follows a failure, where that is not the rule.
+    fn failing(&self) -> Option<String> {
+        match self.on_failure {
+            OnFailure::Retry => None,
+            OnFailure::Drop => Some("what fails is dropped".to_owned()),
+        }
+    }
+
+    /// What is in its dead-letter queue.
+    fn buried(&self) -> String {
+        match self.on_failure {
+            OnFailure::Retry => format!("after {}, for people", self.attempts()),
+            OnFailure::Drop => "what will never work, for people".to_owned(),
+        }
     }
 
     /// What its events do with others of their reference, and for how long they wait for them.

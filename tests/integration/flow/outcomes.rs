@@ -211,6 +211,34 @@ async fn what_will_never_work_is_a_dead_letter_that_a_person_may_send_again() {
 }
 
 #[tokio::test]
+async fn a_failure_is_dropped_where_the_file_says_so() {
+    let declared = mail("on-failure: drop").await;
+    assert!(!declared.queues().iter().any(|queue| queue.contains(".retry.")), "{:?}", declared.queues());
+    let hatchery = declared.connect().await;
+    let failing = publish(&hatchery, NewEvent::new("mail", "fails")).await;
+    publish(&hatchery, NewEvent::new("mail", "never works")).await;
+    publish(&hatchery, NewEvent::new("mail", "works")).await;
+    let worker = Working::start(&hatchery, "mail", |event| match &event.payload[..] {
+        b"works" => Outcome::Done,
+        b"fails" => failure(),
+        _ => Outcome::DeadLetter { reason: "never".into() },
+    });
+    let amqp = declared.amqp().await;
+    let letter = amqp.take(&declared.dead_letters("mail")).await;
+    assert_eq!(letter.data, b"never works");
+    worker.runs.reach(3).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.dropped, summary.done, summary.dead_lettered, summary.retried), (1, 1, 1, 0));
+    // A redelivery of what was dropped is as stale as one of what is done.
+    let again = BasicProperties::default().with_message_id(failing.as_str().into());
+    amqp.publish("t.scheduler", "mail.now", again, b"fails").await;
+    let worker = Working::with(hatchery.worker().stop_when_empty(true), "mail", |_| Outcome::Done);
+    let summary = worker.ended().await.unwrap();
+    assert_eq!((summary.stale, summary.done), (1, 0));
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
 async fn what_is_discarded_is_gone() {
     let declared = mail("").await;
     let hatchery = declared.connect().await;

@@ -8,6 +8,7 @@ use hatchery::{
         compile::{Desired, compile, hatcheries},
         delay::Route,
         names::Names,
+        spec::TypeSpec,
     },
 };
 use proptest::{prelude::*, sample::select};
@@ -59,8 +60,8 @@ pub(crate) fn files(pace: Pace) -> impl Strategy<Value = String> {
         Pace::Any => ("2s", vec!["", "renamed-from: u\n", "renamed-from: [u, v]\n"]),
         Pace::Quick => ("30ms", vec![""]),
     };
-    let window =
-        prop_oneof![Just(String::new()), Just(format!("coalesce: {{ immediate: latest, window: {window} }},"))];
+    let window = format!("coalesce: {{ immediate: latest, window: {window} }},");
+    let window = prop_oneof![2 => Just(String::new()), 2 => Just(window), 1 => Just("on-failure: drop,".to_owned())];
     let types = proptest::collection::btree_set(select(words.to_vec()), 1..4);
     let kind = select(vec!["quorum", "quorum", "classic"]);
     (some(), some(), select(ladders.to_vec()), window, types, (kind, select(former))).prop_map(
@@ -117,7 +118,7 @@ fn publication(topology: &Topology, desired: &Desired) -> impl Strategy<Value = 
 
 fn key(topology: &Topology) -> impl Strategy<Value = String> + use<> {
     let types: Vec<String> = topology.types.keys().map(ToString::to_string).collect();
-    let retries = topology.types.values().flat_map(|spec| &spec.retry.delays).map(ToString::to_string);
+    let retries = topology.types.values().flat_map(TypeSpec::retry_queues).map(|ttl| ttl.to_string());
     let timers = hatcheries(topology).into_iter().map(|ttl| ttl.to_string());
     let ladder = topology.ladder;
     let steps = 0..1_u64 << ladder.levels();

@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
     spec::{OnFailure, Retry},
@@ -87,9 +88,21 @@ pub enum Decision {
     },
 }
 
-/// Decides. `attempts` is how often the event had failed before this run.
+/// A run that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran<'a> {
+    /// The event. Delays with jitter differ by it.
+    pub id: &'a str,
+    /// How often it had failed before.
+    pub attempts: u32,
+    /// When it ended.
+    pub now: Timestamp,
+}
+
+/// Decides what follows a run.
 #[must_use]
-pub fn decide(outcome: Outcome, attempts: u32, on_failure: OnFailure, retry: &Retry, now: Timestamp) -> Decision {
+pub fn decide(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Decision {
+    let Ran { id, attempts, now } = ran;
     match outcome {
         Outcome::Done | Outcome::Discard { .. } => Decision::Finish,
         Outcome::Requeue { at, reason } => Decision::Requeue { at, reason },
@@ -106,9 +119,13 @@ pub fn decide(outcome: Outcome, attempts: u32, on_failure: OnFailure, retry: &Re
                 return Decision::DeadLetter { attempts, reason: format!("given up: {failed}") };
             }
             let reason = format!("retry: {failed}");
+            let ttl = delay(retry, attempts);
             match after {
-                Some(after) => Decision::RetryAfter { after, attempts, reason },
-                None => Decision::Retry { ttl: delay(retry, attempts), attempts, reason },
+                None if retry.jitter == 0 => Decision::Retry { ttl, attempts, reason },
+                after => {
+                    let after = after.unwrap_or_else(|| longer(ttl.as_duration(), retry.jitter, id, attempts));
+                    Decision::RetryAfter { after, attempts, reason }
+                }
             }
         }
     }
@@ -127,6 +144,16 @@ fn delay(retry: &Retry, failures: u32) -> Ttl {
     retry.delays[index.min(last)]
 }
 
+/// The delay, and up to so many thousandths of it more: never early. How much more is the event's own, and another one at
+/// each failure, so that events that failed together do not come back together. Made from the id instead of thrown as
+/// dice, it is the same when the decision is made again after a crash.
+fn longer(delay: Duration, jitter: u16, id: &str, failures: u32) -> Duration {
+    // From 0 up to 1, in 2^32 steps.
+    let share = u128::from(xxh3_64_with_seed(id.as_bytes(), failures.into()) >> 32);
+    let more = (delay.as_millis() * u128::from(jitter) * share / 1_000) >> 32;
+    delay + Duration::from_millis(u64::try_from(more).unwrap_or(u64::MAX))
+}
+
 /// The management UI shows a header in one line, and a log goes to a terminal, where an escape sequence would act.
 fn one_line(reason: &str) -> String {
     let words = reason.split(|c: char| c.is_whitespace() || c.is_control());
@@ -141,11 +168,15 @@ mod tests {
 
     fn retry() -> Retry {
         let delays = ["1s", "2s", "3s"].map(|text| text.parse().expect("a TTL")).to_vec();
-        Retry { delays, max_attempts: 5 }
+        Retry { delays, max_attempts: 5, jitter: 0 }
     }
 
     fn now() -> Timestamp {
         "2026-06-01T09:00:00Z".parse().expect("a time")
+    }
+
+    fn ran(attempts: u32) -> Ran<'static> {
+        Ran { id: "id-1", attempts, now: now() }
     }
 
     fn failure() -> Outcome {
@@ -160,7 +191,7 @@ mod tests {
     #[case::given_up(4, None)]
     #[case::a_foreign_number_of_attempts(u32::MAX, None)]
     fn a_failure_waits_longer_each_time(#[case] attempts: u32, #[case] expected: Option<&str>) {
-        match (decide(failure(), attempts, OnFailure::Retry, &retry(), now()), expected) {
+        match (decide(failure(), ran(attempts), OnFailure::Retry, &retry()), expected) {
             (Decision::Retry { ttl, attempts: next, reason }, Some(expected)) => {
                 assert_eq!((ttl.to_string().as_str(), next), (expected, attempts + 1));
                 let n = attempts + 1;
@@ -179,10 +210,10 @@ mod tests {
     fn a_handler_may_choose_the_delay_but_not_the_number_of_attempts() {
         let after = Some(Duration::from_secs(30));
         let outcome = Outcome::Retry { reason: "busy".into(), after };
-        let decision = decide(outcome.clone(), 0, OnFailure::Retry, &retry(), now());
+        let decision = decide(outcome.clone(), ran(0), OnFailure::Retry, &retry());
         assert!(matches!(decision, Decision::RetryAfter { after: a, attempts: 1, .. } if Some(a) == after));
         assert!(matches!(
-            decide(outcome, 4, OnFailure::Retry, &retry(), now()),
+            decide(outcome, ran(4), OnFailure::Retry, &retry()),
             Decision::DeadLetter { attempts: 5, .. }
         ));
     }
@@ -191,7 +222,7 @@ mod tests {
     fn one_attempt_means_no_retry() {
         let retry = Retry { max_attempts: 1, ..retry() };
         assert!(matches!(
-            decide(failure(), 0, OnFailure::Retry, &retry, now()),
+            decide(failure(), ran(0), OnFailure::Retry, &retry),
             Decision::DeadLetter { attempts: 1, .. }
         ));
     }
@@ -201,22 +232,22 @@ mod tests {
         let at = now();
         let requeue = Outcome::Requeue { at, reason: "next-change".into() };
         assert_eq!(
-            decide(requeue, 3, OnFailure::Retry, &retry(), at),
+            decide(requeue, ran(3), OnFailure::Retry, &retry()),
             Decision::Requeue { at, reason: "next-change".into() }
         );
         let dead = Outcome::DeadLetter { reason: "no such employee".into() };
         let expected = Decision::DeadLetter { attempts: 3, reason: "dead-letter: no such employee".into() };
-        assert_eq!(decide(dead, 3, OnFailure::Retry, &retry(), at), expected);
-        assert_eq!(decide(Outcome::Done, 3, OnFailure::Retry, &retry(), at), Decision::Finish);
+        assert_eq!(decide(dead, ran(3), OnFailure::Retry, &retry()), expected);
+        assert_eq!(decide(Outcome::Done, ran(3), OnFailure::Retry, &retry()), Decision::Finish);
         assert_eq!(
-            decide(Outcome::Discard { reason: "left".into() }, 3, OnFailure::Retry, &retry(), at),
+            decide(Outcome::Discard { reason: "left".into() }, ran(3), OnFailure::Retry, &retry()),
             Decision::Finish
         );
     }
 
     #[test]
     fn a_failure_is_dropped_where_the_type_says_so_and_nothing_else_is() {
-        let decided = |outcome| decide(outcome, 0, OnFailure::Drop, &retry(), now());
+        let decided = |outcome| decide(outcome, ran(0), OnFailure::Drop, &retry());
         let Decision::Drop { reason } = decided(failure()) else { panic!("not dropped") };
         assert!(reason.starts_with("drop: attempt=1 failed_at="), "{reason}");
         let after = Some(Duration::from_secs(30));
@@ -226,5 +257,26 @@ mod tests {
         assert!(matches!(decided(Outcome::DeadLetter { reason: "never".into() }), Decision::DeadLetter { .. }));
         let requeue = Outcome::Requeue { at: now(), reason: "next-change".into() };
         assert!(matches!(decided(requeue), Decision::Requeue { .. }));
+    }
+
+    #[test]
+    fn delays_with_jitter_are_spread_and_never_shorter() {
+        let retry = Retry { jitter: 200, ..retry() };
+        let after = |id: &str, attempts| match decide(failure(), Ran { id, ..ran(attempts) }, OnFailure::Retry, &retry)
+        {
+            Decision::RetryAfter { after, .. } => after.as_millis(),
+            decision => panic!("{decision:?}"),
+        };
+        let all: Vec<u128> = (0..1_000).map(|n| after(&n.to_string(), 0)).collect();
+        assert!(all.iter().all(|millis| (1_000..=1_200).contains(millis)), "{all:?}");
+        let quarter = |n: u128| all.iter().filter(|millis| (1_000 + 50 * n..1_050 + 50 * n).contains(*millis)).count();
+        assert!((0..4).all(|n| (200..300).contains(&quarter(n))), "{:?}", (0..4).map(quarter).collect::<Vec<_>>());
+        assert_eq!(after("one", 0), after("one", 0), "the same when it is decided again");
+        assert_ne!(after("one", 2) - 3_000, after("one", 3) - 3_000, "another one at each failure");
+        // What the handler asks for is what it gets.
+        let exactly = Some(Duration::from_secs(30));
+        let decision =
+            decide(Outcome::Retry { reason: "busy".into(), after: exactly }, ran(0), OnFailure::Retry, &retry);
+        assert!(matches!(decision, Decision::RetryAfter { after, .. } if Some(after) == exactly));
     }
 }

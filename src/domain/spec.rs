@@ -163,6 +163,8 @@ pub struct Retry {
     pub delays: Vec<Ttl>,
     /// How often an event is tried in all, the first run included; at least 1.
     pub max_attempts: u32,
+    /// How much longer than its delay an event may wait, in thousandths of the delay.
+    pub jitter: u16,
 }
 
 impl Topology {
@@ -181,6 +183,15 @@ impl Topology {
     }
 }
 
+impl Retry {
+    /// The longest delay of all.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        let longest = self.delays.iter().map(|ttl| ttl.as_duration()).max().unwrap_or_default();
+        longest + longest * self.jitter.into() / 1_000
+    }
+}
+
 impl TypeSpec {
     /// The prefetch for another concurrency than the file's: in proportion, so that as many runs as before come one after
     /// the other.
@@ -194,15 +205,16 @@ impl TypeSpec {
     #[must_use]
     pub fn retry_queues(&self) -> BTreeSet<Ttl> {
         match self.on_failure {
-            OnFailure::Retry => self.retry.delays.iter().copied().collect(),
-            OnFailure::Drop => BTreeSet::new(),
+            // One queue has one TTL: delays that vary go through the ladder.
+            OnFailure::Retry if self.retry.jitter == 0 => self.retry.delays.iter().copied().collect(),
+            OnFailure::Retry | OnFailure::Drop => BTreeSet::new(),
         }
     }
 
     /// What this type's entry means for the register.
     #[must_use]
     pub fn terms(&self, redis: &RedisSpec) -> Terms {
-        let longest = self.retry.delays.iter().map(|ttl| ttl.as_duration()).max().unwrap_or_default();
+        let longest = self.retry.longest();
         Terms {
             exclusive: self.exclusive,
             lease: self.lease,

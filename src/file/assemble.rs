@@ -75,6 +75,7 @@ fn type_spec(section: &Section) -> Option<TypeSpec> {
         retry: Retry {
             delays: ttls(retry.ttls("delays")?)?,
             max_attempts: u32::try_from(retry.whole("max-attempts")?).ok()?,
+            jitter: u16::try_from(retry.whole("jitter")?).ok()?,
         },
         crash_limit: u32::try_from(section.whole("crash-limit")?).ok()?,
         exclusive: section.switch("exclusive").unwrap_or_else(|| coalesces(&coalesce)),

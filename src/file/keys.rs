@@ -141,7 +141,6 @@ pub(super) static TYPE: Level = Level {
             Value("on"),
             "Whether Redis says which events are stale.",
         ),
-        key("jitter", Kind::Only("0"), Value("0"), "How far a retry's delay may vary."),
         key("keep-payload", Kind::Only("off"), Value("off"), "Payloads that the register keeps for `run now`."),
         not_built("in-place", "Quick tries inside the worker."),
         key("renamed-from", Kind::Names, Value("[]"), "The name that this type had before, or a list, oldest first."),
@@ -195,7 +194,7 @@ pub(super) static RETRY: Level = Level {
             "After the first failure, the second, …; the last one repeats.",
         ),
         key("max-attempts", Kind::Whole(1, MOST_TRIES), Value("6"), "Tries in all, the first run included."),
-        key("jitter", Kind::Only("0"), Value("0"), "How far a delay may vary."),
+        key("jitter", Kind::Share, Value("0"), "How much longer a delay may be, by chance: a part of it, like 20%."),
     ],
 };
 

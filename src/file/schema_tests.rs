@@ -228,6 +228,7 @@ fn value(key: &'static Key) -> BoxedStrategy<String> {
         Kind::Bytes(_) => texts(&["1", "16777216", "64KiB", "1 KiB", "16MiB", "016MiB", "\"512B\""]),
         Kind::Duration(..) => texts(&["1s", "5s", "\"1500ms\"", "1m", "0h 1m", "PT3S", "2 secs"]),
         Kind::Ttls { .. } => texts(&["[1s]", "[250ms, 1 h]", "[5s, 1m, 3650d]", "[\"90s\"]"]),
+        Kind::Share => texts(&["0", "0.2", "1", "20%", "\"12.5 %\"", "100%", ".5", "1e-1"]),
         Kind::Switch => texts(&["on", "true", "YES", "\"On\"", "y"]),
         Kind::Choice(choices) => {
             let built = choices.iter().filter(|choice| choice.built).map(|choice| match choice.word {

@@ -73,7 +73,7 @@ fn the_shipped_example_is_valid() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology.yaml");
     let topology = read(&fs::read_to_string(path).expect("a text"), "topology.yaml").expect("valid");
     assert_eq!(topology.hatcheries, ttls(&["2s", "5s", "1m", "1h"]));
-    let retry = Retry { delays: ttls(&["1s", "2s", "3s"]), max_attempts: 4 };
+    let retry = Retry { delays: ttls(&["1s", "2s", "3s"]), max_attempts: 4, jitter: 0 };
     assert_eq!(topology.types["mail"].retry, retry);
     assert_eq!(topology.types["hr-import"].retry, retry);
     assert_eq!(topology.types["hr-import"].coalesce.window, Some(ttls(&["2s"])[0]));
@@ -90,7 +90,7 @@ fn what_holds_where_nothing_is_said() {
         drain_timeout: secs(25),
         coalesce: Coalesce { immediate: Immediate::Off, delayed: Delayed::Off, window: None, max_wait: secs(30) },
         on_failure: OnFailure::Retry,
-        retry: Retry { delays: ttls(&["10s", "1m", "10m"]), max_attempts: 6 },
+        retry: Retry { delays: ttls(&["10s", "1m", "10m"]), max_attempts: 6, jitter: 0 },
         crash_limit: 5,
         exclusive: false,
         lease: secs(15),
@@ -138,7 +138,7 @@ fn every_key_is_described_and_has_a_default_that_it_takes() {
 fn a_type_overrides_the_defaults_key_by_key(#[case] own: &str, #[case] delays: &[&str], #[case] attempts: u32) {
     let spec =
         valid("defaults: { prefetch: 20, retry: { delays: [1s, 2s], max-attempts: 4 } }", &format!("{{ {own} }}"));
-    assert_eq!(spec.retry, Retry { delays: ttls(delays), max_attempts: attempts });
+    assert_eq!(spec.retry, Retry { delays: ttls(delays), max_attempts: attempts, jitter: 0 });
     assert_eq!(spec.prefetch, 20);
 }
 
@@ -212,8 +212,19 @@ fn names_that_yaml_takes_for_something_else_are_names_all_the_same() {
 
 #[test]
 fn what_a_later_version_does_may_be_switched_off_already() {
-    let spec = "{ jitter: 0, keep-payload: off, register: on, on-failure: retry, retry: { jitter: 0 } }";
+    let spec = "{ keep-payload: off, register: on, on-failure: retry, retry: { jitter: 0 } }";
     assert_eq!(mail("queue-type: quorum", spec).ok(), mail("", "{}").ok());
+}
+
+#[rstest]
+#[case("0", 0)]
+#[case("0.2", 200)]
+#[case("20%", 200)]
+#[case("12.5 %", 125)]
+#[case("1", 1_000)]
+#[case("100%", 1_000)]
+fn jitter_is_a_part_of_the_delay(#[case] text: &str, #[case] thousandths: u16) {
+    assert_eq!(valid("", &format!("{{ retry: {{ jitter: {text} }} }}")).retry.jitter, thousandths);
 }
 
 #[test]

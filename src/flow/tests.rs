@@ -33,6 +33,7 @@ types:
   mail: { retry: { delays: [1s, 2s], max-attempts: 3 } }
   import: { coalesce: { immediate: latest, delayed: each-time, window: 2s } }
   ping: { on-failure: drop }
+  post: { retry: { delays: [8s], jitter: 50% } }
 ";
 
 fn topology() -> Arc<Topology> {
@@ -373,6 +374,21 @@ async fn a_delay_that_the_handler_chooses_raises_the_due_time_first() {
     let expected = ["reserve e:id-1", "publish t.scheduler mail.5s", "settle copied", "acknowledge"];
     assert_eq!(diary[2..], expected);
     assert_eq!(header(&fake.published(), "nbf").as_deref(), Some("2026-06-01T12:00:05.000Z"));
+}
+
+#[tokio::test]
+async fn a_delay_with_jitter_goes_through_the_ladder() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("post.now", &[]));
+    let diary = work(&fake, failure()).await;
+    assert!(diary[3].starts_with("publish t.scheduler post.250ms-27.0."), "{diary:?}");
+    assert_eq!(
+        (diary[2].as_str(), &diary[4..]),
+        ("reserve e:id-1", &["settle copied", "acknowledge"].map(String::from)[..])
+    );
+    let nbf = header(&fake.published(), "nbf").expect("a date");
+    assert!(("2026-06-01T12:00:08.000Z".."2026-06-01T12:00:12.000Z").contains(&nbf.as_str()), "{nbf}");
+    assert_eq!(header(&fake.published(), "attempts").as_deref(), Some("1"));
 }
 
 fn versioned() -> Incoming {

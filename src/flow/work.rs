@@ -20,7 +20,7 @@ use crate::{
         event::{self, Event},
         names::{self, Names},
         register::{self, Release, Renew, Renewed, Stamp, Terms},
-        settlement::{self, Outcome},
+        settlement::{self, Outcome, Ran},
         spec::{Topology, TypeSpec},
         ttl::Ttl,
         wire::{self, Incoming, Message, Poison},
@@ -153,8 +153,8 @@ impl Lane {
             match self.run(event, claimed.fence, lost.clone()).await {
                 Ended::Outcome(outcome) => {
                     self.common.tally.ran(&outcome);
-                    let Self { spec, .. } = self;
-                    settlement::decide(outcome, event.attempts, spec.on_failure, &spec.retry, self.common.clock.now())
+                    let ran = Ran { id: &event.id, attempts: event.attempts, now: self.common.clock.now() };
+                    settlement::decide(outcome, ran, self.spec.on_failure, &self.spec.retry)
                 }
                 Ended::GivenBack => {
                     self.release(event, &event.stamp, claimed.token).await;

@@ -171,19 +171,14 @@ impl Lane {
         (self.types.len() > 1).then(|| format!("{} types: {}{more}", self.types.len(), named.join(", ")))
     }
 
-    /// The TTLs of its retry queues in one line; of very many the first and the last.
+    /// The TTLs of its retry queues in one line.
     fn delays(&self) -> String {
-        const MOST: usize = 7;
-        let mut delays: Vec<String> = self.retries.iter().map(ToString::to_string).collect();
-        if delays.len() > MOST {
-            delays.splice(MOST - 2..delays.len() - 1, ["…".to_owned()]);
-        }
-        delays.join(" · ")
+        some(&self.retries)
     }
 
     /// After which failures an event goes to the retry queue of this TTL.
     fn when(&self, ttl: Ttl) -> String {
-        let Retry { delays, max_attempts } = &self.retry;
+        let Retry { delays, max_attempts, .. } = &self.retry;
         // The last failure of all is followed by no retry.
         let failures = (1..*max_attempts).zip(delays).filter(|(_, delay)| **delay == ttl);
         let failures: Vec<String> = failures.map(|(failure, _)| failure.to_string()).collect();
@@ -209,6 +204,10 @@ impl Lane {
     /// What follows a failure, where that is not the rule.
     fn failing(&self) -> Option<String> {
         match self.on_failure {
+            OnFailure::Retry if self.retry.jitter > 0 => {
+                let (delays, attempts) = (some(&self.retry.delays), self.attempts());
+                Some(format!("retries through the ladder: {delays}, jitter {}; {attempts}", percent(self.retry.jitter)))
+            }
             OnFailure::Retry => None,
             OnFailure::Drop => Some("what fails is dropped".to_owned()),
         }
@@ -237,6 +236,22 @@ impl Lane {
         let coalesces = (!words.is_empty()).then(|| format!("coalesces: {}", words.join(", ")));
         coalesces.into_iter().chain(self.coalesce.window.map(|window| format!("window {window}"))).collect()
     }
+}
+
+/// These TTLs in one line; of very many the first and the last.
+fn some<'t>(ttls: impl IntoIterator<Item = &'t Ttl>) -> String {
+    const MOST: usize = 7;
+    let mut ttls: Vec<String> = ttls.into_iter().map(ToString::to_string).collect();
+    if ttls.len() > MOST {
+        ttls.splice(MOST - 2..ttls.len() - 1, ["…".to_owned()]);
+    }
+    ttls.join(" · ")
+}
+
+/// Thousandths as people write them: `12.5%`.
+fn percent(thousandths: u16) -> String {
+    let (whole, tenths) = (thousandths / 10, thousandths % 10);
+    if tenths == 0 { format!("{whole}%") } else { format!("{whole}.{tenths}%") }
 }
 
 fn count(n: usize, one: &str, many: &str) -> String {

@@ -24,6 +24,7 @@ fn many() -> Topology {
         let _ = writeln!(text, "  type-{n:03}: {{}}");
     }
     text += "  slow: { retry: { delays: [1s, 2s, 3s, 4s, 5s, 6s, 7s, 8s, 1h], max-attempts: 30 } }\n";
+    text += "  lossy: { on-failure: drop }\n  spread: { retry: { jitter: 12.5% } }\n";
     topology(
         &(text
             + &format!(

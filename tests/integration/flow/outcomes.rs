@@ -239,6 +239,33 @@ async fn a_failure_is_dropped_where_the_file_says_so() {
 }
 
 #[tokio::test]
+async fn delays_with_jitter_are_spread_and_no_retry_is_early() {
+    let declared = mail("retry: { delays: [300ms], max-attempts: 3, jitter: 100% }").await;
+    assert!(!declared.queues().iter().any(|queue| queue.contains(".retry.")), "{:?}", declared.queues());
+    let hatchery = declared.connect().await;
+    for n in 0..20 {
+        publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
+    }
+    let worker = Working::start(&hatchery, "mail", |event| if event.attempts < 2 { failure() } else { Outcome::Done });
+    let runs = worker.runs.reach(60).await;
+    let mut waited = Vec::new();
+    for n in 0..20 {
+        let payload = n.to_string();
+        let runs: Vec<_> = runs.iter().filter(|run| run.event.payload == payload.as_bytes()).collect();
+        assert_eq!(runs.iter().map(|run| run.event.attempts).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(runs[1..].iter().all(|run| run.at >= run.event.nbf.unwrap()), "{runs:?}");
+        waited.extend(runs.windows(2).map(|pair| millis(pair[0].at, pair[1].event.nbf.unwrap())));
+    }
+    // The delay begins at the failure, a little after the start; the ladder's step is 50 ms.
+    assert!(waited.iter().all(|millis| *millis >= 300), "{waited:?}");
+    let (least, most) = (waited.iter().min().unwrap(), waited.iter().max().unwrap());
+    assert!(most - least > 100, "{waited:?}");
+    let summary = worker.stop().await;
+    assert_eq!((summary.retried, summary.done), (40, 20));
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
 async fn what_is_discarded_is_gone() {
     let declared = mail("").await;
     let hatchery = declared.connect().await;

@@ -73,18 +73,18 @@ async fn a_date_that_is_past_is_due_now() {
 
 #[tokio::test]
 async fn what_lies_beyond_the_horizon_goes_round_until_it_is_due() {
-    // Three steps of 50 ms at the most: five rounds for 700 ms.
+    // Three steps of 50 ms at the most: twenty rounds for three seconds, and some at least on a busy machine.
     let ladder = "ladder: { resolution: 50ms, horizon: 100ms }";
     let declared = Declared::new(&format!("{ladder}\ntypes: {{ mail: {{}} }}")).await;
     let hatchery = declared.connect().await;
-    publish(&hatchery, NewEvent::new("mail", "{}").delay(Duration::from_millis(700))).await;
+    publish(&hatchery, NewEvent::new("mail", "{}").delay(Duration::from_secs(3))).await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     let run = worker.runs.reach(1).await.remove(0);
     assert!(run.at >= run.event.nbf.unwrap(), "{run:?}");
     assert_eq!((run.event.attempts, run.event.stamp.generation), (0, 0));
     let summary = worker.stop().await;
     assert_eq!(summary.done, 1);
-    assert!(summary.delivered >= 5, "{summary:?}");
+    assert!(summary.delivered >= 3, "{summary:?}");
 }
 
 #[tokio::test]

@@ -1,8 +1,11 @@
 //! Effectively once, and one of a reference at a time.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
 };
 
 use hatchery::{NewEvent, Outcome, Run};
@@ -109,7 +112,7 @@ async fn events_of_one_reference_run_side_by_side_where_nothing_says_otherwise()
 
 #[tokio::test]
 async fn what_finds_its_reference_busy_waits_and_spends_no_attempt() {
-    let declared = Declared::new("types: { mail: { exclusive: true, lease: 300ms } }").await;
+    let declared = Declared::new("types: { mail: { exclusive: true, lease: 1s } }").await;
     let hatchery = declared.connect().await;
     let (worker, gate) = Working::gated(hatchery.worker(), "mail");
     for payload in ["first", "second"] {
@@ -117,12 +120,16 @@ async fn what_finds_its_reference_busy_waits_and_spends_no_attempt() {
     }
     worker.runs.reach(1).await;
     let amqp = declared.amqp().await;
-    // Longer than the lease lasts unless it is renewed: 250 ms, then 500 ms.
-    let hatcheries = ["t.hatchery.250ms".to_owned(), "t.ladder.50ms-5.3".to_owned()];
-    for queue in &hatcheries {
+    // 250, 500 and 1,000 ms, and so on: longer than the lease lasts unless it is renewed.
+    let runs_since = Instant::now();
+    for queue in ["t.hatchery.250ms", "t.ladder.50ms-5.3", "t.ladder.50ms-5.4"] {
         let look = async || (amqp.ready(queue).await > 0).then_some(());
         eventually(&format!("it waits in {queue}"), look).await;
     }
+    eventually("it still waits", async || {
+        (runs_since.elapsed() > Duration::from_secs(2) && amqp.ready("t.ladder.50ms-5.4").await > 0).then_some(())
+    })
+    .await;
     assert_eq!(worker.runs.seen().len(), 1);
     gate.let_through(2);
     let second = worker.runs.reach(2).await.remove(1).event;

@@ -18,7 +18,7 @@ fn topology() -> String {
     let prefix = redis::prefix();
     format!(
         "version: 1\nname: billing\nredis: {{ prefix: {prefix} }}\nhatcheries: [50ms]\n\
-         ladder: {{ resolution: 50ms, horizon: 1500ms }}\ntypes: {{ mail: {{ lease: 300ms, retry: {{ delays: [20ms] }} }} }}\n"
+         ladder: {{ resolution: 50ms, horizon: 1500ms }}\ntypes: {{ mail: {{ lease: 1s, retry: {{ delays: [20ms] }} }} }}\n"
     )
 }
 

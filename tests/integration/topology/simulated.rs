@@ -217,7 +217,9 @@ async fn a_topic_matches_what_the_simulator_says() {
         let text = collection::vec(select(words), 0..5).prop_map(|words| words.join("."));
         random.any(&collection::vec(text, 100)).into_iter().collect()
     };
-    let (patterns, keys) = (texts(&["a", "b", "*", "#", "#", ""]), texts(&["a", "b", "c", "*", "#", ""]));
+    let (mut patterns, keys) = (texts(&["a", "b", "*", "#", "#", ""]), texts(&["a", "b", "c", "*", "#", ""]));
+    // RabbitMQ 4.3 refuses more: "at most 2 are allowed".
+    patterns.retain(|pattern| pattern.matches('#').count() <= 2);
 
     let arguments = |more: &[(&str, &str)]| -> BTreeMap<String, Argument> {
         let all = more.iter().chain(&[(OWNER, "t")]);

@@ -44,6 +44,20 @@ pub enum Outcome {
     },
 }
 
+/// What comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The same delivery again, in this worker, after this long.
+    Again {
+        /// How long.
+        after: Duration,
+        /// The failure so far.
+        failed: Failed,
+    },
+    /// This is done with the event, and then the delivery is acknowledged.
+    Settle(Decision),
+}
+
 /// What is done with the event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -58,19 +72,15 @@ pub enum Decision {
     Retry {
         /// Which queue.
         ttl: Ttl,
-        /// The copy's header.
-        attempts: u32,
-        /// The copy's header.
-        reason: String,
+        /// What the copy says.
+        failed: Failed,
     },
     /// A copy through the scheduler, after this long.
     RetryAfter {
         /// How long.
         after: Duration,
-        /// The copy's header.
-        attempts: u32,
-        /// The copy's header.
-        reason: String,
+        /// What the copy says.
+        failed: Failed,
     },
     /// A follow-up at this time.
     Requeue {
@@ -79,13 +89,19 @@ pub enum Decision {
         /// The copy's header.
         reason: String,
     },
-    /// A copy to dead-letter.
-    DeadLetter {
-        /// The copy's header.
-        attempts: u32,
-        /// The copy's header.
-        reason: String,
-    },
+    /// A copy to dead-letter, which says this.
+    DeadLetter(Failed),
+}
+
+/// What is known of an event that has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// How often, this time included.
+    pub attempts: u32,
+    /// Why it will be where it goes, for people: one line.
+    pub reason: String,
+    /// When it failed and how, for people: one line.
+    pub failure: String,
 }
 
 /// A run that has ended.
@@ -95,53 +111,79 @@ pub struct Ran<'a> {
     pub id: &'a str,
     /// How often it had failed before.
     pub attempts: u32,
+    /// How often it had failed before in this worker, since it was delivered.
+    pub tries: u32,
     /// When it ended.
     pub now: Timestamp,
 }
 
 /// Decides what follows a run.
 #[must_use]
-pub fn decide(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Decision {
-    let Ran { id, attempts, now } = ran;
-    match outcome {
+pub fn decide(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Next {
+    Next::Settle(match outcome {
         Outcome::Done | Outcome::Discard { .. } => Decision::Finish,
         Outcome::Requeue { at, reason } => Decision::Requeue { at, reason },
         Outcome::DeadLetter { reason } => {
-            Decision::DeadLetter { attempts, reason: format!("dead-letter: {}", one_line(&reason)) }
+            let error = one_line(&reason);
+            let reason = format!("dead-letter: {error}");
+            Decision::DeadLetter(Failed { attempts: ran.attempts, reason, failure: dated(ran.now, &error) })
         }
-        Outcome::Retry { reason, after } => {
-            let attempts = attempts.saturating_add(1);
-            let failed = format!("attempt={attempts} failed_at={} error=\"{}\"", millis_text(now), one_line(&reason));
-            if on_failure == OnFailure::Drop {
-                return Decision::Drop { reason: format!("drop: {failed}") };
-            }
-            if attempts >= retry.max_attempts {
-                return Decision::DeadLetter { attempts, reason: format!("given up: {failed}") };
-            }
-            let reason = format!("retry: {failed}");
-            let ttl = delay(retry, attempts);
-            match after {
-                None if retry.jitter == 0 => Decision::Retry { ttl, attempts, reason },
-                after => {
-                    let after = after.unwrap_or_else(|| longer(ttl.as_duration(), retry.jitter, id, attempts));
-                    Decision::RetryAfter { after, attempts, reason }
-                }
-            }
+        Outcome::Retry { reason, after } => return after_failure(&one_line(&reason), after, ran, on_failure, retry),
+    })
+}
+
+fn after_failure(error: &str, after: Option<Duration>, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Next {
+    let attempts = ran.attempts.saturating_add(1);
+    let tries = ran.tries.saturating_add(1);
+    let rounds =
+        if matches!(on_failure, OnFailure::InPlace { .. }) { format!("tries={tries} ") } else { String::new() };
+    let failed_at = millis_text(ran.now);
+    let failed = |what: &str| Failed {
+        attempts,
+        reason: format!("{what}: attempt={attempts} {rounds}failed_at={failed_at} error=\"{error}\""),
+        failure: dated(ran.now, error),
+    };
+    let delay = delay(retry, attempts);
+    let longer = |ttl: Ttl| longer(ttl.as_duration(), retry.jitter, ran.id, attempts);
+    match on_failure {
+        OnFailure::Drop => return Next::Settle(Decision::Drop { reason: failed("drop").reason }),
+        OnFailure::Block => {
+            let after = after.or(delay.map(longer)).unwrap_or_default();
+            return Next::Again { after, failed: failed("block") };
         }
+        // A round is one attempt, however many tries it takes; a delay that the handler asks for ends it, for a try sooner
+        // than asked for would be for nothing.
+        OnFailure::InPlace { tries: most, delay } if after.is_none() && tries < most => {
+            return Next::Again { after: delay, failed: Failed { attempts: ran.attempts, ..failed("in-place") } };
+        }
+        OnFailure::InPlace { .. } | OnFailure::Retry => {}
     }
+    Next::Settle(match (after, delay) {
+        _ if attempts >= retry.max_attempts => Decision::DeadLetter(failed("given up")),
+        (Some(after), _) => Decision::RetryAfter { after, failed: failed("retry") },
+        (None, Some(ttl)) if retry.jitter == 0 => Decision::Retry { ttl, failed: failed("retry") },
+        (None, Some(ttl)) => Decision::RetryAfter { after: longer(ttl), failed: failed("retry") },
+        (None, None) => Decision::DeadLetter(failed("given up")),
+    })
 }
 
 /// The decision about an event whose worker died each time it ran.
 #[must_use]
-pub fn crashed(crashes: u32, attempts: u32) -> Decision {
-    Decision::DeadLetter { attempts, reason: format!("crash: its worker died {crashes} times while it ran") }
+pub fn crashed(crashes: u32, attempts: u32, now: Timestamp) -> Decision {
+    let error = format!("its worker died {crashes} times while it ran");
+    Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) })
 }
 
-/// The delay after this many failures; beyond the list the last one repeats.
-fn delay(retry: &Retry, failures: u32) -> Ttl {
-    let last = retry.delays.len() - 1;
+/// A failure as a header says it.
+fn dated(time: Timestamp, error: &str) -> String {
+    format!("{} {error}", millis_text(time))
+}
+
+/// The delay after this many failures; beyond the list the last one repeats. None where there is no list.
+fn delay(retry: &Retry, failures: u32) -> Option<Ttl> {
+    let last = retry.delays.len().checked_sub(1)?;
     let index = usize::try_from(failures.saturating_sub(1)).unwrap_or(usize::MAX);
-    retry.delays[index.min(last)]
+    retry.delays.get(index.min(last)).copied()
 }
 
 /// The delay, and up to so many thousandths of it more: never early. How much more is the event's own, and another one at
@@ -161,122 +203,4 @@ fn one_line(reason: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    fn retry() -> Retry {
-        let delays = ["1s", "2s", "3s"].map(|text| text.parse().expect("a TTL")).to_vec();
-        Retry { delays, max_attempts: 5, jitter: 0 }
-    }
-
-    fn now() -> Timestamp {
-        "2026-06-01T09:00:00Z".parse().expect("a time")
-    }
-
-    fn ran(attempts: u32) -> Ran<'static> {
-        Ran { id: "id-1", attempts, now: now() }
-    }
-
-    fn failure() -> Outcome {
-        Outcome::Retry { reason: "connection\n\u{1b} refused".into(), after: None }
-    }
-
-    #[rstest]
-    #[case::first_failure(0, Some("1s"))]
-    #[case::second(1, Some("2s"))]
-    #[case::third(2, Some("3s"))]
-    #[case::the_last_delay_repeats(3, Some("3s"))]
-    #[case::given_up(4, None)]
-    #[case::a_foreign_number_of_attempts(u32::MAX, None)]
-    fn a_failure_waits_longer_each_time(#[case] attempts: u32, #[case] expected: Option<&str>) {
-        match (decide(failure(), ran(attempts), OnFailure::Retry, &retry()), expected) {
-            (Decision::Retry { ttl, attempts: next, reason }, Some(expected)) => {
-                assert_eq!((ttl.to_string().as_str(), next), (expected, attempts + 1));
-                let n = attempts + 1;
-                let failed = format!(r#"attempt={n} failed_at=2026-06-01T09:00:00.000Z error="connection refused""#);
-                assert_eq!(reason, format!("retry: {failed}"));
-            }
-            (Decision::DeadLetter { attempts: next, reason }, None) => {
-                assert_eq!(next, attempts.saturating_add(1));
-                assert!(reason.starts_with("given up: attempt="), "{reason}");
-            }
-            (decision, _) => panic!("{decision:?}"),
-        }
-    }
-
-    #[test]
-    fn a_handler_may_choose_the_delay_but_not_the_number_of_attempts() {
-        let after = Some(Duration::from_secs(30));
-        let outcome = Outcome::Retry { reason: "busy".into(), after };
-        let decision = decide(outcome.clone(), ran(0), OnFailure::Retry, &retry());
-        assert!(matches!(decision, Decision::RetryAfter { after: a, attempts: 1, .. } if Some(a) == after));
-        assert!(matches!(
-            decide(outcome, ran(4), OnFailure::Retry, &retry()),
-            Decision::DeadLetter { attempts: 5, .. }
-        ));
-    }
-
-    #[test]
-    fn one_attempt_means_no_retry() {
-        let retry = Retry { max_attempts: 1, ..retry() };
-        assert!(matches!(
-            decide(failure(), ran(0), OnFailure::Retry, &retry),
-            Decision::DeadLetter { attempts: 1, .. }
-        ));
-    }
-
-    #[test]
-    fn what_is_no_failure_spends_no_attempt() {
-        let at = now();
-        let requeue = Outcome::Requeue { at, reason: "next-change".into() };
-        assert_eq!(
-            decide(requeue, ran(3), OnFailure::Retry, &retry()),
-            Decision::Requeue { at, reason: "next-change".into() }
-        );
-        let dead = Outcome::DeadLetter { reason: "no such employee".into() };
-        let expected = Decision::DeadLetter { attempts: 3, reason: "dead-letter: no such employee".into() };
-        assert_eq!(decide(dead, ran(3), OnFailure::Retry, &retry()), expected);
-        assert_eq!(decide(Outcome::Done, ran(3), OnFailure::Retry, &retry()), Decision::Finish);
-        assert_eq!(
-            decide(Outcome::Discard { reason: "left".into() }, ran(3), OnFailure::Retry, &retry()),
-            Decision::Finish
-        );
-    }
-
-    #[test]
-    fn a_failure_is_dropped_where_the_type_says_so_and_nothing_else_is() {
-        let decided = |outcome| decide(outcome, ran(0), OnFailure::Drop, &retry());
-        let Decision::Drop { reason } = decided(failure()) else { panic!("not dropped") };
-        assert!(reason.starts_with("drop: attempt=1 failed_at="), "{reason}");
-        let after = Some(Duration::from_secs(30));
-        assert!(matches!(decided(Outcome::Retry { reason: "busy".into(), after }), Decision::Drop { .. }));
-        assert_eq!(decided(Outcome::Done), Decision::Finish);
-        // The handler says that people should see it.
-        assert!(matches!(decided(Outcome::DeadLetter { reason: "never".into() }), Decision::DeadLetter { .. }));
-        let requeue = Outcome::Requeue { at: now(), reason: "next-change".into() };
-        assert!(matches!(decided(requeue), Decision::Requeue { .. }));
-    }
-
-    #[test]
-    fn delays_with_jitter_are_spread_and_never_shorter() {
-        let retry = Retry { jitter: 200, ..retry() };
-        let after = |id: &str, attempts| match decide(failure(), Ran { id, ..ran(attempts) }, OnFailure::Retry, &retry)
-        {
-            Decision::RetryAfter { after, .. } => after.as_millis(),
-            decision => panic!("{decision:?}"),
-        };
-        let all: Vec<u128> = (0..1_000).map(|n| after(&n.to_string(), 0)).collect();
-        assert!(all.iter().all(|millis| (1_000..=1_200).contains(millis)), "{all:?}");
-        let quarter = |n: u128| all.iter().filter(|millis| (1_000 + 50 * n..1_050 + 50 * n).contains(*millis)).count();
-        assert!((0..4).all(|n| (200..300).contains(&quarter(n))), "{:?}", (0..4).map(quarter).collect::<Vec<_>>());
-        assert_eq!(after("one", 0), after("one", 0), "the same when it is decided again");
-        assert_ne!(after("one", 2) - 3_000, after("one", 3) - 3_000, "another one at each failure");
-        // What the handler asks for is what it gets.
-        let exactly = Some(Duration::from_secs(30));
-        let decision =
-            decide(Outcome::Retry { reason: "busy".into(), after: exactly }, ran(0), OnFailure::Retry, &retry);
-        assert!(matches!(decision, Decision::RetryAfter { after, .. } if Some(after) == exactly));
-    }
-}
+mod tests;

@@ -152,6 +152,15 @@ pub enum Delayed {
 pub enum OnFailure {
     /// The event is tried again later, and in the end it is put into the dead-letter queue.
     Retry,
+    /// It is tried again at once in the same worker, a few times; then as with `Retry`.
+    InPlace {
+        /// Tries in a row, the first one included; at least 1.
+        tries: u32,
+        /// The pause between two of them.
+        delay: Duration,
+    },
+    /// It is tried until it works, and no other of its type runs before it.
+    Block,
     /// It is logged, counted and acknowledged.
     Drop,
 }
@@ -159,9 +168,10 @@ pub enum OnFailure {
 /// A delay for each attempt, then the dead-letter queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The delay after the first failure, the second, …; the last one repeats. Never empty.
+    /// The delay after the first failure, the second, …; the last one repeats. Empty only in types that fail in place and say
+    /// nothing of `retry`: they have no retry queues.
     pub delays: Vec<Ttl>,
-    /// How often an event is tried in all, the first run included; at least 1.
+    /// How often an event is tried in all, the first run included; at least 1. Types that block try without end.
     pub max_attempts: u32,
     /// How much longer than its delay an event may wait, in thousandths of the delay.
     pub jitter: u16,
@@ -193,6 +203,19 @@ impl Retry {
 }
 
 impl TypeSpec {
+    /// Whether its events are handled one after the other, in the order of its queue.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        self.on_failure == OnFailure::Block
+    }
+
+    /// The handlers that a worker runs where it was told another concurrency than the file's. One stays one where order is
+    /// kept.
+    #[must_use]
+    pub fn concurrency_for(&self, instead: Option<u16>) -> u16 {
+        instead.filter(|_| !self.keeps_order()).unwrap_or(self.concurrency)
+    }
+
     /// The prefetch for another concurrency than the file's: in proportion, so that as many runs as before come one after
     /// the other.
     #[must_use]
@@ -206,8 +229,11 @@ impl TypeSpec {
     pub fn retry_queues(&self) -> BTreeSet<Ttl> {
         match self.on_failure {
             // One queue has one TTL: delays that vary go through the ladder.
-            OnFailure::Retry if self.retry.jitter == 0 => self.retry.delays.iter().copied().collect(),
-            OnFailure::Retry | OnFailure::Drop => BTreeSet::new(),
+            OnFailure::Retry | OnFailure::InPlace { .. } if self.retry.jitter == 0 => {
+                self.retry.delays.iter().copied().collect()
+            }
+            // Who blocks waits with the delivery in hand.
+            OnFailure::Retry | OnFailure::InPlace { .. } | OnFailure::Block | OnFailure::Drop => BTreeSet::new(),
         }
     }
 

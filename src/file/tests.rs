@@ -143,6 +143,54 @@ fn a_type_overrides_the_defaults_key_by_key(#[case] own: &str, #[case] delays: &
 }
 
 #[rstest]
+#[case("", "on-failure: in-place", OnFailure::InPlace { tries: 3, delay: Duration::from_millis(200) })]
+#[case("", "on-failure: in-place, in-place: { tries: 5 }", OnFailure::InPlace { tries: 5, delay: Duration::from_millis(200) })]
+#[case("in-place: { delay: 0s }", "on-failure: in-place", OnFailure::InPlace { tries: 3, delay: Duration::ZERO })]
+#[case("on-failure: block", "", OnFailure::Block)]
+#[case("on-failure: block", "on-failure: drop", OnFailure::Drop)]
+#[case("in-place: { tries: 9 }", "", OnFailure::Retry)]
+fn what_follows_a_failure(#[case] defaults: &str, #[case] own: &str, #[case] expected: OnFailure) {
+    assert_eq!(valid(&format!("defaults: {{ {defaults} }}"), &format!("{{ {own} }}")).on_failure, expected);
+}
+
+#[rstest]
+#[case("", "", &[])]
+#[case("", "retry: {}", &["10s", "1m", "10m"])]
+#[case("", "retry: { delays: [1s] }", &["1s"])]
+#[case("retry: { delays: [2s] }", "", &["2s"])]
+fn tries_in_place_are_followed_by_retries_that_somebody_asked_for(
+    #[case] defaults: &str,
+    #[case] own: &str,
+    #[case] delays: &[&str],
+) {
+    let own = format!("{{ on-failure: in-place, {own} }}");
+    let spec = valid(&format!("defaults: {{ {defaults} }}"), &own);
+    assert_eq!(spec.retry.delays, ttls(delays));
+    assert_eq!(spec.retry_queues(), ttls(delays).into_iter().collect());
+}
+
+#[rstest]
+#[case("", "on-failure: block", (10, 1))]
+#[case("", "on-failure: block, prefetch: 1", (1, 1))]
+#[case("prefetch: 40, concurrency: 4", "on-failure: block", (40, 1))]
+#[case("", "on-failure: in-place", (33, 10))]
+#[case("", "on-failure: in-place, concurrency: 50", (50, 50))]
+#[case("", "on-failure: in-place, prefetch: 90", (90, 10))]
+#[case("prefetch: 60", "on-failure: in-place", (60, 10))]
+#[case("", "on-failure: in-place, in-place: { tries: 1000, delay: 0s }, handler-timeout: 1s", (10, 10))]
+fn the_prefetch_depends_on_what_follows_a_failure(
+    #[case] defaults: &str,
+    #[case] own: &str,
+    #[case] expected: (u16, u16),
+) {
+    let spec = valid(&format!("defaults: {{ {defaults} }}"), &format!("{{ {own} }}"));
+    assert_eq!((spec.prefetch, spec.concurrency), expected);
+    // What is told on the command line does not put anything out of order.
+    let told = if spec.keeps_order() { 1 } else { 7 };
+    assert_eq!(spec.concurrency_for(Some(7)), told);
+}
+
+#[rstest]
 #[case("off", "latest", (Immediate::Latest, Delayed::EachTime, None, 30))]
 #[case("latest", "{ window: 2s }", (Immediate::Latest, Delayed::EachTime, Some("2s"), 20))]
 #[case("off", "{ delayed: latest }", (Immediate::Off, Delayed::Latest, None, 30))]

@@ -5,24 +5,25 @@ use futures_util::StreamExt;
 use lapin::{
     Channel, Consumer, message,
     options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions},
-    types::FieldTable,
+    types::{FieldTable, ShortString},
 };
 
 use super::{codec, connection::AmqpUrl, unreadable::Suspects};
-use crate::ports::{BrokerError, Deliveries, Delivery, Receipt};
+use crate::ports::{BrokerError, Deliveries, Delivery, Order, Receipt};
 
 pub(super) async fn consume(
     url: &AmqpUrl,
     channel: Channel,
     queue: &str,
-    prefetch: u16,
+    (prefetch, order): (u16, Order),
     suspects: &Suspects,
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
     let consumer = begin(&channel, queue, prefetch).await.map_err(|error| {
         suspects.note(queue, &error);
         url.error(&error, &format!("the queue {queue}"))
     })?;
-    Ok(Box::new(Queue { channel, consumer, name: queue.to_owned(), suspects: suspects.clone(), ended: false }))
+    let (name, suspects) = (queue.to_owned(), suspects.clone());
+    Ok(Box::new(Queue { channel, consumer, name, order, suspects, ended: false }))
 }
 
 pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapin::Result<Consumer> {
@@ -50,6 +51,7 @@ struct Queue {
     channel: Channel,
     consumer: Consumer,
     name: String,
+    order: Order,
     suspects: Suspects,
     ended: bool,
 }
@@ -78,6 +80,32 @@ impl Deliveries for Queue {
             tracing::debug!(%error, "cancelling the consumer of {}", self.name);
             // The channel is gone, and with it every delivery that was not read yet.
             self.ended = true;
+        }
+    }
+
+    async fn close(mut self: Box<Self>) {
+        self.ended = true;
+        if let Err(error) = self.channel.close(200, ShortString::from("done")).await {
+            tracing::debug!(%error, "closing the channel of {}", self.name);
+        }
+    }
+}
+
+/// lapin cancels a consumer that is dropped, and then the next active consumer would be given what comes after the
+/// deliveries that this one holds. With its channel they go back first.
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if self.order == Order::Any || self.ended {
+            return;
+        }
+        let (channel, consumer) = (self.channel.clone(), self.consumer.clone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if let Err(error) = channel.close(200, ShortString::from("done")).await {
+                    tracing::debug!(%error, "closing a channel");
+                }
+                drop(consumer);
+            });
         }
     }
 }

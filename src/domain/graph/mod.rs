@@ -203,12 +203,21 @@ impl Lane {
 
     /// What follows a failure, where that is not the rule.
     fn failing(&self) -> Option<String> {
+        let jitter = percent(self.retry.jitter);
+        let spread = (self.retry.jitter > 0 && !self.retry.delays.is_empty()).then(|| {
+            let (delays, attempts) = (some(&self.retry.delays), self.attempts());
+            format!("retries through the ladder: {delays}, jitter {jitter}; {attempts}")
+        });
         match self.on_failure {
-            OnFailure::Retry if self.retry.jitter > 0 => {
-                let (delays, attempts) = (some(&self.retry.delays), self.attempts());
-                Some(format!("retries through the ladder: {delays}, jitter {}; {attempts}", percent(self.retry.jitter)))
+            OnFailure::Retry => spread,
+            OnFailure::InPlace { tries, delay } => {
+                let pause = if delay.is_zero() { String::new() } else { format!(", {} apart", short(delay)) };
+                let tries = format!("{} in place{pause}", count(tries as usize, "try", "tries"));
+                Some([tries].into_iter().chain(spread).collect::<Vec<_>>().join("; "))
             }
-            OnFailure::Retry => None,
+            OnFailure::Block => {
+                Some(format!("in order, each until it works: tried after {}", some(&self.retry.delays)))
+            }
             OnFailure::Drop => Some("what fails is dropped".to_owned()),
         }
     }
@@ -216,8 +225,11 @@ impl Lane {
     /// What is in its dead-letter queue.
     fn buried(&self) -> String {
         match self.on_failure {
-            OnFailure::Retry => format!("after {}, for people", self.attempts()),
-            OnFailure::Drop => "what will never work, for people".to_owned(),
+            OnFailure::InPlace { tries, .. } if self.retry.delays.is_empty() => {
+                format!("after {}, for people", count(tries as usize, "try", "tries"))
+            }
+            OnFailure::Retry | OnFailure::InPlace { .. } => format!("after {}, for people", self.attempts()),
+            OnFailure::Block | OnFailure::Drop => "what will never work, for people".to_owned(),
         }
     }
 

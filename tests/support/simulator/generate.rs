@@ -56,12 +56,14 @@ pub(crate) fn files(pace: Pace) -> impl Strategy<Value = String> {
     let words =
         ["mail", "Mail", "hr-import", "t", "now", "retry", "processor", "dead-letter", "unrouted", "1h", "0", "_"];
     let some = || proptest::collection::btree_set(select(ttls.to_vec()), 1..4);
-    let (window, former) = match pace {
-        Pace::Any => ("2s", vec!["", "renamed-from: u\n", "renamed-from: [u, v]\n"]),
-        Pace::Quick => ("30ms", vec![""]),
+    // From a queue with a single active consumer nobody takes a message by hand, as the test on a real broker does.
+    let (window, former, strategy) = match pace {
+        Pace::Any => ("2s", vec!["", "renamed-from: u\n", "renamed-from: [u, v]\n"], vec!["drop", "in-place", "block"]),
+        Pace::Quick => ("30ms", vec![""], vec!["drop", "in-place"]),
     };
+    let strategy = select(strategy).prop_map(|strategy| format!("on-failure: {strategy},"));
     let window = format!("coalesce: {{ immediate: latest, window: {window} }},");
-    let window = prop_oneof![2 => Just(String::new()), 2 => Just(window), 1 => Just("on-failure: drop,".to_owned())];
+    let window = prop_oneof![2 => Just(String::new()), 2 => Just(window), 1 => strategy];
     let types = proptest::collection::btree_set(select(words.to_vec()), 1..4);
     let kind = select(vec!["quorum", "quorum", "classic"]);
     (some(), some(), select(ladders.to_vec()), window, types, (kind, select(former))).prop_map(

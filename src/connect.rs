@@ -1,6 +1,6 @@
 //! The library's front door: a topology, a broker and a Redis make publishers and workers.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use crate::{
     adapters::{
@@ -10,6 +10,7 @@ use crate::{
             connection::{AmqpUrl, AmqpUrlError},
         },
         redis::RedisRegister,
+        tls::Tls,
     },
     domain::spec::Topology,
     flow::{
@@ -42,9 +43,10 @@ pub enum ConnectError {
     Register(#[from] RegisterError),
 }
 
-/// Connects to the broker. Redis is connected to when it is first needed, because publishing needs RabbitMQ alone.
+/// Connects to the broker. Redis is not waited for, because publishing needs RabbitMQ alone.
 ///
 /// The name is what the management UI shows for the connections. Must be called within a tokio runtime.
+/// [`Hatchery::builder`] has more to choose.
 ///
 /// # Errors
 /// When a URL is none, or the broker is away or refuses.
@@ -68,18 +70,107 @@ pub async fn connect(
     redis_url: &str,
     name: &str,
 ) -> Result<Hatchery, ConnectError> {
-    let register =
-        RedisRegister::new(redis_url, topology.first_name(), &topology.redis)?.with_first_names(topology.first_names());
-    let topology = Arc::new(topology);
-    let broker = Arc::new(RabbitMq::new(AmqpUrl::new(amqp_url)?, name));
-    broker.connect().await?;
-    // Who waits for a version that long only also leaves a Redis that does not answer that soon.
-    let versions: Arc<dyn Register> = Arc::new(register.clone().with_limit(VERSION_WAIT));
-    let publisher = Publisher::new(Arc::clone(&topology), broker.clone(), &versions, Arc::new(SystemClock));
-    Ok(Hatchery { topology, broker, register, publisher })
+    Hatchery::builder(topology).amqp_url(amqp_url).redis_url(redis_url).name(name).connect().await
+}
+
+/// How to connect. What is not said is as on a developer's machine.
+#[derive(Clone)]
+#[must_use]
+pub struct Builder {
+    topology: Topology,
+    amqp_url: String,
+    redis_url: String,
+    name: String,
+    tls: Tls,
+}
+
+impl Builder {
+    /// The broker, with its virtual host; several URLs with commas between them are the nodes of one cluster, of which any
+    /// is as good. At first `amqp://guest:guest@localhost:5672/`.
+    ///
+    /// Keep the log target `lapin` below `TRACE`: that has every byte which is sent, and the password among them.
+    pub fn amqp_url(self, url: impl Into<String>) -> Self {
+        Self { amqp_url: url.into(), ..self }
+    }
+
+    /// The nodes of a cluster, each by its URL. They are tried in turn, from another one on each time.
+    pub fn amqp_urls<U: Into<String>>(self, urls: impl IntoIterator<Item = U>) -> Self {
+        let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
+        Self { amqp_url: urls.join(","), ..self }
+    }
+
+    /// Where the register is. At first `redis://localhost:6379`.
+    pub fn redis_url(self, url: impl Into<String>) -> Self {
+        Self { redis_url: url.into(), ..self }
+    }
+
+    /// What the management UI shows for the connections. At first `hatchery`.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
+    }
+
+    /// Whom to trust, and which certificate to show, where a URL says `amqps` or `rediss`. At first whom the system
+    /// trusts, and none.
+    pub fn tls(self, tls: Tls) -> Self {
+        Self { tls, ..self }
+    }
+
+    /// Connects to the broker. Redis is not waited for. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When a URL is none, or the broker is away or refuses.
+    pub async fn connect(self) -> Result<Hatchery, ConnectError> {
+        let Self { topology, amqp_url, redis_url, name, tls } = self;
+        let register = RedisRegister::new_with_tls(&redis_url, &tls, topology.first_name(), &topology.redis)?
+            .with_first_names(topology.first_names());
+        let topology = Arc::new(topology);
+        // A publisher waits for a version but shortly, and a connection may take longer than that.
+        if topology.types.values().any(|spec| spec.coalesce.any()) {
+            register.connect_soon();
+        }
+        let broker = Arc::new(RabbitMq::new(AmqpUrl::new(&amqp_url)?.with_tls(tls), &name));
+        broker.connect().await?;
+        // Who waits for a version that long only also leaves a Redis that does not answer that soon.
+        let versions: Arc<dyn Register> = Arc::new(register.clone().with_limit(VERSION_WAIT));
+        let publisher = Publisher::new(Arc::clone(&topology), broker.clone(), &versions, Arc::new(SystemClock));
+        Ok(Hatchery { topology, broker, register, publisher })
+    }
+}
+
+/// Without the passwords that the URLs may hold.
+impl fmt::Debug for Builder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Builder").field("name", &self.name).field("tls", &self.tls).finish_non_exhaustive()
+    }
 }
 
 impl Hatchery {
+    /// Chooses how to connect.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use hatchery::{Hatchery, Tls};
+    ///
+    /// let hatchery = Hatchery::builder(hatchery::read_file("topology.yaml")?)
+    ///     .amqp_urls(["amqps://app:secret@rabbit-1/prod", "amqps://app:secret@rabbit-2/prod"])
+    ///     .redis_url("rediss://:secret@redis.internal:6380")
+    ///     .tls(Tls::default().trust_file("ca.pem")?.identify_files("tls.crt", "tls.key")?)
+    ///     .name("payroll")
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(topology: Topology) -> Builder {
+        Builder {
+            topology,
+            amqp_url: "amqp://guest:guest@localhost:5672/".to_owned(),
+            redis_url: "redis://localhost:6379".to_owned(),
+            name: "hatchery".to_owned(),
+            tls: Tls::default(),
+        }
+    }
+
     /// The topology that it was connected with.
     #[must_use]
     pub fn topology(&self) -> &Topology {

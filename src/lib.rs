@@ -27,7 +27,7 @@
 //! - [`mod@file`]: reading `topology.yaml`, with errors that point at the line, and its JSON Schema.
 //! - [`ports`]: what the flow needs from outside: a broker, a register, the management API, a clock.
 //! - [`flow`]: the event's way, in reading order, and the order of its effects.
-//! - [`handler`]: what a worker runs: a closure, or a program.
+//! - [`handler`]: what a worker runs: a closure, a program, or a service.
 //! - [`adapters`]: RabbitMQ, its management API, Redis; and fakes in memory for the flow's tests.
 
 // The simulator of a broker that the unit tests share with the integration tests names this crate from outside.
@@ -42,7 +42,8 @@ pub mod flow;
 pub mod handler;
 pub mod ports;
 
-pub use connect::{ConnectError, Hatchery, connect};
+pub use adapters::tls::{Tls, TlsError};
+pub use connect::{Builder, ConnectError, Hatchery, connect};
 pub use domain::{
     event::Event,
     spec::Topology,

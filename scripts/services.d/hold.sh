@@ -13,6 +13,12 @@ end_hold() {
 hold_line() {
     local verb role
     read -r verb role <<<"$1"
+    if [[ $verb == ctl && $WANT_RABBITMQ == yes ]]; then
+        local -a arguments
+        read -r -a arguments <<<"$role"
+        rabbitmqctl "${arguments[@]}" </dev/null >&2
+        return
+    fi
     [[ ($role == rabbitmq && $WANT_RABBITMQ == yes) || ($role == redis && $WANT_REDIS == yes) ]] || return 1
     case $verb in
     kill) stop_role "$role" 0 ;;

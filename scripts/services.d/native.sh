@@ -32,6 +32,11 @@ rabbitmq_env() {
     )
 }
 
+rabbitmqctl() {
+    rabbitmq_env
+    env -i "PATH=$SYSTEM_PATH" LANG=C.UTF-8 "${RABBITMQ_ENV[@]}" "$RABBITMQ_BIN/rabbitmqctl" "$@"
+}
+
 write_rabbitmq_files() {
     local base=$DIR/rabbitmq interval=5000
     if [[ $HOLD == yes ]]; then interval=1000; fi
@@ -60,6 +65,8 @@ raft.wal_max_size_bytes = 67108864
 collect_statistics_interval = $interval
 log.file.level = info
 CONF
+        rm -f "$base/conf.d/given.conf"
+        if [[ -n ${HATCHERY_RABBITMQ_CONF:-} ]]; then cp -- "$HATCHERY_RABBITMQ_CONF" "$base/conf.d/given.conf"; fi
     )
 }
 

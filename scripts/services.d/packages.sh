@@ -9,6 +9,14 @@ missing_packages() {
     if [[ $WANT_REDIS == yes && -z $(PATH=$SYSTEM_PATH command -v redis-server) ]]; then say redis-server; fi
     # Rust links with `cc`, and some crates have a little C in them.
     if [[ $WANT_BUILD == yes ]] && ! { command -v cc >/dev/null && has_libc_headers; }; then printf '%s\n' gcc libc6-dev; fi
+    if [[ $WANT_PYTHON == yes ]] && ! has_pika; then say python3-pika; fi
+}
+
+# The Python that comes first may be somebody's own, which knows nothing of the packages.
+has_pika() {
+    local python
+    for python in python3 /usr/bin/python3; do "$python" -c 'import pika' 2>/dev/null && return; done
+    return 1
 }
 
 has_libc_headers() { cc -E -include stdlib.h -x c /dev/null >/dev/null 2>&1; }
@@ -21,6 +29,7 @@ install_flags() {
     nono) say --build-only ;;
     esac
     if [[ $WANT_RABBITMQ$WANT_REDIS == *yes* && $WANT_BUILD == yes ]]; then say --build; fi
+    if [[ $WANT_PYTHON == yes ]]; then say --python; fi
 }
 
 # The one line that somebody has to type.
@@ -48,7 +57,7 @@ ensure_packages() {
     ((${#packages[@]})) || return 0
     command -v apt-get >/dev/null || die $EXIT_MISSING \
         "not found: ${packages[*]}; and this is no Debian or Ubuntu, so they can't be installed from here." \
-        "Install a C compiler yourself if that is missing. For RabbitMQ and Redis either start Docker, or install them" \
+        "Install a C compiler or Python's pika (python3 -m pip install pika) yourself if that is missing. For RabbitMQ and Redis either start Docker, or install them" \
         "yourself, or set AMQP_URL and REDIS_URL to servers to use."
     if [[ $YES != yes && ${CI:-} != true ]]; then
         [[ -t 0 && -t 2 ]] || missing "not installed: ${packages[*]}"

@@ -1,17 +1,29 @@
 //! What every verb takes.
 
-use std::{path::PathBuf, time::Duration};
+use std::{env, fs, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
 use hatchery::{
+    Tls, TlsError,
     adapters::{management::ManagementUrl, rabbitmq::connection::AmqpUrl},
     domain::ttl::{TtlError, parse_duration},
 };
 
 use super::output::Output;
 
+const AMQP_HELP: &str = "\
+The broker, with its virtual host; the nodes of a cluster with commas between them. Others see a password here in the \
+list of processes: better AMQP_URL, or AMQP_URL_FILE with the name of a file that has it \
+[default: amqp://guest:guest@localhost:5672/]";
+
+const REDIS_HELP: &str = "Where the register is; better REDIS_URL, or REDIS_URL_FILE [default: redis://localhost:6379]";
+
+const MANAGEMENT_HELP: &str = "\
+The broker's management API; better RABBITMQ_MANAGEMENT_URL, or RABBITMQ_MANAGEMENT_URL_FILE [default: the broker's host \
+and user, port 15672, or 15671 with TLS]";
+
 /// Flags that every verb takes, before or after it. URLs stay text until they are needed: clap would repeat a wrong one
-/// with its password.
+/// with its password. Nor does it read them from the environment: they may be in files, too.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
@@ -19,19 +31,29 @@ pub(crate) struct Common {
     #[arg(short, long, global = true, value_name = "PATH", env = "TOPOLOGY_FILE", default_value = "topology.yaml")]
     pub(crate) file: PathBuf,
 
-    /// The broker, with its virtual host
-    #[arg(long, global = true, value_name = "URL", env = "AMQP_URL", hide_env_values = true)]
-    #[arg(default_value = "amqp://guest:guest@localhost:5672/")]
-    amqp_url: String,
+    /// The broker
+    #[arg(long, global = true, value_name = "URL", help = AMQP_HELP)]
+    amqp_url: Option<String>,
 
     /// Where the register is
-    #[arg(long, global = true, value_name = "URL", env = "REDIS_URL", hide_env_values = true)]
-    #[arg(default_value = "redis://localhost:6379")]
-    redis_url: String,
+    #[arg(long, global = true, value_name = "URL", help = REDIS_HELP)]
+    redis_url: Option<String>,
 
-    /// The broker's management API [default: the broker's host and user, port 15672]
-    #[arg(long, global = true, value_name = "URL", env = "RABBITMQ_MANAGEMENT_URL", hide_env_values = true)]
+    /// The broker's management API
+    #[arg(long, global = true, value_name = "URL", help = MANAGEMENT_HELP)]
     management_url: Option<String>,
+
+    /// Whom to trust over TLS, instead of the system's authorities: certificates in PEM
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CA_FILE")]
+    ca_file: Option<PathBuf>,
+
+    /// The certificate to show over TLS, in PEM
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CERT_FILE")]
+    cert_file: Option<PathBuf>,
+
+    /// Its key, in PEM and not encrypted
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_KEY_FILE")]
+    key_file: Option<PathBuf>,
 
     /// How to answer
     #[arg(short, long, global = true, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
@@ -69,30 +91,116 @@ impl Common {
 
     /// The broker.
     pub(crate) fn amqp_url(&self) -> Result<AmqpUrl, UsageError> {
-        AmqpUrl::new(&self.amqp_url).map_err(|error| UsageError(format!("--amqp-url (AMQP_URL): {error}")))
+        let url = AmqpUrl::new(&self.amqp_url_text()?);
+        Ok(url.map_err(|error| UsageError(format!("--amqp-url (AMQP_URL): {error}")))?.with_tls(self.tls()?))
     }
 
     /// The broker's URL, as it was given: it may hold a password.
-    pub(crate) fn amqp_url_text(&self) -> &str {
-        &self.amqp_url
+    pub(crate) fn amqp_url_text(&self) -> Result<String, UsageError> {
+        let given = given(self.amqp_url.as_deref(), "AMQP_URL", |name| env::var(name).ok())?;
+        Ok(given.unwrap_or_else(|| "amqp://guest:guest@localhost:5672/".to_owned()))
     }
 
     /// The register's URL, as it was given: it may hold a password.
-    pub(crate) fn redis_url(&self) -> &str {
-        &self.redis_url
+    pub(crate) fn redis_url(&self) -> Result<String, UsageError> {
+        let given = given(self.redis_url.as_deref(), "REDIS_URL", |name| env::var(name).ok())?;
+        Ok(given.unwrap_or_else(|| "redis://localhost:6379".to_owned()))
     }
 
     /// The management API.
     pub(crate) fn management_url(&self, broker: &AmqpUrl) -> Result<ManagementUrl, UsageError> {
-        match self.management_url.as_deref() {
+        let given = given(self.management_url.as_deref(), "RABBITMQ_MANAGEMENT_URL", |name| env::var(name).ok())?;
+        match given.as_deref() {
             None | Some("") => Ok(ManagementUrl::of(broker)),
             Some(text) => ManagementUrl::new(text, broker)
                 .map_err(|error| UsageError(format!("--management-url (RABBITMQ_MANAGEMENT_URL): {error}"))),
         }
+    }
+
+    /// Whom to trust, and who we are.
+    pub(crate) fn tls(&self) -> Result<Tls, UsageError> {
+        let wrong = |option: &str, error: TlsError| UsageError(format!("{option}: {error}"));
+        // A variable that is set to nothing says nothing.
+        let named = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
+        let mut tls = Tls::default();
+        if let Some(path) = named(&self.ca_file) {
+            tls = tls.trust_file(path).map_err(|error| wrong("--ca-file (TOPOLOGY_CA_FILE)", error))?;
+        }
+        let both = "--cert-file (TOPOLOGY_CERT_FILE) and --key-file (TOPOLOGY_KEY_FILE)";
+        match (named(&self.cert_file), named(&self.key_file)) {
+            (None, None) => Ok(tls),
+            (Some(chain), Some(key)) => tls.identify_files(chain, key).map_err(|error| wrong(both, error)),
+            _ => Err(wrong(both, TlsError::Half)),
+        }
+    }
+}
+
+/// A URL from the command line, or else from the environment, or else from the file that the environment names. Whatever
+/// is wrong with it, the message does not repeat it.
+fn given(
+    flag: Option<&str>,
+    name: &str,
+    environment: impl Fn(&str) -> Option<String>,
+) -> Result<Option<String>, UsageError> {
+    if let Some(url) = flag {
+        return Ok(Some(url.to_owned()));
+    }
+    let file = format!("{name}_FILE");
+    let (url, path) = (environment(name), environment(&file).filter(|path| !path.is_empty()));
+    match (url, path) {
+        (Some(url), Some(_)) if !url.is_empty() => {
+            Err(UsageError(format!("{name} and {file} are both set, and only one of them can be meant")))
+        }
+        (_, Some(path)) => match fs::read_to_string(&path) {
+            // Editors and `echo` end a file with a newline.
+            Ok(text) => Ok(Some(text.trim().to_owned())),
+            Err(error) => Err(UsageError(format!("{file}: cannot read {path}: {error}"))),
+        },
+        (url, None) => Ok(url),
     }
 }
 
 /// A duration that may be none at all: `0` does not wait.
 pub(super) fn parse_patience(text: &str) -> Result<Duration, TtlError> {
     if text.trim() == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(Some("flag"), "env", "", Some("flag"))]
+    #[case(Some("flag"), "env", "file", Some("flag"))]
+    #[case(None, "env", "", Some("env"))]
+    #[case(None, "", "file", Some("from the file"))]
+    #[case(None, "", "", Some(""))]
+    fn a_url_comes_from_one_place(
+        #[case] flag: Option<&str>,
+        #[case] variable: &str,
+        #[case] file: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("url");
+        fs::write(&path, "from the file\n").expect("written");
+        let environment = |name: &str| match (name, file) {
+            ("X", _) => Some(variable.to_owned()),
+            ("X_FILE", "") => Some(String::new()),
+            ("X_FILE", _) => Some(path.display().to_string()),
+            _ => None,
+        };
+        assert_eq!(given(flag, "X", environment).expect("given").as_deref(), expected);
+    }
+
+    #[test]
+    fn neither_two_places_nor_an_unreadable_one_are_guessed_at() {
+        let both = given(None, "X", |_| Some("s3cret".to_owned())).expect_err("both");
+        assert!(both.0.contains("X and X_FILE") && !both.0.contains("s3cret"), "{both}");
+        let gone = |name: &str| (name == "X_FILE").then(|| "/nonexistent/url".to_owned());
+        assert!(given(None, "X", gone).expect_err("no file").0.contains("/nonexistent/url"));
+        assert_eq!(given(None, "X", |_| None).expect("nothing"), None);
+    }
 }

@@ -23,7 +23,13 @@ mod work;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
-use tracing_subscriber::{EnvFilter, filter::LevelFilter};
+use tracing::{Level, Metadata};
+use tracing_subscriber::{
+    EnvFilter, Layer as _,
+    filter::{FilterExt as _, filter_fn},
+    layer::SubscriberExt as _,
+    util::SubscriberInitExt as _,
+};
 
 use self::{args::Common, exit::Exit, output::Output};
 
@@ -96,13 +102,17 @@ pub(crate) fn log(cli: &Cli) {
         _ => "hatchery=debug,topology=debug",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
-    // The trace of lapin has every byte that is sent, and the password among them.
-    let filter = match "lapin=debug".parse() {
-        Ok(less) if filter.max_level_hint() == Some(LevelFilter::TRACE) => filter.add_directive(less),
-        _ => filter,
-    };
     let ansi = cli.common.output().colors_errors();
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(ansi).init();
+    let to_stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
+    let shown = filter.and(filter_fn(holds_no_secret));
+    tracing_subscriber::registry().with(to_stderr.with_filter(shown)).init();
+}
+
+/// The trace of the AMQP library has every byte that is sent, and the password among them: nobody sees it, however it is
+/// asked for.
+fn holds_no_secret(event: &Metadata<'_>) -> bool {
+    let is_amqp = ["lapin", "amq_protocol"].iter().any(|library| event.target().starts_with(library));
+    !is_amqp || *event.level() < Level::TRACE
 }
 
 /// Does what was asked for.

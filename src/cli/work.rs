@@ -1,16 +1,27 @@
-//! `topology work`: runs a program for each event.
+//! `topology work`: runs a program for each event, or asks a service.
 
 use std::{
+    borrow::Cow,
     ffi::OsString,
+    fs,
+    path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use hatchery::{CancellationToken, Handler, Summary, handler::exec::Exec, parse_duration};
+use anyhow::Context as _;
+use hatchery::{
+    CancellationToken, Handler, Summary,
+    handler::{
+        exec::Exec,
+        http::{Http, ServiceUrl},
+    },
+    parse_duration,
+};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
-    args::Common,
+    args::{Common, UsageError},
     connect,
     exit::{Ended, Exit},
     load,
@@ -20,17 +31,20 @@ use super::{
 /// Signals that come this soon after the first one are the same one.
 const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
-/// Run a program for each event of one or more types
+/// Run a program for each event of one or more types, or ask a service
 #[derive(clap::Args)]
-#[command(override_usage = "topology work [OPTIONS] --type <TYPE> --exec <CMD>...")]
+#[command(override_usage = "topology work [OPTIONS] --type <TYPE> (--exec <CMD>... | --http <URL>)")]
+#[command(group(clap::ArgGroup::new("handler").required(true).args(["exec", "http"])))]
 #[command(after_help = "\
 Examples:
   topology work --type mail --exec ./send-mail
   topology work --type hr-import --type mail --exec sh -c 'cat > /dev/null'
   topology work --type mail --concurrency 4 --stop-when-empty --exec ./send-mail
   topology work --type mail --exec -- ./send-mail --concurrency 4
+  topology work --type mail --http http://localhost:8080/send-mail
+  topology work --type mail --http @/run/secrets/mail-url
 
-The payload is the program's standard input; EVENT_ID, EVENT_TYPE,
+With --exec the payload is the program's standard input; EVENT_ID, EVENT_TYPE,
 EVENT_REFERENCE, EVENT_NBF, EVENT_ATTEMPTS, EVENT_REASON, EVENT_VERSION,
 EVENT_FENCE, EVENT_CREATED_AT, EVENT_CONTENT_TYPE, EVENT_CORRELATION_ID and
 EVENT_TRACEPARENT are in its environment (what is absent is unset).
@@ -41,22 +55,44 @@ say more: {\"requeue\": {\"at\": TIME, \"reason\": …}} (or \"after\": \"1h\"),
 {\"retry\": {\"after\": \"30s\"}}, {\"discard\": {\"reason\": …}},
 {\"dead-letter\": {\"reason\": …}}.
 
+With --http the payload is posted, and the same fields are headers: Event-Id,
+Event-Type, Event-Reference, Event-Nbf, Event-Attempts, Event-Reason,
+Event-Version, Event-Fence, Event-Created-At, Event-Correlation-Id, Content-Type
+and Traceparent. Percent-decode those that begin with Event-.
+
+2xx is done, or what the same JSON as the body says; 400, 409, 410, 413, 415 and
+422 are dead-letter with the body's first line as the reason; everything else
+and no answer is a retry, after as long as Retry-After says. Redirects are not
+followed. The limit is the type's handler-timeout. A user and a password in the
+URL are for basic authentication, and are not shown; in a file (@FILE) they are
+in no list of processes either.
+
 SIGTERM and SIGINT stop it: it finishes what runs within the drain limit and
-gives the rest back. A second one stops it at once; nothing is lost by that.")]
+gives the rest back. A second one stops it at once, with exit status 1; nothing
+is lost by that.")]
 pub(crate) struct Args {
     /// A type to work on; may be given more than once
     #[arg(long = "type", value_name = "TYPE", required = true)]
     types: Vec<String>,
 
     /// The program and its arguments, up to the next option of `topology work`; after `--exec --` everything
-    #[arg(long, value_name = "CMD", required = true, num_args = 1.., allow_hyphen_values = true)]
+    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Vec<OsString>,
 
-    /// Programs that run at a time for each type, instead of what the file says
+    /// The service that each event is posted to; @FILE reads the URL from a file
+    // Not parsed by clap, which would show the text, and with it a password.
+    #[arg(long, value_name = "URL")]
+    http: Option<String>,
+
+    /// Authorities that the service may be certified by, in PEM, besides those that the system trusts
+    #[arg(long, value_name = "PATH", requires = "http")]
+    http_ca: Option<PathBuf>,
+
+    /// Events that are handled at a time for each type, instead of what the file says
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Option<u16>,
 
-    /// How long a stop waits for programs that run, instead of what the file says
+    /// How long a stop waits for what runs, instead of what the file says
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     drain_timeout: Option<Duration>,
 
@@ -66,15 +102,26 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    // Before anything else: the first process of a container that does not listen yet never hears of a signal.
+    let (stop, at_once) = (CancellationToken::new(), CancellationToken::new());
+    tokio::spawn(stop_on_signal(stop.clone(), at_once.clone())?);
+    let handler = handler(&args)?;
     let topology = load::topology(common, output)?;
-    let program: Arc<dyn Handler> = Arc::new(Exec::new(&args.exec)?);
     let name = format!("topology work {}", args.types.join(" "));
-    let hatchery = connect::connect(common, topology, &name).await?;
-    hatchery.require_register().await?;
+    let connecting = async {
+        let hatchery = connect::connect(common, topology, &name).await?;
+        hatchery.require_register().await?;
+        Ok::<_, anyhow::Error>(hatchery)
+    };
+    // Nothing has begun yet that could be finished.
+    let Some(hatchery) = stop.run_until_cancelled(connecting).await else {
+        return summarize(&Summary::default(), output);
+    };
+    let hatchery = hatchery?;
 
     let mut worker = hatchery.worker().stop_when_empty(args.stop_when_empty);
     for event_type in &args.types {
-        worker = worker.handler(event_type, Arc::clone(&program));
+        worker = worker.handler(event_type, Arc::clone(&handler));
     }
     if let Some(concurrency) = args.concurrency {
         worker = worker.concurrency(concurrency);
@@ -82,8 +129,6 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     if let Some(limit) = args.drain_timeout {
         worker = worker.drain_timeout(limit);
     }
-    let (stop, at_once) = (CancellationToken::new(), CancellationToken::new());
-    tokio::spawn(stop_on_signal(stop.clone(), at_once.clone())?);
     // Dropping the worker ends its programs too, each with its process group.
     let worked = at_once.run_until_cancelled(worker.run(stop)).await;
     hatchery.close().await;
@@ -91,13 +136,29 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         let what = "stopped at once; the broker delivers again what was not finished";
         return Err(Ended::new(Exit::Error, what).into());
     };
-    let summary = worked?;
+    summarize(&worked?, output)
+}
+
+fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
     if output.is_text() {
-        output.print(&format!("{}\n", text(&summary)))?;
+        output.print(&format!("{}\n", text(summary)))?;
     } else {
-        output.json(&summary)?;
+        output.json(summary)?;
     }
     Ok(Exit::Done)
+}
+
+/// What is wrong with it is found out now, before the first delivery is asked for.
+fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
+    let Some(url) = &args.http else { return Ok(Arc::new(Exec::new(&args.exec)?)) };
+    let text = match url.strip_prefix('@') {
+        Some(path) => Cow::Owned(fs::read_to_string(path).with_context(|| format!("--http: cannot read {path}"))?),
+        None => Cow::Borrowed(url),
+    };
+    let url = ServiceUrl::new(text.trim()).map_err(|error| UsageError(format!("--http: {error}")))?;
+    let Some(path) = &args.http_ca else { return Ok(Arc::new(Http::new(url)?)) };
+    let authorities = fs::read(path).with_context(|| format!("--http-ca: cannot read {}", path.display()))?;
+    Ok(Arc::new(Http::trusting(url, &authorities).context("--http-ca")?))
 }
 
 /// The first signal stops the worker, the second one at once: the broker delivers again what is not acknowledged.

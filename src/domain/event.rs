@@ -72,6 +72,14 @@ impl Event {
         self.last_failure = Some(failure);
     }
 
+    /// The payload, read as JSON.
+    ///
+    /// # Errors
+    /// When it is no JSON, or of another shape.
+    pub fn json<T: serde::de::DeserializeOwned>(&self) -> serde_json::Result<T> {
+        serde_json::from_slice(&self.payload)
+    }
+
     /// How long it must still wait; nothing when it is due.
     #[must_use]
     pub fn early_by(&self, now: Timestamp) -> Duration {

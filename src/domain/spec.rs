@@ -127,6 +127,14 @@ pub struct Coalesce {
     pub max_wait: Duration,
 }
 
+impl Coalesce {
+    /// Whether any event may stand for another, so that publishing asks for versions.
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.immediate != Immediate::Off || self.delayed != Delayed::Off
+    }
+}
+
 /// How events that are due at once stand for each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Immediate {

@@ -18,7 +18,7 @@ impl Lane {
         loop {
             let consuming = (|| self.common.broker.consume(&queue, self.prefetch, order))
                 .retry(patience())
-                .when(|error| !matches!(error, BrokerError::Refused { .. } | BrokerError::Rejected { .. }))
+                .when(|error| !matches!(error, BrokerError::Rejected { .. }))
                 .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {wait:?}"));
             let deliveries = tokio::select! {
                 () = self.common.stop.cancelled() => return,
@@ -26,7 +26,8 @@ impl Lane {
             };
             let deliveries = match deliveries {
                 Ok(deliveries) => deliveries,
-                // Not for this user: waiting does not help.
+                // This queue is not for this user, and waiting does not help. Who is refused as a whole had been let in
+                // before, and waits: a broker that starts knows nobody at first, and a password is mended.
                 Err(error) => return self.common.fail(WorkError::Broker(error)),
             };
             tracing::info!("consuming {queue}");

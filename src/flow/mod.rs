@@ -11,6 +11,8 @@ pub mod consume;
 mod in_order;
 pub mod new_event;
 pub mod publish;
+#[cfg(test)]
+mod publish_tests;
 pub mod register;
 pub mod settle;
 pub mod shutdown;

@@ -49,6 +49,26 @@ impl NewEvent {
         }
     }
 
+    /// An event whose payload is this value as JSON.
+    ///
+    /// ```
+    /// use hatchery::NewEvent;
+    ///
+    /// #[derive(serde::Serialize)]
+    /// struct Mail { to: String, subject: &'static str }
+    ///
+    /// let mail = Mail { to: "ada@example.com".to_owned(), subject: "Welcome" };
+    /// let event = NewEvent::json("mail", &mail)?;
+    /// assert_eq!(event.payload(), br#"{"to":"ada@example.com","subject":"Welcome"}"#);
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// When the value cannot be written as JSON, like a map whose keys are no texts.
+    pub fn json<T: serde::Serialize + ?Sized>(event_type: impl Into<String>, payload: &T) -> serde_json::Result<Self> {
+        Ok(Self::new(event_type, serde_json::to_vec(payload)?))
+    }
+
     /// What it carries.
     #[must_use]
     pub fn payload(&self) -> &[u8] {

@@ -11,9 +11,9 @@ use std::{
 
 use backon::Retryable;
 use fail::fail_point;
-use futures_util::{StreamExt, stream};
+use futures_util::{Stream, StreamExt, stream};
 use jiff::Timestamp;
-use tokio::time::Instant;
+use tokio::{sync::Semaphore, time::Instant};
 use uuid::Uuid;
 
 use super::{
@@ -41,7 +41,7 @@ pub const VERSION_WAIT: Duration = Duration::from_millis(250);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long an event is tried to be published before its publish fails.
 const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
-/// Publishes of a batch that wait for their confirm at a time.
+/// Publishes that wait for their confirm at a time, unless [`Publisher::in_flight`] says otherwise.
 const IN_FLIGHT: usize = 1_000;
 /// AMQP's short strings.
 const SHORT: usize = 255;
@@ -91,9 +91,15 @@ pub enum PublishError {
 }
 
 /// Publishes events. Clones share one connection.
+///
+/// So many events at most ([`in_flight`](Self::in_flight)) are sent and not confirmed yet; further ones wait for their
+/// turn. Whoever has more events than fit into memory uses [`publish_stream`](Self::publish_stream), which takes no
+/// event before there is room for it, also while the broker is away or blocks publishers.
 #[derive(Clone)]
 pub struct Publisher {
     shared: Arc<Shared>,
+    room: Arc<Semaphore>,
+    in_flight: usize,
 }
 
 struct Shared {
@@ -133,7 +139,15 @@ impl Publisher {
             clock,
             away: Mutex::new(None),
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(IN_FLIGHT)), in_flight: IN_FLIGHT }
+    }
+
+    /// How many events may be sent and not confirmed yet, at least 1; 1,000 unless said otherwise. This publisher and
+    /// the clones that are made of it from now on share them.
+    #[must_use]
+    pub fn in_flight(self, events: usize) -> Self {
+        let in_flight = events.clamp(1, Semaphore::MAX_PERMITS);
+        Self { room: Arc::new(Semaphore::new(in_flight)), in_flight, ..self }
     }
 
     /// Publishes one event and waits for the broker's confirm. Many may be under way at a time; among events of one
@@ -143,7 +157,7 @@ impl Publisher {
     /// When the event is invalid, or the broker does not confirm it. Redis is not needed: without it the event
     /// competes with nothing.
     pub fn publish(&self, event: NewEvent) -> impl Future<Output = Result<Published, PublishError>> + Send + use<> {
-        let shared = Arc::clone(&self.shared);
+        let (shared, room) = (Arc::clone(&self.shared), Arc::clone(&self.room));
         let draft = shared.draft(event);
         // Asked for now and not at the first poll: the order of the calls is the order of the versions.
         let version = draft.as_ref().ok().and_then(|draft| shared.ask(draft));
@@ -153,13 +167,36 @@ impl Publisher {
                 Some(version) => shared.wait(version).await,
                 None => None,
             };
+            let _room = room.acquire_owned().await;
             shared.publish(&mut draft, version).await
         }
     }
 
-    /// Publishes many events, up to 1,000 at a time, and answers for each in their order.
+    /// Publishes many events, as many at a time as may be in flight, and answers for each in their order.
     pub async fn publish_batch(&self, events: Vec<NewEvent>) -> Vec<Result<Published, PublishError>> {
-        stream::iter(events).map(|event| self.publish(event)).buffered(IN_FLIGHT).collect().await
+        self.publish_stream(stream::iter(events)).collect().await
+    }
+
+    /// Publishes events as they come, as many at a time as may be in flight, and answers for each in their order. The
+    /// next event is asked for when there is room for it, so that memory stays bounded however many there are.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::PublishError> {
+    /// use futures_util::{StreamExt, TryStreamExt, stream};
+    /// use hatchery::NewEvent;
+    ///
+    /// let employees = stream::iter(0..1_000_000);
+    /// let events = employees.map(|number: u32| NewEvent::new("hr-import", "{}").reference(number.to_string()));
+    /// let publisher = hatchery.publisher().in_flight(500);
+    /// publisher.publish_stream(events).try_for_each(|_| async { Ok(()) }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn publish_stream(
+        &self,
+        events: impl Stream<Item = NewEvent>,
+    ) -> impl Stream<Item = Result<Published, PublishError>> {
+        events.map(|event| self.publish(event)).buffered(self.in_flight)
     }
 }
 

@@ -7,8 +7,10 @@ use std::{
     time::Duration,
 };
 
+use serde::de::DeserializeOwned;
 use tokio::sync::{RwLock, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tower_service::Service;
 
 use super::{
     register::Batches,
@@ -22,7 +24,7 @@ use crate::{
         spec::Topology,
         words::{EventType, UnknownType},
     },
-    handler::{Closure, Handler, Outcome, Run},
+    handler::{Closure, Handler, Json, Layered, Outcome, Run},
     ports::{Broker, BrokerError, Clock, Register},
 };
 
@@ -100,6 +102,70 @@ impl Worker {
         self.handler(event_type, Arc::new(Closure(handler)))
     }
 
+    /// Handles a type whose payloads are JSON of one shape, with an async closure. A payload that cannot be read goes to
+    /// dead-letter, for it will never be readable; everything else is as with [`handle`](Self::handle).
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::sync::Arc;
+    /// use hatchery::{CancellationToken, Outcome, Run};
+    ///
+    /// #[derive(serde::Deserialize)]
+    /// struct Mail { to: String, subject: String }
+    ///
+    /// # struct Mailer;
+    /// # impl Mailer { async fn send(&self, to: &str, subject: &str, id: &str) -> std::io::Result<()> { Ok(()) } }
+    /// // What all runs share.
+    /// let mailer = Arc::new(Mailer);
+    /// let worker = hatchery.worker().handle_json("mail", move |mail: Mail, run: Run| {
+    ///     let mailer = Arc::clone(&mailer);
+    ///     async move {
+    ///         mailer.send(&mail.to, &mail.subject, &run.event.id).await?;
+    ///         Ok::<_, std::io::Error>(Outcome::Done)
+    ///     }
+    /// });
+    /// worker.run(CancellationToken::new()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn handle_json<T, F, R, E>(self, event_type: &str, handler: F) -> Self
+    where
+        T: DeserializeOwned + Send + 'static,
+        F: Fn(T, Run) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Outcome, E>> + Send + 'static,
+        E: Display + 'static,
+    {
+        self.handler(event_type, Arc::new(Json::new(handler)))
+    }
+
+    /// Handles a type with a `tower` service, and so with any layers around it. Each run has a clone of it. An error of
+    /// the service or of a layer is a failure, which is tried again.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use hatchery::{CancellationToken, Outcome, Run};
+    /// use tower::{ServiceBuilder, service_fn};
+    ///
+    /// let service = ServiceBuilder::new()
+    ///     .buffer(1_000)
+    ///     .rate_limit(10, Duration::from_secs(1))
+    ///     .service(service_fn(|run: Run| async move { Ok::<_, std::io::Error>(Outcome::Done) }));
+    /// hatchery.worker().service("mail", service).run(CancellationToken::new()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn service<S>(self, event_type: &str, service: S) -> Self
+    where
+        S: Service<Run, Response = Outcome> + Clone + Send + Sync + 'static,
+        S::Error: Display + Send,
+        S::Future: Send,
+    {
+        self.handler(event_type, Arc::new(Layered(service)))
+    }
+
     /// Handles a type.
     #[must_use]
     pub fn handler(mut self, event_type: &str, handler: Arc<dyn Handler>) -> Self {
@@ -137,7 +203,12 @@ impl Worker {
         let lanes_of = self.lanes()?;
         let names = Names::new(self.topology.name.clone());
         let queues: Vec<String> = lanes_of.iter().map(|(event_type, _)| names.processing(event_type)).collect();
-        self.broker.require(&[names.scheduler(), names.retry(), names.dead_letter()], &queues).await?;
+        let exchanges = [names.scheduler(), names.retry(), names.dead_letter()];
+        match stop.run_until_cancelled(self.broker.require(&exchanges, &queues)).await {
+            Some(required) => required?,
+            // Nothing has begun yet that could be finished, and the broker may never answer.
+            None => return Ok(Summary::default()),
+        }
 
         let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));
         let common = Arc::new(Common {

@@ -142,7 +142,7 @@ impl Lane {
 
     async fn handle(&self, event: &mut Event, patience: &Patience) -> Verdict {
         let token = Uuid::now_v7();
-        // The turn lasts until the event is settled.
+        // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
         let Some((claimed, _turn)) = self.claim_soon(event, token, patience).await else { return Verdict::GiveBack };
         fail_point!("work.claimed");
         match claimed {

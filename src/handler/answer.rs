@@ -87,6 +87,12 @@ pub(super) fn read(text: &str) -> Result<Outcome, String> {
     })
 }
 
+/// Whether a text that was cut off begins like an answer: an answer has one key, and this is it.
+pub(super) fn begins(text: &str) -> bool {
+    let key = text.trim_start().strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
+    key.and_then(|rest| rest.split_once('"')).is_some_and(|(key, _)| WORDS.contains(&key))
+}
+
 #[cfg(test)]
 mod tests {
     use rstest::rstest;
@@ -116,6 +122,16 @@ mod tests {
     #[case(r#"{"Requeue": {"after": "1h"}}"#)]
     fn a_broken_answer_is_a_failure_and_not_done(#[case] text: &str) {
         assert!(read(text).is_err());
+    }
+
+    #[rstest]
+    #[case(r#"{"discard": {"reason": "and so on"#, true)]
+    #[case("\n { \n \"dead-letter\" : {", true)]
+    #[case(r#"{"rows": [{"retry": {"after": "1s"}}, "#, false)]
+    #[case(r#"{"retry"#, false)]
+    #[case("<!DOCTYPE html>", false)]
+    fn the_beginning_of_an_answer_is_known(#[case] text: &str, #[case] expected: bool) {
+        assert_eq!(begins(text), expected);
     }
 
     #[test]

@@ -1,13 +1,18 @@
-//! What a worker runs for an event: a Rust closure, or a program ([`exec`]).
+//! What a worker runs for an event: a Rust closure, a `tower` service, a program ([`exec`]), or a service ([`http`]).
 
 mod answer;
 pub mod exec;
+mod fields;
+pub mod http;
+mod json;
+mod service;
 
 use std::{fmt::Display, future::Future};
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use self::{json::Json, service::Layered};
 use crate::domain::event::Event;
 pub use crate::domain::settlement::Outcome;
 
@@ -58,5 +63,20 @@ where
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
         // `{:#}` shows the whole chain of an anyhow error.
         (self.0)(run).await.map_err(|error| HandlerError::Failed(format!("{error:#}")))
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::domain::wire::{self, Incoming, Properties};
+
+    /// A run of an event of the type `mail` with this payload.
+    pub(crate) fn run(payload: &'static str) -> Run {
+        let incoming =
+            Incoming { routing_key: "mail.now".to_owned(), properties: Properties::default(), body: payload.into() };
+        let event_type = "mail".parse().expect("a type");
+        let event = wire::decode(&event_type, incoming, jiff::Timestamp::UNIX_EPOCH, || "id-1".to_owned());
+        Run { event: event.expect("an event"), fence: 1, lost: CancellationToken::new() }
     }
 }

@@ -2,10 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod connections;
 mod exec;
 mod faults;
 mod flow;
+mod http;
+mod library;
 mod migration;
+mod python;
 mod register;
 mod support;
 mod topology;

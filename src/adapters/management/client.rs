@@ -1,14 +1,18 @@
 //! The requests and what their errors mean.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use backon::{ExponentialBuilder, Retryable as _};
 use reqwest::{Method, RequestBuilder, StatusCode};
+use rustls::ClientConfig;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::ManagementUrl;
-use crate::ports::ManagementError;
+use super::{ManagementUrl, url::Node};
+use crate::{adapters::tls, ports::ManagementError};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -30,6 +34,8 @@ enum Failed {
 
 pub(super) struct Client {
     url: ManagementUrl,
+    /// Which node answered last.
+    asked: AtomicUsize,
     http: reqwest::Client,
 }
 
@@ -45,15 +51,17 @@ impl Client {
     pub(super) fn new(url: ManagementUrl) -> Result<Self, ManagementError> {
         // Building a client panics without a provider. One that is installed already is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).timeout(TIMEOUT);
-        if url.base.scheme() == "http" {
+        let unreachable = |reason| ManagementError::Unreachable { url: url.to_string(), reason };
+        let builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).timeout(TIMEOUT);
+        let builder = if url.nodes.iter().any(|node| node.base.scheme() == "https") {
+            let tls = url.tls.client().map_err(|error| unreachable(error.to_string()))?;
+            builder.tls_backend_preconfigured(ClientConfig::clone(&tls))
+        } else {
             // The system's certificates are not needed, and a small container has none.
-            builder = builder.tls_certs_only([]);
-        }
-        match builder.build() {
-            Ok(http) => Ok(Self { url, http }),
-            Err(error) => Err(ManagementError::Unreachable { url: url.to_string(), reason: cause(&error) }),
-        }
+            builder.tls_certs_only([])
+        };
+        let http = builder.build().map_err(|error| unreachable(cause(&error)))?;
+        Ok(Self { url, asked: AtomicUsize::new(0), http })
     }
 
     /// A list or an object.
@@ -67,7 +75,7 @@ impl Client {
         path: &[&str],
         query: &[(&str, &str)],
     ) -> Result<T, ManagementError> {
-        self.decode(path, &self.send(|| self.request(Method::GET, path, query), path).await?)
+        self.decode(path, &self.send(|node| self.request(node, Method::GET, path, query), path).await?)
     }
 
     /// A list that is read page by page. RabbitMQ makes the whole list for each page, so this is for lists with statistics,
@@ -82,7 +90,7 @@ impl Client {
             let page_text = page.to_string();
             let mut query = vec![("page", page_text.as_str()), ("page_size", PAGE_SIZE)];
             query.extend(more);
-            match self.decode(path, &self.send(|| self.request(Method::GET, path, &query), path).await?)? {
+            match self.decode(path, &self.send(|node| self.request(node, Method::GET, path, &query), path).await?)? {
                 Page::Whole(items) => return Ok(items),
                 Page::Part { items, page_count } => {
                     all.extend(items);
@@ -96,19 +104,19 @@ impl Client {
     }
 
     pub(super) async fn put(&self, path: &[&str], body: &Value) -> Result<(), ManagementError> {
-        self.send(|| self.request(Method::PUT, path, &[]).json(body), path).await.map(drop)
+        self.send(|node| self.request(node, Method::PUT, path, &[]).json(body), path).await.map(drop)
     }
 
     /// What is not there is deleted.
     pub(super) async fn delete(&self, path: &[&str]) -> Result<(), ManagementError> {
-        match self.answer(|| self.request(Method::DELETE, path, &[])).await? {
+        match self.answer(|node| self.request(node, Method::DELETE, path, &[])).await? {
             (StatusCode::NOT_FOUND, _) => Ok(()),
             answer => self.good(answer, path).map(drop),
         }
     }
 
-    fn request(&self, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
-        let mut url = self.url.base.clone();
+    fn request(&self, node: &Node, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
+        let mut url = node.base.clone();
         // Each segment is percent-encoded: the virtual host `/` is `%2F`.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().push("api").extend(path);
@@ -116,15 +124,49 @@ impl Client {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        self.http.request(method, url).basic_auth(&self.url.user, Some(&self.url.password))
+        self.http.request(method, url).basic_auth(&node.user, Some(&node.password))
     }
 
     /// The body of a good answer.
-    async fn send(&self, request: impl Fn() -> RequestBuilder, path: &[&str]) -> Result<Vec<u8>, ManagementError> {
+    async fn send(&self, request: impl Fn(&Node) -> RequestBuilder, path: &[&str]) -> Result<Vec<u8>, ManagementError> {
         self.good(self.answer(request).await?, path)
     }
 
-    async fn answer(&self, request: impl Fn() -> RequestBuilder) -> Result<(StatusCode, Vec<u8>), ManagementError> {
+    /// What the first node says that answers, beginning with the one that did so last.
+    async fn answer(
+        &self,
+        request: impl Fn(&Node) -> RequestBuilder,
+    ) -> Result<(StatusCode, Vec<u8>), ManagementError> {
+        let nodes = &self.url.nodes;
+        let first = self.asked.load(Ordering::Relaxed);
+        let mut reasons = Vec::new();
+        for turn in 0..nodes.len() {
+            let asked = (first + turn) % nodes.len();
+            let node = &nodes[asked];
+            match Self::ask(|| request(node)).await {
+                Ok(answer) => {
+                    self.asked.store(asked, Ordering::Relaxed);
+                    return Ok(answer);
+                }
+                Err(error) => {
+                    let reason = self.reason(node, &error);
+                    reasons.push(if nodes.len() == 1 { reason } else { format!("{node}: {reason}") });
+                }
+            }
+        }
+        Err(ManagementError::Unreachable { url: self.url.to_string(), reason: reasons.join("; ") })
+    }
+
+    fn reason(&self, node: &Node, error: &reqwest::Error) -> String {
+        let reason = cause(error);
+        let has_connected = !error.is_connect() && !error.is_timeout();
+        if has_connected && node.base.scheme() == "https" && tls::explain(error).is_none() {
+            return format!("{reason}; {}", self.url.tls.doubt());
+        }
+        reason
+    }
+
+    async fn ask(request: impl Fn() -> RequestBuilder) -> reqwest::Result<(StatusCode, Vec<u8>)> {
         let call = async || {
             let answer = request().send().await.map_err(Failed::Network)?;
             let status = answer.status();
@@ -134,9 +176,7 @@ impl Client {
         match call.retry(AGAIN).when(|failed| matches!(failed, Failed::Broker(..))).await {
             Ok(answer) => Ok(answer),
             Err(Failed::Broker(status, body)) => Ok((status, body)),
-            Err(Failed::Network(error)) => {
-                Err(ManagementError::Unreachable { url: self.url.to_string(), reason: cause(&error) })
-            }
+            Err(Failed::Network(error)) => Err(error),
         }
     }
 
@@ -150,7 +190,7 @@ impl Client {
         let reason = format!("{}{said}", status.as_u16());
         Err(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                let user = &self.url.user;
+                let user = &self.url.nodes[self.asked.load(Ordering::Relaxed)].user;
                 let hint = format!(
                     "check the user `{user}`, its password, and its permissions in the virtual host; it needs the tag `policymaker`"
                 );
@@ -182,6 +222,9 @@ fn said(body: &[u8]) -> Option<String> {
 
 /// The innermost cause: `connection refused` says more than `error sending request`.
 fn cause(error: &reqwest::Error) -> String {
+    if let Some(reason) = tls::explain(error) {
+        return reason;
+    }
     if error.is_timeout() {
         return format!("no answer within {} s", if error.is_connect() { CONNECT_TIMEOUT } else { TIMEOUT }.as_secs());
     }

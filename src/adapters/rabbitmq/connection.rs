@@ -1,69 +1,89 @@
 //! One connection to the broker, and what its errors mean.
 
-use std::{fmt, io::ErrorKind as Io, time::Duration};
+use std::{io, io::ErrorKind as Io, time::Duration};
 
+use futures_util::StreamExt as _;
 use lapin::{
-    Connection, ConnectionProperties, ErrorKind,
+    AsyncTcpStream, Connection, ConnectionProperties, ErrorKind, Event,
     protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
+    tcp::RustlsConnector,
 };
-use url::Url;
 
-use crate::ports::BrokerError;
+use super::url::Node;
+pub use super::url::{AmqpUrl, AmqpUrlError};
+use crate::{adapters::tls, ports::BrokerError};
 
 /// How long to wait for a connection. lapin itself has no limit for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where a broker is. It is shown without its password.
-#[derive(Clone, PartialEq, Eq)]
-pub struct AmqpUrl(Url);
-
-/// A text that is no AMQP URL.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not an AMQP URL: {0}; it looks like amqp://user:password@host:5672/vhost")]
-pub struct AmqpUrlError(String);
+/// The same where another node may answer.
+const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl AmqpUrl {
-    /// Reads a URL with the scheme `amqp` or `amqps`.
-    ///
-    /// # Errors
-    /// When it is none. The message does not repeat the text, for it may hold a password.
-    pub fn new(text: &str) -> Result<Self, AmqpUrlError> {
-        let url = Url::parse(text).map_err(|error| AmqpUrlError(error.to_string()))?;
-        if !matches!(url.scheme(), "amqp" | "amqps") {
-            return Err(AmqpUrlError(format!("the scheme is `{}`", url.scheme())));
-        }
-        if url.host_str().is_none_or(str::is_empty) {
-            return Err(AmqpUrlError("it has no host".to_owned()));
-        }
-        Ok(Self(url))
-    }
-
-    /// Opens a connection that shows up under this name in the management UI.
+    /// Opens a connection that shows up under this name in the management UI: to the first node that takes one, beginning
+    /// with another one each time.
     ///
     /// # Errors
     /// When the broker is away or refuses the credentials or the virtual host.
     pub async fn connect(&self, name: &str) -> Result<Connection, BrokerError> {
-        let properties = ConnectionProperties::default().with_connection_name(name.into());
-        match tokio::time::timeout(CONNECT_TIMEOUT, Connection::connect(self.0.as_str(), properties)).await {
-            Ok(Ok(connection)) => Ok(connection),
-            Ok(Err(error)) => Err(self.not_connected(&error)),
-            Err(_) => Err(self.unreachable(format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()))),
+        let limit = if self.is_cluster() { NODE_TIMEOUT } else { CONNECT_TIMEOUT };
+        let mut failures = Vec::new();
+        for node in self.turn() {
+            match tokio::time::timeout(limit, self.open(node, name)).await {
+                Ok(Ok(connection)) => {
+                    tracing::debug!("connected to {node} as {name}");
+                    watch(&connection, name);
+                    return Ok(connection);
+                }
+                Ok(Err(failure)) => failures.push((node, failure)),
+                Err(_) => failures.push((node, Failure::Away(format!("no answer within {} s", limit.as_secs())))),
+            }
         }
+        Err(self.not_connected(&failures))
     }
 
-    /// Before there is a connection the broker's own words are about this client: its credentials, its virtual host.
-    fn not_connected(&self, error: &lapin::Error) -> BrokerError {
-        match error.kind() {
-            ErrorKind::ProtocolError(amqp)
-                if !matches!(
-                    amqp.kind(),
-                    AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED | AMQPHardError::INTERNALERROR)
-                ) =>
-            {
-                BrokerError::Refused { url: self.to_string(), reason: amqp.get_message().to_string() }
+    async fn open(&self, node: &Node, name: &str) -> Result<Connection, Failure> {
+        let config = node.is_tls().then(|| self.tls().client()).transpose();
+        let connector = config.map_err(|error| Failure::Away(error.to_string()))?.map(RustlsConnector::from);
+        let (host, port) = node.address();
+        let (host, limit) = (host.to_owned(), CONNECT_TIMEOUT);
+        let dial = async move |_, runtime| {
+            // Whoever has stopped waiting leaves a thread behind, which must not wait for ever either.
+            let dialling = async {
+                let addresses: Vec<_> = tokio::net::lookup_host((host.as_str(), port)).await?.collect();
+                let stream = AsyncTcpStream::connect(&runtime, addresses).await?;
+                match &connector {
+                    Some(connector) => stream.into_rustls(connector, &host).await,
+                    None => Ok(stream),
+                }
+            };
+            Ok(tokio::time::timeout(limit, dialling).await.map_err(|_| io::Error::from(Io::TimedOut))??)
+        };
+        let connecting =
+            Connection::connector(node.uri.clone(), lapin::runtime::default_runtime()?, dial, properties(name));
+        connecting.await.map_err(|error| match error.kind() {
+            // RabbitMQ closes the socket on wrong credentials when the client cannot be told otherwise, and on what does not
+            // speak TLS where that is spoken.
+            ErrorKind::IOError(io) if is_closed(io.kind()) => {
+                let doubt = if node.is_tls() { self.tls().doubt() } else { "is it amqps that is spoken there?" };
+                Failure::Away(format!("the connection was closed; are the credentials right, and {doubt}"))
             }
-            _ => self.error(error, "the connection"),
+            _ => error.into(),
+        })
+    }
+
+    fn not_connected(&self, failures: &[(&Node, Failure)]) -> BrokerError {
+        let url = self.to_string();
+        let said = |(node, failure): &(&Node, Failure)| {
+            let (Failure::Away(reason) | Failure::Refused(reason)) = failure;
+            let (host, port) = node.address();
+            if self.is_cluster() { format!("{host}:{port}: {reason}") } else { reason.clone() }
+        };
+        let reason = failures.iter().map(said).collect::<Vec<_>>().join("; ");
+        if failures.iter().any(|(_, failure)| matches!(failure, Failure::Refused(_))) {
+            return BrokerError::Refused { url, reason };
         }
+        BrokerError::Unreachable { url, reason }
     }
 
     /// What an error of lapin's means, for a call about this object.
@@ -85,11 +105,7 @@ impl AmqpUrl {
                     AMQPErrorKind::Hard(_) => BrokerError::Unreachable { url, reason },
                 }
             }
-            ErrorKind::IOError(io) if io.kind() == Io::ConnectionAborted => {
-                // RabbitMQ closes the socket on wrong credentials when the client cannot be told otherwise.
-                BrokerError::Unreachable { url, reason: "the connection was closed; are the credentials right?".into() }
-            }
-            _ => BrokerError::Unreachable { url, reason: error.to_string() },
+            _ => BrokerError::Unreachable { url, reason: reason(error) },
         }
     }
 
@@ -98,33 +114,76 @@ impl AmqpUrl {
     pub fn unreachable(&self, reason: String) -> BrokerError {
         BrokerError::Unreachable { url: self.to_string(), reason }
     }
+}
 
-    /// The URL of the management API: this host and user, port 15672.
-    #[must_use]
-    pub fn management(&self) -> Url {
-        let mut url = self.0.clone();
-        let scheme = if self.0.scheme() == "amqps" { "https" } else { "http" };
-        url.set_path("/");
-        // `Url` lets a scheme change only between schemes that it knows, so the text is rewritten.
-        let text = url.as_str().replacen(self.0.scheme(), scheme, 1);
-        let mut url = Url::parse(&text).unwrap_or(url);
-        // A port is refused for URLs without a host alone, and this one has a host.
-        let _ = url.set_port(Some(15672));
-        if url.username().is_empty() {
-            let _ = url.set_username("guest");
-            let _ = url.set_password(Some("guest"));
-        }
-        url
-    }
+/// Why a node gave no connection.
+enum Failure {
+    Away(String),
+    /// It answers, and does not want this client.
+    Refused(String),
+}
 
-    /// The virtual host, `/` unless the path says otherwise.
-    #[must_use]
-    pub fn vhost(&self) -> String {
-        match self.0.path().strip_prefix('/') {
-            None | Some("") => "/".to_owned(),
-            Some(path) => percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned(),
+impl From<lapin::Error> for Failure {
+    /// Before there is a connection the broker's own words are about this client: its credentials, its virtual host.
+    fn from(error: lapin::Error) -> Self {
+        match error.kind() {
+            ErrorKind::ProtocolError(amqp)
+                if !matches!(
+                    amqp.kind(),
+                    AMQPErrorKind::Hard(AMQPHardError::CONNECTIONFORCED | AMQPHardError::INTERNALERROR)
+                ) =>
+            {
+                Self::Refused(amqp.get_message().to_string())
+            }
+            ErrorKind::ProtocolError(amqp) => Self::Away(amqp.get_message().to_string()),
+            ErrorKind::ParsingError(_) => Self::Away(
+                "what answers there does not speak AMQP; are the scheme (amqp, amqps) and the port right?".into(),
+            ),
+            _ => Self::Away(reason(&error)),
         }
     }
+}
+
+fn is_closed(kind: Io) -> bool {
+    matches!(kind, Io::ConnectionAborted | Io::ConnectionReset | Io::BrokenPipe)
+}
+
+fn reason(error: &lapin::Error) -> String {
+    let ErrorKind::IOError(io) = error.kind() else { return error.to_string() };
+    tls::explain(&**io).unwrap_or_else(|| error.to_string())
+}
+
+/// What the management UI shows of a connection.
+fn properties(name: &str) -> ConnectionProperties {
+    ConnectionProperties::default()
+        .with_connection_name(name.into())
+        .with_client_property("product".into(), "hatchery".into())
+        .with_client_property("version".into(), env!("CARGO_PKG_VERSION").into())
+        .with_client_property("pid".into(), std::process::id().to_string().into())
+}
+
+/// Says once when the broker blocks the connection, and once when it does not any more.
+fn watch(connection: &Connection, name: &str) {
+    let (mut events, name) = (connection.events_listener(), name.to_owned());
+    tokio::spawn(async move {
+        let mut blocked = false;
+        while let Some(event) = events.next().await {
+            match event {
+                Event::ConnectionBlocked(reason) if !blocked => {
+                    tracing::warn!(connection = name, reason, "the broker takes no messages for now; they wait");
+                    blocked = true;
+                }
+                Event::ConnectionUnblocked if blocked => {
+                    tracing::info!(connection = name, "the broker takes messages again");
+                    blocked = false;
+                }
+                _ => {}
+            }
+        }
+        if blocked {
+            tracing::info!(connection = name, "the connection has ended that the broker had blocked");
+        }
+    });
 }
 
 /// The broker says `NOT_FOUND - no queue 'x' in vhost '/'`: the object is in quotes.
@@ -137,63 +196,9 @@ fn missing(reason: &str, object: &str) -> String {
     }
 }
 
-impl fmt::Display for AmqpUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut url = self.0.clone();
-        if url.password().is_some() {
-            // Refused for URLs without a host alone, and this one has a host.
-            let _ = url.set_password(Some("***"));
-        }
-        url.set_query(None);
-        f.write_str(url.as_str())
-    }
-}
-
-impl fmt::Debug for AmqpUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "AmqpUrl({self})")
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use rstest::rstest;
-
     use super::*;
-
-    #[test]
-    fn a_password_is_never_shown() {
-        let url = AmqpUrl::new("amqp://app:s3cret@broker:5672/prod?auth=x").expect("valid");
-        assert_eq!(url.to_string(), "amqp://app:***@broker:5672/prod");
-        assert!(!format!("{url:?}").contains("s3cret"));
-        let error = AmqpUrl::new("amqp://app:s3cret@:5672/").expect_err("no host").to_string();
-        assert!(!error.contains("s3cret"), "{error}");
-    }
-
-    #[rstest]
-    #[case("amqp://h", "/")]
-    #[case("amqp://h/", "/")]
-    #[case("amqp://h/%2f", "/")]
-    #[case("amqp://h/a+b", "a+b")]
-    #[case("amqp://h/prod", "prod")]
-    fn the_virtual_host_is_the_path(#[case] url: &str, #[case] vhost: &str) {
-        assert_eq!(AmqpUrl::new(url).expect("valid").vhost(), vhost);
-    }
-
-    #[rstest]
-    #[case("amqp://app:pw@broker:5673/x", "http://app:pw@broker:15672/")]
-    #[case("amqps://broker", "https://guest:guest@broker:15672/")]
-    fn the_management_url_follows(#[case] url: &str, #[case] expected: &str) {
-        assert_eq!(AmqpUrl::new(url).expect("valid").management().as_str(), expected);
-    }
-
-    #[rstest]
-    #[case("http://h")]
-    #[case("broker:5672")]
-    #[case("")]
-    fn what_is_no_amqp_url_is_refused(#[case] url: &str) {
-        assert!(AmqpUrl::new(url).is_err());
-    }
 
     #[test]
     fn the_missing_object_is_named() {

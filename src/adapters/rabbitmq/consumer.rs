@@ -3,13 +3,13 @@
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use lapin::{
-    Channel, Consumer, message,
-    options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions},
+    Channel, Consumer,
+    options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::{FieldTable, ShortString},
 };
 
-use super::{codec, connection::AmqpUrl, unreadable::Suspects};
-use crate::ports::{BrokerError, Deliveries, Delivery, Order, Receipt};
+use super::{codec, connection::AmqpUrl, receipts::Answers, unreadable::Suspects};
+use crate::ports::{BrokerError, Deliveries, Delivery, Order};
 
 pub(super) async fn consume(
     url: &AmqpUrl,
@@ -22,8 +22,17 @@ pub(super) async fn consume(
         suspects.note(queue, &error);
         url.error(&error, &format!("the queue {queue}"))
     })?;
-    let (name, suspects) = (queue.to_owned(), suspects.clone());
-    Ok(Box::new(Queue { channel, consumer, name, order, suspects, ended: false }))
+    let answers = Answers::start(channel.clone(), prefetch);
+    Ok(Box::new(Queue {
+        channel,
+        consumer,
+        answers,
+        name: queue.to_owned(),
+        order,
+        suspects: suspects.clone(),
+        cancelled: false,
+        ended: false,
+    }))
 }
 
 pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapin::Result<Consumer> {
@@ -35,24 +44,15 @@ pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapi
     channel.basic_consume(queue.into(), tag.into(), options, arguments).await
 }
 
-/// A delivery as the flow knows it, with a receipt made from its own tag.
-pub(super) fn delivery<R: Receipt + 'static>(
-    mut delivery: message::Delivery,
-    channel: &Channel,
-    receipt: impl FnOnce(Tag) -> Box<R>,
-) -> Delivery {
-    let message = codec::incoming(&mut delivery);
-    // A channel closes with its last owner, and takes the deliveries back that are still being worked on.
-    let receipt = receipt(Tag { delivery, _channel: channel.clone() });
-    Delivery { message, receipt }
-}
-
 struct Queue {
     channel: Channel,
     consumer: Consumer,
+    answers: Answers,
     name: String,
     order: Order,
     suspects: Suspects,
+    /// By us.
+    cancelled: bool,
     ended: bool,
 }
 
@@ -63,18 +63,28 @@ impl Deliveries for Queue {
             return None;
         }
         match self.consumer.next().await {
-            Some(Ok(received)) => return Some(delivery(received, &self.channel, Box::new)),
+            Some(Ok(mut received)) => {
+                let message = codec::incoming(&mut received);
+                let receipt = self.answers.receipt(received.delivery_tag, received.acker);
+                return Some(Delivery { message, receipt });
+            }
             Some(Err(error)) => {
                 self.suspects.note(&self.name, &error);
                 tracing::warn!(%error, "consuming {} broke off", self.name);
             }
-            None => tracing::debug!("consuming {} has ended", self.name),
+            None if self.cancelled => tracing::debug!("consuming {} has ended", self.name),
+            None => tracing::warn!(
+                "the broker has cancelled the consumer of {}: the queue was deleted, or a delivery was not acknowledged in \
+                 time",
+                self.name
+            ),
         }
         self.ended = true;
         None
     }
 
     async fn cancel(&mut self) {
+        self.cancelled = true;
         let cancelled = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default()).await;
         if let Err(error) = cancelled {
             tracing::debug!(%error, "cancelling the consumer of {}", self.name);
@@ -106,31 +116,6 @@ impl Drop for Queue {
                 }
                 drop(consumer);
             });
-        }
-    }
-}
-
-pub(super) struct Tag {
-    delivery: message::Delivery,
-    _channel: Channel,
-}
-
-#[async_trait]
-impl Receipt for Tag {
-    async fn acknowledge(self: Box<Self>) {
-        if let Err(error) = self.delivery.ack(BasicAckOptions::default()).await {
-            tracing::debug!(%error, "an acknowledgement came too late; the event comes again and is known to be done");
-        }
-    }
-
-    async fn requeue(self: Box<Self>) {
-        if let Err(error) = self.delivery.nack(BasicNackOptions { requeue: true, multiple: false }).await {
-            tracing::debug!(%error, "a delivery could not be given back; the broker has taken it back by itself");
-        }
-    }
-    async fn reject(self: Box<Self>) {
-        if let Err(error) = self.delivery.nack(BasicNackOptions { requeue: false, multiple: false }).await {
-            tracing::debug!(%error, "a delivery could not be rejected; the broker delivers it again");
         }
     }
 }

@@ -10,8 +10,10 @@ pub mod declare;
 pub mod destroy;
 mod mover;
 mod publisher;
+mod receipts;
 pub mod steps;
 mod unreadable;
+pub(in crate::adapters) mod url;
 
 use async_trait::async_trait;
 use lapin::{
@@ -48,7 +50,7 @@ impl RabbitMq {
     /// Must be called within a tokio runtime.
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
-        let publisher = Publisher::start(url.clone(), format!("{name} publish"));
+        let publisher = Publisher::start(url.clone(), format!("{name} (publishing)"));
         Self { url, name: name.to_owned(), publisher, consuming: Mutex::new(None), suspects: Suspects::default() }
     }
 

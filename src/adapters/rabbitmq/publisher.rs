@@ -1,5 +1,8 @@
 //! Publishing with confirms. One task owns the confirm channel, because lapin gives wrong confirms to tasks that share
 //! one (measured); each caller awaits its own confirm, so many are in flight.
+//!
+//! lapin answers a publish once it is written to the socket. So it holds one message of ours at a time, and while the
+//! broker blocks publishers the others wait here, with those who asked.
 
 use std::time::Duration;
 

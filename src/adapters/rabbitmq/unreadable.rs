@@ -12,15 +12,11 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use lapin::{Connection, Consumer, ErrorKind, options::BasicCancelOptions};
+use lapin::{Acker, Channel, Connection, Consumer, ErrorKind, options::BasicCancelOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{
-    connection::AmqpUrl,
-    consumer::{self, Tag},
-    publisher,
-};
+use super::{codec, connection::AmqpUrl, consumer, publisher, receipts};
 use crate::{
     domain::compile::DELIVERY_LIMIT,
     ports::{BrokerError, Deliveries, Delivery, Order, Receipt},
@@ -128,7 +124,7 @@ impl Taker {
         };
         // In this order they are dropped, too: a consumer that is dropped is cancelled.
         let mut held = (connection, consumer);
-        let delivery = match tokio::time::timeout(QUIET, held.1.next()).await {
+        let mut delivery = match tokio::time::timeout(QUIET, held.1.next()).await {
             Ok(Some(Ok(delivery))) => delivery,
             Ok(Some(Err(error))) => return failed(error),
             Ok(None) | Err(_) => return Ok(Taken::Nothing),
@@ -140,8 +136,9 @@ impl Taker {
         {
             return failed(error);
         }
-        let own = |tag| Box::new(Alone { tag, held, _permit: permit });
-        Ok(Taken::Message(Box::new(consumer::delivery(delivery, &channel, own))))
+        let message = codec::incoming(&mut delivery);
+        let receipt = Alone { held, acker: delivery.acker, _channel: channel, _permit: permit };
+        Ok(Taken::Message(Box::new(Delivery { message, receipt: Box::new(receipt) })))
     }
 }
 
@@ -190,24 +187,28 @@ impl Deliveries for Careful {
 
 /// The receipt of a message that has a connection of its own.
 struct Alone {
+    // Dropped in this order, too.
     held: (Connection, Consumer),
-    tag: Tag,
+    acker: Acker,
+    // It closes with its last owner.
+    _channel: Channel,
     _permit: OwnedSemaphorePermit,
 }
 
 #[async_trait]
 impl Receipt for Alone {
     async fn acknowledge(self: Box<Self>) {
-        Box::new(self.tag).acknowledge().await;
+        receipts::acknowledge(&self.acker, false).await;
         publisher::close(&self.held.0).await;
     }
 
     async fn requeue(self: Box<Self>) {
-        Box::new(self.tag).requeue().await;
+        receipts::give_back(&self.acker, true).await;
         publisher::close(&self.held.0).await;
     }
+
     async fn reject(self: Box<Self>) {
-        Box::new(self.tag).reject().await;
+        receipts::give_back(&self.acker, false).await;
         publisher::close(&self.held.0).await;
     }
 }

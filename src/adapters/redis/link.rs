@@ -1,12 +1,12 @@
 //! The connection: made on first use, dropped when it breaks, made again on the next use; no call waits longer than
-//! it was told to.
+//! it was told to. A connection that takes longer is finished for the next one.
 //!
 //! The crate's own `ConnectionManager` would keep a failed handshake for ever unless the socket itself failed (a
 //! password that was wrong for a minute), and does not notice a peer that has silently gone.
 
 use std::{
     fmt,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -15,15 +15,23 @@ use redis::{
     RedisError, ScriptInvocation, ServerErrorKind, aio::MultiplexedConnection,
 };
 
-use crate::ports::RegisterError;
+use crate::{
+    adapters::tls::{self, Tls},
+    ports::RegisterError,
+};
+
+/// How long a connection may take to be made.
+const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// One server and the connection to it, shared by all who call.
 pub(super) struct Link {
     client: Client,
     /// Without the password: the only form in which the address leaves this module.
     url: String,
+    /// What to ask where it closes a new connection at once.
+    doubt: Option<&'static str>,
     /// Held by whoever connects, so that the others wait for the same connection.
-    connecting: tokio::sync::Mutex<()>,
+    connecting: Arc<tokio::sync::Mutex<()>>,
     current: Mutex<Current>,
 }
 
@@ -41,17 +49,22 @@ impl fmt::Debug for Link {
 }
 
 impl Link {
-    pub(super) fn new(url: &str) -> Result<Self, RegisterError> {
+    pub(super) fn new(url: &str, tls: &Tls) -> Result<Self, RegisterError> {
         // What the crate says about a text that it cannot read may quote it.
         let info = url.into_connection_info().map_err(|_| RegisterError::Address)?;
         let url = masked(&info);
-        let client = Client::open(info).map_err(|error| refused(&url, &error))?;
-        Ok(Self { client, url, connecting: tokio::sync::Mutex::default(), current: Mutex::default() })
+        let doubt = matches!(info.addr(), ConnectionAddr::TcpTls { .. }).then(|| tls.doubt());
+        let client = match tls.redis().filter(|_| doubt.is_some()) {
+            Some(certificates) => Client::build_with_tls(info, certificates),
+            None => Client::open(info),
+        };
+        let client = client.map_err(|error| refused(&url, &error))?;
+        Ok(Self { client, url, doubt, connecting: Arc::default(), current: Mutex::default() })
     }
 
     /// Calls a script, and loads it where the server does not know it. Repeats the call once if need be.
     pub(super) async fn call<T: FromRedisValue>(
-        &self,
+        self: &Arc<Self>,
         script: &ScriptInvocation<'_>,
         limit: Duration,
     ) -> Result<T, RegisterError> {
@@ -59,7 +72,7 @@ impl Link {
         let attempts = async {
             loop {
                 let (mut connection, number, fresh) = self.connection().await?;
-                used = Some(number);
+                used = Some((number, fresh));
                 match script.invoke_async(&mut connection).await {
                     // An idle connection that the server has closed meanwhile is noticed only when it is used. Every
                     // call may be repeated, so that alone is no reason to fail.
@@ -72,10 +85,11 @@ impl Link {
         let broken = match &answer {
             Ok(Ok(_)) => false,
             Ok(Err(error)) => !answered(error),
-            // A peer that has silently gone looks like this, and the next call must not ask it again.
-            Err(_) => true,
+            // A peer that has silently gone looks like this, and the next call must not ask it again. But one that was
+            // connected to in this very call may only be far away.
+            Err(_) => used.is_some_and(|(_, fresh)| !fresh),
         };
-        if let Some(number) = used.filter(|_| broken) {
+        if let Some((number, _)) = used.filter(|_| broken) {
             self.forget(number);
         }
         match answer {
@@ -84,18 +98,36 @@ impl Link {
         }
     }
 
-    /// The connection, its number, and whether it was made just now.
-    async fn connection(&self) -> Result<(MultiplexedConnection, u64, bool), RedisError> {
+    /// The connection, its number, and whether it was made just now. Who stops waiting for it does not undo what the next one
+    /// needs: a server may be farther away than one caller's limit.
+    pub(super) async fn connection(self: &Arc<Self>) -> Result<(MultiplexedConnection, u64, bool), RedisError> {
         if let Some((connection, number)) = self.established() {
             return Ok((connection, number, false));
         }
-        let _connecting = self.connecting.lock().await;
+        let connecting = Arc::clone(&self.connecting).lock_owned().await;
         if let Some((connection, number)) = self.established() {
             return Ok((connection, number, false));
         }
-        // The caller's limit is the only one.
+        let link = Arc::clone(self);
+        let connected = tokio::spawn(async move {
+            let connected = tokio::time::timeout(CONNECT_LIMIT, link.connect()).await;
+            drop(connecting);
+            connected.unwrap_or_else(|_| Err(RedisError::from((ErrorKind::Io, "it does not let us connect"))))
+        });
+        let ended = |_| RedisError::from((ErrorKind::Io, "the runtime ends"));
+        connected.await.map_err(ended)?
+    }
+
+    async fn connect(&self) -> Result<(MultiplexedConnection, u64, bool), RedisError> {
+        // The limits are those around it.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let connection = self.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let connecting = self.client.get_multiplexed_async_connection_with_config(&config).await;
+        let connection = connecting.map_err(|error| match self.doubt {
+            Some(doubt) if error.is_connection_dropped() && tls::explain(&error).is_none() => {
+                RedisError::from((ErrorKind::Io, "the connection was closed", doubt.to_owned()))
+            }
+            _ => error,
+        })?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         current.number += 1;
         current.connection = Some(connection.clone());
@@ -125,6 +157,9 @@ impl Link {
 
     fn error(&self, error: &RedisError) -> RegisterError {
         use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
+        if let Some(reason) = tls::explain(error) {
+            return self.unreachable(reason);
+        }
         match error.kind() {
             ErrorKind::Io
             | ErrorKind::Parse
@@ -180,7 +215,7 @@ mod tests {
     #[case("rediss://hatchery:sec%2Fret@redis.internal", "rediss://hatchery:***@redis.internal:6379/0")]
     #[case("unix:///run/redis.sock?db=1&user=me&pass=secret", "unix://me:***@/run/redis.sock/1")]
     fn an_address_is_shown_without_its_password(#[case] url: &str, #[case] shown: &str) {
-        let link = Link::new(url).expect("an address");
+        let link = Link::new(url, &Tls::default()).expect("an address");
         assert_eq!(link.url, shown);
         assert!(!format!("{link:?}").contains("sec"));
     }
@@ -192,7 +227,7 @@ mod tests {
     #[case("redis://:secret@redis.internal/secret")]
     #[case("redis://:sec ret@redis.internal:port")]
     fn what_is_no_address_is_not_quoted(#[case] url: &str) {
-        let error = Link::new(url).expect_err("no address");
+        let error = Link::new(url, &Tls::default()).expect_err("no address");
         assert!(!format!("{error} {error:?}").contains("sec"), "{error:?}");
     }
 }

@@ -12,6 +12,7 @@ use redis::{Script, ScriptInvocation};
 
 use self::{keys::Keys, link::Link, scripts::Call};
 use crate::{
+    adapters::tls::Tls,
     domain::{
         register::{Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, transitions::millis},
         spec::RedisSpec,
@@ -45,8 +46,16 @@ impl RedisRegister {
     /// # Errors
     /// When `url` is no address of a Redis.
     pub fn new(url: &str, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
+        Self::new_with_tls(url, &Tls::default(), topology, spec)
+    }
+
+    /// The same with a say in which certificates are trusted and shown, where the scheme is `rediss`.
+    ///
+    /// # Errors
+    /// When `url` is no address of a Redis.
+    pub fn new_with_tls(url: &str, tls: &Tls, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
         Ok(Self {
-            link: Arc::new(Link::new(url)?),
+            link: Arc::new(Link::new(url, tls)?),
             keys: Arc::new(Keys::new(&spec.prefix, topology.as_str(), spec.shards)),
             backlog_retention: spec.backlog_retention,
             limit: DEFAULT_LIMIT,
@@ -69,6 +78,13 @@ impl RedisRegister {
         let register = Self::new(url, topology, spec)?;
         register.ping().await?;
         Ok(register)
+    }
+
+    /// Begins to connect, so that the first question need not wait for it. Must be called within a tokio runtime.
+    pub fn connect_soon(&self) {
+        let link = Arc::clone(&self.link);
+        // Whoever asks hears of what went wrong.
+        tokio::spawn(async move { drop(link.connection().await) });
     }
 
     /// The same register by the same connection, with another limit for every call.

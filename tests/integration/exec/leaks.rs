@@ -1,6 +1,11 @@
 //! A worker that has run many programs is as it was.
 
-use std::fs;
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write as _,
+    time::{Duration, Instant},
+};
 
 use hatchery::NewEvent;
 
@@ -9,6 +14,9 @@ use crate::support::{
     declared::Declared,
     process::{Place, Process},
 };
+
+/// In the environment of a worker and of all that comes from it.
+const MARK: &str = "HATCHERY_TEST_MARK";
 
 fn open_files(process: u32) -> usize {
     fs::read_dir(format!("/proc/{process}/fd")).unwrap().count()
@@ -22,33 +30,60 @@ fn children(process: u32) -> Vec<String> {
     all.split_whitespace().map(str::to_owned).collect()
 }
 
+/// All processes with this mark, whoever is their parent by now.
+fn marked(mark: &str) -> Vec<String> {
+    let mark = format!("{MARK}={mark}");
+    let has = |environment: Vec<u8>| environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes());
+    let processes = fs::read_dir("/proc").unwrap().map(|entry| entry.unwrap());
+    let ours = processes.filter(|entry| fs::read(entry.path().join("environ")).is_ok_and(has));
+    ours.map(|entry| entry.file_name().into_string().unwrap()).collect()
+}
+
 #[tokio::test]
-async fn hundreds_of_programs_leave_no_process_and_no_open_file_behind() {
-    let declared = Declared::new("types: { job: { prefetch: 20, retry: { delays: [50ms], max-attempts: 2 } } }").await;
+async fn thousands_of_programs_leave_no_process_and_no_open_file_behind() {
+    let limits = "handler-timeout: 2s, retry: { delays: [50ms], max-attempts: 5 }";
+    let declared = Declared::new(&format!("types: {{ job: {{ prefetch: 40, concurrency: 16, {limits} }} }}")).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
-    // Some fail, some leave a child behind that holds their output open for a moment, some write much.
+    // Some leave children behind that run for long, or hold the output open for a moment; some fail, some write much,
+    // some do not end within the time limit, and their children neither.
     let script = place.write(
         "handler.sh",
         "n=$(cat)
          case $n in
-         *7) [ $EVENT_ATTEMPTS = 1 ] || exit 1 ;;
+         *0) sleep 600 >/dev/null 2>&1 & ;;
+         *55) [ $EVENT_ATTEMPTS != 0 ] || { sleep 600 & sleep 600; } ;;
+         *7) [ $EVENT_ATTEMPTS != 0 ] || exit 1 ;;
          *8) true & ;;
          *9) head -c 200000 /dev/zero ;;
          esac
          echo $n >> runs",
     );
-    let worker = Process::spawn(place.worker("job", &script));
-    let publish = async |from: u32, to: u32| {
+    let mut command = place.worker("job", &script);
+    command.env(MARK, &declared.host.name);
+    let worker = Process::spawn(command);
+    let publish = async |from: usize, to: usize| {
         let events = (from..to).map(|n| NewEvent::new("job", n.to_string())).collect();
         assert!(hatchery.publisher().publish_batch(events).await.iter().all(Result::is_ok));
-        let all = usize::try_from(to).unwrap();
-        eventually("all have run", async || (place.lines("runs").len() == all).then_some(())).await;
+        let ran = || place.lines("runs").into_iter().collect::<BTreeSet<_>>().len();
+        eventually("all have run", async || (ran() == to).then_some(())).await;
         eventually("no child is left", async || children(worker.id()).is_empty().then_some(())).await;
     };
-    publish(0, 20).await;
+    publish(0, 40).await;
     let before = open_files(worker.id());
-    publish(20, 320).await;
+    let start = Instant::now();
+    for from in (40..2_040).step_by(500) {
+        publish(from, from + 500).await;
+    }
+    let took: Duration = start.elapsed();
     eventually("no more files are open than before", async || (open_files(worker.id()) <= before).then_some(())).await;
-    assert_eq!(worker.stop().await["done"], 320);
+    let itself = vec![worker.id().to_string()];
+    eventually("nothing else is left", async || (marked(&declared.host.name) == itself).then_some(())).await;
+    // Not by `eprintln!`, which says nothing when the test passes.
+    let rate = 2_000.0 / took.as_secs_f64();
+    let _ = writeln!(std::io::stderr(), "2,000 programs in {took:.1?} ({rate:.0} a second), {before} files open");
+    let summary = worker.stop().await;
+    assert_eq!((&summary["done"], &summary["dead_lettered"]), (&2_040.into(), &0.into()), "{summary}");
+    assert!(summary["retried"].as_u64().unwrap() >= 200, "{summary}");
+    assert!(marked(&declared.host.name).is_empty());
 }

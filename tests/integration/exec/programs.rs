@@ -120,18 +120,34 @@ async fn a_program_may_write_as_much_as_it_likes() {
 }
 
 #[tokio::test]
-async fn what_a_child_that_is_left_behind_holds_open_is_not_waited_for() {
+async fn what_a_program_leaves_running_ends_with_it_and_hides_no_answer() {
     let declared = Declared::new(JOB).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
-    publish(&hatchery, NewEvent::new("job", "sleep 600 & echo $! > child")).await;
+    let script = "sleep 600 & echo $! > child; sleep 600 >/dev/null 2>&1 & echo $! >> child; echo '{\"discard\": {}}'";
+    publish(&hatchery, NewEvent::new("job", script)).await;
     let command = place.command(&["-o", "json", "work", "--type", "job", "--exec", "sh", "--stop-when-empty"]);
     let ended = Process::spawn(command).ended().await.expect(0);
-    assert!(ended.summary()["done"] == 1, "{ended:?}");
+    assert!(ended.summary()["discarded"] == 1, "{ended:?}");
+    let children = place.lines("child");
+    assert_eq!(children.len(), 2);
+    eventually("they have ended", async || (!children.iter().any(|child| runs(child))).then_some(())).await;
+}
+
+#[tokio::test]
+async fn what_leaves_the_programs_group_lives_on_and_is_not_waited_for() {
+    let declared = Declared::new(JOB).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let script = "setsid sh -c 'echo $$ > child; exec sleep 600' & while ! [ -s child ]; do sleep 0.01; done
+                  echo '{\"discard\": {}}'";
+    publish(&hatchery, NewEvent::new("job", script)).await;
+    let command = place.command(&["-o", "json", "work", "--type", "job", "--exec", "sh", "--stop-when-empty"]);
+    let ended = Process::spawn(command).ended().await.expect(0);
+    assert!(ended.summary()["discarded"] == 1, "{ended:?}");
     let child = place.lines("child").concat();
-    assert!(runs(&child), "a program that has ended may leave a child behind");
-    let child = Pid::from_raw(child.parse().unwrap()).unwrap();
-    kill_process(child, Signal::KILL).unwrap();
+    assert!(runs(&child), "it is on its own");
+    kill_process(Pid::from_raw(child.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
 }
 
 #[tokio::test]
@@ -155,7 +171,9 @@ async fn a_signal_lets_what_runs_end_and_a_second_one_does_not() {
     for _ in 0..3 {
         publish(&hatchery, NewEvent::new("job", "")).await;
     }
-    let script = place.write("handler.sh", "echo x >> runs; while ! [ -e go ]; do sleep 0.05; done");
+    let script = "sleep 600 & echo $! >> processes; echo $$ >> processes; echo x >> runs
+                  while ! [ -e go ]; do sleep 0.05; done";
+    let script = place.write("handler.sh", script);
     let amqp = declared.amqp().await;
     let queue = declared.processing("job");
 
@@ -165,6 +183,10 @@ async fn a_signal_lets_what_runs_end_and_a_second_one_does_not() {
     eventually("the other is given back", async || (amqp.ready(&queue).await == 2).then_some(())).await;
     // One that comes within half a second counts as the same.
     hasty.ended_by(Signal::INT).await.expect(1);
+    let processes = place.lines("processes");
+    assert_eq!(processes.len(), 2);
+    eventually("its program and its children end", async || (!processes.iter().any(|one| runs(one))).then_some(()))
+        .await;
     eventually("both are back", async || (amqp.ready(&queue).await == 3).then_some(())).await;
 
     let worker = Process::spawn(place.worker("job", &script));

@@ -7,10 +7,16 @@ use hatchery::{
     domain::register::{Reserve, Slot},
     ports::{Register, RegisterError},
 };
-use tokio::sync::Notify;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    sync::Notify,
+};
 
 use super::bench::{EXCLUSIVE, event, register, spec, topology};
-use crate::support::redis::{Server, free_port, prefix, url};
+use crate::support::{
+    broker::eventually,
+    redis::{Server, free_port, prefix, url},
+};
 
 /// A limit for what should take a fraction of it.
 const LONG: Duration = Duration::from_secs(30);
@@ -133,6 +139,37 @@ async fn a_peer_that_silently_went_away_is_left_for_a_new_connection() {
     let hasty = register.clone().with_limit(Duration::from_millis(100));
     assert!(matches!(ask(&hasty).await, Err(RegisterError::Unreachable { .. })));
     ask(&register).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_is_far_away_answers_within_a_limit_that_is_shorter_than_its_handshake() {
+    let port = free_port();
+    let _server = Server::start(port, &[]);
+    let relay = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", relay.local_addr().unwrap());
+    tokio::spawn(async move {
+        loop {
+            let (client, _) = relay.accept().await.unwrap();
+            let server = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            let ((from, to), (back_from, back_to)) = (client.into_split(), server.into_split());
+            tokio::spawn(slowly(from, back_to));
+            tokio::spawn(slowly(back_from, to));
+        }
+    });
+    // A fifth of a second there and back: for the connection's first words, and again for the script.
+    let hasty = lazy(&url).with_limit(Duration::from_millis(250));
+    eventually("an answer", async || ask(&hasty).await.ok()).await;
+}
+
+/// Passes on what comes, a tenth of a second later.
+async fn slowly(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp::OwnedWriteHalf) {
+    let mut buffer = [0; 4096];
+    while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        if to.write_all(&buffer[..length]).await.is_err() {
+            break;
+        }
+    }
 }
 
 #[tokio::test]

@@ -98,48 +98,80 @@ fn hold(script: &str, arguments: &[&str]) -> (Server, Option<String>) {
 /// and set policies. Both go with this value.
 pub(crate) struct VirtualHost {
     pub(crate) name: String,
+    server: &'static Server,
 }
 
 impl VirtualHost {
     pub(crate) fn new() -> Self {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
         // With no server there is nothing to remove either.
-        server();
+        Self::on(server())
+    }
+
+    /// One on another server.
+    pub(super) fn on(server: &'static Server) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let host = Self { name };
-        put(&["vhosts", &host.name], &json!({}));
-        put(&["users", &host.name], &json!({ "password": PASSWORD, "tags": "policymaker" }));
+        let host = Self { name, server };
+        host.set(&["vhosts", &host.name], &json!({}));
+        host.set(&["users", &host.name], &json!({ "password": PASSWORD, "tags": "policymaker" }));
         host.permit(".*");
         host
+    }
+
+    /// Gives its user another password.
+    pub(crate) fn set_password(&self, password: &str) {
+        self.set(&["users", &self.name], &json!({ "password": password, "tags": "policymaker" }));
+    }
+
+    fn api(&self, method: Method, path: &[&str], body: Option<&Value>) -> (u16, Value) {
+        call(&self.server.management, method, path, body).unwrap()
+    }
+
+    fn set(&self, path: &[&str], body: &Value) {
+        let (status, answer) = self.api(Method::PUT, path, Some(body));
+        assert!(status < 300, "{path:?}: {status} {answer}");
+    }
+
+    /// The names that the management UI shows for the connections that are open now.
+    pub(crate) fn connections(&self) -> Vec<String> {
+        let (status, list) = self.api(Method::GET, &["vhosts", &self.name, "connections"], None);
+        assert_eq!(status, 200, "{list}");
+        let name = |open: &Value| open["client_properties"]["connection_name"].as_str().unwrap_or_default().to_owned();
+        list.as_array().unwrap().iter().map(name).collect()
     }
 
     /// Says what the user may create; it may use everything.
     pub(crate) fn permit(&self, configure: &str) {
         let permission = json!({ "configure": configure, "write": ".*", "read": ".*" });
-        put(&["permissions", &self.name, &self.name], &permission);
+        self.set(&["permissions", &self.name, &self.name], &permission);
     }
 
     /// One more user, who may do this much here. It goes with the value that is returned.
     pub(crate) fn user(&self, role: &str, rights: &Rights) -> User<'_> {
         let user = User { host: self, name: format!("{}-{role}", self.name) };
-        put(&["users", &user.name], &json!({ "password": PASSWORD, "tags": rights.tag }));
+        self.set(&["users", &user.name], &json!({ "password": PASSWORD, "tags": rights.tag }));
         let Rights { configure, write, read, .. } = rights;
         let permission = json!({ "configure": configure, "write": write, "read": read });
-        put(&["permissions", &self.name, &user.name], &permission);
+        self.set(&["permissions", &self.name, &user.name], &permission);
         user
     }
 
     pub(crate) fn amqp(&self) -> String {
-        with_user(&server().amqp, &self.name, &self.name)
+        self.with_user(&self.server.amqp, &self.name)
     }
 
     pub(crate) fn management(&self) -> String {
-        with_user(&server().management, &self.name, "")
+        self.with_user(&self.server.management, "")
+    }
+
+    /// Its user at this place.
+    pub(super) fn with_user(&self, url: &Url, path: &str) -> String {
+        with_user(url, &self.name, path)
     }
 
     /// What the management API lists of a kind, without what every virtual host has.
     pub(crate) fn list(&self, kind: &str) -> Vec<Value> {
-        let read = || api(Method::GET, &[kind, &self.name], None);
+        let read = || self.api(Method::GET, &[kind, &self.name], None);
         // RabbitMQ answers 500 where a queue goes while it makes the list.
         let (status, list) = (0..10).map(|_| read()).find(|(status, _)| *status < 500).unwrap_or_else(read);
         assert_eq!(status, 200, "{list}");
@@ -157,24 +189,24 @@ impl VirtualHost {
     }
 
     pub(crate) fn put(&self, kind: &str, name: &str, body: &Value) {
-        put(&[kind, &self.name, name], body);
+        self.set(&[kind, &self.name, name], body);
     }
 
     /// Binds a queue to an exchange.
     pub(crate) fn bind(&self, exchange: &str, queue: &str, key: &str) {
         let path = ["bindings", &self.name, "e", exchange, "q", queue];
-        let (status, answer) = api(Method::POST, &path, Some(&json!({ "routing_key": key })));
+        let (status, answer) = self.api(Method::POST, &path, Some(&json!({ "routing_key": key })));
         assert!(status < 300, "{path:?}: {status} {answer}");
     }
 
     /// Imports definitions into this virtual host; the status.
     pub(crate) fn import(&self, definitions: &Value) -> u16 {
-        api(Method::POST, &["definitions", &self.name], Some(definitions)).0
+        self.api(Method::POST, &["definitions", &self.name], Some(definitions)).0
     }
 
     pub(crate) fn delete(&self, kind: &str, path: &[&str]) {
         let path: Vec<&str> = [kind, &self.name].into_iter().chain(path.iter().copied()).collect();
-        let (status, answer) = api(Method::DELETE, &path, None);
+        let (status, answer) = self.api(Method::DELETE, &path, None);
         assert!(status < 300, "{path:?}: {status} {answer}");
     }
 }
@@ -204,14 +236,14 @@ impl Another {
 impl Drop for VirtualHost {
     fn drop(&mut self) {
         for kind in ["vhosts", "users"] {
-            let _ = api(Method::DELETE, &[kind, &self.name], None);
+            let _ = call(&self.server.management, Method::DELETE, &[kind, &self.name], None);
         }
     }
 }
 
 /// Imports definitions into the virtual hosts that they name; the status.
 pub(crate) fn import(definitions: &Value) -> u16 {
-    api(Method::POST, &["definitions"], Some(definitions)).0
+    call(&server().management, Method::POST, &["definitions"], Some(definitions)).unwrap().0
 }
 
 /// What a user may do in a virtual host: patterns of names, and a tag of the management API.
@@ -231,17 +263,17 @@ pub(crate) struct User<'a> {
 
 impl User<'_> {
     pub(crate) fn amqp(&self) -> String {
-        with_user(&server().amqp, &self.name, &self.host.name)
+        with_user(&self.host.server.amqp, &self.name, &self.host.name)
     }
 
     pub(crate) fn management(&self) -> String {
-        with_user(&server().management, &self.name, "")
+        with_user(&self.host.server.management, &self.name, "")
     }
 }
 
 impl Drop for User<'_> {
     fn drop(&mut self) {
-        let _ = api(Method::DELETE, &["users", &self.name], None);
+        let _ = call(&self.host.server.management, Method::DELETE, &["users", &self.name], None);
     }
 }
 
@@ -256,16 +288,6 @@ fn with_user(url: &Url, user: &str, path: &str) -> String {
 /// A property that has to be text.
 pub(crate) fn text<'a>(object: &'a Value, property: &str) -> &'a str {
     object[property].as_str().unwrap_or_else(|| panic!("no {property} in {object}"))
-}
-
-fn put(path: &[&str], body: &Value) {
-    let (status, answer) = api(Method::PUT, path, Some(body));
-    assert!(status < 300, "{path:?}: {status} {answer}");
-}
-
-/// A call of the management API, as its administrator.
-fn api(method: Method, path: &[&str], body: Option<&Value>) -> (u16, Value) {
-    call(&server().management, method, path, body).unwrap()
 }
 
 /// A call of a management API, as the user in its URL.

@@ -40,11 +40,16 @@ impl Declared {
     }
 
     pub(crate) async fn with_redis(text: &str, redis_url: &str) -> Self {
+        Self::on(VirtualHost::new(), text, redis_url).await
+    }
+
+    /// The same in this virtual host.
+    pub(crate) async fn on(host: VirtualHost, text: &str, redis_url: &str) -> Self {
         let ladder = if text.contains("ladder:") { "" } else { SMALL };
         let prefix = redis::prefix();
         let text = format!("version: 1\nname: t\nredis: {{ prefix: {prefix} }}\n{ladder}{text}");
         let topology = hatchery::file::read(&text, "topology.yaml").unwrap_or_else(|error| panic!("{error:?}"));
-        let declared = Self { host: VirtualHost::new(), topology, text, redis_url: redis_url.to_owned() };
+        let declared = Self { host, topology, text, redis_url: redis_url.to_owned() };
         declared.apply().await;
         declared
     }

@@ -2,10 +2,12 @@
 
 pub(crate) mod amqp;
 pub(crate) mod broker;
+pub(crate) mod certificates;
 pub(crate) mod cli;
 pub(crate) mod clock;
 mod containers;
 pub(crate) mod declared;
+pub(crate) mod private;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod relay;

@@ -44,7 +44,14 @@ impl<'a> Place<'a> {
 
     /// The binary, which knows of nothing but this topology.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_topology"));
+        let mut command = self.program(env!("CARGO_BIN_EXE_topology"));
+        command.args(arguments);
+        command
+    }
+
+    /// Any program, which knows of nothing else either.
+    pub(crate) fn program(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
         command
             .current_dir(self.folder.path())
             .env_clear()
@@ -54,8 +61,7 @@ impl<'a> Place<'a> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .args(arguments);
+            .kill_on_drop(true);
         command
     }
 

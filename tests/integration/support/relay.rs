@@ -7,6 +7,7 @@ use std::sync::{
 
 use tokio::{
     net::{TcpListener, TcpStream},
+    sync::watch,
     task::JoinHandle,
 };
 use tokio_util::task::AbortOnDropHandle;
@@ -19,6 +20,7 @@ pub(crate) struct Relay {
     open: Arc<Mutex<Vec<JoinHandle<()>>>>,
     accepted: Arc<AtomicU32>,
     closed: Arc<AtomicBool>,
+    silenced: watch::Sender<()>,
     _accepting: AbortOnDropHandle<()>,
 }
 
@@ -32,9 +34,11 @@ impl Relay {
         let open = Arc::new(Mutex::new(Vec::new()));
         let accepted = Arc::new(AtomicU32::new(0));
         let closed = Arc::new(AtomicBool::new(false));
-        let accepting = accept(listener, target, Arc::clone(&open), Arc::clone(&accepted), Arc::clone(&closed));
+        let silenced = watch::Sender::new(());
+        let by = silenced.clone();
+        let accepting = accept(listener, target, Arc::clone(&open), Arc::clone(&accepted), Arc::clone(&closed), by);
         let accepting = AbortOnDropHandle::new(tokio::spawn(accepting));
-        Self { url: url.into(), open, accepted, closed, _accepting: accepting }
+        Self { url: url.into(), open, accepted, closed, silenced, _accepting: accepting }
     }
 
     /// Breaks off every connection. New ones are let through.
@@ -48,6 +52,11 @@ impl Relay {
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.cut();
+    }
+
+    /// From now on nothing passes by the connections that are open, and none of them ends.
+    pub(crate) fn silence(&self) {
+        self.silenced.send_replace(());
     }
 
     /// Lets new connections through again.
@@ -67,6 +76,7 @@ async fn accept(
     open: Arc<Mutex<Vec<JoinHandle<()>>>>,
     accepted: Arc<AtomicU32>,
     closed: Arc<AtomicBool>,
+    silenced: watch::Sender<()>,
 ) {
     loop {
         let (mut client, _) = listener.accept().await.unwrap();
@@ -74,9 +84,14 @@ async fn accept(
             continue;
         }
         let target = target.clone();
+        let mut silenced = silenced.subscribe();
         let connection = tokio::spawn(async move {
             if let Ok(mut server) = TcpStream::connect(target).await {
-                let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+                let relayed = tokio::io::copy_bidirectional(&mut client, &mut server);
+                if tokio::select! { _ = relayed => false, _ = silenced.changed() => true } {
+                    // Both ends stay open.
+                    std::future::pending::<()>().await;
+                }
             }
         });
         open.lock().unwrap().push(connection);

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+"""Handles the events of one type with pika alone, by hatchery's rules.
+
+    consume.py mail --handler mailer:send --delays 10s,1m,10m --max-attempts 6
+
+The handler is a function of one `wire.Event`, found in PYTHONPATH. When it returns the event is done;
+`wire.DeadLetter` says that it will never work; any other exception is a failed attempt. The delays are those of the type in
+`topology.yaml`: each has a queue of its own. AMQP_URL says where the broker is.
+
+It knows nothing of the register in Redis: it sees replaced events and redeliveries too, and may run beside another
+worker for the same reference. So it is for types with `register: off`, or for those that coalesce nothing.
+"""
+
+import argparse
+import importlib
+import os
+import signal
+import sys
+import uuid
+
+import pika
+
+import wire
+
+
+class Consumer:
+    """One type's processing queue, its deliveries taken one after the other."""
+
+    def __init__(self, connection, topology, event_type, handler, delays, max_attempts, ladder):
+        self.topology, self.event_type, self.handler = topology, event_type, handler
+        self.delays, self.max_attempts, self.ladder = delays, max_attempts, ladder
+        self.stopping = False
+        self.deliveries = connection.channel()
+        # Copies are confirmed, and a channel of their own keeps a failed one apart from the acknowledgements.
+        self.copies = connection.channel()
+        self.copies.confirm_delivery()
+
+    def run(self, prefetch):
+        self.deliveries.basic_qos(prefetch_count=prefetch)
+        self.deliveries.basic_consume(f"{self.topology}.processor.{self.event_type}", self.deliver)
+        self.deliveries.start_consuming()
+        if not self.stopping:
+            sys.exit("the broker has ended the consumer: was its queue deleted?")
+
+    def stop(self):
+        """What runs is finished and acknowledged; what waits here goes back."""
+        self.stopping = True
+        self.deliveries.stop_consuming()
+
+    def deliver(self, channel, method, properties, body):
+        """Decides what follows, publishes that, and only then acknowledges.
+
+        Whatever goes wrong before the acknowledgement ends this process or its connection, and RabbitMQ delivers the
+        event again: it may run twice, and is never lost.
+        """
+        try:
+            event = wire.decode(self.event_type, properties, body)
+        except wire.Poison as poison:
+            self.copy("dead-letter", f"{self.event_type}.dead-letter", properties, body, reason=str(poison))
+        else:
+            self.work(event)
+        channel.basic_ack(method.delivery_tag)
+
+    def work(self, event):
+        early = wire.millis_until(event.nbf) if event.nbf else 0
+        if early:
+            # The same copy again, for what remains: a longer delay than the ladder has, or a clock that is wrong.
+            key = wire.ladder_key(event.type, early, self.ladder)
+            return self.copy("scheduler", key, event.properties, event.body, event.id)
+        try:
+            self.handler(event)
+        except wire.DeadLetter as never:
+            self.follow(event, "dead-letter", event.attempts, f"dead-letter: {never}")
+        except Exception as error:  # pylint: disable=broad-except
+            self.fail(event, error)
+
+    def fail(self, event, error):
+        """On to the next delay, beyond the list to the last one, and after the last attempt to dead-letter."""
+        attempts = event.attempts + 1
+        failed = f'attempt={attempts} failed_at={wire.time_text(wire.now())} error="{error}"'
+        if attempts >= self.max_attempts:
+            return self.follow(event, "dead-letter", attempts, f"given up: {failed}")
+        ttl = self.delays[min(attempts, len(self.delays)) - 1]
+        self.follow(event, "retry", attempts, f"retry: {failed}", wire.ttl_name(wire.millis(ttl)))
+
+    def follow(self, event, exchange, attempts, reason, route="dead-letter"):
+        changed = {"attempts": attempts, "generation": event.generation + 1, "reason": reason}
+        self.copy(exchange, f"{event.type}.{route}", event.properties, event.body, event.id, **changed)
+
+    def copy(self, exchange, key, properties, body, event_id=None, **changed):
+        """Publishes a copy with everything that the message carried, and waits for the confirm: pika raises else."""
+        copy = pika.BasicProperties(
+            content_type=properties.content_type,
+            content_encoding=properties.content_encoding,
+            priority=properties.priority,
+            correlation_id=properties.correlation_id,
+            reply_to=properties.reply_to,
+            message_id=properties.message_id or event_id or str(uuid.uuid4()),
+            timestamp=properties.timestamp,
+            type=self.event_type,
+            app_id=properties.app_id,
+            # Neither user_id, which RabbitMQ checks, nor expiration, which would end the copy early.
+            delivery_mode=2,
+            headers=wire.copied(properties.headers, **changed),
+        )
+        self.copies.basic_publish(f"{self.topology}.{exchange}", key, body, copy)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("type")
+    parser.add_argument("--topology", default="billing")
+    parser.add_argument("--handler", required=True, metavar="MODULE:FUNCTION")
+    parser.add_argument("--delays", type=lambda text: text.split(","), default=["10s", "1m", "10m"])
+    parser.add_argument("--max-attempts", type=int, default=6)
+    parser.add_argument("--ladder", default="250ms-27")
+    parser.add_argument("--prefetch", type=int, default=10)
+    args = parser.parse_args()
+
+    module, function = args.handler.split(":")
+    sys.path.insert(0, os.getcwd())
+    handler = getattr(importlib.import_module(module), function)
+    parameters = pika.URLParameters(os.environ.get("AMQP_URL", "amqp://guest:guest@localhost:5672/%2F"))
+    # This connection sends its heartbeats between two events: allow for a handler that takes minutes.
+    parameters.heartbeat = 600
+    connection = pika.BlockingConnection(parameters)
+    consumer = Consumer(
+        connection, args.topology, args.type, handler, args.delays, args.max_attempts, args.ladder
+    )
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: connection.add_callback_threadsafe(consumer.stop))
+    consumer.run(args.prefetch)
+    connection.close()
+
+
+if __name__ == "__main__":
+    main()

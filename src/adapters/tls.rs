@@ -1,0 +1,223 @@
+//! TLS: whose certificates are trusted, and which one is shown. One choice for the broker, its management API and Redis.
+
+mod words;
+
+use std::{
+    fmt, fs, io,
+    path::{Path, PathBuf},
+    sync::{Arc, OnceLock},
+};
+
+use rustls::{
+    ClientConfig, RootCertStore,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+};
+
+pub(crate) use self::words::explain;
+
+/// Whose certificates are trusted, and which one is shown to those who ask for it. By default those whom the system
+/// trusts, and none.
+#[derive(Clone, Default)]
+pub struct Tls {
+    authorities: Option<Arc<[u8]>>,
+    identity: Option<Arc<Identity>>,
+    /// Made when first needed: who uses no TLS needs no certificates of the system's.
+    config: Arc<OnceLock<Result<Arc<ClientConfig>, TlsError>>>,
+}
+
+/// A certificate of our own and its key, both in PEM.
+struct Identity {
+    chain: Vec<u8>,
+    key: Vec<u8>,
+}
+
+/// Why certificates cannot be used. No key is in it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TlsError {
+    /// A file cannot be read.
+    #[error("cannot read {}: {reason}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// There is no certificate of an authority where one was expected.
+    #[error("no certificate of an authority in {what}: {reason}")]
+    Authorities {
+        /// Where.
+        what: String,
+        /// What is there instead.
+        reason: String,
+    },
+    /// The client certificate or its key.
+    #[error("the client certificate cannot be used: {0}")]
+    Identity(String),
+    /// A certificate without its key, or a key without its certificate.
+    #[error("a client certificate and its key go together, and one of them is missing")]
+    Half,
+    /// The system trusts nobody, and no authority was named instead.
+    #[error("this system has no certificates of authorities ({0}); name a file that has them")]
+    NoSystemRoots(String),
+}
+
+impl Tls {
+    /// Trusts these authorities and nobody else: certificates in PEM, one after the other.
+    ///
+    /// # Errors
+    /// When there is none, or one cannot be read.
+    pub fn trust(self, authorities: impl Into<Vec<u8>>) -> Result<Self, TlsError> {
+        self.trust_from(authorities.into(), "the text")
+    }
+
+    /// The same from a file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn trust_file(self, path: impl AsRef<Path>) -> Result<Self, TlsError> {
+        let path = path.as_ref();
+        self.trust_from(read(path)?, &path.display().to_string())
+    }
+
+    /// Shows this certificate to who asks for one: the certificate and those between it and its authority, and its key,
+    /// all in PEM. An encrypted key cannot be read.
+    ///
+    /// # Errors
+    /// When one of them cannot be read, or they do not belong together.
+    pub fn identify(self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Result<Self, TlsError> {
+        let identity = Identity { chain: chain.into(), key: key.into() };
+        // To hear now what is wrong with it.
+        identity.add_to(RootCertStore::empty())?;
+        Ok(Self { identity: Some(Arc::new(identity)), config: Arc::default(), ..self })
+    }
+
+    /// The same from two files.
+    ///
+    /// # Errors
+    /// When one of them cannot be read, or they do not belong together.
+    pub fn identify_files(self, chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
+        self.identify(read(chain.as_ref())?, read(key.as_ref())?)
+    }
+
+    fn trust_from(self, authorities: Vec<u8>, what: &str) -> Result<Self, TlsError> {
+        roots(&authorities).map_err(|reason| TlsError::Authorities { what: what.to_owned(), reason })?;
+        Ok(Self { authorities: Some(authorities.into()), config: Arc::default(), ..self })
+    }
+
+    /// What to ask where a server closes a connection right after the handshake. With TLS 1.3 it says only then what it has
+    /// against the client, and often too late to be heard.
+    pub(crate) fn doubt(&self) -> &'static str {
+        match self.identity {
+            Some(_) => "does it accept the client certificate?",
+            None => "does it ask for a client certificate?",
+        }
+    }
+
+    /// The configuration of a client.
+    pub(crate) fn client(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        self.config.get_or_init(|| self.make()).clone()
+    }
+
+    fn make(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let roots = match &self.authorities {
+            Some(pem) => roots(pem).map_err(|reason| TlsError::Authorities { what: "the text".to_owned(), reason })?,
+            None => system_roots()?,
+        };
+        match &self.identity {
+            Some(identity) => identity.add_to(roots).map(Arc::new),
+            None => Ok(Arc::new(builder()?.with_root_certificates(roots).with_no_client_auth())),
+        }
+    }
+
+    /// The same for the crate that speaks to Redis, which reads PEM by itself; none where it is the system's choice.
+    pub(crate) fn redis(&self) -> Option<redis::TlsCertificates> {
+        if self.authorities.is_none() && self.identity.is_none() {
+            return None;
+        }
+        Some(redis::TlsCertificates {
+            root_cert: self.authorities.as_deref().map(<[u8]>::to_vec),
+            client_tls: self.identity.as_ref().map(|identity| redis::ClientTlsConfig {
+                client_cert: identity.chain.clone(),
+                client_key: identity.key.clone(),
+            }),
+        })
+    }
+}
+
+impl Identity {
+    fn add_to(&self, roots: RootCertStore) -> Result<ClientConfig, TlsError> {
+        let chain = CertificateDer::pem_slice_iter(&self.chain).collect::<Result<Vec<_>, _>>();
+        let chain = chain.map_err(|error| TlsError::Identity(format!("its certificate: {error}")))?;
+        if chain.is_empty() {
+            return Err(TlsError::Identity("there is no certificate in PEM".to_owned()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(&self.key)
+            .map_err(|error| TlsError::Identity(format!("its key, which may not be encrypted: {error}")))?;
+        let config = builder()?.with_root_certificates(roots).with_client_auth_cert(chain, key);
+        config.map_err(|error| TlsError::Identity(error.to_string()))
+    }
+}
+
+fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    // Cannot be: ring has all that these versions need.
+    ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| TlsError::Identity(error.to_string()))
+}
+
+fn roots(pem: &[u8]) -> Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem) {
+        let certificate = certificate.map_err(|error| error.to_string())?;
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    if roots.is_empty() { Err("there is nothing in PEM".to_owned()) } else { Ok(roots) }
+}
+
+fn system_roots() -> Result<RootCertStore, TlsError> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let reason = found.errors.first().map_or_else(|| "none were found".to_owned(), ToString::to_string);
+        return Err(TlsError::NoSystemRoots(reason));
+    }
+    Ok(roots)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    fs::read(path).map_err(|error: io::Error| TlsError::File { path: path.to_owned(), reason: error.to_string() })
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("own_authorities", &self.authorities.is_some())
+            .field("client_certificate", &self.identity.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_certificate_is_said_so() {
+        let error = Tls::default().trust("nothing").expect_err("no PEM").to_string();
+        assert!(error.contains("nothing in PEM"), "{error}");
+        let error = Tls::default().trust_file("/nonexistent/ca.pem").expect_err("no file").to_string();
+        assert!(error.contains("/nonexistent/ca.pem"), "{error}");
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        assert!(matches!(Tls::default().trust(broken), Err(TlsError::Authorities { .. })));
+    }
+
+    #[test]
+    fn a_key_is_never_shown() {
+        let key = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
+        let error = Tls::default().identify(key, key).expect_err("no certificate");
+        assert!(!format!("{error} {error:?}").contains("c2VjcmV0"), "{error:?}");
+    }
+}

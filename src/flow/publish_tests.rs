@@ -1,0 +1,94 @@
+//! How many events a publisher has under way.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
+use async_trait::async_trait;
+use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream};
+use tokio::sync::Semaphore;
+
+use super::publish::Publisher;
+use crate::{
+    NewEvent,
+    adapters::{clock::SystemClock, memory::MemoryRegister},
+    domain::wire::Message,
+    ports::{Broker, BrokerError, Deliveries, Order, Register},
+};
+
+/// Confirms when it is told to.
+struct Slow {
+    confirms: Semaphore,
+    unconfirmed: AtomicUsize,
+    most: AtomicUsize,
+}
+
+#[async_trait]
+impl Broker for Slow {
+    async fn publish(&self, _: Message) -> Result<(), BrokerError> {
+        self.most.fetch_max(self.unconfirmed.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        self.confirms.acquire().await.expect("it is open").forget();
+        self.unconfirmed.fetch_sub(1, Ordering::SeqCst);
+        Ok(())
+    }
+
+    async fn consume(&self, _: &str, _: u16, _: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
+        unreachable!("nobody consumes")
+    }
+
+    async fn ready(&self, _: &str) -> Result<u64, BrokerError> {
+        unreachable!("nobody looks")
+    }
+
+    async fn require(&self, _: &[String], _: &[String]) -> Result<(), BrokerError> {
+        unreachable!("nobody looks")
+    }
+}
+
+fn publisher() -> (Arc<Slow>, Publisher) {
+    let broker =
+        Arc::new(Slow { confirms: Semaphore::new(0), unconfirmed: AtomicUsize::new(0), most: AtomicUsize::new(0) });
+    let topology = crate::file::read("version: 1\nname: t\ntypes: { mail: {} }", "topology.yaml").expect("valid");
+    let register: Arc<dyn Register> =
+        Arc::new(MemoryRegister::new(Arc::new(SystemClock), std::time::Duration::from_secs(1)));
+    let publisher = Publisher::new(Arc::new(topology), broker.clone(), &register, Arc::new(SystemClock));
+    (broker, publisher)
+}
+
+#[tokio::test]
+async fn no_more_events_are_sent_than_may_be_in_flight() {
+    let (broker, publisher) = publisher();
+    let publisher = publisher.in_flight(7);
+    let other = publisher.clone();
+    let publishes = (0..50).map(|n| [&publisher, &other][n % 2].publish(NewEvent::new("mail", "{}")));
+    let confirming = async {
+        for _ in 0..50 {
+            broker.confirms.add_permits(1);
+            tokio::task::yield_now().await;
+        }
+    };
+    let (published, ()) = tokio::join!(join_all(publishes), confirming);
+    assert!(published.iter().all(Result::is_ok));
+    assert_eq!(broker.most.load(Ordering::SeqCst), 7);
+}
+
+#[tokio::test]
+async fn no_event_is_asked_for_before_there_is_room() {
+    let (broker, publisher) = publisher();
+    let publisher = publisher.in_flight(5);
+    let asked = AtomicUsize::new(0);
+    let events = stream::iter(0..100).map(|_| {
+        asked.fetch_add(1, Ordering::SeqCst);
+        NewEvent::new("mail", "{}")
+    });
+    let mut published = std::pin::pin!(publisher.publish_stream(events));
+    assert!(published.next().now_or_never().is_none());
+    assert_eq!(asked.load(Ordering::SeqCst), 5);
+    broker.confirms.add_permits(1);
+    assert!(published.next().await.is_some_and(|published| published.is_ok()));
+    assert!(published.next().now_or_never().is_none());
+    assert_eq!(asked.load(Ordering::SeqCst), 6);
+    broker.confirms.add_permits(99);
+    assert_eq!(published.count().await, 99);
+}

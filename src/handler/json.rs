@@ -1,0 +1,57 @@
+//! A handler whose payloads are JSON of one shape.
+
+use std::{fmt::Display, marker::PhantomData};
+
+use async_trait::async_trait;
+use serde::de::DeserializeOwned;
+
+use super::{Handler, HandlerError, Outcome, Run};
+
+/// What cannot be read will never be readable: it goes to dead-letter, with the place of the fault.
+pub(crate) struct Json<T, F> {
+    handler: F,
+    payload: PhantomData<fn() -> T>,
+}
+
+impl<T, F> Json<T, F> {
+    pub(crate) fn new(handler: F) -> Self {
+        Self { handler, payload: PhantomData }
+    }
+}
+
+#[async_trait]
+impl<T, F, R, E> Handler for Json<T, F>
+where
+    T: DeserializeOwned + Send + 'static,
+    F: Fn(T, Run) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Outcome, E>> + Send,
+    E: Display,
+{
+    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+        let payload = match run.event.json() {
+            Ok(payload) => payload,
+            Err(error) => return Ok(Outcome::DeadLetter { reason: format!("the payload cannot be read: {error}") }),
+        };
+        (self.handler)(payload, run).await.map_err(|error| HandlerError::Failed(format!("{error:#}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::handler::tests::run;
+
+    #[tokio::test]
+    async fn a_payload_of_another_shape_will_never_work() {
+        let handler = Json::new(|payload: BTreeMap<String, u32>, run: Run| async move {
+            assert_eq!(run.event.payload.as_ref(), br#"{"pages": 3}"#);
+            if payload["pages"] == 3 { Ok(Outcome::Done) } else { Err("too long") }
+        });
+        assert_eq!(handler.handle(run(r#"{"pages": 3}"#)).await, Ok(Outcome::Done));
+        let expected = "the payload cannot be read: invalid type: string \"three\", expected u32 at line 1 column 17";
+        let answer = handler.handle(run(r#"{"pages": "three"}"#)).await;
+        assert_eq!(answer, Ok(Outcome::DeadLetter { reason: expected.to_owned() }));
+    }
+}

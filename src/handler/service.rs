@@ -1,0 +1,66 @@
+//! A handler from a `tower` service, so that its layers go around it: limits, time, traces, metrics.
+
+use std::{fmt::Display, future::poll_fn};
+
+use async_trait::async_trait;
+use tower_service::Service;
+
+use super::{Handler, HandlerError, Outcome, Run};
+
+/// Each run has a clone of the service, as `tower` wants it: what must be shared between runs the service shares
+/// between its clones.
+pub(crate) struct Layered<S>(pub(crate) S);
+
+#[async_trait]
+impl<S> Handler for Layered<S>
+where
+    S: Service<Run, Response = Outcome> + Clone + Send + Sync + 'static,
+    S::Error: Display + Send,
+    S::Future: Send,
+{
+    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+        // `{:#}` shows the whole chain of an anyhow error.
+        let failed = |error: S::Error| HandlerError::Failed(format!("{error:#}"));
+        let mut service = self.0.clone();
+        poll_fn(|context| service.poll_ready(context)).await.map_err(failed)?;
+        service.call(run).await.map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{convert::Infallible, sync::Arc, time::Duration};
+
+    use tower::{ServiceBuilder, service_fn};
+
+    use super::*;
+    use crate::handler::tests::run;
+
+    #[tokio::test]
+    async fn layers_go_around_the_handler() {
+        let service =
+            ServiceBuilder::new().timeout(Duration::from_millis(1)).service(service_fn(|run: Run| async move {
+                if run.event.payload.is_empty() {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Infallible>(Outcome::Done)
+            }));
+        let handler: Arc<dyn Handler> = Arc::new(Layered(service));
+        assert_eq!(handler.handle(run("{}")).await, Ok(Outcome::Done));
+        let timed_out = handler.handle(run("")).await.expect_err("the layer gives up");
+        assert_eq!(timed_out, HandlerError::Failed("request timed out".to_owned()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_is_shared_between_runs() {
+        let service = ServiceBuilder::new().concurrency_limit(2).service(service_fn(|_: Run| async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            Ok::<_, Infallible>(Outcome::Done)
+        }));
+        let handler = Layered(service);
+        let started = tokio::time::Instant::now();
+        let runs = (0..6).map(|_| handler.handle(run("{}")));
+        assert!(futures_util::future::join_all(runs).await.into_iter().all(|run| run == Ok(Outcome::Done)));
+        assert_eq!(started.elapsed().as_secs(), 3);
+    }
+}

@@ -1,0 +1,73 @@
+//! Channels and connections that the broker, or the network, takes away without a word.
+
+use hatchery::{Hatchery, NewEvent, Outcome};
+
+use crate::support::{
+    broker::{PASSWORD, eventually},
+    declared::{Declared, publish},
+    private, redis,
+    relay::Relay,
+    workers::Working,
+};
+
+/// A broker's own limit for an acknowledgement: up to RabbitMQ 4.0 it closes the channel, from 4.3 on it cancels the consumer.
+#[tokio::test]
+async fn a_worker_that_was_too_slow_for_the_broker_goes_on() {
+    let mut broker = private::broker().await;
+    broker.ctl("eval application:set_env(rabbit,channel_tick_interval,300).");
+    broker.ctl("eval application:set_env(rabbit,consumer_timeout,1000).");
+    let declared = Declared::on(broker.host(), "types: { mail: {} }", redis::url()).await;
+    let hatchery = declared.connect().await;
+    publish(&hatchery, NewEvent::new("mail", "slow")).await;
+    let (worker, gate) = Working::gated(hatchery.worker(), "mail");
+    worker.runs.reach(1).await;
+    let long_wait = "t.ladder.50ms-5.4";
+    let amqp = declared.amqp().await;
+    // The broker has taken it back and delivered it again, and it is busy: it still runs.
+    eventually("it comes again", async || (amqp.ready(long_wait).await > 0).then_some(())).await;
+    gate.let_through(2);
+    publish(&hatchery, NewEvent::new("mail", "next")).await;
+    worker.runs.reach(2).await;
+    amqp.emptied(&declared.queues()).await;
+    broker.ctl("eval application:set_env(rabbit,consumer_timeout,1800000).");
+    assert_eq!(worker.runs.payloads(), ["slow", "next"]);
+    assert_eq!(worker.stop().await.done, 2);
+}
+
+#[tokio::test]
+async fn a_broker_that_silently_went_away_is_left_for_a_new_connection() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let hatchery = Hatchery::builder(declared.topology.clone())
+        .amqp_url(format!("{}?heartbeat=1", relay.url))
+        .redis_url(&declared.redis_url)
+        .connect()
+        .await
+        .unwrap();
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    publish(&hatchery, NewEvent::new("mail", "before")).await;
+    worker.runs.reach(1).await;
+    relay.silence();
+    publish(&hatchery, NewEvent::new("mail", "after")).await;
+    worker.runs.reach(2).await;
+    assert_eq!(worker.stop().await.done, 2);
+}
+
+#[tokio::test]
+async fn a_worker_that_is_refused_after_it_was_let_in_waits() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let (relay, other) = (Relay::to(&declared.host.amqp()).await, declared.connect().await);
+    let hatchery = declared.connect_by(&relay.url).await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    publish(&other, NewEvent::new("mail", "before")).await;
+    worker.runs.reach(1).await;
+    declared.host.set_password("another");
+    let before = relay.accepted();
+    relay.cut();
+    eventually("it has tried twice", async || (relay.accepted() > before + 1).then_some(())).await;
+    assert!(worker.is_running());
+    declared.host.set_password(PASSWORD);
+    publish(&other, NewEvent::new("mail", "after")).await;
+    worker.runs.reach(2).await;
+    assert_eq!(worker.stop().await.done, 2);
+}

@@ -1,0 +1,9 @@
+//! How connections are made, kept, and ended.
+
+mod blocked;
+mod channels;
+mod cluster;
+mod named;
+mod secrets;
+mod signals;
+mod tls;

@@ -1,0 +1,37 @@
+//! What a connection is called, and where it leads.
+
+use hatchery::Hatchery;
+
+use crate::support::{
+    broker::eventually,
+    declared::Declared,
+    private,
+    process::{Place, Process},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_shows_its_name() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let place = Place::new(&declared);
+    let worker = Process::spawn(place.worker("mail", &place.write("handler.sh", "true")));
+    let name = format!("topology work mail @ {}", rustix::system::uname().nodename().to_string_lossy());
+    eventually("two connections with its name", async || {
+        let mut names = declared.host.connections();
+        names.sort();
+        (names == [name.clone(), format!("{name} (publishing)")]).then_some(())
+    })
+    .await;
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn the_default_virtual_host_needs_no_path() {
+    let broker = private::broker().await;
+    let topology = hatchery::file::read("version: 1\nname: t\ntypes: { mail: {} }\n", "topology.yaml").unwrap();
+    let url = broker.administrator();
+    for path in ["", "/", "/%2f"] {
+        let url = format!("{}{path}", url.trim_end_matches("/%2f"));
+        let connected = Hatchery::builder(topology.clone()).amqp_url(&url).connect().await;
+        connected.unwrap_or_else(|error| panic!("{path}: {error}")).close().await;
+    }
+}

@@ -1,0 +1,101 @@
+//! SIGTERM when there is nothing to stop yet, or nobody to stop for.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use hatchery::NewEvent;
+use rustix::process::Signal;
+use tokio::net::TcpListener;
+
+use crate::support::{
+    broker::eventually,
+    declared::{Declared, publish},
+    process::{Place, Process},
+    relay::Relay,
+};
+
+const SOON: Duration = Duration::from_secs(15);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn before_there_is_a_connection_it_ends_at_once() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let place = Place::new(&declared);
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = silent.local_addr().unwrap().port();
+    for (variable, url) in [
+        ("AMQP_URL", format!("amqp://127.0.0.1:{port}")),
+        ("AMQP_URL", format!("amqps://127.0.0.1:{port}")),
+        ("REDIS_URL", format!("redis://127.0.0.1:{port}")),
+    ] {
+        for signal in [Signal::TERM, Signal::INT] {
+            let mut command = place.worker("mail", &place.write("handler.sh", "true"));
+            command.env(variable, &url);
+            let worker = Process::spawn(command);
+            let _asked = silent.accept().await.unwrap();
+            worker.signal(signal);
+            let limit = Duration::from_secs(5);
+            let ended = tokio::time::timeout(limit, worker.ended()).await.expect("it does not wait for an answer");
+            assert_eq!(ended.expect(0).summary()["delivered"], 0);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_broker_is_away_it_ends_within_its_limit_and_loses_nothing() {
+    let declared = Declared::new("types: { mail: { lease: 1s, retry: { delays: [50ms] } } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let script = place.write("handler.sh", "cat >> runs; echo >> runs; [ -e done ]");
+    let mut command = place.worker("mail", &script);
+    command.env("AMQP_URL", &relay.url).args(["--drain-timeout", "1s"]);
+    let worker = Process::spawn(command);
+    eventually("it consumes", async || {
+        place.lines("log").iter().any(|line| line.contains("consuming t.processor.mail")).then_some(())
+    })
+    .await;
+    relay.close();
+    publish(&hatchery, NewEvent::new("mail", "1")).await;
+    worker.signal(Signal::TERM);
+    tokio::time::timeout(SOON, worker.ended()).await.expect("within its limit").expect(0);
+    relay.open();
+    place.write("done", "");
+    let worker = Process::spawn(place.worker("mail", &script));
+    eventually("it has run", async || (!place.lines("runs").is_empty()).then_some(())).await;
+    assert_eq!(worker.stop().await["done"], 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_under_load_loses_nothing() {
+    const EVENTS: usize = 300;
+    let declared = Declared::new("types: { mail: { concurrency: 8, prefetch: 50, lease: 1s } }").await;
+    let hatchery = declared.connect().await;
+    let events = (0..EVENTS).map(|n| NewEvent::new("mail", n.to_string())).collect();
+    assert!(hatchery.publisher().publish_batch(events).await.iter().all(Result::is_ok));
+    let place = Place::new(&declared);
+    // Every fourth takes longer than anybody waits when it runs first, so that something runs whenever the second signal
+    // comes.
+    let script = place.write(
+        "handler.sh",
+        "n=$(cat); if [ $((n % 4)) = 0 ] && ! [ -e long-$n ] && ! [ -e quick ]; then touch long-$n; sleep 60; fi
+         echo $n >> runs",
+    );
+    let mut stopped = 0;
+    while place.lines("runs").len() < EVENTS / 3 {
+        let before = place.lines("runs").len();
+        let worker = Process::spawn(place.worker("mail", &script));
+        eventually("it works", async || (place.lines("runs").len() >= before + 5).then_some(())).await;
+        let ended = worker.ended_by(if stopped % 2 == 0 { Signal::TERM } else { Signal::INT }).await;
+        assert_eq!(ended.status.code(), Some(1), "{ended:?}");
+        stopped += 1;
+    }
+    place.write("quick", "");
+    let worker = Process::spawn(place.worker("mail", &script));
+    let ran = || place.lines("runs").into_iter().collect::<BTreeSet<_>>();
+    eventually("all have run", async || (ran().len() == EVENTS).then_some(())).await;
+    worker.stop().await;
+    declared.amqp().await.emptied(&declared.passages()).await;
+    // What was done when its worker ended, but not yet acknowledged, runs again: at most what ran at a time.
+    let again = place.lines("runs").len() - EVENTS;
+    assert!(again <= stopped * 8, "{again} ran twice in {stopped} stops");
+    assert!(stopped >= 2, "one is not enough to see both signals");
+}

@@ -1,0 +1,154 @@
+//! What a service's answers mean.
+
+use std::time::Duration;
+
+use axum::http::Uri;
+use hatchery::NewEvent;
+use jiff::Timestamp;
+use rstest::rstest;
+
+use super::service::{Service, refusing, says, says_with, worker};
+use crate::support::{
+    amqp::shown,
+    declared::{Declared, publish},
+    process::Place,
+};
+
+#[rstest]
+#[case::bad_request(400, "no such employee\nat line 7", "dead-letter: 400 Bad Request: no such employee")]
+#[case::conflict(409, "", "dead-letter: 409 Conflict")]
+#[case::gone(410, "", "dead-letter: 410 Gone")]
+#[case::too_large(413, "", "dead-letter: 413 Payload Too Large")]
+#[case::media_type(415, "", "dead-letter: 415 Unsupported Media Type")]
+#[case::unprocessable(422, "", "dead-letter: 422 Unprocessable Entity")]
+#[case::answer(200, "{\n \"dead-letter\": {\"reason\": \"left\"}\n}\n", "dead-letter: left")]
+#[case::not_found(404, "no route", "error=\"404 Not Found: no route\"")]
+#[case::timeout(408, "", "error=\"408 Request Timeout\"")]
+#[case::limit(429, "", "error=\"429 Too Many Requests\"")]
+#[case::unauthorized(401, "", "error=\"401 Unauthorized\"")]
+#[case::broken(500, "oops", "error=\"500 Internal Server Error: oops\"")]
+#[case::broken_answer(200, "{\"requeue\": {\"at\": \"soon\"}}", "error=\"the answer cannot be understood: ")]
+#[case::an_answer_counts_with_success_alone(502, "{\"discard\": {}}", "error=\"502 Bad Gateway: {\"discard\": {}}\"")]
+#[tokio::test]
+async fn a_service_that_refuses_says_why(#[case] status: u16, #[case] body: &'static str, #[case] reason: &str) {
+    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
+    let hatchery = declared.connect().await;
+    publish(&hatchery, NewEvent::new("job", "{}")).await;
+    let place = Place::new(&declared);
+    let service = Service::start(move |_| says(status, body)).await;
+    let worker = worker(&place, &service.url());
+    let amqp = declared.amqp().await;
+    let letter = amqp.take(&declared.dead_letters("job")).await;
+    let said = shown(&letter, "reason").unwrap();
+    assert!(said.contains(reason), "{said}");
+    // What will never work is asked once, a failure until there are no attempts left.
+    let never = said.starts_with("dead-letter: ");
+    assert_eq!(service.asked().len(), if never { 1 } else { 2 }, "{said}");
+    assert_eq!(shown(&letter, "attempts").as_deref(), Some(if never { "0" } else { "2" }));
+    let summary = worker.stop().await;
+    assert_eq!((&summary["dead_lettered"], &summary["done"]), (&1.into(), &0.into()));
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[rstest]
+#[case::ok(200, "", "done", 1)]
+#[case::accepted(202, "thank you", "done", 1)]
+#[case::other_json(201, "{\"id\": 7}", "done", 1)]
+#[case::discard(200, "{\"discard\": {\"reason\": \"left\"}}", "discarded", 1)]
+#[case::retry(200, "{\"retry\": {\"after\": \"100ms\"}}", "retried", 2)]
+#[case::requeue(200, "{\"requeue\": {\"after\": \"100ms\", \"reason\": \"again\"}}", "requeued", 2)]
+#[case::failure(503, "", "retried", 2)]
+#[tokio::test]
+async fn a_service_says_what_follows(
+    #[case] status: u16,
+    #[case] body: &'static str,
+    #[case] counted: &str,
+    #[case] runs: usize,
+) {
+    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
+    let hatchery = declared.connect().await;
+    publish(&hatchery, NewEvent::new("job", "{}")).await;
+    let place = Place::new(&declared);
+    let first = |reason: &str, attempts| attempts == 0 && reason != "again";
+    let service = Service::start(move |asked| {
+        if first(asked.header("event-reason"), asked.attempts()) { says(status, body) } else { says(204, "") }
+    })
+    .await;
+    let worker = worker(&place, &service.url());
+    service.reach(runs).await;
+    let summary = worker.stop().await;
+    assert_eq!(summary[counted], 1, "{summary}");
+    let ended = summary["done"].as_u64().unwrap() + summary["discarded"].as_u64().unwrap();
+    assert_eq!((ended, service.asked().len()), (1, runs), "{summary}");
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[rstest]
+#[case::seconds(|_| "2".to_owned())]
+#[case::date(|then: Timestamp| then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string())]
+#[tokio::test]
+async fn a_service_says_when_it_has_time_again(#[case] retry_after: fn(Timestamp) -> String) {
+    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
+    let hatchery = declared.connect().await;
+    publish(&hatchery, NewEvent::new("job", "{}")).await;
+    let place = Place::new(&declared);
+    let service = Service::start(move |asked| match asked.attempts() {
+        // The date is in whole seconds, and so at least two of them ahead.
+        0 => says_with(503, "retry-after", &retry_after(asked.at + Duration::from_millis(2_999))),
+        _ => says(204, ""),
+    })
+    .await;
+    let worker = worker(&place, &service.url());
+    let asked = service.reach(2).await;
+    let waited = asked[1].at.duration_since(asked[0].at);
+    assert!(waited.as_millis() >= 2_000, "{waited}");
+    let nbf: Timestamp = asked[1].header("event-nbf").parse().unwrap();
+    assert!(asked[1].at >= nbf && nbf.duration_since(asked[0].at).as_millis() >= 2_000, "{nbf}");
+    assert_eq!(worker.stop().await["retried"], 1);
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed() {
+    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1 } } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let elsewhere = Service::start(|_| says(204, "")).await;
+    let to = elsewhere.url() + "?token=s3cret";
+    for status in [301, 302, 303, 307, 308] {
+        let to = to.clone();
+        let service = Service::start(move |_| says_with(status, "location", &to)).await;
+        let worker = worker(&place, &service.url());
+        publish(&hatchery, NewEvent::new("job", "{}")).await;
+        let letter = declared.amqp().await.take(&declared.dead_letters("job")).await;
+        let reason = shown(&letter, "reason").unwrap();
+        let leads = format!("and this one leads to {}\"", elsewhere.url());
+        assert!(reason.contains(&status.to_string()) && reason.ends_with(&leads), "{reason}");
+        worker.stop().await;
+    }
+    assert!(elsewhere.asked().is_empty());
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_yet_is_asked_again() {
+    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1000 } } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let (address, socket) = refusing();
+    let worker = worker(&place, &format!("http://{address}/"));
+    publish(&hatchery, NewEvent::new("job", "{}")).await;
+    let amqp = declared.amqp().await;
+    let retries = "t.retry.job.50ms";
+    crate::support::broker::eventually("it is tried again", async || {
+        // Shorter than a glance: a copy that waits there.
+        (amqp.ready(retries).await > 0).then_some(())
+    })
+    .await;
+    let service = Service::on(socket.listen(64).unwrap(), |_| says(204, ""));
+    let asked = service.reach(1).await.remove(0);
+    assert_eq!(asked.uri.parse::<Uri>().unwrap().path(), "/");
+    let reason = percent_encoding::percent_decode_str(asked.header("event-reason")).decode_utf8().unwrap().into_owned();
+    let refused = format!("no answer from http://{address}/: Connection refused");
+    assert!(asked.attempts() >= 1 && reason.contains(&refused), "{reason}");
+    let summary = worker.stop().await;
+    assert_eq!((&summary["done"], &summary["dead_lettered"]), (&1.into(), &0.into()));
+}

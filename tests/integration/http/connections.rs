@@ -1,0 +1,95 @@
+//! How a service is reached, and with which words.
+
+use std::collections::BTreeSet;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use hatchery::NewEvent;
+use rstest::rstest;
+
+use super::service::{Service, refusing, says, worker};
+use crate::support::{
+    amqp::shown,
+    broker::PASSWORD,
+    declared::{Declared, publish},
+    process::Place,
+};
+
+#[tokio::test]
+async fn connections_are_kept() {
+    const EVENTS: usize = 300;
+    const CONCURRENCY: usize = 4;
+    let declared = Declared::new("types: { job: { prefetch: 20, concurrency: 4 } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let service = Service::start(|_| says(200, "noted")).await;
+    let events = (0..EVENTS).map(|n| NewEvent::new("job", n.to_string())).collect();
+    assert!(hatchery.publisher().publish_batch(events).await.iter().all(Result::is_ok));
+    let worker = worker(&place, &service.url());
+    let asked = service.reach(EVENTS).await;
+    assert_eq!(worker.stop().await["done"], EVENTS);
+    let payloads: BTreeSet<_> = asked.iter().map(|asked| &asked.body).collect();
+    assert_eq!((asked.len(), payloads.len()), (EVENTS, EVENTS), "each once");
+    let connections: BTreeSet<_> = asked.iter().map(|asked| asked.peer).collect();
+    // A connection that comes back a moment late is replaced by another.
+    assert!(connections.len() <= 3 * CONCURRENCY, "{} connections", connections.len());
+}
+
+#[tokio::test]
+async fn a_password_is_sent_and_never_shown() {
+    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1 } } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let service = Service::start(|_| says(204, "")).await;
+    let secret = |address| format!("http://ann:{PASSWORD}%40@{address}/job?token={PASSWORD}");
+
+    let reached = worker(&place, &secret(service.address));
+    publish(&hatchery, NewEvent::new("job", "{}")).await;
+    let asked = service.reach(1).await.remove(0);
+    let expected = format!("Basic {}", BASE64_STANDARD.encode(format!("ann:{PASSWORD}@")));
+    assert_eq!(asked.header("authorization"), expected);
+    assert_eq!(asked.uri, format!("/job?token={PASSWORD}"));
+    reached.stop().await;
+
+    // Nor where it is not reached.
+    let (address, _socket) = refusing();
+    let refused = worker(&place, &secret(address));
+    publish(&hatchery, NewEvent::new("job", "{}")).await;
+    let letter = declared.amqp().await.take(&declared.dead_letters("job")).await;
+    refused.stop().await;
+    let (reason, log) = (shown(&letter, "reason").unwrap(), place.lines("log").join("\n"));
+    assert!(reason.contains(&format!("no answer from http://{address}/job: ")), "{reason}");
+    assert!(log.contains(&reason), "{log}");
+    assert!(!log.contains(PASSWORD) && !reason.contains(PASSWORD), "{reason}\n{log}");
+}
+
+#[tokio::test]
+async fn a_url_may_be_in_a_file_where_no_list_of_processes_shows_it() {
+    let declared = Declared::new("types: { job: {} }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let service = Service::start(|_| says(204, "")).await;
+    place.write("url", &format!("{}\n", service.url()));
+    let worker = worker(&place, "@url");
+    publish(&hatchery, NewEvent::new("job", "{}")).await;
+    service.reach(1).await;
+    worker.stop().await;
+}
+
+#[rstest]
+#[case::no_url("not a url")]
+#[case::no_host("http://")]
+#[case::other_scheme("ftp://u:s3cret-hunter2@host/")]
+#[case::no_port("http://u:s3cret-hunter2@host:99999/")]
+#[case::no_scheme("localhost:8080/job?token=s3cret-hunter2")]
+#[tokio::test]
+async fn what_is_no_url_is_wrong_usage(#[case] url: &str) {
+    let declared = Declared::new("types: { job: {} }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    publish(&hatchery, NewEvent::new("job", "{}")).await;
+    let ended = place.run(&mut place.command(&["work", "--type", "job", "--http", url])).await.expect(2);
+    assert!(ended.stderr.starts_with("error: --http: not the URL of a service: "), "{ended:?}");
+    assert!(!ended.stderr.contains(PASSWORD), "{ended:?}");
+    let message = declared.amqp().await.take(&declared.processing("job")).await;
+    assert!(!message.redelivered, "it was never delivered");
+}

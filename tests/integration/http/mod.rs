@@ -1,0 +1,8 @@
+//! Services as handlers: `topology work --http`.
+
+mod answers;
+mod connections;
+mod limits;
+mod secure;
+mod service;
+mod told;

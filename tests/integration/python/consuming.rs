@@ -1,0 +1,196 @@
+//! What hatchery publishes, a consumer in Python handles by the rules.
+
+use std::{fs, time::Duration};
+
+use hatchery::{NewEvent, Outcome};
+use jiff::Timestamp;
+use lapin::types::AMQPValue;
+use serde_json::Value;
+
+use super::example;
+use crate::support::{
+    amqp::{header, headers, long, shown},
+    broker::eventually,
+    declared::{Declared, publish},
+    process::{Place, Process},
+    workers::Working,
+};
+
+/// Notes what it is told in the file `runs`, and answers as the payload says.
+const HANDLER: &str = r#"
+import json, wire
+
+def handle(event):
+    at = wire.now()
+    seen = {"id": event.id, "reference": event.reference, "attempts": event.attempts, "generation": event.generation,
+            "reason": event.reason, "at": at.isoformat(), "nbf": event.nbf and event.nbf.isoformat()}
+    with open("runs", "a") as runs:
+        runs.write(json.dumps(seen) + "\n")
+    wanted = json.loads(event.body)
+    if "never" in wanted:
+        raise wire.DeadLetter(wanted["never"])
+    if event.attempts < wanted.get("fail", 0):
+        raise RuntimeError("no\nluck")
+"#;
+
+const TYPE: &str = "types: { mail: { retry: { delays: [100ms, 250ms], max-attempts: 4 } } }";
+
+async fn mail() -> Declared {
+    Declared::new(TYPE).await
+}
+
+fn consumer(place: &Place<'_>) -> Process {
+    place.write("handler.py", HANDLER);
+    let arguments = ["mail", "--handler", "handler:handle", "--delays", "100ms,250ms", "--max-attempts", "4"];
+    let mut command = example(place, "consume.py", &arguments);
+    let log = fs::File::options().create(true).append(true).open(place.path("log")).unwrap();
+    command.stderr(log);
+    Process::spawn(command)
+}
+
+/// Tells it to stop, and expects that it does in order.
+async fn stop(consumer: Process, place: &Place<'_>) {
+    consumer.signal(rustix::process::Signal::TERM);
+    let ended = consumer.ended().await;
+    assert_eq!(ended.status.code(), Some(0), "{}", place.lines("log").join("\n"));
+}
+
+/// What it ran so far.
+fn runs(place: &Place<'_>) -> Vec<Value> {
+    place.lines("runs").iter().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+async fn reach(place: &Place<'_>, count: usize) -> Vec<Value> {
+    eventually(&format!("{count} runs"), async || Some(runs(place)).filter(|runs| runs.len() >= count)).await
+}
+
+fn time(run: &Value, name: &str) -> Timestamp {
+    run[name].as_str().unwrap_or_else(|| panic!("no {name} in {run}")).parse().unwrap()
+}
+
+#[tokio::test]
+async fn every_event_is_handled_once_and_none_is_early() {
+    let declared = mail().await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let consumer = consumer(&place);
+    let delays = [0, 1, 50, 51, 300, 777, 1_200, 2_000];
+    let mut ids = Vec::new();
+    for delay in delays {
+        let event = NewEvent::new("mail", "{}").reference("Ünï 1").reason("new");
+        let event = if delay == 0 { event } else { event.delay(Duration::from_millis(delay)) };
+        ids.push(publish(&hatchery, event).await);
+    }
+    let runs = reach(&place, delays.len()).await;
+    for (id, delay) in ids.iter().zip(delays) {
+        let of_it: Vec<&Value> = runs.iter().filter(|run| run["id"] == id.as_str()).collect();
+        let [run] = of_it[..] else { panic!("{id} ran {} times", of_it.len()) };
+        assert_eq!((&run["reference"], &run["attempts"], &run["reason"]), (&"Ünï 1".into(), &0.into(), &"new".into()));
+        if delay > 0 {
+            assert!(time(run, "at") >= time(run, "nbf"), "early: {run}");
+        }
+    }
+    stop(consumer, &place).await;
+    assert_eq!(self::runs(&place).len(), delays.len());
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_failure_waits_longer_each_time_and_ends_in_dead_letter() {
+    let declared = mail().await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let amqp = declared.amqp().await;
+    // Through the ladder, so that RabbitMQ has written its own headers by then.
+    let event = NewEvent::new("mail", r#"{"fail": 9}"#).reference("1234").correlation_id("c");
+    let id = publish(&hatchery, event.delay(Duration::from_millis(120))).await;
+    let consumer = consumer(&place);
+    let letter = amqp.take(&declared.dead_letters("mail")).await;
+    let runs = reach(&place, 4).await;
+    for (run, n) in runs.iter().zip(0..) {
+        assert_eq!((&run["attempts"], &run["generation"]), (&n.into(), &n.into()));
+    }
+    let waited: Vec<i128> =
+        runs.windows(2).map(|pair| time(&pair[1], "at").duration_since(time(&pair[0], "at")).as_millis()).collect();
+    assert!(waited[0] >= 100 && waited[1] >= 250 && waited[2] >= 250, "{waited:?}");
+    assert_eq!(runs[3]["id"], id.as_str());
+    let last = runs[3]["reason"].as_str().unwrap();
+    assert!(last.starts_with("retry: attempt=3 failed_at=") && last.ends_with("error=\"no luck\""), "{last}");
+
+    let reason = shown(&letter, "reason").unwrap();
+    assert!(reason.starts_with("given up: attempt=4 failed_at="), "{reason}");
+    assert_eq!(letter.properties.message_id().as_ref().map(ToString::to_string), Some(id));
+    assert_eq!(letter.properties.correlation_id().as_ref().map(ToString::to_string).as_deref(), Some("c"));
+    assert_eq!(*letter.properties.delivery_mode(), Some(2));
+    assert_eq!(shown(&letter, "reference").as_deref(), Some("1234"));
+    assert_eq!(letter.routing_key.as_str(), "mail.dead-letter");
+    // The ladder's `x-death` is gone; what RabbitMQ counts it writes anew at each delivery.
+    let names = letter.properties.headers().as_ref().unwrap().inner().keys().map(ToString::to_string);
+    let brokers: Vec<String> = names.filter(|name| name.starts_with("x-") && !name.ends_with("-count")).collect();
+    assert!(brokers.is_empty(), "{brokers:?}");
+    stop(consumer, &place).await;
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_will_never_work_is_a_dead_letter_with_everything_it_carried() {
+    let declared = mail().await;
+    let place = Place::new(&declared);
+    let amqp = declared.amqp().await;
+    let consumer = consumer(&place);
+    let foreign = [("tenant", long("a")), ("x-flag", AMQPValue::Boolean(true)), ("attempts", AMQPValue::ShortInt(1))];
+    let bare = headers(&foreign).with_app_id("theirs".into()).with_content_type("text/x".into());
+    amqp.publish("t.scheduler", "mail.now", bare, br#"{"never": "no such employee"}"#).await;
+    let letter = amqp.take(&declared.dead_letters("mail")).await;
+    assert_eq!(shown(&letter, "reason").as_deref(), Some("dead-letter: no such employee"));
+    assert_eq!(letter.data, br#"{"never": "no such employee"}"#);
+    assert_eq!((header(&letter, "tenant"), header(&letter, "x-flag")), (Some(&foreign[0].1), Some(&foreign[1].1)));
+    assert_eq!(letter.properties.app_id().as_ref().map(ToString::to_string).as_deref(), Some("theirs"));
+    assert!(letter.properties.message_id().is_some(), "it was given an id");
+
+    let poison = headers(&[("attempts", long("many"))]);
+    amqp.publish("t.scheduler", "mail.now", poison, &[0xff]).await;
+    let letter = amqp.take(&declared.dead_letters("mail")).await;
+    let reason = shown(&letter, "reason").unwrap();
+    assert!(reason.starts_with("poison: the header `attempts` should be "), "{reason}");
+    assert_eq!((header(&letter, "attempts"), &letter.data[..]), (Some(&long("many")), &[0xff][..]));
+    assert!(letter.properties.message_id().is_some(), "it was given an id");
+    stop(consumer, &place).await;
+    assert_eq!(runs(&place).len(), 1);
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_comes_early_is_sent_back_into_the_ladder() {
+    let declared = mail().await;
+    let place = Place::new(&declared);
+    let amqp = declared.amqp().await;
+    let consumer = consumer(&place);
+    // At once by its key, and later by its date.
+    let nbf = Timestamp::now() + Duration::from_millis(2_500);
+    let date = headers(&[("nbf", long(format!("{nbf:.3}")))]);
+    amqp.publish("t.scheduler", "mail.now", date, b"{}").await;
+    let run = reach(&place, 1).await.remove(0);
+    assert!(time(&run, "at") >= time(&run, "nbf"), "early: {run}");
+    assert_eq!((&run["attempts"], &run["generation"]), (&0.into(), &0.into()));
+    stop(consumer, &place).await;
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_worker_takes_on_what_a_consumer_has_tried() {
+    let declared = mail().await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let consumer = consumer(&place);
+    let id = publish(&hatchery, NewEvent::new("mail", r#"{"fail": 9}"#)).await;
+    reach(&place, 1).await;
+    stop(consumer, &place).await;
+    let tried = runs(&place).len();
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let run = worker.runs.reach(1).await.remove(0);
+    assert_eq!((run.event.id, run.event.attempts as usize), (id, tried));
+    assert!(run.event.reason.unwrap().contains("error=\"no luck\""));
+    assert_eq!(worker.stop().await.done, 1);
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}

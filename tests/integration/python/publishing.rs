@@ -1,0 +1,80 @@
+//! What Python publishes, a hatchery worker handles: at once, through a named hatchery, through the ladder.
+
+use std::time::Duration;
+
+use hatchery::Outcome;
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::example;
+use crate::support::{
+    declared::Declared,
+    process::Place,
+    workers::{Seen, Working},
+};
+
+/// Publishes one event; what the producer says of it.
+async fn publish(place: &Place<'_>, arguments: &[&str]) -> Value {
+    let arguments = [&["mail", "--hatcheries", "300ms,1h"], arguments].concat();
+    let ended = place.run(&mut example(place, "publish.py", &arguments)).await.expect(0);
+    serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
+}
+
+fn nbf(published: &Value) -> Option<Timestamp> {
+    published["nbf"].as_str().map(|text| text.parse().unwrap())
+}
+
+#[tokio::test]
+async fn every_way_leads_to_the_worker_and_nothing_is_early() {
+    let declared = Declared::new("hatcheries: [300ms, 1h]\ntypes: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let place = Place::new(&declared);
+    let ways: [(&[&str], &str); 6] = [
+        (&[], "mail.now"),
+        (&["--delay", "300ms"], "mail.300ms"),
+        (&["--delay", "1ms"], "mail.50ms-5.0.0.0.0.1"),
+        (&["--delay", "650ms"], "mail.50ms-5.0.1.1.0.1"),
+        (&["--delay", "651ms"], "mail.50ms-5.0.1.1.1.0"),
+        // Beyond the horizon of 1.55 s: round and round.
+        (&["--delay", "2s"], "mail.50ms-5.1.1.1.1.1"),
+    ];
+    let mut published = Vec::new();
+    for (arguments, key) in ways {
+        let payload = format!("{{\"way\" :  \"{key}\"}}");
+        let more = ["--payload", &payload, "--reference", "Ünï 1"];
+        let event = publish(&place, &[arguments, &more].concat()).await;
+        assert_eq!(event["key"], key);
+        published.push((event, payload));
+    }
+    // A date, finer than the wire has it. On a slow machine little is left of it when it is published.
+    let at = format!("{:.9}", Timestamp::now() + Duration::from_secs(4));
+    published.push((publish(&place, &["--at", &at]).await, "{}".to_owned()));
+    // Past dates are due.
+    let past = publish(&place, &["--at", "2020-06-01T09:00:00Z"]).await;
+    assert_eq!(past["key"], "mail.now");
+    published.push((past, "{}".to_owned()));
+
+    let runs = worker.runs.reach(published.len()).await;
+    for (event, payload) in &published {
+        let of_it: Vec<&Seen> = runs.iter().filter(|run| event["id"] == run.event.id.as_str()).collect();
+        let [run] = of_it[..] else { panic!("{event} ran {} times", of_it.len()) };
+        assert_eq!(run.event.payload, payload.as_bytes());
+        assert_eq!((run.event.nbf, run.event.attempts), (nbf(event), 0));
+        assert_eq!(run.event.content_type.as_deref(), Some("application/json"));
+        assert!(nbf(event).is_none_or(|nbf| run.at >= nbf), "early: {run:?}");
+    }
+    assert_eq!(published.iter().filter(|(event, _)| nbf(event).is_some()).count(), 7);
+    assert_eq!(runs[0].event.reference.as_ref().map(ToString::to_string).as_deref(), Some("Ünï 1"));
+    assert_eq!(worker.stop().await.done, published.len() as u64);
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty(), "nothing is left, nor unrouted");
+}
+
+#[tokio::test]
+async fn a_key_that_leads_nowhere_is_kept_where_people_see_it() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let place = Place::new(&declared);
+    let published = publish(&place, &["--delay", "1h"]).await;
+    let kept = declared.amqp().await.take("t.unrouted").await;
+    assert_eq!((published["key"].as_str(), kept.routing_key.as_str()), (Some("mail.1h"), "mail.1h"));
+}

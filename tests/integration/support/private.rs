@@ -1,0 +1,135 @@
+//! A RabbitMQ with TLS, whose settings a test may change: started once a test process, and used by one test at a time.
+
+use std::{
+    fs,
+    io::{BufRead as _, BufReader, Write as _},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use tokio::sync::{Mutex, MutexGuard};
+use url::Url;
+
+use super::{
+    broker::{Server, VirtualHost},
+    certificates::{Authority, Certificate},
+    redis::free_port,
+};
+
+pub(crate) struct Private {
+    server: &'static Server,
+    amqps: u16,
+    https: u16,
+    pub(crate) authority: Authority,
+    /// The only kind of client that is let in by TLS.
+    pub(crate) client: Certificate,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    /// It goes when its standard input ends, and so with this process.
+    _hold: Child,
+}
+
+/// The server, until the test is over.
+pub(crate) async fn broker() -> MutexGuard<'static, Private> {
+    static STARTED: Mutex<Option<&'static Mutex<Private>>> = Mutex::const_new(None);
+    let mut started = STARTED.lock().await;
+    let private = match *started {
+        Some(private) => private,
+        None => started.insert(Box::leak(Box::new(Mutex::new(Private::start())))),
+    };
+    drop(started);
+    private.lock().await
+}
+
+impl Private {
+    fn start() -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (authority, amqps, https) = (Authority::new(), free_port(), free_port());
+        let (server, client) = (authority.issue("server", &["localhost"]), authority.issue("client", &[]));
+        let files = |prefix: &str| {
+            let path = |path: &std::path::Path| path.display().to_string();
+            format!(
+                "{prefix}.cacertfile = {}\n{prefix}.certfile = {}\n{prefix}.keyfile = {}\n{prefix}.verify = verify_peer\n\
+                 {prefix}.fail_if_no_peer_cert = true\n",
+                path(&authority.file()),
+                path(&server.chain),
+                path(&server.key)
+            )
+        };
+        let settings = format!(
+            "listeners.ssl.local = 127.0.0.1:{amqps}\nmanagement.ssl.ip = 127.0.0.1\nmanagement.ssl.port = {https}\n{}{}",
+            files("ssl_options"),
+            files("management.ssl")
+        );
+        let conf = authority.file().with_file_name("rabbitmq.conf");
+        fs::write(&conf, settings).unwrap();
+
+        let version = std::env::var("HATCHERY_TEST_BROKER").unwrap_or_default();
+        let (script, arguments) = match version.as_str() {
+            "" | "docker" | "native" => ("services", ["hold", "--rabbitmq-only"]),
+            version => ("brokers", ["hold", version]),
+        };
+        let mut hold = Command::new(format!("{}/scripts/{script}", env!("CARGO_MANIFEST_DIR")))
+            .args(arguments)
+            .env("HATCHERY_RABBITMQ_CONF", conf)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, mut output) = (hold.stdin.take().unwrap(), BufReader::new(hold.stdout.take().unwrap()));
+        let (mut amqp, mut management) = (None, None);
+        loop {
+            let line = line(&mut output);
+            match line.split_once('=') {
+                Some(("AMQP_URL", url)) => amqp = Some(Url::parse(url).unwrap()),
+                Some(("RABBITMQ_MANAGEMENT_URL", url)) => management = Some(Url::parse(url).unwrap()),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let (Some(amqp), Some(management)) = (amqp, management) else { panic!("no RabbitMQ, see above") };
+        let server = Box::leak(Box::new(Server { amqp, management, _hold: None }));
+        Self { server, amqps, https, authority, client, input, output, _hold: hold }
+    }
+
+    /// The URL of who may do everything, which leads to the default virtual host.
+    pub(crate) fn administrator(&self) -> String {
+        self.server.amqp.to_string()
+    }
+
+    /// A virtual host of its own.
+    pub(crate) fn host(&self) -> VirtualHost {
+        VirtualHost::on(self.server)
+    }
+
+    /// A virtual host's AMQP over TLS. Its certificate is for `localhost` alone.
+    pub(crate) fn amqps(&self, host: &VirtualHost) -> String {
+        let url = Url::parse(&format!("amqps://localhost:{}", self.amqps)).unwrap();
+        host.with_user(&url, &host.name)
+    }
+
+    /// Its management API over TLS.
+    pub(crate) fn https(&self, host: &VirtualHost) -> String {
+        host.with_user(&Url::parse(&format!("https://localhost:{}", self.https)).unwrap(), "")
+    }
+
+    /// Runs `rabbitmqctl`.
+    pub(crate) fn ctl(&mut self, arguments: &str) {
+        writeln!(self.input, "ctl {arguments}").unwrap();
+        assert_eq!(line(&mut self.output), format!("DONE ctl {arguments}"));
+    }
+
+    /// Blocks all who publish, as it does when it runs out of memory.
+    pub(crate) fn block(&mut self) {
+        self.ctl("set_vm_memory_high_watermark 0.0000001");
+    }
+
+    pub(crate) fn unblock(&mut self) {
+        self.ctl("set_vm_memory_high_watermark 0.4");
+    }
+}
+
+fn line(output: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}

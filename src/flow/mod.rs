@@ -8,6 +8,7 @@
 mod batch;
 pub mod claim;
 pub mod consume;
+mod in_order;
 pub mod new_event;
 pub mod publish;
 #[cfg(test)]

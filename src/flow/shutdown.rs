@@ -233,10 +233,13 @@ impl Worker {
         let (consumers, tracker) = (TaskTracker::new(), TaskTracker::new());
         for (event_type, handler) in lanes_of {
             let spec = common.topology.types[&event_type].clone();
+            let concurrency = spec.concurrency_for(self.concurrency);
+            let prefetch = spec.prefetch_for(concurrency);
             let lane = Arc::new(Lane {
                 terms: spec.terms(&common.topology.redis),
-                permits: Arc::new(Semaphore::new(self.concurrency.unwrap_or(spec.concurrency).into())),
-                prefetch: spec.prefetch_for(self.concurrency.unwrap_or(spec.concurrency)),
+                permits: Arc::new(Semaphore::new(concurrency.into())),
+                busy: Semaphore::new(usize::from(prefetch / 2)),
+                prefetch,
                 common: Arc::clone(&common),
                 event_type,
                 spec,

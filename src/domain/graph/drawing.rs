@@ -135,15 +135,21 @@ impl Drawing {
         node(self, "queue", Kind::Queue, &format!("processor.{label}"), members.as_deref().as_slice());
         let coalescing = lane.coalescing();
         let at_a_time = lane.at_a_time();
-        let about: Vec<&str> = [&at_a_time].into_iter().chain(&coalescing).map(String::as_str).collect();
+        let failing = lane.failing();
+        let about: Vec<&str> =
+            [&at_a_time].into_iter().chain(&coalescing).chain(&failing).map(String::as_str).collect();
         node(self, "workers", Kind::Program, "workers", &about);
-        node(self, "retry", Kind::Timer, &format!("retry.{label}"), &[&lane.delays(), &lane.attempts()]);
+        if !lane.retries.is_empty() {
+            node(self, "retry", Kind::Timer, &format!("retry.{label}"), &[&lane.delays(), &lane.attempts()]);
+        }
         node(self, "dead", Kind::Queue, &format!("dead-letter.{label}"), &[]);
         self.edge("processor", &id("queue"), &format!("{label}.#"));
         self.edge(&id("queue"), &id("workers"), "");
-        self.edge(&id("workers"), "retry", "failed");
-        self.edge("retry", &id("retry"), &format!("{label}.…"));
-        self.edge(&id("retry"), "processor", "").back = true;
+        if !lane.retries.is_empty() {
+            self.edge(&id("workers"), "retry", "failed");
+            self.edge("retry", &id("retry"), &format!("{label}.…"));
+            self.edge(&id("retry"), "processor", "").back = true;
+        }
         self.edge(&id("workers"), "dead_letter", "given up");
         self.edge("dead_letter", &id("dead"), &format!("{label}.#"));
     }

@@ -5,6 +5,8 @@ mod crash_loop;
 #[cfg(feature = "fail-points")]
 mod crowd;
 #[cfg(feature = "fail-points")]
+mod in_order;
+#[cfg(feature = "fail-points")]
 mod publisher;
 #[cfg(feature = "fail-points")]
 mod worker;

@@ -1,10 +1,13 @@
 //! The event's way on a real broker and a real Redis.
 
+mod busy;
 mod classic;
 mod coalescing;
 mod cut;
 mod delays;
 mod foreign;
+mod in_order;
+mod in_place;
 mod once;
 mod outcomes;
 mod redis_away;

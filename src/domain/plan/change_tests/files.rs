@@ -31,6 +31,7 @@ pub(super) struct Type {
     former: Vec<&'static str>,
     delays: Vec<&'static str>,
     window: bool,
+    blocks: bool,
 }
 
 /// What somebody does to a file.
@@ -41,6 +42,7 @@ pub(super) enum Edit {
     Kind(&'static str),
     Delays(usize, Vec<&'static str>),
     Window(usize),
+    Block(usize),
     Add(&'static str),
     Remove(usize),
     Rename(usize, &'static str),
@@ -54,12 +56,13 @@ impl File {
         let _ = writeln!(text, "renamed-from: [{}]\nadopt: [{}]", list(&self.former), self.adopt.join(", "));
         let _ = writeln!(text, "hatcheries: [{}]\nladder: {{ resolution: {} }}", list(&self.hatcheries), self.ladder);
         text += "types:\n";
-        for (name, Type { former, delays, window }) in &self.types {
+        for (name, Type { former, delays, window, blocks }) in &self.types {
             let window = if *window { "coalesce: { immediate: latest, window: 2s }, " } else { "" };
+            let failure = if *blocks { "on-failure: block, " } else { "" };
             let (former, delays) = (list(former), list(delays));
             let _ = writeln!(
                 text,
-                "  {name}: {{ {window}renamed-from: [{former}], retry: {{ delays: [{delays}], max-attempts: 9 }} }}"
+                "  {name}: {{ {window}{failure}renamed-from: [{former}], retry: {{ delays: [{delays}] }} }}"
             );
         }
         text
@@ -90,6 +93,7 @@ impl File {
             Edit::Kind(kind) => self.kind = kind,
             Edit::Delays(at, delays) => self.types.entry(nth(at)).or_default().delays.clone_from(delays),
             Edit::Window(at) => self.types.entry(nth(at)).or_default().window ^= true,
+            Edit::Block(at) => self.types.entry(nth(at)).or_default().blocks ^= true,
             Edit::Add(name) => {
                 self.types.entry(name).or_insert_with(|| Type { delays: vec!["1m"], ..Type::default() });
             }
@@ -115,7 +119,7 @@ pub(super) fn files() -> impl Strategy<Value = File> {
     let types = proptest::collection::btree_map(select(&WORDS[..3]), (ttls(), any::<bool>()), 1..3);
     (ttls(), select(&LADDERS[..]), select(vec!["quorum", "classic"]), types).prop_map(
         |(hatcheries, ladder, kind, types)| {
-            let one = |(name, (delays, window))| (name, Type { former: Vec::new(), delays, window });
+            let one = |(name, (delays, window))| (name, Type { delays, window, ..Type::default() });
             let types = types.into_iter().map(one).collect();
             File { name: "t", former: Vec::new(), kind, hatcheries, ladder, types, adopt: Vec::new() }
         },
@@ -134,6 +138,7 @@ pub(super) fn edits() -> impl Strategy<Value = Vec<Edit>> {
         3 => select(vec!["quorum", "classic"]).prop_map(Edit::Kind),
         2 => (at.clone(), ttls()).prop_map(|(at, delays)| Edit::Delays(at, delays)),
         1 => at.clone().prop_map(Edit::Window),
+        2 => at.clone().prop_map(Edit::Block),
         2 => select(&WORDS[..]).prop_map(Edit::Add),
         2 => at.clone().prop_map(Edit::Remove),
         3 => (at, select(&WORDS[..])).prop_map(|(at, to)| Edit::Rename(at, to)),

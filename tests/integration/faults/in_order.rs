@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use hatchery::NewEvent;
+use hatchery::{Hatchery, NewEvent};
 
 use crate::support::{
     broker::eventually,
-    declared::Declared,
+    declared::{Declared, publish},
     process::{Place, Process},
 };
 
@@ -23,6 +23,13 @@ if [ "$payload" = 25 ] && [ "$so_often" -le 5 ]; then kill -9 $PPID; fi
 case $payload in *3) test "$so_often" -gt 1 ;; esac
 "#;
 
+/// One after the other: of what is published at the same time nobody says what comes first.
+async fn publish_in_order(hatchery: &Hatchery, event_type: &str, events: usize) {
+    for n in 0..events {
+        publish(hatchery, NewEvent::new(event_type, n.to_string()).id(n.to_string())).await;
+    }
+}
+
 #[tokio::test]
 async fn the_next_worker_begins_where_the_killed_one_was_and_puts_nothing_aside() {
     let declared = Declared::new(
@@ -31,8 +38,7 @@ async fn the_next_worker_begins_where_the_killed_one_was_and_puts_nothing_aside(
     .await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
-    let events = (0..EVENTS).map(|n| NewEvent::new("mail", n.to_string()).id(n.to_string())).collect();
-    assert!(hatchery.publisher().publish_batch(events).await.iter().all(Result::is_ok));
+    publish_in_order(&hatchery, "mail", EVENTS).await;
 
     let place = Place::new(&declared);
     let script = place.write("handler.sh", SCRIPT);
@@ -78,10 +84,11 @@ async fn a_kill_at_any_point_keeps_the_order() {
     let declared = Declared::new(&format!("types: {{ {} }}", types.join(", "))).await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
+    for point in POINTS {
+        publish_in_order(&hatchery, &super::event_type(point), 20).await;
+    }
     let cases = POINTS.iter().map(async |point| {
         let event_type = super::event_type(point);
-        let events = (0..20).map(|n| NewEvent::new(event_type.clone(), n.to_string()).id(n.to_string())).collect();
-        assert!(hatchery.publisher().publish_batch(events).await.iter().all(Result::is_ok));
         let place = Place::new(&declared);
         let script = place.write("handler.sh", "cat >> runs; echo >> runs");
         let mut doomed = place.worker(&event_type, &script);

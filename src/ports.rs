@@ -27,7 +27,7 @@ pub trait Broker: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the broker is away, or has no such queue.
-    async fn consume(&self, queue: &str, prefetch: u16) -> Result<Box<dyn Deliveries>, BrokerError>;
+    async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError>;
 
     /// Takes the next message of a queue by itself, if one is ready. Nothing else is held with it, and whatever breaks
     /// its connection off breaks no consumer off.
@@ -49,14 +49,27 @@ pub trait Broker: Send + Sync + 'static {
     async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError>;
 }
 
+/// Whether the order of a queue matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Several are worked on at a time.
+    Any,
+    /// One comes after the other. The queue has a single active consumer.
+    Kept,
+}
+
 /// A consumer's deliveries, in order.
 #[async_trait]
 pub trait Deliveries: Send {
-    /// The next delivery; none when the consumer has ended (cancelled by either side, or the connection is gone).
+    /// The next delivery; none when the consumer has ended (cancelled by either side, or the connection is gone). Whoever
+    /// stops waiting for it loses none.
     async fn next(&mut self) -> Option<Delivery>;
 
     /// Stops consuming. What was delivered stays with the worker; what was delivered and not yet read still comes.
     async fn cancel(&mut self);
+
+    /// Ends the consumer, and gives everything that is not acknowledged back at once, to the head of the queue in its order.
+    async fn close(self: Box<Self>);
 }
 
 /// A message that waits for its acknowledgement.

@@ -53,6 +53,7 @@ fn table(arguments: &BTreeMap<String, Argument>) -> FieldTable {
         let value = match value {
             Argument::Text(text) => AMQPValue::LongString(text.as_str().into()),
             Argument::Number(number) => AMQPValue::LongLongInt(*number),
+            Argument::Flag(flag) => AMQPValue::Boolean(*flag),
         };
         table.insert(name.as_str().into(), value);
     }

@@ -1,9 +1,11 @@
 //! Where a run takes place: servers of its own, a topology that is applied, and a folder.
 
 use std::{
-    fs,
+    fs::{self, File},
+    io::{BufWriter, Write as _},
     path::{Path, PathBuf},
     process::Stdio,
+    sync::Mutex,
 };
 
 use anyhow::{Context as _, ensure};
@@ -17,8 +19,9 @@ use hatchery::{
 };
 use tempfile::TempDir;
 use tokio::process::Command;
+use tracing_subscriber::filter::LevelFilter;
 
-use crate::{console::Console, servers::Servers};
+use crate::{console::Console, runs::Run, servers::Servers};
 
 pub(crate) struct Stage {
     pub(crate) servers: Servers,
@@ -38,6 +41,7 @@ impl Stage {
         let version = api.observe().await?.version.unwrap_or_else(|| "of an unknown version".to_owned());
         console.note(&format!("RabbitMQ {version}"));
         let folder = TempDir::new()?;
+        log_to(File::create(folder.path().join("soak.log"))?);
         fs::write(folder.path().join("topology.yaml"), text)?;
         let topology = hatchery::read_file(folder.path().join("topology.yaml"))?;
         let stage = Self { servers, topology, version, folder };
@@ -73,6 +77,15 @@ impl Stage {
             .kill_on_drop(true)
     }
 
+    /// Keeps runs for whoever wants to know more about them: a line each, of number, published, not before and started.
+    pub(crate) fn keep(&self, name: &str, runs: &[Run]) -> anyhow::Result<()> {
+        let mut file = BufWriter::new(File::create(self.path(name))?);
+        for Run { number, created, nbf, at } in runs {
+            writeln!(file, "{number}\t{created}\t{nbf}\t{at}")?;
+        }
+        Ok(file.flush()?)
+    }
+
     /// Takes the servers down. The folder stays where something was off, for whoever looks into it.
     pub(crate) async fn end(self, console: &Console, holds: bool) {
         self.servers.end().await;
@@ -88,4 +101,10 @@ pub(crate) async fn connect_from_environment(name: &str) -> anyhow::Result<Hatch
     let variable = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set"));
     let topology = hatchery::read_file(variable("TOPOLOGY_FILE")?)?;
     Ok(hatchery::connect(topology, &variable("AMQP_URL")?, &variable("REDIS_URL")?, name).await?)
+}
+
+/// What the library warns of goes to this file. Only the first call in a process counts.
+pub(crate) fn log_to(file: File) {
+    let subscriber = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false);
+    let _ = subscriber.with_writer(Mutex::new(file)).try_init();
 }

@@ -73,7 +73,7 @@ fn warnings(topology: &Topology) -> Vec<String> {
     let queue_type = topology.queue_type;
     let warning = |what: &&str| format!("`queue-type: {}`: {what}", queue_type.as_str());
     let given_up = queue_type.gives_up().iter().map(warning);
-    let uncounted = topology.unregistered().filter(|_| queue_type == QueueType::Classic).map(|(event_type, _)| {
+    let uncounted = topology.putting_aside().filter(|_| queue_type == QueueType::Classic).map(|(event_type, _)| {
         format!(
             "`register: off` in {event_type}: classic queues count no returns, so there is no protection from an event \
              that kills its worker: it comes again until somebody removes it"

@@ -198,6 +198,7 @@ fn text(summary: &Summary) -> String {
         (summary.done, "done"),
         (summary.discarded, "discarded"),
         (summary.retried, "to retry"),
+        (summary.dropped, "dropped"),
         (summary.requeued, "requeued"),
         (summary.dead_lettered, "dead-lettered"),
         (summary.poisoned, "poison"),

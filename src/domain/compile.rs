@@ -39,6 +39,12 @@ pub const DELIVERY_LIMIT: i64 = 100;
 /// As good as none, on every version: RabbitMQ 3.10 takes -1 for 0 (measured).
 pub const NO_DELIVERY_LIMIT: i64 = 1_000_000_000;
 
+/// The argument of a queue for its limit of returns.
+pub const LIMIT: &str = "x-delivery-limit";
+
+/// The argument of a queue that has one consumer at a time, and its next one waits.
+pub const SINGLE: &str = "x-single-active-consumer";
+
 /// The label on every object. RabbitMQ stores unknown arguments and never compares them (measured).
 pub const OWNER: &str = "x-hatchery-owner";
 
@@ -121,6 +127,8 @@ pub enum Argument {
     Text(String),
     /// A whole number.
     Number(i64),
+    /// Yes or no.
+    Flag(bool),
 }
 
 impl Argument {
@@ -129,7 +137,7 @@ impl Argument {
     pub fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
-            Self::Number(_) => None,
+            Self::Number(_) | Self::Flag(_) => None,
         }
     }
 }
@@ -139,6 +147,7 @@ impl From<&Argument> for serde_json::Value {
         match argument {
             Argument::Text(text) => text.as_str().into(),
             Argument::Number(number) => (*number).into(),
+            Argument::Flag(flag) => (*flag).into(),
         }
     }
 }
@@ -261,7 +270,7 @@ fn renames(topology: &Topology) -> Vec<Rename> {
                 let key = format!("{was}.#");
                 rename(former.processing(was), now.processing(event_type), former.processor(), key.clone());
                 rename(former.dead_letters(was), now.dead_letters(event_type), former.dead_letter(), key);
-                if !spec.register {
+                if spec.puts_aside() {
                     let key = super::names::aside_key(was);
                     rename(former.put_aside(was), now.put_aside(event_type), former.aside(), key);
                 }
@@ -301,9 +310,12 @@ impl Builder {
     fn processing(&mut self, topology: &Topology) {
         let exchange = self.names.processor();
         self.exchange(&exchange);
-        for event_type in topology.types.keys() {
+        for (event_type, spec) in &topology.types {
             let name = self.names.processing(event_type);
-            let arguments = self.dead_lettering(&self.names.dead_letter());
+            let mut arguments = self.dead_lettering(&self.names.dead_letter());
+            if spec.keeps_order() {
+                arguments.extend(self.in_order());
+            }
             let queue = self.queue(&name, arguments);
             self.bind(&exchange, &queue, &format!("{event_type}.#"));
         }
@@ -311,12 +323,12 @@ impl Builder {
 
     /// Where a worker puts what may have killed its worker, of types whose runs no register knows. It runs there by itself.
     fn asides(&mut self, topology: &Topology) {
-        if topology.unregistered().next().is_none() {
+        if topology.putting_aside().next().is_none() {
             return;
         }
         let exchange = self.names.aside();
         self.exchange(&exchange);
-        for (event_type, _) in topology.unregistered() {
+        for (event_type, _) in topology.putting_aside() {
             let name = self.names.put_aside(event_type);
             let arguments = self.dead_lettering(&self.names.dead_letter());
             let queue = self.queue(&name, arguments);
@@ -330,10 +342,14 @@ impl Builder {
         if self.queue_type == QueueType::Classic {
             return;
         }
-        let kinds = if topology.unregistered().next().is_some() { "(processor|aside)" } else { "processor" };
+        let kinds = if topology.putting_aside().next().is_some() { "(processor|aside)" } else { "processor" };
+        // The lower of two limits would win, so what keeps order is left out.
+        let ordered: Vec<&str> =
+            topology.types.iter().filter(|(_, spec)| spec.keeps_order()).map(|(name, _)| name.as_str()).collect();
+        let but = if ordered.is_empty() { String::new() } else { format!("(?!(?:{})$)", ordered.join("|")) };
         self.desired.policies.push(Policy {
             name: self.names.tunables(),
-            pattern: format!("^{}\\.{kinds}\\.[A-Za-z0-9_-]+$", self.names.owner().replace('.', "\\.")),
+            pattern: format!("^{}\\.{kinds}\\.{but}[A-Za-z0-9_-]+$", self.names.owner().replace('.', "\\.")),
             definition: BTreeMap::from([("delivery-limit".to_owned(), Argument::Number(DELIVERY_LIMIT))]),
         });
     }
@@ -342,7 +358,7 @@ impl Builder {
         let exchange = self.names.retry();
         self.exchange(&exchange);
         for (event_type, spec) in &topology.types {
-            for ttl in spec.retry.delays.iter().copied().collect::<BTreeSet<_>>() {
+            for ttl in spec.retry_queues() {
                 let name = self.names.retrying(event_type, ttl);
                 let queue = self.timer(&name, ttl.as_millis(), &self.names.processor());
                 self.bind(&exchange, &queue, &super::names::retry_key(event_type, ttl));
@@ -398,12 +414,21 @@ impl Builder {
     /// A queue that people read. At RabbitMQ's default of 20 returns a quorum queue would drop the event, for it has
     /// nowhere to go; a classic one has no limit, and refuses to be told one.
     fn resting(&mut self, name: &str) -> Target {
-        let limit = ("x-delivery-limit".to_owned(), Argument::Number(NO_DELIVERY_LIMIT));
+        let limit = (LIMIT.to_owned(), Argument::Number(NO_DELIVERY_LIMIT));
         let arguments = match self.queue_type {
             QueueType::Quorum => BTreeMap::from([limit]),
             QueueType::Classic => BTreeMap::new(),
         };
         self.queue(name, arguments)
+    }
+
+    /// One consumer at a time, and no limit of returns that would put the event at the head aside.
+    fn in_order(&self) -> BTreeMap<String, Argument> {
+        let mut arguments = BTreeMap::from([(SINGLE.to_owned(), Argument::Flag(true))]);
+        if self.queue_type == QueueType::Quorum {
+            arguments.insert(LIMIT.to_owned(), Argument::Number(NO_DELIVERY_LIMIT));
+        }
+        arguments
     }
 
     /// No dead-letter routing key: the event keeps its own. `at-least-once` silently is at-most-once without

@@ -65,6 +65,34 @@ fn a_pattern_matches_words(#[case] pattern: &str, #[case] key: &str, #[case] exp
 }
 
 #[test]
+fn what_keeps_order_has_one_consumer_at_a_time_and_no_limit_of_returns() {
+    let ordered = "a: {}, a-b: { on-failure: block }, b: { on-failure: block, register: off }";
+    let text = format!("version: 1\nname: t\ntypes: {{ {ordered}, c-b: {{ register: off }} }}");
+    let desired = compile(&read(&text)).expect("safe");
+    let queue = |name: &str| desired.queues.iter().find(|queue| queue.name == name).expect("the queue is there");
+    let pattern = fancy_regex::Regex::new(&desired.policies[0].pattern).expect("a pattern");
+    let is_limited = |name: &str| pattern.is_match(name).expect("it matches or not");
+    for (name, keeps_order) in [("a", false), ("a-b", true), ("b", true), ("c-b", false)] {
+        let name = format!("t.processor.{name}");
+        let arguments = &queue(&name).arguments;
+        assert_eq!(arguments.contains_key(SINGLE), keeps_order, "{name}");
+        assert_eq!(arguments.contains_key(LIMIT), keeps_order, "{name}");
+        assert_eq!(is_limited(&name), !keeps_order, "{name}");
+    }
+    // What keeps order is never put aside.
+    let asides: Vec<&str> =
+        desired.queues.iter().map(|queue| queue.name.as_str()).filter(|name| name.starts_with("t.aside.")).collect();
+    assert_eq!(asides, ["t.aside.c-b"]);
+    assert!(is_limited("t.aside.c-b"));
+    assert!(
+        !desired
+            .queues
+            .iter()
+            .any(|queue| queue.name.starts_with("t.retry.a-b") || queue.name.starts_with("t.retry.b"))
+    );
+}
+
+#[test]
 fn what_was_wedged_flows_again_when_somebody_makes_room() {
     let rule = simulator::rules::rules().into_iter().find(|rule| rule.name.contains("32")).expect("the rule");
     let mut broker = Simulator::new(&rule.desired);
@@ -109,13 +137,13 @@ proptest! {
                 let key = Route::Hatchery(*ttl).key(event_type);
                 prop_assert_eq!(follow(broker, "t.scheduler", &key), (processing.clone(), ttl.as_millis()));
             }
-            for ttl in &spec.retry.delays {
-                let key = names::retry_key(event_type, *ttl);
+            for ttl in spec.retry_queues() {
+                let key = names::retry_key(event_type, ttl);
                 prop_assert_eq!(follow(broker, "t.retry", &key), (processing.clone(), ttl.as_millis()));
             }
             let buried = follow(broker, "t.dead-letter", &names::dead_letter_key(event_type));
             prop_assert_eq!(buried, (format!("t.dead-letter.{event_type}"), 0));
-            if !spec.register {
+            if spec.puts_aside() {
                 let aside = follow(broker, "t.aside", &names::aside_key(event_type));
                 prop_assert_eq!(aside, (format!("t.aside.{event_type}"), 0));
             }

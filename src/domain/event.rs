@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp, Unit};
 
 use super::{
     register::{Slot, Stamp, Subject},
+    settlement::Failed,
     spec::{Delayed, Immediate, TypeSpec},
     wire::Properties,
     words::{EventType, Reference},
@@ -34,6 +35,10 @@ pub struct Event {
     pub crashes: u32,
     /// Why it is in the queue, for people.
     pub reason: Option<String>,
+    /// When it failed first and how, for people.
+    pub first_failure: Option<String>,
+    /// The same of the last time.
+    pub last_failure: Option<String>,
     /// What tells this copy from others.
     pub stamp: Stamp,
     /// MIME type of the payload.
@@ -59,6 +64,14 @@ impl Event {
     #[must_use]
     pub fn due(&self) -> Timestamp {
         self.nbf.map_or(self.created_at, |nbf| nbf.max(self.created_at))
+    }
+
+    /// Notes a failure.
+    pub fn fail(&mut self, failed: Failed) {
+        let Failed { attempts, reason, failure } = failed;
+        (self.attempts, self.reason) = (attempts, Some(reason));
+        self.first_failure.get_or_insert_with(|| failure.clone());
+        self.last_failure = Some(failure);
     }
 
     /// The payload, read as JSON.

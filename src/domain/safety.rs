@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use fancy_regex::Regex;
 
 use super::{
-    compile::{Argument, Desired, Exchange, NO_DELIVERY_LIMIT, OWNER, Policy, Queue, Target},
+    compile::{Argument, Desired, Exchange, LIMIT, NO_DELIVERY_LIMIT, OWNER, Policy, Queue, SINGLE, Target},
     names,
     spec::QueueType,
     ttl::LONGEST,
@@ -99,13 +99,16 @@ pub enum Hazard {
         key: String,
     },
     /// The lower of the two limits wins.
-    #[error("policy {policy} limits the returns to queue {queue}, which has no dead-letter exchange")]
+    #[error("policy {policy} limits the returns to queue {queue}, which has no dead-letter exchange or keeps order")]
     Lowered {
         /// The policy.
         policy: String,
-        /// The queue that would drop events.
+        /// The queue that would drop events, or put them out of order.
         queue: String,
     },
+    /// What comes back too often would be put aside, and what is behind it would overtake it.
+    #[error("queue {0} has a single active consumer and not x-delivery-limit {NO_DELIVERY_LIMIT}")]
+    Overtaken(String),
     /// Nobody knows what it applies to.
     #[error("the pattern of policy {0} cannot be read")]
     Pattern(String),
@@ -250,8 +253,13 @@ impl<'a> There<'a> {
                 (Some("at-least-once"), _) => hazards.push(Hazard::NotRejecting(name())),
                 _ => hazards.push(Hazard::AtMostOnce(name())),
             }
-        } else if quorum && queue.arguments.get("x-delivery-limit") != Some(&Argument::Number(NO_DELIVERY_LIMIT)) {
-            hazards.push(Hazard::Limited(name()));
+        }
+        if quorum && queue.arguments.get(LIMIT) != Some(&Argument::Number(NO_DELIVERY_LIMIT)) {
+            if has(SINGLE) {
+                hazards.push(Hazard::Overtaken(name()));
+            } else if !has("x-dead-letter-exchange") {
+                hazards.push(Hazard::Limited(name()));
+            }
         }
     }
 }
@@ -264,8 +272,8 @@ fn alternate(exchange: &Exchange) -> Option<&str> {
 fn forbidden(queue: &Queue, argument: &str, quorum: bool) -> Option<Hazard> {
     let name = || queue.name.clone();
     Some(match argument {
-        OWNER | "x-queue-type" | "x-message-ttl" | "x-dead-letter-exchange" => return None,
-        "x-dead-letter-strategy" | "x-overflow" | "x-delivery-limit" if quorum => return None,
+        OWNER | SINGLE | "x-queue-type" | "x-message-ttl" | "x-dead-letter-exchange" => return None,
+        "x-dead-letter-strategy" | "x-overflow" | LIMIT if quorum => return None,
         "x-expires" => Hazard::Expires(name()),
         "x-dead-letter-routing-key" => Hazard::Rekeyed(name()),
         "x-max-length" | "x-max-length-bytes" => Hazard::Bounded { queue: name(), argument: argument.to_owned() },
@@ -281,8 +289,11 @@ fn policy_in(desired: &Desired, policy: &Policy, hazards: &mut Vec<Hazard>) {
         hazards.push(Hazard::Pattern(policy.name.clone()));
         return;
     };
-    let resting = desired.queues.iter().filter(|queue| !queue.arguments.contains_key("x-dead-letter-exchange"));
-    let names: BTreeSet<&str> = resting.map(|queue| queue.name.as_str()).collect();
+    let unlimited = desired.queues.iter().filter(|queue| {
+        let has = |argument| queue.arguments.contains_key(argument);
+        !has("x-dead-letter-exchange") || has(SINGLE)
+    });
+    let names: BTreeSet<&str> = unlimited.map(|queue| queue.name.as_str()).collect();
     for queue in names.into_iter().filter(|queue| pattern.is_match(queue).unwrap_or(true)) {
         hazards.push(Hazard::Lowered { policy: policy.name.clone(), queue: queue.to_owned() });
     }

@@ -5,8 +5,13 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::{spec::Retry, ttl::Ttl, wire::millis_text};
+use super::{
+    spec::{OnFailure, Retry},
+    ttl::Ttl,
+    wire::millis_text,
+};
 
 /// A handler's answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,28 +44,43 @@ pub enum Outcome {
     },
 }
 
+/// What comes next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// The same delivery again, in this worker, after this long.
+    Again {
+        /// How long.
+        after: Duration,
+        /// The failure so far.
+        failed: Failed,
+    },
+    /// This is done with the event, and then the delivery is acknowledged.
+    Settle(Decision),
+}
+
 /// What is done with the event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Nothing follows.
     Finish,
+    /// Nothing follows, although it failed: it is logged and counted.
+    Drop {
+        /// Why, for the log.
+        reason: String,
+    },
     /// A copy through the type's retry queue of this TTL.
     Retry {
         /// Which queue.
         ttl: Ttl,
-        /// The copy's header.
-        attempts: u32,
-        /// The copy's header.
-        reason: String,
+        /// What the copy says.
+        failed: Failed,
     },
     /// A copy through the scheduler, after this long.
     RetryAfter {
         /// How long.
         after: Duration,
-        /// The copy's header.
-        attempts: u32,
-        /// The copy's header.
-        reason: String,
+        /// What the copy says.
+        failed: Failed,
     },
     /// A follow-up at this time.
     Requeue {
@@ -69,43 +89,89 @@ pub enum Decision {
         /// The copy's header.
         reason: String,
     },
-    /// A copy to dead-letter.
-    DeadLetter {
-        /// The copy's header.
-        attempts: u32,
-        /// The copy's header.
-        reason: String,
-    },
+    /// A copy to dead-letter, which says this.
+    DeadLetter(Failed),
 }
 
-/// Decides. `attempts` is how often the event had failed before this run.
+/// What is known of an event that has failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// How often, this time included.
+    pub attempts: u32,
+    /// Why it will be where it goes, for people: one line.
+    pub reason: String,
+    /// When it failed and how, for people: one line.
+    pub failure: String,
+}
+
+/// A run that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran<'a> {
+    /// The event. Delays with jitter differ by it.
+    pub id: &'a str,
+    /// How often it had failed before.
+    pub attempts: u32,
+    /// How often it had failed before in this worker, since it was delivered.
+    pub tries: u32,
+    /// When it ended.
+    pub now: Timestamp,
+}
+
+/// Decides what follows a run.
 #[must_use]
-pub fn decide(outcome: Outcome, attempts: u32, retry: &Retry, now: Timestamp) -> Decision {
-    match outcome {
+pub fn decide(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Next {
+    Next::Settle(match outcome {
         Outcome::Done | Outcome::Discard { .. } => Decision::Finish,
         Outcome::Requeue { at, reason } => Decision::Requeue { at, reason },
         Outcome::DeadLetter { reason } => {
-            Decision::DeadLetter { attempts, reason: format!("dead-letter: {}", one_line(&reason)) }
+            let error = one_line(&reason);
+            let reason = format!("dead-letter: {error}");
+            Decision::DeadLetter(Failed { attempts: ran.attempts, reason, failure: dated(ran.now, &error) })
         }
-        Outcome::Retry { reason, after } => {
-            let attempts = attempts.saturating_add(1);
-            let failed = format!("attempt={attempts} failed_at={} error=\"{}\"", millis_text(now), one_line(&reason));
-            if attempts >= retry.max_attempts {
-                return Decision::DeadLetter { attempts, reason: format!("given up: {failed}") };
-            }
-            let reason = format!("retry: {failed}");
-            match after {
-                Some(after) => Decision::RetryAfter { after, attempts, reason },
-                None => Decision::Retry { ttl: delay(retry, attempts), attempts, reason },
-            }
+        Outcome::Retry { reason, after } => return after_failure(&one_line(&reason), after, ran, on_failure, retry),
+    })
+}
+
+fn after_failure(error: &str, after: Option<Duration>, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Next {
+    let attempts = ran.attempts.saturating_add(1);
+    let tries = ran.tries.saturating_add(1);
+    let rounds =
+        if matches!(on_failure, OnFailure::InPlace { .. }) { format!("tries={tries} ") } else { String::new() };
+    let failed_at = millis_text(ran.now);
+    let failed = |what: &str| Failed {
+        attempts,
+        reason: format!("{what}: attempt={attempts} {rounds}failed_at={failed_at} error=\"{error}\""),
+        failure: dated(ran.now, error),
+    };
+    let delay = delay(retry, attempts);
+    let longer = |ttl: Ttl| longer(ttl.as_duration(), retry.jitter, ran.id, attempts);
+    match on_failure {
+        OnFailure::Drop => return Next::Settle(Decision::Drop { reason: failed("drop").reason }),
+        OnFailure::Block => {
+            let after = after.or(delay.map(longer)).unwrap_or_default();
+            return Next::Again { after, failed: failed("block") };
         }
+        // A round is one attempt, however many tries it takes; a delay that the handler asks for ends it, for a try sooner
+        // than asked for would be for nothing.
+        OnFailure::InPlace { tries: most, delay } if after.is_none() && tries < most => {
+            return Next::Again { after: delay, failed: Failed { attempts: ran.attempts, ..failed("in-place") } };
+        }
+        OnFailure::InPlace { .. } | OnFailure::Retry => {}
     }
+    Next::Settle(match (after, delay) {
+        _ if attempts >= retry.max_attempts => Decision::DeadLetter(failed("given up")),
+        (Some(after), _) => Decision::RetryAfter { after, failed: failed("retry") },
+        (None, Some(ttl)) if retry.jitter == 0 => Decision::Retry { ttl, failed: failed("retry") },
+        (None, Some(ttl)) => Decision::RetryAfter { after: longer(ttl), failed: failed("retry") },
+        (None, None) => Decision::DeadLetter(failed("given up")),
+    })
 }
 
 /// The decision about an event whose worker died each time it ran.
 #[must_use]
-pub fn crashed(crashes: u32, attempts: u32) -> Decision {
-    Decision::DeadLetter { attempts, reason: format!("crash: its worker died {crashes} times while it ran") }
+pub fn crashed(crashes: u32, attempts: u32, now: Timestamp) -> Decision {
+    let error = format!("its worker died {crashes} times while it ran");
+    Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) })
 }
 
 /// Returns of a delivery that make it a suspect where no register knows what ran: RabbitMQ counts a crash against
@@ -115,14 +181,14 @@ pub const SUSPECT: u32 = 2;
 /// The decision about an event whose worker died so often while it ran alone, if that is too often. It had come back as
 /// often as makes a suspect before, so there are never more than `limit` starts in all.
 #[must_use]
-pub fn crashed_alone(deaths: u32, attempts: u32, limit: u32) -> Option<Decision> {
+pub fn crashed_alone(deaths: u32, attempts: u32, limit: u32, now: Timestamp) -> Option<Decision> {
     if deaths.saturating_add(SUSPECT) < limit {
         return None;
     }
     let times = if deaths == 1 { "once".to_owned() } else { format!("{deaths} times") };
-    let reason =
-        format!("crash: its worker died {times} while it ran alone; its delivery had come back {SUSPECT} times before");
-    Some(Decision::DeadLetter { attempts, reason })
+    let error =
+        format!("its worker died {times} while it ran alone; its delivery had come back {SUSPECT} times before");
+    Some(Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) }))
 }
 
 /// What is said of an event that waits to run alone.
@@ -131,11 +197,26 @@ pub fn suspect(returns: u32) -> String {
     format!("crash: its delivery came back {returns} times; its worker may have died while it ran, so it runs alone")
 }
 
-/// The delay after this many failures; beyond the list the last one repeats.
-fn delay(retry: &Retry, failures: u32) -> Ttl {
-    let last = retry.delays.len() - 1;
+/// A failure as a header says it.
+fn dated(time: Timestamp, error: &str) -> String {
+    format!("{} {error}", millis_text(time))
+}
+
+/// The delay after this many failures; beyond the list the last one repeats. None where there is no list.
+fn delay(retry: &Retry, failures: u32) -> Option<Ttl> {
+    let last = retry.delays.len().checked_sub(1)?;
     let index = usize::try_from(failures.saturating_sub(1)).unwrap_or(usize::MAX);
-    retry.delays[index.min(last)]
+    retry.delays.get(index.min(last)).copied()
+}
+
+/// The delay, and up to so many thousandths of it more: never early. How much more is the event's own, and another one at
+/// each failure, so that events that failed together do not come back together. Made from the id instead of thrown as
+/// dice, it is the same when the decision is made again after a crash.
+fn longer(delay: Duration, jitter: u16, id: &str, failures: u32) -> Duration {
+    // From 0 up to 1, in 2^32 steps.
+    let share = u128::from(xxh3_64_with_seed(id.as_bytes(), failures.into()) >> 32);
+    let more = (delay.as_millis() * u128::from(jitter) * share / 1_000) >> 32;
+    delay + Duration::from_millis(u64::try_from(more).unwrap_or(u64::MAX))
 }
 
 /// The management UI shows a header in one line, and a log goes to a terminal, where an escape sequence would act.
@@ -145,92 +226,4 @@ fn one_line(reason: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    fn retry() -> Retry {
-        let delays = ["1s", "2s", "3s"].map(|text| text.parse().expect("a TTL")).to_vec();
-        Retry { delays, max_attempts: 5 }
-    }
-
-    fn now() -> Timestamp {
-        "2026-06-01T09:00:00Z".parse().expect("a time")
-    }
-
-    fn failure() -> Outcome {
-        Outcome::Retry { reason: "connection\n\u{1b} refused".into(), after: None }
-    }
-
-    #[rstest]
-    #[case::first_failure(0, Some("1s"))]
-    #[case::second(1, Some("2s"))]
-    #[case::third(2, Some("3s"))]
-    #[case::the_last_delay_repeats(3, Some("3s"))]
-    #[case::given_up(4, None)]
-    #[case::a_foreign_number_of_attempts(u32::MAX, None)]
-    fn a_failure_waits_longer_each_time(#[case] attempts: u32, #[case] expected: Option<&str>) {
-        match (decide(failure(), attempts, &retry(), now()), expected) {
-            (Decision::Retry { ttl, attempts: next, reason }, Some(expected)) => {
-                assert_eq!((ttl.to_string().as_str(), next), (expected, attempts + 1));
-                let n = attempts + 1;
-                let failed = format!(r#"attempt={n} failed_at=2026-06-01T09:00:00.000Z error="connection refused""#);
-                assert_eq!(reason, format!("retry: {failed}"));
-            }
-            (Decision::DeadLetter { attempts: next, reason }, None) => {
-                assert_eq!(next, attempts.saturating_add(1));
-                assert!(reason.starts_with("given up: attempt="), "{reason}");
-            }
-            (decision, _) => panic!("{decision:?}"),
-        }
-    }
-
-    #[test]
-    fn a_handler_may_choose_the_delay_but_not_the_number_of_attempts() {
-        let after = Some(Duration::from_secs(30));
-        let outcome = Outcome::Retry { reason: "busy".into(), after };
-        let decision = decide(outcome.clone(), 0, &retry(), now());
-        assert!(matches!(decision, Decision::RetryAfter { after: a, attempts: 1, .. } if Some(a) == after));
-        assert!(matches!(decide(outcome, 4, &retry(), now()), Decision::DeadLetter { attempts: 5, .. }));
-    }
-
-    #[rstest]
-    #[case::never_ran_alone(0, 3, None)]
-    #[case::the_lowest_limit(1, 3, Some("once"))]
-    #[case::below(2, 5, None)]
-    #[case::at_the_limit(3, 5, Some("3 times"))]
-    #[case::a_lower_limit_than_before(9, 5, Some("9 times"))]
-    #[case::a_foreign_count(u32::MAX, 5, Some("4294967295 times"))]
-    fn two_returns_and_the_deaths_alone_make_the_limit(
-        #[case] deaths: u32,
-        #[case] limit: u32,
-        #[case] times: Option<&str>,
-    ) {
-        let expected = times.map(|times| Decision::DeadLetter {
-            attempts: 1,
-            reason: format!(
-                "crash: its worker died {times} while it ran alone; its delivery had come back 2 times before"
-            ),
-        });
-        assert_eq!(crashed_alone(deaths, 1, limit), expected);
-    }
-
-    #[test]
-    fn one_attempt_means_no_retry() {
-        let retry = Retry { max_attempts: 1, ..retry() };
-        assert!(matches!(decide(failure(), 0, &retry, now()), Decision::DeadLetter { attempts: 1, .. }));
-    }
-
-    #[test]
-    fn what_is_no_failure_spends_no_attempt() {
-        let at = now();
-        let requeue = Outcome::Requeue { at, reason: "next-change".into() };
-        assert_eq!(decide(requeue, 3, &retry(), at), Decision::Requeue { at, reason: "next-change".into() });
-        let dead = Outcome::DeadLetter { reason: "no such employee".into() };
-        let expected = Decision::DeadLetter { attempts: 3, reason: "dead-letter: no such employee".into() };
-        assert_eq!(decide(dead, 3, &retry(), at), expected);
-        assert_eq!(decide(Outcome::Done, 3, &retry(), at), Decision::Finish);
-        assert_eq!(decide(Outcome::Discard { reason: "left".into() }, 3, &retry(), at), Decision::Finish);
-    }
-}
+mod tests;

@@ -102,7 +102,9 @@ pub struct TypeSpec {
     pub drain_timeout: Duration,
     /// Which events of one reference stand for each other.
     pub coalesce: Coalesce,
-    /// What follows a failure.
+    /// The strategy for failures.
+    pub on_failure: OnFailure,
+    /// When a failed event is tried again.
     pub retry: Retry,
     /// Deaths of its worker before an event is put aside, at least 3: it runs by itself from the third start on.
     pub crash_limit: u32,
@@ -155,19 +157,40 @@ pub enum Delayed {
     EachTime,
 }
 
-/// What follows a failure: a delay for each attempt, then the dead-letter queue.
+/// What follows a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnFailure {
+    /// The event is tried again later, and in the end it is put into the dead-letter queue.
+    Retry,
+    /// It is tried again at once in the same worker, a few times; then as with `Retry`.
+    InPlace {
+        /// Tries in a row, the first one included; at least 1.
+        tries: u32,
+        /// The pause between two of them.
+        delay: Duration,
+    },
+    /// It is tried until it works, and no other of its type runs before it.
+    Block,
+    /// It is logged, counted and acknowledged.
+    Drop,
+}
+
+/// A delay for each attempt, then the dead-letter queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The delay after the first failure, the second, …; the last one repeats. Never empty.
+    /// The delay after the first failure, the second, …; the last one repeats. Empty only in types that fail in place and say
+    /// nothing of `retry`: they have no retry queues.
     pub delays: Vec<Ttl>,
-    /// How often an event is tried in all, the first run included; at least 1.
+    /// How often an event is tried in all, the first run included; at least 1. Types that block try without end.
     pub max_attempts: u32,
+    /// How much longer than its delay an event may wait, in thousandths of the delay.
+    pub jitter: u16,
 }
 
 impl Topology {
-    /// The types that need no Redis.
-    pub fn unregistered(&self) -> impl Iterator<Item = (&EventType, &TypeSpec)> {
-        self.types.iter().filter(|(_, spec)| !spec.register)
+    /// The types that have an aside queue.
+    pub fn putting_aside(&self) -> impl Iterator<Item = (&EventType, &TypeSpec)> {
+        self.types.iter().filter(|(_, spec)| spec.puts_aside())
     }
 
     /// The name that its keys in Redis have: the first one, so that a new name finds the marks of what is under way.
@@ -185,7 +208,36 @@ impl Topology {
     }
 }
 
+impl Retry {
+    /// The longest delay of all.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        let longest = self.delays.iter().map(|ttl| ttl.as_duration()).max().unwrap_or_default();
+        longest + longest * self.jitter.into() / 1_000
+    }
+}
+
 impl TypeSpec {
+    /// Whether its events are handled one after the other, in the order of its queue.
+    #[must_use]
+    pub fn keeps_order(&self) -> bool {
+        self.on_failure == OnFailure::Block
+    }
+
+    /// Whether what may have killed its worker is published to an aside queue, to run there by itself. With the register the
+    /// claims tell who it was, and what keeps order is never put aside.
+    #[must_use]
+    pub fn puts_aside(&self) -> bool {
+        !self.register && !self.keeps_order()
+    }
+
+    /// The handlers that a worker runs where it was told another concurrency than the file's. One stays one where order is
+    /// kept.
+    #[must_use]
+    pub fn concurrency_for(&self, instead: Option<u16>) -> u16 {
+        instead.filter(|_| !self.keeps_order()).unwrap_or(self.concurrency)
+    }
+
     /// The prefetch for another concurrency than the file's: in proportion, so that as many runs as before come one after
     /// the other.
     #[must_use]
@@ -194,10 +246,23 @@ impl TypeSpec {
         u16::try_from(prefetch).unwrap_or(u16::MAX).max(concurrency)
     }
 
+    /// The TTLs of its retry queues, each once; none where no failure is ever retried through one.
+    #[must_use]
+    pub fn retry_queues(&self) -> BTreeSet<Ttl> {
+        match self.on_failure {
+            // One queue has one TTL: delays that vary go through the ladder.
+            OnFailure::Retry | OnFailure::InPlace { .. } if self.retry.jitter == 0 => {
+                self.retry.delays.iter().copied().collect()
+            }
+            // Who blocks waits with the delivery in hand.
+            OnFailure::Retry | OnFailure::InPlace { .. } | OnFailure::Block | OnFailure::Drop => BTreeSet::new(),
+        }
+    }
+
     /// What this type's entry means for the register.
     #[must_use]
     pub fn terms(&self, redis: &RedisSpec) -> Terms {
-        let longest = self.retry.delays.iter().map(|ttl| ttl.as_duration()).max().unwrap_or_default();
+        let longest = self.retry.longest();
         Terms {
             exclusive: self.exclusive,
             lease: self.lease,

@@ -191,6 +191,8 @@ mod header {
     pub(super) const NBF: &str = "nbf";
     pub(super) const ATTEMPTS: &str = "attempts";
     pub(super) const REASON: &str = "reason";
+    pub(super) const FIRST_FAILURE: &str = "first_failure";
+    pub(super) const LAST_FAILURE: &str = "last_failure";
     pub(super) const SLOT: &str = "slot";
     pub(super) const VERSION: &str = "version";
     pub(super) const GENERATION: &str = "generation";
@@ -287,6 +289,8 @@ fn read(
         busy: headers.small(header::BUSY)?,
         crashes: headers.small(header::CRASHES)?,
         reason: headers.text(header::REASON, "text")?.map(str::to_owned),
+        first_failure: headers.text(header::FIRST_FAILURE, "text")?.map(str::to_owned),
+        last_failure: headers.text(header::LAST_FAILURE, "text")?.map(str::to_owned),
         stamp,
         content_type: properties.content_type.clone(),
         correlation_id: properties.correlation_id.clone(),
@@ -362,7 +366,10 @@ pub fn encode(event: &Event) -> Properties {
     set(header::ATTEMPTS, Some(Value::I64(event.attempts.into())));
     set(header::BUSY, (event.busy > 0).then(|| Value::I64(event.busy.into())));
     set(header::CRASHES, (event.crashes > 0).then(|| Value::I64(event.crashes.into())));
-    set(header::REASON, event.reason.as_deref().map(|reason| Value::text(cut_reason(reason))));
+    let for_people = |text: &Option<String>| text.as_deref().map(|text| Value::text(cut_reason(text)));
+    set(header::REASON, for_people(&event.reason));
+    set(header::FIRST_FAILURE, for_people(&event.first_failure));
+    set(header::LAST_FAILURE, for_people(&event.last_failure));
     set(header::SLOT, Some(Value::text(&event.stamp.slot.to_string())));
     set(header::VERSION, competes.then_some(Value::I64(event.stamp.version)));
     set(header::GENERATION, Some(Value::I64(event.stamp.generation)));

@@ -86,6 +86,36 @@ fn bare(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
+/// A part of something, in thousandths: `0.2` or `20%`.
+pub(super) fn share(reader: &Reader<'_>, key: &str, node: &Node) -> Checked<Item> {
+    let source = reader.source(node);
+    let thousandths = match &node.value {
+        Value::Whole(number) => u16::try_from(*number).ok().map(|number| f64::from(number) * 1_000.0),
+        Value::Number => source.parse::<f64>().ok().map(|number| number * 1_000.0),
+        Value::Text(text) => percent(text).map(|percent| percent * 10.0),
+        _ => None,
+    };
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is in the range")]
+    match thousandths {
+        Some(found) if (0.0..=1_000.0).contains(&found) => Ok(Item::Whole(found.round() as u64)),
+        _ => {
+            let message = format!("`{key}` takes a part from 0 to 1, and {} is none", quote(source));
+            let help = match node.value {
+                Value::Whole(number @ 2..=100) => format!("write `{key}: {number}%`"),
+                _ => "write a part from 0 to 1, like 0.2 or 20%".to_owned(),
+            };
+            Err((message, help))
+        }
+    }
+}
+
+/// The number in a text like `12.5%`.
+fn percent(text: &str) -> Option<f64> {
+    let number = text.strip_suffix('%')?.trim_end_matches(' ');
+    let plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && !number.starts_with('.');
+    number.parse().ok().filter(|_| plain)
+}
+
 /// A list of TTLs.
 pub(super) fn ttls(reader: &mut Reader<'_>, key: &Key, may_be_empty: bool, list: &[Node], node: &Node) -> Option<Item> {
     if list.is_empty() && !may_be_empty {

@@ -4,13 +4,15 @@ use std::{collections::BTreeMap, time::Duration};
 
 use crate::domain::{
     delay::Ladder,
-    spec::{Coalesce, Delayed, Immediate, QueueType, RedisSpec, Retry, Topology, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, OnFailure, QueueType, RedisSpec, Retry, Topology, TypeSpec},
     ttl::Ttl,
     words::{EventType, Word},
 };
 
-use super::section::{Named, Section, Timer};
+use super::section::{Named, Origin, Section, Timer};
 
+/// The prefetch of a type that blocks, where nothing is said.
+const PREFETCH_IN_ORDER: u64 = 10;
 /// How many windows a stream of changes may put its reference off, where nothing is said.
 const MOST_WINDOWS: u32 = 10;
 /// The same for types without a window.
@@ -60,23 +62,73 @@ fn redis(section: &Section) -> Option<RedisSpec> {
 
 fn type_spec(section: &Section) -> Option<TypeSpec> {
     let coalesce = coalesce(section.section("coalesce")?);
-    let retry = section.section("retry")?;
     Some(TypeSpec {
         renamed_from: words(section)?,
-        prefetch: u16::try_from(section.whole("prefetch")?).ok()?,
-        concurrency: u16::try_from(section.whole("concurrency")?).ok()?,
+        prefetch: u16::try_from(prefetch(section)?).ok()?,
+        concurrency: u16::try_from(concurrency(section)?).ok()?,
         handler_timeout: section.duration("handler-timeout")?,
         drain_timeout: section.duration("drain-timeout")?,
         coalesce,
-        retry: Retry {
-            delays: ttls(retry.ttls("delays")?)?,
-            max_attempts: u32::try_from(retry.whole("max-attempts")?).ok()?,
-        },
+        on_failure: on_failure(section)?,
+        retry: retry(section)?,
         crash_limit: u32::try_from(section.whole("crash-limit")?).ok()?,
         register: section.word("register")? == "on",
         exclusive: section.switch("exclusive").unwrap_or_else(|| coalesces(&coalesce)),
         lease: section.duration("lease")?,
     })
+}
+
+/// Where nothing is said it depends on what follows a failure. A type that blocks has one delivery in its hand, and the next
+/// ones wait for it: they need not be many. Several tries of each are as long as one of more deliveries.
+pub(super) fn prefetch(section: &Section) -> Option<u64> {
+    let prefetch = section.whole("prefetch")?;
+    match section.word("on-failure")? {
+        _ if is_said(section, "prefetch") => Some(prefetch),
+        "block" => Some(PREFETCH_IN_ORDER.min(prefetch)),
+        "in-place" => {
+            let tries = section.section("in-place")?.whole("tries")?;
+            Some((prefetch / tries).max(section.whole("concurrency")?.min(prefetch)))
+        }
+        _ => Some(prefetch),
+    }
+}
+
+/// A type that blocks runs one handler, whatever `defaults` say for the others.
+pub(super) fn concurrency(section: &Section) -> Option<u64> {
+    let said = section.whole("concurrency")?;
+    Some(if blocks(section) { 1 } else { said })
+}
+
+pub(super) fn blocks(section: &Section) -> bool {
+    section.word("on-failure") == Some("block")
+}
+
+/// Whether the file says it, in the type or in `defaults`.
+fn is_said(section: &Section, key: &str) -> bool {
+    section.blame(&[key]).is_some_and(|(origin, _)| origin != Origin::Table)
+}
+
+fn on_failure(section: &Section) -> Option<OnFailure> {
+    Some(match section.word("on-failure")? {
+        "in-place" => {
+            let in_place = section.section("in-place")?;
+            let tries = u32::try_from(in_place.whole("tries")?).ok()?;
+            OnFailure::InPlace { tries, delay: in_place.duration("delay")? }
+        }
+        "block" => OnFailure::Block,
+        "drop" => OnFailure::Drop,
+        _ => OnFailure::Retry,
+    })
+}
+
+fn retry(section: &Section) -> Option<Retry> {
+    let retry = section.section("retry")?;
+    let max_attempts = u32::try_from(retry.whole("max-attempts")?).ok()?;
+    let jitter = u16::try_from(retry.whole("jitter")?).ok()?;
+    // After the tries in place come the retry queues that somebody asked for, and no others.
+    let none = section.word("on-failure") == Some("in-place") && !is_said(section, "retry");
+    let delays = if none { Vec::new() } else { ttls(retry.ttls("delays")?)? };
+    Some(Retry { delays, max_attempts, jitter })
 }
 
 fn coalesce(section: &Section) -> Coalesce {

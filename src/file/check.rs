@@ -25,6 +25,7 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
     for (_, section) in assemble::types(top).unwrap_or_default() {
         concurrency(reader, &section);
         acknowledgement(reader, top, &section);
+        in_order(reader, &section);
         if let Some(coalesce) = section.section("coalesce") {
             window(reader, coalesce);
             exclusive(reader, &section, coalesce);
@@ -104,7 +105,9 @@ fn horizon(reader: &mut Reader<'_>, ladder: &Section) {
 }
 
 fn concurrency(reader: &mut Reader<'_>, section: &Section) {
-    let (Some(prefetch), Some(concurrency)) = (section.whole("prefetch"), section.whole("concurrency")) else { return };
+    let (Some(prefetch), Some(concurrency)) = (assemble::prefetch(section), assemble::concurrency(section)) else {
+        return;
+    };
     if let (true, Some((_, span))) = (concurrency > prefetch, section.blame(&["concurrency", "prefetch"])) {
         let message = format!("{concurrency} handlers can never run with a prefetch of {prefetch}");
         let help = format!("write a `prefetch` of at least {concurrency}, or a `concurrency` of at most {prefetch}");
@@ -114,40 +117,74 @@ fn concurrency(reader: &mut Reader<'_>, section: &Section) {
 
 /// The last of the prefetched waits for all the others, and the broker must not take it for lost meanwhile.
 fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) -> Option<()> {
-    let (prefetch, concurrency) = (section.whole("prefetch")?, section.whole("concurrency")?);
+    let (prefetch, concurrency) = (assemble::prefetch(section)?, assemble::concurrency(section)?);
     let (handler, drain) = (section.duration("handler-timeout")?, section.duration("drain-timeout")?);
     let ack = top.duration("ack-timeout")?;
-    let runs = prefetch.div_ceil(concurrency);
-    let longest = times(handler, runs).saturating_add(drain);
+    let (tries, pause) = tries(section)?;
+    let run = times(handler, tries).saturating_add(times(pause, tries));
+    // Who keeps order gives everything back when half of the time is over, and starts no run after that.
+    let (held, runs) =
+        if assemble::blocks(section) { (ack / 2, 1) } else { (Duration::ZERO, prefetch.div_ceil(concurrency)) };
+    let longest = held.saturating_add(times(run, runs)).saturating_add(drain);
     if longest <= ack {
         return None;
     }
     let keys = ["handler-timeout", "prefetch", "drain-timeout", "concurrency"];
-    let places = [section.blame(&keys), top.blame(&["ack-timeout"])];
+    let in_place =
+        section.section("in-place").filter(|_| tries > 1).and_then(|section| section.blame(&["tries", "delay"]));
+    let places = [section.blame(&keys), in_place, top.blame(&["ack-timeout"])];
     let (_, span) = places.into_iter().flatten().min_by_key(|(origin, _)| *origin)?;
+    let before = if held.is_zero() {
+        format!("{prefetch} prefetched, {concurrency} at a time: ")
+    } else {
+        format!("it hands them back after {}: ", say(held))
+    };
+    let of = match tries {
+        1 => say(handler),
+        _ => format!("{tries} tries of {} and {} between them", say(handler), say(pause)),
+    };
     let message = format!(
         "a worker could hold a delivery for {}, and the broker waits {} for its acknowledgement \
-         ({prefetch} prefetched, {concurrency} at a time: {runs} {} of {}, then {} to drain)",
+         ({before}{runs} {} of {of}, then {} to drain)",
         say(longest),
         say(ack),
         if runs == 1 { "run" } else { "runs, one after the other," },
-        say(handler),
         say(drain),
     );
-    let help = lower(ack.saturating_sub(drain), handler, (runs, concurrency));
-    let raise = format!("; or raise `ack-timeout` to {}, and the broker's consumer_timeout with it", say(longest));
+    let help = lower(ack.saturating_sub(held + drain), (handler, tries, pause), (runs, concurrency));
+    let raise = if held.is_zero() { longest } else { times(run.saturating_add(drain), 2) };
+    let raise = format!("; or raise `ack-timeout` to {}, and the broker's consumer_timeout with it", say(raise));
     reader.refuse(&span, message, help + &raise);
     Some(())
 }
 
+/// How often a handler runs for a delivery in one go, and the pause that is counted with each.
+fn tries(section: &Section) -> Option<(u64, Duration)> {
+    if section.word("on-failure")? != "in-place" {
+        return Some((1, Duration::ZERO));
+    }
+    let in_place = section.section("in-place")?;
+    Some((in_place.whole("tries")?, in_place.duration("delay")?))
+}
+
 /// Which keys to lower, and how far, so that all runs fit into what draining leaves.
-fn lower(free: Duration, handler: Duration, (runs, concurrency): (u64, u64)) -> String {
+fn lower(
+    free: Duration,
+    (handler, tries, pause): (Duration, u64, Duration),
+    (runs, concurrency): (u64, u64),
+) -> String {
     let mut ways = Vec::new();
-    let fitting = u64::try_from(free.as_millis() / handler.as_millis().max(1)).unwrap_or(u64::MAX);
-    if fitting > 0 {
+    let run = times(handler, tries).saturating_add(times(pause, tries));
+    let fitting = u64::try_from(free.as_millis() / run.as_millis().max(1)).unwrap_or(u64::MAX);
+    if fitting > 0 && runs > 1 {
         ways.push(format!("`prefetch` to {}", fitting.saturating_mul(concurrency)));
     }
-    let longest = free / u32::try_from(runs.max(1)).unwrap_or(u32::MAX);
+    let tried = u64::try_from(free.as_millis() / (handler + pause).as_millis().max(1)).unwrap_or(u64::MAX) / runs;
+    if tries > 1 && tried > 0 {
+        ways.push(format!("`tries` to {tried}"));
+    }
+    let each = free / u32::try_from(runs.saturating_mul(tries).max(1)).unwrap_or(u32::MAX);
+    let longest = each.saturating_sub(pause);
     if longest >= Duration::from_millis(1) {
         ways.push(format!("`handler-timeout` to {}", say(whole_seconds(longest))));
     }
@@ -160,6 +197,23 @@ fn lower(free: Duration, handler: Duration, (runs, concurrency): (u64, u64)) -> 
 /// Rounded down to whole seconds where there are some.
 const fn whole_seconds(duration: Duration) -> Duration {
     if duration.as_secs() > 0 { Duration::from_secs(duration.as_secs()) } else { duration }
+}
+
+/// What keeps order is handled one by one, and tried until it works.
+fn in_order(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
+    if !assemble::blocks(section) {
+        return None;
+    }
+    let own = |section: &Section, key| section.blame(&[key]).filter(|(origin, _)| *origin == Origin::Own);
+    if let (Some((_, span)), true) = (own(section, "concurrency"), section.whole("concurrency")? != 1) {
+        let message = "a type with `on-failure: block` handles one event at a time";
+        reader.refuse(&span, message, "remove `concurrency`, or write another `on-failure`");
+    }
+    if let Some((_, span)) = own(section.section("retry")?, "max-attempts") {
+        let message = "a type with `on-failure: block` tries an event until it works";
+        reader.refuse(&span, message, "remove `max-attempts`, or write another `on-failure`");
+    }
+    Some(())
 }
 
 fn times(duration: Duration, times: u64) -> Duration {

@@ -89,8 +89,18 @@ pub(super) static REDIS: Level = Level {
 pub(super) static TYPE: Level = Level {
     name: "a type",
     keys: &[
-        key("prefetch", Kind::Whole(1, MOST_PREFETCH), Value("100"), "Deliveries that a worker holds at most."),
-        key("concurrency", Kind::Whole(1, MOST_PREFETCH), Value("10"), "Handlers that a worker runs at a time."),
+        key(
+            "prefetch",
+            Kind::Whole(1, MOST_PREFETCH),
+            Value("100"),
+            "Deliveries that a worker holds at most (10 for `block`, a part for `in-place`).",
+        ),
+        key(
+            "concurrency",
+            Kind::Whole(1, MOST_PREFETCH),
+            Value("10"),
+            "Handlers that a worker runs at a time (1 for `block`).",
+        ),
         key(
             "handler-timeout",
             Kind::Duration(MILLI, LONGEST),
@@ -112,7 +122,7 @@ pub(super) static TYPE: Level = Level {
         key("retry", Kind::Section(&RETRY), Value("{}"), "When a failed event is tried again."),
         key(
             "on-failure",
-            Kind::Choice(&[is("retry"), later("in-place"), later("block"), later("drop")]),
+            Kind::Choice(&[is("retry"), is("in-place"), is("block"), is("drop")]),
             Value("retry"),
             "What follows a failure.",
         ),
@@ -141,9 +151,13 @@ pub(super) static TYPE: Level = Level {
             Value("on"),
             "Whether Redis says which events are stale; off: no Redis is needed, and every copy runs.",
         ),
-        key("jitter", Kind::Only("0"), Value("0"), "How far a retry's delay may vary."),
         key("keep-payload", Kind::Only("off"), Value("off"), "Payloads that the register keeps for `run now`."),
-        not_built("in-place", "Quick tries inside the worker."),
+        key(
+            "in-place",
+            Kind::Section(&IN_PLACE),
+            Value("{}"),
+            "Quick tries inside the worker, for `on-failure: in-place`.",
+        ),
         key("renamed-from", Kind::Names, Value("[]"), "The name that this type had before, or a list, oldest first."),
     ],
 };
@@ -195,9 +209,17 @@ pub(super) static RETRY: Level = Level {
             "After the first failure, the second, …; the last one repeats.",
         ),
         key("max-attempts", Kind::Whole(1, MOST_TRIES), Value("6"), "Tries in all, the first run included."),
-        key("jitter", Kind::Only("0"), Value("0"), "How far a delay may vary."),
+        key("jitter", Kind::Share, Value("0"), "How much longer a delay may be, by chance: a part of it, like 20%."),
+    ],
+};
+
+pub(super) static IN_PLACE: Level = Level {
+    name: "`in-place`",
+    keys: &[
+        key("tries", Kind::Whole(1, MOST_TRIES), Value("3"), "Tries in a row, the first one included."),
+        key("delay", Kind::Duration(INSTANT, DAY), Value("200ms"), "The pause between two tries."),
     ],
 };
 
 /// Every level, for those who look a key up wherever it belongs.
-pub(super) static LEVELS: [&Level; 6] = [&TOP, &LADDER, &REDIS, &TYPE, &COALESCE, &RETRY];
+pub(super) static LEVELS: [&Level; 7] = [&TOP, &LADDER, &REDIS, &TYPE, &COALESCE, &RETRY, &IN_PLACE];

@@ -111,6 +111,10 @@ fn value(kind: &Kind) -> Value {
         Kind::Duration(least, _) => duration(!least.is_zero()),
         Kind::Ttls { may_be_empty: true } => json!({ "type": ["array", "null"], "items": duration(true) }),
         Kind::Ttls { may_be_empty: false } => json!({ "type": "array", "items": duration(true), "minItems": 1 }),
+        Kind::Share => json!({ "anyOf": [
+            { "type": "number", "minimum": 0, "maximum": 1 },
+            { "type": "string", "pattern": "^[0-9]+(\\.[0-9]*)? *%$", SAY: "Write a part from 0 to 1, like 0.2 or 20%." },
+        ] }),
         Kind::Switch => json!({ "anyOf": words(&["on", "off"]) }),
         Kind::Choice(choices) => {
             let built: Vec<&str> = choices.iter().filter(|Choice { built, .. }| *built).map(|c| c.word).collect();

@@ -32,8 +32,10 @@ const UNSEEN: &[(&str, &[&str])] = &[
             "concurrency-above-prefetch-own",
             "held-too-long",
             "held-too-long-ack-timeout",
+            "held-too-long-block",
             "held-too-long-defaults",
             "held-too-long-drain",
+            "held-too-long-in-place",
             "held-too-long-one-run",
         ],
     ),
@@ -51,6 +53,7 @@ const UNSEEN: &[(&str, &[&str])] = &[
             "register-off-exclusive",
         ],
     ),
+    ("a key that does not go with another, which `defaults` may have", &["block-concurrency"]),
     ("a name of one key that another key has", &["renamed-from-itself", "renamed-from-a-type", "renamed-from-twice"]),
     ("`defaults` takes what a type takes", &["renamed-from-defaults"]),
     ("a word that RabbitMQ keeps for itself in some places", &["name-reserved", "renamed-from-reserved"]),
@@ -157,10 +160,10 @@ fn what_is_not_built_yet_is_not_in_it() {
         assert_eq!(schema["properties"][key], Json::Null, "{key}");
     }
     let of_type = &schema["$defs"]["type"]["properties"];
-    assert_eq!(of_type["in-place"], Json::Null);
+    assert_eq!(of_type["register"]["anyOf"][0], json!({ "enum": ["on"] }));
     assert_eq!(of_type["coalesce"]["anyOf"][0], json!({ "enum": ["off", "latest"] }));
     assert_eq!(of_type["coalesce"]["properties"]["immediate"]["anyOf"][0], json!({ "enum": ["off", "latest"] }));
-    assert_eq!(of_type["on-failure"]["anyOf"], json!([{ "enum": ["retry"] }]));
+    assert_eq!(of_type["on-failure"]["anyOf"], json!([{ "enum": ["retry", "in-place", "block", "drop"] }]));
 }
 
 #[test]
@@ -171,7 +174,8 @@ fn an_editor_shows_the_sentence_and_the_default() {
         prefetch,
         &json!({
             "type": "integer", "minimum": 1, "maximum": 65_535, "default": 100,
-            "description": "Deliveries that a worker holds at most. Default: 100. From 1 to 65535.",
+            "description": "Deliveries that a worker holds at most (10 for `block`, a part for `in-place`). Default: 100. \
+                From 1 to 65535.",
         })
     );
     let described = |level: &Json| {
@@ -179,7 +183,13 @@ fn an_editor_shows_the_sentence_and_the_default() {
         properties.into_iter().filter(|(_, schema)| schema["description"].as_str().is_none_or(str::is_empty)).count()
     };
     let of_type = &schema["$defs"]["type"];
-    for level in [&schema, of_type, &of_type["properties"]["retry"], &of_type["properties"]["coalesce"]] {
+    for level in [
+        &schema,
+        of_type,
+        &of_type["properties"]["retry"],
+        &of_type["properties"]["in-place"],
+        &of_type["properties"]["coalesce"],
+    ] {
         assert_eq!((described(level), &level["additionalProperties"]), (0, &json!(false)));
     }
     assert_eq!(schema["required"], json!(["version", "name", "types"]));
@@ -237,6 +247,7 @@ fn value(key: &'static Key) -> BoxedStrategy<String> {
         Kind::Bytes(_) => texts(&["1", "16777216", "64KiB", "1 KiB", "16MiB", "016MiB", "\"512B\""]),
         Kind::Duration(..) => texts(&["1s", "5s", "\"1500ms\"", "1m", "0h 1m", "PT3S", "2 secs"]),
         Kind::Ttls { .. } => texts(&["[1s]", "[250ms, 1 h]", "[5s, 1m, 3650d]", "[\"90s\"]"]),
+        Kind::Share => texts(&["0", "0.2", "1", "20%", "\"12.5 %\"", "100%", ".5", "1e-1"]),
         Kind::Switch => texts(&["on", "true", "YES", "\"On\"", "y"]),
         Kind::Choice(choices) => {
             let built = choices.iter().filter(|choice| choice.built).map(|choice| match choice.word {
@@ -285,7 +296,7 @@ fn the_generator_makes_enough_that_is_accepted() {
     let tree = |_| map(&TOP).new_tree(&mut runner).expect("a value").current();
     let accepted = (0..300).map(tree).filter(|text| read(text, "topology.yaml").is_ok()).count();
     assert!(accepted >= 100, "{accepted} of 300");
-    assert_eq!(LEVELS.len(), 6, "the generator goes through every level");
+    assert_eq!(LEVELS.len(), 7, "the generator goes through every level");
 }
 
 proptest! {

@@ -50,6 +50,8 @@ pub(super) enum Kind {
     Bytes(u64),
     /// A duration in whole milliseconds.
     Duration(Duration, Duration),
+    /// A part of something, from 0 to 1.
+    Share,
     /// A list of TTLs, which may be empty or not.
     Ttls { may_be_empty: bool },
     /// `on` or `off`.

@@ -10,7 +10,7 @@ use rstest::rstest;
 
 use super::*;
 use crate::domain::{
-    spec::{Coalesce, Delayed, Immediate, QueueType, RedisSpec, Retry, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, OnFailure, QueueType, RedisSpec, Retry, TypeSpec},
     words::Word,
 };
 
@@ -73,7 +73,7 @@ fn the_shipped_example_is_valid() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("topology.yaml");
     let topology = read(&fs::read_to_string(path).expect("a text"), "topology.yaml").expect("valid");
     assert_eq!(topology.hatcheries, ttls(&["2s", "5s", "1m", "1h"]));
-    let retry = Retry { delays: ttls(&["1s", "2s", "3s"]), max_attempts: 4 };
+    let retry = Retry { delays: ttls(&["1s", "2s", "3s"]), max_attempts: 4, jitter: 0 };
     assert_eq!(topology.types["mail"].retry, retry);
     assert_eq!(topology.types["hr-import"].retry, retry);
     assert_eq!(topology.types["hr-import"].coalesce.window, Some(ttls(&["2s"])[0]));
@@ -89,7 +89,8 @@ fn what_holds_where_nothing_is_said() {
         handler_timeout: secs(60),
         drain_timeout: secs(25),
         coalesce: Coalesce { immediate: Immediate::Off, delayed: Delayed::Off, window: None, max_wait: secs(30) },
-        retry: Retry { delays: ttls(&["10s", "1m", "10m"]), max_attempts: 6 },
+        on_failure: OnFailure::Retry,
+        retry: Retry { delays: ttls(&["10s", "1m", "10m"]), max_attempts: 6, jitter: 0 },
         crash_limit: 5,
         register: true,
         exclusive: false,
@@ -138,8 +139,56 @@ fn every_key_is_described_and_has_a_default_that_it_takes() {
 fn a_type_overrides_the_defaults_key_by_key(#[case] own: &str, #[case] delays: &[&str], #[case] attempts: u32) {
     let spec =
         valid("defaults: { prefetch: 20, retry: { delays: [1s, 2s], max-attempts: 4 } }", &format!("{{ {own} }}"));
-    assert_eq!(spec.retry, Retry { delays: ttls(delays), max_attempts: attempts });
+    assert_eq!(spec.retry, Retry { delays: ttls(delays), max_attempts: attempts, jitter: 0 });
     assert_eq!(spec.prefetch, 20);
+}
+
+#[rstest]
+#[case("", "on-failure: in-place", OnFailure::InPlace { tries: 3, delay: Duration::from_millis(200) })]
+#[case("", "on-failure: in-place, in-place: { tries: 5 }", OnFailure::InPlace { tries: 5, delay: Duration::from_millis(200) })]
+#[case("in-place: { delay: 0s }", "on-failure: in-place", OnFailure::InPlace { tries: 3, delay: Duration::ZERO })]
+#[case("on-failure: block", "", OnFailure::Block)]
+#[case("on-failure: block", "on-failure: drop", OnFailure::Drop)]
+#[case("in-place: { tries: 9 }", "", OnFailure::Retry)]
+fn what_follows_a_failure(#[case] defaults: &str, #[case] own: &str, #[case] expected: OnFailure) {
+    assert_eq!(valid(&format!("defaults: {{ {defaults} }}"), &format!("{{ {own} }}")).on_failure, expected);
+}
+
+#[rstest]
+#[case("", "", &[])]
+#[case("", "retry: {}", &["10s", "1m", "10m"])]
+#[case("", "retry: { delays: [1s] }", &["1s"])]
+#[case("retry: { delays: [2s] }", "", &["2s"])]
+fn tries_in_place_are_followed_by_retries_that_somebody_asked_for(
+    #[case] defaults: &str,
+    #[case] own: &str,
+    #[case] delays: &[&str],
+) {
+    let own = format!("{{ on-failure: in-place, {own} }}");
+    let spec = valid(&format!("defaults: {{ {defaults} }}"), &own);
+    assert_eq!(spec.retry.delays, ttls(delays));
+    assert_eq!(spec.retry_queues(), ttls(delays).into_iter().collect());
+}
+
+#[rstest]
+#[case("", "on-failure: block", (10, 1))]
+#[case("", "on-failure: block, prefetch: 1", (1, 1))]
+#[case("prefetch: 40, concurrency: 4", "on-failure: block", (40, 1))]
+#[case("", "on-failure: in-place", (33, 10))]
+#[case("", "on-failure: in-place, concurrency: 50", (50, 50))]
+#[case("", "on-failure: in-place, prefetch: 90", (90, 10))]
+#[case("prefetch: 60", "on-failure: in-place", (60, 10))]
+#[case("", "on-failure: in-place, in-place: { tries: 1000, delay: 0s }, handler-timeout: 1s", (10, 10))]
+fn the_prefetch_depends_on_what_follows_a_failure(
+    #[case] defaults: &str,
+    #[case] own: &str,
+    #[case] expected: (u16, u16),
+) {
+    let spec = valid(&format!("defaults: {{ {defaults} }}"), &format!("{{ {own} }}"));
+    assert_eq!((spec.prefetch, spec.concurrency), expected);
+    // What is told on the command line does not put anything out of order.
+    let told = if spec.keeps_order() { 1 } else { 7 };
+    assert_eq!(spec.concurrency_for(Some(7)), told);
 }
 
 #[rstest]
@@ -212,7 +261,7 @@ fn names_that_yaml_takes_for_something_else_are_names_all_the_same() {
 
 #[test]
 fn what_a_later_version_does_may_be_switched_off_already() {
-    let spec = "{ jitter: 0, keep-payload: off, register: on, on-failure: retry, retry: { jitter: 0 } }";
+    let spec = "{ keep-payload: off, register: on, on-failure: retry, retry: { jitter: 0 } }";
     assert_eq!(mail("queue-type: quorum", spec).ok(), mail("", "{}").ok());
 }
 
@@ -226,6 +275,17 @@ fn a_type_may_do_without_the_register(#[case] top: &str, #[case] spec: &str) {
     assert_eq!((spec.register, spec.exclusive), (false, false));
     let coalesce = spec.coalesce;
     assert_eq!((coalesce.immediate, coalesce.delayed, coalesce.window), (Immediate::Off, Delayed::Off, None));
+}
+
+#[rstest]
+#[case("0", 0)]
+#[case("0.2", 200)]
+#[case("20%", 200)]
+#[case("12.5 %", 125)]
+#[case("1", 1_000)]
+#[case("100%", 1_000)]
+fn jitter_is_a_part_of_the_delay(#[case] text: &str, #[case] thousandths: u16) {
+    assert_eq!(valid("", &format!("{{ retry: {{ jitter: {text} }} }}")).retry.jitter, thousandths);
 }
 
 #[test]

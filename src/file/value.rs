@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::{
-    amount::{bytes, duration, parse_bytes, say, ttls, whole},
+    amount::{bytes, duration, parse_bytes, say, share, ttls, whole},
     error::quote,
     section::{Item, Name, Named, Reader, Section},
     table::{Absent, Choice, Key, Kind, Level, Short},
@@ -32,6 +32,7 @@ pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<u
         (Kind::Duration(least, most), _) if scalar(node) => {
             duration(reader, key.name, (*least, *most), node).map(Item::Duration)
         }
+        (Kind::Share, _) if scalar(node) => share(reader, key.name, node),
         (Kind::Switch, _) if scalar(node) => switch(reader, key, node),
         (Kind::Choice(choices), _) if scalar(node) => choice(reader, key, choices, node),
         (Kind::Only(only), _) if scalar(node) => match word(reader, node).as_str() {
@@ -97,6 +98,7 @@ fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
         Kind::Word | Kind::Prefix => "a text",
         Kind::Bytes(_) => "a number of bytes",
         Kind::Duration(..) => "a duration",
+        Kind::Share => "a part, like 0.2 or 20%",
         Kind::Ttls { .. } => "a list of durations",
         Kind::Names => "a name, or a list of names",
         Kind::Objects => "a list of names",

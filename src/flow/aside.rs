@@ -1,4 +1,5 @@
-//! Types with `register: off`: what may have killed its worker is put aside, and runs there by itself.
+//! Types with `register: off`: what may have killed its worker is put aside, and runs there by itself. All but those that
+//! keep order, which put nothing aside.
 //!
 //! No register knows what ran when a worker died, and RabbitMQ counts the death against everything that the worker held.
 //! So who has come back twice is a suspect and not a culprit. It is published to the aside queue, where it is counted
@@ -17,7 +18,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     claim::Patience,
-    work::{Common, Lane},
+    work::{Common, Lane, Verdict, Way},
 };
 use crate::{
     domain::{
@@ -26,13 +27,13 @@ use crate::{
         wire,
     },
     flow::shutdown::WorkError,
-    ports::{BrokerError, Delivery, Receipt},
+    ports::{BrokerError, Delivery},
 };
 
 /// How often a worker that puts nothing aside itself looks for what another one has left there.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Consumes these types, all of them without the register, until the worker stops.
+/// Consumes these types, all of which put aside what may have killed its worker, until the worker stops.
 pub(super) async fn consume(common: &Common, lanes: &[Arc<Lane>], tracker: &TaskTracker) {
     while !common.stop.is_cancelled() {
         for lane in lanes {
@@ -67,33 +68,21 @@ async fn until_something_is_aside(common: &Common, lanes: &[Arc<Lane>], over: &C
 
 impl Lane {
     /// From the processing queue: runs it, or puts it aside.
-    pub(super) async fn work_unregistered(
-        &self,
-        event: Event,
-        receipt: Box<dyn Receipt>,
-        returns: u32,
-        patience: &Patience,
-    ) {
+    pub(super) async fn handle_unregistered(&self, event: &mut Event, returns: u32, patience: &Patience) -> Verdict {
         if returns >= SUSPECT {
             tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
             self.common.tally.put_aside();
             self.common.suspects.notify_one();
-            self.put_aside(&Event { crashes: 0, reason: Some(suspect(returns)), ..event }).await;
+            self.put_aside(&Event { crashes: 0, reason: Some(suspect(returns)), ..event.clone() }).await;
             fail_point!("work.put-aside");
-            return receipt.acknowledge().await;
+            return Verdict::Acknowledge;
         }
-        let Some(turn) = self.turn(patience).await else {
-            self.common.tally.given_back();
-            return receipt.requeue().await;
-        };
-        if !self.until_settled(&event, None, None, &CancellationToken::new()).await {
-            self.common.tally.given_back();
-            return receipt.requeue().await;
+        // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
+        let Some(_turn) = self.turn(patience).await else { return Verdict::GiveBack };
+        match self.until_settled(event, None, None, &CancellationToken::new()).await {
+            Way::Settled => Verdict::Acknowledge,
+            Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
         }
-        // The next one may start: the acknowledgement may wait for others.
-        drop(turn);
-        receipt.acknowledge().await;
-        fail_point!("work.acknowledged");
     }
 
     /// Runs what is aside, one at a time and nothing else beside it, until there is no more.
@@ -129,16 +118,29 @@ impl Lane {
     /// From the aside queue.
     async fn work_alone(&self, delivery: Delivery) {
         self.common.tally.delivered();
-        let returns = wire::returns(&delivery.message.properties);
-        let Some((event, receipt)) = self.due(delivery).await else { return };
+        let Delivery { message, receipt } = delivery;
+        let returns = wire::returns(&message.properties);
+        let verdict = match self.due(message).await {
+            Ok(event) => self.handle_alone(event, returns).await,
+            Err(verdict) => verdict,
+        };
+        self.answer(verdict, receipt).await;
+    }
+
+    async fn handle_alone(&self, mut event: Event, returns: u32) -> Verdict {
         let deaths = event.crashes.saturating_add(returns);
-        let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit);
-        if !self.until_settled(&event, too_often, None, &CancellationToken::new()).await {
-            // As a copy: before RabbitMQ 4.3 what is given back counts like a crash.
-            self.common.tally.given_back();
-            self.put_aside(&Event { crashes: deaths, ..event }).await;
+        let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit, self.common.clock.now());
+        // What the tries in place leave there is no reason to be aside.
+        let reason = event.reason.clone();
+        match self.until_settled(&mut event, too_often, None, &CancellationToken::new()).await {
+            Way::Settled => {}
+            Way::GivenBack | Way::Again { .. } => {
+                // As a copy: before RabbitMQ 4.3 what is given back counts like a crash.
+                self.common.tally.given_back();
+                self.put_aside(&Event { crashes: deaths, reason, ..event }).await;
+            }
         }
-        receipt.acknowledge().await;
+        Verdict::Acknowledge
     }
 
     async fn is_anything_aside(&self) -> bool {

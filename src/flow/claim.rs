@@ -2,9 +2,9 @@
 //!
 //! Claimed is only what starts at once, never what is merely prefetched, so that a crash is blamed on what really ran.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
-use backon::BackoffBuilder;
+use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{
     sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit},
     time::Instant,
@@ -44,11 +44,64 @@ pub(super) struct Patience {
     pub(super) ended: CancellationToken,
 }
 
+/// An event whose reference is busy waits so long in memory at most, before it goes by way of the busy hatchery.
+const IN_MEMORY: Duration = Duration::from_secs(1);
+
+/// The pauses between two questions whether a reference is still busy.
+fn looks() -> ExponentialBuilder {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(25))
+        .with_max_delay(Duration::from_millis(200))
+        .without_max_times()
+        .with_jitter()
+}
+
 impl Lane {
+    /// Waits for room, then claims; where its reference is busy, again for a moment. None when the worker stops, or the
+    /// patience is over.
+    pub(super) async fn claim_soon(&self, event: &Event, token: Uuid, patience: &Patience) -> Option<(Claimed, Turn)> {
+        let first = self.claim(event, token, patience).await?;
+        if first.0 != Claimed::Busy {
+            return Some(first);
+        }
+        // One that waits holds a place of the prefetch: events of other references must not wait behind it for long.
+        let Ok(_place) = self.busy.try_acquire() else { return Some(first) };
+        drop(first);
+        let end = Instant::now() + IN_MEMORY;
+        let mut pauses = looks().build();
+        loop {
+            let next = Instant::now() + pauses.next().unwrap_or_default();
+            self.unless_over(patience, tokio::time::sleep_until(next.min(end))).await?;
+            let (claimed, turn) = self.claim(event, token, patience).await?;
+            if claimed != Claimed::Busy || Instant::now() >= end {
+                return Some((claimed, turn));
+            }
+        }
+    }
+
+    /// The same for a lane that keeps order: it waits as long as its patience lasts, for whatever comes next waits behind it.
+    pub(super) async fn claim_in_place(
+        &self,
+        event: &Event,
+        token: Uuid,
+        patience: &Patience,
+    ) -> Option<(Claimed, Turn)> {
+        let mut pauses = looks().build();
+        loop {
+            let (claimed, turn) = self.claim(event, token, patience).await?;
+            if claimed != Claimed::Busy {
+                return Some((claimed, turn));
+            }
+            drop(turn);
+            self.unless_over(patience, tokio::time::sleep(pauses.next().unwrap_or_default())).await?;
+        }
+    }
+
     /// Waits for room, then claims. None when the worker stops, or the patience is over.
-    pub(super) async fn claim(&self, event: &Event, token: Uuid, patience: &Patience) -> Option<(Claimed, Turn)> {
+    async fn claim(&self, event: &Event, token: Uuid, patience: &Patience) -> Option<(Claimed, Turn)> {
         let (permit, guard) = self.room(patience).await?;
-        let claimed = self.ask(event, token, patience, false).await?;
+        // Who keeps order puts nothing aside, however often its worker has died.
+        let claimed = self.ask(event, token, patience, self.spec.keeps_order()).await?;
         if claimed != Claimed::Alone {
             return Some((claimed, Turn::shared(permit, guard)));
         }
@@ -99,7 +152,8 @@ impl Lane {
         }
     }
 
-    async fn unless_over<T>(&self, patience: &Patience, wait: impl Future<Output = T>) -> Option<T> {
+    /// What this waits for. None when the worker stops, or the patience is over.
+    pub(super) async fn unless_over<T>(&self, patience: &Patience, wait: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             () = self.common.stop.cancelled() => None,

@@ -7,15 +7,16 @@ use backon::{BackoffBuilder, Retryable};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{settle::patience, shutdown::WorkError, work::Lane};
-use crate::ports::{BrokerError, Deliveries};
+use crate::ports::{BrokerError, Deliveries, Order};
 
 impl Lane {
     /// Consumes until then: until the worker stops, or for a while.
     pub(super) async fn consume(self: Arc<Self>, tracker: TaskTracker, until: CancellationToken) {
         let queue = self.common.names.processing(&self.event_type);
-        let mut pauses = patience().build();
+        let order = if self.spec.keeps_order() { Order::Kept } else { Order::Any };
+        let (mut pauses, mut tried) = (patience().build(), None);
         loop {
-            let consuming = (|| self.common.broker.consume(&queue, self.prefetch))
+            let consuming = (|| self.common.broker.consume(&queue, self.prefetch, order))
                 .retry(patience())
                 .when(|error| !matches!(error, BrokerError::Rejected { .. }))
                 .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {wait:?}"));
@@ -30,7 +31,11 @@ impl Lane {
                 Err(error) => return self.common.fail(WorkError::Broker(error)),
             };
             tracing::info!("consuming {queue}");
-            let any = self.deliver(deliveries, &tracker, &until).await;
+            let any = match order {
+                Order::Any => self.deliver(deliveries, &tracker, &until).await,
+                // Large, and once for a consumer.
+                Order::Kept => Box::pin(self.deliver_in_order(deliveries, &tracker, &mut tried)).await,
+            };
             // Neither a queue that is deleted as soon as it is consumed nor a Redis that answers every other question may
             // make this spin: each round takes deliveries, and RabbitMQ counts how often they are given back.
             if any && !self.is_away() {

@@ -9,6 +9,7 @@ pub mod aside;
 mod batch;
 pub mod claim;
 pub mod consume;
+mod in_order;
 pub mod new_event;
 pub mod publish;
 #[cfg(test)]

@@ -238,6 +238,8 @@ impl Shared {
             busy: 0,
             crashes: 0,
             reason: new.reason,
+            first_failure: None,
+            last_failure: None,
             stamp: Stamp { slot, version: 0, generation: 0 },
             content_type: Some(new.content_type),
             correlation_id: new.correlation_id,

@@ -14,7 +14,7 @@ use crate::{
     NewEvent,
     adapters::{clock::SystemClock, memory::MemoryRegister},
     domain::wire::Message,
-    ports::{Broker, BrokerError, Deliveries, Delivery, Register},
+    ports::{Broker, BrokerError, Deliveries, Delivery, Order, Register},
 };
 
 /// Confirms when it is told to.
@@ -33,7 +33,7 @@ impl Broker for Slow {
         Ok(())
     }
 
-    async fn consume(&self, _: &str, _: u16) -> Result<Box<dyn Deliveries>, BrokerError> {
+    async fn consume(&self, _: &str, _: u16, _: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
         unreachable!("nobody consumes")
     }
 

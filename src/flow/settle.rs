@@ -19,7 +19,7 @@ use crate::{
         event::{self, Event},
         names,
         register::{End, Record, Reserve, Reserved, Settle, Slot, Stamp},
-        settlement::Decision,
+        settlement::{Decision, Failed},
         ttl::Ttl,
         wire::{self, Message},
     },
@@ -83,22 +83,27 @@ impl Lane {
         let tally = &self.common.tally;
         match decision {
             Decision::Finish => (None, End::Finished),
-            Decision::Retry { ttl, attempts, reason } => {
+            Decision::Drop { reason } => {
+                tally.dropped();
+                tracing::warn!(id = %event.id, event_type = %event.event_type, %reason, "dropped after a failure");
+                (None, End::Finished)
+            }
+            Decision::Retry { ttl, failed } => {
                 tally.retried();
-                let copy = Event { attempts, reason: Some(reason), ..next(event) };
+                let copy = after_failure(event, failed);
                 (Some(self.to_retry(&copy, ttl)), End::Copied { due: event::later(now, ttl.as_duration()) })
             }
-            Decision::RetryAfter { after, attempts, reason } => {
+            Decision::RetryAfter { after, failed } => {
                 tally.retried();
                 let due = event::ceil_millis(event::later(now, after));
                 self.raise_due(event, due).await;
-                let copy = Event { attempts, reason: Some(reason), nbf: Some(due), ..next(event) };
+                let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
                 (Some(self.to_scheduler(&copy, after)), End::Copied { due })
             }
-            Decision::DeadLetter { attempts, reason } => {
+            Decision::DeadLetter(failed) => {
                 tally.dead_lettered();
-                tracing::warn!(id = %event.id, event_type = %event.event_type, %reason, "dead-lettered");
-                let copy = Event { attempts, reason: Some(reason), ..next(event) };
+                tracing::warn!(id = %event.id, event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
+                let copy = after_failure(event, failed);
                 (Some(self.to_dead_letter(&copy)), End::Copied { due: now })
             }
             Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await,
@@ -111,7 +116,14 @@ impl Lane {
         let now = self.common.clock.now();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = event::until(now, at).max(SOONEST);
-        let fresh = Event { nbf: Some(at), attempts: 0, reason: Some(reason), ..next(event) };
+        let fresh = Event {
+            nbf: Some(at),
+            attempts: 0,
+            reason: Some(reason),
+            first_failure: None,
+            last_failure: None,
+            ..next(event)
+        };
         let alone = Stamp::alone(&event.id, event.stamp.generation + 1);
         if !self.spec.register || matches!(event.stamp.slot, Slot::Event(_)) {
             self.common.tally.requeued();
@@ -213,4 +225,11 @@ fn message(exchange: String, routing_key: String, copy: &Event) -> Message {
 /// The event's next copy, with a fresh start as far as waiting for its reference goes.
 fn next(event: &Event) -> Event {
     Event { stamp: event.stamp.next(), busy: 0, crashes: 0, ..event.clone() }
+}
+
+/// The copy of an event that has failed.
+fn after_failure(event: &Event, failed: Failed) -> Event {
+    let mut copy = next(event);
+    copy.fail(failed);
+    copy
 }

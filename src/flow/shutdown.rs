@@ -203,8 +203,8 @@ impl Worker {
     pub async fn run(self, stop: CancellationToken) -> Result<Summary, WorkError> {
         let lanes_of = self.lanes()?;
         let names = Names::new(self.topology.name.clone());
-        let unregistered = |event_type: &&EventType| !self.topology.types[*event_type].register;
-        let aside: Vec<&EventType> = lanes_of.iter().map(|(event_type, _)| event_type).filter(unregistered).collect();
+        let puts_aside = |event_type: &&EventType| self.topology.types[*event_type].puts_aside();
+        let aside: Vec<&EventType> = lanes_of.iter().map(|(event_type, _)| event_type).filter(puts_aside).collect();
         let queues: Vec<String> = lanes_of
             .iter()
             .map(|(event_type, _)| names.processing(event_type))
@@ -240,20 +240,23 @@ impl Worker {
         let _stop = common.stop.clone().drop_guard();
         let _abandon = common.abandon.clone().drop_guard();
         let (consumers, tracker) = (TaskTracker::new(), TaskTracker::new());
-        let mut unregistered = Vec::new();
+        let mut putting_aside = Vec::new();
         for (event_type, handler) in lanes_of {
             let spec = common.topology.types[&event_type].clone();
+            let concurrency = spec.concurrency_for(self.concurrency);
+            let prefetch = spec.prefetch_for(concurrency);
             let lane = Arc::new(Lane {
                 terms: spec.terms(&common.topology.redis),
-                permits: Arc::new(Semaphore::new(self.concurrency.unwrap_or(spec.concurrency).into())),
-                prefetch: spec.prefetch_for(self.concurrency.unwrap_or(spec.concurrency)),
+                permits: Arc::new(Semaphore::new(concurrency.into())),
+                busy: Semaphore::new(usize::from(prefetch / 2)),
+                prefetch,
                 common: Arc::clone(&common),
                 event_type,
                 spec,
                 handler,
             });
-            if !lane.spec.register {
-                unregistered.push(lane);
+            if lane.spec.puts_aside() {
+                putting_aside.push(lane);
                 continue;
             }
             let (common, tracker) = (Arc::clone(&common), tracker.clone());
@@ -262,10 +265,10 @@ impl Worker {
                 common.abandon.run_until_cancelled(lane.consume(tracker, until)).await
             });
         }
-        if !unregistered.is_empty() {
+        if !putting_aside.is_empty() {
             let (common, tracker) = (Arc::clone(&common), tracker.clone());
             consumers.spawn(async move {
-                common.abandon.run_until_cancelled(aside::consume(&common, &unregistered, &tracker)).await;
+                common.abandon.run_until_cancelled(aside::consume(&common, &putting_aside, &tracker)).await;
             });
         }
         if self.stop_when_empty {

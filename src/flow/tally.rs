@@ -36,6 +36,8 @@ tally! {
     discarded,
     /// Runs that failed and are tried again.
     retried,
+    /// Runs that failed and are not tried again, as the file says.
+    dropped,
     /// Runs after which the handler wants the event again later.
     requeued,
     /// Events given up.
@@ -88,7 +90,11 @@ impl Tally {
         Self::add(&self.poisoned);
     }
 
-    pub(super) fn dropped(&self, claimed: &Claimed) {
+    pub(super) fn dropped(&self) {
+        Self::add(&self.dropped);
+    }
+
+    pub(super) fn unwanted(&self, claimed: &Claimed) {
         Self::add(if *claimed == Claimed::Replaced { &self.replaced } else { &self.stale });
     }
 

@@ -22,7 +22,7 @@ use crate::{
         spec::Topology,
         wire::{self, Incoming, Message, Properties, Value},
     },
-    ports::{Broker, BrokerError, Clock, Deliveries, Delivery, Receipt, Register, RegisterError},
+    ports::{Broker, BrokerError, Clock, Deliveries, Delivery, Order, Receipt, Register, RegisterError},
 };
 
 const FILE: &str = "
@@ -33,6 +33,12 @@ types:
   mail: { retry: { delays: [1s, 2s], max-attempts: 3 } }
   import: { coalesce: { immediate: latest, delayed: each-time, window: 2s } }
   plain: { register: off, retry: { delays: [1s, 2s], max-attempts: 3 } }
+  quick: { register: off, on-failure: in-place, in-place: { tries: 2, delay: 1ms } }
+  exact: { register: off, on-failure: block, retry: { delays: [1ms] } }
+  ping: { on-failure: drop, prefetch: 1, concurrency: 1 }
+  post: { retry: { delays: [8s], jitter: 50% } }
+  keen: { on-failure: in-place, in-place: { tries: 3, delay: 1ms } }
+  strict: { on-failure: block, retry: { delays: [1ms] } }
 ";
 
 fn topology() -> Arc<Topology> {
@@ -98,7 +104,7 @@ impl Broker for Fake {
         Ok(())
     }
 
-    async fn consume(&self, _: &str, _: u16) -> Result<Box<dyn Deliveries>, BrokerError> {
+    async fn consume(&self, _: &str, _: u16, _: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
         let (sender, queue) = mpsc::unbounded_channel();
         for message in self.incoming.lock().expect("no panic").drain(..) {
             sender.send(message).expect("the queue is there");
@@ -136,6 +142,10 @@ impl Deliveries for Queue {
 
     async fn cancel(&mut self) {
         self.waiting.close();
+    }
+
+    async fn close(self: Box<Self>) {
+        self.diary.note("close");
     }
 }
 
@@ -371,6 +381,13 @@ async fn the_last_failure_is_buried_with_its_reason() {
 }
 
 #[tokio::test]
+async fn a_failure_that_the_file_drops_is_settled_as_done() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("ping.now", &[]));
+    assert_eq!(work(&fake, failure()).await, ["claim", "handler", "settle finished", "acknowledge"]);
+}
+
+#[tokio::test]
 async fn a_delay_that_the_handler_chooses_raises_the_due_time_first() {
     let fake = Arc::new(Fake::default());
     fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
@@ -379,6 +396,21 @@ async fn a_delay_that_the_handler_chooses_raises_the_due_time_first() {
     let expected = ["reserve e:id-1", "publish t.scheduler mail.5s", "settle copied", "acknowledge"];
     assert_eq!(diary[2..], expected);
     assert_eq!(header(&fake.published(), "nbf").as_deref(), Some("2026-06-01T12:00:05.000Z"));
+}
+
+#[tokio::test]
+async fn a_delay_with_jitter_goes_through_the_ladder() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("post.now", &[]));
+    let diary = work(&fake, failure()).await;
+    assert!(diary[3].starts_with("publish t.scheduler post.250ms-27.0."), "{diary:?}");
+    assert_eq!(
+        (diary[2].as_str(), &diary[4..]),
+        ("reserve e:id-1", &["settle copied", "acknowledge"].map(String::from)[..])
+    );
+    let nbf = header(&fake.published(), "nbf").expect("a date");
+    assert!(("2026-06-01T12:00:08.000Z".."2026-06-01T12:00:12.000Z").contains(&nbf.as_str()), "{nbf}");
+    assert_eq!(header(&fake.published(), "attempts").as_deref(), Some("1"));
 }
 
 fn versioned() -> Incoming {
@@ -424,7 +456,7 @@ async fn what_competes_with_nothing_stays_so_when_it_is_requeued() {
 #[rstest]
 #[case::stale(Claimed::Stale, &["claim", "acknowledge"])]
 #[case::replaced(Claimed::Replaced, &["claim", "acknowledge"])]
-#[case::busy(Claimed::Busy, &["claim", "publish t.scheduler mail.250ms", "acknowledge"])]
+#[case::busy(Claimed::Busy, &["claim", "claim", "handler", "settle finished", "acknowledge"])]
 #[case::later(Claimed::Later("2026-06-01T12:00:05Z".parse().expect("a time")), &["claim", "publish t.scheduler mail.5s", "acknowledge"])]
 #[case::suspect(Claimed::Alone, &["claim", "claim alone", "handler", "settle finished", "acknowledge"])]
 #[tokio::test]
@@ -436,6 +468,111 @@ async fn the_register_decides_whether_it_runs(#[case] answer: Claimed, #[case] e
         assert_eq!(header(copy, "generation").as_deref(), Some("3"), "the same copy waits on");
         assert_eq!(header(copy, "attempts").as_deref(), Some("0"), "no attempt is spent");
     }
+}
+
+#[tokio::test]
+async fn what_finds_no_place_to_wait_in_goes_by_way_of_the_busy_hatchery() {
+    let fake = Arc::new(Fake { claims: Mutex::new(vec![Claimed::Busy]), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming("ping.now", &[]));
+    assert_eq!(work(&fake, Outcome::Done).await, ["claim", "publish t.scheduler ping.250ms", "acknowledge"]);
+    assert_eq!(header(&fake.published(), "busy").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn what_stays_busy_waits_in_memory_for_a_second_at_most() {
+    let fake = Arc::new(Fake { claims: Mutex::new(vec![Claimed::Busy; 50]), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let began = tokio::time::Instant::now();
+    let diary = work(&fake, Outcome::Done).await;
+    let looks = diary.iter().take_while(|entry| *entry == "claim").count();
+    assert!((4..=20).contains(&looks), "{diary:?}");
+    assert_eq!(diary[looks..], ["publish t.scheduler mail.250ms", "acknowledge"]);
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn tries_in_place_are_one_attempt_and_one_claim() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("keen.now", &[]));
+    let diary = work(&fake, failure()).await;
+    let expected = [
+        "claim",
+        "handler",
+        "handler",
+        "handler",
+        "publish t.dead-letter keen.dead-letter",
+        "settle copied",
+        "acknowledge",
+    ];
+    assert_eq!(diary, expected);
+    let letter = fake.published();
+    assert_eq!(header(&letter, "attempts").as_deref(), Some("1"));
+    let failed = "2026-06-01T12:00:00.000Z no luck";
+    assert_eq!(header(&letter, "first_failure").as_deref(), Some(failed));
+    assert_eq!(header(&letter, "last_failure").as_deref(), Some(failed));
+}
+
+#[tokio::test]
+async fn the_first_failure_stays_and_the_last_one_is_the_last() {
+    let fake = Arc::new(Fake::default());
+    let first = ("first_failure", Value::text("2026-05-01T00:00:00.000Z the first"));
+    let last = ("last_failure", Value::text("2026-05-02T00:00:00.000Z not the last"));
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[first, last]));
+    work(&fake, Outcome::DeadLetter { reason: "never".into() }).await;
+    let letter = fake.published();
+    assert_eq!(header(&letter, "first_failure").as_deref(), Some("2026-05-01T00:00:00.000Z the first"));
+    assert_eq!(header(&letter, "last_failure").as_deref(), Some("2026-06-01T12:00:00.000Z never"));
+}
+
+#[tokio::test]
+async fn what_blocks_is_claimed_anew_for_each_try_and_what_is_behind_it_waits() {
+    let fake = Arc::new(Fake::default());
+    let mut second = incoming("strict.now", &[]);
+    second.properties.message_id = Some("id-2".into());
+    fake.incoming.lock().expect("no panic").extend([incoming("strict.now", &[]), second]);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let noted = Arc::clone(&seen);
+    let handler = move |run: crate::handler::Run| {
+        let attempts = run.event.attempts;
+        noted.lock().expect("no panic").push((run.event.id.clone(), attempts, run.event.last_failure));
+        async move { if run.event.id == "id-1" && attempts < 2 { Err("no luck") } else { Ok(Outcome::Done) } }
+    };
+    let summary = worker.handle("strict", handler).run(CancellationToken::new()).await.expect("it stops when empty");
+    let tried = ["claim alone", "release"];
+    let done = ["claim alone", "settle finished", "acknowledge"];
+    assert_eq!(fake.diary.entries(), [&tried[..], &tried, &done, &done, &["close"]].concat());
+    let failed = || Some("2026-06-01T12:00:00.000Z no luck".to_owned());
+    let expected = [("id-1", 0, None), ("id-1", 1, failed()), ("id-1", 2, failed()), ("id-2", 0, None)];
+    assert_eq!(*seen.lock().expect("no panic"), expected.map(|(id, attempts, last)| (id.to_owned(), attempts, last)));
+    assert_eq!((summary.done, summary.retried, summary.given_back), (2, 2, 0));
+}
+
+#[tokio::test]
+async fn what_blocks_is_never_put_aside_for_its_crashes() {
+    let stamp = crate::domain::register::Stamp::alone("id-1", 0);
+    let crashed = Claimed::Run { fence: 9, crashes: 200, stamp };
+    let fake = Arc::new(Fake { claims: Mutex::new(vec![Claimed::Busy, crashed]), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming("strict.now", &[]));
+    let expected = ["claim alone", "claim alone", "handler", "settle finished", "acknowledge", "close"];
+    assert_eq!(work(&fake, Outcome::Done).await, expected);
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_while_it_waits_to_try_again_gives_everything_back_with_its_channel() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").extend([incoming("strict.now", &[]), incoming("strict.now", &[])]);
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    let handler = move |_| {
+        told.cancel();
+        let after = Some(Duration::from_hours(1));
+        async move { Ok::<_, String>(Outcome::Retry { reason: "busy".into(), after }) }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    let summary = worker.handle("strict", handler).run(stop).await.expect("it was told to stop");
+    assert_eq!(fake.diary.entries(), ["claim alone", "release", "close"]);
+    assert_eq!(summary.given_back, 2);
 }
 
 #[tokio::test]
@@ -534,6 +671,61 @@ async fn what_runs_alone_at_the_drain_limit_is_given_back_as_a_copy_that_knows_i
     worker.handle("plain", handler).run(stop).await.expect("it was told to stop");
     assert_eq!(fake.diary.entries(), ["handler", "publish t.aside plain.aside", "acknowledge"]);
     assert_eq!(header(&fake.published(), "crashes").as_deref(), Some("2"));
+}
+
+#[tokio::test]
+async fn tries_in_place_without_the_register_claim_nothing() {
+    let fake = Arc::new(Fake { away: true, ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming("quick.now", &[]));
+    let expected = ["handler", "handler", "publish t.dead-letter quick.dead-letter", "acknowledge"];
+    assert_eq!(work(&fake, failure()).await, expected);
+    assert_eq!(header(&fake.published(), "attempts").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn a_stop_between_two_tries_alone_leaves_the_reason_to_be_aside() {
+    let fake = Arc::new(Fake::default());
+    let headers = [came_back(1), ("crashes", Value::I64(1)), ("reason", Value::text("crash: why"))];
+    fake.aside.lock().expect("no panic").push(incoming("quick.aside", &headers));
+    let stop = CancellationToken::new();
+    let (diary, told, tries) = (fake.diary.clone(), stop.clone(), AtomicUsize::new(0));
+    let handler = move |_| {
+        diary.note("handler");
+        let last = tries.fetch_add(1, Ordering::SeqCst) == 1;
+        let told = told.clone();
+        async move {
+            if !last {
+                return Err("no luck");
+            }
+            told.cancel();
+            std::future::pending::<Result<Outcome, &str>>().await
+        }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).drain_timeout(Duration::ZERO);
+    worker.handle("quick", handler).run(stop).await.expect("it was told to stop");
+    assert_eq!(fake.diary.entries(), ["handler", "handler", "publish t.aside quick.aside", "acknowledge"]);
+    let copy = fake.published();
+    let carried = ["crashes", "attempts", "reason", "last_failure"].map(|name| header(&copy, name));
+    let expected = ["2", "0", "crash: why", "2026-06-01T12:00:00.000Z no luck"];
+    assert_eq!(carried, expected.map(|text| Some(text.to_owned())));
+}
+
+#[tokio::test]
+async fn what_blocks_without_the_register_is_never_put_aside_and_claims_nothing() {
+    let fake = Arc::new(Fake { away: true, ..Fake::default() });
+    let mut second = incoming("exact.now", &[]);
+    second.properties.message_id = Some("id-2".into());
+    fake.incoming.lock().expect("no panic").extend([incoming("exact.now", &[came_back(200)]), second]);
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let diary = fake.diary.clone();
+    let handler = move |run: crate::handler::Run| {
+        diary.note(format!("{} {}", run.event.id, run.event.attempts));
+        async move { if run.event.id == "id-1" && run.event.attempts < 2 { Err("no luck") } else { Ok(Outcome::Done) } }
+    };
+    let summary = worker.handle("exact", handler).run(CancellationToken::new()).await.expect("it stops when empty");
+    let expected = ["id-1 0", "id-1 1", "id-1 2", "acknowledge", "id-2 0", "acknowledge", "close"];
+    assert_eq!(fake.diary.entries(), expected);
+    assert_eq!((summary.done, summary.retried, summary.put_aside), (2, 2, 0));
 }
 
 #[tokio::test]

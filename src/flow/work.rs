@@ -20,7 +20,7 @@ use crate::{
         event::{self, Event},
         names::{self, Names},
         register::{self, Release, Renew, Renewed, Stamp, Terms},
-        settlement::{self, Decision, Outcome},
+        settlement::{self, Decision, Next, Outcome, Ran},
         spec::{Topology, TypeSpec},
         ttl::Ttl,
         wire::{self, Incoming, Message, Poison},
@@ -65,7 +65,30 @@ pub(super) struct Lane {
     pub(super) terms: Terms,
     pub(super) handler: Arc<dyn Handler>,
     pub(super) permits: Arc<Semaphore>,
+    /// Places in memory for events whose reference is busy.
+    pub(super) busy: Semaphore,
     pub(super) prefetch: u16,
+}
+
+/// What becomes of a delivery.
+pub(super) enum Verdict {
+    /// It is settled.
+    Acknowledge,
+    /// The broker itself puts it into dead-letter.
+    Reject,
+    /// It comes again, here or elsewhere.
+    GiveBack,
+}
+
+/// How an event's turn ended.
+pub(super) enum Way {
+    Settled,
+    /// No attempt is spent.
+    GivenBack,
+    /// It failed, and is tried again in its place after this long. The claim is released.
+    Again {
+        after: Duration,
+    },
 }
 
 /// How a run ended.
@@ -79,111 +102,169 @@ impl Lane {
     /// deliver -> decode -> due? -> claim -> handler -> follow-up -> settle -> acknowledge
     pub(super) async fn work(&self, delivery: Delivery, ended: CancellationToken) {
         let patience = Patience { deadline: Instant::now() + self.common.topology.ack_timeout / 2, ended };
-        let returns = wire::returns(&delivery.message.properties);
-        let Some((event, receipt)) = self.due(delivery).await else { return };
-        if !self.spec.register {
-            return self.work_unregistered(event, receipt, returns, &patience).await;
-        }
-        let now = self.common.clock.now();
-        let token = Uuid::now_v7();
-        let Some((claimed, turn)) = self.claim(&event, token, &patience).await else {
-            self.common.tally.given_back();
-            return receipt.requeue().await;
+        let Delivery { message, receipt } = delivery;
+        let returns = wire::returns(&message.properties);
+        let verdict = match self.due(message).await {
+            Ok(mut event) if self.spec.register => self.handle(&mut event, &patience).await,
+            Ok(mut event) => self.handle_unregistered(&mut event, returns, &patience).await,
+            Err(verdict) => verdict,
         };
-        fail_point!("work.claimed");
-        match claimed {
-            register::Claimed::Stale | register::Claimed::Replaced => {
-                tracing::debug!(id = %event.id, ?claimed, "dropped");
-                self.common.tally.dropped(&claimed);
-            }
-            register::Claimed::Later(time) => self.send_on(&event, event::until(now, time)).await,
-            register::Claimed::Busy => {
-                self.common.tally.busy();
-                self.send_busy(&event).await;
-            }
-            // Not an answer to who claims alone.
-            register::Claimed::Alone => return receipt.requeue().await,
-            register::Claimed::Run { fence, crashes, stamp } => {
-                let event = Event { stamp, ..event };
-                let claimed = settle::Claimed { token, fence };
-                if !self.run_and_settle(&event, crashes, &claimed).await {
-                    self.common.tally.given_back();
-                    return receipt.requeue().await;
-                }
+        self.answer(verdict, receipt).await;
+    }
+
+    /// The end of a delivery's way.
+    pub(super) async fn answer(&self, verdict: Verdict, receipt: Box<dyn Receipt>) {
+        match verdict {
+            Verdict::Acknowledge => receipt.acknowledge().await,
+            Verdict::Reject => receipt.reject().await,
+            Verdict::GiveBack => {
+                self.common.tally.given_back();
+                return receipt.requeue().await;
             }
         }
-        // It is settled: the next one may start. The acknowledgement may wait for others.
-        drop(turn);
-        receipt.acknowledge().await;
         fail_point!("work.acknowledged");
     }
 
-    /// The event in a delivery, if it is one and is due. Everything else is dealt with here.
-    pub(super) async fn due(&self, delivery: Delivery) -> Option<(Event, Box<dyn Receipt>)> {
-        let Delivery { message, receipt } = delivery;
+    /// The event in a delivery; where it is none, or not due yet, what becomes of the delivery instead.
+    pub(super) async fn due(&self, message: Incoming) -> Result<Event, Verdict> {
         fail_point!("work.delivered");
         if wire::is_too_large_to_copy(&message.properties) {
             tracing::warn!(routing_key = %message.routing_key, "its headers leave no room for those of a copy: rejected");
             self.common.tally.poisoned();
-            receipt.reject().await;
-            return None;
+            return Err(Verdict::Reject);
         }
         let now = self.common.clock.now();
         let event = match wire::decode(&self.event_type, message, now, fresh_id) {
             Ok(event) => event,
             Err(poisoned) => {
                 self.bury(&poisoned.0, &poisoned.1).await;
-                receipt.acknowledge().await;
-                return None;
+                return Err(Verdict::Acknowledge);
             }
         };
         let early = event.early_by(now);
-        if !early.is_zero() {
-            self.send_on(&event, early).await;
-            receipt.acknowledge().await;
-            return None;
+        if early.is_zero() {
+            return Ok(event);
         }
-        Some((event, receipt))
+        self.send_on(&event, early).await;
+        Err(Verdict::Acknowledge)
     }
 
-    /// True when the event is settled and may be acknowledged. Until then the lease is renewed: a follow-up waits as long
-    /// as the broker is away, and nobody else may take the event for abandoned meanwhile.
-    async fn run_and_settle(&self, event: &Event, crashes: u32, claimed: &settle::Claimed) -> bool {
+    async fn handle(&self, event: &mut Event, patience: &Patience) -> Verdict {
+        let token = Uuid::now_v7();
+        // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
+        let Some((claimed, _turn)) = self.claim_soon(event, token, patience).await else { return Verdict::GiveBack };
+        fail_point!("work.claimed");
+        match claimed {
+            register::Claimed::Busy => {
+                self.common.tally.busy();
+                self.send_busy(event).await;
+                Verdict::Acknowledge
+            }
+            register::Claimed::Run { fence, crashes, stamp } => {
+                event.stamp = stamp;
+                let claimed = settle::Claimed { token, fence };
+                match self.run_and_settle(event, crashes, &claimed).await {
+                    Way::Settled => Verdict::Acknowledge,
+                    Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
+                }
+            }
+            unwanted => self.not_run(event, &unwanted).await,
+        }
+    }
+
+    /// What becomes of a delivery that the register does not let run.
+    pub(super) async fn not_run(&self, event: &Event, claimed: &register::Claimed) -> Verdict {
+        match claimed {
+            register::Claimed::Stale | register::Claimed::Replaced => {
+                tracing::debug!(id = %event.id, ?claimed, "dropped");
+                self.common.tally.unwanted(claimed);
+                Verdict::Acknowledge
+            }
+            register::Claimed::Later(time) => {
+                self.send_on(event, event::until(self.common.clock.now(), *time)).await;
+                Verdict::Acknowledge
+            }
+            // Not an answer to who claims alone, and who waits until it is not busy.
+            register::Claimed::Alone | register::Claimed::Busy | register::Claimed::Run { .. } => Verdict::GiveBack,
+        }
+    }
+
+    /// Until the event is settled the lease is renewed: a follow-up waits as long as the broker is away, and nobody else
+    /// may take the event for abandoned meanwhile.
+    pub(super) async fn run_and_settle(&self, event: &mut Event, crashes: u32, claimed: &settle::Claimed) -> Way {
         let lost = CancellationToken::new();
-        let too_often = (crashes >= self.spec.crash_limit).then(|| settlement::crashed(crashes, event.attempts));
+        let renew = Renew {
+            subject: event.subject(),
+            stamp: event.stamp.clone(),
+            token: claimed.token,
+            due: event.due(),
+            terms: self.terms,
+        };
+        let too_often = (crashes >= self.spec.crash_limit && !self.spec.keeps_order())
+            .then(|| settlement::crashed(crashes, event.attempts, self.common.clock.now()));
         tokio::select! {
-            settled = self.until_settled(event, too_often, Some(claimed), &lost) => settled,
-            never = self.renew(event, claimed, &lost) => match never {},
+            way = self.until_settled(event, too_often, Some(claimed), &lost) => way,
+            never = self.renew(renew, &lost) => match never {},
         }
     }
 
     /// Runs it, unless it has crashed too often, and carries out what follows. Nothing is claimed where there is no register.
     pub(super) async fn until_settled(
         &self,
-        event: &Event,
+        event: &mut Event,
         too_often: Option<Decision>,
         claimed: Option<&settle::Claimed>,
         lost: &CancellationToken,
-    ) -> bool {
+    ) -> Way {
         let decision = if let Some(decision) = too_often {
             decision
         } else {
-            match self.run(event, claimed.map(|claimed| claimed.fence), lost.clone()).await {
-                Ended::Outcome(outcome) => {
-                    self.common.tally.ran(&outcome);
-                    settlement::decide(outcome, event.attempts, &self.spec.retry, self.common.clock.now())
-                }
-                Ended::GivenBack => {
+            match self.until_decided(event, claimed, lost).await {
+                Ok(decision) => decision,
+                Err(way) => {
                     if let Some(claimed) = claimed {
                         self.release(event, &event.stamp, claimed.token).await;
                     }
-                    return false;
+                    return way;
                 }
             }
         };
         fail_point!("work.handled");
         self.carry_out(event, decision, claimed).await;
-        true
+        Way::Settled
+    }
+
+    /// Runs it, in place again and again where the type says so. Where nothing is decided by that, how its turn ended.
+    async fn until_decided(
+        &self,
+        event: &mut Event,
+        claimed: Option<&settle::Claimed>,
+        lost: &CancellationToken,
+    ) -> Result<Decision, Way> {
+        let mut tries = 0;
+        loop {
+            let Ended::Outcome(outcome) = self.run(event, claimed.map(|claimed| claimed.fence), lost.clone()).await
+            else {
+                return Err(Way::GivenBack);
+            };
+            self.common.tally.ran(&outcome);
+            let ran = Ran { id: &event.id, attempts: event.attempts, tries, now: self.common.clock.now() };
+            let (after, failed) = match settlement::decide(outcome, ran, self.spec.on_failure, &self.spec.retry) {
+                Next::Settle(decision) => return Ok(decision),
+                Next::Again { after, failed } => (after, failed),
+            };
+            self.common.tally.retried();
+            event.fail(failed);
+            // Who keeps order begins anew with each try: meanwhile the event may be cancelled or replaced.
+            if self.spec.keeps_order() {
+                return Err(Way::Again { after });
+            }
+            tracing::debug!(id = %event.id, reason = event.reason, "tried again in {after:?}");
+            if self.common.give_back.run_until_cancelled(tokio::time::sleep(after)).await.is_none() {
+                return Err(Way::GivenBack);
+            }
+            tries += 1;
+        }
     }
 
     async fn run(&self, event: &Event, fence: Option<i64>, lost: CancellationToken) -> Ended {
@@ -215,25 +296,18 @@ impl Lane {
         }
     }
 
-    async fn renew(&self, event: &Event, claimed: &settle::Claimed, lost: &CancellationToken) -> Infallible {
-        let renew = Renew {
-            subject: event.subject(),
-            stamp: event.stamp.clone(),
-            token: claimed.token,
-            due: event.due(),
-            terms: self.terms,
-        };
+    async fn renew(&self, renew: Renew, lost: &CancellationToken) -> Infallible {
         let mut held = Instant::now();
         loop {
             tokio::time::sleep(self.terms.lease / 3).await;
             let asked = Instant::now();
             match self.common.register.renew(renew.clone()).await {
                 Ok(Some(Renewed::Held)) => held = asked,
-                Ok(_) => self.lose(event, lost),
+                Ok(_) => self.lose(&renew, lost),
                 Err(error) => {
-                    tracing::warn!(%error, id = %event.id, "the lease is not renewed");
+                    tracing::warn!(%error, id = %renew.subject.id, "the lease is not renewed");
                     if held.elapsed() >= self.terms.lease {
-                        self.lose(event, lost);
+                        self.lose(&renew, lost);
                     }
                 }
             }
@@ -241,9 +315,9 @@ impl Lane {
     }
 
     /// Tells the handler that another may run its reference by now.
-    fn lose(&self, event: &Event, lost: &CancellationToken) {
+    fn lose(&self, renew: &Renew, lost: &CancellationToken) {
         if !lost.is_cancelled() {
-            tracing::warn!(id = %event.id, event_type = %self.event_type, "the lease is lost; another may run its reference by now");
+            tracing::warn!(id = %renew.subject.id, event_type = %self.event_type, "the lease is lost; another may run its reference by now");
             lost.cancel();
         }
     }

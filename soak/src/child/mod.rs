@@ -17,6 +17,7 @@ use tokio::{
     io::AsyncReadExt as _,
     process::{Child, ChildStdin, Command},
 };
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::stage::Stage;
 
@@ -46,6 +47,7 @@ pub(crate) async fn main(args: &Args) -> ExitCode {
         let _ = tokio::io::stdin().read_to_end(&mut input).await;
         stopped.cancel();
     });
+    tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false).with_writer(std::io::stderr).init();
     let ended = match &args.kind {
         Kind::Worker(args) => worker::run(args, stop).await,
         Kind::Feeder(args) => feeder::run(args, stop).await,

@@ -78,6 +78,8 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     let publishing = publish(&hatchery, order);
     let mut crew = Crew::start(&stage, args, notes, register)?;
     let all = *events as usize;
+    // The last ones are those that were cut off, and wait for their lease: kills now would hit them again and again.
+    let last = (all / 100).max(2 * CONCURRENCY * args.workers as usize);
     let mut next = kill_after(&mut chance, args);
     let (mut moved, mut before, mut calm) = (Instant::now(), 0, 0);
     while calm < 3 && moved.elapsed() < PATIENCE {
@@ -87,8 +89,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
             (moved, before) = (Instant::now(), done);
         }
         console.progress(done, all, &format!(", {} kills", crew.kills));
-        // What is left then are those that ran when their worker was killed, again and again.
-        if Instant::now() >= next && done < all - all / 100 {
+        if Instant::now() >= next && done + last < all {
             crew.kill_one(&mut chance).await?;
             next = kill_after(&mut chance, args);
         }

@@ -100,6 +100,10 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     console.say(&table.render());
     console.note("one side after the other, in turns; late: beyond the ladder's step of 250 ms");
     let holds = table.holds();
+    if !holds {
+        stage.keep("hatchery.tsv", &ours.runs)?;
+        stage.keep("bare.tsv", &other.runs)?;
+    }
     stage.end(console, holds).await;
     Ok(holds)
 }

@@ -1,6 +1,13 @@
 //! One connection to the broker, and what its errors mean.
 
-use std::{io, io::ErrorKind as Io, time::Duration};
+use std::{
+    io,
+    io::ErrorKind as Io,
+    net::{Shutdown, TcpStream},
+    os::fd::AsFd as _,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use futures_util::StreamExt as _;
 use lapin::{
@@ -46,22 +53,35 @@ impl AmqpUrl {
         let config = node.is_tls().then(|| self.tls().client()).transpose();
         let connector = config.map_err(|error| Failure::Away(error.to_string()))?.map(RustlsConnector::from);
         let (host, port) = node.address();
-        let (host, limit) = (host.to_owned(), CONNECT_TIMEOUT);
-        let dial = async move |_, runtime| {
-            // Whoever has stopped waiting leaves a thread behind, which must not wait for ever either.
-            let dialling = async {
-                let addresses: Vec<_> = tokio::net::lookup_host((host.as_str(), port)).await?.collect();
-                let stream = AsyncTcpStream::connect(&runtime, addresses).await?;
-                match &connector {
-                    Some(connector) => stream.into_rustls(connector, &host).await,
-                    None => Ok(stream),
-                }
-            };
-            Ok(tokio::time::timeout(limit, dialling).await.map_err(|_| io::Error::from(Io::TimedOut))??)
-        };
-        let connecting =
-            Connection::connector(node.uri.clone(), lapin::runtime::default_runtime()?, dial, properties(name));
-        connecting.await.map_err(|error| match error.kind() {
+        let host = host.to_owned();
+        let line = Line::default();
+        let dialled = Arc::downgrade(&line.0);
+        let runtime = lapin::runtime::default_runtime()?;
+        let connecting = Connection::connector(
+            node.uri.clone(),
+            runtime,
+            async move |_, runtime| {
+                // Whoever has stopped waiting leaves a thread behind, which must not wait for ever either.
+                let dialling = async {
+                    let addresses: Vec<_> = tokio::net::lookup_host((host.as_str(), port)).await?.collect();
+                    let stream = AsyncTcpStream::connect(&runtime, addresses).await?;
+                    if let AsyncTcpStream::Plain(plain) = &stream {
+                        let line = dialled.upgrade().ok_or(Io::TimedOut)?;
+                        let socket = TcpStream::from(plain.get_ref().as_fd().try_clone_to_owned()?);
+                        *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+                    }
+                    match &connector {
+                        Some(connector) => stream.into_rustls(connector, &host).await,
+                        None => Ok(stream),
+                    }
+                };
+                Ok(tokio::time::timeout(CONNECT_TIMEOUT, dialling)
+                    .await
+                    .map_err(|_| io::Error::from(Io::TimedOut))??)
+            },
+            properties(name),
+        );
+        let connected = connecting.await.map_err(|error| match error.kind() {
             // RabbitMQ closes the socket on wrong credentials when the client cannot be told otherwise, and on what does not
             // speak TLS where that is spoken.
             ErrorKind::IOError(io) if is_closed(io.kind()) => {
@@ -69,7 +89,9 @@ impl AmqpUrl {
                 Failure::Away(format!("the connection was closed; are the credentials right, and {doubt}"))
             }
             _ => error.into(),
-        })
+        })?;
+        line.keep();
+        Ok(connected)
     }
 
     fn not_connected(&self, failures: &[(&Node, Failure)]) -> BrokerError {
@@ -113,6 +135,26 @@ impl AmqpUrl {
     #[must_use]
     pub fn unreachable(&self, reason: String) -> BrokerError {
         BrokerError::Unreachable { url: self.to_string(), reason }
+    }
+}
+
+/// The socket of a connection that is being made. It is shut with this value unless it is kept: lapin would wait for ever,
+/// in a thread of its own, for a peer that takes the connection and says nothing.
+#[derive(Default)]
+struct Line(Arc<Mutex<Option<TcpStream>>>);
+
+impl Line {
+    fn keep(self) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        if let Some(socket) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+            // It may have ended by itself.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
     }
 }
 

@@ -5,17 +5,17 @@ use futures_util::StreamExt;
 use lapin::{
     Channel, Consumer,
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
-    types::FieldTable,
+    types::{FieldTable, ShortString},
 };
 
 use super::{codec, connection::AmqpUrl, receipts::Answers, unreadable::Suspects};
-use crate::ports::{BrokerError, Deliveries, Delivery};
+use crate::ports::{BrokerError, Deliveries, Delivery, Order};
 
 pub(super) async fn consume(
     url: &AmqpUrl,
     channel: Channel,
     queue: &str,
-    prefetch: u16,
+    (prefetch, order): (u16, Order),
     suspects: &Suspects,
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
     let consumer = begin(&channel, queue, prefetch).await.map_err(|error| {
@@ -28,6 +28,7 @@ pub(super) async fn consume(
         consumer,
         answers,
         name: queue.to_owned(),
+        order,
         suspects: suspects.clone(),
         cancelled: false,
         ended: false,
@@ -48,6 +49,7 @@ struct Queue {
     consumer: Consumer,
     answers: Answers,
     name: String,
+    order: Order,
     suspects: Suspects,
     /// By us.
     cancelled: bool,
@@ -88,6 +90,32 @@ impl Deliveries for Queue {
             tracing::debug!(%error, "cancelling the consumer of {}", self.name);
             // The channel is gone, and with it every delivery that was not read yet.
             self.ended = true;
+        }
+    }
+
+    async fn close(mut self: Box<Self>) {
+        self.ended = true;
+        if let Err(error) = self.channel.close(200, ShortString::from("done")).await {
+            tracing::debug!(%error, "closing the channel of {}", self.name);
+        }
+    }
+}
+
+/// lapin cancels a consumer that is dropped, and then the next active consumer would be given what comes after the
+/// deliveries that this one holds. With its channel they go back first.
+impl Drop for Queue {
+    fn drop(&mut self) {
+        if self.order == Order::Any || self.ended {
+            return;
+        }
+        let (channel, consumer) = (self.channel.clone(), self.consumer.clone());
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if let Err(error) = channel.close(200, ShortString::from("done")).await {
+                    tracing::debug!(%error, "closing a channel");
+                }
+                drop(consumer);
+            });
         }
     }
 }

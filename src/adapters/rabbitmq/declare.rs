@@ -255,6 +255,7 @@ fn table(arguments: &BTreeMap<String, Argument>) -> Result<FieldTable, BrokerErr
         let value = match value {
             Argument::Text(text) => AMQPValue::LongString(text.as_str().into()),
             Argument::Number(number) => AMQPValue::LongLongInt(*number),
+            Argument::Flag(flag) => AMQPValue::Boolean(*flag),
         };
         table.insert(short(name)?, value);
     }

@@ -31,7 +31,7 @@ use self::{
 };
 use crate::{
     domain::wire::Message,
-    ports::{Broker, BrokerError, Deliveries, Delivery},
+    ports::{Broker, BrokerError, Deliveries, Delivery, Order},
 };
 
 /// A RabbitMQ broker: one connection to publish, another to consume, because a blocked publisher would block the
@@ -98,12 +98,12 @@ impl Broker for RabbitMq {
         self.publisher.publish(message).await
     }
 
-    async fn consume(&self, queue: &str, prefetch: u16) -> Result<Box<dyn Deliveries>, BrokerError> {
+    async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
         if self.suspects.contains(queue) {
-            return Ok(Box::new(Careful::new(&self.url, &self.name, queue, prefetch, &self.suspects)));
+            return Ok(Box::new(Careful::new(&self.url, &self.name, queue, (prefetch, order), &self.suspects)));
         }
         let channel = self.channel().await?;
-        consumer::consume(&self.url, channel, queue, prefetch, &self.suspects).await
+        consumer::consume(&self.url, channel, queue, (prefetch, order), &self.suspects).await
     }
 
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {

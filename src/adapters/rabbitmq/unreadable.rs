@@ -12,13 +12,14 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use lapin::{Acker, Channel, Connection, ErrorKind, options::BasicCancelOptions};
+use lapin::{Acker, Channel, Connection, Consumer, ErrorKind, options::BasicCancelOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{codec, connection::AmqpUrl, consumer, publisher, receipts};
 use crate::{
     domain::compile::DELIVERY_LIMIT,
-    ports::{BrokerError, Deliveries, Delivery, Receipt},
+    ports::{BrokerError, Deliveries, Delivery, Order, Receipt},
 };
 
 /// So many connections at a time.
@@ -58,15 +59,24 @@ fn is_unreadable(error: &lapin::Error) -> bool {
 
 /// A consumer that takes each message by a connection of its own, until as many as it usually holds were readable.
 pub(super) struct Careful {
-    url: AmqpUrl,
-    name: String,
-    queue: String,
+    taker: Taker,
     prefetch: u16,
     suspects: Suspects,
-    connections: Arc<Semaphore>,
+    /// The next one, on its way.
+    taking: Option<AbortOnDropHandle<Result<Taken, BrokerError>>>,
     /// So many more in a row.
     left: u16,
     unreadable: i64,
+}
+
+/// What it takes to take a message.
+#[derive(Clone)]
+struct Taker {
+    url: AmqpUrl,
+    name: String,
+    queue: String,
+    order: Order,
+    connections: Arc<Semaphore>,
 }
 
 enum Taken {
@@ -76,20 +86,29 @@ enum Taken {
 }
 
 impl Careful {
-    pub(super) fn new(url: &AmqpUrl, name: &str, queue: &str, prefetch: u16, suspects: &Suspects) -> Self {
+    pub(super) fn new(
+        url: &AmqpUrl,
+        name: &str,
+        queue: &str,
+        (prefetch, order): (u16, Order),
+        suspects: &Suspects,
+    ) -> Self {
+        // Two connections that end at a time would give their messages back in any order.
+        let connections = if order == Order::Kept { 1 } else { CONNECTIONS };
+        let connections = Arc::new(Semaphore::new(connections));
         Self {
-            url: url.clone(),
-            name: name.to_owned(),
-            queue: queue.to_owned(),
+            taker: Taker { url: url.clone(), name: name.to_owned(), queue: queue.to_owned(), order, connections },
             prefetch,
             suspects: suspects.clone(),
-            connections: Arc::new(Semaphore::new(CONNECTIONS)),
+            taking: None,
             left: prefetch,
             unreadable: 0,
         }
     }
+}
 
-    async fn take(&self) -> Result<Taken, BrokerError> {
+impl Taker {
+    async fn take(self) -> Result<Taken, BrokerError> {
         let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await else { return Ok(Taken::Nothing) };
         let failed = |error: lapin::Error| {
             if is_unreadable(&error) {
@@ -99,21 +118,26 @@ impl Careful {
         };
         let connection = self.url.connect(&self.name).await?;
         let channel = connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))?;
-        let mut consumer = match consumer::begin(&channel, &self.queue, 1).await {
+        let consumer = match consumer::begin(&channel, &self.queue, 1).await {
             Ok(consumer) => consumer,
             Err(error) => return failed(error),
         };
-        let mut delivery = match tokio::time::timeout(QUIET, consumer.next()).await {
+        // In this order they are dropped, too: a consumer that is dropped is cancelled.
+        let mut held = (connection, consumer);
+        let mut delivery = match tokio::time::timeout(QUIET, held.1.next()).await {
             Ok(Some(Ok(delivery))) => delivery,
             Ok(Some(Err(error))) => return failed(error),
             Ok(None) | Err(_) => return Ok(Taken::Nothing),
         };
-        // It holds one, so no other comes before this is answered.
-        if let Err(error) = channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await {
+        // It holds one, so no other comes before this is answered. Where there is a single active consumer, the next one
+        // would be active from here on, and go past a message that is given back.
+        if self.order == Order::Any
+            && let Err(error) = channel.basic_cancel(held.1.tag(), BasicCancelOptions::default()).await
+        {
             return failed(error);
         }
         let message = codec::incoming(&mut delivery);
-        let receipt = Alone { acker: delivery.acker, _channel: channel, connection, _permit: permit };
+        let receipt = Alone { held, acker: delivery.acker, _channel: channel, _permit: permit };
         Ok(Taken::Message(Box::new(Delivery { message, receipt: Box::new(receipt) })))
     }
 }
@@ -122,45 +146,52 @@ impl Careful {
 impl Deliveries for Careful {
     async fn next(&mut self) -> Option<Delivery> {
         while self.left > 0 {
-            match self.take().await {
+            let take = || AbortOnDropHandle::new(tokio::spawn(self.taker.clone().take()));
+            let taken = self.taking.get_or_insert_with(take).await;
+            self.taking = None;
+            let queue = &self.taker.queue;
+            match taken.unwrap_or(Ok(Taken::Nothing)) {
                 Ok(Taken::Message(delivery)) => {
                     self.left -= 1;
                     return Some(*delivery);
                 }
                 Ok(Taken::Unreadable) => {
                     if self.unreadable == 0 {
-                        let queue = &self.queue;
                         tracing::error!("a message in {queue} cannot be read (is its text UTF-8?); it is put aside");
                     }
                     self.unreadable += 1;
                     self.left = self.prefetch;
                     if self.unreadable > 2 * DELIVERY_LIMIT {
-                        tracing::warn!("it comes again and again; has {} a delivery limit?", self.queue);
+                        tracing::warn!("it comes again and again; has {queue} a delivery limit?");
                         tokio::time::sleep(QUIET).await;
                     }
                 }
                 Ok(Taken::Nothing) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "consuming {} broke off", self.queue);
+                    tracing::warn!(%error, "consuming {queue} broke off");
                     return None;
                 }
             }
         }
-        self.suspects.clear(&self.queue);
+        self.suspects.clear(&self.taker.queue);
         None
     }
 
     async fn cancel(&mut self) {
         self.left = 0;
     }
+
+    /// What it delivered goes back with the connection that it has for its own.
+    async fn close(self: Box<Self>) {}
 }
 
 /// The receipt of a message that has a connection of its own.
 struct Alone {
+    // Dropped in this order, too.
+    held: (Connection, Consumer),
     acker: Acker,
     // It closes with its last owner.
     _channel: Channel,
-    connection: Connection,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -168,16 +199,16 @@ struct Alone {
 impl Receipt for Alone {
     async fn acknowledge(self: Box<Self>) {
         receipts::acknowledge(&self.acker, false).await;
-        publisher::close(&self.connection).await;
+        publisher::close(&self.held.0).await;
     }
 
     async fn requeue(self: Box<Self>) {
         receipts::give_back(&self.acker, true).await;
-        publisher::close(&self.connection).await;
+        publisher::close(&self.held.0).await;
     }
 
     async fn reject(self: Box<Self>) {
         receipts::give_back(&self.acker, false).await;
-        publisher::close(&self.connection).await;
+        publisher::close(&self.held.0).await;
     }
 }

@@ -91,7 +91,7 @@ impl From<&Picture> for Drawing {
             drawing.lane(n, lane);
         }
         drawing.node("retry", Kind::Exchange, "retry", &[], None);
-        if picture.lanes.iter().any(|lane| !lane.register) {
+        if picture.lanes.iter().any(|lane| lane.puts_aside) {
             drawing.node("aside", Kind::Exchange, "aside", &[], None);
         }
         drawing.node("dead_letter", Kind::Exchange, "dead-letter", &[], None);
@@ -138,15 +138,21 @@ impl Drawing {
         node(self, "queue", Kind::Queue, &format!("processor.{label}"), members.as_deref().as_slice());
         let coalescing = lane.coalescing();
         let at_a_time = lane.at_a_time();
-        let about: Vec<&str> = [&at_a_time].into_iter().chain(&coalescing).map(String::as_str).collect();
+        let failing = lane.failing();
+        let about: Vec<&str> =
+            [&at_a_time].into_iter().chain(&coalescing).chain(&failing).map(String::as_str).collect();
         node(self, "workers", Kind::Program, "workers", &about);
-        node(self, "retry", Kind::Timer, &format!("retry.{label}"), &[&lane.delays(), &lane.attempts()]);
+        if !lane.retries.is_empty() {
+            node(self, "retry", Kind::Timer, &format!("retry.{label}"), &[&lane.delays(), &lane.attempts()]);
+        }
         node(self, "dead", Kind::Queue, &format!("dead-letter.{label}"), &[]);
         self.edge("processor", &id("queue"), &format!("{label}.#"));
         self.edge(&id("queue"), &id("workers"), "");
-        self.edge(&id("workers"), "retry", "failed");
-        self.edge("retry", &id("retry"), &format!("{label}.…"));
-        self.edge(&id("retry"), "processor", "").back = true;
+        if !lane.retries.is_empty() {
+            self.edge(&id("workers"), "retry", "failed");
+            self.edge("retry", &id("retry"), &format!("{label}.…"));
+            self.edge(&id("retry"), "processor", "").back = true;
+        }
         if let Some(aside) = lane.aside() {
             self.nodes.push(Node {
                 id: id("aside"),

@@ -15,7 +15,7 @@ pub use self::{dot::dot, drawing::Drawing, mermaid::mermaid, svg::svg, text::tex
 use super::{
     compile::{BUSY, hatcheries},
     delay::Ladder,
-    spec::{Coalesce, Delayed, Immediate, Retry, Topology, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, OnFailure, Retry, Topology, TypeSpec},
     ttl::Ttl,
     words::EventType,
 };
@@ -55,8 +55,10 @@ struct Lane {
     prefetch: u16,
     timeout: Duration,
     coalesce: Coalesce,
+    on_failure: OnFailure,
+    retries: BTreeSet<Ttl>,
     retry: Retry,
-    register: bool,
+    puts_aside: bool,
 }
 
 impl Picture {
@@ -150,8 +152,10 @@ impl Lane {
             prefetch: spec.prefetch,
             timeout: spec.handler_timeout,
             coalesce: spec.coalesce,
+            retries: spec.retry_queues(),
+            on_failure: spec.on_failure,
             retry: spec.retry.clone(),
-            register: spec.register,
+            puts_aside: spec.puts_aside(),
         }
     }
 
@@ -172,24 +176,14 @@ impl Lane {
         (self.types.len() > 1).then(|| format!("{} types: {}{more}", self.types.len(), named.join(", ")))
     }
 
-    /// The TTLs of its retry queues, each once.
-    fn retries(&self) -> BTreeSet<Ttl> {
-        self.retry.delays.iter().copied().collect()
-    }
-
-    /// The same in one line; of very many the first and the last.
+    /// The TTLs of its retry queues in one line.
     fn delays(&self) -> String {
-        const MOST: usize = 7;
-        let mut delays: Vec<String> = self.retries().iter().map(ToString::to_string).collect();
-        if delays.len() > MOST {
-            delays.splice(MOST - 2..delays.len() - 1, ["…".to_owned()]);
-        }
-        delays.join(" · ")
+        some(&self.retries)
     }
 
     /// After which failures an event goes to the retry queue of this TTL.
     fn when(&self, ttl: Ttl) -> String {
-        let Retry { delays, max_attempts } = &self.retry;
+        let Retry { delays, max_attempts, .. } = &self.retry;
         // The last failure of all is followed by no retry.
         let failures = (1..*max_attempts).zip(delays).filter(|(_, delay)| **delay == ttl);
         let failures: Vec<String> = failures.map(|(failure, _)| failure.to_string()).collect();
@@ -210,11 +204,43 @@ impl Lane {
 
     /// Its aside queue, where it has one.
     fn aside(&self) -> Option<String> {
-        (!self.register).then(|| format!("aside.{}", self.label()))
+        self.puts_aside.then(|| format!("aside.{}", self.label()))
     }
 
     fn attempts(&self) -> String {
         count(self.retry.max_attempts as usize, "attempt", "attempts")
+    }
+
+    /// What follows a failure, where that is not the rule.
+    fn failing(&self) -> Option<String> {
+        let jitter = percent(self.retry.jitter);
+        let spread = (self.retry.jitter > 0 && !self.retry.delays.is_empty()).then(|| {
+            let (delays, attempts) = (some(&self.retry.delays), self.attempts());
+            format!("retries through the ladder: {delays}, jitter {jitter}; {attempts}")
+        });
+        match self.on_failure {
+            OnFailure::Retry => spread,
+            OnFailure::InPlace { tries, delay } => {
+                let pause = if delay.is_zero() { String::new() } else { format!(", {} apart", short(delay)) };
+                let tries = format!("{} in place{pause}", count(tries as usize, "try", "tries"));
+                Some([tries].into_iter().chain(spread).collect::<Vec<_>>().join("; "))
+            }
+            OnFailure::Block => {
+                Some(format!("in order, each until it works: tried after {}", some(&self.retry.delays)))
+            }
+            OnFailure::Drop => Some("what fails is dropped".to_owned()),
+        }
+    }
+
+    /// What is in its dead-letter queue.
+    fn buried(&self) -> String {
+        match self.on_failure {
+            OnFailure::InPlace { tries, .. } if self.retry.delays.is_empty() => {
+                format!("after {}, for people", count(tries as usize, "try", "tries"))
+            }
+            OnFailure::Retry | OnFailure::InPlace { .. } => format!("after {}, for people", self.attempts()),
+            OnFailure::Block | OnFailure::Drop => "what will never work, for people".to_owned(),
+        }
     }
 
     /// What its events do with others of their reference, and for how long they wait for them.
@@ -232,6 +258,22 @@ impl Lane {
         let coalesces = (!words.is_empty()).then(|| format!("coalesces: {}", words.join(", ")));
         coalesces.into_iter().chain(self.coalesce.window.map(|window| format!("window {window}"))).collect()
     }
+}
+
+/// These TTLs in one line; of very many the first and the last.
+fn some<'t>(ttls: impl IntoIterator<Item = &'t Ttl>) -> String {
+    const MOST: usize = 7;
+    let mut ttls: Vec<String> = ttls.into_iter().map(ToString::to_string).collect();
+    if ttls.len() > MOST {
+        ttls.splice(MOST - 2..ttls.len() - 1, ["…".to_owned()]);
+    }
+    ttls.join(" · ")
+}
+
+/// Thousandths as people write them: `12.5%`.
+fn percent(thousandths: u16) -> String {
+    let (whole, tenths) = (thousandths / 10, thousandths % 10);
+    if tenths == 0 { format!("{whole}%") } else { format!("{whole}.{tenths}%") }
 }
 
 fn count(n: usize, one: &str, many: &str) -> String {

@@ -76,9 +76,12 @@ fn trees(picture: &Picture) -> [Tree; 3] {
 
 fn lane(lane: &Lane) -> Tree {
     let label = lane.label();
-    let workers = format!("{}, {} prefetched", lane.at_a_time(), lane.prefetch);
-    let retry = lane.retries().into_iter().map(|ttl| leaf(&format!("retry.{label}.{ttl}"), &lane.when(ttl)));
-    let dead = format!("after {}, for people", lane.attempts());
+    let mut workers = format!("{}, {} prefetched", lane.at_a_time(), lane.prefetch);
+    if let Some(failing) = lane.failing() {
+        workers = format!("{workers}; {failing}");
+    }
+    let retry = lane.retries.iter().map(|ttl| leaf(&format!("retry.{label}.{ttl}"), &lane.when(*ttl)));
+    let dead = lane.buried();
     let below = [leaf("workers", &workers)]
         .into_iter()
         .chain(retry)

@@ -66,6 +66,12 @@ impl From<i64> for Argument {
     }
 }
 
+impl From<bool> for Argument {
+    fn from(flag: bool) -> Self {
+        Self::Flag(flag)
+    }
+}
+
 type Change = fn(&mut Desired);
 
 #[rstest]
@@ -129,8 +135,11 @@ type Change = fn(&mut Desired);
 // Returns.
 #[case(|d: &mut Desired| unset(d, "t.unrouted", "x-delivery-limit"), "queue t.unrouted has neither a dead-letter exchange nor x-delivery-limit 1000000000")]
 #[case(|d: &mut Desired| set(d, "t.dead-letter.mail", "x-delivery-limit", -1), "queue t.dead-letter.mail has neither a dead-letter exchange nor x-delivery-limit 1000000000")]
-#[case(|d: &mut Desired| unset(d, "t.processor.mail", "x-dead-letter-exchange"), "queue t.processor.mail has neither a dead-letter exchange nor x-delivery-limit 1000000000;policy t.tunables limits the returns to queue t.processor.mail, which has no dead-letter exchange")]
-#[case(|d: &mut Desired| d.policies[0].pattern = "letter\\.".into(), "policy t.tunables limits the returns to queue t.dead-letter.mail, which has no dead-letter exchange")]
+#[case(|d: &mut Desired| unset(d, "t.processor.mail", "x-dead-letter-exchange"), "queue t.processor.mail has neither a dead-letter exchange nor x-delivery-limit 1000000000;policy t.tunables limits the returns to queue t.processor.mail, which has no dead-letter exchange or keeps order")]
+#[case(|d: &mut Desired| d.policies[0].pattern = "letter\\.".into(), "policy t.tunables limits the returns to queue t.dead-letter.mail, which has no dead-letter exchange or keeps order")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", SINGLE, true), "queue t.processor.mail has a single active consumer and not x-delivery-limit 1000000000;policy t.tunables limits the returns to queue t.processor.mail, which has no dead-letter exchange or keeps order")]
+#[case(|d: &mut Desired| { set(d, "t.processor.mail", SINGLE, true); set(d, "t.processor.mail", LIMIT, NO_DELIVERY_LIMIT); },
+    "policy t.tunables limits the returns to queue t.processor.mail, which has no dead-letter exchange or keeps order")]
 #[case(|d: &mut Desired| d.policies[0].pattern = "(".into(), "the pattern of policy t.tunables cannot be read")]
 #[case(|d: &mut Desired| { d.policies[0].definition.insert("max-length".into(), 5.into()); }, "policy t.tunables sets max-length")]
 fn each_change_is_refused_for_its_own_reason(#[case] change: Change, #[case] expected: &str) {

@@ -1,6 +1,9 @@
 //! Channels and connections that the broker, or the network, takes away without a word.
 
-use hatchery::{Hatchery, NewEvent, Outcome};
+use std::time::Duration;
+
+use hatchery::{Hatchery, NewEvent, Outcome, adapters::rabbitmq::connection::AmqpUrl};
+use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 use crate::support::{
     broker::{PASSWORD, eventually},
@@ -70,4 +73,19 @@ async fn a_worker_that_is_refused_after_it_was_let_in_waits() {
     publish(&other, NewEvent::new("mail", "after")).await;
     worker.runs.reach(2).await;
     assert_eq!(worker.stop().await.done, 2);
+}
+
+#[tokio::test]
+async fn nothing_waits_for_ever_for_a_peer_that_says_nothing() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = AmqpUrl::new(&format!("amqp://{}", silent.local_addr().unwrap())).unwrap();
+    let connecting = tokio::spawn(async move { url.connect("test").await.map(drop) });
+    let (mut peer, _) = silent.accept().await.unwrap();
+    let mut said = [0; 8];
+    peer.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, b"AMQP\0\0\x09\x01");
+    // As it ends when its limit is over, or its worker.
+    connecting.abort();
+    let ended = tokio::time::timeout(Duration::from_secs(5), peer.read(&mut said)).await;
+    assert_eq!(ended.expect("the connection is closed").unwrap(), 0);
 }

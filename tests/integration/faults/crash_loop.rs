@@ -80,6 +80,41 @@ async fn case(declared: &Declared, hatchery: &Hatchery, amqp: &Amqp, event_type:
     alone(&place.lines("runs"));
 }
 
+/// Beyond every limit, with the register and without.
+#[tokio::test]
+async fn what_keeps_order_is_started_again_however_often_its_worker_dies() {
+    let declared = Declared::new(
+        "defaults: { on-failure: block, lease: 500ms, crash-limit: 3 }
+types: { claimed: {}, plain: { register: off } }",
+    )
+    .await;
+    assert!(!declared.queues().iter().any(|queue| queue.contains(".aside.")), "{:?}", declared.queues());
+    let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);
+    let script = r#"
+payload=$(cat)
+echo "$payload" >> runs
+if [ "$payload" = culprit ] && [ ! -e mended ]; then kill -9 $PPID; fi
+"#;
+    join_all(["claimed", "plain"].map(async |event_type| {
+        let place = Place::new(&declared);
+        let script = place.write("handler.sh", script);
+        for payload in ["before", "culprit", "after"] {
+            publish(&hatchery, NewEvent::new(event_type, payload)).await;
+        }
+        for _ in 0..5 {
+            let ended = Process::spawn(place.worker(event_type, &script)).ended().await;
+            assert!(ended.killed(), "{ended:?}");
+        }
+        place.write("mended", "");
+        place.run(place.worker(event_type, &script).arg("--stop-when-empty")).await.expect(0);
+        let runs = place.lines("runs");
+        let expected = [&["before"][..], &["culprit"; 6], &["after"]].concat();
+        assert_eq!(runs, expected, "{event_type}");
+    }))
+    .await;
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
 /// Whoever dies between the copy and the acknowledgement leaves both: at least once.
 #[tokio::test]
 async fn a_crash_while_something_is_put_aside_loses_nothing() {

@@ -4,6 +4,8 @@
 mod crash_loop;
 #[cfg(feature = "fail-points")]
 mod crowd;
+#[cfg(feature = "fail-points")]
+mod in_order;
 mod poison;
 #[cfg(feature = "fail-points")]
 mod publisher;

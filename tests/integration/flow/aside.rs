@@ -56,7 +56,8 @@ async fn redis_is_not_even_connected_to() {
 #[tokio::test]
 async fn a_redis_that_is_away_stops_the_registered_types_alone() {
     let url = format!("redis://127.0.0.1:{}", free_port());
-    let declared = Declared::with_redis("types: { plain: { register: off }, mail: {} }", &url).await;
+    let types = "types: { plain: { register: off }, exact: { register: off, on-failure: block }, mail: {} }";
+    let declared = Declared::with_redis(types, &url).await;
     let hatchery = declared.connect().await;
     let runs = Runs::default();
     let note = |runs: Runs| {
@@ -65,18 +66,20 @@ async fn a_redis_that_is_away_stops_the_registered_types_alone() {
             std::future::ready(Ok::<_, String>(Outcome::Done))
         }
     };
-    let worker = hatchery.worker().handle("mail", note(runs.clone())).handle("plain", note(runs.clone()));
+    let types = ["mail", "plain", "exact"];
+    let worker = types.into_iter().fold(hatchery.worker(), |worker, of| worker.handle(of, note(runs.clone())));
     let worker = Working::run(worker, runs);
     publish(&hatchery, NewEvent::new("mail", "registered")).await;
     let amqp = declared.amqp().await;
     amqp.left_alone(&declared.processing("mail"), 1).await;
     for n in 0..20 {
         publish(&hatchery, NewEvent::new("plain", n.to_string())).await;
+        publish(&hatchery, NewEvent::new("exact", n.to_string())).await;
     }
-    worker.runs.reach(20).await;
+    worker.runs.reach(40).await;
     set_aside(&declared, "aside").await;
-    worker.runs.reach(21).await;
-    assert_eq!(worker.stop().await.done, 21);
+    worker.runs.reach(41).await;
+    assert_eq!(worker.stop().await.done, 41);
     assert_eq!(amqp.filled(&declared.queues()).await, [(declared.processing("mail"), 1)].into());
 }
 

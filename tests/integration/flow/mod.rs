@@ -1,11 +1,14 @@
 //! The event's way on a real broker and a real Redis.
 
 mod aside;
+mod busy;
 mod classic;
 mod coalescing;
 mod cut;
 mod delays;
 mod foreign;
+mod in_order;
+mod in_place;
 mod once;
 mod outcomes;
 mod redis_away;

@@ -211,6 +211,61 @@ async fn what_will_never_work_is_a_dead_letter_that_a_person_may_send_again() {
 }
 
 #[tokio::test]
+async fn a_failure_is_dropped_where_the_file_says_so() {
+    let declared = mail("on-failure: drop").await;
+    assert!(!declared.queues().iter().any(|queue| queue.contains(".retry.")), "{:?}", declared.queues());
+    let hatchery = declared.connect().await;
+    let failing = publish(&hatchery, NewEvent::new("mail", "fails")).await;
+    publish(&hatchery, NewEvent::new("mail", "never works")).await;
+    publish(&hatchery, NewEvent::new("mail", "works")).await;
+    let worker = Working::start(&hatchery, "mail", |event| match &event.payload[..] {
+        b"works" => Outcome::Done,
+        b"fails" => failure(),
+        _ => Outcome::DeadLetter { reason: "never".into() },
+    });
+    let amqp = declared.amqp().await;
+    let letter = amqp.take(&declared.dead_letters("mail")).await;
+    assert_eq!(letter.data, b"never works");
+    worker.runs.reach(3).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.dropped, summary.done, summary.dead_lettered, summary.retried), (1, 1, 1, 0));
+    // A redelivery of what was dropped is as stale as one of what is done.
+    let again = BasicProperties::default().with_message_id(failing.as_str().into());
+    amqp.publish("t.scheduler", "mail.now", again, b"fails").await;
+    let worker = Working::with(hatchery.worker().stop_when_empty(true), "mail", |_| Outcome::Done);
+    let summary = worker.ended().await.unwrap();
+    assert_eq!((summary.stale, summary.done), (1, 0));
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn delays_with_jitter_are_spread_and_no_retry_is_early() {
+    let declared = mail("retry: { delays: [300ms], max-attempts: 3, jitter: 100% }").await;
+    assert!(!declared.queues().iter().any(|queue| queue.contains(".retry.")), "{:?}", declared.queues());
+    let hatchery = declared.connect().await;
+    for n in 0..20 {
+        publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
+    }
+    let worker = Working::start(&hatchery, "mail", |event| if event.attempts < 2 { failure() } else { Outcome::Done });
+    let runs = worker.runs.reach(60).await;
+    let mut waited = Vec::new();
+    for n in 0..20 {
+        let payload = n.to_string();
+        let runs: Vec<_> = runs.iter().filter(|run| run.event.payload == payload.as_bytes()).collect();
+        assert_eq!(runs.iter().map(|run| run.event.attempts).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(runs[1..].iter().all(|run| run.at >= run.event.nbf.unwrap()), "{runs:?}");
+        waited.extend(runs.windows(2).map(|pair| millis(pair[0].at, pair[1].event.nbf.unwrap())));
+    }
+    // The delay begins at the failure, a little after the start; the ladder's step is 50 ms.
+    assert!(waited.iter().all(|millis| *millis >= 300), "{waited:?}");
+    let (least, most) = (waited.iter().min().unwrap(), waited.iter().max().unwrap());
+    assert!(most - least > 100, "{waited:?}");
+    let summary = worker.stop().await;
+    assert_eq!((summary.retried, summary.done), (40, 20));
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
 async fn what_is_discarded_is_gone() {
     let declared = mail("").await;
     let hatchery = declared.connect().await;

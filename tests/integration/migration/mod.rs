@@ -1,15 +1,10 @@
 //! A topology changes under live traffic, and `kill -9` ends the apply again and again: no event is lost.
 
-use std::io::{self, Write as _};
-
 mod kills;
 mod traffic;
 mod under_traffic;
 
-/// Not by `println!`, which says nothing when the test passes.
-fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "{text}");
-}
+use crate::support::say;
 
 /// Small numbers of a seed, so that a run can be repeated.
 pub(crate) struct Random(u64);

@@ -16,3 +16,10 @@ pub(crate) mod relay;
 pub(crate) mod simulator;
 pub(crate) mod wire;
 pub(crate) mod workers;
+
+use std::io::Write as _;
+
+/// Prints a line whether the test passes or not, which `eprintln!` does not.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}

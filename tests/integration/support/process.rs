@@ -126,6 +126,11 @@ impl Process {
         kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
     }
 
+    /// How it ended, if it has.
+    pub(crate) fn try_ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().unwrap()
+    }
+
     /// Waits for its end.
     pub(crate) async fn ended(mut self) -> Ended {
         eventually("the process ends", async || self.0.try_wait().unwrap()).await;

@@ -110,6 +110,12 @@ impl Working {
         self.task.await.unwrap()
     }
 
+    /// Ends it in the middle of everything, as a crash does: nothing is released or given back.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         !self.task.is_finished()
     }

@@ -9,6 +9,7 @@ mod drained;
 mod failing;
 mod interrupted;
 mod lock;
+mod ordered;
 mod permissions;
 mod planned;
 mod pruned;

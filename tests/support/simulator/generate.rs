@@ -8,6 +8,7 @@ use hatchery::{
         compile::{Desired, compile, hatcheries},
         delay::Route,
         names::Names,
+        spec::TypeSpec,
     },
 };
 use proptest::{prelude::*, sample::select};
@@ -55,15 +56,17 @@ pub(crate) fn files(pace: Pace) -> impl Strategy<Value = String> {
     let words =
         ["mail", "Mail", "hr-import", "t", "now", "retry", "processor", "dead-letter", "unrouted", "1h", "0", "_"];
     let some = || proptest::collection::btree_set(select(ttls.to_vec()), 1..4);
-    let (window, former) = match pace {
-        Pace::Any => ("2s", vec!["", "renamed-from: u\n", "renamed-from: [u, v]\n"]),
-        Pace::Quick => ("30ms", vec![""]),
+    // From a queue with a single active consumer nobody takes a message by hand, as the test on a real broker does.
+    let (window, former, strategy) = match pace {
+        Pace::Any => ("2s", vec!["", "renamed-from: u\n", "renamed-from: [u, v]\n"], vec!["drop", "in-place", "block"]),
+        Pace::Quick => ("30ms", vec![""], vec!["drop", "in-place"]),
     };
-    let window = prop_oneof![
-        Just(String::new()),
-        Just("register: off,".to_owned()),
-        Just(format!("coalesce: {{ immediate: latest, window: {window} }},"))
-    ];
+    let strategy = select(strategy).prop_map(|strategy| format!("on-failure: {strategy},"));
+    let register = select(vec!["", "register: off,"]).prop_map(str::to_owned);
+    // What the register does and what follows a failure, each for itself and both together.
+    let strategy = (register.clone(), strategy).prop_map(|(register, strategy)| register + &strategy);
+    let window = Just(format!("coalesce: {{ immediate: latest, window: {window} }},"));
+    let window = prop_oneof![2 => register, 2 => window, 2 => strategy];
     let types = proptest::collection::btree_set(select(words.to_vec()), 1..4);
     let kind = select(vec!["quorum", "quorum", "classic"]);
     (some(), some(), select(ladders.to_vec()), window, types, (kind, select(former))).prop_map(
@@ -120,7 +123,7 @@ fn publication(topology: &Topology, desired: &Desired) -> impl Strategy<Value = 
 
 fn key(topology: &Topology) -> impl Strategy<Value = String> + use<> {
     let types: Vec<String> = topology.types.keys().map(ToString::to_string).collect();
-    let retries = topology.types.values().flat_map(|spec| &spec.retry.delays).map(ToString::to_string);
+    let retries = topology.types.values().flat_map(TypeSpec::retry_queues).map(|ttl| ttl.to_string());
     let timers = hatcheries(topology).into_iter().map(|ttl| ttl.to_string());
     let ladder = topology.ladder;
     let steps = 0..1_u64 << ladder.levels();

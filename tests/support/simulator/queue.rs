@@ -31,7 +31,7 @@ impl Limit {
     pub(super) fn new(policy: &Policy) -> Option<Self> {
         match policy.definition.get("delivery-limit")? {
             Argument::Number(returns) => Some(Self { queues: Regex::new(&policy.pattern).ok()?, returns: *returns }),
-            Argument::Text(_) => None,
+            Argument::Text(_) | Argument::Flag(_) => None,
         }
     }
 }
@@ -49,7 +49,7 @@ impl<'a> Queue<'a> {
         let text = |name: &str| queue.arguments.get(name).and_then(Argument::as_text);
         let number = |name: &str| match queue.arguments.get(name)? {
             Argument::Number(number) => Some(*number),
-            Argument::Text(_) => None,
+            Argument::Text(_) | Argument::Flag(_) => None,
         };
         let quorum = text("x-queue-type") == Some("quorum");
         let dead_letter_exchange = text("x-dead-letter-exchange");

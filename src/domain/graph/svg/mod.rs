@@ -173,7 +173,8 @@ impl Sheet<'_> {
             y += 20.0;
         }
         let x = Places { queue: queue_x, wide, exchange: workers_x, trunk };
-        let (retry, after) = self.zone(y + GAP, x, "retry", "failed", rows.iter().map(|row| (&row.retry, &row.delays)));
+        let timers = rows.iter().filter(|row| !row.delays.is_empty()).map(|row| (&row.retry, &row.delays));
+        let (retry, after) = self.zone(y + GAP, x, "retry", "failed", timers);
         self.exchange(
             Rect {
                 x: self.processor,
@@ -230,6 +231,7 @@ impl Sheet<'_> {
         }
         let rect = Rect { x: at.exchange, y: top, width: EXCHANGE, height: (y - GAP - top).max(32.0) };
         self.exchange(rect, name);
+        let y = y.max(rect.bottom() + GAP);
         let entry = rect.middle();
         self.canvas.arrow(&[(at.trunk, entry), (rect.right() + 2.0, entry)], "way");
         self.canvas.text(at.trunk - 8.0, entry - 6.0, "note", "end", when);
@@ -323,10 +325,14 @@ impl Row {
         let label = lane.label();
         Self {
             processing: format!("processor.{label}"),
-            about: lane.members().into_iter().chain(lane.coalescing()).collect(),
+            about: lane.members().into_iter().chain(lane.coalescing()).chain(lane.failing()).collect(),
             workers: vec![lane.at_a_time()],
             retry: format!("retry.{label}.…"),
-            delays: vec![format!("{}; {}", lane.delays(), lane.attempts())],
+            delays: if lane.retries.is_empty() {
+                Vec::new()
+            } else {
+                vec![format!("{}; {}", lane.delays(), lane.attempts())]
+            },
             aside: lane.aside(),
             dead: format!("dead-letter.{label}"),
         }

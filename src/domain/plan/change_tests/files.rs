@@ -33,6 +33,7 @@ pub(super) struct Type {
     former: Vec<&'static str>,
     delays: Vec<&'static str>,
     means: &'static str,
+    blocks: bool,
 }
 
 /// What somebody does to a file.
@@ -43,6 +44,7 @@ pub(super) enum Edit {
     Kind(&'static str),
     Delays(usize, Vec<&'static str>),
     Means(usize, &'static str),
+    Block(usize),
     Add(&'static str),
     Remove(usize),
     Rename(usize, &'static str),
@@ -56,11 +58,12 @@ impl File {
         let _ = writeln!(text, "renamed-from: [{}]\nadopt: [{}]", list(&self.former), self.adopt.join(", "));
         let _ = writeln!(text, "hatcheries: [{}]\nladder: {{ resolution: {} }}", list(&self.hatcheries), self.ladder);
         text += "types:\n";
-        for (name, Type { former, delays, means }) in &self.types {
+        for (name, Type { former, delays, means, blocks }) in &self.types {
+            let failure = if *blocks { "on-failure: block, " } else { "" };
             let (former, delays) = (list(former), list(delays));
             let _ = writeln!(
                 text,
-                "  {name}: {{ {means}renamed-from: [{former}], retry: {{ delays: [{delays}], max-attempts: 9 }} }}"
+                "  {name}: {{ {means}{failure}renamed-from: [{former}], retry: {{ delays: [{delays}] }} }}"
             );
         }
         text
@@ -91,6 +94,7 @@ impl File {
             Edit::Kind(kind) => self.kind = kind,
             Edit::Delays(at, delays) => self.types.entry(nth(at)).or_default().delays.clone_from(delays),
             Edit::Means(at, means) => self.types.entry(nth(at)).or_default().means = means,
+            Edit::Block(at) => self.types.entry(nth(at)).or_default().blocks ^= true,
             Edit::Add(name) => {
                 self.types.entry(name).or_insert_with(|| Type { delays: vec!["1m"], ..Type::default() });
             }
@@ -116,7 +120,7 @@ pub(super) fn files() -> impl Strategy<Value = File> {
     let types = proptest::collection::btree_map(select(&WORDS[..3]), (ttls(), select(&MEANS[..])), 1..3);
     (ttls(), select(&LADDERS[..]), select(vec!["quorum", "classic"]), types).prop_map(
         |(hatcheries, ladder, kind, types)| {
-            let one = |(name, (delays, means))| (name, Type { former: Vec::new(), delays, means });
+            let one = |(name, (delays, means))| (name, Type { delays, means, ..Type::default() });
             let types = types.into_iter().map(one).collect();
             File { name: "t", former: Vec::new(), kind, hatcheries, ladder, types, adopt: Vec::new() }
         },
@@ -135,6 +139,7 @@ pub(super) fn edits() -> impl Strategy<Value = Vec<Edit>> {
         3 => select(vec!["quorum", "classic"]).prop_map(Edit::Kind),
         2 => (at.clone(), ttls()).prop_map(|(at, delays)| Edit::Delays(at, delays)),
         2 => (at.clone(), select(&MEANS[..])).prop_map(|(at, means)| Edit::Means(at, means)),
+        2 => at.clone().prop_map(Edit::Block),
         2 => select(&WORDS[..]).prop_map(Edit::Add),
         2 => at.clone().prop_map(Edit::Remove),
         3 => (at, select(&WORDS[..])).prop_map(|(at, to)| Edit::Rename(at, to)),

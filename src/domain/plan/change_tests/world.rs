@@ -48,9 +48,9 @@ pub(super) fn probes(files: &[Topology]) -> Vec<Probe> {
                 None => probes.push(Probe { exchange, key, homes: homes.clone(), files: [at].into() }),
             };
             ways.for_each(|way| add(names.scheduler(), way.key(word), &due));
-            spec.retry.delays.iter().for_each(|ttl| add(names.retry(), names::retry_key(word, *ttl), &due));
+            spec.retry_queues().iter().for_each(|ttl| add(names.retry(), names::retry_key(word, *ttl), &due));
             add(names.dead_letter(), names::dead_letter_key(word), &buried);
-            if !spec.register {
+            if spec.puts_aside() {
                 add(names.aside(), names::aside_key(word), &aside);
             }
         }

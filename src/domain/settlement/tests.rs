@@ -1,0 +1,202 @@
+//! Every strategy, case by case.
+
+use rstest::rstest;
+
+use super::*;
+
+fn retry() -> Retry {
+    let delays = ["1s", "2s", "3s"].map(|text| text.parse().expect("a TTL")).to_vec();
+    Retry { delays, max_attempts: 5, jitter: 0 }
+}
+
+fn now() -> Timestamp {
+    "2026-06-01T09:00:00Z".parse().expect("a time")
+}
+
+fn ran(attempts: u32) -> Ran<'static> {
+    Ran { id: "id-1", attempts, tries: 0, now: now() }
+}
+
+/// What settles the delivery.
+fn settled(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Decision {
+    match decide(outcome, ran, on_failure, retry) {
+        Next::Settle(decision) => decision,
+        again @ Next::Again { .. } => panic!("{again:?}"),
+    }
+}
+
+fn failure() -> Outcome {
+    Outcome::Retry { reason: "connection\n\u{1b} refused".into(), after: None }
+}
+
+#[rstest]
+#[case::first_failure(0, Some("1s"))]
+#[case::second(1, Some("2s"))]
+#[case::third(2, Some("3s"))]
+#[case::the_last_delay_repeats(3, Some("3s"))]
+#[case::given_up(4, None)]
+#[case::a_foreign_number_of_attempts(u32::MAX, None)]
+fn a_failure_waits_longer_each_time(#[case] attempts: u32, #[case] expected: Option<&str>) {
+    match (settled(failure(), ran(attempts), OnFailure::Retry, &retry()), expected) {
+        (Decision::Retry { ttl, failed: Failed { attempts: next, reason, failure } }, Some(expected)) => {
+            assert_eq!((ttl.to_string().as_str(), next), (expected, attempts + 1));
+            assert_eq!(failure, "2026-06-01T09:00:00.000Z connection refused");
+            let n = attempts + 1;
+            let failed = format!(r#"attempt={n} failed_at=2026-06-01T09:00:00.000Z error="connection refused""#);
+            assert_eq!(reason, format!("retry: {failed}"));
+        }
+        (Decision::DeadLetter(Failed { attempts: next, reason, .. }), None) => {
+            assert_eq!(next, attempts.saturating_add(1));
+            assert!(reason.starts_with("given up: attempt="), "{reason}");
+        }
+        (decision, _) => panic!("{decision:?}"),
+    }
+}
+
+#[test]
+fn a_handler_may_choose_the_delay_but_not_the_number_of_attempts() {
+    let after = Some(Duration::from_secs(30));
+    let outcome = Outcome::Retry { reason: "busy".into(), after };
+    let decision = settled(outcome.clone(), ran(0), OnFailure::Retry, &retry());
+    assert!(matches!(decision, Decision::RetryAfter { after: a, failed } if Some(a) == after && failed.attempts == 1));
+    assert!(matches!(
+        settled(outcome, ran(4), OnFailure::Retry, &retry()),
+        Decision::DeadLetter(Failed { attempts: 5, .. })
+    ));
+}
+
+#[test]
+fn one_attempt_means_no_retry() {
+    let retry = Retry { max_attempts: 1, ..retry() };
+    assert!(matches!(
+        settled(failure(), ran(0), OnFailure::Retry, &retry),
+        Decision::DeadLetter(Failed { attempts: 1, .. })
+    ));
+}
+
+#[test]
+fn what_is_no_failure_spends_no_attempt() {
+    let at = now();
+    let requeue = Outcome::Requeue { at, reason: "next-change".into() };
+    assert_eq!(
+        settled(requeue, ran(3), OnFailure::Retry, &retry()),
+        Decision::Requeue { at, reason: "next-change".into() }
+    );
+    let dead = Outcome::DeadLetter { reason: "no such employee".into() };
+    let expected = Failed {
+        attempts: 3,
+        reason: "dead-letter: no such employee".into(),
+        failure: "2026-06-01T09:00:00.000Z no such employee".into(),
+    };
+    assert_eq!(settled(dead, ran(3), OnFailure::Retry, &retry()), Decision::DeadLetter(expected));
+    assert_eq!(settled(Outcome::Done, ran(3), OnFailure::Retry, &retry()), Decision::Finish);
+    assert_eq!(
+        settled(Outcome::Discard { reason: "left".into() }, ran(3), OnFailure::Retry, &retry()),
+        Decision::Finish
+    );
+}
+
+#[test]
+fn a_failure_is_dropped_where_the_type_says_so_and_nothing_else_is() {
+    let decided = |outcome| settled(outcome, ran(0), OnFailure::Drop, &retry());
+    let Decision::Drop { reason } = decided(failure()) else { panic!("not dropped") };
+    assert!(reason.starts_with("drop: attempt=1 failed_at="), "{reason}");
+    let after = Some(Duration::from_secs(30));
+    assert!(matches!(decided(Outcome::Retry { reason: "busy".into(), after }), Decision::Drop { .. }));
+    assert_eq!(decided(Outcome::Done), Decision::Finish);
+    // The handler says that people should see it.
+    assert!(matches!(decided(Outcome::DeadLetter { reason: "never".into() }), Decision::DeadLetter(_)));
+    let requeue = Outcome::Requeue { at: now(), reason: "next-change".into() };
+    assert!(matches!(decided(requeue), Decision::Requeue { .. }));
+}
+
+#[test]
+fn delays_with_jitter_are_spread_and_never_shorter() {
+    let retry = Retry { jitter: 200, ..retry() };
+    let after = |id: &str, attempts| match settled(failure(), Ran { id, ..ran(attempts) }, OnFailure::Retry, &retry) {
+        Decision::RetryAfter { after, .. } => after.as_millis(),
+        decision => panic!("{decision:?}"),
+    };
+    let all: Vec<u128> = (0..1_000).map(|n| after(&n.to_string(), 0)).collect();
+    assert!(all.iter().all(|millis| (1_000..=1_200).contains(millis)), "{all:?}");
+    let quarter = |n: u128| all.iter().filter(|millis| (1_000 + 50 * n..1_050 + 50 * n).contains(*millis)).count();
+    assert!((0..4).all(|n| (200..300).contains(&quarter(n))), "{:?}", (0..4).map(quarter).collect::<Vec<_>>());
+    assert_eq!(after("one", 0), after("one", 0), "the same when it is decided again");
+    assert_ne!(after("one", 2) - 3_000, after("one", 3) - 3_000, "another one at each failure");
+    // What the handler asks for is what it gets.
+    let exactly = Some(Duration::from_secs(30));
+    let decision = settled(Outcome::Retry { reason: "busy".into(), after: exactly }, ran(0), OnFailure::Retry, &retry);
+    assert!(matches!(decision, Decision::RetryAfter { after, .. } if Some(after) == exactly));
+}
+
+#[test]
+fn a_round_of_tries_in_place_is_one_attempt() {
+    let in_place = OnFailure::InPlace { tries: 3, delay: Duration::from_millis(200) };
+    for tries in [0, 1] {
+        let next = decide(failure(), Ran { tries, ..ran(1) }, in_place, &retry());
+        let Next::Again { after, failed } = next else { panic!("{next:?}") };
+        assert_eq!((after, failed.attempts), (Duration::from_millis(200), 1));
+    }
+    let round = Ran { tries: 2, ..ran(1) };
+    let Decision::Retry { ttl, failed } = settled(failure(), round, in_place, &retry()) else { panic!("no retry") };
+    assert_eq!((ttl.to_string().as_str(), failed.attempts), ("2s", 2));
+    assert!(failed.reason.starts_with("retry: attempt=2 tries=3 failed_at="), "{}", failed.reason);
+    // The last round, and a type that has no retry queues.
+    let given_up = |ran, retry: &Retry| matches!(settled(failure(), ran, in_place, retry), Decision::DeadLetter(_));
+    assert!(given_up(Ran { tries: 2, ..ran(4) }, &retry()));
+    assert!(given_up(Ran { tries: 2, ..ran(0) }, &Retry { delays: Vec::new(), ..retry() }));
+}
+
+#[test]
+fn a_delay_that_the_handler_asks_for_ends_a_round() {
+    let in_place = OnFailure::InPlace { tries: 3, delay: Duration::from_millis(200) };
+    let after = Some(Duration::from_secs(30));
+    let busy = || Outcome::Retry { reason: "busy".into(), after };
+    for delays in [retry().delays, Vec::new()] {
+        let retry = Retry { delays, ..retry() };
+        let decision = settled(busy(), ran(0), in_place, &retry);
+        assert!(matches!(decision, Decision::RetryAfter { after: a, .. } if Some(a) == after), "{decision:?}");
+        assert!(matches!(settled(busy(), ran(4), in_place, &retry), Decision::DeadLetter(_)));
+    }
+}
+
+#[rstest]
+#[case(0, "1s")]
+#[case(2, "3s")]
+#[case(1_000_000, "3s")]
+fn who_blocks_tries_without_end(#[case] attempts: u32, #[case] expected: &str) {
+    let next = decide(failure(), ran(attempts), OnFailure::Block, &retry());
+    let Next::Again { after, failed } = next else { panic!("{next:?}") };
+    assert_eq!(after, expected.parse::<Ttl>().expect("a TTL").as_duration());
+    assert_eq!(failed.attempts, attempts + 1);
+    let exactly = Some(Duration::from_secs(30));
+    let next = decide(Outcome::Retry { reason: "busy".into(), after: exactly }, ran(0), OnFailure::Block, &retry());
+    assert!(matches!(next, Next::Again { after, .. } if Some(after) == exactly), "{next:?}");
+    // The handler's own word counts.
+    let dead = Outcome::DeadLetter { reason: "never".into() };
+    assert!(matches!(settled(dead, ran(attempts), OnFailure::Block, &retry()), Decision::DeadLetter(_)));
+    assert_eq!(settled(Outcome::Done, ran(attempts), OnFailure::Block, &retry()), Decision::Finish);
+}
+
+#[rstest]
+#[case::never_ran_alone(0, 3, None)]
+#[case::the_lowest_limit(1, 3, Some("once"))]
+#[case::below(2, 5, None)]
+#[case::at_the_limit(3, 5, Some("3 times"))]
+#[case::a_lower_limit_than_before(9, 5, Some("9 times"))]
+#[case::a_foreign_count(u32::MAX, 5, Some("4294967295 times"))]
+fn two_returns_and_the_deaths_alone_make_the_limit(
+    #[case] deaths: u32,
+    #[case] limit: u32,
+    #[case] times: Option<&str>,
+) {
+    let expected = times.map(|times| {
+        let error = format!("its worker died {times} while it ran alone; its delivery had come back 2 times before");
+        Decision::DeadLetter(Failed {
+            attempts: 1,
+            reason: format!("crash: {error}"),
+            failure: format!("2026-06-01T09:00:00.000Z {error}"),
+        })
+    });
+    assert_eq!(crashed_alone(deaths, 1, limit, now()), expected);
+}

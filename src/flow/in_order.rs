@@ -1,0 +1,176 @@
+//! A lane that keeps order: one delivery after the other, and the same one until it works.
+//!
+//! Its queue has a single active consumer, so no other worker has a delivery meanwhile. What goes back goes back with its
+//! channel: RabbitMQ returns all that came by it to the head of the queue in its order, and nothing overtakes (measured).
+//! One delivery that is given back by itself would come again behind those that were delivered after it.
+
+use std::collections::VecDeque;
+
+use fail::fail_point;
+use tokio::time::Instant;
+use tokio_util::{
+    sync::CancellationToken,
+    task::{TaskTracker, task_tracker::TaskTrackerToken},
+};
+use uuid::Uuid;
+
+use super::{
+    claim::Patience,
+    settle,
+    work::{Lane, Verdict, Way},
+};
+use crate::{
+    domain::{event::Event, register::Claimed},
+    ports::{Deliveries, Delivery},
+};
+
+/// The event at the head of the queue when it was handed back. Should it come again to this worker, which is likely, its
+/// failures are not forgotten, and it is not tried sooner.
+pub(super) struct Tried {
+    event: Event,
+    next: Instant,
+}
+
+/// A delivery in this worker's hand.
+struct Held {
+    delivery: Delivery,
+    since: Instant,
+    tracked: TaskTrackerToken,
+}
+
+impl Lane {
+    /// Works off deliveries in their order until the consumer ends, Redis is away, the worker stops, or the broker would not
+    /// wait much longer for the head. Then everything goes back. Says whether there were any.
+    pub(super) async fn deliver_in_order(
+        &self,
+        mut deliveries: Box<dyn Deliveries>,
+        tracker: &TaskTracker,
+        tried: &mut Option<Tried>,
+    ) -> bool {
+        let mut any = false;
+        let mut away = self.common.away.subscribe();
+        let register = self.spec.register;
+        let ended = CancellationToken::new();
+        let mut behind: VecDeque<Held> = VecDeque::new();
+        while !ended.is_cancelled() {
+            let next = async {
+                match behind.pop_front() {
+                    Some(held) => Some(held),
+                    None => deliveries.next().await.map(|delivery| self.hold(delivery, tracker)),
+                }
+            };
+            let held = tokio::select! {
+                biased;
+                () = self.common.stop.cancelled() => break,
+                // The other end lives as long as the worker.
+                _ = away.wait_for(|away| *away && register) => break,
+                held = next => held,
+            };
+            let Some(Held { delivery, since, tracked: _tracked }) = held else { break };
+            any = true;
+            let patience = Patience { deadline: since + self.common.topology.ack_timeout / 2, ended: ended.clone() };
+            let work = self.work_in_order(delivery, &patience, tried);
+            tokio::pin!(work);
+            // What comes meanwhile is taken, to know since when it is here, and at once when the consumer ends.
+            let settled = loop {
+                tokio::select! {
+                    biased;
+                    settled = &mut work => break settled,
+                    _ = away.wait_for(|away| *away && register), if !ended.is_cancelled() => ended.cancel(),
+                    delivery = deliveries.next(), if !ended.is_cancelled() => match delivery {
+                        Some(delivery) => behind.push_back(self.hold(delivery, tracker)),
+                        None => ended.cancel(),
+                    },
+                }
+            };
+            if !settled {
+                break;
+            }
+        }
+        for _ in behind {
+            self.common.tally.given_back();
+        }
+        deliveries.close().await;
+        any
+    }
+
+    fn hold(&self, delivery: Delivery, tracker: &TaskTracker) -> Held {
+        self.common.tally.delivered();
+        Held { delivery, since: Instant::now(), tracked: tracker.token() }
+    }
+
+    /// One delivery's whole way, as in [`Lane::work`]. False where it is to go back, with all that came after it.
+    async fn work_in_order(&self, delivery: Delivery, patience: &Patience, tried: &mut Option<Tried>) -> bool {
+        let Delivery { message, receipt } = delivery;
+        let verdict = match self.due(message).await {
+            Ok(event) => self.until_it_works(event, patience, tried).await,
+            Err(verdict) => verdict,
+        };
+        match verdict {
+            Verdict::Acknowledge => receipt.acknowledge().await,
+            Verdict::Reject => receipt.reject().await,
+            Verdict::GiveBack => {
+                self.common.tally.given_back();
+                return false;
+            }
+        }
+        fail_point!("work.acknowledged");
+        true
+    }
+
+    async fn until_it_works(&self, event: Event, patience: &Patience, tried: &mut Option<Tried>) -> Verdict {
+        let (mut event, mut next) = match tried.take() {
+            Some(before) if before.is_about(&event) => before.over(event),
+            _ => (event, Instant::now()),
+        };
+        loop {
+            // Nothing is claimed while it waits: a wait that is cut short by a crash is no crash of the event's.
+            let waited = self.unless_over(patience, tokio::time::sleep_until(next)).await;
+            let started = match waited {
+                Some(()) => self.try_in_place(&mut event, patience).await,
+                None => None,
+            };
+            let Some(tried_once) = started else {
+                *tried = Some(Tried { event, next });
+                return Verdict::GiveBack;
+            };
+            match tried_once {
+                Ok(Way::Settled) => return Verdict::Acknowledge,
+                Ok(Way::GivenBack) => return Verdict::GiveBack,
+                Ok(Way::Again { after }) => next = Instant::now() + after,
+                Err(verdict) => return verdict,
+            }
+            let (id, reason, wait) = (&event.id, &event.reason, next.saturating_duration_since(Instant::now()));
+            tracing::warn!(%id, event_type = %self.event_type, reason, "it blocks its type, and is tried again in {wait:?}");
+        }
+    }
+
+    /// Runs it once, when there is room for it; or what becomes of its delivery, if it may not run at all. None when the
+    /// worker stops, or the patience is over.
+    async fn try_in_place(&self, event: &mut Event, patience: &Patience) -> Option<Result<Way, Verdict>> {
+        if !self.spec.register {
+            let _turn = self.turn(patience).await?;
+            return Some(Ok(self.until_settled(event, None, None, &CancellationToken::new()).await));
+        }
+        let token = Uuid::now_v7();
+        let (claimed, _turn) = self.claim_in_place(event, token, patience).await?;
+        fail_point!("work.claimed");
+        let Claimed::Run { fence, crashes, stamp } = claimed else {
+            return Some(Err(self.not_run(event, &claimed).await));
+        };
+        event.stamp = stamp;
+        Some(Ok(self.run_and_settle(event, crashes, &settle::Claimed { token, fence }).await))
+    }
+}
+
+impl Tried {
+    fn is_about(&self, event: &Event) -> bool {
+        self.event.id == event.id && self.event.stamp.generation == event.stamp.generation
+    }
+
+    /// The event as it was delivered again, with what was known of it; and when it is to be tried.
+    fn over(self, event: Event) -> (Event, Instant) {
+        let Event { attempts, reason, first_failure, last_failure, .. } = self.event;
+        (Event { attempts, reason, first_failure, last_failure, ..event }, self.next)
+    }
+}

@@ -1,0 +1,112 @@
+//! Workers of a type that blocks are killed with `kill -9`, and the next one goes on at the same event.
+
+use std::collections::BTreeMap;
+
+use hatchery::{Hatchery, NewEvent};
+
+use crate::support::{
+    broker::eventually,
+    declared::{Declared, publish},
+    process::{Place, Process},
+};
+
+const EVENTS: usize = 60;
+/// More often than `crash-limit` allows other types.
+const CRASHES: usize = 5;
+
+/// One event takes its worker along five times, and works then. Every tenth fails at first.
+const SCRIPT: &str = r#"
+payload=$(cat)
+echo "$payload" >> runs
+so_often=$(grep -c "^$payload$" runs)
+if [ "$payload" = 25 ] && [ "$so_often" -le 5 ]; then kill -9 $PPID; fi
+case $payload in *3) test "$so_often" -gt 1 ;; esac
+"#;
+
+/// One after the other: of what is published at the same time nobody says what comes first.
+async fn publish_in_order(hatchery: &Hatchery, event_type: &str, events: usize) {
+    for n in 0..events {
+        publish(hatchery, NewEvent::new(event_type, n.to_string()).id(n.to_string())).await;
+    }
+}
+
+#[tokio::test]
+async fn the_next_worker_begins_where_the_killed_one_was_and_puts_nothing_aside() {
+    let declared = Declared::new(
+        "types: { mail: { on-failure: block, lease: 300ms, crash-limit: 3, retry: { delays: [20ms] } } }",
+    )
+    .await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    publish_in_order(&hatchery, "mail", EVENTS).await;
+
+    let place = Place::new(&declared);
+    let script = place.write("handler.sh", SCRIPT);
+    // Two pods: one works, the other waits for its end.
+    let mut pods = vec![Process::spawn(place.worker("mail", &script)), Process::spawn(place.worker("mail", &script))];
+    let mut killed = 0;
+    eventually("every event has run", async || {
+        for pod in &mut pods {
+            if let Some(status) = pod.try_ended() {
+                assert!(!status.success(), "{status}");
+                killed += 1;
+                *pod = Process::spawn(place.worker("mail", &script));
+            }
+        }
+        (place.lines("runs").last().map(String::as_str) == Some("59")).then_some(())
+    })
+    .await;
+    amqp.emptied(&declared.queues()).await;
+    for pod in pods {
+        pod.stop().await;
+    }
+    assert_eq!(killed, CRASHES);
+    let runs: Vec<usize> = place.lines("runs").iter().map(|line| line.parse().unwrap()).collect();
+    assert!(runs.is_sorted(), "out of order: {runs:?}");
+    let mut times = BTreeMap::new();
+    for run in runs {
+        *times.entry(run).or_insert(0) += 1;
+    }
+    let expected = |event| match event {
+        25 => CRASHES + 1,
+        event if event % 10 == 3 => 2,
+        _ => 1,
+    };
+    assert_eq!(times, (0..EVENTS).map(|event| (event, expected(event))).collect::<BTreeMap<_, _>>());
+    assert!(amqp.filled(&declared.queues()).await.is_empty(), "nothing is put aside");
+}
+
+/// Wherever it is killed, order is kept, and only the event at the head may run twice.
+#[tokio::test]
+async fn a_kill_at_any_point_keeps_the_order() {
+    const POINTS: [&str; 5] = ["work.delivered", "work.claimed", "work.handled", "work.settled", "work.acknowledged"];
+    let types = POINTS.map(super::event_type).map(|name| format!("{name}: {{ on-failure: block, lease: 300ms }}"));
+    let declared = Declared::new(&format!("types: {{ {} }}", types.join(", "))).await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    for point in POINTS {
+        publish_in_order(&hatchery, &super::event_type(point), 20).await;
+    }
+    let cases = POINTS.iter().map(async |point| {
+        let event_type = super::event_type(point);
+        let place = Place::new(&declared);
+        let script = place.write("handler.sh", "cat >> runs; echo >> runs");
+        let mut doomed = place.worker(&event_type, &script);
+        doomed.env("HATCHERY_KILL_AT", format!("{point}:10"));
+        assert!(Process::spawn(doomed).ended().await.killed(), "{point}");
+        let second = Process::spawn(place.worker(&event_type, &script));
+        eventually(&format!("{point}: all have run"), async || {
+            (place.lines("runs").last().map(String::as_str) == Some("19")).then_some(())
+        })
+        .await;
+        second.stop().await;
+        let runs: Vec<usize> = place.lines("runs").iter().map(|line| line.parse().unwrap()).collect();
+        let mut once = runs.clone();
+        once.dedup();
+        assert_eq!(once, (0..20).collect::<Vec<_>>(), "{point}: {runs:?}");
+        let twice = usize::from(*point == "work.handled");
+        assert_eq!(runs.len(), 20 + twice, "{point}: {runs:?}");
+    });
+    futures_util::future::join_all(cases).await;
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}

@@ -1,0 +1,237 @@
+//! `on-failure: block`: the same event until it works, and nothing overtakes it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Instant,
+};
+
+use hatchery::{Event, Hatchery, NewEvent, Outcome, Run};
+use lapin::BasicProperties;
+
+use crate::support::{
+    amqp::{headers, long, shown},
+    broker::eventually,
+    declared::{Declared, publish},
+    say,
+    workers::{Runs, Working},
+};
+
+fn failure() -> Outcome {
+    Outcome::Retry { reason: "no luck".into(), after: None }
+}
+
+async fn blocking(top: &str, more: &str) -> Declared {
+    Declared::new(&format!("{top}types: {{ mail: {{ on-failure: block, {more} }} }}")).await
+}
+
+async fn publish_all(hatchery: &Hatchery, payloads: &[&'static str]) {
+    for payload in payloads {
+        publish(hatchery, NewEvent::new("mail", *payload)).await;
+    }
+}
+
+#[tokio::test]
+async fn the_same_event_is_tried_until_it_works_and_nothing_overtakes_it() {
+    let declared = blocking("", "retry: { delays: [50ms, 120ms] }").await;
+    assert!(!declared.queues().iter().any(|queue| queue.contains(".retry.")), "{:?}", declared.queues());
+    let hatchery = declared.connect().await;
+    publish_all(&hatchery, &["a", "b", "c", "d"]).await;
+    let fails = |event: &Event| &event.payload[..] == b"b" && event.attempts < 3;
+    let worker = Working::start(&hatchery, "mail", move |event| if fails(event) { failure() } else { Outcome::Done });
+    let runs = worker.runs.reach(7).await;
+    assert_eq!(worker.runs.payloads().concat(), "abbbbcd");
+    let waited: Vec<i128> = runs.windows(2).map(|pair| pair[1].at.duration_since(pair[0].at).as_millis()).collect();
+    assert!(waited[1] >= 50 && waited[2] >= 120 && waited[3] >= 120, "{waited:?}");
+    assert_eq!(runs[1..5].iter().map(|run| run.event.attempts).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    let Event { reason, first_failure, last_failure, .. } = &runs[4].event;
+    assert!(reason.as_deref().unwrap().starts_with("block: attempt=3 failed_at="), "{reason:?}");
+    assert!(
+        first_failure < last_failure && last_failure.as_deref().unwrap().ends_with("Z no luck"),
+        "{last_failure:?}"
+    );
+    let summary = worker.stop().await;
+    assert_eq!((summary.delivered, summary.done, summary.retried), (4, 4, 3));
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn what_will_never_work_and_what_is_no_event_are_put_aside_and_block_nothing() {
+    let declared = blocking("", "retry: { delays: [20ms] }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    publish_all(&hatchery, &["a", "hopeless"]).await;
+    amqp.publish("t.scheduler", "mail.now", headers(&[("attempts", long("many"))]), b"poison").await;
+    publish_all(&hatchery, &["b"]).await;
+    let worker = Working::start(&hatchery, "mail", |event| match (&event.payload[..], event.attempts) {
+        (b"hopeless", 0) => failure(),
+        (b"hopeless", _) => Outcome::DeadLetter { reason: "never".into() },
+        _ => Outcome::Done,
+    });
+    worker.runs.reach(4).await;
+    assert_eq!(worker.runs.payloads(), ["a", "hopeless", "hopeless", "b"]);
+    let letter = amqp.take(&declared.dead_letters("mail")).await;
+    assert_eq!(shown(&letter, "reason").as_deref(), Some("dead-letter: never"));
+    assert_eq!(shown(&letter, "attempts").as_deref(), Some("1"));
+    assert!(shown(&letter, "first_failure").unwrap().ends_with("Z no luck"));
+    assert!(shown(&letter, "last_failure").unwrap().ends_with("Z never"));
+    assert_eq!(amqp.take(&declared.dead_letters("mail")).await.data, b"poison");
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.dead_lettered, summary.poisoned), (2, 1, 1));
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
+}
+
+/// Half of the acknowledgement timeout is 400 ms here.
+#[tokio::test]
+async fn what_waits_long_is_handed_back_in_order_and_not_tried_sooner() {
+    let more = "handler-timeout: 100ms, drain-timeout: 100ms, retry: { delays: [1500ms] }, prefetch: 4";
+    let declared = blocking("ack-timeout: 800ms\n", more).await;
+    let hatchery = declared.connect().await;
+    publish_all(&hatchery, &["a", "b", "c", "d", "e", "f"]).await;
+    let fails = |event: &Event| &event.payload[..] == b"b" && event.attempts < 2;
+    let worker = Working::start(&hatchery, "mail", move |event| if fails(event) { failure() } else { Outcome::Done });
+    let runs = worker.runs.reach(8).await;
+    assert_eq!(worker.runs.payloads().concat(), "abbbcdef");
+    let waited: Vec<i128> = runs.windows(2).map(|pair| pair[1].at.duration_since(pair[0].at).as_millis()).collect();
+    assert!(waited[1] >= 1_500 && waited[2] >= 1_500, "{waited:?}");
+    assert_eq!(runs[3].event.attempts, 2);
+    let summary = worker.stop().await;
+    // At least twice for each of the two waits, with all that was behind it.
+    assert!(summary.given_back >= 4 * 4 && summary.delivered == 6 + summary.given_back, "{summary:?}");
+    assert_eq!((summary.done, summary.retried), (6, 2));
+}
+
+#[tokio::test]
+async fn a_stop_gives_everything_back_in_order_and_the_next_worker_goes_on() {
+    let declared = blocking("", "retry: { delays: [1h] }").await;
+    let hatchery = declared.connect().await;
+    publish_all(&hatchery, &["a", "b", "c", "d"]).await;
+    let first = Working::start(&hatchery, "mail", |event| if event.payload == "b" { failure() } else { Outcome::Done });
+    // A pod that waits for its turn.
+    let other = declared.connect().await;
+    first.runs.reach(2).await;
+    let second = Working::start(&other, "mail", |_| Outcome::Done);
+    let summary = first.stop().await;
+    assert_eq!((summary.done, summary.given_back), (1, 3));
+    second.runs.reach(3).await;
+    assert_eq!(second.runs.payloads().concat(), "bcd");
+    assert_eq!(second.stop().await.done, 3);
+}
+
+#[tokio::test]
+async fn a_redelivery_of_what_is_done_is_dropped_and_blocks_nothing() {
+    let declared = blocking("", "coalesce: latest, retry: { delays: [300ms] }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    publish(&hatchery, NewEvent::new("mail", "old").reference("1234").id("one")).await;
+    let worker =
+        Working::start(&hatchery, "mail", |event| if event.payload == "old" { failure() } else { Outcome::Done });
+    worker.runs.reach(1).await;
+    // While the older one waits to be tried again, a newer one replaces it.
+    publish(&hatchery, NewEvent::new("mail", "new").reference("1234")).await;
+    worker.runs.reach(2).await;
+    assert_eq!(worker.runs.payloads(), ["old", "new"]);
+    amqp.publish("t.scheduler", "mail.now", BasicProperties::default().with_message_id("x".into()), b"x").await;
+    worker.runs.reach(3).await;
+    amqp.publish("t.scheduler", "mail.now", BasicProperties::default().with_message_id("x".into()), b"x").await;
+    publish(&hatchery, NewEvent::new("mail", "last")).await;
+    worker.runs.reach(4).await;
+    assert_eq!(worker.runs.payloads(), ["old", "new", "x", "last"]);
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.replaced, summary.stale), (3, 1, 1));
+}
+
+const EVENTS: usize = 10_000;
+/// Every hundredth fails.
+const FAILING: usize = 100;
+/// So often each.
+const FAILURES: u32 = 3;
+/// Of what is published at the same time nobody says what comes first. Of so few the first is the first.
+const AT_A_TIME: usize = 20;
+/// Workers that end in the middle of a run, without a word.
+const KILLED: usize = 3;
+
+/// What ran, in the order of the starts over all workers.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<Start>>>);
+
+#[derive(Clone, Copy, Debug)]
+struct Start {
+    worker: usize,
+    event: usize,
+    fails: bool,
+}
+
+impl Log {
+    fn worker(&self, number: usize, hatchery: &Hatchery) -> Working {
+        let log = self.clone();
+        let worker = hatchery.worker().handle("mail", move |run: Run| {
+            let event: usize = std::str::from_utf8(&run.event.payload).unwrap().parse().unwrap();
+            let fails = event % FAILING == 7 && run.event.attempts < FAILURES;
+            log.0.lock().unwrap().push(Start { worker: number, event, fails });
+            async move {
+                tokio::task::yield_now().await;
+                if fails { Err("no luck") } else { Ok(Outcome::Done) }
+            }
+        });
+        Working::run(worker, Runs::default())
+    }
+
+    fn starts(&self) -> Vec<Start> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Waits until this event has begun, and says where.
+    async fn reaches(&self, event: usize) -> usize {
+        let last = || self.0.lock().unwrap().last().copied();
+        eventually(&format!("event {event}"), async || last().filter(|start| start.event >= event)).await.worker
+    }
+}
+
+/// Two workers wait for each other's end, and one after the other is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn order_is_kept_over_many_events_of_which_some_fail_again_and_again_and_workers_die() {
+    let declared = blocking("", "lease: 500ms, retry: { delays: [5ms, 10ms] }").await;
+    let publisher = declared.connect().await;
+    for first in (0..EVENTS).step_by(AT_A_TIME) {
+        let events = (first..first + AT_A_TIME).map(|n| NewEvent::new("mail", n.to_string()).id(n.to_string()));
+        assert!(publisher.publisher().publish_batch(events.collect()).await.iter().all(Result::is_ok));
+    }
+    let (log, began) = (Log::default(), Instant::now());
+    let mut workers = BTreeMap::new();
+    for number in 0..=KILLED {
+        let hatchery = declared.connect().await;
+        workers.insert(number, (log.worker(number, &hatchery), hatchery));
+    }
+    for n in 1..=KILLED {
+        let active = log.reaches(EVENTS * n / (KILLED + 1)).await;
+        let (worker, _hatchery) = workers.remove(&active).unwrap();
+        worker.kill().await;
+    }
+    log.reaches(EVENTS - 1).await;
+    for (worker, _hatchery) in workers.into_values() {
+        worker.stop().await;
+    }
+    let starts = log.starts();
+    let wrong = starts.windows(2).find(|pair| pair[0].event > pair[1].event);
+    assert!(wrong.is_none(), "out of order: {wrong:?}");
+    let mut done: BTreeMap<usize, usize> = BTreeMap::new();
+    let mut failed: BTreeMap<usize, u32> = BTreeMap::new();
+    for Start { event, fails, .. } in starts {
+        if fails { *failed.entry(event).or_default() += 1 } else { *done.entry(event).or_default() += 1 }
+    }
+    assert_eq!(done.len(), EVENTS, "each is done");
+    let twice: Vec<_> = done.iter().filter(|(_, times)| **times > 1).collect();
+    assert!(twice.len() <= KILLED && twice.iter().all(|(_, times)| **times == 2), "{twice:?}");
+    assert_eq!(failed.len(), EVENTS / FAILING);
+    // Who takes over begins to count anew.
+    let more: Vec<_> = failed.iter().filter(|(_, times)| **times != FAILURES).collect();
+    assert!(more.len() <= KILLED && more.iter().all(|(_, times)| **times > FAILURES), "{more:?}");
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+    say(&format!(
+        "block: {EVENTS} events in order in {:.1?}; {} of them failed {FAILURES} times, {KILLED} workers were killed, {} ran twice",
+        began.elapsed(),
+        failed.len(),
+        twice.len(),
+    ));
+}

@@ -160,7 +160,6 @@ fn what_is_not_built_yet_is_not_in_it() {
         assert_eq!(schema["properties"][key], Json::Null, "{key}");
     }
     let of_type = &schema["$defs"]["type"]["properties"];
-    assert_eq!(of_type["register"]["anyOf"][0], json!({ "enum": ["on"] }));
     assert_eq!(of_type["coalesce"]["anyOf"][0], json!({ "enum": ["off", "latest"] }));
     assert_eq!(of_type["coalesce"]["properties"]["immediate"]["anyOf"][0], json!({ "enum": ["off", "latest"] }));
     assert_eq!(of_type["on-failure"]["anyOf"], json!([{ "enum": ["retry", "in-place", "block", "drop"] }]));

@@ -44,7 +44,7 @@ impl Private {
     fn start() -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (authority, amqps, https) = (Authority::new(), free_port(), free_port());
-        let (server, client) = (authority.issue("server", &["localhost"]), authority.issue("client", &[]));
+        let (server, client) = (authority.issue("server", &["127.0.0.1"]), authority.issue("client", &[]));
         let files = |prefix: &str| {
             let path = |path: &std::path::Path| path.display().to_string();
             format!(
@@ -101,15 +101,15 @@ impl Private {
         VirtualHost::on(self.server)
     }
 
-    /// A virtual host's AMQP over TLS. Its certificate is for `localhost` alone.
+    /// A virtual host's AMQP over TLS. Its certificate is for the address: a bare system does not know the name `localhost`.
     pub(crate) fn amqps(&self, host: &VirtualHost) -> String {
-        let url = Url::parse(&format!("amqps://localhost:{}", self.amqps)).unwrap();
+        let url = Url::parse(&format!("amqps://127.0.0.1:{}", self.amqps)).unwrap();
         host.with_user(&url, &host.name)
     }
 
     /// Its management API over TLS.
     pub(crate) fn https(&self, host: &VirtualHost) -> String {
-        host.with_user(&Url::parse(&format!("https://localhost:{}", self.https)).unwrap(), "")
+        host.with_user(&Url::parse(&format!("https://127.0.0.1:{}", self.https)).unwrap(), "")
     }
 
     /// Runs `rabbitmqctl`.

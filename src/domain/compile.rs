@@ -231,6 +231,7 @@ fn build(topology: &Topology) -> Desired {
         queue_type: topology.queue_type,
     };
     build.unrouted();
+    build.register(topology);
     build.dead_letters(topology);
     build.processing(topology);
     build.asides(topology);
@@ -295,6 +296,16 @@ impl Builder {
         self.desired.exchanges.push(Exchange { name: unrouted.clone(), arguments });
         let queue = self.resting(&unrouted);
         self.bind(&unrouted, &queue, "#");
+    }
+
+    /// Another register is as good as an emptied Redis, and `plan` has nothing but the broker to tell it by.
+    fn register(&mut self, topology: &Topology) {
+        if topology.types.values().any(|spec| spec.register) {
+            let unrouted = self.names.unrouted();
+            let name = topology.first_name().as_str();
+            let mark = super::names::register_mark(&topology.redis.prefix, name, topology.redis.shards);
+            self.bind(&unrouted, &Target::Queue(unrouted.clone()), &mark);
+        }
     }
 
     fn dead_letters(&mut self, topology: &Topology) {

@@ -122,6 +122,24 @@ pub fn unrouted(owner: &str) -> String {
     format!("{owner}.unrouted")
 }
 
+/// How the key of a binding begins that only says which keys in Redis are this topology's register.
+const REGISTER: &str = "x-hatchery-register ";
+
+/// The key of a binding from `unrouted` to its queue that routes nothing which `#` does not route already. It says which keys
+/// in Redis are the register, so that a change of them is seen. One word: a dot in the prefix would divide it, and a word of it
+/// could be a wildcard.
+#[must_use]
+pub fn register_mark(prefix: &str, topology: &str, shards: u16) -> String {
+    let [prefix, topology] = [prefix, topology].map(|text| text.replace('%', "%25").replace('.', "%2E"));
+    format!("{REGISTER}prefix={prefix} name={topology} shards={shards}")
+}
+
+/// What such a key says, for people.
+#[must_use]
+pub fn marked_register(key: &str) -> Option<String> {
+    key.strip_prefix(REGISTER).map(|said| said.replace("%2E", ".").replace("%25", "%"))
+}
+
 /// This owner's policy for what may change.
 #[must_use]
 pub fn tunables(owner: &str) -> String {

@@ -31,10 +31,10 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
         let (address, object) = (Address::of_binding(binding), Object::Binding(binding.clone()));
         Some(match created.of_binding(binding) {
             Some(whole) => Change { part_of: Some(whole), ..Change::write(Action::Create, address, object) },
-            None => Change {
-                reason: Some("missing, put back".to_owned()),
-                ..Change::write(Action::Change, address, object)
-            },
+            None => {
+                let reason = other_register(&there, binding).unwrap_or_else(|| "missing, put back".to_owned());
+                Change { reason: Some(reason), ..Change::write(Action::Change, address, object) }
+            }
         })
     });
     let owned = view.owned();
@@ -61,7 +61,11 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
             let why = "still routes; has arguments, so somebody else has made it, and it stays";
             return Some(Change::note(Action::Shadowing, address, why.to_owned()));
         };
-        let note = Change::note(Action::Leftover, address, "leftover, still routes".to_owned());
+        let why = match names::marked_register(&binding.key) {
+            Some(before) => format!("leftover, says what the register was before ({before})"),
+            None => "leftover, still routes".to_owned(),
+        };
+        let note = Change::note(Action::Leftover, address, why);
         Some(Change { part_of, object: Some(Object::Binding(binding)), needs: Some(Need::Prune), ..note })
     });
     missing.chain(others).collect()
@@ -78,9 +82,22 @@ fn leads_home(view: &View<'_>, rename: &Rename) -> bool {
 /// Whether everything that finds no other way is lost without it: `unrouted` leads nowhere, not even to a stand-in. This
 /// does not wait for its queue's migration, because exchanges are written before that.
 fn is_last_resort(view: &View<'_>, binding: &Binding) -> bool {
+    let routes = |key: &str| names::marked_register(key).is_none();
     binding.source == names::unrouted(&view.desired.owner)
-        && !view.observed.bindings.iter().any(|live| live.source == binding.source)
+        && routes(&binding.key)
+        && !view.observed.bindings.iter().any(|live| live.source == binding.source && routes(&live.routing_key))
         && view.queue(binding.target.name()).is_some_and(|live| view.owns(&live.name, &live.arguments))
+}
+
+/// What it means that this mark is missing where another one is: the register was another one.
+fn other_register(there: &BTreeSet<Binding>, missing: &Binding) -> Option<String> {
+    names::marked_register(&missing.key)?;
+    let before = there.iter().filter(|binding| binding.source == missing.source);
+    let before = before.filter_map(|binding| names::marked_register(&binding.key)).collect::<Vec<_>>();
+    (!before.is_empty()).then(|| {
+        let before = before.join(" or ");
+        format!("the register was {before}: what it remembers is left behind, as if Redis were emptied")
+    })
 }
 
 /// What leads to a queue that is migrated is the migration's.

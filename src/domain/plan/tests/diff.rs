@@ -27,6 +27,31 @@ fn what_was_applied_is_in_sync() {
     assert!(plan(&desired(), &applied()).in_sync());
 }
 
+/// What the register remembers is not found under other keys, and nothing but this binding tells.
+#[test]
+fn another_register_is_told() {
+    let mark = |prefix: &str| Binding {
+        source: "billing.retry".into(),
+        target: Target::Queue("billing.retry.mail.1m".into()),
+        key: names::register_mark(prefix, "billing", 1),
+    };
+    let mut desired = desired();
+    desired.bindings.push(mark("v2.keys"));
+    let reasons = |observed: &Observed| -> Vec<_> {
+        plan(&desired, observed).changes.into_iter().map(|change| (change.action.sign(), change.reason)).collect()
+    };
+    let told = |sign: char, why: &str| (sign, Some(why.to_owned()));
+    let mut observed = applied();
+    assert_eq!(reasons(&observed), [told('~', "missing, put back")]);
+    observed.bindings.push(binding("billing.retry", "billing.retry.mail.1m", &mark("hatchery").key));
+    let was = "prefix=hatchery name=billing shards=1";
+    let left_behind = format!("the register was {was}: what it remembers is left behind, as if Redis were emptied");
+    let leftover = format!("leftover, says what the register was before ({was})");
+    assert_eq!(reasons(&observed), [told('~', &left_behind), told('-', &leftover)]);
+    observed.bindings.push(binding("billing.retry", "billing.retry.mail.1m", &mark("v2.keys").key));
+    assert_eq!(reasons(&observed), [told('-', &leftover)]);
+}
+
 type Tamper = fn(&mut Observed);
 
 #[rstest]

@@ -10,6 +10,7 @@ use super::{
     super::{
         compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
         delay::Ladder,
+        names,
         observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed},
     },
     *,

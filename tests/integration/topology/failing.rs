@@ -57,7 +57,7 @@ fn a_user_who_may_not_create() {
     bench.host.permit("^billing\\.(lock|unrouted)");
     let ran = bench.expect(5, &["apply", "--auto-approve"]);
     assert!(ran.stderr.contains("ACCESS_REFUSED"), "{ran:?}");
-    assert!(ran.stderr.contains("; 4 written, left: exchange billing.dead-letter, exchange"), "{ran:?}");
+    assert!(ran.stderr.contains("; 5 written, left: exchange billing.dead-letter, exchange"), "{ran:?}");
     bench.host.permit("^billing\\.");
     bench.apply();
     bench.expect(0, &["plan", "--detailed-exitcode"]);

@@ -1,5 +1,7 @@
 //! The order of effects, seen from outside: a broker and a register that only write down what they are asked.
 
+mod runs;
+
 use std::{
     sync::{
         Arc, Mutex,
@@ -72,6 +74,8 @@ struct Fake {
     claims: Mutex<Vec<Claimed>>,
     away: bool,
     stale: bool,
+    /// A lease that is renewed is lost.
+    lost: bool,
 }
 
 impl Fake {
@@ -191,7 +195,7 @@ impl Register for Fake {
     }
 
     async fn renew(&self, _: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
-        self.answer("renew".to_owned(), vec![Renewed::Held])
+        self.answer("renew".to_owned(), vec![if self.lost { Renewed::Lost } else { Renewed::Held }])
     }
 
     async fn release(&self, _: &[Release]) -> Result<(), RegisterError> {

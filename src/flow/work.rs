@@ -243,7 +243,7 @@ impl Lane {
     ) -> Result<Decision, Way> {
         let mut tries = 0;
         loop {
-            let Ended::Outcome(outcome) = self.run(event, claimed.map(|claimed| claimed.fence), lost.clone()).await
+            let Ended::Outcome(outcome) = self.run(event, claimed.map(|claimed| claimed.fence), lost).await
             else {
                 return Err(Way::GivenBack);
             };
@@ -267,8 +267,11 @@ impl Lane {
         }
     }
 
-    async fn run(&self, event: &Event, fence: Option<i64>, lost: CancellationToken) -> Ended {
-        let run = Run { event: event.clone(), fence, lost };
+    async fn run(&self, event: &Event, fence: Option<i64>, lost: &CancellationToken) -> Ended {
+        // What the handler has left running elsewhere, in a thread, hears that its run is over.
+        let over = lost.child_token();
+        let _over = over.clone().drop_guard();
+        let run = Run { event: event.clone(), fence, lost: over };
         let handler = Arc::clone(&self.handler);
         // A task of its own: a panic ends it and not the worker, and it ends with this one.
         let mut running = AbortOnDropHandle::new(tokio::spawn(async move { handler.handle(run).await }));

@@ -25,7 +25,8 @@ pub struct Run {
     /// Grows with every run of a (type, reference). Whoever writes the payload as state can refuse a smaller one. None
     /// where the type says `register: off`.
     pub fence: Option<i64>,
-    /// Cancelled when the lease is lost: somebody else may be running the same reference by now.
+    /// Cancelled when the lease is lost or the run is over, at its time limit too: somebody else may be running the same
+    /// reference by now. Code that goes on beyond the handler, in a thread, stops when it sees this.
     pub lost: CancellationToken,
 }
 

@@ -1,0 +1,44 @@
+//! How a run ends, and who hears of it.
+
+use rstest::rstest;
+
+use super::*;
+use crate::handler::Run;
+
+/// Works off one event of this type. Its handler hands out its token, and waits for it where it is told to, or for ever.
+async fn run_one(fake: &Arc<Fake>, event_type: &str, waits: bool) -> CancellationToken {
+    fake.incoming.lock().expect("no panic").push(incoming(&format!("{event_type}.now"), &[]));
+    let handed = Arc::new(Mutex::new(None));
+    let hands_out = Arc::clone(&handed);
+    let handler = move |run: Run| {
+        *hands_out.lock().expect("no panic") = Some(run.lost.clone());
+        async move {
+            if !waits {
+                std::future::pending::<()>().await;
+            }
+            run.lost.cancelled().await;
+            Ok::<_, String>(Outcome::Done)
+        }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    worker.handle(event_type, handler).run(CancellationToken::new()).await.expect("it stops when empty");
+    handed.lock().expect("no panic").take().expect("it has run")
+}
+
+#[rstest]
+#[case::registered("mail")]
+#[case::without_the_register("plain")]
+#[tokio::test(start_paused = true)]
+async fn what_goes_on_beyond_the_time_limit_hears_that_its_run_is_over(#[case] event_type: &str) {
+    let fake = Arc::new(Fake::default());
+    let lost = run_one(&fake, event_type, false).await;
+    assert!(lost.is_cancelled());
+    assert!(header(&fake.published(), "reason").expect("a reason").contains("handler-timeout"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_hears_that_its_lease_is_lost_and_its_outcome_counts_all_the_same() {
+    let fake = Arc::new(Fake { lost: true, ..Fake::default() });
+    assert!(run_one(&fake, "mail", true).await.is_cancelled());
+    assert_eq!(fake.diary.entries(), ["claim", "renew", "settle finished", "acknowledge"]);
+}

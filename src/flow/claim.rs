@@ -138,7 +138,10 @@ impl Lane {
         loop {
             // Never given up half-way: an unheard claim would count as a crash.
             match self.common.register.claim(claim.clone()).await {
-                Ok(claimed) => return Some(claimed),
+                Ok(claimed) => {
+                    self.common.register_answers();
+                    return Some(claimed);
+                }
                 Err(error) => {
                     self.common.register_is_away(&error);
                     let wait = tokio::time::sleep(waits.next().unwrap_or_default());

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::{
     claim::Patience,
+    consume::Over,
     settle,
     work::{Lane, Verdict, Way},
 };
@@ -40,16 +41,17 @@ struct Held {
 
 impl Lane {
     /// Works off deliveries in their order until the consumer ends, Redis is away, the worker stops, or the broker would not
-    /// wait much longer for the head. Then everything goes back. Says whether there were any.
+    /// wait much longer for the head; or until a trial is answered and its event settled. Then everything goes back.
     pub(super) async fn deliver_in_order(
         &self,
         mut deliveries: Box<dyn Deliveries>,
         tracker: &TaskTracker,
         tried: &mut Option<Tried>,
-    ) -> bool {
-        let mut any = false;
-        let mut away = self.common.away.subscribe();
-        let register = self.spec.register;
+        trial: bool,
+    ) -> Over {
+        let mut over = Over::Ended { any: false };
+        let (mut away, mut doubted) = (self.common.away.subscribe(), self.common.doubted.subscribe());
+        let heeds = self.spec.register && !trial;
         let ended = CancellationToken::new();
         let mut behind: VecDeque<Held> = VecDeque::new();
         while !ended.is_cancelled() {
@@ -62,12 +64,19 @@ impl Lane {
             let held = tokio::select! {
                 biased;
                 () = self.common.stop.cancelled() => break,
-                // The other end lives as long as the worker.
-                _ = away.wait_for(|away| *away && register) => break,
+                // The other ends live as long as the worker.
+                _ = away.wait_for(|away| *away), if heeds => {
+                    over = Over::Away;
+                    break;
+                }
+                _ = doubted.wait_for(|doubted| !doubted), if trial => {
+                    over = Over::Answered;
+                    break;
+                }
                 held = next => held,
             };
             let Some(Held { delivery, since, tracked: _tracked }) = held else { break };
-            any = true;
+            over = Over::Ended { any: true };
             let patience = Patience { deadline: since + self.common.topology.ack_timeout / 2, ended: ended.clone() };
             let work = self.work_in_order(delivery, &patience, tried);
             tokio::pin!(work);
@@ -76,7 +85,10 @@ impl Lane {
                 tokio::select! {
                     biased;
                     settled = &mut work => break settled,
-                    _ = away.wait_for(|away| *away && register), if !ended.is_cancelled() => ended.cancel(),
+                    _ = away.wait_for(|away| *away), if heeds && !ended.is_cancelled() => {
+                        over = Over::Away;
+                        ended.cancel();
+                    }
                     delivery = deliveries.next(), if !ended.is_cancelled() => match delivery {
                         Some(delivery) => behind.push_back(self.hold(delivery, tracker)),
                         None => ended.cancel(),
@@ -91,7 +103,7 @@ impl Lane {
             self.common.tally.given_back();
         }
         deliveries.close().await;
-        any
+        over
     }
 
     fn hold(&self, delivery: Delivery, tracker: &TaskTracker) -> Held {

@@ -232,6 +232,7 @@ impl Worker {
             expected: Mutex::new(None),
             suspects: Notify::new(),
             away: watch::Sender::new(false),
+            doubted: watch::Sender::new(false),
             failure: Mutex::new(None),
             tally: Tally::default(),
             topology: self.topology,

@@ -1,11 +1,12 @@
 //! The order of effects, seen from outside: a broker and a register that only write down what they are asked.
 
 mod runs;
+mod trial;
 
 use std::{
     sync::{
         Arc, Mutex,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -76,12 +77,18 @@ struct Fake {
     stale: bool,
     /// A lease that is renewed is lost.
     lost: bool,
+    /// Claims get no answer, and everything else does.
+    deaf: AtomicBool,
+}
+
+fn unreachable() -> RegisterError {
+    RegisterError::Unreachable { url: "redis".into(), reason: "away".into() }
 }
 
 impl Fake {
     fn answer<T>(&self, call: String, answer: T) -> Result<T, RegisterError> {
         if self.away {
-            return Err(RegisterError::Unreachable { url: "redis".into(), reason: "away".into() });
+            return Err(unreachable());
         }
         self.diary.note(call);
         Ok(answer)
@@ -188,10 +195,13 @@ impl Register for Fake {
 
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
         let alone = if batch[0].alone { " alone" } else { "" };
+        if self.deaf.load(Ordering::SeqCst) {
+            return Err(unreachable());
+        }
         let mut claims = self.claims.lock().expect("no panic");
-        let run = Claimed::Run { fence: 9, crashes: 0, stamp: batch[0].stamp.clone() };
-        let answer = if claims.is_empty() { run } else { claims.remove(0) };
-        self.answer(format!("claim{alone}"), vec![answer])
+        let run = |ask: &Claim| Claimed::Run { fence: 9, crashes: 0, stamp: ask.stamp.clone() };
+        let answers = batch.iter().map(|ask| if claims.is_empty() { run(ask) } else { claims.remove(0) }).collect();
+        self.answer(format!("claim{alone}"), answers)
     }
 
     async fn renew(&self, _: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {

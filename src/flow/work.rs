@@ -52,6 +52,8 @@ pub(super) struct Common {
     pub(super) suspects: Notify,
     /// Redis did not answer the last question: nothing of a type that asks it is consumed.
     pub(super) away: watch::Sender<bool>,
+    /// It was away, and has answered no claim since.
+    pub(super) doubted: watch::Sender<bool>,
     /// Why the worker has to stop by itself.
     pub(super) failure: Mutex<Option<WorkError>>,
     pub(super) tally: Tally,
@@ -362,8 +364,17 @@ impl Common {
 
     /// Nothing more of the types that ask Redis is consumed until it answers. Said once, and not for every event that waits.
     pub(super) fn register_is_away(&self, error: &RegisterError) {
-        if !self.away.send_replace(true) {
+        self.away.send_replace(true);
+        if !self.doubted.send_replace(true) {
             tracing::warn!(%error, "no event is started until Redis answers");
+        }
+    }
+
+    /// A claim was answered.
+    pub(super) fn register_answers(&self) {
+        if *self.doubted.borrow() && self.doubted.send_replace(false) {
+            self.away.send_replace(false);
+            tracing::info!("Redis answers again");
         }
     }
 

@@ -165,13 +165,13 @@ impl Lane {
             return Some(Ok(self.until_settled(event, None, None, &CancellationToken::new()).await));
         }
         let token = Uuid::now_v7();
-        let (claimed, _turn) = self.claim_in_place(event, token, patience).await?;
+        let (claimed, turn) = self.claim_in_place(event, token, patience).await?;
         fail_point!("work.claimed");
         let Claimed::Run { fence, crashes, stamp } = claimed else {
             return Some(Err(self.not_run(event, &claimed).await));
         };
         event.stamp = stamp;
-        Some(Ok(self.run_and_settle(event, crashes, &settle::Claimed { token, fence }).await))
+        Some(Ok(self.run_and_settle(event, crashes, settle::Claimed { token, fence, turn }).await))
     }
 }
 

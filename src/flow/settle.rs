@@ -11,7 +11,7 @@ use fail::fail_point;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::work::Lane;
+use super::{claim::Turn, work::Lane};
 use crate::{
     domain::{
         compile::BUSY,
@@ -48,6 +48,7 @@ pub(super) fn patience() -> ExponentialBuilder {
 pub(super) struct Claimed {
     pub(super) token: Uuid,
     pub(super) fence: i64,
+    pub(super) turn: Turn,
 }
 
 /// A copy to publish, and how the run ended by it.
@@ -55,7 +56,7 @@ type FollowUp = (Option<Message>, End);
 
 impl Lane {
     /// Carries out a decision, all but the acknowledgement. The register is told of what was claimed.
-    pub(super) async fn carry_out(&self, event: &Event, decision: Decision, claimed: Option<&Claimed>) {
+    pub(super) async fn carry_out(&self, event: &Event, decision: Decision, claimed: Option<&mut Claimed>) {
         let (message, end) = self.follow_up(event, decision).await;
         if let Some(message) = message {
             self.publish(message).await;

@@ -1,9 +1,12 @@
 //! The order of effects, seen from outside: a broker and a register that only write down what they are asked.
 
 mod runs;
+mod shelf;
 mod trial;
+mod unsettled;
 
 use std::{
+    collections::HashMap,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -79,6 +82,8 @@ struct Fake {
     lost: bool,
     /// Claims get no answer, and everything else does.
     deaf: AtomicBool,
+    /// Events that cannot be settled, by id, nor what is settled with them.
+    unsettled: Mutex<HashMap<String, RegisterError>>,
 }
 
 fn unreachable() -> RegisterError {
@@ -213,6 +218,11 @@ impl Register for Fake {
     }
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
+        let unsettled = self.unsettled.lock().expect("no panic");
+        if let Some(error) = batch.iter().find_map(|tell| unsettled.get(&tell.subject.id)) {
+            self.diary.note(format!("{} not settled", batch.len()));
+            return Err(error.clone());
+        }
         let end = if batch[0].end == End::Finished { "finished" } else { "copied" };
         self.answer(format!("settle {end}"), ())
     }

@@ -153,8 +153,7 @@ impl Lane {
 
     async fn handle(&self, event: &mut Event, patience: &Patience) -> Verdict {
         let token = Uuid::now_v7();
-        // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
-        let Some((claimed, _turn)) = self.claim_soon(event, token, patience).await else { return Verdict::GiveBack };
+        let Some((claimed, turn)) = self.claim_soon(event, token, patience).await else { return Verdict::GiveBack };
         fail_point!("work.claimed");
         match claimed {
             register::Claimed::Busy => {
@@ -164,8 +163,8 @@ impl Lane {
             }
             register::Claimed::Run { fence, crashes, stamp } => {
                 event.stamp = stamp;
-                let claimed = settle::Claimed { token, fence };
-                match self.run_and_settle(event, crashes, &claimed).await {
+                // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
+                match self.run_and_settle(event, crashes, settle::Claimed { token, fence, turn }).await {
                     Way::Settled => Verdict::Acknowledge,
                     Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
                 }
@@ -193,7 +192,7 @@ impl Lane {
 
     /// Until the event is settled the lease is renewed: a follow-up waits as long as the broker is away, and nobody else
     /// may take the event for abandoned meanwhile.
-    pub(super) async fn run_and_settle(&self, event: &mut Event, crashes: u32, claimed: &settle::Claimed) -> Way {
+    pub(super) async fn run_and_settle(&self, event: &mut Event, crashes: u32, mut claimed: settle::Claimed) -> Way {
         let lost = CancellationToken::new();
         let renew = Renew {
             subject: event.subject(),
@@ -205,7 +204,7 @@ impl Lane {
         let too_often = (crashes >= self.spec.crash_limit && !self.spec.keeps_order())
             .then(|| settlement::crashed(crashes, event.attempts, self.common.clock.now()));
         tokio::select! {
-            way = self.until_settled(event, too_often, Some(claimed), &lost) => way,
+            way = self.until_settled(event, too_often, Some(&mut claimed), &lost) => way,
             never = self.renew(renew, &lost) => match never {},
         }
     }
@@ -215,13 +214,13 @@ impl Lane {
         &self,
         event: &mut Event,
         too_often: Option<Decision>,
-        claimed: Option<&settle::Claimed>,
+        mut claimed: Option<&mut settle::Claimed>,
         lost: &CancellationToken,
     ) -> Way {
         let decision = if let Some(decision) = too_often {
             decision
         } else {
-            match self.until_decided(event, claimed, lost).await {
+            match self.until_decided(event, claimed.as_ref().map(|claimed| claimed.fence), lost).await {
                 Ok(decision) => decision,
                 Err(way) => {
                     if let Some(claimed) = claimed {
@@ -232,6 +231,9 @@ impl Lane {
             }
         };
         fail_point!("work.handled");
+        if let Some(claimed) = &mut claimed {
+            claimed.turn.decided();
+        }
         self.carry_out(event, decision, claimed).await;
         Way::Settled
     }
@@ -240,13 +242,12 @@ impl Lane {
     async fn until_decided(
         &self,
         event: &mut Event,
-        claimed: Option<&settle::Claimed>,
+        fence: Option<i64>,
         lost: &CancellationToken,
     ) -> Result<Decision, Way> {
         let mut tries = 0;
         loop {
-            let Ended::Outcome(outcome) = self.run(event, claimed.map(|claimed| claimed.fence), lost).await
-            else {
+            let Ended::Outcome(outcome) = self.run(event, fence, lost).await else {
                 return Err(Way::GivenBack);
             };
             self.common.tally.ran(&outcome);

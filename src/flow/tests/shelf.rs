@@ -1,0 +1,129 @@
+//! A broker with queues.
+
+use std::collections::VecDeque;
+
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use super::*;
+
+/// Queues that heed the prefetch, and take back what is given back.
+#[derive(Clone, Default)]
+pub(super) struct Shelf(Arc<Queues>);
+
+#[derive(Default)]
+struct Queues {
+    ready: Mutex<HashMap<String, VecDeque<Incoming>>>,
+    more: Notify,
+    came_back: AtomicUsize,
+}
+
+impl Queues {
+    fn put(&self, queue: &str, message: Incoming) {
+        self.ready.lock().expect("no panic").entry(queue.to_owned()).or_default().push_front(message);
+        self.more.notify_waiters();
+    }
+
+    fn pop(&self, queue: &str) -> Option<Incoming> {
+        self.ready.lock().expect("no panic").get_mut(queue)?.pop_front()
+    }
+}
+
+impl Shelf {
+    /// Puts it into the processing queue of the type that its key names.
+    pub(super) fn put(&self, message: Incoming) {
+        let event_type = message.routing_key.split('.').next().expect("a word");
+        self.0.put(&format!("t.processor.{event_type}"), message);
+    }
+
+    /// How many deliveries came back.
+    pub(super) fn came_back(&self) -> usize {
+        self.0.came_back.load(Ordering::SeqCst)
+    }
+}
+
+#[async_trait]
+impl Broker for Shelf {
+    async fn publish(&self, _: Message) -> Result<(), BrokerError> {
+        Ok(())
+    }
+
+    async fn consume(&self, queue: &str, prefetch: u16, _: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
+        let room = Arc::new(Semaphore::new(prefetch.into()));
+        Ok(Box::new(Taking { shelf: self.clone(), queue: queue.to_owned(), room, ended: false }))
+    }
+
+    async fn take(&self, _: &str) -> Result<Option<Delivery>, BrokerError> {
+        Ok(None)
+    }
+
+    async fn ready(&self, _: &str) -> Result<u64, BrokerError> {
+        Ok(0)
+    }
+
+    async fn require(&self, _: &[String], _: &[String]) -> Result<(), BrokerError> {
+        Ok(())
+    }
+}
+
+struct Taking {
+    shelf: Shelf,
+    queue: String,
+    room: Arc<Semaphore>,
+    ended: bool,
+}
+
+#[async_trait]
+impl Deliveries for Taking {
+    async fn next(&mut self) -> Option<Delivery> {
+        if self.ended {
+            return None;
+        }
+        let room = Arc::clone(&self.room).acquire_owned().await.expect("it is open");
+        loop {
+            let more = self.shelf.0.more.notified();
+            if let Some(message) = self.shelf.0.pop(&self.queue) {
+                let Self { shelf, queue, .. } = self;
+                let receipt =
+                    OnLoan { shelf: shelf.clone(), queue: queue.clone(), message: Some(message.clone()), _room: room };
+                return Some(Delivery { message, receipt: Box::new(receipt) });
+            }
+            more.await;
+        }
+    }
+
+    async fn cancel(&mut self) {
+        self.ended = true;
+    }
+
+    async fn close(self: Box<Self>) {}
+}
+
+/// It comes back when it is dropped, unless it was answered.
+struct OnLoan {
+    shelf: Shelf,
+    queue: String,
+    message: Option<Incoming>,
+    _room: OwnedSemaphorePermit,
+}
+
+impl Drop for OnLoan {
+    fn drop(&mut self) {
+        if let Some(message) = self.message.take() {
+            self.shelf.0.came_back.fetch_add(1, Ordering::SeqCst);
+            self.shelf.0.put(&self.queue, message);
+        }
+    }
+}
+
+#[async_trait]
+impl Receipt for OnLoan {
+    async fn acknowledge(mut self: Box<Self>) {
+        self.message = None;
+    }
+
+    async fn requeue(self: Box<Self>) {}
+
+    async fn reject(mut self: Box<Self>) {
+        self.message = None;
+    }
+}

@@ -1,0 +1,48 @@
+//! What cannot be settled, and what it holds up.
+
+use super::{shelf::Shelf, *};
+use crate::handler::Run;
+
+fn event(event_type: &str, id: &str) -> Incoming {
+    let mut message = incoming(&format!("{event_type}.now"), &[]);
+    message.properties.message_id = Some(id.to_owned());
+    message
+}
+
+/// A worker on `mail` and `plain` that notes what runs.
+fn start(shelf: &Shelf, fake: &Arc<Fake>) -> (CancellationToken, tokio::task::JoinHandle<crate::Summary>) {
+    let diary = fake.diary.clone();
+    let note = move |run: Run| {
+        diary.note(format!("run {}", run.event.id));
+        std::future::ready(Ok::<_, String>(Outcome::Done))
+    };
+    let worker = Worker::new(topology(), Arc::new(shelf.clone()), fake.clone(), Arc::new(Noon));
+    let worker = worker.handle("mail", note.clone()).handle("plain", note);
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    (stop, tokio::spawn(async move { worker.run(told).await.expect("it was told to stop") }))
+}
+
+/// Time passes only where nothing else is left to do.
+async fn a_while() {
+    tokio::time::sleep(Duration::from_secs(30)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_has_run_holds_up_no_type_that_needs_no_redis() {
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    *fake.claims.lock().expect("no panic") = vec![Claimed::Alone];
+    fake.unsettled.lock().expect("no panic").insert("suspect".to_owned(), unreachable());
+    shelf.put(event("mail", "suspect"));
+    let (stop, worker) = start(&shelf, &fake);
+    a_while().await;
+    assert_eq!(fake.diary.entries()[..4], ["claim", "claim alone", "run suspect", "1 not settled"]);
+    shelf.put(event("plain", "other"));
+    a_while().await;
+    assert!(fake.diary.entries().contains(&"run other".to_owned()), "{:?}", fake.diary.entries());
+    fake.unsettled.lock().expect("no panic").clear();
+    a_while().await;
+    stop.cancel();
+    assert_eq!(worker.await.expect("no panic").done, 2);
+    assert_eq!(fake.diary.entries().last().map(String::as_str), Some("settle finished"));
+}

@@ -49,6 +49,11 @@ impl Turn {
             shared @ Quiet::Shared { .. } => shared,
         });
     }
+
+    /// It keeps its room and nothing else: it may last for ever.
+    pub(super) fn leave_quiet(&mut self) {
+        self.quiet = None;
+    }
 }
 
 /// How long a delivery may wait for its start.

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use backon::{ExponentialBuilder, Retryable};
+use backon::{BackoffBuilder as _, ExponentialBuilder, Retryable};
 use fail::fail_point;
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -72,11 +72,31 @@ impl Lane {
             end,
             terms: self.terms,
         };
-        // While it waits it keeps its turn: were every turn kept so, no claim would tell that Redis is away.
-        let away = |error: &RegisterError, _| self.common.register_is_away(error);
-        let settled = (|| self.common.register.settle(settle.clone())).retry(patience()).notify(away).await;
-        debug_assert!(settled.is_ok(), "there is no last try");
+        self.settle(settle, &mut claimed.turn).await;
         fail_point!("work.settled");
+    }
+
+    /// Settles until it is settled. While Redis is away it keeps its turn: were every turn kept so, no claim would tell that
+    /// it is.
+    async fn settle(&self, settle: Settle, turn: &mut Turn) {
+        let register = &self.common.register;
+        let (mut waits, mut alone) = (patience().build(), false);
+        loop {
+            let told = if alone { register.settle_alone(&settle).await } else { register.settle(settle.clone()).await };
+            match told {
+                Ok(()) => return,
+                Err(error @ RegisterError::Unreachable { .. }) => self.common.register_is_away(&error),
+                // It may be this one alone. Neither may the others of its batch be refused with it, nor may what waits for
+                // quiet wait for it.
+                Err(error) => {
+                    let (id, event_type) = (&settle.subject.id, &self.event_type);
+                    tracing::error!(%error, id, %event_type, "it cannot be settled, and is not acknowledged; trying again");
+                    alone = true;
+                    turn.leave_quiet();
+                }
+            }
+            tokio::time::sleep(waits.next().unwrap_or_default()).await;
+        }
     }
 
     async fn follow_up(&self, event: &Event, decision: Decision) -> FollowUp {

@@ -84,6 +84,8 @@ struct Fake {
     deaf: AtomicBool,
     /// Events that cannot be settled, by id, nor what is settled with them.
     unsettled: Mutex<HashMap<String, RegisterError>>,
+    /// What was settled, by id.
+    settled: Mutex<Vec<String>>,
 }
 
 fn unreachable() -> RegisterError {
@@ -223,6 +225,7 @@ impl Register for Fake {
             self.diary.note(format!("{} not settled", batch.len()));
             return Err(error.clone());
         }
+        self.settled.lock().expect("no panic").extend(batch.iter().map(|tell| tell.subject.id.clone()));
         let end = if batch[0].end == End::Finished { "finished" } else { "copied" };
         self.answer(format!("settle {end}"), ())
     }

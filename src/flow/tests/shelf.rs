@@ -29,10 +29,16 @@ impl Queues {
 }
 
 impl Shelf {
-    /// Puts it into the processing queue of the type that its key names.
+    /// Puts it into the queue that its key leads to.
     pub(super) fn put(&self, message: Incoming) {
-        let event_type = message.routing_key.split('.').next().expect("a word");
-        self.0.put(&format!("t.processor.{event_type}"), message);
+        let (event_type, route) = message.routing_key.split_once('.').expect("two words");
+        let exchange = if route == "aside" { "aside" } else { "processor" };
+        self.0.put(&format!("t.{exchange}.{event_type}"), message);
+    }
+
+    fn lend(&self, queue: &str, message: Incoming, room: OwnedSemaphorePermit) -> Delivery {
+        let (shelf, lent) = (self.clone(), Some(message.clone()));
+        Delivery { message, receipt: Box::new(OnLoan { shelf, queue: queue.to_owned(), message: lent, _room: room }) }
     }
 
     /// How many deliveries came back.
@@ -52,12 +58,14 @@ impl Broker for Shelf {
         Ok(Box::new(Taking { shelf: self.clone(), queue: queue.to_owned(), room, ended: false }))
     }
 
-    async fn take(&self, _: &str) -> Result<Option<Delivery>, BrokerError> {
-        Ok(None)
+    async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
+        let room = Arc::new(Semaphore::new(1)).acquire_owned().await.expect("it is open");
+        Ok(self.0.pop(queue).map(|message| self.lend(queue, message, room)))
     }
 
-    async fn ready(&self, _: &str) -> Result<u64, BrokerError> {
-        Ok(0)
+    async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
+        let ready = self.0.ready.lock().expect("no panic");
+        Ok(ready.get(queue).map_or(0, |queue| queue.len() as u64))
     }
 
     async fn require(&self, _: &[String], _: &[String]) -> Result<(), BrokerError> {
@@ -82,10 +90,7 @@ impl Deliveries for Taking {
         loop {
             let more = self.shelf.0.more.notified();
             if let Some(message) = self.shelf.0.pop(&self.queue) {
-                let Self { shelf, queue, .. } = self;
-                let receipt =
-                    OnLoan { shelf: shelf.clone(), queue: queue.clone(), message: Some(message.clone()), _room: room };
-                return Some(Delivery { message, receipt: Box::new(receipt) });
+                return Some(self.shelf.lend(&self.queue, message, room));
             }
             more.await;
         }

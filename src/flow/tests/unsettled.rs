@@ -46,3 +46,30 @@ async fn a_suspect_that_has_run_holds_up_no_type_that_needs_no_redis() {
     assert_eq!(worker.await.expect("no panic").done, 2);
     assert_eq!(fake.diary.entries().last().map(String::as_str), Some("settle finished"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_redis_refuses_to_settle_holds_up_nothing_else() {
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    let refused = RegisterError::Refused { url: "redis".into(), reason: "WRONGTYPE".into() };
+    fake.unsettled.lock().expect("no panic").insert("bad".to_owned(), refused);
+    shelf.put(event("mail", "bad"));
+    for n in 0..20 {
+        shelf.put(event("mail", &n.to_string()));
+    }
+    let (stop, worker) = start(&shelf, &fake);
+    a_while().await;
+    let (settled, diary) = (fake.settled.lock().expect("no panic").clone(), fake.diary.entries());
+    assert_eq!(settled.len(), 20, "{settled:?} {diary:?}");
+    // What waits until nothing runs does not wait for it either.
+    shelf.put(incoming("plain.aside", &[]));
+    a_while().await;
+    let diary = fake.diary.entries();
+    assert!(diary.contains(&"run id-1".to_owned()), "{diary:?}");
+    assert_eq!(diary.last().map(String::as_str), Some("1 not settled"));
+    assert!(!diary.contains(&"ping".to_owned()), "Redis was not away: {diary:?}");
+    fake.unsettled.lock().expect("no panic").clear();
+    a_while().await;
+    stop.cancel();
+    assert_eq!(worker.await.expect("no panic").done, 22);
+    assert_eq!(shelf.came_back(), 0);
+}

@@ -100,7 +100,12 @@ impl Lane {
                 _ = doubted.wait_for(|doubted| !doubted), if trial => break Over::Answered,
                 delivery = deliveries.next() => delivery,
             };
-            let Some(delivery) = delivery else { return Over::Ended { any } };
+            let Some(delivery) = delivery else {
+                if deliveries.outlived() {
+                    guard.disarm();
+                }
+                return Over::Ended { any };
+            };
             any = true;
             start(delivery);
         };

@@ -52,12 +52,13 @@ impl Lane {
         let mut over = Over::Ended { any: false };
         let (mut away, mut doubted) = (self.common.away.subscribe(), self.common.doubted.subscribe());
         let heeds = self.spec.register && !trial;
-        let ended = CancellationToken::new();
+        let (ended, mut last) = (CancellationToken::new(), false);
         let mut behind: VecDeque<Held> = VecDeque::new();
         while !ended.is_cancelled() {
             let next = async {
                 match behind.pop_front() {
                     Some(held) => Some(held),
+                    None if last => None,
                     None => deliveries.next().await.map(|delivery| self.hold(delivery, tracker)),
                 }
             };
@@ -89,8 +90,9 @@ impl Lane {
                         over = Over::Away;
                         ended.cancel();
                     }
-                    delivery = deliveries.next(), if !ended.is_cancelled() => match delivery {
+                    delivery = deliveries.next(), if !last && !ended.is_cancelled() => match delivery {
                         Some(delivery) => behind.push_back(self.hold(delivery, tracker)),
+                        None if deliveries.outlived() => last = true,
                         None => ended.cancel(),
                     },
                 }

@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 
-use super::*;
+use super::{shelf::Shelf, *};
 use crate::handler::Run;
 
 /// Works off one event of this type. Its handler hands out its token, and waits for it where it is told to, or for ever.
@@ -41,4 +41,26 @@ async fn a_handler_hears_that_its_lease_is_lost_and_its_outcome_counts_all_the_s
     let fake = Arc::new(Fake { lost: true, ..Fake::default() });
     assert!(run_one(&fake, "mail", true).await.is_cancelled());
     assert_eq!(fake.diary.entries(), ["claim", "renew", "settle finished", "acknowledge"]);
+}
+
+#[rstest]
+#[case::side_by_side("mail")]
+#[case::in_order("strict")]
+#[tokio::test(start_paused = true)]
+async fn what_stays_with_the_worker_when_its_consumer_ends_is_not_given_back(#[case] event_type: &str) {
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    shelf.be_careful();
+    for n in 0..30 {
+        let mut message = incoming(&format!("{event_type}.now"), &[]);
+        message.properties.message_id = Some(n.to_string());
+        shelf.put(message);
+    }
+    let slow = |_| async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok::<_, String>(Outcome::Done)
+    };
+    let worker = Worker::new(topology(), Arc::new(shelf.clone()), fake, Arc::new(Noon));
+    let worker = worker.concurrency(1).stop_when_empty(true).handle(event_type, slow);
+    let summary = worker.run(CancellationToken::new()).await.expect("it stops when empty");
+    assert_eq!((summary.done, shelf.came_back()), (30, 0));
 }

@@ -15,6 +15,8 @@ struct Queues {
     ready: Mutex<HashMap<String, VecDeque<Incoming>>>,
     more: Notify,
     came_back: AtomicUsize,
+    /// A consumer ends after as many deliveries as it may hold, and they stay with it.
+    careful: AtomicBool,
 }
 
 impl Queues {
@@ -41,6 +43,11 @@ impl Shelf {
         Delivery { message, receipt: Box::new(OnLoan { shelf, queue: queue.to_owned(), message: lent, _room: room }) }
     }
 
+    /// From now on a consumer ends after as many deliveries as it may hold, and they stay with it.
+    pub(super) fn be_careful(&self) {
+        self.0.careful.store(true, Ordering::SeqCst);
+    }
+
     /// How many deliveries came back.
     pub(super) fn came_back(&self) -> usize {
         self.0.came_back.load(Ordering::SeqCst)
@@ -55,7 +62,8 @@ impl Broker for Shelf {
 
     async fn consume(&self, queue: &str, prefetch: u16, _: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
         let room = Arc::new(Semaphore::new(prefetch.into()));
-        Ok(Box::new(Taking { shelf: self.clone(), queue: queue.to_owned(), room, ended: false }))
+        let left = self.0.careful.load(Ordering::SeqCst).then_some(prefetch);
+        Ok(Box::new(Taking { shelf: self.clone(), queue: queue.to_owned(), room, left, ended: false }))
     }
 
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
@@ -77,19 +85,22 @@ struct Taking {
     shelf: Shelf,
     queue: String,
     room: Arc<Semaphore>,
+    /// So many more, where it is careful.
+    left: Option<u16>,
     ended: bool,
 }
 
 #[async_trait]
 impl Deliveries for Taking {
     async fn next(&mut self) -> Option<Delivery> {
-        if self.ended {
+        if self.ended || self.left == Some(0) {
             return None;
         }
         let room = Arc::clone(&self.room).acquire_owned().await.expect("it is open");
         loop {
             let more = self.shelf.0.more.notified();
             if let Some(message) = self.shelf.0.pop(&self.queue) {
+                self.left = self.left.map(|left| left - 1);
                 return Some(self.shelf.lend(&self.queue, message, room));
             }
             more.await;
@@ -98,6 +109,10 @@ impl Deliveries for Taking {
 
     async fn cancel(&mut self) {
         self.ended = true;
+    }
+
+    fn outlived(&self) -> bool {
+        self.left.is_some()
     }
 
     async fn close(self: Box<Self>) {}

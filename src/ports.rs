@@ -119,6 +119,9 @@ pub enum BrokerError {
         /// What it said.
         reason: String,
     },
+    /// This program has closed its connections to the broker.
+    #[error("this program has closed its connections to the broker")]
+    Closed,
     /// An object is missing.
     #[error("{object} does not exist on the broker; run `topology apply`")]
     Missing {

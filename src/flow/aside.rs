@@ -83,9 +83,10 @@ impl Lane {
             tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
             self.common.tally.put_aside();
             self.common.suspects.notify_one();
-            self.put_aside(&Event { crashes: 0, reason: Some(suspect(returns)), ..event.clone() }).await;
+            let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event.clone() };
+            let verdict = self.put_aside(&copy).await.into();
             fail_point!("work.put-aside");
-            return Verdict::Acknowledge;
+            return verdict;
         }
         // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
         let Some(_turn) = self.turn(patience).await else { return Verdict::GiveBack };
@@ -106,7 +107,7 @@ impl Lane {
             match self.common.broker.take(&self.aside()).await {
                 Ok(Some(delivery)) => self.work_alone(delivery).await,
                 Ok(None) => return,
-                Err(error @ (BrokerError::Refused { .. } | BrokerError::Rejected { .. })) => {
+                Err(error @ (BrokerError::Refused { .. } | BrokerError::Rejected { .. } | BrokerError::Closed)) => {
                     return self.common.fail(WorkError::Broker(error));
                 }
                 Err(error) => return tracing::warn!(%error, "what is aside waits"),
@@ -144,14 +145,13 @@ impl Lane {
         // What the tries in place leave there is no reason to be aside.
         let reason = event.reason.clone();
         match self.until_settled(&mut event, too_often, None, &CancellationToken::new()).await {
-            Way::Settled => {}
+            Way::Settled => Verdict::Acknowledge,
             Way::GivenBack | Way::Again { .. } => {
                 // As a copy: before RabbitMQ 4.3 what is given back counts like a crash.
                 self.common.tally.given_back();
-                self.put_aside(&Event { crashes: deaths, reason, ..event }).await;
+                self.put_aside(&Event { crashes: deaths, reason, ..event }).await.into()
             }
         }
-        Verdict::Acknowledge
     }
 
     async fn is_anything_aside(&self) -> bool {

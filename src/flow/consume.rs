@@ -38,7 +38,7 @@ impl Lane {
             let prefetch = if trial { 1 } else { self.prefetch };
             let consuming = (|| self.common.broker.consume(&queue, prefetch, order))
                 .retry(patience())
-                .when(|error| !matches!(error, BrokerError::Rejected { .. }))
+                .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
                 .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {wait:?}"));
             let deliveries = tokio::select! {
                 () = until.cancelled() => return,
@@ -46,7 +46,7 @@ impl Lane {
             };
             let deliveries = match deliveries {
                 Ok(deliveries) => deliveries,
-                // This queue is not for this user, and waiting does not help. Who is refused as a whole had been let in
+                // There is no connection any more, or this queue is not for this user, and waiting does not help. Who is refused as a whole had been let in
                 // before, and waits: a broker that starts knows nobody at first, and a password is mended.
                 Err(error) => return self.common.fail(WorkError::Broker(error)),
             };

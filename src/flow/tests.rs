@@ -86,6 +86,8 @@ struct Fake {
     unsettled: Mutex<HashMap<String, RegisterError>>,
     /// What was settled, by id.
     settled: Mutex<Vec<String>>,
+    /// The program has closed its connections.
+    closed: bool,
 }
 
 fn unreachable() -> RegisterError {
@@ -109,6 +111,9 @@ impl Fake {
 #[async_trait]
 impl Broker for Fake {
     async fn publish(&self, message: Message) -> Result<(), BrokerError> {
+        if self.closed {
+            return Err(BrokerError::Closed);
+        }
         if self.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
             self.diary.note("not confirmed");
             return Err(BrokerError::Unreachable { url: "amqp".into(), reason: "cut".into() });

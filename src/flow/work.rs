@@ -14,7 +14,13 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{claim::Patience, register::Batches, settle, shutdown::WorkError, tally::Tally};
+use super::{
+    claim::Patience,
+    register::Batches,
+    settle::{self, Closed},
+    shutdown::WorkError,
+    tally::Tally,
+};
 use crate::{
     domain::{
         event::{self, Event},
@@ -139,16 +145,14 @@ impl Lane {
         let event = match wire::decode(&self.event_type, message, now, fresh_id) {
             Ok(event) => event,
             Err(poisoned) => {
-                self.bury(&poisoned.0, &poisoned.1).await;
-                return Err(Verdict::Acknowledge);
+                return Err(self.bury(&poisoned.0, &poisoned.1).await.into());
             }
         };
         let early = event.early_by(now);
         if early.is_zero() {
             return Ok(event);
         }
-        self.send_on(&event, early).await;
-        Err(Verdict::Acknowledge)
+        Err(self.send_on(&event, early).await.into())
     }
 
     async fn handle(&self, event: &mut Event, patience: &Patience) -> Verdict {
@@ -158,8 +162,7 @@ impl Lane {
         match claimed {
             register::Claimed::Busy => {
                 self.common.tally.busy();
-                self.send_busy(event).await;
-                Verdict::Acknowledge
+                self.send_busy(event).await.into()
             }
             register::Claimed::Run { fence, crashes, stamp } => {
                 event.stamp = stamp;
@@ -182,8 +185,7 @@ impl Lane {
                 Verdict::Acknowledge
             }
             register::Claimed::Later(time) => {
-                self.send_on(event, event::until(self.common.clock.now(), *time)).await;
-                Verdict::Acknowledge
+                self.send_on(event, event::until(self.common.clock.now(), *time)).await.into()
             }
             // Not an answer to who claims alone, and who waits until it is not busy.
             register::Claimed::Alone | register::Claimed::Busy | register::Claimed::Run { .. } => Verdict::GiveBack,
@@ -217,25 +219,27 @@ impl Lane {
         mut claimed: Option<&mut settle::Claimed>,
         lost: &CancellationToken,
     ) -> Way {
-        let decision = if let Some(decision) = too_often {
-            decision
-        } else {
-            match self.until_decided(event, claimed.as_ref().map(|claimed| claimed.fence), lost).await {
-                Ok(decision) => decision,
-                Err(way) => {
-                    if let Some(claimed) = claimed {
-                        self.release(event, &event.stamp, claimed.token).await;
-                    }
-                    return way;
+        let decided = match too_often {
+            Some(decision) => Ok(decision),
+            None => self.until_decided(event, claimed.as_ref().map(|claimed| claimed.fence), lost).await,
+        };
+        let way = match decided {
+            Ok(decision) => {
+                fail_point!("work.handled");
+                if let Some(claimed) = &mut claimed {
+                    claimed.turn.decided();
+                }
+                match self.carry_out(event, decision, claimed.as_deref_mut()).await {
+                    Ok(()) => return Way::Settled,
+                    Err(Closed) => Way::GivenBack,
                 }
             }
+            Err(way) => way,
         };
-        fail_point!("work.handled");
-        if let Some(claimed) = &mut claimed {
-            claimed.turn.decided();
+        if let Some(claimed) = claimed {
+            self.release(event, &event.stamp, claimed.token).await;
         }
-        self.carry_out(event, decision, claimed).await;
-        Way::Settled
+        way
     }
 
     /// Runs it, in place again and again where the type says so. Where nothing is decided by that, how its turn ended.
@@ -338,7 +342,7 @@ impl Lane {
     }
 
     /// What cannot be an event goes to dead-letter as it came, with the reason.
-    async fn bury(&self, poison: &Poison, incoming: &Incoming) {
+    async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Closed> {
         tracing::warn!(routing_key = %incoming.routing_key, "{poison}");
         self.common.tally.poisoned();
         self.publish(Message {
@@ -347,7 +351,7 @@ impl Lane {
             properties: wire::encode_poison(incoming, poison, fresh_id),
             body: incoming.body.clone(),
         })
-        .await;
+        .await
     }
 }
 

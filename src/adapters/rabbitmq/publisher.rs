@@ -74,7 +74,12 @@ impl Publisher {
 
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, BrokerError> {
         let (reply, answer) = oneshot::channel();
-        let gone = || self.url.unreachable("the publisher has ended".to_owned());
+        let gone = || {
+            if self.closing.is_cancelled() {
+                return BrokerError::Closed;
+            }
+            self.url.unreachable("the publisher has ended".to_owned())
+        };
         self.jobs.send(job(reply)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())
     }

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use lapin::{Acker, Channel, Connection, Consumer, ErrorKind, options::BasicCancelOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{codec, connection::AmqpUrl, consumer, publisher, receipts};
 use crate::{
@@ -69,6 +69,8 @@ pub(super) struct Careful {
     unreadable: i64,
     /// By us, and that says nothing of what is in the queue.
     cancelled: bool,
+    /// Then it ends.
+    closed: CancellationToken,
 }
 
 /// What it takes to take a message.
@@ -106,7 +108,13 @@ impl Careful {
             left: prefetch,
             unreadable: 0,
             cancelled: false,
+            closed: CancellationToken::new(),
         }
+    }
+
+    /// Until the connections that it does not use are closed, too.
+    pub(super) fn until(self, closed: CancellationToken) -> Self {
+        Self { closed, ..self }
     }
 }
 
@@ -153,8 +161,9 @@ impl Deliveries for Careful {
         }
         while self.left > 0 {
             let take = || AbortOnDropHandle::new(tokio::spawn(self.taker.clone().take()));
-            let taken = self.taking.get_or_insert_with(take).await;
+            let taken = self.closed.run_until_cancelled(self.taking.get_or_insert_with(take)).await;
             self.taking = None;
+            let taken = taken?;
             let queue = &self.taker.queue;
             match taken.unwrap_or(Ok(Taken::Nothing)) {
                 Ok(Taken::Message(delivery)) => {

@@ -3,7 +3,7 @@
 use rstest::rstest;
 
 use super::{shelf::Shelf, *};
-use crate::handler::Run;
+use crate::{WorkError, handler::Run};
 
 /// Works off one event of this type. Its handler hands out its token, and waits for it where it is told to, or for ever.
 async fn run_one(fake: &Arc<Fake>, event_type: &str, waits: bool) -> CancellationToken {
@@ -63,4 +63,22 @@ async fn what_stays_with_the_worker_when_its_consumer_ends_is_not_given_back(#[c
     let worker = worker.concurrency(1).stop_when_empty(true).handle(event_type, slow);
     let summary = worker.run(CancellationToken::new()).await.expect("it stops when empty");
     assert_eq!((summary.done, shelf.came_back()), (30, 0));
+}
+
+#[rstest]
+#[case::a_follow_up("mail", &["claim", "release", "give back"])]
+#[case::a_follow_up_without_the_register("plain", &["give back"])]
+#[case::a_follow_up_in_order("exact", &["close"])]
+#[tokio::test]
+async fn what_cannot_be_published_because_the_connection_was_closed_is_given_back(
+    #[case] event_type: &str,
+    #[case] expected: &[&str],
+) {
+    let fake = Arc::new(Fake { closed: true, ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming(&format!("{event_type}.now"), &[]));
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    let handler = |_| async { Ok::<_, String>(Outcome::DeadLetter { reason: "never".into() }) };
+    let ended = worker.handle(event_type, handler).run(CancellationToken::new()).await;
+    assert!(matches!(ended, Err(WorkError::Broker(BrokerError::Closed))), "{ended:?}");
+    assert_eq!(fake.diary.entries(), expected);
 }

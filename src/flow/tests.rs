@@ -82,6 +82,8 @@ struct Fake {
     lost: bool,
     /// Claims get no answer, and everything else does.
     deaf: AtomicBool,
+    /// How many releases get no answer at first.
+    unreleased: AtomicUsize,
     /// Events that cannot be settled, by id, nor what is settled with them.
     unsettled: Mutex<HashMap<String, RegisterError>>,
     /// What was settled, by id.
@@ -221,6 +223,9 @@ impl Register for Fake {
     }
 
     async fn release(&self, _: &[Release]) -> Result<(), RegisterError> {
+        if self.unreleased.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Err(unreachable());
+        }
         self.answer("release".to_owned(), ())
     }
 

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use backon::Retryable as _;
 use fail::fail_point;
 use tokio::{
     sync::{Notify, RwLock, Semaphore, watch},
@@ -35,6 +36,9 @@ use crate::{
     handler::{Handler, HandlerError, Run},
     ports::{Broker, Clock, Delivery, Receipt, RegisterError},
 };
+
+/// How long a handler that was aborted may take to end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What all lanes of a worker share.
 pub(super) struct Common {
@@ -276,13 +280,13 @@ impl Lane {
 
     async fn run(&self, event: &Event, fence: Option<i64>, lost: &CancellationToken) -> Ended {
         // What the handler has left running elsewhere, in a thread, hears that its run is over.
-        let over = lost.child_token();
-        let _over = over.clone().drop_guard();
-        let run = Run { event: event.clone(), fence, lost: over };
+        let lost = lost.child_token();
+        let over = lost.clone().drop_guard();
+        let run = Run { event: event.clone(), fence, lost };
         let handler = Arc::clone(&self.handler);
         // A task of its own: a panic ends it and not the worker, and it ends with this one.
         let mut running = AbortOnDropHandle::new(tokio::spawn(async move { handler.handle(run).await }));
-        tokio::select! {
+        let ended = tokio::select! {
             // What has ended at the last moment has ended.
             biased;
             ended = &mut running => match ended {
@@ -303,7 +307,16 @@ impl Lane {
                 Ended::Outcome(Outcome::Retry { reason, after: None })
             }
             () = self.common.give_back.cancelled() => Ended::GivenBack,
+        };
+        if !running.is_finished() {
+            // What it holds is let go of before the next run may want it. Code that does not await hears of it no sooner.
+            drop(over);
+            running.abort();
+            if tokio::time::timeout(LAST_WORDS, running).await.is_err() {
+                tracing::warn!(id = %event.id, event_type = %self.event_type, "the handler does not end");
+            }
         }
+        ended
     }
 
     async fn renew(&self, renew: Renew, lost: &CancellationToken) -> Infallible {
@@ -332,13 +345,20 @@ impl Lane {
         }
     }
 
-    /// Lets go of an event that is given back, so that its next start counts as no crash.
+    /// Lets go of an event that is given back, so that its next start counts as no crash. Where Redis does not answer it is
+    /// told later, beside all else, for as long as the lease may last: then the token holds nothing any more.
     pub(super) async fn release(&self, event: &Event, stamp: &Stamp, token: Uuid) {
-        let release =
-            Release { subject: event.subject(), stamp: stamp.clone(), token, due: event.due(), terms: self.terms };
-        if let Err(error) = self.common.register.release(release).await {
-            tracing::warn!(%error, id = %event.id, "not released; it waits for its lease to run out");
-        }
+        let (subject, due, terms) = (event.subject(), event.due(), self.terms);
+        let release = Release { subject, stamp: stamp.clone(), token, due, terms };
+        let Err(error) = self.common.register.release(release.clone()).await else { return };
+        tracing::debug!(%error, id = %event.id, "not released; trying again");
+        let common = Arc::clone(&self.common);
+        tokio::spawn(async move {
+            let telling = (|| common.register.release(release.clone())).retry(settle::patience());
+            if tokio::time::timeout(terms.lease, telling).await.is_err() {
+                tracing::warn!(%error, id = %release.subject.id, "not released; its next start counts as a crash");
+            }
+        });
     }
 
     /// What cannot be an event goes to dead-letter as it came, with the reason.

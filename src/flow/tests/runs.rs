@@ -82,3 +82,19 @@ async fn what_cannot_be_published_because_the_connection_was_closed_is_given_bac
     assert!(matches!(ended, Err(WorkError::Broker(BrokerError::Closed))), "{ended:?}");
     assert_eq!(fake.diary.entries(), expected);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_redis_did_not_hear_of_is_released_once_it_does() {
+    let fake = Arc::new(Fake { deaf: true.into(), unreleased: 4.into(), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let stop = CancellationToken::new();
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    let worker = worker.handle("mail", |_| async { Ok::<_, String>(Outcome::Done) }).run(stop.clone());
+    let worker = tokio::spawn(worker);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    stop.cancel();
+    worker.await.expect("no panic").expect("it was told to stop");
+    assert_eq!(fake.diary.entries().last().map(String::as_str), Some("give back"));
+    tokio::time::sleep(Duration::from_secs(15)).await;
+    assert_eq!(fake.diary.entries().last().map(String::as_str), Some("release"));
+}

@@ -98,3 +98,40 @@ async fn what_redis_did_not_hear_of_is_released_once_it_does() {
     tokio::time::sleep(Duration::from_secs(15)).await;
     assert_eq!(fake.diary.entries().last().map(String::as_str), Some("release"));
 }
+
+/// Notes when it is dropped.
+struct Noting(Diary);
+
+impl Drop for Noting {
+    fn drop(&mut self) {
+        self.0.note("dropped");
+    }
+}
+
+#[rstest]
+#[case::at_the_time_limit(false, &["claim", "dropped", "publish t.retry mail.1s", "settle copied", "acknowledge"])]
+#[case::at_the_drain_limit(true, &["claim", "dropped", "release", "give back"])]
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_is_ended_has_let_go_of_everything_before_its_event_goes_on(
+    #[case] stops: bool,
+    #[case] expected: &[&str],
+) {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let (diary, stop) = (fake.diary.clone(), CancellationToken::new());
+    let told = stop.clone();
+    let handler = move |_| {
+        let held = Noting(diary.clone());
+        if stops {
+            told.cancel();
+        }
+        async move {
+            std::future::pending::<()>().await;
+            drop(held);
+            Ok::<_, String>(Outcome::Done)
+        }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).drain_timeout(Duration::ZERO);
+    worker.stop_when_empty(true).handle("mail", handler).run(stop).await.expect("it ends");
+    assert_eq!(fake.diary.entries(), expected);
+}

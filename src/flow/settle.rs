@@ -102,7 +102,7 @@ impl Lane {
         loop {
             let told = if alone { register.settle_alone(&settle).await } else { register.settle(settle.clone()).await };
             match told {
-                Ok(()) => return,
+                Ok(()) => return self.common.register_answers(),
                 Err(error @ RegisterError::Unreachable { .. }) => self.common.register_is_away(&error),
                 // It may be this one alone. Neither may the others of its batch be refused with it, nor may what waits for
                 // quiet wait for it.

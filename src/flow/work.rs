@@ -62,7 +62,7 @@ pub(super) struct Common {
     pub(super) suspects: Notify,
     /// Redis did not answer the last question: nothing of a type that asks it is consumed.
     pub(super) away: watch::Sender<bool>,
-    /// It was away, and has answered no claim since.
+    /// It was away, and has answered no claim and no settlement since.
     pub(super) doubted: watch::Sender<bool>,
     /// Why the worker has to stop by itself.
     pub(super) failure: Mutex<Option<WorkError>>,
@@ -395,7 +395,7 @@ impl Common {
         }
     }
 
-    /// A claim was answered.
+    /// It did something for an event, and does more than to be there.
     pub(super) fn register_answers(&self) {
         if *self.doubted.borrow() && self.doubted.send_replace(false) {
             self.away.send_replace(false);

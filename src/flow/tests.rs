@@ -515,7 +515,7 @@ async fn what_finds_no_place_to_wait_in_goes_by_way_of_the_busy_hatchery() {
     assert_eq!(header(&fake.published(), "busy").as_deref(), Some("1"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_stays_busy_waits_in_memory_for_a_second_at_most() {
     let fake = Arc::new(Fake { claims: Mutex::new(vec![Claimed::Busy; 50]), ..Fake::default() });
     fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));

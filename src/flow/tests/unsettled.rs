@@ -73,3 +73,25 @@ async fn what_redis_refuses_to_settle_holds_up_nothing_else() {
     assert_eq!(worker.await.expect("no panic").done, 22);
     assert_eq!(shelf.came_back(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_settled_while_redis_is_away_holds_up_no_type_that_needs_none() {
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    fake.unsettled.lock().expect("no panic").insert("stuck".to_owned(), unreachable());
+    shelf.put(event("mail", "stuck"));
+    shelf.put(incoming("plain.aside", &[]));
+    let (stop, worker) = start(&shelf, &fake);
+    // Whoever would run what is aside looks for it again and again meanwhile.
+    for n in 0..10 {
+        shelf.put(event("plain", &n.to_string()));
+        a_while().await;
+        let diary = fake.diary.entries();
+        assert!(diary.contains(&format!("run {n}")), "{diary:?}");
+    }
+    fake.unsettled.lock().expect("no panic").clear();
+    a_while().await;
+    let diary = fake.diary.entries();
+    assert!(diary.contains(&"settle finished".to_owned()) && diary.contains(&"run id-1".to_owned()), "{diary:?}");
+    stop.cancel();
+    assert_eq!(worker.await.expect("no panic").done, 12);
+}

@@ -15,7 +15,7 @@ use crate::{
     domain::spec::Topology,
     flow::{
         publish::{Publisher, VERSION_WAIT},
-        shutdown::Worker,
+        worker::Worker,
     },
     ports::{Broker, BrokerError, Register, RegisterError},
 };

@@ -27,7 +27,7 @@ use crate::{
         settlement::{SUSPECT, crashed_alone, suspect},
         wire,
     },
-    flow::shutdown::WorkError,
+    flow::worker::WorkError,
     ports::{BrokerError, Delivery},
 };
 

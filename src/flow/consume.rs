@@ -7,7 +7,7 @@ use backon::{BackoffBuilder, Retryable};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{settle::patience, shutdown::WorkError, work::Lane};
+use super::{settle::patience, worker::WorkError, work::Lane};
 use crate::ports::{BrokerError, Deliveries, Order};
 
 /// What has gone on for so long is well: the next pause is short again.

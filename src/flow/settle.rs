@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::{
     claim::Turn,
-    shutdown::WorkError,
+    worker::WorkError,
     work::{Lane, Verdict},
 };
 use crate::{

@@ -20,7 +20,7 @@ use rstest::rstest;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{publish::Publisher, shutdown::Worker};
+use super::{publish::Publisher, worker::Worker};
 use crate::{
     NewEvent, Outcome,
     domain::{

@@ -19,7 +19,7 @@ use super::{
     claim::Patience,
     register::Batches,
     settle::{self, Closed},
-    shutdown::WorkError,
+    worker::WorkError,
     tally::Tally,
 };
 use crate::{

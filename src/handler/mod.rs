@@ -42,6 +42,13 @@ pub enum HandlerError {
     CannotStart(String),
 }
 
+impl HandlerError {
+    /// A failure, with the whole chain of an anyhow error (`{:#}` shows it).
+    pub(crate) fn failed(error: impl Display) -> Self {
+        Self::Failed(format!("{error:#}"))
+    }
+}
+
 /// Handles events of one type.
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
@@ -63,8 +70,7 @@ where
     E: Display,
 {
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
-        // `{:#}` shows the whole chain of an anyhow error.
-        (self.0)(run).await.map_err(|error| HandlerError::Failed(format!("{error:#}")))
+        (self.0)(run).await.map_err(HandlerError::failed)
     }
 }
 

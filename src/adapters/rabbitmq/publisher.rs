@@ -60,14 +60,7 @@ impl Publisher {
         let confirm = self.ask(|reply| Job::Publish(Box::new(message), reply)).await??;
         fail_point!("broker.sent");
         match confirm.await {
-            Ok(Confirmation::Ack(_)) => Ok(()),
-            Ok(Confirmation::Nack(_)) => {
-                Err(BrokerError::Nacked { exchange, reason: "negative acknowledgement".to_owned() })
-            }
-            // Cannot be: the channel is in confirm mode. Counting it as published would lose an event silently.
-            Ok(Confirmation::NotRequested) => {
-                Err(BrokerError::Nacked { exchange, reason: "the channel gives no confirms".to_owned() })
-            }
+            Ok(confirmation) => confirmed(&confirmation, &exchange),
             Err(error) => Err(fault(&self.url, &error, &exchange, size)),
         }
     }
@@ -143,6 +136,17 @@ impl Owner {
         let channel = confirming.await.map_err(|error| self.url.error(&error, "a channel with confirms"))?;
         Ok(&self.open.insert((connection, channel)).1)
     }
+}
+
+/// Whether the broker has it.
+pub(super) fn confirmed(confirmation: &Confirmation, exchange: &str) -> Result<(), BrokerError> {
+    let reason = match confirmation {
+        Confirmation::Ack(_) => return Ok(()),
+        Confirmation::Nack(_) => "negative acknowledgement",
+        // Cannot be: the channel is in confirm mode. Counting it as published would lose an event silently.
+        Confirmation::NotRequested => "the channel gives no confirms",
+    };
+    Err(BrokerError::Nacked { exchange: exchange.to_owned(), reason: reason.to_owned() })
 }
 
 /// What an error means for a message. One that is about another message has closed the channel that they share, and this one

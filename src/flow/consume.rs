@@ -7,7 +7,7 @@ use backon::{BackoffBuilder, Retryable};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{settle::patience, worker::WorkError, work::Lane};
+use super::{settle::patience, work::Lane, worker::WorkError};
 use crate::ports::{BrokerError, Deliveries, Order};
 
 /// What has gone on for so long is well: the next pause is short again.
@@ -46,8 +46,9 @@ impl Lane {
             };
             let deliveries = match deliveries {
                 Ok(deliveries) => deliveries,
-                // There is no connection any more, or this queue is not for this user, and waiting does not help. Who is refused as a whole had been let in
-                // before, and waits: a broker that starts knows nobody at first, and a password is mended.
+                // There is no connection any more, or this queue is not for this user, and waiting does not help. Who is
+                // refused as a whole had been let in before, and waits: a broker that starts knows nobody at first, and a
+                // password is mended.
                 Err(error) => return self.common.fail(WorkError::Broker(error)),
             };
             tracing::info!("consuming {queue}");

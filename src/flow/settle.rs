@@ -13,8 +13,8 @@ use uuid::Uuid;
 
 use super::{
     claim::Turn,
-    worker::WorkError,
     work::{Lane, Verdict},
+    worker::WorkError,
 };
 use crate::{
     domain::{
@@ -73,7 +73,12 @@ type FollowUp = (Option<Message>, End);
 
 impl Lane {
     /// Carries out a decision, all but the acknowledgement. The register is told of what was claimed.
-    pub(super) async fn carry_out(&self, event: &Event, decision: Decision, claimed: Option<&mut Claimed>) -> Result<(), Closed> {
+    pub(super) async fn carry_out(
+        &self,
+        event: &Event,
+        decision: Decision,
+        claimed: Option<&mut Claimed>,
+    ) -> Result<(), Closed> {
         let (message, end) = self.follow_up(event, decision).await?;
         if let Some(message) = message {
             self.publish(message).await?;

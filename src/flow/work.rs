@@ -19,8 +19,8 @@ use super::{
     claim::Patience,
     register::Batches,
     settle::{self, Closed},
-    worker::WorkError,
     tally::Tally,
+    worker::WorkError,
 };
 use crate::{
     domain::{

@@ -165,8 +165,7 @@ fn is_about_another(reason: &str, exchange: &str, size: usize) -> bool {
     let named = |before: &str, end: char| Some(reason.split_once(before)?.1.split(end).next().unwrap_or_default());
     let exchange_named = named("exchange '", '\'');
     let size_named = named("message size ", ' ');
-    exchange_named.is_some_and(|named| named != exchange)
-        || size_named.is_some_and(|named| named.parse() != Ok(size))
+    exchange_named.is_some_and(|named| named != exchange) || size_named.is_some_and(|named| named.parse() != Ok(size))
 }
 
 /// Closes a connection, in bounded time: the broker takes a lost client for one that has closed.
@@ -189,7 +188,10 @@ mod tests {
     #[case::missing("NOT_FOUND - no exchange 't.scheduler' in vhost '/'", false)]
     #[case::another_is_missing("NOT_FOUND - no exchange 't.retry' in vhost '/'", true)]
     #[case::refused("ACCESS_REFUSED - write access to exchange 't.scheduler' in vhost '/' refused for user 'u'", false)]
-    #[case::another_refuses("ACCESS_REFUSED - write access to exchange 't.retry' in vhost '/' refused for user 'u'", true)]
+    #[case::another_refuses(
+        "ACCESS_REFUSED - write access to exchange 't.retry' in vhost '/' refused for user 'u'",
+        true
+    )]
     #[case::too_large("PRECONDITION_FAILED - message size 17 is larger than configured max size 16", false)]
     #[case::another_is_too_large("PRECONDITION_FAILED - message size 18 is larger than configured max size 16", true)]
     #[case::anything_else("PRECONDITION_FAILED - unknown delivery tag 1", false)]

@@ -193,7 +193,7 @@ impl Report {
         Ok(())
     }
 
-    fn end(mut self) -> anyhow::Result<Exit> {
+    fn end(self) -> anyhow::Result<Exit> {
         self.bar.finish_and_clear();
         if self.unversioned > 0 {
             let text = format!("Redis gave no version for {}: they compete with nothing", self.unversioned);

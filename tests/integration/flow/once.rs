@@ -72,7 +72,8 @@ async fn two_workers_never_run_one_reference_at_once() {
     let start = |hatchery: &hatchery::Hatchery| {
         let (noted, inside, most, gate) = (runs.clone(), Arc::clone(&inside), Arc::clone(&most), Arc::clone(&gate));
         let worker = hatchery.worker().handle("mail", move |run: Run| {
-            let (noted, inside, most, gate) = (noted.clone(), Arc::clone(&inside), Arc::clone(&most), Arc::clone(&gate));
+            let (noted, inside, most, gate) =
+                (noted.clone(), Arc::clone(&inside), Arc::clone(&most), Arc::clone(&gate));
             async move {
                 most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 noted.note(&run);

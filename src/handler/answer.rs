@@ -170,7 +170,7 @@ mod tests {
     #[case(r#"{"dead_letter": {"reason": "never"}}"#)]
     #[case(r#"{"Requeue": {"after": "1h"}}"#)]
     #[case(r#"{"re-queue": {"after": "1h"}}"#)]
-    #[case(r#"{"reque": {"after": "1h"}}"#)]
+    #[case(r#"{"requeu": {"after": "1h"}}"#)]
     #[case(r#"{"DEADLETTER": {}}"#)]
     #[case(r#"{"dead-leter": {}}"#)]
     #[case(r#"{"discards": {}}"#)]

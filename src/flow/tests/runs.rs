@@ -133,5 +133,7 @@ async fn a_handler_that_is_ended_has_let_go_of_everything_before_its_event_goes_
     };
     let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).drain_timeout(Duration::ZERO);
     worker.stop_when_empty(true).handle("mail", handler).run(stop).await.expect("it ends");
-    assert_eq!(fake.diary.entries(), expected);
+    let mut diary = fake.diary.entries();
+    diary.retain(|entry| entry != "renew");
+    assert_eq!(diary, expected);
 }

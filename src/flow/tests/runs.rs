@@ -1,7 +1,5 @@
 //! How a run ends, and who hears of it.
 
-use rstest::rstest;
-
 use super::{shelf::Shelf, *};
 use crate::{WorkError, handler::Run};
 
@@ -74,7 +72,7 @@ async fn what_cannot_be_published_because_the_connection_was_closed_is_given_bac
     #[case] event_type: &str,
     #[case] expected: &[&str],
 ) {
-    let fake = Arc::new(Fake { closed: true, ..Fake::default() });
+    let fake = Arc::new(Fake { closed: true.into(), ..Fake::default() });
     fake.incoming.lock().expect("no panic").push(incoming(&format!("{event_type}.now"), &[]));
     let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
     let handler = |_| async { Ok::<_, String>(Outcome::DeadLetter { reason: "never".into() }) };
@@ -136,4 +134,52 @@ async fn a_handler_that_is_ended_has_let_go_of_everything_before_its_event_goes_
     let mut diary = fake.diary.entries();
     diary.retain(|entry| entry != "renew");
     assert_eq!(diary, expected);
+}
+
+#[tokio::test]
+async fn a_panic_is_a_failure_of_the_event_alone() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let handler = |run: crate::handler::Run| async move {
+        assert!(run.fence < Some(0), "boom");
+        Ok::<_, String>(Outcome::Done)
+    };
+    worker.handle("mail", handler).run(CancellationToken::new()).await.expect("the worker goes on");
+    assert_eq!(fake.diary.entries()[1..], ["publish t.retry mail.1s", "settle copied", "acknowledge"]);
+    let reason = header(&fake.published(), "reason").expect("a reason");
+    assert!(reason.contains("error=\"panic: boom\""), "{reason}");
+}
+
+#[tokio::test]
+async fn what_runs_at_the_drain_limit_is_released_and_given_back() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let stop = CancellationToken::new();
+    let (diary, told) = (fake.diary.clone(), stop.clone());
+    let handler = move |_| {
+        diary.note("handler");
+        told.cancel();
+        std::future::pending::<Result<Outcome, String>>()
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).drain_timeout(Duration::ZERO);
+    worker.handle("mail", handler).run(stop).await.expect("it was told to stop");
+    assert_eq!(fake.diary.entries(), ["claim", "handler", "release", "give back"]);
+}
+
+#[tokio::test]
+async fn a_handler_that_cannot_start_stops_the_worker_and_spends_no_attempt() {
+    struct Missing;
+    #[async_trait]
+    impl crate::handler::Handler for Missing {
+        async fn handle(&self, _: crate::handler::Run) -> Result<Outcome, crate::handler::HandlerError> {
+            Err(crate::handler::HandlerError::CannotStart("gone".into()))
+        }
+    }
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    let error = worker.handler("mail", Arc::new(Missing)).run(CancellationToken::new()).await;
+    assert!(error.expect_err("it stops").to_string().contains("gone"));
+    assert_eq!(fake.diary.entries(), ["claim", "release", "give back"]);
 }

@@ -1,7 +1,5 @@
 //! Redis answers a ping and no claim: what a worker gives back meanwhile.
 
-use rstest::rstest;
-
 use super::{shelf::Shelf, *};
 
 #[rstest]

@@ -102,7 +102,7 @@ async fn a_message_fails_for_its_own_fault_alone() {
     let declared = Declared::new("types: { mail: {} }").await;
     let broker = RabbitMq::new(AmqpUrl::new(&declared.host.amqp()).unwrap(), "publisher");
     let publish = |n: u32| {
-        let exchange = if n % 10 == 0 { "t.nowhere" } else { "t.scheduler" };
+        let exchange = if n.is_multiple_of(10) { "t.nowhere" } else { "t.scheduler" };
         let (routing_key, properties) = ("mail.now".to_owned(), Properties::default());
         broker.publish(Message { exchange: exchange.to_owned(), routing_key, properties, body: "{}".into() })
     };

@@ -15,7 +15,7 @@ use crate::{
     domain::spec::Topology,
     flow::{
         publish::{Publisher, VERSION_WAIT},
-        shutdown::Worker,
+        worker::Worker,
     },
     ports::{Broker, BrokerError, Register, RegisterError},
 };
@@ -215,7 +215,9 @@ impl Hatchery {
         self.register.ping().await
     }
 
-    /// Closes the connections to the broker properly. Publishers and workers made from this end with them.
+    /// Closes the connections to the broker properly, within two seconds. Publishers and workers made from this end with
+    /// them: a publish fails, and a worker finishes what runs within its drain limit and ends with an error. Stop workers
+    /// first, and wait for them: what they run while their connection closes comes again.
     pub async fn close(self) {
         self.broker.close().await;
     }

@@ -53,8 +53,8 @@ pub use file::{FileError, ReadError, read_file};
 pub use flow::{
     new_event::NewEvent,
     publish::{PublishError, Published, Publisher},
-    shutdown::{WorkError, Worker},
     tally::Summary,
+    worker::{WorkError, Worker},
 };
 pub use handler::{Handler, HandlerError, Outcome, Run};
 pub use tokio_util::sync::CancellationToken;

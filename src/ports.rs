@@ -68,6 +68,11 @@ pub trait Deliveries: Send {
     /// Stops consuming. What was delivered stays with the worker; what was delivered and not yet read still comes.
     async fn cancel(&mut self);
 
+    /// Whether what it delivered stays with the worker also when it has ended by itself.
+    fn outlived(&self) -> bool {
+        false
+    }
+
     /// Ends the consumer, and gives everything that is not acknowledged back at once, to the head of the queue in its order.
     async fn close(self: Box<Self>);
 }
@@ -114,6 +119,9 @@ pub enum BrokerError {
         /// What it said.
         reason: String,
     },
+    /// This program has closed its connections to the broker.
+    #[error("this program has closed its connections to the broker")]
+    Closed,
     /// An object is missing.
     #[error("{object} does not exist on the broker; run `topology apply`")]
     Missing {

@@ -1,8 +1,9 @@
 //! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`management`] RabbitMQ's management API, [`redis`]
-//! keeps the register, [`tls`] says whom they trust, [`memory`] has fakes for tests.
+//! keeps the register, [`tls`] says whom they trust, `memory` has fakes for tests.
 
 pub mod clock;
 pub mod management;
+#[doc(hidden)]
 pub mod memory;
 pub mod rabbitmq;
 pub mod redis;

@@ -13,7 +13,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-pub(crate) use self::words::explain;
+pub(crate) use self::words::{cause, explain};
 
 /// Whose certificates are trusted, and which one is shown to those who ask for it. By default those whom the system
 /// trusts, and none.

@@ -385,3 +385,7 @@ pub fn encode_poison(incoming: &Incoming, poison: &Poison, fresh_id: impl FnOnce
     properties.headers.insert(header::REASON.to_owned(), Value::text(cut_reason(&poison.to_string())));
     properties
 }
+
+#[cfg(test)]
+#[path = "wire_tests.rs"]
+mod tests;

@@ -15,6 +15,7 @@ use std::{sync::Arc, time::Duration};
 use fail::fail_point;
 use tokio::{sync::OwnedRwLockWriteGuard, task::JoinSet};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
 
 use super::{
     claim::Patience,
@@ -26,12 +27,21 @@ use crate::{
         settlement::{SUSPECT, crashed_alone, suspect},
         wire,
     },
-    flow::shutdown::WorkError,
+    flow::worker::WorkError,
     ports::{BrokerError, Delivery},
 };
 
-/// How often a worker that puts nothing aside itself looks for what another one has left there.
+/// How long a worker that puts nothing aside itself waits at least until it looks for what another one has left there, and
+/// how much longer at most.
 const LOOK: Duration = Duration::from_secs(5);
+const LOOK_LONGER: Duration = Duration::from_secs(10);
+
+/// How long until the next look. All workers see one and the same event, and each that sees it pauses: so they look at
+/// times of their own, and the first one has taken it when the others look.
+fn look() -> Duration {
+    let (_, random) = Uuid::now_v7().as_u64_pair();
+    LOOK + LOOK_LONGER * u32::try_from(random % 1_000).unwrap_or_default() / 1_000
+}
 
 /// Consumes these types, all of which put aside what may have killed its worker, until the worker stops.
 pub(super) async fn consume(common: &Common, lanes: &[Arc<Lane>], tracker: &TaskTracker) {
@@ -56,7 +66,7 @@ async fn until_something_is_aside(common: &Common, lanes: &[Arc<Lane>], over: &C
             biased;
             () = over.cancelled() => return,
             () = common.suspects.notified() => return,
-            () = tokio::time::sleep(LOOK) => {}
+            () = tokio::time::sleep(look()) => {}
         }
         for lane in lanes {
             if lane.is_anything_aside().await {
@@ -73,9 +83,10 @@ impl Lane {
             tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
             self.common.tally.put_aside();
             self.common.suspects.notify_one();
-            self.put_aside(&Event { crashes: 0, reason: Some(suspect(returns)), ..event.clone() }).await;
+            let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event.clone() };
+            let verdict = self.put_aside(&copy).await.into();
             fail_point!("work.put-aside");
-            return Verdict::Acknowledge;
+            return verdict;
         }
         // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
         let Some(_turn) = self.turn(patience).await else { return Verdict::GiveBack };
@@ -85,7 +96,8 @@ impl Lane {
         }
     }
 
-    /// Runs what is aside, one at a time and nothing else beside it, until there is no more.
+    /// Runs what is aside, one at a time and nothing else beside it, until there is no more. Looked at first, because
+    /// another worker may have taken it while this one finished what it held: nothing has to be quiet for that.
     async fn empty_aside(&self, tracker: &TaskTracker) {
         while self.is_anything_aside().await {
             let Some(_quiet) = self.quiet().await else { return };
@@ -95,7 +107,7 @@ impl Lane {
             match self.common.broker.take(&self.aside()).await {
                 Ok(Some(delivery)) => self.work_alone(delivery).await,
                 Ok(None) => return,
-                Err(error @ (BrokerError::Refused { .. } | BrokerError::Rejected { .. })) => {
+                Err(error @ (BrokerError::Refused { .. } | BrokerError::Rejected { .. } | BrokerError::Closed)) => {
                     return self.common.fail(WorkError::Broker(error));
                 }
                 Err(error) => return tracing::warn!(%error, "what is aside waits"),
@@ -133,14 +145,13 @@ impl Lane {
         // What the tries in place leave there is no reason to be aside.
         let reason = event.reason.clone();
         match self.until_settled(&mut event, too_often, None, &CancellationToken::new()).await {
-            Way::Settled => {}
+            Way::Settled => Verdict::Acknowledge,
             Way::GivenBack | Way::Again { .. } => {
                 // As a copy: before RabbitMQ 4.3 what is given back counts like a crash.
                 self.common.tally.given_back();
-                self.put_aside(&Event { crashes: deaths, reason, ..event }).await;
+                self.put_aside(&Event { crashes: deaths, reason, ..event }).await.into()
             }
         }
-        Verdict::Acknowledge
     }
 
     async fn is_anything_aside(&self) -> bool {
@@ -158,5 +169,18 @@ impl Lane {
 
     fn aside(&self) -> String {
         self.common.names.put_aside(&self.event_type)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_look_at_times_of_their_own() {
+        let looks: Vec<_> = (0..100).map(|_| look()).collect();
+        let (first, last) = (looks.iter().min().expect("some"), looks.iter().max().expect("some"));
+        assert!(*first >= LOOK && *last < LOOK + LOOK_LONGER, "{looks:?}");
+        assert!(*last > *first + LOOK_LONGER / 2, "{looks:?}");
     }
 }

@@ -21,18 +21,38 @@ use crate::domain::{
 /// Room to run in, until it is dropped.
 pub(super) struct Turn {
     _permit: OwnedSemaphorePermit,
-    _quiet: Quiet,
+    quiet: Option<Quiet>,
 }
 
 /// What else may run in this process meanwhile.
 enum Quiet {
+    /// Whatever else has a turn.
     Shared { _guard: OwnedRwLockReadGuard<()> },
-    Alone { _guard: OwnedRwLockWriteGuard<()> },
+    /// Nothing: it may kill its worker.
+    Alone { guard: OwnedRwLockWriteGuard<()> },
 }
 
 impl Turn {
     const fn shared(permit: OwnedSemaphorePermit, guard: OwnedRwLockReadGuard<()>) -> Self {
-        Self { _permit: permit, _quiet: Quiet::Shared { _guard: guard } }
+        Self { _permit: permit, quiet: Some(Quiet::Shared { _guard: guard }) }
+    }
+
+    const fn alone(permit: OwnedSemaphorePermit, guard: OwnedRwLockWriteGuard<()>) -> Self {
+        Self { _permit: permit, quiet: Some(Quiet::Alone { guard }) }
+    }
+
+    /// Its handler has ended, and can kill nothing any more. Until the event is settled others may run again: that may take
+    /// as long as Redis is away, and not every type needs Redis.
+    pub(super) fn decided(&mut self) {
+        self.quiet = self.quiet.take().map(|quiet| match quiet {
+            Quiet::Alone { guard } => Quiet::Shared { _guard: guard.downgrade() },
+            shared @ Quiet::Shared { .. } => shared,
+        });
+    }
+
+    /// It keeps its room and nothing else: it may last for ever.
+    pub(super) fn leave_quiet(&mut self) {
+        self.quiet = None;
     }
 }
 
@@ -110,7 +130,7 @@ impl Lane {
         tracing::warn!(id = %event.id, "waiting to run by itself, for its worker died twice while it ran");
         let guard = self.unless_over(patience, Arc::clone(&self.common.quiet).write_owned()).await?;
         let claimed = self.ask(event, token, patience, true).await?;
-        Some((claimed, Turn { _permit: permit, _quiet: Quiet::Alone { _guard: guard } }))
+        Some((claimed, Turn::alone(permit, guard)))
     }
 
     /// Waits for room alone: there is no register to ask. None when the worker stops, or the patience is over.
@@ -138,7 +158,10 @@ impl Lane {
         loop {
             // Never given up half-way: an unheard claim would count as a crash.
             match self.common.register.claim(claim.clone()).await {
-                Ok(claimed) => return Some(claimed),
+                Ok(claimed) => {
+                    self.common.register_answers();
+                    return Some(claimed);
+                }
                 Err(error) => {
                     self.common.register_is_away(&error);
                     let wait = tokio::time::sleep(waits.next().unwrap_or_default());

@@ -1,13 +1,29 @@
 //! A lane's consumer: consumes its queue, starts each delivery on its way, and consumes again when the connection or
 //! the consumer breaks off.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, Retryable};
+use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{settle::patience, shutdown::WorkError, work::Lane};
+use super::{settle::patience, work::Lane, worker::WorkError};
 use crate::ports::{BrokerError, Deliveries, Order};
+
+/// What has gone on for so long is well: the next pause is short again.
+const LONG: Duration = Duration::from_mins(1);
+
+/// Why a consumer delivers no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// It has ended by itself, having delivered something or not; or it is not to go on for now.
+    Ended { any: bool },
+    /// Redis did not answer. What waited for its start was given back, and that counts: RabbitMQ before 4.3 puts what has
+    /// come back a hundred times into dead-letter.
+    Away,
+    /// It was a trial, and Redis has answered it.
+    Answered,
+}
 
 impl Lane {
     /// Consumes until then: until the worker stops, or for a while.
@@ -16,9 +32,13 @@ impl Lane {
         let order = if self.spec.keeps_order() { Order::Kept } else { Order::Any };
         let (mut pauses, mut tried) = (patience().build(), None);
         loop {
-            let consuming = (|| self.common.broker.consume(&queue, self.prefetch, order))
+            // Redis may answer a ping and no claim. So the first event that is claimed again comes alone, and is not given
+            // back before it has an answer.
+            let trial = self.spec.register && *self.common.doubted.borrow();
+            let prefetch = if trial { 1 } else { self.prefetch };
+            let consuming = (|| self.common.broker.consume(&queue, prefetch, order))
                 .retry(patience())
-                .when(|error| !matches!(error, BrokerError::Rejected { .. }))
+                .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
                 .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {wait:?}"));
             let deliveries = tokio::select! {
                 () = until.cancelled() => return,
@@ -26,19 +46,21 @@ impl Lane {
             };
             let deliveries = match deliveries {
                 Ok(deliveries) => deliveries,
-                // This queue is not for this user, and waiting does not help. Who is refused as a whole had been let in
-                // before, and waits: a broker that starts knows nobody at first, and a password is mended.
+                // There is no connection any more, or this queue is not for this user, and waiting does not help. Who is
+                // refused as a whole had been let in before, and waits: a broker that starts knows nobody at first, and a
+                // password is mended.
                 Err(error) => return self.common.fail(WorkError::Broker(error)),
             };
             tracing::info!("consuming {queue}");
-            let any = match order {
-                Order::Any => self.deliver(deliveries, &tracker, &until).await,
+            let began = Instant::now();
+            let over = match order {
+                Order::Any => self.deliver(deliveries, &tracker, &until, trial).await,
                 // Large, and once for a consumer.
-                Order::Kept => Box::pin(self.deliver_in_order(deliveries, &tracker, &mut tried)).await,
+                Order::Kept => Box::pin(self.deliver_in_order(deliveries, &tracker, &mut tried, trial)).await,
             };
             // Neither a queue that is deleted as soon as it is consumed nor a Redis that answers every other question may
-            // make this spin: each round takes deliveries, and RabbitMQ counts how often they are given back.
-            if any && !self.is_away() {
+            // make this spin. Whether Redis is away by now says nothing: another type may have asked it meanwhile.
+            if over == (Over::Ended { any: true }) || began.elapsed() >= LONG {
                 pauses = patience().build();
             }
             self.until_redis_answers().await;
@@ -49,19 +71,20 @@ impl Lane {
         }
     }
 
-    /// Starts deliveries until the consumer ends, Redis is away, or then. Says whether there were any.
+    /// Starts deliveries until the consumer ends, Redis is away, a trial is answered, or then.
     async fn deliver(
         self: &Arc<Self>,
         mut deliveries: Box<dyn Deliveries>,
         tracker: &TaskTracker,
         until: &CancellationToken,
-    ) -> bool {
+        trial: bool,
+    ) -> Over {
         let mut any = false;
-        let mut away = self.common.away.subscribe();
+        let (mut away, mut doubted) = (self.common.away.subscribe(), self.common.doubted.subscribe());
         let register = self.spec.register;
         // What waits for its start goes back with its consumer; what runs goes on.
         let ended = CancellationToken::new();
-        let _ended = ended.clone().drop_guard();
+        let guard = ended.clone().drop_guard();
         let held = TaskTracker::new();
         let start = |delivery| {
             self.common.tally.delivered();
@@ -69,22 +92,29 @@ impl Lane {
             let work = async move { lane.common.abandon.run_until_cancelled(lane.work(delivery, ended)).await };
             tracker.spawn(held.track_future(work));
         };
-        loop {
+        let over = loop {
             let delivery = tokio::select! {
                 biased;
-                () = until.cancelled() => break,
-                // The other end lives as long as the worker.
-                _ = away.wait_for(|away| *away && register) => break,
+                () = until.cancelled() => break Over::Ended { any },
+                // The other ends live as long as the worker.
+                _ = away.wait_for(|away| *away), if register && !trial => break Over::Away,
+                _ = doubted.wait_for(|doubted| !doubted), if trial => break Over::Answered,
                 delivery = deliveries.next() => delivery,
             };
-            let Some(delivery) = delivery else { return any };
+            let Some(delivery) = delivery else {
+                if deliveries.outlived() {
+                    guard.disarm();
+                }
+                return Over::Ended { any };
+            };
             any = true;
             start(delivery);
-        }
+        };
         deliveries.cancel().await;
-        let pauses = !register && !self.common.stop.is_cancelled();
+        let stops = self.common.stop.is_cancelled();
+        let (pauses, answered) = (!register && !stops, over == Over::Answered && !stops);
         while let Some(delivery) = deliveries.next().await {
-            if pauses {
+            if pauses || answered {
                 start(delivery);
             } else {
                 self.common.tally.delivered();
@@ -92,12 +122,15 @@ impl Lane {
                 delivery.receipt.requeue().await;
             }
         }
+        // Not given back: before RabbitMQ 4.3 that counts like a crash, and makes suspects of what is none.
         if pauses {
-            // Not given back: before RabbitMQ 4.3 that counts like a crash, and makes suspects of what is none.
             held.close();
             self.common.stop.run_until_cancelled(held.wait()).await;
         }
-        any
+        if answered {
+            guard.disarm();
+        }
+        over
     }
 
     fn is_away(&self) -> bool {
@@ -114,7 +147,7 @@ impl Lane {
             () = self.common.stop.cancelled() => {}
             _ = asking => {
                 if self.common.away.send_replace(false) {
-                    tracing::info!("Redis answers again");
+                    tracing::info!("Redis is there; one event of each type is tried first");
                 }
             }
         }

@@ -16,6 +16,7 @@ use uuid::Uuid;
 
 use super::{
     claim::Patience,
+    consume::Over,
     settle,
     work::{Lane, Verdict, Way},
 };
@@ -40,34 +41,43 @@ struct Held {
 
 impl Lane {
     /// Works off deliveries in their order until the consumer ends, Redis is away, the worker stops, or the broker would not
-    /// wait much longer for the head. Then everything goes back. Says whether there were any.
+    /// wait much longer for the head; or until a trial is answered and its event settled. Then everything goes back.
     pub(super) async fn deliver_in_order(
         &self,
         mut deliveries: Box<dyn Deliveries>,
         tracker: &TaskTracker,
         tried: &mut Option<Tried>,
-    ) -> bool {
-        let mut any = false;
-        let mut away = self.common.away.subscribe();
-        let register = self.spec.register;
-        let ended = CancellationToken::new();
+        trial: bool,
+    ) -> Over {
+        let mut over = Over::Ended { any: false };
+        let (mut away, mut doubted) = (self.common.away.subscribe(), self.common.doubted.subscribe());
+        let heeds = self.spec.register && !trial;
+        let (ended, mut last) = (CancellationToken::new(), false);
         let mut behind: VecDeque<Held> = VecDeque::new();
         while !ended.is_cancelled() {
             let next = async {
                 match behind.pop_front() {
                     Some(held) => Some(held),
+                    None if last => None,
                     None => deliveries.next().await.map(|delivery| self.hold(delivery, tracker)),
                 }
             };
             let held = tokio::select! {
                 biased;
                 () = self.common.stop.cancelled() => break,
-                // The other end lives as long as the worker.
-                _ = away.wait_for(|away| *away && register) => break,
+                // The other ends live as long as the worker.
+                _ = away.wait_for(|away| *away), if heeds => {
+                    over = Over::Away;
+                    break;
+                }
+                _ = doubted.wait_for(|doubted| !doubted), if trial => {
+                    over = Over::Answered;
+                    break;
+                }
                 held = next => held,
             };
             let Some(Held { delivery, since, tracked: _tracked }) = held else { break };
-            any = true;
+            over = Over::Ended { any: true };
             let patience = Patience { deadline: since + self.common.topology.ack_timeout / 2, ended: ended.clone() };
             let work = self.work_in_order(delivery, &patience, tried);
             tokio::pin!(work);
@@ -76,9 +86,13 @@ impl Lane {
                 tokio::select! {
                     biased;
                     settled = &mut work => break settled,
-                    _ = away.wait_for(|away| *away && register), if !ended.is_cancelled() => ended.cancel(),
-                    delivery = deliveries.next(), if !ended.is_cancelled() => match delivery {
+                    _ = away.wait_for(|away| *away), if heeds && !ended.is_cancelled() => {
+                        over = Over::Away;
+                        ended.cancel();
+                    }
+                    delivery = deliveries.next(), if !last && !ended.is_cancelled() => match delivery {
                         Some(delivery) => behind.push_back(self.hold(delivery, tracker)),
+                        None if deliveries.outlived() => last = true,
                         None => ended.cancel(),
                     },
                 }
@@ -91,7 +105,7 @@ impl Lane {
             self.common.tally.given_back();
         }
         deliveries.close().await;
-        any
+        over
     }
 
     fn hold(&self, delivery: Delivery, tracker: &TaskTracker) -> Held {
@@ -153,13 +167,13 @@ impl Lane {
             return Some(Ok(self.until_settled(event, None, None, &CancellationToken::new()).await));
         }
         let token = Uuid::now_v7();
-        let (claimed, _turn) = self.claim_in_place(event, token, patience).await?;
+        let (claimed, turn) = self.claim_in_place(event, token, patience).await?;
         fail_point!("work.claimed");
         let Claimed::Run { fence, crashes, stamp } = claimed else {
             return Some(Err(self.not_run(event, &claimed).await));
         };
         event.stamp = stamp;
-        Some(Ok(self.run_and_settle(event, crashes, &settle::Claimed { token, fence }).await))
+        Some(Ok(self.run_and_settle(event, crashes, settle::Claimed { token, fence, turn }).await))
     }
 }
 

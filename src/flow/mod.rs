@@ -1,23 +1,24 @@
-//! The event's way, in reading order: [`publish`], then on the worker's side [`consume`], [`claim`], [`work`],
-//! [`settle`] and [`shutdown`]; [`aside`] for types that do without the register.
+//! The event's way, in reading order: [`publish`], then on the worker's side `consume`, `claim`, `work` and `settle`, or
+//! `in_order` for what keeps order and `aside` for what does without the register; [`worker`] and `run` begin and end it.
 //!
 //! What is decided is decided in [`crate::domain`]; here is the order of effects. On both sides it is the same: the
 //! broker's confirm first, then the register, then the acknowledgement, so that a crash between any two of them repeats
 //! work and loses nothing.
 
-pub mod aside;
+mod aside;
 mod batch;
-pub mod claim;
-pub mod consume;
+mod claim;
+mod consume;
 mod in_order;
 pub mod new_event;
 pub mod publish;
 #[cfg(test)]
 mod publish_tests;
-pub mod register;
-pub mod settle;
-pub mod shutdown;
+mod register;
+mod run;
+mod settle;
 pub mod tally;
 #[cfg(test)]
 mod tests;
-pub mod work;
+mod work;
+pub mod worker;

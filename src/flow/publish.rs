@@ -36,7 +36,7 @@ use crate::{
 };
 
 /// How long a publisher waits for a version. Without one the event competes with nothing.
-pub const VERSION_WAIT: Duration = Duration::from_millis(250);
+pub(crate) const VERSION_WAIT: Duration = Duration::from_millis(250);
 /// How long it does not ask again after that.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long an event is tried to be published before its publish fails.

@@ -59,6 +59,11 @@ impl Batches {
         self.settle.ask(tell).await
     }
 
+    /// In no batch: what is refused takes the others of its batch with it.
+    pub(crate) async fn settle_alone(&self, tell: &Settle) -> Result<(), RegisterError> {
+        self.register.settle(std::slice::from_ref(tell)).await
+    }
+
     pub(crate) async fn ping(&self) -> Result<(), RegisterError> {
         self.register.ping().await
     }

@@ -6,12 +6,16 @@
 
 use std::time::Duration;
 
-use backon::{ExponentialBuilder, Retryable};
+use backon::{BackoffBuilder as _, ExponentialBuilder, Retryable};
 use fail::fail_point;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::work::Lane;
+use super::{
+    claim::Turn,
+    work::{Lane, Verdict},
+    worker::WorkError,
+};
 use crate::{
     domain::{
         compile::BUSY,
@@ -23,7 +27,7 @@ use crate::{
         ttl::Ttl,
         wire::{self, Message},
     },
-    ports::RegisterError,
+    ports::{BrokerError, RegisterError},
 };
 
 /// The longest wait of a copy whose reference is busy.
@@ -48,6 +52,20 @@ pub(super) fn patience() -> ExponentialBuilder {
 pub(super) struct Claimed {
     pub(super) token: Uuid,
     pub(super) fence: i64,
+    pub(super) turn: Turn,
+}
+
+/// This program has closed its connections to the broker: the message is not published, and never will be.
+pub(super) struct Closed;
+
+impl From<Result<(), Closed>> for Verdict {
+    /// What becomes of a delivery whose copy was published, or was not.
+    fn from(published: Result<(), Closed>) -> Self {
+        match published {
+            Ok(()) => Self::Acknowledge,
+            Err(Closed) => Self::GiveBack,
+        }
+    }
 }
 
 /// A copy to publish, and how the run ended by it.
@@ -55,13 +73,18 @@ type FollowUp = (Option<Message>, End);
 
 impl Lane {
     /// Carries out a decision, all but the acknowledgement. The register is told of what was claimed.
-    pub(super) async fn carry_out(&self, event: &Event, decision: Decision, claimed: Option<&Claimed>) {
-        let (message, end) = self.follow_up(event, decision).await;
+    pub(super) async fn carry_out(
+        &self,
+        event: &Event,
+        decision: Decision,
+        claimed: Option<&mut Claimed>,
+    ) -> Result<(), Closed> {
+        let (message, end) = self.follow_up(event, decision).await?;
         if let Some(message) = message {
-            self.publish(message).await;
+            self.publish(message).await?;
         }
         fail_point!("work.followed-up");
-        let Some(claimed) = claimed else { return };
+        let Some(claimed) = claimed else { return Ok(()) };
         let settle = Settle {
             subject: event.subject(),
             stamp: event.stamp.clone(),
@@ -71,17 +94,38 @@ impl Lane {
             end,
             terms: self.terms,
         };
-        // While it waits it keeps its turn: were every turn kept so, no claim would tell that Redis is away.
-        let away = |error: &RegisterError, _| self.common.register_is_away(error);
-        let settled = (|| self.common.register.settle(settle.clone())).retry(patience()).notify(away).await;
-        debug_assert!(settled.is_ok(), "there is no last try");
+        self.settle(settle, &mut claimed.turn).await;
         fail_point!("work.settled");
+        Ok(())
     }
 
-    async fn follow_up(&self, event: &Event, decision: Decision) -> FollowUp {
+    /// Settles until it is settled. While Redis is away it keeps its turn: were every turn kept so, no claim would tell that
+    /// it is.
+    async fn settle(&self, settle: Settle, turn: &mut Turn) {
+        let register = &self.common.register;
+        let (mut waits, mut alone) = (patience().build(), false);
+        loop {
+            let told = if alone { register.settle_alone(&settle).await } else { register.settle(settle.clone()).await };
+            match told {
+                Ok(()) => return self.common.register_answers(),
+                Err(error @ RegisterError::Unreachable { .. }) => self.common.register_is_away(&error),
+                // It may be this one alone. Neither may the others of its batch be refused with it, nor may what waits for
+                // quiet wait for it.
+                Err(error) => {
+                    let (id, event_type) = (&settle.subject.id, &self.event_type);
+                    tracing::error!(%error, id, %event_type, "it cannot be settled, and is not acknowledged; trying again");
+                    alone = true;
+                    turn.leave_quiet();
+                }
+            }
+            tokio::time::sleep(waits.next().unwrap_or_default()).await;
+        }
+    }
+
+    async fn follow_up(&self, event: &Event, decision: Decision) -> Result<FollowUp, Closed> {
         let now = self.common.clock.now();
         let tally = &self.common.tally;
-        match decision {
+        Ok(match decision {
             Decision::Finish => (None, End::Finished),
             Decision::Drop { reason } => {
                 tally.dropped();
@@ -106,13 +150,13 @@ impl Lane {
                 let copy = after_failure(event, failed);
                 (Some(self.to_dead_letter(&copy)), End::Copied { due: now })
             }
-            Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await,
-        }
+            Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await?,
+        })
     }
 
     /// Again later, by the handler's wish: a publish like any other, into the slot of its date. An event that competes
     /// with nothing goes on doing so.
-    async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> FollowUp {
+    async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<FollowUp, Closed> {
         let now = self.common.clock.now();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = event::until(now, at).max(SOONEST);
@@ -129,12 +173,12 @@ impl Lane {
             self.common.tally.requeued();
             self.raise_due(event, at).await;
             let copy = Event { stamp: alone, ..fresh };
-            return (Some(self.to_scheduler(&copy, delay)), End::Copied { due: at });
+            return Ok((Some(self.to_scheduler(&copy, delay)), End::Copied { due: at }));
         }
         let slot = Slot::RequeuedAt(at.as_millisecond());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
             Ok(Reserved::Version(version)) => Some(version),
-            Ok(Reserved::Stale) => return (None, End::Finished),
+            Ok(Reserved::Stale) => return Ok((None, End::Finished)),
             Err(error) => {
                 tracing::warn!(%error, id = %event.id, "requeued without a version: it competes with nothing");
                 None
@@ -145,14 +189,14 @@ impl Lane {
             Some(version) => Stamp { slot: slot.clone(), version, generation: 0 },
             None => alone,
         };
-        self.publish(self.to_scheduler(&Event { stamp, ..fresh }, delay)).await;
+        self.publish(self.to_scheduler(&Event { stamp, ..fresh }, delay)).await?;
         if let Some(version) = version {
             let record = Record { subject: event.subject(), slot, version, terms: self.terms };
             if let Err(error) = self.common.register.record(record).await {
                 tracing::warn!(%error, "an older event of the same date may run too");
             }
         }
-        (None, End::Finished)
+        Ok((None, End::Finished))
     }
 
     /// Before a copy that waits longer than the policy's own delays: what makes older copies stale must outlive it.
@@ -177,31 +221,36 @@ impl Lane {
     }
 
     /// The same copy again after this long: it came too early.
-    pub(super) async fn send_on(&self, event: &Event, wait: Duration) {
-        self.publish(self.to_scheduler(event, wait)).await;
+    pub(super) async fn send_on(&self, event: &Event, wait: Duration) -> Result<(), Closed> {
+        self.publish(self.to_scheduler(event, wait)).await
     }
 
     /// The same copy again in a moment: its reference is busy. The wait doubles from 250 ms to 4 s.
-    pub(super) async fn send_busy(&self, event: &Event) {
+    pub(super) async fn send_busy(&self, event: &Event) -> Result<(), Closed> {
         let wait = BUSY.as_duration().saturating_mul(1 << event.busy.min(8)).min(LONGEST_BUSY);
         let copy = Event { busy: event.busy.saturating_add(1), ..event.clone() };
-        self.publish(self.to_scheduler(&copy, wait)).await;
+        self.publish(self.to_scheduler(&copy, wait)).await?;
         self.common.expect_back(wait + ON_ITS_WAY);
+        Ok(())
     }
 
     /// Publishes until the broker has confirmed it. A copy too many is known by its generation; one too few is a loss.
-    pub(super) async fn publish(&self, message: Message) {
+    pub(super) async fn publish(&self, message: Message) -> Result<(), Closed> {
         let published = (|| self.common.broker.publish(message.clone()))
             .retry(patience())
+            .when(|error| !matches!(error, BrokerError::Closed))
             .notify(|error, wait| tracing::warn!(%error, "a follow-up is not published; trying again in {wait:?}"));
-        let published = published.await;
-        debug_assert!(published.is_ok(), "there is no last try");
+        // There is no last try.
+        published.await.map_err(|error| {
+            self.common.fail(WorkError::Broker(error));
+            Closed
+        })
     }
 
     /// The same copy to the aside queue, to run by itself. There RabbitMQ counts from 0 again.
-    pub(super) async fn put_aside(&self, copy: &Event) {
+    pub(super) async fn put_aside(&self, copy: &Event) -> Result<(), Closed> {
         let routing_key = names::aside_key(&copy.event_type);
-        self.publish(message(self.common.names.aside(), routing_key, copy)).await;
+        self.publish(message(self.common.names.aside(), routing_key, copy)).await
     }
 
     fn to_scheduler(&self, copy: &Event, wait: Duration) -> Message {

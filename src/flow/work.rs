@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use backon::Retryable as _;
 use fail::fail_point;
 use tokio::{
     sync::{Notify, RwLock, Semaphore, watch},
@@ -14,7 +15,13 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
-use super::{claim::Patience, register::Batches, settle, shutdown::WorkError, tally::Tally};
+use super::{
+    claim::Patience,
+    register::Batches,
+    settle::{self, Closed},
+    tally::Tally,
+    worker::WorkError,
+};
 use crate::{
     domain::{
         event::{self, Event},
@@ -29,6 +36,9 @@ use crate::{
     handler::{Handler, HandlerError, Run},
     ports::{Broker, Clock, Delivery, Receipt, RegisterError},
 };
+
+/// How long a handler that was aborted may take to end.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// What all lanes of a worker share.
 pub(super) struct Common {
@@ -52,6 +62,8 @@ pub(super) struct Common {
     pub(super) suspects: Notify,
     /// Redis did not answer the last question: nothing of a type that asks it is consumed.
     pub(super) away: watch::Sender<bool>,
+    /// It was away, and has answered no claim and no settlement since.
+    pub(super) doubted: watch::Sender<bool>,
     /// Why the worker has to stop by itself.
     pub(super) failure: Mutex<Option<WorkError>>,
     pub(super) tally: Tally,
@@ -137,33 +149,29 @@ impl Lane {
         let event = match wire::decode(&self.event_type, message, now, fresh_id) {
             Ok(event) => event,
             Err(poisoned) => {
-                self.bury(&poisoned.0, &poisoned.1).await;
-                return Err(Verdict::Acknowledge);
+                return Err(self.bury(&poisoned.0, &poisoned.1).await.into());
             }
         };
         let early = event.early_by(now);
         if early.is_zero() {
             return Ok(event);
         }
-        self.send_on(&event, early).await;
-        Err(Verdict::Acknowledge)
+        Err(self.send_on(&event, early).await.into())
     }
 
     async fn handle(&self, event: &mut Event, patience: &Patience) -> Verdict {
         let token = Uuid::now_v7();
-        // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
-        let Some((claimed, _turn)) = self.claim_soon(event, token, patience).await else { return Verdict::GiveBack };
+        let Some((claimed, turn)) = self.claim_soon(event, token, patience).await else { return Verdict::GiveBack };
         fail_point!("work.claimed");
         match claimed {
             register::Claimed::Busy => {
                 self.common.tally.busy();
-                self.send_busy(event).await;
-                Verdict::Acknowledge
+                self.send_busy(event).await.into()
             }
             register::Claimed::Run { fence, crashes, stamp } => {
                 event.stamp = stamp;
-                let claimed = settle::Claimed { token, fence };
-                match self.run_and_settle(event, crashes, &claimed).await {
+                // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
+                match self.run_and_settle(event, crashes, settle::Claimed { token, fence, turn }).await {
                     Way::Settled => Verdict::Acknowledge,
                     Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
                 }
@@ -181,8 +189,7 @@ impl Lane {
                 Verdict::Acknowledge
             }
             register::Claimed::Later(time) => {
-                self.send_on(event, event::until(self.common.clock.now(), *time)).await;
-                Verdict::Acknowledge
+                self.send_on(event, event::until(self.common.clock.now(), *time)).await.into()
             }
             // Not an answer to who claims alone, and who waits until it is not busy.
             register::Claimed::Alone | register::Claimed::Busy | register::Claimed::Run { .. } => Verdict::GiveBack,
@@ -191,7 +198,7 @@ impl Lane {
 
     /// Until the event is settled the lease is renewed: a follow-up waits as long as the broker is away, and nobody else
     /// may take the event for abandoned meanwhile.
-    pub(super) async fn run_and_settle(&self, event: &mut Event, crashes: u32, claimed: &settle::Claimed) -> Way {
+    pub(super) async fn run_and_settle(&self, event: &mut Event, crashes: u32, mut claimed: settle::Claimed) -> Way {
         let lost = CancellationToken::new();
         let renew = Renew {
             subject: event.subject(),
@@ -203,7 +210,7 @@ impl Lane {
         let too_often = (crashes >= self.spec.crash_limit && !self.spec.keeps_order())
             .then(|| settlement::crashed(crashes, event.attempts, self.common.clock.now()));
         tokio::select! {
-            way = self.until_settled(event, too_often, Some(claimed), &lost) => way,
+            way = self.until_settled(event, too_often, Some(&mut claimed), &lost) => way,
             never = self.renew(renew, &lost) => match never {},
         }
     }
@@ -213,38 +220,42 @@ impl Lane {
         &self,
         event: &mut Event,
         too_often: Option<Decision>,
-        claimed: Option<&settle::Claimed>,
+        mut claimed: Option<&mut settle::Claimed>,
         lost: &CancellationToken,
     ) -> Way {
-        let decision = if let Some(decision) = too_often {
-            decision
-        } else {
-            match self.until_decided(event, claimed, lost).await {
-                Ok(decision) => decision,
-                Err(way) => {
-                    if let Some(claimed) = claimed {
-                        self.release(event, &event.stamp, claimed.token).await;
-                    }
-                    return way;
+        let decided = match too_often {
+            Some(decision) => Ok(decision),
+            None => self.until_decided(event, claimed.as_ref().map(|claimed| claimed.fence), lost).await,
+        };
+        let way = match decided {
+            Ok(decision) => {
+                fail_point!("work.handled");
+                if let Some(claimed) = &mut claimed {
+                    claimed.turn.decided();
+                }
+                match self.carry_out(event, decision, claimed.as_deref_mut()).await {
+                    Ok(()) => return Way::Settled,
+                    Err(Closed) => Way::GivenBack,
                 }
             }
+            Err(way) => way,
         };
-        fail_point!("work.handled");
-        self.carry_out(event, decision, claimed).await;
-        Way::Settled
+        if let Some(claimed) = claimed {
+            self.release(event, &event.stamp, claimed.token).await;
+        }
+        way
     }
 
     /// Runs it, in place again and again where the type says so. Where nothing is decided by that, how its turn ended.
     async fn until_decided(
         &self,
         event: &mut Event,
-        claimed: Option<&settle::Claimed>,
+        fence: Option<i64>,
         lost: &CancellationToken,
     ) -> Result<Decision, Way> {
         let mut tries = 0;
         loop {
-            let Ended::Outcome(outcome) = self.run(event, claimed.map(|claimed| claimed.fence), lost.clone()).await
-            else {
+            let Ended::Outcome(outcome) = self.run(event, fence, lost).await else {
                 return Err(Way::GivenBack);
             };
             self.common.tally.ran(&outcome);
@@ -267,12 +278,15 @@ impl Lane {
         }
     }
 
-    async fn run(&self, event: &Event, fence: Option<i64>, lost: CancellationToken) -> Ended {
+    async fn run(&self, event: &Event, fence: Option<i64>, lost: &CancellationToken) -> Ended {
+        // What the handler has left running elsewhere, in a thread, hears that its run is over.
+        let lost = lost.child_token();
+        let over = lost.clone().drop_guard();
         let run = Run { event: event.clone(), fence, lost };
         let handler = Arc::clone(&self.handler);
         // A task of its own: a panic ends it and not the worker, and it ends with this one.
         let mut running = AbortOnDropHandle::new(tokio::spawn(async move { handler.handle(run).await }));
-        tokio::select! {
+        let ended = tokio::select! {
             // What has ended at the last moment has ended.
             biased;
             ended = &mut running => match ended {
@@ -293,7 +307,16 @@ impl Lane {
                 Ended::Outcome(Outcome::Retry { reason, after: None })
             }
             () = self.common.give_back.cancelled() => Ended::GivenBack,
+        };
+        if !running.is_finished() {
+            // What it holds is let go of before the next run may want it. Code that does not await hears of it no sooner.
+            drop(over);
+            running.abort();
+            if tokio::time::timeout(LAST_WORDS, running).await.is_err() {
+                tracing::warn!(id = %event.id, event_type = %self.event_type, "the handler does not end");
+            }
         }
+        ended
     }
 
     async fn renew(&self, renew: Renew, lost: &CancellationToken) -> Infallible {
@@ -322,17 +345,24 @@ impl Lane {
         }
     }
 
-    /// Lets go of an event that is given back, so that its next start counts as no crash.
+    /// Lets go of an event that is given back, so that its next start counts as no crash. Where Redis does not answer it is
+    /// told later, beside all else, for as long as the lease may last: then the token holds nothing any more.
     pub(super) async fn release(&self, event: &Event, stamp: &Stamp, token: Uuid) {
-        let release =
-            Release { subject: event.subject(), stamp: stamp.clone(), token, due: event.due(), terms: self.terms };
-        if let Err(error) = self.common.register.release(release).await {
-            tracing::warn!(%error, id = %event.id, "not released; it waits for its lease to run out");
-        }
+        let (subject, due, terms) = (event.subject(), event.due(), self.terms);
+        let release = Release { subject, stamp: stamp.clone(), token, due, terms };
+        let Err(error) = self.common.register.release(release.clone()).await else { return };
+        tracing::debug!(%error, id = %event.id, "not released; trying again");
+        let common = Arc::clone(&self.common);
+        tokio::spawn(async move {
+            let telling = (|| common.register.release(release.clone())).retry(settle::patience());
+            if tokio::time::timeout(terms.lease, telling).await.is_err() {
+                tracing::warn!(%error, id = %release.subject.id, "not released; its next start counts as a crash");
+            }
+        });
     }
 
     /// What cannot be an event goes to dead-letter as it came, with the reason.
-    async fn bury(&self, poison: &Poison, incoming: &Incoming) {
+    async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Closed> {
         tracing::warn!(routing_key = %incoming.routing_key, "{poison}");
         self.common.tally.poisoned();
         self.publish(Message {
@@ -341,7 +371,7 @@ impl Lane {
             properties: wire::encode_poison(incoming, poison, fresh_id),
             body: incoming.body.clone(),
         })
-        .await;
+        .await
     }
 }
 
@@ -359,8 +389,17 @@ impl Common {
 
     /// Nothing more of the types that ask Redis is consumed until it answers. Said once, and not for every event that waits.
     pub(super) fn register_is_away(&self, error: &RegisterError) {
-        if !self.away.send_replace(true) {
+        self.away.send_replace(true);
+        if !self.doubted.send_replace(true) {
             tracing::warn!(%error, "no event is started until Redis answers");
+        }
+    }
+
+    /// It did something for an event, and does more than to be there.
+    pub(super) fn register_answers(&self) {
+        if *self.doubted.borrow() && self.doubted.send_replace(false) {
+            self.away.send_replace(false);
+            tracing::info!("Redis answers again");
         }
     }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use crate::domain::{event, settlement::Outcome, ttl::parse_duration, words::nearest};
+use serde_json::Value;
+
+use crate::domain::{event, settlement::Outcome, ttl::parse_duration};
 
 /// The words that make a JSON object an answer. An object without them is only something that was printed.
 const WORDS: [&str; 4] = ["requeue", "retry", "discard", "dead-letter"];
@@ -57,13 +59,11 @@ impl TryFrom<String> for Span {
 /// # Errors
 /// When it is meant as one and cannot be understood. Taking it for done would lose what the handler wanted.
 pub(super) fn read(text: &str) -> Result<Outcome, String> {
-    let Ok(object) = serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(text) else {
+    let Ok(object) = serde_json::from_str::<serde_json::Map<String, Value>>(text) else {
         return Ok(Outcome::Done);
     };
-    if !WORDS.iter().any(|word| object.contains_key(*word)) {
-        // `dead_letter` is meant as an answer; `status` is only something that was printed.
-        let misspelt = object.keys().find_map(|key| Some((key, nearest(key, WORDS)?)));
-        return match misspelt {
+    if !is_answer(&object) {
+        return match misspelt(&object) {
             Some((key, word)) => Err(format!("the answer cannot be understood: is `{key}` meant as `{word}`?")),
             None => Ok(Outcome::Done),
         };
@@ -87,10 +87,30 @@ pub(super) fn read(text: &str) -> Result<Outcome, String> {
     })
 }
 
-/// Whether a text that was cut off begins like an answer: an answer has one key, and this is it.
+/// Whether one of the words is meant: it leads to an object, or it is all there is and leads to a text. A service that says
+/// `"status": "ok", "retry": false` reports on itself.
+fn is_answer(object: &serde_json::Map<String, Value>) -> bool {
+    let is_meant = |value: &Value| value.is_object() || (object.len() == 1 && value.is_string());
+    WORDS.iter().any(|word| object.get(*word).is_some_and(is_meant))
+}
+
+/// An answer in all but its word: its only key, which leads to an object, and the word that it is but for a letter, its
+/// case, `_` and `-`. What resembles an answer less is the service's own: a success that is taken for a failure runs again
+/// and again, and ends in dead-letter.
+fn misspelt(object: &serde_json::Map<String, Value>) -> Option<(&str, &'static str)> {
+    let mut keys = object.iter();
+    let (Some((key, Value::Object(_))), None) = (keys.next(), keys.next()) else { return None };
+    let plain = |text: &str| text.to_lowercase().replace(['_', '-'], "");
+    let said = plain(key);
+    let word = WORDS.into_iter().find(|word| strsim::levenshtein(&said, &plain(word)) <= 1)?;
+    Some((key, word))
+}
+
+/// Whether a text that was cut off begins like an answer: an answer has one key, which leads to an object.
 pub(super) fn begins(text: &str) -> bool {
     let key = text.trim_start().strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
-    key.and_then(|rest| rest.split_once('"')).is_some_and(|(key, _)| WORDS.contains(&key))
+    let value = |rest: &str| rest.trim_start().strip_prefix(':').is_some_and(|rest| rest.trim_start().starts_with('{'));
+    key.and_then(|rest| rest.split_once('"')).is_some_and(|(key, rest)| WORDS.contains(&key) && value(rest))
 }
 
 #[cfg(test)]
@@ -106,6 +126,35 @@ mod tests {
     #[case(r#"{"result": 3, "rows": 7}"#)]
     #[case(r#"["retry"]"#)]
     #[case("{broken")]
+    #[case(r#"{"request_id": "0196f3a2"}"#)]
+    #[case(r#"{"request": {"id": 7}}"#)]
+    #[case(r#"{"requestId": {"value": 7}}"#)]
+    #[case(r#"{"required": {}}"#)]
+    #[case(r#"{"queue": {"length": 7}}"#)]
+    #[case(r#"{"requeued": 3}"#)]
+    #[case(r#"{"requeued": 3, "discarded": 4}"#)]
+    #[case(r#"{"deleted": true}"#)]
+    #[case(r#"{"deleted": {"rows": 3}}"#)]
+    #[case(r#"{"discarded": {"rows": 3}}"#)]
+    #[case(r#"{"dead": {}}"#)]
+    #[case(r#"{"letter": {}}"#)]
+    #[case(r#"{"dead_letters": 0}"#)]
+    #[case(r#"{"entry": {"id": 7}}"#)]
+    #[case(r#"{"retries": {"left": 3}}"#)]
+    #[case(r#"{"retried": {}}"#)]
+    #[case(r#"{"retry_count": {"total": 0}}"#)]
+    #[case(r#"{"Retry-After": {}}"#)]
+    #[case(r#"{"result": {}}"#)]
+    #[case(r#"{"disc": {}}"#)]
+    #[case(r#"{"retry": false}"#)]
+    #[case(r#"{"retry": null}"#)]
+    #[case(r#"{"retry": 0}"#)]
+    #[case(r#"{"discard": []}"#)]
+    #[case(r#"{"status": "ok", "retry": false}"#)]
+    #[case(r#"{"status": "ok", "retry": "never"}"#)]
+    #[case(r#"{"status": "ok", "Retry": {}}"#)]
+    #[case(r#"{"Retry": {}, "discards": {}}"#)]
+    #[case(r#"{"dead_letter": "none"}"#)]
     fn what_is_no_answer_means_done(#[case] text: &str) {
         assert_eq!(read(text), Ok(Outcome::Done));
     }
@@ -120,6 +169,14 @@ mod tests {
     #[case(r#"{"dead-letter": "because"}"#)]
     #[case(r#"{"dead_letter": {"reason": "never"}}"#)]
     #[case(r#"{"Requeue": {"after": "1h"}}"#)]
+    #[case(r#"{"re-queue": {"after": "1h"}}"#)]
+    #[case(r#"{"requeu": {"after": "1h"}}"#)]
+    #[case(r#"{"DEADLETTER": {}}"#)]
+    #[case(r#"{"dead-leter": {}}"#)]
+    #[case(r#"{"discards": {}}"#)]
+    #[case(r#"{"retri": {}}"#)]
+    #[case(r#"{"retry": "5s"}"#)]
+    #[case(r#"{"retry": {}, "status": "busy"}"#)]
     fn a_broken_answer_is_a_failure_and_not_done(#[case] text: &str) {
         assert!(read(text).is_err());
     }
@@ -129,6 +186,7 @@ mod tests {
     #[case("\n { \n \"dead-letter\" : {", true)]
     #[case(r#"{"rows": [{"retry": {"after": "1s"}}, "#, false)]
     #[case(r#"{"retry"#, false)]
+    #[case(r#"{"retry": false, "rows": ["#, false)]
     #[case("<!DOCTYPE html>", false)]
     fn the_beginning_of_an_answer_is_known(#[case] text: &str, #[case] expected: bool) {
         assert_eq!(begins(text), expected);

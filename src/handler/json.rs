@@ -32,7 +32,7 @@ where
             Ok(payload) => payload,
             Err(error) => return Ok(Outcome::DeadLetter { reason: format!("the payload cannot be read: {error}") }),
         };
-        (self.handler)(payload, run).await.map_err(|error| HandlerError::Failed(format!("{error:#}")))
+        (self.handler)(payload, run).await.map_err(HandlerError::failed)
     }
 }
 

@@ -25,7 +25,8 @@ pub struct Run {
     /// Grows with every run of a (type, reference). Whoever writes the payload as state can refuse a smaller one. None
     /// where the type says `register: off`.
     pub fence: Option<i64>,
-    /// Cancelled when the lease is lost: somebody else may be running the same reference by now.
+    /// Cancelled when the lease is lost or the run is over, at its time limit too: somebody else may be running the same
+    /// reference by now. Code that goes on beyond the handler, in a thread, stops when it sees this.
     pub lost: CancellationToken,
 }
 
@@ -39,6 +40,13 @@ pub enum HandlerError {
     /// It cannot even be started, for no fault of the event: the worker stops and no attempt is spent.
     #[error("the handler cannot be started: {0}")]
     CannotStart(String),
+}
+
+impl HandlerError {
+    /// A failure, with the whole chain of an anyhow error (`{:#}` shows it).
+    pub(crate) fn failed(error: impl Display) -> Self {
+        Self::Failed(format!("{error:#}"))
+    }
 }
 
 /// Handles events of one type.
@@ -62,8 +70,7 @@ where
     E: Display,
 {
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
-        // `{:#}` shows the whole chain of an anyhow error.
-        (self.0)(run).await.map_err(|error| HandlerError::Failed(format!("{error:#}")))
+        (self.0)(run).await.map_err(HandlerError::failed)
     }
 }
 

@@ -19,11 +19,9 @@ where
     S::Future: Send,
 {
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
-        // `{:#}` shows the whole chain of an anyhow error.
-        let failed = |error: S::Error| HandlerError::Failed(format!("{error:#}"));
         let mut service = self.0.clone();
-        poll_fn(|context| service.poll_ready(context)).await.map_err(failed)?;
-        service.call(run).await.map_err(failed)
+        poll_fn(|context| service.poll_ready(context)).await.map_err(HandlerError::failed)?;
+        service.call(run).await.map_err(HandlerError::failed)
     }
 }
 

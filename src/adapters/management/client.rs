@@ -220,19 +220,12 @@ fn said(body: &[u8]) -> Option<String> {
     Some(text.as_str().map_or_else(|| text.to_string(), str::to_owned))
 }
 
-/// The innermost cause: `connection refused` says more than `error sending request`.
+/// What happened, where it was the time limit, too.
 fn cause(error: &reqwest::Error) -> String {
-    if let Some(reason) = tls::explain(error) {
-        return reason;
-    }
-    if error.is_timeout() {
+    if error.is_timeout() && tls::explain(error).is_none() {
         return format!("no answer within {} s", if error.is_connect() { CONNECT_TIMEOUT } else { TIMEOUT }.as_secs());
     }
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    cause.to_string()
+    tls::cause(error)
 }
 
 #[cfg(test)]

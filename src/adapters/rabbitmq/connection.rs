@@ -109,8 +109,7 @@ impl AmqpUrl {
     }
 
     /// What an error of lapin's means, for a call about this object.
-    #[must_use]
-    pub fn error(&self, error: &lapin::Error, object: &str) -> BrokerError {
+    pub(crate) fn error(&self, error: &lapin::Error, object: &str) -> BrokerError {
         let url = self.to_string();
         match error.kind() {
             ErrorKind::ProtocolError(amqp) => {
@@ -132,8 +131,7 @@ impl AmqpUrl {
     }
 
     /// The broker cannot be reached.
-    #[must_use]
-    pub fn unreachable(&self, reason: String) -> BrokerError {
+    pub(crate) fn unreachable(&self, reason: String) -> BrokerError {
         BrokerError::Unreachable { url: self.to_string(), reason }
     }
 }

@@ -22,6 +22,7 @@ use lapin::{
     types::FieldTable,
 };
 use tokio::sync::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use self::{
     connection::AmqpUrl,
@@ -45,6 +46,8 @@ pub struct RabbitMq {
     taking: Mutex<Option<Connection>>,
     /// Queues whose consumer broke off because of a message that cannot be read.
     suspects: Suspects,
+    /// By this program: nothing is opened again.
+    closed: CancellationToken,
 }
 
 impl RabbitMq {
@@ -54,8 +57,9 @@ impl RabbitMq {
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
         let publisher = Publisher::start(url.clone(), format!("{name} (publishing)"));
-        let (consuming, taking) = (Mutex::new(None), Mutex::new(None));
-        Self { url, name: name.to_owned(), publisher, consuming, taking, suspects: Suspects::default() }
+        let (consuming, taking, suspects) = (Mutex::new(None), Mutex::new(None), Suspects::default());
+        let closed = CancellationToken::new();
+        Self { url, name: name.to_owned(), publisher, consuming, taking, suspects, closed }
     }
 
     /// Opens the publishing connection now, to hear at once that the broker is away or refuses.
@@ -66,16 +70,21 @@ impl RabbitMq {
         self.publisher.connect().await
     }
 
-    /// Closes its connections properly, so that the broker logs no lost client; within a few seconds in any case.
+    /// Closes its connections properly, so that the broker logs no lost client; within two seconds in any case. From here
+    /// on every call says [`BrokerError::Closed`].
     pub async fn close(&self) {
+        self.closed.cancel();
         let close = async |open: &Mutex<Option<Connection>>| {
-            // Somebody may be connecting just now.
-            let open = tokio::time::timeout(CLOSE_LIMIT, open.lock()).await;
-            if let Some(connection) = open.ok().and_then(|mut open| open.take()) {
+            let connection = open.lock().await.take();
+            if let Some(connection) = connection {
                 publisher::close(&connection).await;
             }
         };
-        tokio::join!(self.publisher.close(), close(&self.consuming), close(&self.taking));
+        let closing = async { tokio::join!(self.publisher.close(), close(&self.consuming), close(&self.taking)) };
+        // One limit for all of it: a worker that has drained for as long as it may has no more time than this.
+        if tokio::time::timeout(CLOSE_LIMIT, closing).await.is_err() {
+            tracing::debug!("a connection does not close");
+        }
     }
 
     async fn channel(&self) -> Result<lapin::Channel, BrokerError> {
@@ -86,7 +95,10 @@ impl RabbitMq {
         let mut open = open.lock().await;
         let connection = match open.take() {
             Some(connection) if connection.status().connected() => open.insert(connection),
-            _ => open.insert(self.url.connect(name).await?),
+            _ => match self.closed.run_until_cancelled(self.url.connect(name)).await {
+                Some(connected) => open.insert(connected?),
+                None => return Err(BrokerError::Closed),
+            },
         };
         connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))
     }
@@ -99,8 +111,9 @@ impl Broker for RabbitMq {
     }
 
     async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
-        if self.suspects.contains(queue) {
-            return Ok(Box::new(Careful::new(&self.url, &self.name, queue, (prefetch, order), &self.suspects)));
+        if self.suspects.contains(queue) && !self.closed.is_cancelled() {
+            let careful = Careful::new(&self.url, &self.name, queue, (prefetch, order), &self.suspects);
+            return Ok(Box::new(careful.until(self.closed.clone())));
         }
         let channel = self.channel().await?;
         consumer::consume(&self.url, channel, queue, (prefetch, order), &self.suspects).await

@@ -19,6 +19,7 @@ use lapin::{
 use super::{
     codec::{self, short},
     declare::Declarer,
+    publisher,
 };
 use crate::{domain::plan::Move, ports::BrokerError};
 
@@ -106,12 +107,7 @@ impl Declarer {
     ) -> Result<(), BrokerError> {
         let object = format!("exchange {}", step.through);
         fail_point!("apply.confirmed");
-        match confirmed.map_err(|error| self.url.error(&error, &object))? {
-            Confirmation::Ack(_) => {}
-            Confirmation::Nack(_) | Confirmation::NotRequested => {
-                return Err(BrokerError::Nacked { exchange: step.through.clone(), reason: "no confirm".to_owned() });
-            }
-        }
+        publisher::confirmed(&confirmed.map_err(|error| self.url.error(&error, &object))?, &step.through)?;
         delivery.ack(BasicAckOptions::default()).await.map_err(|error| self.url.error(&error, &object))?;
         Ok(())
     }

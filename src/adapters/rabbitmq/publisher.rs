@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fail::fail_point;
 use lapin::{
-    Channel, Confirmation, Connection, PublisherConfirm,
+    Channel, Confirmation, Connection, ErrorKind, PublisherConfirm,
     options::{BasicPublishOptions, ConfirmSelectOptions},
     types::ShortString,
 };
@@ -56,25 +56,23 @@ impl Publisher {
     }
 
     pub(super) async fn publish(&self, message: Message) -> Result<(), BrokerError> {
-        let exchange = message.exchange.clone();
+        let (exchange, size) = (message.exchange.clone(), message.body.len());
         let confirm = self.ask(|reply| Job::Publish(Box::new(message), reply)).await??;
         fail_point!("broker.sent");
         match confirm.await {
-            Ok(Confirmation::Ack(_)) => Ok(()),
-            Ok(Confirmation::Nack(_)) => {
-                Err(BrokerError::Nacked { exchange, reason: "negative acknowledgement".to_owned() })
-            }
-            // Cannot be: the channel is in confirm mode. Counting it as published would lose an event silently.
-            Ok(Confirmation::NotRequested) => {
-                Err(BrokerError::Nacked { exchange, reason: "the channel gives no confirms".to_owned() })
-            }
-            Err(error) => Err(self.url.error(&error, &format!("the exchange {exchange}"))),
+            Ok(confirmation) => confirmed(&confirmation, &exchange),
+            Err(error) => Err(fault(&self.url, &error, &exchange, size)),
         }
     }
 
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, BrokerError> {
         let (reply, answer) = oneshot::channel();
-        let gone = || self.url.unreachable("the publisher has ended".to_owned());
+        let gone = || {
+            if self.closing.is_cancelled() {
+                return BrokerError::Closed;
+            }
+            self.url.unreachable("the publisher has ended".to_owned())
+        };
         self.jobs.send(job(reply)).await.map_err(|_| gone())?;
         answer.await.map_err(|_| gone())
     }
@@ -116,7 +114,7 @@ impl Owner {
         let channel = self.channel().await?;
         let options = BasicPublishOptions::default();
         let sent = channel.basic_publish(exchange, routing_key, options, &message.body, properties).await;
-        sent.map_err(|error| self.url.error(&error, &format!("the exchange {}", message.exchange)))
+        sent.map_err(|error| fault(&self.url, &error, &message.exchange, message.body.len()))
     }
 
     /// The open channel, or a new one: a missing exchange closes the channel, a lost connection everything.
@@ -140,6 +138,36 @@ impl Owner {
     }
 }
 
+/// Whether the broker has it.
+pub(super) fn confirmed(confirmation: &Confirmation, exchange: &str) -> Result<(), BrokerError> {
+    let reason = match confirmation {
+        Confirmation::Ack(_) => return Ok(()),
+        Confirmation::Nack(_) => "negative acknowledgement",
+        // Cannot be: the channel is in confirm mode. Counting it as published would lose an event silently.
+        Confirmation::NotRequested => "the channel gives no confirms",
+    };
+    Err(BrokerError::Nacked { exchange: exchange.to_owned(), reason: reason.to_owned() })
+}
+
+/// What an error means for a message. One that is about another message has closed the channel that they share, and this one
+/// may be published again at once.
+fn fault(url: &AmqpUrl, error: &lapin::Error, exchange: &str, size: usize) -> BrokerError {
+    if let ErrorKind::ProtocolError(amqp) = error.kind()
+        && is_about_another(amqp.get_message().as_str(), exchange, size)
+    {
+        return url.unreachable(format!("another message has closed the channel: {}", amqp.get_message()));
+    }
+    url.error(error, &format!("the exchange {exchange}"))
+}
+
+/// The broker names the exchange that is missing or that refuses, and the size of a message that is too large.
+fn is_about_another(reason: &str, exchange: &str, size: usize) -> bool {
+    let named = |before: &str, end: char| Some(reason.split_once(before)?.1.split(end).next().unwrap_or_default());
+    let exchange_named = named("exchange '", '\'');
+    let size_named = named("message size ", ' ');
+    exchange_named.is_some_and(|named| named != exchange) || size_named.is_some_and(|named| named.parse() != Ok(size))
+}
+
 /// Closes a connection, in bounded time: the broker takes a lost client for one that has closed.
 pub(super) async fn close(connection: &Connection) {
     let closing = connection.close(200, ShortString::from("done"));
@@ -147,5 +175,27 @@ pub(super) async fn close(connection: &Connection) {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "closing a connection"),
         Err(_) => tracing::debug!("a connection does not close"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::missing("NOT_FOUND - no exchange 't.scheduler' in vhost '/'", false)]
+    #[case::another_is_missing("NOT_FOUND - no exchange 't.retry' in vhost '/'", true)]
+    #[case::refused("ACCESS_REFUSED - write access to exchange 't.scheduler' in vhost '/' refused for user 'u'", false)]
+    #[case::another_refuses(
+        "ACCESS_REFUSED - write access to exchange 't.retry' in vhost '/' refused for user 'u'",
+        true
+    )]
+    #[case::too_large("PRECONDITION_FAILED - message size 17 is larger than configured max size 16", false)]
+    #[case::another_is_too_large("PRECONDITION_FAILED - message size 18 is larger than configured max size 16", true)]
+    #[case::anything_else("PRECONDITION_FAILED - unknown delivery tag 1", false)]
+    fn an_error_on_a_shared_channel_is_about_one_message(#[case] reason: &str, #[case] another: bool) {
+        assert_eq!(is_about_another(reason, "t.scheduler", 17), another);
     }
 }

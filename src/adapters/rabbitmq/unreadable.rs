@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use lapin::{Acker, Channel, Connection, Consumer, ErrorKind, options::BasicCancelOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{codec, connection::AmqpUrl, consumer, publisher, receipts};
 use crate::{
@@ -67,6 +67,10 @@ pub(super) struct Careful {
     /// So many more in a row.
     left: u16,
     unreadable: i64,
+    /// By us, and that says nothing of what is in the queue.
+    cancelled: bool,
+    /// Then it ends.
+    closed: CancellationToken,
 }
 
 /// What it takes to take a message.
@@ -103,7 +107,14 @@ impl Careful {
             taking: None,
             left: prefetch,
             unreadable: 0,
+            cancelled: false,
+            closed: CancellationToken::new(),
         }
+    }
+
+    /// Until the connections that it does not use are closed, too.
+    pub(super) fn until(self, closed: CancellationToken) -> Self {
+        Self { closed, ..self }
     }
 }
 
@@ -145,10 +156,14 @@ impl Taker {
 #[async_trait]
 impl Deliveries for Careful {
     async fn next(&mut self) -> Option<Delivery> {
+        if self.cancelled {
+            return None;
+        }
         while self.left > 0 {
             let take = || AbortOnDropHandle::new(tokio::spawn(self.taker.clone().take()));
-            let taken = self.taking.get_or_insert_with(take).await;
+            let taken = self.closed.run_until_cancelled(self.taking.get_or_insert_with(take)).await;
             self.taking = None;
+            let taken = taken?;
             let queue = &self.taker.queue;
             match taken.unwrap_or(Ok(Taken::Nothing)) {
                 Ok(Taken::Message(delivery)) => {
@@ -178,7 +193,11 @@ impl Deliveries for Careful {
     }
 
     async fn cancel(&mut self) {
-        self.left = 0;
+        self.cancelled = true;
+    }
+
+    fn outlived(&self) -> bool {
+        true
     }
 
     /// What it delivered goes back with the connection that it has for its own.
@@ -210,5 +229,24 @@ impl Receipt for Alone {
     async fn reject(self: Box<Self>) {
         receipts::give_back(&self.acker, false).await;
         publisher::close(&self.held.0).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn who_stops_consuming_has_not_found_the_queue_readable() {
+        let (suspects, url) = (Suspects::default(), AmqpUrl::new("amqp://127.0.0.1:1").expect("a URL"));
+        suspects.queues().insert("q".to_owned());
+        let mut careful = Careful::new(&url, "name", "q", (3, Order::Any), &suspects);
+        careful.cancel().await;
+        assert!(careful.next().await.is_none());
+        assert!(suspects.contains("q"));
+        careful = Careful::new(&url, "name", "q", (3, Order::Any), &suspects);
+        careful.left = 0;
+        assert!(careful.next().await.is_none());
+        assert!(!suspects.contains("q"));
     }
 }

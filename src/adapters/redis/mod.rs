@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How long a call takes at most, unless it is said otherwise.
-pub const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
+const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 
 /// The register in Redis. Clones share one connection, which is made on first use and again after every loss.
 #[derive(Clone)]

@@ -24,6 +24,18 @@ pub(crate) fn explain(error: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
+/// The innermost cause: `connection refused` says more than `error sending request`. Where TLS is at the bottom of it, what
+/// that means.
+pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
+    explain(error).unwrap_or_else(|| {
+        let mut cause = error;
+        while let Some(source) = cause.source() {
+            cause = source;
+        }
+        cause.to_string()
+    })
+}
+
 /// What an error of TLS means.
 fn explain_tls(error: &rustls::Error) -> String {
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};

@@ -184,19 +184,17 @@ impl Report {
                     self.bar.suspend(|| self.output.note(&format!("line {number}: {why}")));
                 }
                 if let Some(rejects) = &mut self.rejects {
-                    let written = rejects.write_all(&line.line).and_then(|()| rejects.write_all(b"\n"));
-                    written.context("cannot write the rejects")?;
+                    // At once: whoever is killed in the middle knows from them what is left.
+                    let line = rejects.write_all(&line.line).and_then(|()| rejects.write_all(b"\n"));
+                    line.and_then(|()| rejects.flush()).context("cannot write the rejects")?;
                 }
             }
         }
         Ok(())
     }
 
-    fn end(mut self) -> anyhow::Result<Exit> {
+    fn end(self) -> anyhow::Result<Exit> {
         self.bar.finish_and_clear();
-        if let Some(rejects) = &mut self.rejects {
-            rejects.flush().context("cannot write the rejects")?;
-        }
         if self.unversioned > 0 {
             let text = format!("Redis gave no version for {}: they compete with nothing", self.unversioned);
             self.output.warn(&text);

@@ -58,7 +58,7 @@ impl Http {
         match Certificate::from_pem_bundle(authorities) {
             Ok(certificates) if !certificates.is_empty() => Self::build(url, certificates),
             Ok(_) => Err(HttpError { url: url.to_string(), reason: "there is no certificate in PEM".to_owned() }),
-            Err(error) => Err(HttpError { url: url.to_string(), reason: cause(&error) }),
+            Err(error) => Err(HttpError { url: url.to_string(), reason: tls::cause(&error) }),
         }
     }
 
@@ -78,7 +78,7 @@ impl Http {
         };
         match builder.build() {
             Ok(client) => Ok(Self { client, url }),
-            Err(error) => Err(HttpError { url: url.to_string(), reason: cause(&error) }),
+            Err(error) => Err(HttpError { url: url.to_string(), reason: tls::cause(&error) }),
         }
     }
 
@@ -97,7 +97,7 @@ impl Handler for Http {
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
         match self.ask(run).await {
             Ok(answer) => Ok(outcome::outcome(&answer, Timestamp::now())),
-            Err(error) => Err(HandlerError::Failed(format!("no answer from {}: {}", self.url, cause(&error)))),
+            Err(error) => Err(HandlerError::Failed(format!("no answer from {}: {}", self.url, tls::cause(&error)))),
         }
     }
 }
@@ -116,21 +116,10 @@ async fn read(mut response: Response) -> Answer {
                 break End::Cut;
             }
             Ok(Some(chunk)) => body.extend_from_slice(&chunk),
-            Err(error) => break End::Broken(cause(&error)),
+            Err(error) => break End::Broken(tls::cause(&error)),
         }
     };
     Answer { status, retry_after, location, body, end }
-}
-
-/// The innermost cause: `connection refused` says more than `error sending request`. No URL is in it.
-fn cause(error: &reqwest::Error) -> String {
-    tls::explain(error).unwrap_or_else(|| {
-        let mut cause: &dyn std::error::Error = error;
-        while let Some(source) = cause.source() {
-            cause = source;
-        }
-        cause.to_string()
-    })
 }
 
 #[cfg(test)]

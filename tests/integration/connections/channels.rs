@@ -2,7 +2,13 @@
 
 use std::time::Duration;
 
-use hatchery::{Hatchery, NewEvent, Outcome, adapters::rabbitmq::connection::AmqpUrl};
+use futures_util::future::join_all;
+use hatchery::{
+    Hatchery, NewEvent, Outcome,
+    adapters::rabbitmq::{RabbitMq, connection::AmqpUrl},
+    domain::wire::{Message, Properties},
+    ports::{Broker as _, BrokerError},
+};
 use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 use crate::support::{
@@ -88,4 +94,26 @@ async fn nothing_waits_for_ever_for_a_peer_that_says_nothing() {
     connecting.abort();
     let ended = tokio::time::timeout(Duration::from_secs(5), peer.read(&mut said)).await;
     assert_eq!(ended.expect("the connection is closed").unwrap(), 0);
+}
+
+/// One that the broker has no exchange for closes the channel that all of them share.
+#[tokio::test]
+async fn a_message_fails_for_its_own_fault_alone() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let broker = RabbitMq::new(AmqpUrl::new(&declared.host.amqp()).unwrap(), "publisher");
+    let publish = |n: u32| {
+        let exchange = if n.is_multiple_of(10) { "t.nowhere" } else { "t.scheduler" };
+        let (routing_key, properties) = ("mail.now".to_owned(), Properties::default());
+        broker.publish(Message { exchange: exchange.to_owned(), routing_key, properties, body: "{}".into() })
+    };
+    for (n, published) in join_all((0..300).map(publish)).await.into_iter().enumerate() {
+        match published {
+            Err(BrokerError::Missing { object }) => {
+                assert_eq!((object.as_str(), n % 10), ("the exchange t.nowhere", 0));
+            }
+            Err(error) => assert!(error.is_transient(), "{n}: {error}"),
+            Ok(()) => assert_ne!(n % 10, 0),
+        }
+    }
+    broker.close().await;
 }

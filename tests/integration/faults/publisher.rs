@@ -126,3 +126,18 @@ async fn a_batch_whose_publisher_was_killed_is_repeated_whole_and_runs_once() {
     assert_eq!(summary.done, EVENTS as u64);
     assert!(summary.stale >= answered as u64, "{summary:?}");
 }
+
+#[tokio::test]
+async fn what_was_refused_before_the_publisher_was_killed_is_among_the_rejects() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let place = Place::new(&declared);
+    let refused = ["{\"type\": \"post\"}", "{broken"];
+    let good = (0..50).map(|n| format!("{{\"type\": \"mail\", \"payload\": {n}}}\n"));
+    place.write("batch.ndjson", &format!("{}\n{}", refused.join("\n"), good.collect::<String>()));
+    let mut publish = place.command(&["publish", "--batch", "batch.ndjson", "--rejects", "rejects"]);
+    let killed = place.run(publish.env("HATCHERY_KILL_AT", "publish.confirmed:25")).await;
+    assert!(killed.killed(), "{killed:?}");
+    let mut rejects = place.lines("rejects");
+    rejects.sort();
+    assert_eq!(rejects, refused.map(str::to_owned));
+}

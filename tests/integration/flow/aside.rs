@@ -4,19 +4,18 @@ use std::{
     io::ErrorKind,
     net::TcpListener,
     sync::{Arc, Mutex},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use hatchery::{NewEvent, Outcome, Run};
 use lapin::BasicProperties;
-use tokio::sync::Semaphore;
 
 use crate::support::{
     amqp::shown,
     broker::eventually,
     declared::{Declared, publish},
     process::{Place, Process},
-    redis::{Server, free_port},
+    redis::free_port,
     workers::{Runs, Working},
 };
 
@@ -81,46 +80,6 @@ async fn a_redis_that_is_away_stops_the_registered_types_alone() {
     worker.runs.reach(41).await;
     assert_eq!(worker.stop().await.done, 41);
     assert_eq!(amqp.filled(&declared.queues()).await, [(declared.processing("mail"), 1)].into());
-}
-
-#[tokio::test]
-async fn what_cannot_be_settled_without_redis_holds_up_no_type_that_needs_none() {
-    let port = free_port();
-    let redis = Server::start(port, &[]);
-    let url = format!("redis://127.0.0.1:{port}");
-    let declared = Declared::with_redis("types: { plain: { register: off }, mail: { lease: 1s } }", &url).await;
-    let hatchery = declared.connect().await;
-    let (runs, gate) = (Runs::default(), Arc::new(Semaphore::new(0)));
-    let (mail, plain, gated) = (runs.clone(), runs.clone(), Arc::clone(&gate));
-    let worker = hatchery
-        .worker()
-        .handle("mail", move |run: Run| {
-            mail.note(&run);
-            let gate = Arc::clone(&gated);
-            async move { gate.acquire().await.map(|_| Outcome::Done) }
-        })
-        .handle("plain", move |run: Run| {
-            plain.note(&run);
-            std::future::ready(Ok::<_, String>(Outcome::Done))
-        });
-    let worker = Working::run(worker, runs);
-    publish(&hatchery, NewEvent::new("mail", "registered")).await;
-    worker.runs.reach(1).await;
-    drop(redis);
-    gate.add_permits(1);
-    set_aside(&declared, "aside").await;
-    // For longer than it takes until the worker looks for what is aside.
-    let until = Instant::now() + Duration::from_secs(7);
-    while Instant::now() < until {
-        let so_far = worker.runs.seen().len();
-        publish(&hatchery, NewEvent::new("plain", "{}")).await;
-        worker.runs.reach(so_far + 1).await;
-    }
-    let _redis = Server::start(port, &[]);
-    let amqp = declared.amqp().await;
-    amqp.emptied(&declared.queues()).await;
-    assert!(worker.runs.payloads().contains(&"aside".to_owned()));
-    worker.stop().await;
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! Messages that others publish.
 
 use hatchery::{NewEvent, Outcome, Run};
+use jiff::Timestamp;
 use lapin::{BasicProperties, types::AMQPValue};
 use rstest::rstest;
 use serde_json::json;
@@ -77,10 +78,19 @@ async fn a_strangers_message_waits_as_its_key_says() {
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
-    for key in ["mail.200ms", "mail.50ms-5.0.1.0.0.1"] {
+    // Bits 3 and 0 of the ladder: nine steps.
+    let waits = [("mail.200ms", 200), ("mail.50ms-5.0.1.0.0.1", 450)];
+    let mut began = Vec::new();
+    for (key, _) in waits {
+        began.push(Timestamp::now());
         amqp.publish("t.scheduler", key, BasicProperties::default(), key.as_bytes()).await;
     }
-    worker.runs.reach(2).await;
+    let runs = worker.runs.reach(2).await;
+    for ((key, wait), began) in waits.into_iter().zip(began) {
+        let run = runs.iter().find(|run| run.event.payload == key).unwrap();
+        let waited = run.at.duration_since(began).as_millis();
+        assert!(waited >= wait, "{key}: {waited} ms");
+    }
     assert_eq!(worker.stop().await.done, 2);
 }
 

@@ -9,6 +9,7 @@ use std::{
 };
 
 use hatchery::{NewEvent, Outcome, Run};
+use tokio::sync::Semaphore;
 
 use crate::support::{
     broker::eventually,
@@ -67,16 +68,16 @@ async fn two_workers_never_run_one_reference_at_once() {
     let declared = Declared::new("types: { mail: { exclusive: true } }").await;
     let (one, other) = (declared.connect().await, declared.connect().await);
     let (runs, inside, most) = (Runs::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let gate = Arc::new(Semaphore::new(0));
     let start = |hatchery: &hatchery::Hatchery| {
-        let (noted, inside, most) = (runs.clone(), Arc::clone(&inside), Arc::clone(&most));
+        let (noted, inside, most, gate) = (runs.clone(), Arc::clone(&inside), Arc::clone(&most), Arc::clone(&gate));
         let worker = hatchery.worker().handle("mail", move |run: Run| {
-            let (noted, inside, most) = (noted.clone(), Arc::clone(&inside), Arc::clone(&most));
+            let (noted, inside, most, gate) =
+                (noted.clone(), Arc::clone(&inside), Arc::clone(&most), Arc::clone(&gate));
             async move {
                 most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                 noted.note(&run);
-                for _ in 0..100 {
-                    tokio::task::yield_now().await;
-                }
+                gate.acquire().await.map_err(|error| error.to_string())?.forget();
                 inside.fetch_sub(1, Ordering::SeqCst);
                 Ok::<_, String>(Outcome::Done)
             }
@@ -87,14 +88,21 @@ async fn two_workers_never_run_one_reference_at_once() {
     for n in 0..6 {
         publish(&one, NewEvent::new("mail", n.to_string()).reference("1234")).await;
     }
+    // The first one runs until another has found its reference busy.
+    let amqp = declared.amqp().await;
+    let turned_away = async || (!amqp.filled(&declared.passages()).await.is_empty()).then_some(());
+    eventually("some are turned away", turned_away).await;
+    assert_eq!(runs.seen().len(), 1);
+    gate.add_permits(6);
     let seen = runs.reach(6).await;
+    assert!(seen.iter().any(|run| run.event.busy >= 1), "{seen:?}");
     assert_eq!(most.load(Ordering::SeqCst), 1);
     assert!(seen.windows(2).all(|pair| pair[0].fence < pair[1].fence), "every run's fence is higher");
     for worker in workers {
         worker.stop().await;
     }
     assert_eq!(runs.seen().len(), 6);
-    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hatchery::{NewEvent, Outcome, WorkError};
+use hatchery::{NewEvent, Outcome, PublishError, WorkError, ports::BrokerError};
 
 use crate::support::{
     broker::eventually,
@@ -84,4 +84,31 @@ async fn a_worker_says_at_once_what_is_missing() {
     declared.amqp().await.delete_queue(&declared.processing("mail")).await;
     let error = Working::start(&hatchery, "mail", |_| Outcome::Done).ended().await.unwrap_err().to_string();
     assert!(error.contains("the queue t.processor.mail") && error.contains("topology apply"), "{error}");
+}
+
+#[tokio::test]
+async fn a_closed_connection_ends_its_workers_and_loses_nothing() {
+    let types = "mail: { retry: { delays: [50ms] }, prefetch: 8, concurrency: 2 }";
+    let (declared, hatchery) = ten_events(&format!("types: {{ {types} }}")).await;
+    let publisher = hatchery.publisher();
+    let again = Outcome::Retry { reason: "again".into(), after: None };
+    let (worker, gate) = Working::gated_with(hatchery.worker(), "mail", again);
+    worker.runs.reach(2).await;
+    hatchery.close().await;
+    assert!(worker.is_running(), "two still run");
+    gate.let_through(10);
+    let ended = worker.ended().await;
+    assert!(matches!(ended, Err(WorkError::Broker(BrokerError::Closed))), "{ended:?}");
+    let refused = publisher.publish(NewEvent::new("mail", "late")).await.unwrap_err();
+    assert!(matches!(refused, PublishError::Broker(BrokerError::Closed)), "{refused:?}");
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    // Released, and not left to a lease that runs out.
+    let runs = worker.runs.reach(10).await;
+    let mut payloads = worker.runs.payloads();
+    payloads.sort();
+    assert_eq!(payloads.concat(), "0123456789");
+    assert!(runs.iter().all(|run| run.event.attempts == 0), "{runs:?}");
+    assert_eq!(worker.stop().await.done, 10);
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
 }

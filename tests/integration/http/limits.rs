@@ -10,27 +10,37 @@ use std::{
 };
 
 use axum::body::{Body, Bytes};
-use futures_util::{StreamExt as _, stream};
-use hatchery::NewEvent;
+use futures_util::stream;
+use hatchery::{CancellationToken, NewEvent};
 use rstest::rstest;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpListener,
+};
 
 use super::service::{Service, says, worker};
 use crate::support::{
     amqp::shown,
-    broker::eventually,
+    broker::{PATIENCE, eventually},
     declared::{Declared, publish},
     process::Place,
 };
 
+/// What is known of a body that is sent.
+#[derive(Clone, Default)]
+struct Sent {
+    bytes: Arc<AtomicUsize>,
+    /// Nobody wants more of it.
+    over: CancellationToken,
+}
+
 /// A body without end: this much, again and again, after a pause each time.
-fn endless(chunk: &'static [u8], pause: Duration, sent: Arc<AtomicUsize>) -> Body {
-    Body::from_stream(stream::unfold((), move |()| {
-        let sent = Arc::clone(&sent);
-        async move {
-            tokio::time::sleep(pause).await;
-            sent.fetch_add(chunk.len(), Ordering::Relaxed);
-            Some((Ok::<_, Infallible>(Bytes::from_static(chunk)), ()))
-        }
+fn endless(chunk: &'static [u8], pause: Duration, sent: Sent) -> Body {
+    let state = (sent.bytes, sent.over.drop_guard());
+    Body::from_stream(stream::unfold(state, move |(bytes, over)| async move {
+        tokio::time::sleep(pause).await;
+        bytes.fetch_add(chunk.len(), Ordering::Relaxed);
+        Some((Ok::<_, Infallible>(Bytes::from_static(chunk)), (bytes, over)))
     }))
 }
 
@@ -41,7 +51,7 @@ async fn the_time_limit_ends_a_request_and_its_answer() {
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
     // Drop by drop, so that only the whole takes too long.
-    let service = Service::start(|_| says(200, endless(b".", Duration::from_millis(50), Arc::default()))).await;
+    let service = Service::start(|_| says(200, endless(b".", Duration::from_millis(50), Sent::default()))).await;
     let worker = worker(&place, &service.url());
     publish(&hatchery, NewEvent::new("job", "{}")).await;
     let letter = declared.amqp().await.take(&declared.dead_letters("job")).await;
@@ -59,23 +69,15 @@ async fn of_an_answer_without_end_no_more_is_read_than_counts(#[case] status: u1
     let declared = Declared::new("types: { job: {} }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
-    let sent = Arc::<AtomicUsize>::default();
-    let count = Arc::clone(&sent);
+    let sent = Sent::default();
+    let sending = sent.clone();
     let service =
-        Service::start(move |_| says(status, endless(&[b'a'; 16_384], Duration::ZERO, Arc::clone(&count)))).await;
+        Service::start(move |_| says(status, endless(&[b'a'; 16_384], Duration::ZERO, sending.clone()))).await;
     let worker = worker(&place, &service.url());
     publish(&hatchery, NewEvent::new("job", "{}")).await;
-    service.reach(1).await;
     // The connection is closed, and so the rest is not even made.
-    let mut before = 0;
-    let stands = async || {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        let now = sent.load(Ordering::Relaxed);
-        let stands = now > 0 && now == before;
-        before = now;
-        stands.then_some(now)
-    };
-    let sent = eventually("nothing more is sent", stands).await;
+    eventually("nothing more is sent", async || sent.over.is_cancelled().then_some(())).await;
+    let sent = sent.bytes.load(Ordering::Relaxed);
     assert!((64 * 1024..64 << 20).contains(&sent), "{sent} bytes");
     let summary = worker.stop().await;
     assert_eq!(summary[counted], 1, "{summary}");
@@ -86,22 +88,19 @@ async fn an_answer_that_breaks_off_is_a_failure_and_not_done() {
     let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
-    let service = Service::start(|asked| match asked.attempts() {
-        0 => {
-            let begins = stream::iter([Ok(Bytes::from_static(b"{\"disc"))]);
-            let dies = stream::once(async {
-                // What was said before is on its way by then.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                Err(std::io::Error::other("the service has died"))
-            });
-            says(200, Body::from_stream(begins.chain(dies)))
-        }
-        _ => says(204, ""),
-    })
-    .await;
-    let worker = worker(&place, &service.url());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let worker = worker(&place, &format!("http://{}/job", listener.local_addr().unwrap()));
     publish(&hatchery, NewEvent::new("job", "{}")).await;
-    let again = service.reach(2).await.remove(1);
+    let (mut asking, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.expect("it asks").unwrap();
+    let mut asked = Vec::new();
+    while !asked.ends_with(b"\r\n\r\n{}") {
+        asked.push(asking.read_u8().await.unwrap());
+    }
+    asking.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{\"disc").await.unwrap();
+    drop(asking);
+    let service = Service::on(listener, |_| says(204, ""));
+    let again = service.reach(1).await.remove(0);
+    assert_eq!(again.attempts(), 1);
     assert!(again.header("event-reason").contains("200 OK: the answer broke off: "), "{again:?}");
     assert_eq!(worker.stop().await["done"], 1);
 }

@@ -1,32 +1,27 @@
 //! The worker as a whole: its start, its end, and what it has done.
 
 use std::{
-    collections::BTreeMap,
-    fmt::Display,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use serde::de::DeserializeOwned;
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tower_service::Service;
 
 use super::{
     aside,
     register::Batches,
     tally::{Summary, Tally},
     work::{Common, Lane},
+    worker::{WorkError, Worker},
 };
 use crate::{
     domain::{
         compile,
         names::Names,
-        spec::Topology,
         words::{EventType, UnknownType},
     },
-    handler::{Closure, Handler, Json, Layered, Outcome, Run},
-    ports::{Broker, BrokerError, Clock, Register},
+    handler::Handler,
 };
 
 /// How often a worker that stops when its queues are empty looks at them.
@@ -35,171 +30,16 @@ const LOOK: Duration = Duration::from_millis(200);
 /// How long the last publishes and settles of a stopping worker may take.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// A worker: handlers by type, and how to stop.
-pub struct Worker {
-    topology: Arc<Topology>,
-    broker: Arc<dyn Broker>,
-    register: Arc<dyn Register>,
-    clock: Arc<dyn Clock>,
-    handlers: BTreeMap<String, Arc<dyn Handler>>,
-    concurrency: Option<u16>,
-    drain_timeout: Option<Duration>,
-    stop_when_empty: bool,
-}
-
 /// A type and who handles it.
 type TypeHandler = (EventType, Arc<dyn Handler>);
 
-/// Why a worker ended that was not asked to.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum WorkError {
-    /// The file has no such type.
-    #[error(transparent)]
-    UnknownType(#[from] UnknownType),
-    /// Nothing to do.
-    #[error("the worker has no handler")]
-    NoHandler,
-    /// At the start: the broker is away, refuses, or misses an object.
-    #[error(transparent)]
-    Broker(#[from] BrokerError),
-    /// A handler cannot be started at all.
-    #[error("{0}")]
-    Handler(String),
-}
-
 impl Worker {
-    /// A worker over any broker and register, with no handlers yet.
-    #[must_use]
-    pub fn new(
-        topology: Arc<Topology>,
-        broker: Arc<dyn Broker>,
-        register: Arc<dyn Register>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self {
-            topology,
-            broker,
-            register,
-            clock,
-            handlers: BTreeMap::new(),
-            concurrency: None,
-            drain_timeout: None,
-            stop_when_empty: false,
-        }
-    }
-
-    /// Handles a type with an async closure. An error that can be shown is a failure, which is tried again.
-    ///
-    /// At the time limit the closure is dropped where it awaits. Code that blocks without awaiting goes on beyond it, and
-    /// beyond its lease: run it in `tokio::task::spawn_blocking`, and watch `Run::lost`.
-    #[must_use]
-    pub fn handle<F, R, E>(self, event_type: &str, handler: F) -> Self
-    where
-        F: Fn(Run) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<Outcome, E>> + Send + 'static,
-        E: Display + 'static,
-    {
-        self.handler(event_type, Arc::new(Closure(handler)))
-    }
-
-    /// Handles a type whose payloads are JSON of one shape, with an async closure. A payload that cannot be read goes to
-    /// dead-letter, for it will never be readable; everything else is as with [`handle`](Self::handle).
-    ///
-    /// ```no_run
-    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::sync::Arc;
-    /// use hatchery::{CancellationToken, Outcome, Run};
-    ///
-    /// #[derive(serde::Deserialize)]
-    /// struct Mail { to: String, subject: String }
-    ///
-    /// # struct Mailer;
-    /// # impl Mailer { async fn send(&self, to: &str, subject: &str, id: &str) -> std::io::Result<()> { Ok(()) } }
-    /// // What all runs share.
-    /// let mailer = Arc::new(Mailer);
-    /// let worker = hatchery.worker().handle_json("mail", move |mail: Mail, run: Run| {
-    ///     let mailer = Arc::clone(&mailer);
-    ///     async move {
-    ///         mailer.send(&mail.to, &mail.subject, &run.event.id).await?;
-    ///         Ok::<_, std::io::Error>(Outcome::Done)
-    ///     }
-    /// });
-    /// worker.run(CancellationToken::new()).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn handle_json<T, F, R, E>(self, event_type: &str, handler: F) -> Self
-    where
-        T: DeserializeOwned + Send + 'static,
-        F: Fn(T, Run) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<Outcome, E>> + Send + 'static,
-        E: Display + 'static,
-    {
-        self.handler(event_type, Arc::new(Json::new(handler)))
-    }
-
-    /// Handles a type with a `tower` service, and so with any layers around it. Each run has a clone of it. An error of
-    /// the service or of a layer is a failure, which is tried again.
-    ///
-    /// ```no_run
-    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::time::Duration;
-    /// use hatchery::{CancellationToken, Outcome, Run};
-    /// use tower::{ServiceBuilder, service_fn};
-    ///
-    /// let service = ServiceBuilder::new()
-    ///     .buffer(1_000)
-    ///     .rate_limit(10, Duration::from_secs(1))
-    ///     .service(service_fn(|run: Run| async move { Ok::<_, std::io::Error>(Outcome::Done) }));
-    /// hatchery.worker().service("mail", service).run(CancellationToken::new()).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn service<S>(self, event_type: &str, service: S) -> Self
-    where
-        S: Service<Run, Response = Outcome> + Clone + Send + Sync + 'static,
-        S::Error: Display + Send,
-        S::Future: Send,
-    {
-        self.handler(event_type, Arc::new(Layered(service)))
-    }
-
-    /// Handles a type.
-    #[must_use]
-    pub fn handler(mut self, event_type: &str, handler: Arc<dyn Handler>) -> Self {
-        self.handlers.insert(event_type.to_owned(), handler);
-        self
-    }
-
-    /// Handlers that run at a time, instead of what the file says for each type. The prefetch changes in proportion, so
-    /// that no delivery waits longer for its turn than the file allows.
-    #[must_use]
-    pub fn concurrency(self, concurrency: u16) -> Self {
-        Self { concurrency: Some(concurrency.max(1)), ..self }
-    }
-
-    /// How long a stop waits for the handlers that run, instead of what the file says.
-    #[must_use]
-    pub fn drain_timeout(self, limit: Duration) -> Self {
-        Self { drain_timeout: Some(limit), ..self }
-    }
-
-    /// Stops by itself once the processing and aside queues of its types are empty and everything it took is settled, what
-    /// found its reference busy included. What waits in a hatchery, the ladder or a retry queue is not waited for.
-    #[must_use]
-    pub fn stop_when_empty(self, yes: bool) -> Self {
-        Self { stop_when_empty: yes, ..self }
-    }
-
     /// Works until it is told to stop. Then it stops consuming, finishes what runs within the drain limit, and gives
     /// the rest back.
     ///
     /// # Errors
-    /// When it cannot start (the broker is away, refuses or misses an object), or a handler cannot be started. Once it
-    /// works, a lost connection is waited for.
+    /// When it cannot start (the broker is away, refuses or misses an object), a handler cannot be started, or the program
+    /// closes the connection. Once it works, a lost connection is waited for.
     pub async fn run(self, stop: CancellationToken) -> Result<Summary, WorkError> {
         let lanes_of = self.lanes()?;
         let names = Names::new(self.topology.name.clone());
@@ -232,6 +72,7 @@ impl Worker {
             expected: Mutex::new(None),
             suspects: Notify::new(),
             away: watch::Sender::new(false),
+            doubted: watch::Sender::new(false),
             failure: Mutex::new(None),
             tally: Tally::default(),
             topology: self.topology,

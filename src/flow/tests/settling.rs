@@ -1,0 +1,139 @@
+//! After a handler: the follow-up, the settlement, the acknowledgement.
+
+use super::*;
+
+#[tokio::test]
+async fn what_is_done_is_settled_before_it_is_acknowledged() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    assert_eq!(work(&fake, Outcome::Done).await, ["claim", "handler", "settle finished", "acknowledge"]);
+}
+
+#[tokio::test]
+async fn a_follow_up_is_confirmed_before_the_event_is_settled() {
+    let fake = Arc::new(Fake { lose: AtomicUsize::new(2), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[("attempts", Value::U8(1))]));
+    let expected = [
+        "claim",
+        "handler",
+        "not confirmed",
+        "not confirmed",
+        "publish t.retry mail.2s",
+        "settle copied",
+        "acknowledge",
+    ];
+    assert_eq!(work(&fake, failure()).await, expected);
+    assert_eq!(header(&fake.published(), "attempts").as_deref(), Some("2"));
+    assert_eq!(header(&fake.published(), "generation").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn the_last_failure_is_buried_with_its_reason() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("mail.2s", &[("attempts", Value::I32(2))]));
+    let diary = work(&fake, failure()).await;
+    assert_eq!(diary[2..], ["publish t.dead-letter mail.dead-letter", "settle copied", "acknowledge"]);
+    let expected = "given up: attempt=3 failed_at=2026-06-01T12:00:00.000Z error=\"no luck\"";
+    assert_eq!(header(&fake.published(), "reason").as_deref(), Some(expected));
+}
+
+#[tokio::test]
+async fn a_failure_that_the_file_drops_is_settled_as_done() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("ping.now", &[]));
+    assert_eq!(work(&fake, failure()).await, ["claim", "handler", "settle finished", "acknowledge"]);
+}
+
+#[tokio::test]
+async fn a_delay_that_the_handler_chooses_raises_the_due_time_first() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let after = Some(Duration::from_secs(5));
+    let diary = work(&fake, Outcome::Retry { reason: "busy".into(), after }).await;
+    let expected = ["reserve e:id-1", "publish t.scheduler mail.5s", "settle copied", "acknowledge"];
+    assert_eq!(diary[2..], expected);
+    assert_eq!(header(&fake.published(), "nbf").as_deref(), Some("2026-06-01T12:00:05.000Z"));
+}
+
+#[tokio::test]
+async fn a_delay_with_jitter_goes_through_the_ladder() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("post.now", &[]));
+    let diary = work(&fake, failure()).await;
+    assert!(diary[3].starts_with("publish t.scheduler post.250ms-27.0."), "{diary:?}");
+    assert_eq!(
+        (diary[2].as_str(), &diary[4..]),
+        ("reserve e:id-1", &["settle copied", "acknowledge"].map(String::from)[..])
+    );
+    let nbf = header(&fake.published(), "nbf").expect("a date");
+    assert!(("2026-06-01T12:00:08.000Z".."2026-06-01T12:00:12.000Z").contains(&nbf.as_str()), "{nbf}");
+    assert_eq!(header(&fake.published(), "attempts").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn a_requeue_is_a_publish_like_any_other_into_the_slot_of_its_date() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(versioned());
+    let at = "2026-06-01T12:00:05Z".parse().expect("a time");
+    let diary = work(&fake, Outcome::Requeue { at, reason: "next-change".into() }).await;
+    let expected =
+        ["reserve q:1780315205000", "publish t.scheduler import.5s", "record 7", "settle finished", "acknowledge"];
+    assert_eq!(diary[2..], expected);
+    let copy = fake.published();
+    assert_eq!(header(&copy, "slot").as_deref(), Some("q:1780315205000"));
+    assert_eq!(header(&copy, "generation").as_deref(), Some("0"));
+    assert_eq!(header(&copy, "reason").as_deref(), Some("next-change"));
+}
+
+#[tokio::test]
+async fn who_is_cancelled_while_it_runs_gets_no_follow_up() {
+    let fake = Arc::new(Fake { stale: true, ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(versioned());
+    let outcome = Outcome::Requeue { at: Timestamp::MAX, reason: "later".into() };
+    let diary = work(&fake, outcome).await;
+    assert_eq!(diary[3..], ["settle finished", "acknowledge"]);
+}
+
+#[tokio::test]
+async fn what_competes_with_nothing_stays_so_when_it_is_requeued() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let at = "2026-06-01T12:00:05Z".parse().expect("a time");
+    let diary = work(&fake, Outcome::Requeue { at, reason: "later".into() }).await;
+    assert_eq!(diary[2..], ["reserve e:id-1", "publish t.scheduler mail.5s", "settle copied", "acknowledge"]);
+    assert_eq!(header(&fake.published(), "generation").as_deref(), Some("1"));
+}
+
+#[tokio::test]
+async fn tries_in_place_are_one_attempt_and_one_claim() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("keen.now", &[]));
+    let diary = work(&fake, failure()).await;
+    let expected = [
+        "claim",
+        "handler",
+        "handler",
+        "handler",
+        "publish t.dead-letter keen.dead-letter",
+        "settle copied",
+        "acknowledge",
+    ];
+    assert_eq!(diary, expected);
+    let letter = fake.published();
+    assert_eq!(header(&letter, "attempts").as_deref(), Some("1"));
+    let failed = "2026-06-01T12:00:00.000Z no luck";
+    assert_eq!(header(&letter, "first_failure").as_deref(), Some(failed));
+    assert_eq!(header(&letter, "last_failure").as_deref(), Some(failed));
+}
+
+#[tokio::test]
+async fn the_first_failure_stays_and_the_last_one_is_the_last() {
+    let fake = Arc::new(Fake::default());
+    let first = ("first_failure", Value::text("2026-05-01T00:00:00.000Z the first"));
+    let last = ("last_failure", Value::text("2026-05-02T00:00:00.000Z not the last"));
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[first, last]));
+    work(&fake, Outcome::DeadLetter { reason: "never".into() }).await;
+    let letter = fake.published();
+    assert_eq!(header(&letter, "first_failure").as_deref(), Some("2026-05-01T00:00:00.000Z the first"));
+    assert_eq!(header(&letter, "last_failure").as_deref(), Some("2026-06-01T12:00:00.000Z never"));
+}

@@ -1,0 +1,33 @@
+//! Redis answers a ping and no claim: what a worker gives back meanwhile.
+
+use super::{shelf::Shelf, *};
+
+#[rstest]
+#[case::two_types("mail", "keen")]
+#[case::one_of_them_keeps_order("mail", "strict")]
+#[tokio::test(start_paused = true)]
+async fn what_is_prefetched_is_given_back_once_and_not_with_every_ping(#[case] one: &str, #[case] other: &str) {
+    const EACH: usize = 50;
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake { deaf: true.into(), ..Fake::default() }));
+    for event_type in [one, other] {
+        for n in 0..EACH {
+            let mut message = incoming(&format!("{event_type}.now"), &[]);
+            message.properties.message_id = Some(format!("{event_type} {n}"));
+            shelf.put(message);
+        }
+    }
+    let stop = CancellationToken::new();
+    let worker = Worker::new(topology(), Arc::new(shelf.clone()), fake.clone(), Arc::new(Noon));
+    let done = |_| async { Ok::<_, String>(Outcome::Done) };
+    let worker = tokio::spawn(worker.handle(one, done).handle(other, done).run(stop.clone()));
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    let came_back = shelf.came_back();
+    assert!(came_back <= 2 * EACH, "{came_back}");
+    fake.deaf.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    stop.cancel();
+    let summary = worker.await.expect("no panic").expect("it was told to stop");
+    assert_eq!(summary.done, 2 * EACH as u64);
+    let came_back = shelf.came_back();
+    assert!(came_back <= 2 * EACH + 2, "{came_back}");
+}

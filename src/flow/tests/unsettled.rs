@@ -1,0 +1,97 @@
+//! What cannot be settled, and what it holds up.
+
+use super::{shelf::Shelf, *};
+use crate::handler::Run;
+
+fn event(event_type: &str, id: &str) -> Incoming {
+    let mut message = incoming(&format!("{event_type}.now"), &[]);
+    message.properties.message_id = Some(id.to_owned());
+    message
+}
+
+/// A worker on `mail` and `plain` that notes what runs.
+fn start(shelf: &Shelf, fake: &Arc<Fake>) -> (CancellationToken, tokio::task::JoinHandle<crate::Summary>) {
+    let diary = fake.diary.clone();
+    let note = move |run: Run| {
+        diary.note(format!("run {}", run.event.id));
+        std::future::ready(Ok::<_, String>(Outcome::Done))
+    };
+    let worker = Worker::new(topology(), Arc::new(shelf.clone()), fake.clone(), Arc::new(Noon));
+    let worker = worker.handle("mail", note.clone()).handle("plain", note);
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    (stop, tokio::spawn(async move { worker.run(told).await.expect("it was told to stop") }))
+}
+
+/// Time passes only where nothing else is left to do.
+async fn a_while() {
+    tokio::time::sleep(Duration::from_secs(30)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_that_has_run_holds_up_no_type_that_needs_no_redis() {
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    *fake.claims.lock().expect("no panic") = vec![Claimed::Alone];
+    fake.unsettled.lock().expect("no panic").insert("suspect".to_owned(), unreachable());
+    shelf.put(event("mail", "suspect"));
+    let (stop, worker) = start(&shelf, &fake);
+    a_while().await;
+    assert_eq!(fake.diary.entries()[..4], ["claim", "claim alone", "run suspect", "1 not settled"]);
+    shelf.put(event("plain", "other"));
+    a_while().await;
+    assert!(fake.diary.entries().contains(&"run other".to_owned()), "{:?}", fake.diary.entries());
+    fake.unsettled.lock().expect("no panic").clear();
+    a_while().await;
+    stop.cancel();
+    assert_eq!(worker.await.expect("no panic").done, 2);
+    assert_eq!(fake.diary.entries().last().map(String::as_str), Some("settle finished"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_redis_refuses_to_settle_holds_up_nothing_else() {
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    let refused = RegisterError::Refused { url: "redis".into(), reason: "WRONGTYPE".into() };
+    fake.unsettled.lock().expect("no panic").insert("bad".to_owned(), refused);
+    shelf.put(event("mail", "bad"));
+    for n in 0..20 {
+        shelf.put(event("mail", &n.to_string()));
+    }
+    let (stop, worker) = start(&shelf, &fake);
+    a_while().await;
+    let (settled, diary) = (fake.settled.lock().expect("no panic").clone(), fake.diary.entries());
+    assert_eq!(settled.len(), 20, "{settled:?} {diary:?}");
+    // What waits until nothing runs does not wait for it either.
+    shelf.put(incoming("plain.aside", &[]));
+    a_while().await;
+    let diary = fake.diary.entries();
+    assert!(diary.contains(&"run id-1".to_owned()), "{diary:?}");
+    assert_eq!(diary.last().map(String::as_str), Some("1 not settled"));
+    assert!(!diary.contains(&"ping".to_owned()), "Redis was not away: {diary:?}");
+    fake.unsettled.lock().expect("no panic").clear();
+    a_while().await;
+    stop.cancel();
+    assert_eq!(worker.await.expect("no panic").done, 22);
+    assert_eq!(shelf.came_back(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_settled_while_redis_is_away_holds_up_no_type_that_needs_none() {
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    fake.unsettled.lock().expect("no panic").insert("stuck".to_owned(), unreachable());
+    shelf.put(event("mail", "stuck"));
+    shelf.put(incoming("plain.aside", &[]));
+    let (stop, worker) = start(&shelf, &fake);
+    // Whoever would run what is aside looks for it again and again meanwhile.
+    for n in 0..10 {
+        shelf.put(event("plain", &n.to_string()));
+        a_while().await;
+        let diary = fake.diary.entries();
+        assert!(diary.contains(&format!("run {n}")), "{diary:?}");
+    }
+    fake.unsettled.lock().expect("no panic").clear();
+    a_while().await;
+    let diary = fake.diary.entries();
+    assert!(diary.contains(&"settle finished".to_owned()) && diary.contains(&"run id-1".to_owned()), "{diary:?}");
+    stop.cancel();
+    assert_eq!(worker.await.expect("no panic").done, 12);
+}

@@ -287,7 +287,7 @@ impl Shared {
     }
 
     async fn publish(&self, draft: &mut Draft, version: Option<i64>) -> Result<Published, PublishError> {
-        let Draft { event, route, terms, .. } = draft;
+        let Draft { event, route, terms, due } = draft;
         let competes = !matches!(event.stamp.slot, Slot::Event(_));
         match version {
             Some(version) => event.stamp.version = version,
@@ -298,7 +298,9 @@ impl Shared {
         fail_point!("publish.confirmed");
         if let Some(version) = version {
             let (subject, slot) = (event.subject(), event.stamp.slot.clone());
-            let record = self.register.record(Record { subject, slot, version, terms: *terms });
+            let (reason, due) = (event.reason.clone(), *due);
+            let record =
+                self.register.record(Record { subject, slot, version, due, reason, kept: None, terms: *terms });
             // What it says is true already, and the next claim says it again: nothing waits for it to work.
             match tokio::time::timeout(VERSION_WAIT, record).await {
                 Ok(Ok(())) => {}

@@ -18,7 +18,7 @@ use crate::{
         delay::Route,
         event::{self, Event},
         names,
-        register::{End, Record, Reserve, Reserved, Settle, Slot, Stamp},
+        register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp},
         settlement::{Decision, Failed},
         ttl::Ttl,
         wire::{self, Message},
@@ -91,20 +91,21 @@ impl Lane {
             Decision::Retry { ttl, failed } => {
                 tally.retried();
                 let copy = after_failure(event, failed);
-                (Some(self.to_retry(&copy, ttl)), End::Copied { due: event::later(now, ttl.as_duration()) })
+                let due = event::later(now, ttl.as_duration());
+                (Some(self.to_retry(&copy, ttl)), copied(&copy, due, Stage::Retry))
             }
             Decision::RetryAfter { after, failed } => {
                 tally.retried();
                 let due = event::ceil_millis(event::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
-                (Some(self.to_scheduler(&copy, after)), End::Copied { due })
+                (Some(self.to_scheduler(&copy, after)), copied(&copy, due, Stage::Retry))
             }
             Decision::DeadLetter(failed) => {
                 tally.dead_lettered();
                 tracing::warn!(id = %event.id, event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
                 let copy = after_failure(event, failed);
-                (Some(self.to_dead_letter(&copy)), End::Copied { due: now })
+                (Some(self.to_dead_letter(&copy)), copied(&copy, now, Stage::DeadLetter))
             }
             Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await,
         }
@@ -129,7 +130,7 @@ impl Lane {
             self.common.tally.requeued();
             self.raise_due(event, at).await;
             let copy = Event { stamp: alone, ..fresh };
-            return (Some(self.to_scheduler(&copy, delay)), End::Copied { due: at });
+            return (Some(self.to_scheduler(&copy, delay)), copied(&copy, at, Stage::Waiting));
         }
         let slot = Slot::RequeuedAt(at.as_millisecond());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
@@ -145,9 +146,18 @@ impl Lane {
             Some(version) => Stamp { slot: slot.clone(), version, generation: 0 },
             None => alone,
         };
-        self.publish(self.to_scheduler(&Event { stamp, ..fresh }, delay)).await;
+        let fresh = Event { stamp, ..fresh };
+        self.publish(self.to_scheduler(&fresh, delay)).await;
         if let Some(version) = version {
-            let record = Record { subject: event.subject(), slot, version, terms: self.terms };
+            let record = Record {
+                subject: event.subject(),
+                slot,
+                version,
+                due: at,
+                reason: fresh.reason.clone(),
+                kept: None,
+                terms: self.terms,
+            };
             if let Err(error) = self.common.register.record(record).await {
                 tracing::warn!(%error, "an older event of the same date may run too");
             }
@@ -216,6 +226,11 @@ impl Lane {
     fn to_dead_letter(&self, copy: &Event) -> Message {
         message(self.common.names.dead_letter(), names::dead_letter_key(&copy.event_type), copy)
     }
+}
+
+/// A run that ended with this copy.
+fn copied(copy: &Event, due: Timestamp, stage: Stage) -> End {
+    End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } }
 }
 
 fn message(exchange: String, routing_key: String, copy: &Event) -> Message {

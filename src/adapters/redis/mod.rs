@@ -14,7 +14,10 @@ use self::{keys::Keys, link::Link, scripts::Call};
 use crate::{
     adapters::tls::Tls,
     domain::{
-        register::{Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, transitions::millis},
+        register::{
+            Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+            Settle, transitions::millis,
+        },
         spec::RedisSpec,
         words::{EventType, Word},
     },
@@ -170,5 +173,13 @@ impl Register for RedisRegister {
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
         self.ask(batch).await.map(drop)
+    }
+
+    async fn later(&self, _: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
+        Err(self.link.unexpected("under way".to_owned()))
+    }
+
+    async fn cancel(&self, _: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
+        Err(self.link.unexpected("under way".to_owned()))
     }
 }

@@ -202,9 +202,9 @@ impl Call for Settle {
             .arg(self.token.as_bytes())
             .arg(self.due.as_millisecond())
             .arg(millis(self.terms.dedup_retention));
-        match self.end {
+        match &self.end {
             End::Finished => to.arg(""),
-            End::Copied { due } => to.arg(due_millis(due)),
+            End::Copied { due, .. } => to.arg(due_millis(*due)),
         };
     }
 

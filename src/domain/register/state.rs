@@ -128,6 +128,8 @@ pub struct SlotState {
     pub mark: Mark,
     /// The highest version known to be in the broker.
     pub newest: i64,
+    /// Slot `f` alone: every version up to here is served by a run that began after it was published.
+    pub covered: i64,
     /// Since when a version above the mark waits.
     pub since: i64,
     /// A reschedule without a payload.
@@ -136,6 +138,8 @@ pub struct SlotState {
     pub begun: bool,
     /// How often it was started and never settled.
     pub crashes: u32,
+    /// The mark is a cancel's.
+    pub cancelled: bool,
     /// The latest due time of any copy known.
     pub due: i64,
     /// When this slot may go.
@@ -162,13 +166,14 @@ impl SlotState {
             self.mark = mark;
             self.begun = false;
             self.crashes = 0;
+            self.cancelled = false;
         }
     }
 
     /// Whether some copy is still to run as far as is known.
     #[must_use]
     pub fn open(&self) -> bool {
-        !self.mark.finished || self.newest > self.mark.version
+        !self.mark.finished || self.newest > self.mark.version.max(self.covered)
     }
 }
 

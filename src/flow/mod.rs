@@ -20,4 +20,5 @@ pub mod shutdown;
 pub mod tally;
 #[cfg(test)]
 mod tests;
+mod ways;
 pub mod work;

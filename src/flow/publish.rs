@@ -19,17 +19,15 @@ use uuid::Uuid;
 use super::{
     new_event::{NewEvent, When},
     register::Batches,
+    ways::Ways,
 };
 use crate::{
     domain::{
-        compile,
         delay::Route,
         event::{self, Event},
-        names::Names,
         register::{Record, Reserve, Reserved, Slot, Stamp, Terms},
         spec::{Topology, TypeSpec},
-        ttl::Ttl,
-        wire::{self, Message, Properties},
+        wire::Properties,
         words::{EventType, Reference, UnknownType, WordError},
     },
     ports::{Broker, BrokerError, Clock, Register, RegisterError},
@@ -104,8 +102,7 @@ pub struct Publisher {
 
 struct Shared {
     topology: Arc<Topology>,
-    names: Names,
-    hatcheries: Vec<Ttl>,
+    ways: Ways,
     broker: Arc<dyn Broker>,
     register: Batches,
     clock: Arc<dyn Clock>,
@@ -131,8 +128,7 @@ impl Publisher {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let shared = Shared {
-            names: Names::new(topology.name.clone()),
-            hatcheries: compile::hatcheries(&topology).into_iter().collect(),
+            ways: Ways::of(&topology),
             topology,
             broker,
             register: Batches::new(register),
@@ -248,7 +244,7 @@ impl Shared {
             properties: Properties::default(),
             id,
         };
-        let route = Route::after(delay, &self.hatcheries, self.topology.ladder);
+        let route = self.ways.after(delay);
         Ok(Draft { event, route, due: event::later(now, delay), terms: spec.terms(&self.topology.redis) })
     }
 
@@ -317,17 +313,10 @@ impl Shared {
     async fn send(&self, event: &Event, route: Route) -> Result<(), PublishError> {
         let mut first = Some(route);
         let again = || match event.nbf {
-            Some(_) => Route::after(event.early_by(self.clock.now()), &self.hatcheries, self.topology.ladder),
+            Some(_) => self.ways.after(event.early_by(self.clock.now())),
             None => route,
         };
-        let publish = || {
-            self.broker.publish(Message {
-                exchange: self.names.scheduler(),
-                routing_key: first.take().unwrap_or_else(again).key(&event.event_type),
-                properties: wire::encode(event),
-                body: event.payload.clone(),
-            })
-        };
+        let publish = || self.broker.publish(self.ways.by(first.take().unwrap_or_else(again), event));
         let sent = publish
             .retry(super::settle::patience())
             .when(BrokerError::is_transient)

@@ -16,12 +16,11 @@ use super::{
     aside,
     register::Batches,
     tally::{Summary, Tally},
+    ways::Ways,
     work::{Common, Lane},
 };
 use crate::{
     domain::{
-        compile,
-        names::Names,
         spec::Topology,
         words::{EventType, UnknownType},
     },
@@ -202,7 +201,8 @@ impl Worker {
     /// works, a lost connection is waited for.
     pub async fn run(self, stop: CancellationToken) -> Result<Summary, WorkError> {
         let lanes_of = self.lanes()?;
-        let names = Names::new(self.topology.name.clone());
+        let ways = Ways::of(&self.topology);
+        let names = &ways.names;
         let puts_aside = |event_type: &&EventType| self.topology.types[*event_type].puts_aside();
         let aside: Vec<&EventType> = lanes_of.iter().map(|(event_type, _)| event_type).filter(puts_aside).collect();
         let queues: Vec<String> = lanes_of
@@ -220,8 +220,7 @@ impl Worker {
 
         let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));
         let common = Arc::new(Common {
-            hatcheries: compile::hatcheries(&self.topology).into_iter().collect(),
-            names,
+            ways,
             broker: self.broker,
             register: Batches::new(&self.register),
             clock: self.clock,

@@ -5,6 +5,7 @@
 //! are told of the events that wait; nothing is decided from that.
 
 pub mod index;
+pub mod search;
 pub mod state;
 pub mod transitions;
 

@@ -27,7 +27,7 @@ use crate::{
         event::{self, Event},
         register::{Record, Reserve, Reserved, Slot, Stamp, Terms},
         spec::{Topology, TypeSpec},
-        wire::Properties,
+        wire::{Message, Properties},
         words::{EventType, Reference, UnknownType, WordError},
     },
     ports::{Broker, BrokerError, Clock, Register, RegisterError},
@@ -316,14 +316,18 @@ impl Shared {
             Some(_) => self.ways.after(event.early_by(self.clock.now())),
             None => route,
         };
-        let publish = || self.broker.publish(self.ways.by(first.take().unwrap_or_else(again), event));
-        let sent = publish
-            .retry(super::settle::patience())
-            .when(BrokerError::is_transient)
-            .notify(|error, wait| tracing::warn!(%error, "publishing again in {wait:?}"));
-        match tokio::time::timeout(PUBLISH_LIMIT, sent).await {
-            Ok(sent) => Ok(sent?),
-            Err(_) => Err(PublishError::Timeout),
-        }
+        send(&*self.broker, || self.ways.by(first.take().unwrap_or_else(again), event)).await
+    }
+}
+
+/// Publishes until the broker has confirmed it, for half a minute at most. The message is made anew for each try.
+pub(super) async fn send(broker: &dyn Broker, mut message: impl FnMut() -> Message) -> Result<(), PublishError> {
+    let sent = (|| broker.publish(message()))
+        .retry(super::settle::patience())
+        .when(BrokerError::is_transient)
+        .notify(|error, wait| tracing::warn!(%error, "publishing again in {wait:?}"));
+    match tokio::time::timeout(PUBLISH_LIMIT, sent).await {
+        Ok(sent) => Ok(sent?),
+        Err(_) => Err(PublishError::Timeout),
     }
 }

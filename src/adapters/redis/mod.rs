@@ -175,11 +175,11 @@ impl Register for RedisRegister {
         self.ask(batch).await.map(drop)
     }
 
-    async fn later(&self, _: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
-        Err(self.link.unexpected("under way".to_owned()))
+    async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
+        self.ask(batch).await
     }
 
-    async fn cancel(&self, _: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
-        Err(self.link.unexpected("under way".to_owned()))
+    async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
+        self.ask(batch).await
     }
 }

@@ -7,7 +7,8 @@ use redis::{FromRedisValue, Script, ScriptInvocation};
 
 use super::keys::Keys;
 use crate::domain::register::{
-    Claim, Claimed, End, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Stamp, Subject, Terms,
+    Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+    Settle, Slot, Stamp, Subject, Terms,
     transitions::{due_millis, millis},
 };
 
@@ -25,6 +26,8 @@ script!(CLAIM, "scripts/claim.lua");
 script!(RENEW, "scripts/renew.lua");
 script!(RELEASE, "scripts/release.lua");
 script!(SETTLE, "scripts/settle.lua");
+script!(LATER, "scripts/later.lua");
+script!(CANCEL, "scripts/cancel.lua");
 
 /// One item of a batch, as its script takes and answers it.
 pub(super) trait Call: Sync {
@@ -199,6 +202,7 @@ impl Call for Settle {
     fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
         copy(keys, shard, &self.subject, &self.stamp, &self.terms, to);
         to.arg(self.stamp.counted_generation())
+            .arg(self.fence)
             .arg(self.token.as_bytes())
             .arg(self.due.as_millisecond())
             .arg(millis(self.terms.dedup_retention));
@@ -209,4 +213,71 @@ impl Call for Settle {
     }
 
     fn read(&self, _: u8) {}
+}
+
+impl Call for Later {
+    type Raw = u8;
+    type Answer = Postponed;
+
+    fn script() -> &'static Script {
+        &LATER
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        to.key(keys.home(shard, &self.subject, &self.stamp.slot))
+            .key(keys.own_home(shard, &self.subject))
+            .arg(self.stamp.slot.field())
+            .arg(self.stamp.counted_version(&self.subject))
+            .arg(self.stamp.counted_generation())
+            .arg(due_millis(self.at));
+    }
+
+    fn read(&self, raw: u8) -> Postponed {
+        match raw {
+            2 => Postponed::Until,
+            1 => Postponed::Running,
+            _ => Postponed::Unwanted,
+        }
+    }
+}
+
+impl Call for Cancel {
+    type Raw = Vec<(String, u8, u8)>;
+    type Answer = Vec<Cancelled>;
+
+    fn script() -> &'static Script {
+        &CANCEL
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        let alone = Slot::Event(self.subject.id.clone());
+        let slot = match &self.slot {
+            None if self.subject.reference.is_none() => Some(&alone),
+            slot => slot.as_ref(),
+        };
+        to.key(keys.home(shard, &self.subject, slot.unwrap_or(&Slot::Immediate)))
+            .arg(slot.map_or_else(String::new, Slot::field))
+            .arg(millis(self.horizon));
+    }
+
+    fn read(&self, mut raw: Self::Raw) -> Vec<Cancelled> {
+        raw.sort_unstable();
+        let slot = |field: &str| match &self.slot {
+            Some(slot) => Some(slot.clone()),
+            None if field == "e" => Some(Slot::Event(self.subject.id.clone())),
+            None => field.parse().ok(),
+        };
+        let cancelled = |(field, waiting, running): (String, u8, u8)| {
+            Some(Cancelled { slot: slot(&field)?, waiting: waiting == 1, running: running == 1 })
+        };
+        raw.into_iter().filter_map(cancelled).collect()
+    }
 }

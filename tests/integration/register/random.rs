@@ -6,8 +6,8 @@ use std::{sync::Arc, time::Duration};
 use hatchery::{
     adapters::{memory::MemoryRegister, redis::RedisRegister},
     domain::register::{
-        Claim, End, Record, Release, Renew, Reserve, Reserved, Settle, Slot, Stamp, Subject, Terms,
-        state::{Later, Shard},
+        Cancel, Claim, End, Later, Note, Record, Release, Renew, Reserve, Reserved, Settle, Slot, Stage, Stamp,
+        Subject, Terms, state::Shard, transitions::At,
     },
     ports::{Clock, Register},
 };
@@ -15,7 +15,7 @@ use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 
 use super::{
-    bench::{BACKLOG, DAY, DEDUP, EXCLUSIVE, LEASE, MAX_WAIT, MS, event, register, token},
+    bench::{BACKLOG, DAY, DEDUP, EXCLUSIVE, HORIZON, LEASE, MAX_WAIT, MS, event, register, token},
     stored::Stored,
 };
 use crate::support::{clock::TestClock, redis};
@@ -43,7 +43,11 @@ struct Item {
     /// In s, from now.
     due: i64,
     copied: Option<i64>,
+    /// A settlement's fence.
+    fence: Version,
     alone: bool,
+    /// A cancel of this slot, or of all.
+    one: bool,
     terms: Terms,
 }
 
@@ -55,7 +59,8 @@ enum Call {
     Renew,
     Release,
     Settle,
-    Postpone,
+    Later,
+    Cancel,
 }
 
 #[derive(Clone, Debug)]
@@ -67,7 +72,8 @@ struct Step {
 
 fn slot() -> impl Strategy<Value = Slot> {
     prop_oneof![
-        8 => Just(Slot::Immediate),
+        6 => Just(Slot::Immediate),
+        5 => Just(Slot::First),
         3 => Just(Slot::Dated),
         1 => Just(Slot::DatedAt(1)),
         1 => Just(Slot::RequeuedAt(1)),
@@ -94,22 +100,26 @@ fn item() -> impl Strategy<Value = Item> {
     let exclusive = prop::bool::weighted(0.8);
     (
         (subject(), slot(), version(), generation, prop::option::weighted(0.3, (slot(), version()))),
-        (0..3_u128, due(), prop::option::of(due()), prop::bool::ANY, exclusive),
+        (0..3_u128, due(), prop::option::of(due()), version(), prop::bool::ANY, prop::bool::ANY, exclusive),
     )
-        .prop_map(|((subject, slot, version, generation, asked_by), (token, due, copied, alone, exclusive))| {
-            Item {
-                subject,
-                slot,
-                version,
-                generation,
-                asked_by,
-                token,
-                due,
-                copied,
-                alone,
-                terms: Terms { exclusive, ..EXCLUSIVE },
-            }
-        })
+        .prop_map(
+            |((subject, slot, version, generation, asked_by), (token, due, copied, fence, alone, one, exclusive))| {
+                Item {
+                    subject,
+                    slot,
+                    version,
+                    generation,
+                    asked_by,
+                    token,
+                    due,
+                    copied,
+                    fence,
+                    alone,
+                    one,
+                    terms: Terms { exclusive, ..EXCLUSIVE },
+                }
+            },
+        )
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -128,7 +138,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Call::Renew),
         2 => Just(Call::Release),
         4 => Just(Call::Settle),
-        1 => Just(Call::Postpone),
+        1 => Just(Call::Later),
+        1 => Just(Call::Cancel),
     ];
     (pause, call, prop::collection::vec(item(), 1..4)).prop_map(|(pause, call, items)| Step { pause, call, items })
 }
@@ -204,6 +215,9 @@ impl Pair {
                 subject: item.subject.clone(),
                 slot: item.slot.clone(),
                 version: self.version(item.version),
+                due: self.time(item.due),
+                reason: None,
+                kept: None,
                 terms: item.terms,
             }),
             Call::Claim => drop(both!(claim, item => Claim {
@@ -231,36 +245,35 @@ impl Pair {
             Call::Settle => both!(settle, item => Settle {
                 subject: item.subject.clone(),
                 stamp: self.stamp(item),
-                fence: 0,
+                fence: self.version(item.fence),
                 token: token(item.token),
                 due: self.time(item.due),
-                end: item.copied.map_or(End::Finished, |off| End::Copied { due: self.time(off) }),
+                end: item.copied.map_or(End::Finished, |off| End::Copied {
+                    due: self.time(off),
+                    note: Note { stage: Stage::Retry, attempts: 1, reason: None },
+                }),
                 terms: item.terms,
             }),
-            Call::Postpone => self.postpone(&items[0]).await,
+            Call::Later => drop(both!(later, item => Later {
+                subject: item.subject.clone(),
+                stamp: self.stamp(item),
+                at: self.time(item.due),
+                terms: item.terms,
+            })),
+            Call::Cancel => {
+                let call = |item: &Item| Cancel {
+                    subject: item.subject.clone(),
+                    slot: item.one.then(|| item.slot.clone()),
+                    horizon: HORIZON,
+                };
+                let calls: Vec<_> = items.iter().map(call).collect();
+                let at = At { micros: self.clock.now().as_microsecond(), backlog_retention: BACKLOG };
+                let expected: Vec<_> =
+                    self.memory.with_shard(|shard| calls.iter().map(|call| shard.cancel(at, call)).collect());
+                prop_assert_eq!(self.redis.cancel(&calls).await.unwrap(), expected, "{:?}", calls);
+            }
         }
         Ok(())
-    }
-
-    /// Sets `later`, which nothing that is built does yet, behind the backs of both.
-    async fn postpone(&self, item: &Item) {
-        let key = (item.subject.home(&item.slot).to_string(), item.slot.field());
-        let later = Later {
-            at: self.time(item.due).as_millisecond().max(1),
-            version: self.version(item.version).clamp(0, 1 << 53),
-            generation: item.generation.clamp(0, (1 << 32) - 1),
-        };
-        let now = self.clock.now().as_millisecond();
-        let known = self.memory.with_shard(|shard| match shard.slots.get_mut(&key).filter(|slot| slot.until > now) {
-            Some(slot) => {
-                slot.later = Some(later);
-                true
-            }
-            None => false,
-        });
-        if known {
-            self.stored.change(&key.0, &key.1, |slot| slot.later = Some(later)).await;
-        }
     }
 
     /// Both hold the same, apart from what is past its time: when that goes is nobody's business.

@@ -37,7 +37,15 @@ fn reserve(subject: &Subject, slot: &Slot) -> Reserve {
 }
 
 fn record(subject: &Subject, slot: &Slot, version: i64) -> Record {
-    Record { subject: subject.clone(), slot: slot.clone(), version, terms: EXCLUSIVE }
+    Record {
+        subject: subject.clone(),
+        slot: slot.clone(),
+        version,
+        due: jiff::Timestamp::UNIX_EPOCH,
+        reason: None,
+        kept: None,
+        terms: EXCLUSIVE,
+    }
 }
 
 fn claim(subject: &Subject, stamp: Stamp, n: u128, due: jiff::Timestamp) -> Claim {
@@ -149,6 +157,7 @@ async fn a_slot_stays_in_redis_compact_form_even_when_it_is_full() {
         .change("import:r:1", "d", |slot| {
             slot.later =
                 Some(hatchery::domain::register::state::Later { at: 1 << 47, version: first.version, generation: 3 });
+            slot.covered = 1 << 52;
         })
         .await;
     for date in 0..20 {

@@ -114,9 +114,11 @@ fn slot(packed: &[u8]) -> SlotState {
     let (crashes, flags) = (u32::try_from(numbers.next(1)).unwrap(), numbers.next(1));
     let later =
         (flags & 4 != 0).then(|| Later { at: numbers.next(6), version: numbers.next(7), generation: numbers.next(4) });
+    let covered = if flags & 8 == 0 { 0 } else { numbers.next(7) };
     assert!(numbers.0.is_empty());
     let mark = Mark { version, finished: flags & 1 != 0, generation };
-    SlotState { mark, newest, since, later, begun: flags & 2 != 0, crashes, due, until }
+    let (begun, cancelled) = (flags & 2 != 0, flags & 16 != 0);
+    SlotState { mark, newest, covered, since, later, begun, crashes, cancelled, due, until }
 }
 
 fn pack(slot: &SlotState) -> Vec<u8> {
@@ -129,12 +131,15 @@ fn pack(slot: &SlotState) -> Vec<u8> {
     put(slot.mark.generation, 4);
     put(slot.newest, 7);
     put(i64::from(slot.crashes), 1);
-    let flags = i64::from(slot.mark.finished) + 2 * i64::from(slot.begun) + 4 * i64::from(slot.later.is_some());
-    put(flags, 1);
+    let flags = [slot.mark.finished, slot.begun, slot.later.is_some(), slot.covered > 0, slot.cancelled];
+    put(flags.iter().rev().fold(0, |flags, flag| flags << 1 | i64::from(*flag)), 1);
     if let Some(later) = slot.later {
         put(later.at, 6);
         put(later.version, 7);
         put(later.generation, 4);
+    }
+    if slot.covered > 0 {
+        put(slot.covered, 7);
     }
     packed
 }

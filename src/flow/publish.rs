@@ -226,7 +226,7 @@ impl Shared {
             When::After(delay) => (Some(event::ceil_millis(event::later(now, delay))), delay),
         };
         let slot = event::slot(spec, reference.as_ref(), nbf, &id);
-        if let (Slot::Immediate, Some(window)) = (&slot, spec.coalesce.window) {
+        if let (Slot::Immediate | Slot::First, Some(window)) = (&slot, spec.coalesce.window) {
             delay = window.as_duration();
         }
         let event = Event {

@@ -1,7 +1,9 @@
 //! The register in Redis: each call is one Lua script over a batch, a script call per shard.
 
+mod index;
 mod keys;
 mod link;
+mod packed;
 mod scripts;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};

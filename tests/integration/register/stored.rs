@@ -60,7 +60,9 @@ impl Stored {
         for name in self.names().await {
             let mut connection = self.connection();
             let key = self.key(&name);
-            if name == "last" {
+            if name.contains(":p:") || name.ends_with(":x") {
+                // The index is asked through the register.
+            } else if name == "last" {
                 shard.last = connection.get(&key).await.unwrap();
             } else if name.contains(":l:") {
                 let packed: Vec<u8> = connection.get(&key).await.unwrap();
@@ -68,10 +70,10 @@ impl Stored {
                 let lease = lease(&packed);
                 assert_eq!(lease.until, end, "a lease expires when it ends");
                 shard.leases.insert(name, lease);
-            } else {
+            } else if name.contains(":r:") || name.contains(":i:") {
                 let packed: BTreeMap<String, Vec<u8>> = connection.hgetall(&key).await.unwrap();
                 ends.insert(name.clone(), connection.pexpire_time(&key).await.unwrap());
-                for (field, packed) in packed {
+                for (field, packed) in packed.into_iter().filter(|(field, _)| !field.ends_with('+')) {
                     shard.slots.insert((name.clone(), field), slot(&packed));
                 }
             }

@@ -22,7 +22,7 @@ local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED = 1, 2, 4, 8, 16
 -- The token's 16 bytes, then until, version, generation, fence, crashes, then the slot's field.
 local LEASE = '<I6I7I4I7B'
 
--- Up to so many slots of a home are looked at whenever one is written, beyond it a few at random.
+-- A home of up to so many fields is looked at whenever a slot of it is written, of a larger one a few at random.
 local SMALL, SAMPLE = 16, 8
 
 local backlog = tonumber(ARGV[1])
@@ -84,10 +84,24 @@ local function unpacked(packed)
   return slot
 end
 
-local function load(home, field)
-  return unpacked(redis.call('HGET', home, field))
+-- What the index says of a slot stands beside it, in the field with a `+` behind the slot's: its due time first. It lasts as
+-- long as the slot; for an event without coalescing there is no slot until it is claimed, and it lasts as one that is open
+-- would.
+local function outlasts(field, details)
+  return field == 'e' and struct.unpack('<I6', details) + backlog > now
 end
 
+local function load(home, field)
+  local packed = redis.call('HMGET', home, field, field .. '+')
+  local slot = unpacked(packed[1])
+  slot.details = packed[2]
+  if slot.details and slot.ends == 0 and not outlasts(field, slot.details) then
+    slot.details, slot.noted = false, ''
+  end
+  return slot
+end
+
+-- `noted` is what the index says of it from now on: nil for the same as before, empty for nothing any more.
 local function write(home, field, slot)
   local flags = (slot.finished and FINISHED or 0) + (slot.begun and BEGUN or 0) + (slot.cancelled and CANCELLED or 0)
   local more = ''
@@ -99,8 +113,18 @@ local function write(home, field, slot)
     flags = flags + HAS_COVERED
     more = more .. struct.pack(COVERED, slot.covered)
   end
-  redis.call('HSET', home, field, struct.pack(SLOT, slot.ends, slot.due, slot.since, slot.version, slot.generation,
-    slot.newest, slot.crashes, flags) .. more)
+  local packed = struct.pack(SLOT, slot.ends, slot.due, slot.since, slot.version, slot.generation, slot.newest,
+    slot.crashes, flags) .. more
+  if slot.noted and slot.noted ~= '' then
+    redis.call('HSET', home, field, packed, field .. '+', slot.noted)
+    slot.details = slot.noted
+    return
+  end
+  redis.call('HSET', home, field, packed)
+  if slot.noted then
+    redis.call('HDEL', home, field .. '+')
+    slot.details = false
+  end
 end
 
 -- Writes a slot. The home expires with its last slot; slots past their time are removed in passing.
@@ -108,7 +132,7 @@ local function save(home, field, slot)
   write(home, field, slot)
   local ends = slot.ends
   local count = redis.call('HLEN', home)
-  if count > 1 then
+  if count > (slot.details and 2 or 1) then
     local seen
     if count <= SMALL then
       seen = redis.call('HGETALL', home)
@@ -118,13 +142,20 @@ local function save(home, field, slot)
       ends = max(ends, redis.call('PEXPIRETIME', home))
     end
     for i = 1, #seen, 2 do
-      local other = struct.unpack('<I6', seen[i + 1])
-      if other <= now then
-        redis.call('HDEL', home, seen[i])
-      else
-        ends = max(ends, other)
+      local name, other = seen[i], struct.unpack('<I6', seen[i + 1])
+      if name == 'e+' then
+        ends = max(ends, other + backlog)
+      elseif string.sub(name, -1) ~= '+' then
+        if other > now then
+          ends = max(ends, other)
+        elseif name == 'e' then
+          redis.call('HDEL', home, name)
+        else
+          redis.call('HDEL', home, name, name .. '+')
+        end
       end
     end
+    ends = min(ends, END_OF_TIME)
   end
   redis.call('PEXPIREAT', home, text(ends))
 end

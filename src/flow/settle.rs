@@ -18,7 +18,7 @@ use crate::{
         event::{self, Event},
         register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp},
         settlement::{Decision, Failed},
-        wire::Message,
+        wire::{Message, kept},
     },
     ports::RegisterError,
 };
@@ -152,7 +152,7 @@ impl Lane {
                 version,
                 due: at,
                 reason: fresh.reason.clone(),
-                kept: None,
+                kept: kept::of(&fresh, self.spec.keep_payload),
                 terms: self.terms,
             };
             if let Err(error) = self.common.register.record(record).await {

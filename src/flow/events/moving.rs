@@ -25,13 +25,12 @@ use uuid::Uuid;
 use super::{Events, EventsError, Shared, Which};
 use crate::{
     domain::{
-        event::{self, Event, ceil_millis},
-        kept,
+        event::{Event, ceil_millis},
         register::{
             End, Later, Note, Postponed, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, Subject, Terms,
             search::{Filter, Known, State},
         },
-        wire::{self, millis_text},
+        wire::{self, Incoming, kept, millis_text},
     },
     flow::publish,
 };
@@ -240,7 +239,8 @@ impl Shared {
 
     /// An event from its kept message, if that is of the copy that is shown.
     fn message(&self, event: &Known, kept: &bytes::Bytes) -> Option<Event> {
-        let incoming = kept::unpack(event.event_type.to_string(), kept)?;
+        let (properties, body) = kept::decode(kept)?;
+        let incoming = Incoming { routing_key: event.event_type.to_string(), properties, body };
         let message = wire::decode(&event.event_type, incoming, self.clock.now(), String::new).ok()?;
         let copy = event.copy.as_ref()?;
         (message.stamp.slot == copy.slot && message.stamp.version == copy.version).then_some(message)
@@ -388,7 +388,7 @@ impl Sending {
             version: self.copy.stamp.version,
             due: self.at,
             reason: self.copy.reason.clone(),
-            kept: Some(kept::pack(&wire::encode(&self.copy), &self.copy.payload)),
+            kept: Some(kept::encode(&wire::encode(&self.copy), &self.copy.payload)),
             terms: self.terms,
         })
     }

@@ -19,13 +19,12 @@ use crate::{
     adapters::memory::MemoryRegister,
     domain::{
         event::Event,
-        kept,
         register::{
             Cancelled, Claim, Claimed, End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, Subject,
             search::{Filter, Known, State},
         },
         spec::Topology,
-        wire::{self, Incoming, Message, Properties},
+        wire::{self, Incoming, Message, Properties, kept},
     },
     ports::{Broker, BrokerError, Clock, Deliveries, Delivery, Order, Register},
 };
@@ -137,7 +136,7 @@ impl World {
         };
         let event = wire::decode(&event_type, message, self.clock.now(), String::new).expect("an event");
         let event = Event { reference, nbf: Some(due), stamp: stamp.clone(), ..event };
-        let kept = keep.then(|| kept::pack(&wire::encode(&event), &event.payload));
+        let kept = kept::of(&event, keep.then_some(4_096));
         let record = Record { subject, slot, version: stamp.version, due, reason: None, kept, terms };
         self.register.record(&[record]).await.expect("it answers");
         event

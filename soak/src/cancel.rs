@@ -129,7 +129,8 @@ async fn timed(acting: impl Stream<Item = Result<bool, EventsError>>) -> anyhow:
 fn account(args: &Args, timed: &[Timed; 3], runs: &[Run], second: Timestamp) -> Table {
     let mut table = Table::new(&["", "events", "a second", "must be"]);
     let all = u64::from(args.events);
-    for ((what, timed), floor) in ["cancelled", "moved", "put off"].iter().zip(timed).zip([Some(DATABASE), None, None]) {
+    for ((what, timed), floor) in ["cancelled", "moved", "put off"].iter().zip(timed).zip([Some(DATABASE), None, None])
+    {
         let floor = floor.filter(|_| !args.no_ratio);
         let must = floor.map_or_else(|| grouped(all), |floor| format!("{}, above {floor}/s", grouped(all)));
         let holds = timed.done == all && floor.is_none_or(|floor| timed.rate() > floor);

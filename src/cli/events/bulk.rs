@@ -47,7 +47,8 @@ pub(super) async fn dry_run(events: &Events, filter: &Filter, verb: &str, output
         }
         Format::Json => {
             let shown: Vec<Value> = first.iter().map(view).collect();
-            output.json(&json!({ "dry_run": true, "verb": verb, "found": count, "events": shown, "more": more > 0 }))?;
+            output
+                .json(&json!({ "dry_run": true, "verb": verb, "found": count, "events": shown, "more": more > 0 }))?;
         }
         Format::Ndjson => {}
     }
@@ -86,7 +87,8 @@ pub(super) async fn act<A>(
         Some(error) if count == 0 => Err(error.into()),
         Some(error) => {
             let done = table::events(count);
-            let message = format!("{error}; {done} were answered for before. Run it again: what is done is not done twice");
+            let message =
+                format!("{error}; {done} were answered for before. Run it again: what is done is not done twice");
             Err(Ended::new(Exit::Partly, message).into())
         }
     }

@@ -14,10 +14,7 @@ mod which;
 use clap::Subcommand;
 use hatchery::{Events, Topology};
 
-use super::{args::Common, connect,
-    exit::Exit,
-    output::Output,
-};
+use super::{args::Common, connect, exit::Exit, output::Output};
 
 /// Find events that wait, cancel them, give them another time
 #[derive(clap::Args)]

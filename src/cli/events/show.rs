@@ -47,12 +47,7 @@ pub(super) struct Args {
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
-    let filters = Filters {
-        types: args.event_type.iter().cloned().collect(),
-        reference: args.reference.clone(),
-        id: args.id.clone(),
-        ..Filters::default()
-    };
+    let filters = Filters::naming(args.event_type.clone(), args.reference.clone(), args.id.clone());
     let which = filters.named(&topology)?;
     let which = which.ok_or_else(|| UsageError("say which one, with --reference or --id".to_owned()))?;
     let mut known = events(common, topology)?.show(&which).await?;
@@ -75,7 +70,9 @@ fn block(event: &Known, now: Timestamp) -> String {
     let style = table::style(event.state);
     let also = if event.running && event.state.as_str() != "running" { ", and an older one runs" } else { "" };
     let mut text = String::new();
-    let mut line = |name: &str, value: &str| drop(writeln!(text, "{name:<10} {}", table::cut(value, 500)));
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<10} {}", table::cut(value, 500));
+    };
     line("type", event.event_type.as_str());
     if let Some(reference) = &event.reference {
         line("reference", reference.as_str());

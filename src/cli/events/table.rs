@@ -42,8 +42,7 @@ pub(super) fn table(events: &[Known], now: Timestamp) -> String {
         columns.push(("REASON", room, |row| &row.reason));
     }
     let mut text = String::new();
-    let head: Vec<(String, Style)> =
-        columns.iter().map(|(head, width, _)| (format!("{head:<width$}"), DIM)).collect();
+    let head: Vec<(String, Style)> = columns.iter().map(|(head, width, _)| (format!("{head:<width$}"), DIM)).collect();
     line(&mut text, &head);
     for row in &rows {
         let cells: Vec<(String, Style)> = columns

@@ -78,6 +78,11 @@ pub(super) enum Choice {
 }
 
 impl Filters {
+    /// Nothing but names.
+    pub(super) fn naming(event_type: Option<String>, reference: Option<String>, id: Option<String>) -> Self {
+        Self { types: event_type.into_iter().collect(), reference, id, ..Self::default() }
+    }
+
     pub(super) fn filter(&self) -> Filter {
         let mut filter = Filter::default();
         for name in &self.types {
@@ -208,7 +213,8 @@ mod tests {
 
     use super::*;
 
-    const FILE: &str = "version: 1\nname: t\ntypes: { import: { coalesce: latest }, mail: {}, plain: { register: off } }";
+    const FILE: &str =
+        "version: 1\nname: t\ntypes: { import: { coalesce: latest }, mail: {}, plain: { register: off } }";
 
     fn topology(text: &str) -> Topology {
         hatchery::file::read(text, "topology.yaml").expect("a valid file")
@@ -216,12 +222,7 @@ mod tests {
 
     fn filters(event_type: &str, reference: &str, id: &str) -> Filters {
         let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
-        Filters {
-            types: given(event_type).into_iter().collect(),
-            reference: given(reference),
-            id: given(id),
-            ..Filters::default()
-        }
+        Filters::naming(given(event_type), given(reference), given(id))
     }
 
     #[rstest]

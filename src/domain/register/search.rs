@@ -146,11 +146,7 @@ fn wanted(slot: &Slot, state: &SlotState) -> Option<Stamp> {
     if state.newest > mark.version.max(state.covered) {
         return Some(Stamp { slot, version: state.newest, generation: 0 });
     }
-    (mark.version > 0 && !mark.finished).then_some(Stamp {
-        slot,
-        version: mark.version,
-        generation: mark.generation,
-    })
+    (mark.version > 0 && !mark.finished).then_some(Stamp { slot, version: mark.version, generation: mark.generation })
 }
 
 /// Which events are looked for: all that nothing here excludes.

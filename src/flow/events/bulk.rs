@@ -30,13 +30,14 @@ impl Events {
     ///
     /// An event that is moved may be found again at its new time. Each slot is taken once: what is remembered of it is
     /// sixteen bytes.
-    pub(super) fn each_batch<A, F>(
+    pub(super) fn each_batch<A, F, G>(
         &self,
         filter: &Filter,
-        act: impl Fn(Vec<Known>) -> F + Send + 'static,
-    ) -> impl Stream<Item = Result<A, EventsError>> + Send + 'static + use<A, F>
+        act: G,
+    ) -> impl Stream<Item = Result<A, EventsError>> + Send + 'static + use<A, F, G>
     where
         A: Send + 'static,
+        G: Fn(Vec<Known>) -> F + Send + 'static,
         F: Future<Output = Result<Vec<A>, EventsError>> + Send + 'static,
     {
         let (failed, mut taken) = (Arc::new(AtomicBool::new(false)), HashSet::new());

@@ -53,9 +53,9 @@ impl Events {
     pub fn search(&self, filter: &Filter) -> impl Stream<Item = Result<Known, EventsError>> + Send + 'static + use<> {
         let (shared, filter) = (Arc::clone(&self.shared), filter.clone());
         let lanes = shared.lanes(&filter);
-        let merged = move |lanes| {
+        let merged = move |lanes: Vec<Lane>| {
             let state = (Arc::clone(&shared), filter.clone(), lanes);
-            stream::try_unfold(state, async |(shared, filter, mut lanes)| {
+            stream::try_unfold(state, |(shared, filter, mut lanes)| async move {
                 let next = shared.next(&filter, &mut lanes).await?;
                 Ok(next.map(|event| (event, (shared, filter, lanes))))
             })

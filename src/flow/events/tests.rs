@@ -101,8 +101,7 @@ impl World {
         let clock = Arc::new(Now(AtomicI64::new(1_000_000)));
         let register = Arc::new(MemoryRegister::new(clock.clone(), Duration::from_hours(24)));
         let broker = Arc::new(Kept::default());
-        let events =
-            Events::new(topology.clone(), broker.clone(), register.clone(), register.clone(), clock.clone());
+        let events = Events::new(topology.clone(), broker.clone(), register.clone(), register.clone(), clock.clone());
         Self { topology, clock, register, broker, events }
     }
 

@@ -5,11 +5,7 @@ use std::time::Duration;
 use hatchery::{NewEvent, Outcome};
 
 use super::{HOUR, declared, from_now, put};
-use crate::support::{
-    declared::publish,
-    process::Place,
-    workers::Working,
-};
+use crate::support::{declared::publish, process::Place, workers::Working};
 
 /// Time enough for a command line, and little to wait for.
 const SOON: Duration = Duration::from_secs(3);
@@ -31,9 +27,12 @@ async fn what_is_cancelled_by_name_does_not_run_and_the_rest_does() {
     let ended = place.events(0, &[&import[..], &["--at", &at]].concat()).await;
     assert_eq!(ended.stdout, "Cancelled 1 event of 1234.\n");
     let json = place.events_json(0, &[&import[..], &["--immediate"]].concat()).await;
-    assert_eq!(json, serde_json::json!({
-        "slots": [{ "slot": "i", "waiting": true, "running": false }], "remembered": true,
-    }));
+    assert_eq!(
+        json,
+        serde_json::json!({
+            "slots": [{ "slot": "i", "waiting": true, "running": false }], "remembered": true,
+        })
+    );
     let ended = place.events(0, &["cancel", "--type", "mail", "--reference", "ann"]).await;
     assert_eq!(ended.stdout, "Cancelled 2 events of ann.\n");
     let ended = place.events(0, &["cancel", "--type", "mail", "--id", "d"]).await;

@@ -7,11 +7,7 @@ use hatchery::{Filter, NewEvent, Outcome, Which};
 use serde_json::{Value, json};
 
 use super::{HOUR, declared, from_now, put};
-use crate::support::{
-    declared::publish,
-    process::Place,
-    workers::Working,
-};
+use crate::support::{declared::publish, process::Place, workers::Working};
 
 #[tokio::test]
 async fn events_are_listed_by_due_time_and_filtered() {
@@ -118,7 +114,9 @@ async fn all_that_is_known_of_one_is_shown() {
     let dated = format!("d:{}", june.as_millisecond());
     assert_eq!(states, [("i", "handled"), (dated.as_str(), "waiting")]);
     let text = place.events(0, &["show", "--type", "mail", "--id", "letter"]).await.stdout;
-    for line in ["type       mail\n", "id         letter\n", "slot       e: competes with nothing\n", "state      waiting\n"] {
+    for line in
+        ["type       mail\n", "id         letter\n", "slot       e: competes with nothing\n", "state      waiting\n"]
+    {
         assert!(text.contains(line), "{text}");
     }
 

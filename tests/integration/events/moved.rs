@@ -6,11 +6,7 @@ use hatchery::{NewEvent, Outcome, Which};
 use rstest::rstest;
 
 use super::{HOUR, declared, from_now, put};
-use crate::support::{
-    declared::publish,
-    process::Place,
-    workers::Working,
-};
+use crate::support::{declared::publish, process::Place, workers::Working};
 
 const TYPES: &str = "{ import: { coalesce: latest, keep-payload: 4KiB }, newest: { coalesce: { delayed: latest }, \
                      keep-payload: 4KiB }, mail: { keep-payload: 4KiB, retry: { delays: [1h] } }, light: { coalesce: latest } }";
@@ -58,8 +54,8 @@ async fn a_rescheduled_event_does_not_run_at_its_old_time() {
     let mut ids = place.ids(&[]).await;
     ids.sort();
     assert_eq!(ids, ["a", "b", "c", "d"]);
-    let workers =
-        ["import", "newest", "mail", "light"].map(|event_type| Working::start(&hatchery, event_type, |_| Outcome::Done));
+    let workers = ["import", "newest", "mail", "light"]
+        .map(|event_type| Working::start(&hatchery, event_type, |_| Outcome::Done));
     for worker in workers {
         let seen = worker.runs.reach(1).await;
         assert!(seen[0].at >= later, "{seen:?}");

@@ -14,6 +14,7 @@ mod memory;
 mod notes;
 mod plan;
 mod queues;
+mod register;
 mod runs;
 mod servers;
 mod stage;
@@ -47,6 +48,8 @@ enum Mode {
     Wedge(wedge::Args),
     /// The memory of a worker with a long backlog, and of a publisher that the broker has blocked
     Memory(memory::Args),
+    /// What the register costs: memory for each event in Redis, and the time of each call
+    Register(register::Args),
     /// Delayed events that are cancelled or get another time: how fast, and whether any runs at its old time
     Cancel(cancel::Args),
     /// A process of another mode
@@ -85,6 +88,7 @@ async fn main() -> ExitCode {
         Mode::Kills(args) => kills::run(&args, &mut console).await,
         Mode::Wedge(args) => wedge::run(&args, &mut console).await,
         Mode::Memory(args) => memory::run(&args, &mut console).await,
+        Mode::Register(args) => register::run(&args, &mut console).await,
         Mode::Cancel(args) => cancel::run(&args, &mut console).await,
         Mode::Child(args) => return child::main(&args).await,
     };

@@ -124,11 +124,8 @@ impl Index {
             // Unless a later copy of it is known, or it was handled.
             End::Copied { due, note } if slot.is_at(version, call.stamp.counted_next()) => {
                 let alone = Slot::Event(call.subject.id.clone());
-                let slot = match &call.stamp.slot {
-                    own @ Slot::Event(_) => own,
-                    _ if key.1 == "e" => &alone,
-                    own => own,
-                };
+                let counts_alone = key.1 == "e" && !matches!(call.stamp.slot, Slot::Event(_));
+                let slot = if counts_alone { &alone } else { &call.stamp.slot };
                 // What was kept is the message of the event that was recorded.
                 if self.entries.get(&key).is_none_or(|entry| entry.subject.id != call.subject.id) {
                     self.kept.remove(&key);

@@ -49,6 +49,7 @@ const UNSEEN: &[(&str, &[&str])] = &[
             "coalesce-window-off",
             "exclusive-off-coalescing",
             "register-off-coalesce",
+            "register-off-keep-payload",
             "register-off-defaults",
             "register-off-exclusive",
         ],

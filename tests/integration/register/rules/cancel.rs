@@ -3,7 +3,7 @@
 use hatchery::domain::register::{Cancelled, Claimed, End, Renewed, Reserved, Slot, Stamp};
 
 use super::{I, copied};
-use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, HORIZON, MS, event, stamp, token};
+use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, HORIZON, MS, event, token};
 
 fn cancelled(slot: &Slot, waiting: bool, running: bool) -> Cancelled {
     Cancelled { slot: slot.clone(), waiting, running }

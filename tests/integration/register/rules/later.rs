@@ -1,6 +1,6 @@
 //! *later*: a reschedule without a payload.
 
-use hatchery::domain::register::{Claimed, Postponed, Stamp};
+use hatchery::domain::register::{Claimed, Postponed, Slot, Stamp};
 
 use super::I;
 use crate::register::bench::{BACKLOG, Bench, DAY, MS, event, token};
@@ -35,8 +35,8 @@ rules! {
 
     async fn what_was_rescheduled_is_remembered_for_the_backlog_retention_beyond_that_date(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &I).await;
-        let second = b.publish(&n, &I).await;
+        let first = b.publish(&a, &Slot::Dated).await;
+        let second = b.publish(&n, &Slot::Dated).await;
         b.postpone(&n, &second, b.after(30 * DAY)).await;
         b.advance_almost(30 * DAY + BACKLOG);
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);

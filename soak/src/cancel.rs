@@ -34,7 +34,7 @@ types: { cancelled: {}, moved: { keep-payload: 4KiB }, put-off: {} }
 const TYPES: [&str; 3] = ["cancelled", "moved", "put-off"];
 
 /// What a scheduler reaches that keeps its events in a database. Cancels have to be faster.
-const DATABASE: f64 = 1_920.0;
+const DATABASE: u128 = 1_920;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -110,9 +110,9 @@ struct Timed {
 }
 
 impl Timed {
-    fn rate(&self) -> f64 {
-        // Far below 2^52.
-        self.done as f64 / self.took.as_secs_f64()
+    /// How many in a second.
+    fn rate(&self) -> u128 {
+        u128::from(self.done) * 1_000_000 / self.took.as_micros().max(1)
     }
 }
 
@@ -134,7 +134,7 @@ fn account(args: &Args, timed: &[Timed; 3], runs: &[Run], second: Timestamp) -> 
         let floor = floor.filter(|_| !args.no_ratio);
         let must = floor.map_or_else(|| grouped(all), |floor| format!("{}, above {floor}/s", grouped(all)));
         let holds = timed.done == all && floor.is_none_or(|floor| timed.rate() > floor);
-        table.must(holds, &[what, &grouped(timed.done), &grouped(timed.rate() as u64), &must]);
+        table.must(holds, &[what, &grouped(timed.done), &grouped(timed.rate()), &must]);
     }
     let account = Account::take(args.events..3 * args.events, runs.iter().map(|run| run.number));
     let left = 2 * all;

@@ -1,6 +1,6 @@
 //! What `reschedule` and `run-now` have in common.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use futures_util::Stream;
 use hatchery::{EventsError, Known, Moved};
@@ -137,13 +137,13 @@ impl Sum {
         let Self { done, running, gone, not_kept } = self;
         let mut text = format!("{}: {}.\n", words.done, table::events(*done));
         if *running > 0 {
-            text += &format!("Already running: {}.\n", table::events(*running));
+            let _ = writeln!(text, "Already running: {}.", table::events(*running));
         }
         if *gone > 0 {
-            text += &format!("Handled, cancelled or replaced meanwhile: {}.\n", table::events(*gone));
+            let _ = writeln!(text, "Handled, cancelled or replaced meanwhile: {}.", table::events(*gone));
         }
         for (why, count) in not_kept {
-            text += &format!("Not moved: {}; {why}.\n", table::events(*count));
+            let _ = writeln!(text, "Not moved: {}; {why}.", table::events(*count));
         }
         Ok(output.print(&text)?)
     }

@@ -102,10 +102,7 @@ fn line(text: &mut String, cells: &[(String, Style)]) {
         let last = place + 1 == cells.len();
         let cell = if last { cell.trim_end() } else { cell };
         let gap = if last { "" } else { "  " };
-        let _ = match *style == Style::new() {
-            true => write!(text, "{cell}{gap}"),
-            false => write!(text, "{style}{cell}{style:#}{gap}"),
-        };
+        let _ = write!(text, "{style}{cell}{style:#}{gap}");
     }
     text.push('\n');
 }
@@ -151,6 +148,7 @@ mod tests {
     use hatchery::domain::register::{
         Note, Stage, Subject,
         index::{Entry, Shown},
+        state::SlotState,
     };
     use rstest::rstest;
 
@@ -191,7 +189,7 @@ mod tests {
         let slot = hatchery::domain::register::Slot::Event(id);
         let note = Note { stage, attempts: 3, reason: reason.map(str::to_owned) };
         let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due: at(1_000_003_725), note });
-        Known::of(&subject, Shown { slot, state: Default::default(), entry })
+        Known::of(&subject, Shown { slot, state: SlotState::default(), entry })
     }
 
     #[test]

@@ -225,7 +225,7 @@ impl Filter {
         event.copy.is_some()
             && self.reference.as_deref().is_none_or(|asked| reference == Some(asked))
             && self.reference_prefix.as_deref().is_none_or(|asked| reference.is_some_and(|r| r.starts_with(asked)))
-            && self.id.is_none() | (self.id == event.id)
+            && (self.id.is_none() || self.id == event.id)
             && (self.states.is_empty() || self.states.contains(&event.state))
             && self.due_from.is_none_or(|from| event.due.is_some_and(|due| due >= from))
             && self.due_before.is_none_or(|before| event.due.is_some_and(|due| due < before))

@@ -217,7 +217,8 @@ impl Shared {
         let slots: Vec<(Subject, Slot)> = batch.iter().map(|event| (event.subject(), event.slot.clone())).collect();
         let kept = self.index.kept(&slots).await?;
         let mut answers: Vec<Moved> = Vec::with_capacity(batch.len());
-        let (mut later, mut sending): (Vec<(usize, Later)>, Vec<(usize, Sending)>) = Default::default();
+        // Each with its place in the batch.
+        let (mut later, mut sending) = (Vec::new(), Vec::new());
         for (place, (event, kept)) in batch.iter().zip(kept).enumerate() {
             let message = kept.and_then(|kept| self.message(event, &kept));
             answers.push(match self.plan(event, message, to) {

@@ -113,9 +113,10 @@ impl Shared {
                 reference: reference.clone(),
                 id: filter.id.clone().unwrap_or_default(),
             };
-            let next = match is_scattered(spec, &subject, self.topology.redis.shards) {
-                true => Next::Page(filter.find(event_type.clone(), PAGE)),
-                false => Next::Look(homes(&subject)),
+            let next = if is_scattered(spec, &subject, self.topology.redis.shards) {
+                Next::Page(filter.find(event_type.clone(), PAGE))
+            } else {
+                Next::Look(homes(&subject))
             };
             Lane { next, page: VecDeque::new() }
         };

@@ -116,9 +116,9 @@ async fn a_dead_letter_runs_again_by_its_kept_payload() {
     let declared = declared(TYPES).await;
     let hatchery = declared.connect().await;
     put(&hatchery, "mail", "", "a", Duration::ZERO).await;
-    let worker = Working::start(&hatchery, "mail", |event| match event.reason.is_none() {
-        true => Outcome::DeadLetter { reason: "no such address".into() },
-        false => Outcome::Done,
+    let worker = Working::start(&hatchery, "mail", |event| match event.reason {
+        None => Outcome::DeadLetter { reason: "no such address".into() },
+        Some(_) => Outcome::Done,
     });
     worker.runs.reach(1).await;
     let place = Place::new(&declared);

@@ -93,8 +93,9 @@ async fn publish(hatchery: &Hatchery, count: u32, due: Timestamp) -> anyhow::Res
             NewEvent::new(*event_type, PAYLOAD.to_vec()).reference(&number).id(number).at(due)
         })
     });
-    let published = hatchery.publisher().publish_stream(stream::iter(events));
-    published
+    let publisher = hatchery.publisher();
+    publisher
+        .publish_stream(stream::iter(events))
         .try_for_each(|published| {
             debug_assert!(!published.unversioned, "Redis is there");
             ready(Ok(()))

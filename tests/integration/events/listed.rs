@@ -18,7 +18,7 @@ async fn events_are_listed_by_due_time_and_filtered() {
     .await;
     let hatchery = declared.connect().await;
     put(&hatchery, "import", "1234", "june", HOUR).await;
-    put(&hatchery, "import", "1239", "july", 2 * HOUR - HOUR / 10).await;
+    put(&hatchery, "import", "1239", "july", HOUR * 19 / 10).await;
     put(&hatchery, "mail", "", "letter", HOUR + HOUR / 2).await;
     put(&hatchery, "import", "1234", "failing", Duration::ZERO).await;
     put(&hatchery, "mail", "ann", "hopeless", Duration::ZERO).await;

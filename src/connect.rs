@@ -1,6 +1,6 @@
 //! The library's front door: a topology, a broker and a Redis make publishers and workers.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{
     adapters::{
@@ -14,6 +14,7 @@ use crate::{
     },
     domain::spec::Topology,
     flow::{
+        events::Events,
         publish::{Publisher, VERSION_WAIT},
         worker::Worker,
     },
@@ -115,17 +116,33 @@ impl Builder {
         Self { tls, ..self }
     }
 
+    /// The events alone. Redis is connected to when it is first asked, and the broker when something is first published:
+    /// who only looks and cancels needs none. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    /// When a URL is none.
+    pub fn events(self) -> Result<Events, ConnectError> {
+        let register = self.register()?;
+        let broker = Arc::new(RabbitMq::new(AmqpUrl::new(&self.amqp_url)?.with_tls(self.tls), &self.name));
+        Ok(events(Arc::new(self.topology), broker, register))
+    }
+
+    fn register(&self) -> Result<RedisRegister, RegisterError> {
+        let Self { topology, redis_url, tls, .. } = self;
+        let register = RedisRegister::new_with_tls(redis_url, tls, topology.first_name(), &topology.redis)?;
+        Ok(register.with_first_names(topology.first_names()))
+    }
+
     /// Connects to the broker. Redis is not waited for. Must be called within a tokio runtime.
     ///
     /// # Errors
     /// When a URL is none, or the broker is away or refuses.
     pub async fn connect(self) -> Result<Hatchery, ConnectError> {
-        let Self { topology, amqp_url, redis_url, name, tls } = self;
-        let register = RedisRegister::new_with_tls(&redis_url, &tls, topology.first_name(), &topology.redis)?
-            .with_first_names(topology.first_names());
+        let register = self.register()?;
+        let Self { topology, amqp_url, name, tls, .. } = self;
         let topology = Arc::new(topology);
-        // A publisher waits for a version but shortly, and a connection may take longer than that.
-        if topology.types.values().any(|spec| spec.coalesce.any()) {
+        // A publisher waits for it but shortly, and a connection may take longer than that.
+        if topology.types.values().any(|spec| spec.register) {
             register.connect_soon();
         }
         let broker = Arc::new(RabbitMq::new(AmqpUrl::new(&amqp_url)?.with_tls(tls), &name));
@@ -142,6 +159,14 @@ impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder").field("name", &self.name).field("tls", &self.tls).finish_non_exhaustive()
     }
+}
+
+/// People wait longer than publishers, and a batch takes longer than a question.
+const EVENTS_LIMIT: Duration = Duration::from_secs(10);
+
+fn events(topology: Arc<Topology>, broker: Arc<dyn Broker>, register: RedisRegister) -> Events {
+    let register = Arc::new(register.with_limit(EVENTS_LIMIT));
+    Events::new(topology, broker, register.clone(), register, Arc::new(SystemClock))
 }
 
 impl Hatchery {
@@ -205,6 +230,12 @@ impl Hatchery {
     pub fn worker(&self) -> Worker {
         let register = Arc::new(self.register.clone());
         Worker::new(Arc::clone(&self.topology), self.broker(), register, Arc::new(SystemClock))
+    }
+
+    /// The events that wait: to look for them, cancel them, or give them another time.
+    #[must_use]
+    pub fn events(&self) -> Events {
+        events(Arc::clone(&self.topology), self.broker(), self.register.clone())
     }
 
     /// Makes sure now that Redis answers and lets this client in.

@@ -46,11 +46,16 @@ pub use adapters::tls::{Tls, TlsError};
 pub use connect::{Builder, ConnectError, Hatchery, connect};
 pub use domain::{
     event::Event,
+    register::{
+        Cancelled,
+        search::{Filter, Known, State},
+    },
     spec::Topology,
     ttl::{TimeError, Ttl, TtlError, parse_duration, parse_time},
 };
 pub use file::{FileError, ReadError, read_file};
 pub use flow::{
+    events::{Events, EventsError, Moved, NotKept, Which},
     new_event::NewEvent,
     publish::{PublishError, Published, Publisher},
     tally::Summary,

@@ -5,12 +5,17 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::domain::{
     compile::Policy,
     observed::{Counts, Observed},
-    register::{Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle},
+    register::{
+        Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+        Settle, Slot, Subject,
+        index::{Find, Found, Shown},
+    },
     wire::{Incoming, Message},
 };
 
@@ -178,6 +183,21 @@ pub trait Register: Send + Sync + 'static {
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError>;
     /// Notes how runs ended.
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError>;
+    /// Puts events off that wait.
+    async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError>;
+    /// Cancels slots. Answers with what was in each of them.
+    async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError>;
+}
+
+/// What the register tells people of the events that wait. Nothing is decided from it.
+#[async_trait]
+pub trait Index: Send + Sync + 'static {
+    /// A page of a type's events, by their due times.
+    async fn find(&self, find: &Find) -> Result<Found, RegisterError>;
+    /// All that is known of each: of a reference, or of an event where the subject names none.
+    async fn look(&self, batch: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError>;
+    /// The message of the newest event of each slot, where it was kept.
+    async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError>;
 }
 
 /// Why the register did not answer.

@@ -3,7 +3,7 @@
 use std::{io::ErrorKind, process::ExitCode};
 
 use hatchery::{
-    ConnectError, PublishError, ReadError, WorkError,
+    ConnectError, EventsError, PublishError, ReadError, WorkError,
     adapters::rabbitmq::declare::{DeclareCause, DeclareError},
     ports::{BrokerError, ManagementError, RegisterError},
 };
@@ -92,6 +92,15 @@ impl Exit {
             _ => {}
         }
         if let Some(WorkError::Broker(cause)) = error.downcast_ref::<WorkError>() {
+            return Self::of_layer(cause);
+        }
+        match error.downcast_ref::<EventsError>() {
+            Some(EventsError::Register(cause)) => return Self::of_layer(cause),
+            Some(EventsError::Publish(cause)) => return Self::of_layer(cause).or(Some((Self::Unreachable, None))),
+            Some(EventsError::Alone { .. }) => return Some((Self::Usage, None)),
+            Some(_) | None => {}
+        }
+        if let Some(PublishError::Broker(cause)) = error.downcast_ref::<PublishError>() {
             return Self::of_layer(cause);
         }
         if let Some(PublishError::Timeout) = error.downcast_ref::<PublishError>() {

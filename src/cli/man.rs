@@ -35,9 +35,8 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Exit> {
         return Ok(Exit::Done);
     };
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
-    let verbs: Vec<Command> = topology.get_subcommands().cloned().collect();
     let mut pages = Vec::new();
-    for command in [topology].into_iter().chain(verbs) {
+    for command in with_verbs(topology) {
         pages.push(write(folder, command)?);
     }
     if output.is_text() {
@@ -46,6 +45,12 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Exit> {
         output.json(&serde_json::json!({ "pages": pages }))?;
     }
     Ok(Exit::Done)
+}
+
+/// A command, its verbs, and theirs.
+pub(super) fn with_verbs(command: Command) -> Vec<Command> {
+    let verbs: Vec<Command> = command.get_subcommands().cloned().collect();
+    [command].into_iter().chain(verbs.into_iter().flat_map(with_verbs)).collect()
 }
 
 fn write(folder: &Path, command: Command) -> anyhow::Result<PathBuf> {

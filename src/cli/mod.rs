@@ -6,6 +6,7 @@ mod change;
 mod completions;
 mod connect;
 mod destroy;
+mod events;
 mod exit;
 mod export;
 mod graph;
@@ -48,6 +49,7 @@ Examples:
   topology apply --auto-approve            the same in a deployment
   topology publish mail --payload '{}' --delay 5m
   topology work --type mail --exec ./send-mail
+  topology events list                     what waits, and what failed
 
 Exit codes:
   0  done or in sync
@@ -75,6 +77,7 @@ enum Verb {
     Destroy(destroy::Args),
     Publish(publish::Args),
     Work(work::Args),
+    Events(events::Args),
     Export(export::Args),
     Schema(schema::Args),
     Completions(completions::Args),
@@ -134,6 +137,7 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Destroy(args) => destroy::run(&common, &args, output).await,
             Verb::Publish(args) => publish::run(&common, args, output).await,
             Verb::Work(args) => work::run(&common, args, output).await,
+            Verb::Events(args) => events::run(&common, args, output).await,
             Verb::Export(args) => export::run(&common, &args, output),
             Verb::Schema(args) => schema::run(&args, output),
             Verb::Completions(args) => completions::run(&args),
@@ -164,9 +168,7 @@ mod tests {
     fn commands() -> Vec<Command> {
         let mut topology = Cli::command();
         topology.build();
-        let verbs: Vec<Command> =
-            topology.get_subcommands().filter(|verb| verb.get_name() != "help").cloned().collect();
-        [topology].into_iter().chain(verbs).collect()
+        man::with_verbs(topology).into_iter().filter(|verb| verb.get_name() != "help").collect()
     }
 
     #[test]

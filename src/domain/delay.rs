@@ -77,6 +77,12 @@ impl Ladder {
         self.resolution.as_millis() << level
     }
 
+    /// The longest delay that one round through it takes.
+    #[must_use]
+    pub fn longest(self) -> Duration {
+        Duration::from_millis(self.resolution.as_millis() * ((1 << self.levels) - 1))
+    }
+
     /// How many steps a delay takes: rounded up, and at most one round through the whole ladder.
     #[must_use]
     pub fn steps(self, delay: Duration) -> u64 {

@@ -1,13 +1,17 @@
 //! What the register is asked and what it answers: the vocabulary of the protocol in `docs/register.md`.
 //!
 //! The register answers one question: is this copy of an event still wanted? It never decides whether to publish.
-//! What it holds is in [`state`], what each call does to that in [`transitions`].
+//! What it holds is in [`state`], what each call does to that in [`transitions`]. Beside it, in [`index`], stands what people
+//! are told of the events that wait; nothing is decided from that.
 
+pub mod index;
+pub mod search;
 pub mod state;
 pub mod transitions;
 
 use std::{fmt, str::FromStr, time::Duration};
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -18,6 +22,8 @@ use super::words::{EventType, Reference};
 pub enum Slot {
     /// `i`: immediate events, the newest counts.
     Immediate,
+    /// `f`: immediate events, one run counts for all that were published before it begins.
+    First,
     /// `d`: dated events, the newest counts whatever its date.
     Dated,
     /// `d:<ms>`: dated events of this very time.
@@ -30,13 +36,14 @@ pub enum Slot {
 
 /// A text that is no slot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a slot (i, d, d:<ms>, q:<ms> or e:<id>)")]
+#[error("`{0}` is not a slot (i, f, d, d:<ms>, q:<ms> or e:<id>)")]
 pub struct SlotError(String);
 
 impl fmt::Display for Slot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Immediate => f.write_str("i"),
+            Self::First => f.write_str("f"),
             Self::Dated => f.write_str("d"),
             Self::DatedAt(ms) => write!(f, "d:{ms}"),
             Self::RequeuedAt(ms) => write!(f, "q:{ms}"),
@@ -52,6 +59,7 @@ impl FromStr for Slot {
         let wrong = || SlotError(text.to_owned());
         match text.split_once(':') {
             None if text == "i" => Ok(Self::Immediate),
+            None if text == "f" => Ok(Self::First),
             None if text == "d" => Ok(Self::Dated),
             Some(("d", ms)) => ms.parse().map(Self::DatedAt).map_err(|_| wrong()),
             Some(("q", ms)) => ms.parse().map(Self::RequeuedAt).map_err(|_| wrong()),
@@ -139,10 +147,16 @@ pub enum Reserved {
 pub struct Record {
     /// Whom it is about.
     pub subject: Subject,
-    /// The slot that it was published into.
+    /// The slot that it was published into. An `e:` slot is noted in the index alone: nothing competes there.
     pub slot: Slot,
     /// The version that *reserve* gave.
     pub version: i64,
+    /// When it is due, for the index.
+    pub due: Timestamp,
+    /// Why it was published, for the index.
+    pub reason: Option<String>,
+    /// The message as it was published, where the type keeps payloads and this one is not too large.
+    pub kept: Option<Bytes>,
     /// What its type says.
     pub terms: Terms,
 }
@@ -248,7 +262,7 @@ pub struct Settle {
 }
 
 /// How a run ended, for the register.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     /// Handled to the end: no copy of this version is wanted any more.
     Finished,
@@ -256,7 +270,77 @@ pub enum End {
     Copied {
         /// When the copy is due.
         due: Timestamp,
+        /// What the index says of it.
+        note: Note,
     },
+}
+
+/// What the index says of a copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Where the copy is.
+    pub stage: Stage,
+    /// Failed attempts so far.
+    pub attempts: u32,
+    /// Why it is there.
+    pub reason: Option<String>,
+}
+
+/// Where a copy is, as far as its last call to the register says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Published and not due yet, or due and not started.
+    Waiting,
+    /// It failed and waits for its next attempt.
+    Retry,
+    /// It was given up.
+    DeadLetter,
+}
+
+/// *later*: by a person, where no payload is kept. Not before this time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Later {
+    /// Whom it is about.
+    pub subject: Subject,
+    /// The copy that waits, as the index or the register showed it.
+    pub stamp: Stamp,
+    /// Not before.
+    pub at: Timestamp,
+    /// What its type says.
+    pub terms: Terms,
+}
+
+/// The answer to [`Later`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Postponed {
+    /// It waits until then.
+    Until,
+    /// It has been started: too late.
+    Running,
+    /// Handled, cancelled or replaced meanwhile.
+    Unwanted,
+}
+
+/// *cancel*: by a person or a program. What arrives later of what was published before it is stale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cancel {
+    /// Whom it is about.
+    pub subject: Subject,
+    /// This slot, or every slot of the reference. Without a reference and a slot, the event's own.
+    pub slot: Option<Slot>,
+    /// How long a slot is remembered that the register has never seen: the ladder's horizon.
+    pub horizon: Duration,
+}
+
+/// The answer to [`Cancel`], for each slot that was cancelled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cancelled {
+    /// Which.
+    pub slot: Slot,
+    /// Something waited in it, as far as is known.
+    pub waiting: bool,
+    /// Something of it had been started and was not settled: that run goes on.
+    pub running: bool,
 }
 
 #[cfg(test)]
@@ -268,7 +352,7 @@ mod tests {
 
     #[rstest]
     #[case("")]
-    #[case("f")]
+    #[case("f:1")]
     #[case("i:1")]
     #[case("d:")]
     #[case("d:soon")]
@@ -282,7 +366,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_slot_is_read_as_it_is_written(ms: i64, id in ".+") {
-            for slot in [Slot::Immediate, Slot::Dated, Slot::DatedAt(ms), Slot::RequeuedAt(ms), Slot::Event(id.clone())] {
+            for slot in [Slot::Immediate, Slot::First, Slot::Dated, Slot::DatedAt(ms), Slot::RequeuedAt(ms), Slot::Event(id.clone())] {
                 prop_assert_eq!(slot.to_string().parse::<Slot>(), Ok(slot));
             }
         }

@@ -168,7 +168,7 @@ impl Lane {
     }
 
     fn aside(&self) -> String {
-        self.common.names.put_aside(&self.event_type)
+        self.common.ways.names.put_aside(&self.event_type)
     }
 }
 

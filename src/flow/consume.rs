@@ -28,7 +28,7 @@ pub(super) enum Over {
 impl Lane {
     /// Consumes until then: until the worker stops, or for a while.
     pub(super) async fn consume(self: Arc<Self>, tracker: TaskTracker, until: CancellationToken) {
-        let queue = self.common.names.processing(&self.event_type);
+        let queue = self.common.ways.names.processing(&self.event_type);
         let order = if self.spec.keeps_order() { Order::Kept } else { Order::Any };
         let (mut pauses, mut tried) = (patience().build(), None);
         loop {

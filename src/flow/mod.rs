@@ -1,5 +1,6 @@
 //! The event's way, in reading order: [`publish`], then on the worker's side `consume`, `claim`, `work` and `settle`, or
 //! `in_order` for what keeps order and `aside` for what does without the register; [`worker`] and `run` begin and end it.
+//! [`events`] is for people.
 //!
 //! What is decided is decided in [`crate::domain`]; here is the order of effects. On both sides it is the same: the
 //! broker's confirm first, then the register, then the acknowledgement, so that a crash between any two of them repeats
@@ -9,6 +10,7 @@ mod aside;
 mod batch;
 mod claim;
 mod consume;
+pub mod events;
 mod in_order;
 pub mod new_event;
 pub mod publish;
@@ -20,5 +22,6 @@ mod settle;
 pub mod tally;
 #[cfg(test)]
 mod tests;
+mod ways;
 mod work;
 pub mod worker;

@@ -12,15 +12,12 @@ use super::{
     aside,
     register::Batches,
     tally::{Summary, Tally},
+    ways::Ways,
     work::{Common, Lane},
     worker::{WorkError, Worker},
 };
 use crate::{
-    domain::{
-        compile,
-        names::Names,
-        words::{EventType, UnknownType},
-    },
+    domain::words::{EventType, UnknownType},
     handler::Handler,
 };
 
@@ -42,7 +39,8 @@ impl Worker {
     /// closes the connection. Once it works, a lost connection is waited for.
     pub async fn run(self, stop: CancellationToken) -> Result<Summary, WorkError> {
         let lanes_of = self.lanes()?;
-        let names = Names::new(self.topology.name.clone());
+        let ways = Ways::of(&self.topology);
+        let names = &ways.names;
         let puts_aside = |event_type: &&EventType| self.topology.types[*event_type].puts_aside();
         let aside: Vec<&EventType> = lanes_of.iter().map(|(event_type, _)| event_type).filter(puts_aside).collect();
         let queues: Vec<String> = lanes_of
@@ -60,8 +58,7 @@ impl Worker {
 
         let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));
         let common = Arc::new(Common {
-            hatcheries: compile::hatcheries(&self.topology).into_iter().collect(),
-            names,
+            ways,
             broker: self.broker,
             register: Batches::new(&self.register),
             clock: self.clock,

@@ -19,13 +19,10 @@ use super::{
 use crate::{
     domain::{
         compile::BUSY,
-        delay::Route,
         event::{self, Event},
-        names,
-        register::{End, Record, Reserve, Reserved, Settle, Slot, Stamp},
+        register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp},
         settlement::{Decision, Failed},
-        ttl::Ttl,
-        wire::{self, Message},
+        wire::{Message, kept},
     },
     ports::{BrokerError, RegisterError},
 };
@@ -135,20 +132,21 @@ impl Lane {
             Decision::Retry { ttl, failed } => {
                 tally.retried();
                 let copy = after_failure(event, failed);
-                (Some(self.to_retry(&copy, ttl)), End::Copied { due: event::later(now, ttl.as_duration()) })
+                let due = event::later(now, ttl.as_duration());
+                (Some(self.common.ways.to_retry(&copy, ttl)), copied(&copy, due, Stage::Retry))
             }
             Decision::RetryAfter { after, failed } => {
                 tally.retried();
                 let due = event::ceil_millis(event::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
-                (Some(self.to_scheduler(&copy, after)), End::Copied { due })
+                (Some(self.common.ways.to_scheduler(&copy, after)), copied(&copy, due, Stage::Retry))
             }
             Decision::DeadLetter(failed) => {
                 tally.dead_lettered();
                 tracing::warn!(id = %event.id, event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
                 let copy = after_failure(event, failed);
-                (Some(self.to_dead_letter(&copy)), End::Copied { due: now })
+                (Some(self.common.ways.to_dead_letter(&copy)), copied(&copy, now, Stage::DeadLetter))
             }
             Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await?,
         })
@@ -173,7 +171,7 @@ impl Lane {
             self.common.tally.requeued();
             self.raise_due(event, at).await;
             let copy = Event { stamp: alone, ..fresh };
-            return Ok((Some(self.to_scheduler(&copy, delay)), End::Copied { due: at }));
+            return Ok((Some(self.common.ways.to_scheduler(&copy, delay)), copied(&copy, at, Stage::Waiting)));
         }
         let slot = Slot::RequeuedAt(at.as_millisecond());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
@@ -189,9 +187,18 @@ impl Lane {
             Some(version) => Stamp { slot: slot.clone(), version, generation: 0 },
             None => alone,
         };
-        self.publish(self.to_scheduler(&Event { stamp, ..fresh }, delay)).await?;
+        let fresh = Event { stamp, ..fresh };
+        self.publish(self.common.ways.to_scheduler(&fresh, delay)).await?;
         if let Some(version) = version {
-            let record = Record { subject: event.subject(), slot, version, terms: self.terms };
+            let record = Record {
+                subject: event.subject(),
+                slot,
+                version,
+                due: at,
+                reason: fresh.reason.clone(),
+                kept: kept::of(&fresh, self.spec.keep_payload),
+                terms: self.terms,
+            };
             if let Err(error) = self.common.register.record(record).await {
                 tracing::warn!(%error, "an older event of the same date may run too");
             }
@@ -222,14 +229,14 @@ impl Lane {
 
     /// The same copy again after this long: it came too early.
     pub(super) async fn send_on(&self, event: &Event, wait: Duration) -> Result<(), Closed> {
-        self.publish(self.to_scheduler(event, wait)).await
+        self.publish(self.common.ways.to_scheduler(event, wait)).await
     }
 
     /// The same copy again in a moment: its reference is busy. The wait doubles from 250 ms to 4 s.
     pub(super) async fn send_busy(&self, event: &Event) -> Result<(), Closed> {
         let wait = BUSY.as_duration().saturating_mul(1 << event.busy.min(8)).min(LONGEST_BUSY);
         let copy = Event { busy: event.busy.saturating_add(1), ..event.clone() };
-        self.publish(self.to_scheduler(&copy, wait)).await?;
+        self.publish(self.common.ways.to_scheduler(&copy, wait)).await?;
         self.common.expect_back(wait + ON_ITS_WAY);
         Ok(())
     }
@@ -249,26 +256,13 @@ impl Lane {
 
     /// The same copy to the aside queue, to run by itself. There RabbitMQ counts from 0 again.
     pub(super) async fn put_aside(&self, copy: &Event) -> Result<(), Closed> {
-        let routing_key = names::aside_key(&copy.event_type);
-        self.publish(message(self.common.names.aside(), routing_key, copy)).await
-    }
-
-    fn to_scheduler(&self, copy: &Event, wait: Duration) -> Message {
-        let route = Route::after(wait, &self.common.hatcheries, self.common.topology.ladder);
-        message(self.common.names.scheduler(), route.key(&copy.event_type), copy)
-    }
-
-    fn to_retry(&self, copy: &Event, ttl: Ttl) -> Message {
-        message(self.common.names.retry(), names::retry_key(&copy.event_type, ttl), copy)
-    }
-
-    fn to_dead_letter(&self, copy: &Event) -> Message {
-        message(self.common.names.dead_letter(), names::dead_letter_key(&copy.event_type), copy)
+        self.publish(self.common.ways.to_aside(copy)).await
     }
 }
 
-fn message(exchange: String, routing_key: String, copy: &Event) -> Message {
-    Message { exchange, routing_key, properties: wire::encode(copy), body: copy.payload.clone() }
+/// A run that ended with this copy.
+fn copied(copy: &Event, due: Timestamp, stage: Stage) -> End {
+    End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } }
 }
 
 /// The event's next copy, with a fresh start as far as waiting for its reference goes.

@@ -34,7 +34,10 @@ use super::{publish::Publisher, worker::Worker};
 use crate::{
     NewEvent, Outcome,
     domain::{
-        register::{Claim, Claimed, End, Record, Release, Renew, Renewed, Reserve, Reserved, Settle},
+        register::{
+            Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
+            Reserved, Settle,
+        },
         spec::Topology,
         wire::{Incoming, Message, Properties, Value},
     },

@@ -20,16 +20,16 @@ use super::{
     register::Batches,
     settle::{self, Closed},
     tally::Tally,
+    ways::Ways,
     worker::WorkError,
 };
 use crate::{
     domain::{
         event::{self, Event},
-        names::{self, Names},
+        names,
         register::{self, Release, Renew, Renewed, Stamp, Terms},
         settlement::{self, Decision, Next, Outcome, Ran},
         spec::{Topology, TypeSpec},
-        ttl::Ttl,
         wire::{self, Incoming, Message, Poison},
         words::EventType,
     },
@@ -43,8 +43,7 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// What all lanes of a worker share.
 pub(super) struct Common {
     pub(super) topology: Arc<Topology>,
-    pub(super) names: Names,
-    pub(super) hatcheries: Vec<Ttl>,
+    pub(super) ways: Ways,
     pub(super) broker: Arc<dyn Broker>,
     pub(super) register: Batches,
     pub(super) clock: Arc<dyn Clock>,
@@ -366,7 +365,7 @@ impl Lane {
         tracing::warn!(routing_key = %incoming.routing_key, "{poison}");
         self.common.tally.poisoned();
         self.publish(Message {
-            exchange: self.common.names.dead_letter(),
+            exchange: self.common.ways.names.dead_letter(),
             routing_key: names::dead_letter_key(&self.event_type),
             properties: wire::encode_poison(incoming, poison, fresh_id),
             body: incoming.body.clone(),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod connections;
+mod events;
 mod exec;
 mod faults;
 mod flow;

@@ -7,41 +7,76 @@ use std::{
 };
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::{
     domain::register::{
-        Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, state::Shard, transitions::At,
+        Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+        Settle, Slot, Subject,
+        index::{self, Find, Found, Shown},
+        state::Shard,
+        transitions::At,
     },
-    ports::{Clock, Register, RegisterError},
+    ports::{Clock, Index, Register, RegisterError},
 };
 
 /// The register without Redis: the protocol's own transitions, one shard, the time of a given clock.
 pub struct MemoryRegister {
     clock: Arc<dyn Clock>,
     backlog_retention: Duration,
-    shard: Mutex<Shard>,
+    held: Mutex<Held>,
+}
+
+#[derive(Default)]
+struct Held {
+    shard: Shard,
+    index: index::Index,
+}
+
+impl Held {
+    /// Before a call about this slot, or every slot of the subject.
+    fn expire(&mut self, now: At, subject: &Subject, slot: Option<&Slot>) {
+        let home = subject.home(slot.unwrap_or(&Slot::Immediate));
+        for home in [home, subject.own_home()] {
+            self.index.expire(now, &self.shard, &home.to_string());
+        }
+    }
 }
 
 impl MemoryRegister {
     /// An empty register.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, backlog_retention: Duration) -> Self {
-        Self { clock, backlog_retention, shard: Mutex::default() }
+        Self { clock, backlog_retention, held: Mutex::default() }
     }
 
     /// Looks at what it holds, and may change it: an emptied Redis is a default [`Shard`].
     pub fn with_shard<T>(&self, look: impl FnOnce(&mut Shard) -> T) -> T {
-        look(&mut self.lock())
+        look(&mut self.lock().shard)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shard> {
-        self.shard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn answer<C, A>(&self, batch: &[C], call: fn(&mut Shard, At, &C) -> A) -> Vec<A> {
-        let mut shard = self.lock();
-        let at = At { micros: self.clock.now().as_microsecond(), backlog_retention: self.backlog_retention };
-        batch.iter().map(|item| call(&mut shard, at, item)).collect()
+    fn now(&self) -> At {
+        At { micros: self.clock.now().as_microsecond(), backlog_retention: self.backlog_retention }
+    }
+
+    /// Answers a batch, one after the other. `about` says which slot a call may write into.
+    fn answer<C, A>(
+        &self,
+        batch: &[C],
+        about: fn(&C) -> (&Subject, Option<&Slot>),
+        mut call: impl FnMut(&mut Held, At, &C) -> A,
+    ) -> Vec<A> {
+        let (held, now) = (&mut *self.lock(), self.now());
+        let answer = |item| {
+            let (subject, slot) = about(item);
+            held.expire(now, subject, slot);
+            call(held, now, item)
+        };
+        batch.iter().map(answer).collect()
     }
 }
 
@@ -58,29 +93,89 @@ impl Register for MemoryRegister {
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
-        Ok(self.answer(batch, Shard::reserve))
+        Ok(self.answer(
+            batch,
+            |call| (&call.subject, Some(&call.slot)),
+            |held, now, call| held.shard.reserve(now, call),
+        ))
     }
 
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError> {
-        self.answer(batch, Shard::record);
+        let record = |Held { shard, index }: &mut Held, now, call: &Record| {
+            shard.record(now, call);
+            index.record(now, shard, call);
+        };
+        self.answer(batch, |call| (&call.subject, Some(&call.slot)), record);
         Ok(())
     }
 
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
-        Ok(self.answer(batch, Shard::claim))
+        Ok(self.answer(
+            batch,
+            |call| (&call.subject, Some(&call.stamp.slot)),
+            |held, now, call| held.shard.claim(now, call),
+        ))
     }
 
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
-        Ok(self.answer(batch, Shard::renew))
+        Ok(self.answer(
+            batch,
+            |call| (&call.subject, Some(&call.stamp.slot)),
+            |held, now, call| held.shard.renew(now, call),
+        ))
     }
 
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {
-        self.answer(batch, Shard::release);
+        self.answer(
+            batch,
+            |call| (&call.subject, Some(&call.stamp.slot)),
+            |held, now, call| held.shard.release(now, call),
+        );
         Ok(())
     }
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
-        self.answer(batch, Shard::settle);
+        let settle = |Held { shard, index }: &mut Held, now, call: &Settle| {
+            shard.settle(now, call);
+            index.settle(now, shard, call);
+        };
+        self.answer(batch, |call| (&call.subject, Some(&call.stamp.slot)), settle);
         Ok(())
+    }
+
+    async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
+        let later = |Held { shard, index }: &mut Held, now, call: &Later| {
+            let answer = shard.later(now, call);
+            index.later(now, shard, call, answer);
+            answer
+        };
+        Ok(self.answer(batch, |call| (&call.subject, Some(&call.stamp.slot)), later))
+    }
+
+    async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
+        let cancel = |Held { shard, index }: &mut Held, now, call: &Cancel| {
+            let mut answer = shard.cancel(now, call);
+            index.cancel(call, &mut answer);
+            answer
+        };
+        Ok(self.answer(batch, |call| (&call.subject, call.slot.as_ref()), cancel))
+    }
+}
+
+#[async_trait]
+impl Index for MemoryRegister {
+    async fn find(&self, find: &Find) -> Result<Found, RegisterError> {
+        let held = self.lock();
+        Ok(held.index.find(self.now(), &held.shard, find))
+    }
+
+    async fn look(&self, batch: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError> {
+        let held = self.lock();
+        Ok(batch.iter().map(|subject| held.index.look(self.now(), &held.shard, subject)).collect())
+    }
+
+    async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
+        let held = self.lock();
+        Ok(batch.iter().map(|(subject, slot)| held.index.kept(self.now(), &held.shard, subject, slot)).collect())
     }
 }

@@ -1,7 +1,9 @@
 //! The register in Redis: each call is one Lua script over a batch, a script call per shard.
 
+mod index;
 mod keys;
 mod link;
+mod packed;
 mod scripts;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -14,7 +16,10 @@ use self::{keys::Keys, link::Link, scripts::Call};
 use crate::{
     adapters::tls::Tls,
     domain::{
-        register::{Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, transitions::millis},
+        register::{
+            Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+            Settle, transitions::millis,
+        },
         spec::RedisSpec,
         words::{EventType, Word},
     },
@@ -170,5 +175,13 @@ impl Register for RedisRegister {
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
         self.ask(batch).await.map(drop)
+    }
+
+    async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
+        self.ask(batch).await
+    }
+
+    async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
+        self.ask(batch).await
     }
 }

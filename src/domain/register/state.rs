@@ -27,6 +27,26 @@ impl<'a> Home<'a> {
         Self { event_type, kind: 'i', name: id }
     }
 
+    /// The kept messages that go by the same name.
+    #[must_use]
+    pub fn kept(&self) -> String {
+        let Self { event_type, kind, name } = self;
+        format!("{event_type}:p:{kind}:{name}")
+    }
+
+    /// Its name among those of its type.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let Self { kind, name, .. } = self;
+        format!("{kind}:{name}")
+    }
+
+    /// The name that tells it: a reference, or an event's id.
+    #[must_use]
+    pub const fn name(&self) -> &'a str {
+        self.name
+    }
+
     /// The lease that goes by the same name.
     #[must_use]
     pub fn lease(&self) -> String {
@@ -91,6 +111,12 @@ impl Stamp {
         self.generation.clamp(0, LAST_GENERATION)
     }
 
+    /// The generation of the next copy, as the register compares it.
+    #[must_use]
+    pub fn counted_next(&self) -> i64 {
+        (self.counted_generation() + 1).min(LAST_GENERATION)
+    }
+
     /// The stamp that counts where this one does: an `e:` slot has version 0.
     #[must_use]
     pub fn own(&self) -> Self {
@@ -128,6 +154,8 @@ pub struct SlotState {
     pub mark: Mark,
     /// The highest version known to be in the broker.
     pub newest: i64,
+    /// Slot `f` alone: every version up to here is served by a run that began after it was published.
+    pub covered: i64,
     /// Since when a version above the mark waits.
     pub since: i64,
     /// A reschedule without a payload.
@@ -136,6 +164,8 @@ pub struct SlotState {
     pub begun: bool,
     /// How often it was started and never settled.
     pub crashes: u32,
+    /// The mark is a cancel's.
+    pub cancelled: bool,
     /// The latest due time of any copy known.
     pub due: i64,
     /// When this slot may go.
@@ -162,13 +192,14 @@ impl SlotState {
             self.mark = mark;
             self.begun = false;
             self.crashes = 0;
+            self.cancelled = false;
         }
     }
 
     /// Whether some copy is still to run as far as is known.
     #[must_use]
     pub fn open(&self) -> bool {
-        !self.mark.finished || self.newest > self.mark.version
+        !self.mark.finished || self.newest > self.mark.version.max(self.covered)
     }
 }
 

@@ -9,8 +9,9 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Claim, Claimed, End, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot, Stamp, Subject, Terms,
-    state::{END_OF_TIME, LAST_GENERATION, Lease, MOST_CRASHES, Mark, Shard, SlotState},
+    Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+    Settle, Slot, Stamp, Subject, Terms,
+    state::{self, END_OF_TIME, LAST_GENERATION, Lease, MOST_CRASHES, Mark, Shard, SlotState},
 };
 
 /// When a call is answered, and by which rules.
@@ -100,7 +101,7 @@ impl Shard {
             && version > slot.mark.version
             && slot.since > 0
             && now - slot.since > millis(call.terms.max_wait);
-        if key.1 != "e" && version < slot.newest && !overdue {
+        if replaced(&key.1, &slot, version) && !overdue {
             return Claimed::Replaced;
         }
         if let Some(later) = slot.later
@@ -126,6 +127,9 @@ impl Shard {
         self.leases.insert(lease_key, lease);
         slot.raise(Mark { version, finished: false, generation });
         (slot.begun, slot.crashes) = (true, crashes);
+        if key.1 == "f" {
+            slot.covered = slot.covered.max(fence);
+        }
         slot.since = if slot.newest > version { now } else { 0 };
         stay_open(&mut slot, at);
         self.slots.insert(key, slot);
@@ -166,23 +170,99 @@ impl Shard {
     pub fn settle(&mut self, at: At, call: &Settle) {
         let Counted { key, version, generation, .. } = self.counted(at, &call.subject, &call.stamp);
         let mut slot = self.load(at, &key);
-        match call.end {
-            End::Finished => slot.raise(Mark { version, finished: true, generation }),
-            End::Copied { due } => {
-                let generation = (generation + 1).min(LAST_GENERATION);
-                slot.raise(Mark { version, finished: false, generation });
-                slot.due = slot.due.max(due_millis(due));
+        // A run that began before something it covers must not hide the run that serves it.
+        let counts = call.fence >= slot.covered;
+        let mark = match &call.end {
+            End::Finished => Mark { version, finished: true, generation },
+            End::Copied { due, .. } => {
+                slot.due = slot.due.max(due_millis(*due));
+                Mark { version, finished: false, generation: (generation + 1).min(LAST_GENERATION) }
             }
+        };
+        if counts {
+            slot.raise(mark);
         }
         keep(&mut slot, at, &call.terms, Some(call.due));
         self.slots.insert(key, slot);
         self.give_back(at, &call.subject, &call.terms, call.token);
     }
 
+    /// See [`Later`].
+    pub fn later(&mut self, at: At, call: &Later) -> Postponed {
+        let Counted { key, version, generation, .. } = self.counted(at, &call.subject, &call.stamp);
+        let mut slot = self.load(at, &key);
+        if slot.stale(version, generation) || replaced(&key.1, &slot, version) {
+            return Postponed::Unwanted;
+        }
+        if slot.begun && slot.is_at(version, generation) {
+            return Postponed::Running;
+        }
+        // 0 is "never".
+        let date = due_millis(call.at).clamp(1, END_OF_TIME);
+        slot.later = Some(state::Later { at: date, version, generation });
+        slot.due = slot.due.max(date);
+        stay_open(&mut slot, at);
+        self.slots.insert(key, slot);
+        Postponed::Until
+    }
+
+    /// See [`Cancel`].
+    pub fn cancel(&mut self, at: At, call: &Cancel) -> Vec<Cancelled> {
+        let slots = match &call.slot {
+            Some(slot) => vec![slot.clone()],
+            None if call.subject.reference.is_none() => vec![Slot::Event(call.subject.id.clone())],
+            None => self.slots_of(at, &call.subject),
+        };
+        if slots.is_empty() {
+            return Vec::new();
+        }
+        // Above all that was published until now, in whichever slot.
+        let version = self.give(at);
+        slots.into_iter().map(|slot| self.cancel_slot(at, call, slot, version)).collect()
+    }
+
+    fn cancel_slot(&mut self, at: At, call: &Cancel, which: Slot, version: i64) -> Cancelled {
+        let key = key(&call.subject, &which);
+        let mut slot = self.load(at, &key);
+        let seen = slot.until > 0;
+        let running = slot.begun && !slot.mark.finished;
+        let waiting = seen && slot.open() && (!running || slot.newest > slot.mark.version);
+        slot.raise(Mark { version, finished: true, generation: 0 });
+        slot.cancelled = true;
+        slot.since = 0;
+        slot.later = None;
+        if !seen {
+            // Nobody knows when what is to be cancelled is due; the ladder reaches so far.
+            slot.due = (at.millis() + millis(call.horizon)).min(END_OF_TIME);
+        }
+        stay_open(&mut slot, at);
+        self.slots.insert(key, slot);
+        Cancelled { slot: which, waiting, running }
+    }
+
+    /// The slots of a reference that are remembered.
+    pub(super) fn slots_of(&self, at: At, subject: &Subject) -> Vec<Slot> {
+        let home = subject.home(&Slot::Immediate).to_string();
+        let slots = self.slots.iter().filter(|((name, _), slot)| *name == home && slot.until > at.millis());
+        slots.filter_map(|((_, field), _)| field.parse().ok()).collect()
+    }
+
     /// When a home may go: with its last slot.
     #[must_use]
     pub fn until(&self, home: &str) -> Option<i64> {
         self.slots.iter().filter(|((name, _), _)| name == home).map(|(_, slot)| slot.until).max()
+    }
+
+    /// A slot as it is by now; one past its time counts as absent.
+    #[must_use]
+    pub fn slot(&self, at: At, key: &(String, String)) -> SlotState {
+        self.load(at, key)
+    }
+
+    /// The home, field and version that a copy counts with.
+    pub(super) fn counted_key(&self, at: At, subject: &Subject, stamp: &Stamp) -> ((String, String), i64) {
+        let Counted { key, version, .. } = self.counted(at, subject, stamp);
+        (key, version)
     }
 
     fn give(&mut self, at: At) -> i64 {
@@ -244,6 +324,15 @@ impl Claimed {
     }
 }
 
+/// A newer one waits, or the run that serves it has begun.
+fn replaced(field: &str, slot: &SlotState, version: i64) -> bool {
+    match field {
+        "e" => false,
+        "f" => version != slot.mark.version && version <= slot.covered,
+        _ => version < slot.newest,
+    }
+}
+
 fn stay_open(slot: &mut SlotState, at: At) {
     slot.until = (slot.due.max(at.millis()) + millis(at.backlog_retention)).min(END_OF_TIME);
 }
@@ -252,7 +341,7 @@ fn stay_open(slot: &mut SlotState, at: At) {
 /// queued lie about as far back. A caller without a delivery does not know, and shortens nothing.
 fn keep(slot: &mut SlotState, at: At, terms: &Terms, due: Option<Timestamp>) {
     let now = at.millis();
-    if slot.open() || slot.due > now {
+    if slot.open() || slot.cancelled || slot.due > now {
         return stay_open(slot, at);
     }
     let dedup = millis(terms.dedup_retention);

@@ -210,6 +210,14 @@ impl Register for Fake {
         let end = if batch[0].end == End::Finished { "finished" } else { "copied" };
         self.answer(format!("settle {end}"), ())
     }
+
+    async fn later(&self, _: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
+        unreachable!("no handler puts another event off")
+    }
+
+    async fn cancel(&self, _: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
+        unreachable!("no handler cancels")
+    }
 }
 
 pub(super) struct Noon;

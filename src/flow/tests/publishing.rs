@@ -83,6 +83,12 @@ async fn the_order_of_calls_is_the_order_of_versions() {
         async fn settle(&self, _: &[Settle]) -> Result<(), RegisterError> {
             Ok(())
         }
+        async fn later(&self, _: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
+            Ok(Vec::new())
+        }
+        async fn cancel(&self, _: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
+            Ok(Vec::new())
+        }
     }
     let fake = Arc::new(Fake::default());
     let register: Arc<dyn Register> = Arc::new(Counting(Mutex::new(0)));

@@ -37,7 +37,15 @@ fn reserve(subject: &Subject, slot: &Slot) -> Reserve {
 }
 
 fn record(subject: &Subject, slot: &Slot, version: i64) -> Record {
-    Record { subject: subject.clone(), slot: slot.clone(), version, terms: EXCLUSIVE }
+    Record {
+        subject: subject.clone(),
+        slot: slot.clone(),
+        version,
+        due: jiff::Timestamp::UNIX_EPOCH,
+        reason: None,
+        kept: None,
+        terms: EXCLUSIVE,
+    }
 }
 
 fn claim(subject: &Subject, stamp: Stamp, n: u128, due: jiff::Timestamp) -> Claim {
@@ -83,17 +91,19 @@ async fn times_are_redis_own() {
 }
 
 #[tokio::test]
-async fn keys_are_named_as_documented_and_all_but_the_counter_expire() {
+async fn keys_are_named_as_documented_and_all_but_the_counter_and_the_index_expire() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
     let first = publish(&register, &a, &Slot::Immediate).await;
+    let kept = Some(bytes::Bytes::from_static(b"kept"));
+    register.record(&[Record { kept, ..record(&a, &Slot::Immediate, first.version) }]).await.unwrap();
     register.claim(&[claim(&a, first, 1, jiff::Timestamp::UNIX_EPOCH)]).await.unwrap();
     register.claim(&[claim(&event("", "b"), Stamp::alone("b", 0), 2, jiff::Timestamp::UNIX_EPOCH)]).await.unwrap();
     let names = stored.names().await;
-    assert_eq!(names, ["import:i:b", "import:l:i:b", "import:l:r:1", "import:r:1", "last"]);
+    assert_eq!(names, ["import:i:b", "import:l:i:b", "import:l:r:1", "import:p:r:1", "import:r:1", "import:x", "last"]);
     for name in names {
         let left: i64 = stored.connection().pttl(stored.key(&name)).await.unwrap();
-        assert_eq!(left > 0, name != "last", "{name}: {left}");
+        assert_eq!(left > 0, name != "last" && name != "import:x", "{name}: {left}");
     }
 }
 
@@ -149,6 +159,7 @@ async fn a_slot_stays_in_redis_compact_form_even_when_it_is_full() {
         .change("import:r:1", "d", |slot| {
             slot.later =
                 Some(hatchery::domain::register::state::Later { at: 1 << 47, version: first.version, generation: 3 });
+            slot.covered = 1 << 52;
         })
         .await;
     for date in 0..20 {

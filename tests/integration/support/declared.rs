@@ -33,8 +33,8 @@ pub(crate) struct Declared {
 }
 
 impl Declared {
-    /// Declares a topology called `t`. Version, name and Redis prefix are put before the text, and a small ladder if it
-    /// has none.
+    /// Declares a topology called `t`. Version and name are put before the text, and a small ladder if it has none; the
+    /// prefix for Redis is its own.
     pub(crate) async fn new(text: &str) -> Self {
         Self::with_redis(text, redis::url()).await
     }
@@ -46,8 +46,11 @@ impl Declared {
     /// The same in this virtual host.
     pub(crate) async fn on(host: VirtualHost, text: &str, redis_url: &str) -> Self {
         let ladder = if text.contains("ladder:") { "" } else { SMALL };
-        let prefix = redis::prefix();
-        let text = format!("version: 1\nname: t\nredis: {{ prefix: {prefix} }}\n{ladder}{text}");
+        let prefix = format!("prefix: {}", redis::prefix());
+        let text = match text.split_once("redis: {") {
+            Some((before, after)) => format!("version: 1\nname: t\n{ladder}{before}redis: {{ {prefix},{after}"),
+            None => format!("version: 1\nname: t\nredis: {{ {prefix} }}\n{ladder}{text}"),
+        };
         let topology = hatchery::file::read(&text, "topology.yaml").unwrap_or_else(|error| panic!("{error:?}"));
         let declared = Self { host, topology, text, redis_url: redis_url.to_owned() };
         declared.apply().await;

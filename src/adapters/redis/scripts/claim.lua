@@ -15,7 +15,7 @@ return each(3, 7, function(k, a)
   end
   local overdue = slot_field == 'i' and version > slot.version
     and slot.since > 0 and now - slot.since > tonumber(ARGV[a + 6])
-  if slot_field ~= 'e' and version < slot.newest and not overdue then
+  if replaced(slot, slot_field, version) and not overdue then
     return { 'replaced', 0, 0, 0 }
   end
   if slot.later > now and slot.later_version == version and slot.later_generation == generation then
@@ -38,6 +38,9 @@ return each(3, 7, function(k, a)
   }, tonumber(ARGV[a + 5]))
   raise(slot, version, false, generation)
   slot.begun, slot.crashes = true, crashes
+  if slot_field == 'f' then
+    slot.covered = max(slot.covered, fence)
+  end
   slot.since = slot.newest > version and now or 0
   stay_open(slot)
   save(home, slot_field, slot)

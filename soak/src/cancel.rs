@@ -1,0 +1,154 @@
+//! Many delayed events that are cancelled, moved by their payloads, or put off: how fast, and whether any of them runs at
+//! its old time.
+
+use std::{
+    future::ready,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
+use hatchery::{EventsError, Filter, Hatchery, Moved, NewEvent};
+use jiff::Timestamp;
+
+use crate::{
+    Common,
+    account::Account,
+    console::Console,
+    queues::Queues,
+    runs::Run,
+    stage::Stage,
+    table::{Table, grouped},
+    traffic::{self, PAYLOAD, Working},
+};
+
+const TOPOLOGY: &str = "\
+version: 1
+name: soak
+ladder: { resolution: 250ms, horizon: 365d }
+defaults: { prefetch: 200, concurrency: 16, coalesce: latest }
+types: { cancelled: {}, moved: { keep-payload: 4KiB }, put-off: {} }
+";
+
+/// What is done to the events of each type.
+const TYPES: [&str; 3] = ["cancelled", "moved", "put-off"];
+
+/// What a scheduler reaches that keeps its events in a database. Cancels have to be faster.
+const DATABASE: u128 = 1_920;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Events of each kind: cancelled, moved, put off
+    #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    events: u32,
+    /// When they are due at first, in seconds from their publishing; the others once more as long after that
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
+    due: u32,
+    /// Hold nobody to a rate: for small runs and busy machines
+    #[arg(long)]
+    no_ratio: bool,
+}
+
+pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
+    let stage = Stage::set(console, args.common.version.as_deref(), TOPOLOGY).await?;
+    let queues = Queues::connect(&stage.servers.amqp).await?;
+    let hatchery = stage.connect().await?;
+    let wait = Duration::from_secs(args.due.into());
+    let (first, second) = (Timestamp::now() + wait, Timestamp::now() + wait * 2);
+
+    console.step(&format!("Publish {} events of each kind, due in {} s", grouped(args.events), args.due));
+    publish(&hatchery, args.events, first).await?;
+    let events = hatchery.events();
+    let of = |event_type: &str| Filter::default().event_type(event_type);
+    console.step("Cancel, move by their payloads, put off");
+    let cancelled = timed(events.cancel_all(&of(TYPES[0])).map_ok(|(_, slot)| slot.waiting && !slot.running)).await?;
+    let is_done = |(_, moved)| moved == Moved::Done;
+    let moved = timed(events.reschedule_all(&of(TYPES[1]), second).map_ok(is_done)).await?;
+    let put_off = timed(events.reschedule_all(&of(TYPES[2]), second).map_ok(is_done)).await?;
+    ensure!(Timestamp::now() < first, "too slow for --due {}: they are due before the last is put off", args.due);
+
+    console.step("Work until all is over");
+    let working = Working::start(&hatchery, &TYPES);
+    let busy = async || traffic::is_busy(&queues, &stage.topology, &[]).await;
+    let left = 2 * args.events as usize;
+    traffic::watch(console, &working.runs, left, wait * 2, busy).await?;
+    let runs = working.stop().await?.all();
+    hatchery.close().await;
+    stage.keep("runs", &runs)?;
+
+    console.step(&format!("The account, of RabbitMQ {}", stage.version));
+    let table = account(args, &[cancelled, moved, put_off], &runs, second);
+    console.say(&table.render());
+    let holds = table.holds();
+    stage.end(console, holds).await;
+    Ok(holds)
+}
+
+async fn publish(hatchery: &Hatchery, count: u32, due: Timestamp) -> anyhow::Result<()> {
+    let events = TYPES.iter().zip(0_u32..).flat_map(|(event_type, kind)| {
+        (0..count).map(move |n| {
+            let number = (kind * count + n).to_string();
+            NewEvent::new(*event_type, PAYLOAD.to_vec()).reference(&number).id(number).at(due)
+        })
+    });
+    let publisher = hatchery.publisher();
+    publisher
+        .publish_stream(stream::iter(events))
+        .try_for_each(|published| {
+            debug_assert!(!published.unversioned, "Redis is there");
+            ready(Ok(()))
+        })
+        .await
+        .context("an event was not confirmed")
+}
+
+/// How many were done, and how long it took.
+struct Timed {
+    done: u64,
+    took: Duration,
+}
+
+impl Timed {
+    /// How many in a second.
+    fn rate(&self) -> u128 {
+        u128::from(self.done) * 1_000_000 / self.took.as_micros().max(1)
+    }
+}
+
+async fn timed(acting: impl Stream<Item = Result<bool, EventsError>>) -> anyhow::Result<Timed> {
+    let started = Instant::now();
+    let mut acting = std::pin::pin!(acting);
+    let mut done = 0;
+    while let Some(answer) = acting.next().await {
+        done += u64::from(answer?);
+    }
+    Ok(Timed { done, took: started.elapsed() })
+}
+
+fn account(args: &Args, timed: &[Timed; 3], runs: &[Run], second: Timestamp) -> Table {
+    let mut table = Table::new(&["", "events", "a second", "must be"]);
+    let all = u64::from(args.events);
+    for ((what, timed), floor) in ["cancelled", "moved", "put off"].iter().zip(timed).zip([Some(DATABASE), None, None])
+    {
+        let floor = floor.filter(|_| !args.no_ratio);
+        let must = floor.map_or_else(|| grouped(all), |floor| format!("{}, above {floor}/s", grouped(all)));
+        let holds = timed.done == all && floor.is_none_or(|floor| timed.rate() > floor);
+        table.must(holds, &[what, &grouped(timed.done), &grouped(timed.rate()), &must]);
+    }
+    let account = Account::take(args.events..3 * args.events, runs.iter().map(|run| run.number));
+    let left = 2 * all;
+    table.must(account.handled as u64 == left, &["handled", &grouped(account.handled as u64), "", &grouped(left)]);
+    // Those that were cancelled are no strangers, but must not run either.
+    let at_old_time = runs.iter().filter(|run| run.number >= args.events && run.at < second.as_microsecond()).count();
+    for (what, count) in [
+        ("cancelled, and run", account.strangers),
+        ("run at their old time", at_old_time),
+        ("handled twice", account.twice.len()),
+        ("lost", account.missing.len()),
+    ] {
+        table.must(count == 0, &[what, &grouped(count as u64), "", "0"]);
+    }
+    table
+}

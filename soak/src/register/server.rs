@@ -1,0 +1,63 @@
+//! A Redis for this run alone, and what it says of itself.
+
+use anyhow::Context as _;
+use redis::{Client, aio::MultiplexedConnection};
+
+use crate::servers::Hold;
+
+pub(super) struct Server {
+    pub(super) url: String,
+    hold: Hold,
+    connection: MultiplexedConnection,
+}
+
+/// How long scripts have run in it, in µs.
+#[derive(Clone, Copy)]
+pub(super) struct Busy(u64);
+
+impl Busy {
+    /// For each event, since then.
+    pub(super) fn since(self, before: Self, events: u32) -> f64 {
+        let micros = u32::try_from(self.0.saturating_sub(before.0)).unwrap_or(u32::MAX);
+        f64::from(micros) / f64::from(events)
+    }
+}
+
+impl Server {
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let hold = Hold::start("scripts/services", &["hold", "--redis-only"]).await?;
+        let url = hold.said("REDIS_URL")?;
+        let connection = Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+        Ok(Self { url, hold, connection })
+    }
+
+    pub(super) async fn version(&mut self) -> anyhow::Result<String> {
+        self.info("server", "redis_version").await
+    }
+
+    /// Bytes that it has in use.
+    pub(super) async fn memory(&mut self) -> anyhow::Result<u64> {
+        Ok(self.info("memory", "used_memory").await?.parse()?)
+    }
+
+    pub(super) async fn busy(&mut self) -> anyhow::Result<Busy> {
+        // Nothing yet, where none has run.
+        let told = self.info("commandstats", "cmdstat_evalsha").await.unwrap_or_default();
+        let micros = told.split(',').find_map(|part| part.strip_prefix("usec=")).unwrap_or("0");
+        Ok(Busy(micros.parse()?))
+    }
+
+    pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
+        Ok(redis::cmd("FLUSHALL").query_async(&mut self.connection).await?)
+    }
+
+    async fn info(&mut self, section: &str, name: &str) -> anyhow::Result<String> {
+        let told: String = redis::cmd("INFO").arg(section).query_async(&mut self.connection).await?;
+        let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        Ok(line.with_context(|| format!("Redis says nothing of {name}"))?.to_owned())
+    }
+
+    pub(super) async fn end(self) {
+        self.hold.end().await;
+    }
+}

@@ -1,0 +1,138 @@
+//! `topology events cancel`.
+
+use hatchery::{Cancelled, Events, Which};
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        args::{Common, Format},
+        exit::Exit,
+        load,
+        output::Output,
+    },
+    bulk, events, table,
+    which::{Choice, Chosen},
+};
+
+/// Cancel events that wait: those of a reference, one by its id, or all that a filter finds
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology events cancel --type hr-import --reference 1234
+  topology events cancel --type hr-import --reference 1234 \\
+    --at 2026-06-01T09:00:00Z
+  topology events cancel --type hr-import --reference 1234 --immediate
+  topology events cancel --type mail --id ID
+  topology events cancel --type mail --reason newsletter         a dry run
+  topology events cancel --type mail --reason newsletter --yes
+
+What is named by --reference or --id is cancelled at once. What any other filter
+finds is only shown and counted, until --yes is given. The messages stay in
+RabbitMQ until they are due, and are dropped then.
+
+A run that has begun goes on, which is told; it is not tried again. An id that
+is not known, and a date, are remembered: an event that was published while
+Redis was away does not run either.
+
+Exit 0: nothing of it waits any more, be it that nothing did.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    chosen: Chosen,
+}
+
+pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    let choice = args.chosen.choice(&topology)?;
+    let events = events(common, topology)?;
+    match choice {
+        Choice::Named(which) => named(&events, &which, &args.chosen, output).await,
+        Choice::Found(filter) if !args.chosen.yes => bulk::dry_run(&events, &filter, "cancel", output).await,
+        Choice::Found(filter) => {
+            let mut sum = Sum::default();
+            let acted = bulk::act(events.cancel_all(&filter), output, |slot| sum.add(slot)).await;
+            sum.report(output)?;
+            acted.map(|()| Exit::Done)
+        }
+    }
+}
+
+async fn named(events: &Events, which: &Which, chosen: &Chosen, output: Output) -> anyhow::Result<Exit> {
+    let cancelled = events.cancel(which).await?;
+    let mut sum = Sum::default();
+    for slot in &cancelled {
+        sum.add(slot);
+    }
+    let name = chosen.filters.name();
+    let remembered = chosen.is_remembered();
+    if !output.is_text() {
+        let slots: Vec<Value> = cancelled.iter().filter(|slot| slot.waiting || slot.running).map(view).collect();
+        output.json(&json!({ "slots": slots, "remembered": remembered }))?;
+        return Ok(Exit::Done);
+    }
+    let told = match (sum.cancelled, sum.running, remembered) {
+        (0, 0, true) => {
+            format!("Nothing of {name} is known to wait. It is remembered: what comes of it does not run.")
+        }
+        (0, 0, false) => format!("Nothing of {name} waits."),
+        (0, running, _) => format!("Nothing of {name} waits. {}", goes_on(running)),
+        (cancelled, 0, _) => format!("Cancelled {} of {name}.", table::events(cancelled)),
+        (cancelled, running, _) => format!("Cancelled {} of {name}. {}", table::events(cancelled), goes_on(running)),
+    };
+    output.print(&format!("{}\n", told.replace("1 event of the event ", "the event ")))?;
+    Ok(Exit::Done)
+}
+
+fn view(slot: &Cancelled) -> Value {
+    json!({ "slot": slot.slot.to_string(), "waiting": slot.waiting, "running": slot.running })
+}
+
+fn goes_on(running: u64) -> String {
+    match running {
+        1 => "One is running and goes on; it is not tried again.".to_owned(),
+        n => format!("{n} are running and go on; they are not tried again."),
+    }
+}
+
+#[derive(Default)]
+struct Sum {
+    cancelled: u64,
+    running: u64,
+    nothing: u64,
+}
+
+impl Sum {
+    fn add(&mut self, slot: &Cancelled) -> &'static str {
+        self.cancelled += u64::from(slot.waiting);
+        self.running += u64::from(slot.running);
+        match (slot.waiting, slot.running) {
+            (_, true) => "running",
+            (true, false) => "cancelled",
+            (false, false) => {
+                self.nothing += 1;
+                "nothing"
+            }
+        }
+    }
+
+    fn report(&self, output: Output) -> anyhow::Result<()> {
+        let Self { cancelled, running, nothing } = self;
+        match output.format {
+            Format::Text => {
+                let mut text = format!("Cancelled {}.", table::events(*cancelled));
+                if *running > 0 {
+                    text = format!("{text} {}", goes_on(*running));
+                }
+                if *nothing > 0 {
+                    text = format!("{text} {nothing} came to their end meanwhile.");
+                }
+                output.print(&format!("{text}\n"))?;
+            }
+            Format::Json => {
+                output.json(&json!({ "cancelled": cancelled, "running": running, "nothing": nothing }))?;
+            }
+            // Each has been answered for.
+            Format::Ndjson => {}
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+//! `topology events show`: all that is known of one reference, or of one event.
+
+use std::fmt::Write as _;
+
+use hatchery::{Known, domain::register::Slot};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{
+    super::{
+        args::{Common, UsageError},
+        exit::{Ended, Exit},
+        load,
+        output::Output,
+    },
+    answer::view,
+    events, table,
+    which::Filters,
+};
+
+/// Show all that is known of a reference, or of an event
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology events show --type hr-import --reference 1234
+  topology events show --type mail --id 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11
+  topology events show --type hr-import --reference 1234 -o json
+
+What is handled or cancelled is shown too, for as long as it is remembered. What
+an event competes with is its slot: i immediate ones, d:TIME those of a date, d
+all dated ones, f what one run serves, q:TIME what was put off, e:ID nothing.
+
+Exit 1: nothing is known of it.")]
+pub(super) struct Args {
+    /// Its type; may be left out where only one type of the file uses Redis
+    #[arg(long = "type", value_name = "TYPE")]
+    event_type: Option<String>,
+
+    /// The object that it is about
+    #[arg(long, required_unless_present = "id")]
+    reference: Option<String>,
+
+    /// The event; its reference besides makes it quicker to find
+    #[arg(long)]
+    id: Option<String>,
+}
+
+pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    let filters = Filters::naming(args.event_type.clone(), args.reference.clone(), args.id.clone());
+    let which = filters.named(&topology)?;
+    let which = which.ok_or_else(|| UsageError("say which one, with --reference or --id".to_owned()))?;
+    let mut known = events(common, topology)?.show(&which).await?;
+    known.sort_by_key(|event| event.due);
+    if !output.is_text() {
+        output.json(&json!({ "events": known.iter().map(view).collect::<Vec<Value>>() }))?;
+    }
+    if known.is_empty() {
+        return Err(Ended::new(Exit::Error, format!("nothing is known of {}", filters.name())).into());
+    }
+    if output.is_text() {
+        let now = Timestamp::now();
+        let blocks: Vec<String> = known.iter().map(|event| block(event, now)).collect();
+        output.print(&blocks.join("\n"))?;
+    }
+    Ok(Exit::Done)
+}
+
+fn block(event: &Known, now: Timestamp) -> String {
+    let style = table::style(event.state);
+    let also = if event.running && event.state.as_str() != "running" { ", and an older one runs" } else { "" };
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<10} {}", table::cut(value, 500));
+    };
+    line("type", event.event_type.as_str());
+    if let Some(reference) = &event.reference {
+        line("reference", reference.as_str());
+    }
+    if let Some(id) = &event.id {
+        line("id", id);
+    }
+    line("slot", &slot(&event.slot));
+    if let Some(due) = event.due {
+        line("due", &format!("{due} ({})", table::relative(now, due, 2)));
+    }
+    if let Some(copy) = &event.copy {
+        line("attempts", &event.attempts.to_string());
+        line("copy", &format!("version {}, generation {}", copy.version, copy.generation));
+    }
+    if let Some(reason) = &event.reason {
+        line("reason", reason);
+    }
+    let _ = writeln!(text, "{:<10} {style}{}{style:#}{also}", "state", event.state);
+    text
+}
+
+/// A slot, and what it means.
+fn slot(slot: &Slot) -> String {
+    let date = |ms: &i64| Timestamp::from_millisecond(*ms).map(|time| time.to_string()).unwrap_or_default();
+    match slot {
+        Slot::Immediate => "i: the newest immediate one counts".to_owned(),
+        Slot::First => "f: one run serves all immediate ones before it".to_owned(),
+        Slot::Dated => "d: the newest dated one counts".to_owned(),
+        Slot::DatedAt(ms) => format!("{slot}: the newest one of {} counts", date(ms)),
+        Slot::RequeuedAt(ms) => format!("{slot}: put off to {}", date(ms)),
+        Slot::Event(_) => "e: competes with nothing".to_owned(),
+    }
+}

@@ -1,0 +1,342 @@
+//! Events as people look for them: what the register and its index say of a slot, in one value, and filters over it.
+
+use std::{fmt, str::FromStr};
+
+use jiff::Timestamp;
+
+use super::{
+    Slot, Stage, Stamp, Subject,
+    index::{Find, Shown},
+    state::SlotState,
+};
+use crate::domain::words::{EventType, Reference};
+
+/// What has become of the newest event of a slot, as far as the register knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// Published and not due yet, or due and not started.
+    Waiting,
+    /// Started, and not settled yet.
+    Running,
+    /// It failed and waits for its next attempt.
+    Retry,
+    /// It was given up, and is in the dead-letter queue.
+    DeadLetter,
+    /// Handled to the end.
+    Handled,
+    /// Cancelled.
+    Cancelled,
+}
+
+impl State {
+    /// Those of events that are not at their end.
+    pub const OPEN: [Self; 4] = [Self::Waiting, Self::Running, Self::Retry, Self::DeadLetter];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Running => "running",
+            Self::Retry => "retry",
+            Self::DeadLetter => "dead-letter",
+            Self::Handled => "handled",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that is no state that can be looked for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is none of waiting, running, retry and dead-letter")]
+pub struct StateError(String);
+
+impl FromStr for State {
+    type Err = StateError;
+
+    fn from_str(text: &str) -> Result<Self, StateError> {
+        Self::OPEN.into_iter().find(|state| state.as_str() == text).ok_or_else(|| StateError(text.to_owned()))
+    }
+}
+
+/// A slot and its newest event, as far as the register knows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Known {
+    /// Which handler.
+    pub event_type: EventType,
+    /// The object that it is about.
+    pub reference: Option<Reference>,
+    /// The event. Not known where the index was lost, nor of what is at its end.
+    pub id: Option<String>,
+    /// What it competes with.
+    pub slot: Slot,
+    /// What has become of it.
+    pub state: State,
+    /// Something of its slot has been started and is not settled: this event, or one that it replaces.
+    pub running: bool,
+    /// When its latest copy is due.
+    pub due: Option<Timestamp>,
+    /// Failed attempts so far.
+    pub attempts: u32,
+    /// Why it is where it is.
+    pub reason: Option<String>,
+    /// The copy that is still to run. None of what is at its end.
+    pub copy: Option<Stamp>,
+}
+
+impl Known {
+    /// What is shown of a slot. The subject is whom it was asked for; where there is an entry, that knows better.
+    #[must_use]
+    pub fn of(subject: &Subject, shown: Shown) -> Self {
+        let Shown { slot, state, entry } = shown;
+        let copy = wanted(&slot, &state);
+        let running = state.begun && !state.mark.finished;
+        let of_newest = copy.as_ref().is_none_or(|copy| copy.version <= state.mark.version);
+        let (subject, due, note) = match entry {
+            Some(entry) => (entry.subject, Some(entry.due), Some(entry.note)),
+            None => (Subject { id: String::new(), ..subject.clone() }, None, None),
+        };
+        let id = match &slot {
+            Slot::Event(id) => Some(id.clone()),
+            _ => Some(subject.id).filter(|id| !id.is_empty()),
+        };
+        Self {
+            state: match note.as_ref().map_or(Stage::Waiting, |note| note.stage) {
+                _ if state.cancelled && copy.is_none() => State::Cancelled,
+                _ if copy.is_none() => State::Handled,
+                _ if running && of_newest => State::Running,
+                Stage::Waiting => State::Waiting,
+                Stage::Retry => State::Retry,
+                Stage::DeadLetter => State::DeadLetter,
+            },
+            event_type: subject.event_type,
+            reference: subject.reference,
+            id,
+            slot,
+            running,
+            due: due.or_else(|| Timestamp::from_millisecond(state.due).ok().filter(|_| state.due > 0)),
+            attempts: note.as_ref().map_or(0, |note| note.attempts),
+            reason: note.and_then(|note| note.reason),
+            copy,
+        }
+    }
+
+    /// Whom the register's calls about it are about.
+    #[must_use]
+    pub fn subject(&self) -> Subject {
+        let id = self.id.clone().unwrap_or_default();
+        Subject { event_type: self.event_type.clone(), reference: self.reference.clone(), id }
+    }
+}
+
+/// The copy of a slot that is still to run, as far as the register knows.
+fn wanted(slot: &Slot, state: &SlotState) -> Option<Stamp> {
+    let (mark, slot) = (state.mark, slot.clone());
+    if matches!(slot, Slot::Event(_)) {
+        return (!mark.finished).then_some(Stamp { slot, version: 0, generation: mark.generation });
+    }
+    if state.newest > mark.version.max(state.covered) {
+        return Some(Stamp { slot, version: state.newest, generation: 0 });
+    }
+    (mark.version > 0 && !mark.finished).then_some(Stamp { slot, version: mark.version, generation: mark.generation })
+}
+
+/// Which events are looked for: all that nothing here excludes.
+///
+/// ```
+/// use hatchery::{Filter, State};
+/// let failing = Filter::default().event_type("hr-import").reference_prefix("12").state(State::Retry).attempts(3);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Filter {
+    pub(crate) types: Vec<String>,
+    pub(crate) reference: Option<String>,
+    reference_prefix: Option<String>,
+    pub(crate) id: Option<String>,
+    states: Vec<State>,
+    due_from: Option<Timestamp>,
+    due_before: Option<Timestamp>,
+    attempts: u32,
+    reason: Option<String>,
+}
+
+impl Filter {
+    /// Of this type, or of one of several. Without any: of every type that the register knows.
+    pub fn event_type(mut self, event_type: impl Into<String>) -> Self {
+        self.types.push(event_type.into());
+        self
+    }
+
+    /// About this object.
+    pub fn reference(self, reference: impl Into<String>) -> Self {
+        Self { reference: Some(reference.into()), ..self }
+    }
+
+    /// About an object whose name begins so.
+    pub fn reference_prefix(self, prefix: impl Into<String>) -> Self {
+        Self { reference_prefix: Some(prefix.into()), ..self }
+    }
+
+    /// With this id.
+    pub fn id(self, id: impl Into<String>) -> Self {
+        Self { id: Some(id.into()), ..self }
+    }
+
+    /// In this state, or in one of several.
+    pub fn state(mut self, state: State) -> Self {
+        self.states.push(state);
+        self
+    }
+
+    /// Due at this time or later.
+    pub fn due_from(self, time: Timestamp) -> Self {
+        Self { due_from: Some(time), ..self }
+    }
+
+    /// Due before this time.
+    pub fn due_before(self, time: Timestamp) -> Self {
+        Self { due_before: Some(time), ..self }
+    }
+
+    /// Failed so often, or more often.
+    pub fn attempts(self, at_least: u32) -> Self {
+        Self { attempts: at_least, ..self }
+    }
+
+    /// With this text in their reason, in capitals or not.
+    pub fn reason(self, contains: impl Into<String>) -> Self {
+        Self { reason: Some(contains.into().to_lowercase()), ..self }
+    }
+
+    /// Whether an event is one of these. Its type is not looked at.
+    #[must_use]
+    pub fn matches(&self, event: &Known) -> bool {
+        let reference = event.reference.as_ref().map(Reference::as_str);
+        let reason = || event.reason.as_deref().unwrap_or_default().to_lowercase();
+        event.copy.is_some()
+            && self.reference.as_deref().is_none_or(|asked| reference == Some(asked))
+            && self.reference_prefix.as_deref().is_none_or(|asked| reference.is_some_and(|r| r.starts_with(asked)))
+            && (self.id.is_none() || self.id == event.id)
+            && (self.states.is_empty() || self.states.contains(&event.state))
+            && self.due_from.is_none_or(|from| event.due.is_some_and(|due| due >= from))
+            && self.due_before.is_none_or(|before| event.due.is_some_and(|due| due < before))
+            && event.attempts >= self.attempts
+            && self.reason.as_deref().is_none_or(|asked| reason().contains(asked))
+    }
+
+    /// The register's part of it: the type, and when they are due.
+    pub(crate) fn find(&self, event_type: EventType, limit: usize) -> Find {
+        Find { event_type, due_from: self.due_from, due_before: self.due_before, after: None, limit }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::domain::register::{
+        Note,
+        index::Entry,
+        state::{Later, Mark},
+    };
+
+    fn subject() -> Subject {
+        Subject {
+            event_type: "mail".parse().expect("a word"),
+            reference: Some("1234".parse().expect("a reference")),
+            id: "a".into(),
+        }
+    }
+
+    fn known(slot: &str, state: SlotState, stage: Stage) -> Known {
+        let slot: Slot = slot.parse().expect("a slot");
+        let note = Note { stage, attempts: 2, reason: Some("retry: Connection refused".into()) };
+        let due = Timestamp::from_second(1_000).expect("a time");
+        let entry = Entry { subject: subject(), slot: slot.clone(), due, note };
+        Known::of(&subject(), Shown { slot, state, entry: Some(entry) })
+    }
+
+    fn state(mark: (i64, bool, i64), newest: i64, begun: bool) -> SlotState {
+        let (version, finished, generation) = mark;
+        SlotState { mark: Mark { version, finished, generation }, newest, begun, until: 1, ..SlotState::default() }
+    }
+
+    #[rstest]
+    #[case("i", state((0, false, 0), 5, false), Stage::Waiting, State::Waiting, Some((5, 0)))]
+    #[case("i", state((5, false, 0), 5, true), Stage::Waiting, State::Running, Some((5, 0)))]
+    #[case("i", state((5, false, 2), 5, false), Stage::Retry, State::Retry, Some((5, 2)))]
+    #[case("i", state((5, false, 3), 5, false), Stage::DeadLetter, State::DeadLetter, Some((5, 3)))]
+    #[case("i", state((5, true, 0), 5, false), Stage::Waiting, State::Handled, None)]
+    #[case("i", SlotState { cancelled: true, ..state((9, true, 0), 5, false) }, Stage::Waiting, State::Cancelled, None)]
+    // One runs, and the one that is shown came after it.
+    #[case("i", state((5, false, 0), 6, true), Stage::Waiting, State::Waiting, Some((6, 0)))]
+    // Its version is served by a run that has begun.
+    #[case("f", SlotState { covered: 7, ..state((5, true, 0), 6, false) }, Stage::Waiting, State::Handled, None)]
+    #[case("f", SlotState { covered: 5, ..state((5, true, 0), 6, false) }, Stage::Waiting, State::Waiting, Some((6, 0)))]
+    // Nothing of it has been asked for yet.
+    #[case("e:a", SlotState::default(), Stage::Waiting, State::Waiting, Some((0, 0)))]
+    #[case("e:a", state((0, false, 1), 0, false), Stage::Retry, State::Retry, Some((0, 1)))]
+    #[case("e:a", state((0, true, 1), 0, false), Stage::Retry, State::Handled, None)]
+    fn a_slot_is_in_one_state(
+        #[case] slot: &str,
+        #[case] state: SlotState,
+        #[case] stage: Stage,
+        #[case] expected: State,
+        #[case] copy: Option<(i64, i64)>,
+    ) {
+        let known = known(slot, state, stage);
+        assert_eq!((known.state, known.copy.map(|copy| (copy.version, copy.generation))), (expected, copy));
+    }
+
+    #[test]
+    fn what_the_index_has_lost_is_shown_as_far_as_it_is_known() {
+        let later = Some(Later { at: 1, version: 5, generation: 0 });
+        let slot = SlotState { due: 5_000, later, ..state((0, false, 0), 5, false) };
+        let known = Known::of(&subject(), Shown { slot: Slot::Dated, state: slot, entry: None });
+        assert_eq!((known.id, known.state), (None, State::Waiting));
+        assert_eq!(known.due, Timestamp::from_second(5).ok());
+    }
+
+    #[rstest]
+    #[case(Filter::default(), true)]
+    #[case(Filter::default().reference("1234"), true)]
+    #[case(Filter::default().reference("123"), false)]
+    #[case(Filter::default().reference_prefix("123"), true)]
+    #[case(Filter::default().reference_prefix("23"), false)]
+    #[case(Filter::default().id("a"), true)]
+    #[case(Filter::default().id("b"), false)]
+    #[case(Filter::default().state(State::Waiting), false)]
+    #[case(Filter::default().state(State::Waiting).state(State::Retry), true)]
+    #[case(Filter::default().attempts(2), true)]
+    #[case(Filter::default().attempts(3), false)]
+    #[case(Filter::default().reason("connection REFUSED"), true)]
+    #[case(Filter::default().reason("timeout"), false)]
+    #[case(Filter::default().due_from(Timestamp::from_second(1_000).expect("a time")), true)]
+    #[case(Filter::default().due_before(Timestamp::from_second(1_000).expect("a time")), false)]
+    fn a_filter_excludes(#[case] filter: Filter, #[case] expected: bool) {
+        assert_eq!(filter.matches(&known("i", state((5, false, 1), 5, false), Stage::Retry)), expected);
+    }
+
+    #[test]
+    fn what_is_at_its_end_is_not_looked_for() {
+        assert!(!Filter::default().matches(&known("i", state((5, true, 1), 5, false), Stage::Retry)));
+    }
+
+    #[test]
+    fn a_state_is_read_as_it_is_written() {
+        for state in State::OPEN {
+            assert_eq!(state.to_string().parse(), Ok(state));
+        }
+        assert!("handled".parse::<State>().is_err());
+    }
+}

@@ -1,0 +1,92 @@
+//! Cancelling: the register's call and nothing else. What arrives of a cancelled event is stale.
+//!
+//! The call marks the slot with a fresh version, so it may be lost or repeated: repeated, it also cancels what was
+//! published in between. Once it has returned, nothing that was published before it starts any more.
+
+use std::sync::Arc;
+
+use futures_util::Stream;
+
+use super::{Events, EventsError, Shared, Which};
+use crate::domain::register::{
+    Cancel, Cancelled, Slot, Subject,
+    search::{Filter, Known},
+};
+
+impl Events {
+    /// Cancels events that are named one by one, and says for each slot what was in it. A run that has begun goes on; it is
+    /// neither tried again nor run later.
+    ///
+    /// An event that the register has never heard of, because Redis was away when it was published, can be cancelled by its
+    /// id, and so can what was due at a time: that is remembered for as long as an event can wait.
+    ///
+    /// # Errors
+    /// When the register does not answer, or there cannot be such an event.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
+    /// use hatchery::{Which, parse_time};
+    ///
+    /// let change = Which::reference("hr-import", "1234").at(parse_time("2026-06-01T00:00:00Z")?);
+    /// let cancelled = events.cancel(&change).await?;
+    /// println!("{} cancelled", cancelled.iter().filter(|slot| slot.waiting).count());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn cancel(&self, which: &Which) -> Result<Vec<Cancelled>, EventsError> {
+        let asked = self.shared.asked(which)?;
+        let mut open = self.show(which).await?;
+        open.retain(|event| event.copy.is_some() || event.running);
+        let slots = asked.slots(!open.is_empty())?;
+        let call = |slot| self.shared.cancel(asked.subject.clone(), slot);
+        let (whole, mut calls) = match slots {
+            None => (true, vec![call(None)]),
+            Some(slots) => (false, slots.into_iter().map(|slot| call(Some(slot))).collect()),
+        };
+        for event in open {
+            let is_reached = whole && !matches!(event.slot, Slot::Event(_));
+            if !is_reached && calls.iter().all(|call| call.slot.as_ref() != Some(&event.slot)) {
+                calls.push(self.shared.cancel(event.subject(), Some(event.slot)));
+            }
+        }
+        Ok(self.shared.register.cancel(&calls).await?.into_iter().flatten().collect())
+    }
+
+    /// Cancels all events that a search finds, many at a time, and answers for each. The stream has to be read to its end;
+    /// what comes after an error was begun before it.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// use futures_util::TryStreamExt;
+    /// use hatchery::Filter;
+    ///
+    /// let department = Filter::default().event_type("hr-import").reference_prefix("12-");
+    /// let cancelled = events.cancel_all(&department).try_fold(0, |sum, _| async move { Ok(sum + 1) }).await?;
+    /// println!("{cancelled} cancelled");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn cancel_all(
+        &self,
+        filter: &Filter,
+    ) -> impl Stream<Item = Result<(Known, Cancelled), EventsError>> + Send + 'static + use<> {
+        let shared = Arc::clone(&self.shared);
+        self.each_batch(filter, move |batch: Vec<Known>| {
+            let shared = Arc::clone(&shared);
+            async move {
+                let calls: Vec<Cancel> =
+                    batch.iter().map(|event| shared.cancel(event.subject(), Some(event.slot.clone()))).collect();
+                let answers = shared.register.cancel(&calls).await?;
+                // One slot was asked for, so there is one answer.
+                let answered = batch.into_iter().zip(answers);
+                Ok(answered.filter_map(|(event, mut answer)| Some((event, answer.pop()?))).collect())
+            }
+        })
+    }
+}
+
+impl Shared {
+    fn cancel(&self, subject: Subject, slot: Option<Slot>) -> Cancel {
+        Cancel { subject, slot, horizon: self.horizon() }
+    }
+}

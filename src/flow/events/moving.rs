@@ -1,0 +1,411 @@
+//! Another time for events that wait: a reschedule, or a run now.
+//!
+//! Where the register keeps an event's message, it is published again, in this order: *reserve*, which says whether the
+//! former copy is still wanted; publish; confirm; *record*; *settle* of the former copy. Where it goes to:
+//!
+//! - a reschedule is a new event in slot `q:<at>`, and the former one is settled as done. What has one place whatever its date
+//!   (`d`, `e:<id>`) stays there with the next generation, and is settled as a retry. It begins afresh, with 0 attempts.
+//! - run now is the next generation of the same event, due at once, with the attempts that it has had.
+//!
+//! A crash before the confirm: nothing has changed, or the new copy is in the broker and nobody was told. A crash
+//! between the confirm and *settle*: both copies are there. In one slot the first one to start makes the other stale; in
+//! two slots both run, the former at its old time. After *settle* the former copy is stale. None of it loses the event:
+//! the former copy is given up last. Asking again puts it right, for the newer copy in `q:<at>` replaces the one that
+//! nobody was told of.
+//!
+//! Without the message an event can be put off alone, with *later*: the copy that waits comes when it was due and is sent
+//! on. That is one call, which may be repeated.
+
+use std::{fmt, sync::Arc};
+
+use futures_util::{Stream, StreamExt as _, stream};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::{Events, EventsError, Shared, Which};
+use crate::{
+    domain::{
+        event::{Event, ceil_millis},
+        register::{
+            End, Later, Note, Postponed, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, Subject, Terms,
+            search::{Filter, Known, State},
+        },
+        wire::{self, Incoming, kept, millis_text},
+    },
+    flow::publish,
+};
+
+/// Publishes of one batch that wait for their confirms at a time.
+const UNCONFIRMED: usize = 256;
+
+/// The fence of who has started nothing: what a run covers is no matter between it and the slot's other versions.
+const ABOVE_ALL: i64 = (1 << 53) - 1;
+
+/// What became of an event that was to have another time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Moved {
+    /// It waits until then, or is on its way.
+    Done,
+    /// It has been started: too late.
+    Running,
+    /// Handled, cancelled or replaced meanwhile.
+    Gone,
+    /// It would have to be published again, and its message is not kept.
+    NotKept(NotKept),
+}
+
+/// Why an event would have to be published again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotKept {
+    /// To run now.
+    Now,
+    /// To run at an earlier time than it is due.
+    Earlier,
+    /// It is a dead letter, which nothing brings back by itself.
+    DeadLetter,
+}
+
+impl fmt::Display for NotKept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self {
+            Self::Now => "running it now",
+            Self::Earlier => "an earlier time",
+            Self::DeadLetter => "bringing back a dead letter",
+        };
+        write!(f, "{what} takes its payload, which is not kept: see `keep-payload` of its type")
+    }
+}
+
+/// When an event is to run instead.
+#[derive(Clone, Copy)]
+enum To {
+    /// At this time.
+    At(Timestamp),
+    /// At once, which is now.
+    Now(Timestamp),
+}
+
+impl To {
+    const fn time(self) -> Timestamp {
+        match self {
+            Self::At(time) | Self::Now(time) => time,
+        }
+    }
+}
+
+/// What there is to do for one event.
+enum Plan {
+    Answer(Moved),
+    Later(Later),
+    Send(Box<Sending>),
+}
+
+/// A copy to publish in place of another.
+struct Sending {
+    subject: Subject,
+    former: Stamp,
+    former_due: Timestamp,
+    copy: Event,
+    at: Timestamp,
+    terms: Terms,
+}
+
+impl Events {
+    /// Gives events that are named one by one another time, and answers for each that waits or runs. An event whose message
+    /// is not kept (`keep-payload`) can only be put off.
+    ///
+    /// # Errors
+    /// When the register does not answer, the broker does not confirm, or there cannot be such an event.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
+    /// use hatchery::{Moved, Which, parse_time};
+    ///
+    /// let july = parse_time("2026-07-01T00:00:00Z")?;
+    /// for (event, moved) in events.reschedule(&Which::reference("hr-import", "1234"), july).await? {
+    ///     match moved {
+    ///         Moved::Done => println!("{} waits until July", event.slot),
+    ///         Moved::NotKept(why) => println!("{}: {why}", event.slot),
+    ///         _ => println!("{}: too late", event.slot),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn reschedule(&self, which: &Which, at: Timestamp) -> Result<Vec<(Known, Moved)>, EventsError> {
+        self.move_these(which, To::At(ceil_millis(at))).await
+    }
+
+    /// Runs events that are named one by one now, and answers for each that waits or runs. Their messages have to be kept
+    /// (`keep-payload`).
+    ///
+    /// # Errors
+    /// When the register does not answer, the broker does not confirm, or there cannot be such an event.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// use hatchery::Which;
+    ///
+    /// events.run_now(&Which::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run_now(&self, which: &Which) -> Result<Vec<(Known, Moved)>, EventsError> {
+        self.move_these(which, To::Now(self.shared.now())).await
+    }
+
+    /// Gives all events that a search finds another time, many at once, and answers for each. The stream has to be read
+    /// to its end; what comes after an error was begun before it.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
+    /// use futures_util::TryStreamExt;
+    /// use hatchery::{Filter, Moved, State, parse_time};
+    ///
+    /// let (monday, retries) = (parse_time("2026-06-01T06:00:00Z")?, Filter::default().state(State::Retry));
+    /// let done = events.reschedule_all(&retries, monday).try_filter(|(_, moved)| std::future::ready(*moved == Moved::Done));
+    /// println!("{} wait until Monday", done.try_fold(0, |sum, _| async move { Ok(sum + 1) }).await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reschedule_all(
+        &self,
+        filter: &Filter,
+        at: Timestamp,
+    ) -> impl Stream<Item = Result<(Known, Moved), EventsError>> + Send + 'static + use<> {
+        self.move_all(filter, To::At(ceil_millis(at)))
+    }
+
+    /// Runs all events that a search finds now, many at once, and answers for each. The stream has to be read to its end.
+    pub fn run_now_all(
+        &self,
+        filter: &Filter,
+    ) -> impl Stream<Item = Result<(Known, Moved), EventsError>> + Send + 'static + use<> {
+        self.move_all(filter, To::Now(self.shared.now()))
+    }
+
+    async fn move_these(&self, which: &Which, to: To) -> Result<Vec<(Known, Moved)>, EventsError> {
+        let mut known = self.show(which).await?;
+        known.retain(|event| event.copy.is_some());
+        self.shared.shift(known, to).await
+    }
+
+    fn move_all(
+        &self,
+        filter: &Filter,
+        to: To,
+    ) -> impl Stream<Item = Result<(Known, Moved), EventsError>> + Send + 'static + use<> {
+        let shared = Arc::clone(&self.shared);
+        self.each_batch(filter, move |mut batch: Vec<Known>| {
+            // What is there already, or was brought there a moment ago.
+            batch.retain(|event| event.due != Some(to.time()));
+            let shared = Arc::clone(&shared);
+            async move { shared.shift(batch, to).await }
+        })
+    }
+}
+
+impl Shared {
+    fn now(&self) -> Timestamp {
+        ceil_millis(self.clock.now())
+    }
+
+    /// A batch, in the order of effects that stands above.
+    async fn shift(&self, batch: Vec<Known>, to: To) -> Result<Vec<(Known, Moved)>, EventsError> {
+        let slots: Vec<(Subject, Slot)> = batch.iter().map(|event| (event.subject(), event.slot.clone())).collect();
+        let kept = self.index.kept(&slots).await?;
+        let mut answers: Vec<Moved> = Vec::with_capacity(batch.len());
+        // Each with its place in the batch.
+        let (mut later, mut sending) = (Vec::new(), Vec::new());
+        for (place, (event, kept)) in batch.iter().zip(kept).enumerate() {
+            let message = kept.and_then(|kept| self.message(event, &kept));
+            answers.push(match self.plan(event, message, to) {
+                Plan::Answer(answer) => answer,
+                Plan::Later(call) => {
+                    later.push((place, call));
+                    Moved::Gone
+                }
+                Plan::Send(send) => {
+                    sending.push((place, *send));
+                    Moved::Gone
+                }
+            });
+        }
+        self.put_off(later, &mut answers).await?;
+        self.send(sending, &mut answers).await?;
+        Ok(batch.into_iter().zip(answers).collect())
+    }
+
+    /// An event from its kept message, if that is of the copy that is shown.
+    fn message(&self, event: &Known, kept: &bytes::Bytes) -> Option<Event> {
+        let (properties, body) = kept::decode(kept)?;
+        let incoming = Incoming { routing_key: event.event_type.to_string(), properties, body };
+        let message = wire::decode(&event.event_type, incoming, self.clock.now(), String::new).ok()?;
+        let copy = event.copy.as_ref()?;
+        (message.stamp.slot == copy.slot && message.stamp.version == copy.version).then_some(message)
+    }
+
+    fn plan(&self, known: &Known, message: Option<Event>, to: To) -> Plan {
+        let (Some(former), Some(terms)) = (known.copy.clone(), self.terms(&known.event_type)) else {
+            return Plan::Answer(Moved::Gone);
+        };
+        if known.state == State::Running {
+            return Plan::Answer(Moved::Running);
+        }
+        let now = self.now();
+        let former_due = known.due.unwrap_or(now);
+        let Some(message) = message else {
+            let missing = match to {
+                To::Now(_) => NotKept::Now,
+                To::At(_) if known.state == State::DeadLetter => NotKept::DeadLetter,
+                To::At(at) if at < former_due => NotKept::Earlier,
+                To::At(at) => return Plan::Later(Later { subject: known.subject(), stamp: former, at, terms }),
+            };
+            return Plan::Answer(Moved::NotKept(missing));
+        };
+        let copy = copy_of(message, known, &former, to, now);
+        let subject = copy.subject();
+        Plan::Send(Box::new(Sending { subject, former, former_due, copy, at: to.time(), terms }))
+    }
+
+    async fn put_off(&self, later: Vec<(usize, Later)>, answers: &mut [Moved]) -> Result<(), EventsError> {
+        if later.is_empty() {
+            return Ok(());
+        }
+        let (places, calls): (Vec<usize>, Vec<Later>) = later.into_iter().unzip();
+        for (place, postponed) in places.into_iter().zip(self.register.later(&calls).await?) {
+            answers[place] = match postponed {
+                Postponed::Until => Moved::Done,
+                Postponed::Running => Moved::Running,
+                Postponed::Unwanted => Moved::Gone,
+            };
+        }
+        Ok(())
+    }
+
+    async fn send(&self, mut sending: Vec<(usize, Sending)>, answers: &mut [Moved]) -> Result<(), EventsError> {
+        if sending.is_empty() {
+            return Ok(());
+        }
+        let reserves: Vec<Reserve> = sending.iter().map(|(_, send)| send.reserve()).collect();
+        let reserved = self.register.reserve(&reserves).await?;
+        let mut given = reserved.into_iter();
+        sending.retain_mut(|(_, send)| match given.next() {
+            Some(Reserved::Version(version)) => {
+                // What stays in its slot keeps its version; this one was asked for to raise `due`.
+                if send.copy.stamp.version == 0 && !matches!(send.copy.stamp.slot, Slot::Event(_)) {
+                    send.copy.stamp.version = version;
+                }
+                true
+            }
+            Some(Reserved::Stale) | None => false,
+        });
+        let published: Vec<_> = stream::iter(sending)
+            .map(|(place, send)| async move {
+                let confirmed = self.publish(&send.copy).await;
+                (place, send, confirmed)
+            })
+            .buffered(UNCONFIRMED)
+            .collect()
+            .await;
+        let (mut confirmed, mut failed) = (Vec::new(), None);
+        for (place, send, published) in published {
+            match published {
+                Ok(()) => confirmed.push((place, send)),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        // What is confirmed is settled, whatever became of the others.
+        let records: Vec<Record> = confirmed.iter().filter_map(|(_, send)| send.record()).collect();
+        if !records.is_empty() {
+            self.register.record(&records).await?;
+        }
+        let settles: Vec<Settle> = confirmed.iter().map(|(_, send)| send.settle()).collect();
+        if !settles.is_empty() {
+            self.register.settle(&settles).await?;
+        }
+        for (place, _) in confirmed {
+            answers[place] = Moved::Done;
+        }
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+
+    async fn publish(&self, copy: &Event) -> Result<(), publish::PublishError> {
+        // The way that is left, each time it is tried.
+        publish::send(&*self.broker, || self.ways.to_scheduler(copy, copy.early_by(self.clock.now()))).await
+    }
+}
+
+/// What is published in place of the former copy.
+fn copy_of(message: Event, known: &Known, former: &Stamp, to: To, now: Timestamp) -> Event {
+    let asked = millis_text(now);
+    let was = known.reason.as_ref().map(|reason| format!(" was=\"{reason}\"")).unwrap_or_default();
+    let copy = Event { busy: 0, crashes: 0, ..message };
+    match to {
+        To::Now(_) => Event {
+            nbf: None,
+            attempts: known.attempts,
+            reason: Some(format!("run now: asked_at={asked}{was}")),
+            stamp: former.next(),
+            ..copy
+        },
+        To::At(at) => Event {
+            nbf: Some(at),
+            attempts: 0,
+            reason: Some(format!("reschedule: asked_at={asked}{was}")),
+            stamp: match former.slot {
+                Slot::Dated | Slot::Event(_) => former.next(),
+                // The version is yet to be given.
+                _ => Stamp { slot: Slot::RequeuedAt(at.as_millisecond()), version: 0, generation: 0 },
+            },
+            ..copy
+        },
+    }
+}
+
+impl Sending {
+    /// Whether it is another copy of the same event.
+    fn stays(&self) -> bool {
+        self.copy.stamp.slot == self.former.slot && self.copy.stamp.version == self.former.version
+    }
+
+    fn reserve(&self) -> Reserve {
+        Reserve {
+            subject: self.subject.clone(),
+            slot: self.copy.stamp.slot.clone(),
+            due: self.at,
+            asked_by: Some(self.former.clone()),
+            terms: self.terms,
+        }
+    }
+
+    /// A copy in the same slot is told by the settlement.
+    fn record(&self) -> Option<Record> {
+        (!self.stays()).then(|| Record {
+            subject: self.subject.clone(),
+            slot: self.copy.stamp.slot.clone(),
+            version: self.copy.stamp.version,
+            due: self.at,
+            reason: self.copy.reason.clone(),
+            kept: Some(kept::encode(&wire::encode(&self.copy), &self.copy.payload)),
+            terms: self.terms,
+        })
+    }
+
+    fn settle(&self) -> Settle {
+        let stage = if self.copy.attempts > 0 { Stage::Retry } else { Stage::Waiting };
+        let note = Note { stage, attempts: self.copy.attempts, reason: self.copy.reason.clone() };
+        Settle {
+            subject: self.subject.clone(),
+            stamp: self.former.clone(),
+            fence: ABOVE_ALL,
+            // Nobody's.
+            token: Uuid::nil(),
+            due: self.former_due,
+            end: if self.stays() { End::Copied { due: self.at, note } } else { End::Finished },
+            terms: self.terms,
+        }
+    }
+}

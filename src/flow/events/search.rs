@@ -1,0 +1,180 @@
+//! Looking for events: a page of each type at a time, merged by their due times.
+
+use std::{collections::VecDeque, sync::Arc};
+
+use futures_util::{Stream, TryStreamExt as _, stream};
+
+use super::{Events, EventsError, Shared, Which};
+use crate::domain::{
+    register::{
+        Subject,
+        index::{Find, Found},
+        search::{Filter, Known},
+    },
+    spec::{Delayed, Immediate, TypeSpec},
+    words::{EventType, Reference},
+};
+
+/// Events of a page.
+const PAGE: usize = 500;
+
+/// One type's part of a search.
+struct Lane {
+    next: Next,
+    page: VecDeque<Known>,
+}
+
+/// What is asked next.
+enum Next {
+    Page(Find),
+    /// All that there can be is at these places.
+    Look(Vec<Subject>),
+    Nothing,
+}
+
+impl Events {
+    /// Events that have not come to their end, by their due times. There may be millions: they come page by page, and no
+    /// more of them than a page of each type is held. What comes and goes meanwhile may be seen or missed.
+    ///
+    /// Where a type coalesces all its events, those of one reference are found at once; anything else is looked for
+    /// among all events of the types in the time that is asked for.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// use futures_util::TryStreamExt;
+    /// use hatchery::Filter;
+    ///
+    /// let late = Filter::default().event_type("mail").due_before(jiff::Timestamp::now());
+    /// let count = events.search(&late).try_fold(0, |count, _| async move { Ok(count + 1) }).await?;
+    /// println!("{count} are late");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn search(&self, filter: &Filter) -> impl Stream<Item = Result<Known, EventsError>> + Send + 'static + use<> {
+        let (shared, filter) = (Arc::clone(&self.shared), filter.clone());
+        let lanes = shared.lanes(&filter);
+        let merged = move |lanes: Vec<Lane>| {
+            let state = (Arc::clone(&shared), filter.clone(), lanes);
+            stream::try_unfold(state, |(shared, filter, mut lanes)| async move {
+                let next = shared.next(&filter, &mut lanes).await?;
+                Ok(next.map(|event| (event, (shared, filter, lanes))))
+            })
+        };
+        stream::iter([lanes]).map_ok(merged).try_flatten()
+    }
+
+    /// All that the register knows of these, what is handled or cancelled included for as long as it remembers that.
+    ///
+    /// # Errors
+    /// When it does not answer, or there cannot be such an event.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// use hatchery::Which;
+    ///
+    /// for event in events.show(&Which::reference("hr-import", "1234")).await? {
+    ///     println!("{}: {}, due {:?}", event.slot, event.state, event.due);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn show(&self, which: &Which) -> Result<Vec<Known>, EventsError> {
+        let asked = self.shared.asked(which)?;
+        let mut known = self.shared.look(&asked.homes()).await?;
+        known.retain(|event| asked.means(event));
+        if asked.is_scattered() {
+            let mut others = std::pin::pin!(self.search(&asked.filter()));
+            while let Some(other) = others.try_next().await? {
+                if asked.means(&other) && known.iter().all(|event| event.slot != other.slot) {
+                    known.push(other);
+                }
+            }
+        }
+        Ok(known)
+    }
+}
+
+impl Shared {
+    fn lanes(&self, filter: &Filter) -> Result<Vec<Lane>, EventsError> {
+        let mut types: Vec<(&EventType, &TypeSpec)> = Vec::new();
+        for name in &filter.types {
+            let of_type = self.registered(name)?;
+            if !types.contains(&of_type) {
+                types.push(of_type);
+            }
+        }
+        if filter.types.is_empty() {
+            types.extend(self.topology.types.iter().filter(|(_, spec)| spec.register));
+        }
+        let reference = filter.reference.as_deref().map(str::parse::<Reference>).transpose()?;
+        let lane = |(event_type, spec): (&EventType, &TypeSpec)| {
+            let subject = Subject {
+                event_type: event_type.clone(),
+                reference: reference.clone(),
+                id: filter.id.clone().unwrap_or_default(),
+            };
+            let next = if is_scattered(spec, &subject, self.topology.redis.shards) {
+                Next::Page(filter.find(event_type.clone(), PAGE))
+            } else {
+                Next::Look(homes(&subject))
+            };
+            Lane { next, page: VecDeque::new() }
+        };
+        Ok(types.into_iter().map(lane).collect())
+    }
+
+    /// The next one of all lanes.
+    async fn next(&self, filter: &Filter, lanes: &mut [Lane]) -> Result<Option<Known>, EventsError> {
+        for lane in &mut *lanes {
+            while lane.page.is_empty() && !matches!(lane.next, Next::Nothing) {
+                self.turn(filter, lane).await?;
+            }
+        }
+        let first = lanes.iter_mut().filter(|lane| !lane.page.is_empty()).min_by_key(|lane| lane.page[0].due);
+        Ok(first.and_then(|lane| lane.page.pop_front()))
+    }
+
+    /// Turns to a lane's next page, of which nothing may be wanted.
+    async fn turn(&self, filter: &Filter, lane: &mut Lane) -> Result<(), EventsError> {
+        let (found, next) = match std::mem::replace(&mut lane.next, Next::Nothing) {
+            Next::Nothing => return Ok(()),
+            Next::Look(homes) => (self.look(&homes).await?, Next::Nothing),
+            Next::Page(find) => {
+                let Found { events, next } = self.index.find(&find).await?;
+                let subject = Subject { event_type: find.event_type.clone(), reference: None, id: String::new() };
+                let events = events.into_iter().map(|shown| Known::of(&subject, shown)).collect();
+                (events, next.map_or(Next::Nothing, |after| Next::Page(Find { after: Some(after), ..find })))
+            }
+        };
+        lane.page = found.into_iter().filter(|event| filter.matches(event)).collect();
+        lane.page.make_contiguous().sort_by_key(|event| event.due);
+        lane.next = next;
+        Ok(())
+    }
+
+    /// All that is known at these places.
+    async fn look(&self, homes: &[Subject]) -> Result<Vec<Known>, EventsError> {
+        let shown = self.index.look(homes).await?;
+        let all = homes.iter().zip(shown);
+        Ok(all.flat_map(|(home, shown)| shown.into_iter().map(move |shown| Known::of(home, shown))).collect())
+    }
+}
+
+/// Where the register has what is known of a reference, or of an event by its id.
+pub(super) fn homes(subject: &Subject) -> Vec<Subject> {
+    let of_reference = subject.reference.is_some().then(|| subject.clone());
+    let own = (!subject.id.is_empty()).then(|| Subject { reference: None, ..subject.clone() });
+    of_reference.into_iter().chain(own).collect()
+}
+
+/// Whether there may be events of a subject in other places than its own: what competes with nothing is kept with its
+/// id, all else with its reference. Which shard an event is in is told by its reference, which an id does not tell.
+pub(super) fn is_scattered(spec: &TypeSpec, subject: &Subject, shards: u16) -> bool {
+    let coalesce = spec.coalesce;
+    match (&subject.reference, subject.id.is_empty()) {
+        (Some(_), false) => shards > 1,
+        (Some(_), true) => coalesce.immediate == Immediate::Off || coalesce.delayed == Delayed::Off,
+        (None, false) => coalesce.any() || shards > 1,
+        (None, true) => true,
+    }
+}

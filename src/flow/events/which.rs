@@ -1,0 +1,154 @@
+//! Which events of one object are meant.
+
+use jiff::Timestamp;
+
+use super::{EventsError, Shared, search};
+use crate::domain::{
+    event::{self, ceil_millis},
+    register::{
+        Slot, Subject,
+        search::{Filter, Known},
+    },
+    spec::{Delayed, TypeSpec},
+    words::Reference,
+};
+
+/// Events that are named one by one: those of a reference, or one by its id.
+///
+/// ```
+/// use hatchery::{Which, parse_time};
+/// let all = Which::reference("hr-import", "1234");
+/// let of_june = Which::reference("hr-import", "1234").at(parse_time("2026-06-01T00:00:00Z")?);
+/// let one = Which::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11");
+/// # Ok::<(), hatchery::TimeError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Which {
+    event_type: String,
+    reference: Option<String>,
+    part: Part,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Part {
+    All,
+    Immediate,
+    At(Timestamp),
+    Id(String),
+}
+
+impl Which {
+    /// All events of a reference.
+    pub fn reference(event_type: impl Into<String>, reference: impl Into<String>) -> Self {
+        Self { event_type: event_type.into(), reference: Some(reference.into()), part: Part::All }
+    }
+
+    /// The event with this id.
+    pub fn id(event_type: impl Into<String>, id: impl Into<String>) -> Self {
+        Self { event_type: event_type.into(), reference: None, part: Part::Id(id.into()) }
+    }
+
+    /// The reference of the event that was named by its id: where its type coalesces, it is found at once by that.
+    pub fn of(self, reference: impl Into<String>) -> Self {
+        Self { reference: Some(reference.into()), ..self }
+    }
+
+    /// Of the reference only what is due at this time.
+    pub fn at(self, time: Timestamp) -> Self {
+        Self { part: Part::At(ceil_millis(time)), ..self }
+    }
+
+    /// Of the reference only what has no date.
+    pub fn immediate(self) -> Self {
+        Self { part: Part::Immediate, ..self }
+    }
+}
+
+/// The same, looked up in the file and checked.
+pub(super) struct Asked<'a> {
+    pub(super) subject: Subject,
+    pub(super) spec: &'a TypeSpec,
+    shards: u16,
+    part: Part,
+}
+
+impl Shared {
+    pub(super) fn asked(&self, which: &Which) -> Result<Asked<'_>, EventsError> {
+        let Which { event_type, reference, part } = which.clone();
+        let (event_type, spec) = self.registered(&event_type)?;
+        let reference = reference.as_deref().map(str::parse::<Reference>).transpose()?;
+        let id = match &part {
+            Part::Id(id) if !(1..=255).contains(&id.len()) => return Err(EventsError::Id(id.len())),
+            Part::Id(id) => id.clone(),
+            Part::All | Part::Immediate | Part::At(_) => String::new(),
+        };
+        let subject = Subject { event_type: event_type.clone(), reference, id };
+        Ok(Asked { subject, spec, shards: self.topology.redis.shards, part })
+    }
+}
+
+impl Asked<'_> {
+    /// Where the register has most of it.
+    pub(super) fn homes(&self) -> Vec<Subject> {
+        search::homes(&self.subject)
+    }
+
+    /// Whether the rest of it has to be looked for.
+    pub(super) fn is_scattered(&self) -> bool {
+        match self.part {
+            Part::All | Part::Id(_) => search::is_scattered(self.spec, &self.subject, self.shards),
+            // What competes with nothing does not tell whether it had a date.
+            Part::Immediate => false,
+            Part::At(_) => self.spec.coalesce.delayed == Delayed::Off,
+        }
+    }
+
+    /// What of it the register knows of is among these.
+    pub(super) fn filter(&self) -> Filter {
+        let mut filter = Filter::default().event_type(self.subject.event_type.as_str());
+        if let Some(reference) = &self.subject.reference {
+            filter = filter.reference(reference.as_str());
+        }
+        match &self.part {
+            Part::All | Part::Immediate => filter,
+            Part::Id(id) => filter.id(id.as_str()),
+            Part::At(time) => {
+                let next = Timestamp::from_millisecond(time.as_millisecond() + 1).unwrap_or(Timestamp::MAX);
+                filter.due_from(*time).due_before(next)
+            }
+        }
+    }
+
+    /// Whether this one is meant.
+    pub(super) fn means(&self, event: &Known) -> bool {
+        match &self.part {
+            Part::All => true,
+            Part::Immediate => matches!(event.slot, Slot::Immediate | Slot::First),
+            Part::At(time) => match event.slot {
+                Slot::DatedAt(ms) | Slot::RequeuedAt(ms) => ms == time.as_millisecond(),
+                _ => event.due == Some(*time),
+            },
+            Part::Id(id) => event.id.as_ref() == Some(id),
+        }
+    }
+
+    /// Slots that are meant even where the register has never heard of them. None where the whole reference is. What is
+    /// known of an event by its id says where that is.
+    pub(super) fn slots(&self, is_known: bool) -> Result<Option<Vec<Slot>>, EventsError> {
+        let immediate = event::slot(self.spec, self.subject.reference.as_ref(), None, &self.subject.id);
+        match &self.part {
+            Part::All => Ok(None),
+            Part::Id(_) if is_known => Ok(Some(Vec::new())),
+            Part::Id(id) => Ok(Some(vec![Slot::Event(id.clone())])),
+            Part::At(time) if self.spec.coalesce.delayed == Delayed::EachTime => {
+                Ok(Some(vec![Slot::DatedAt(time.as_millisecond())]))
+            }
+            Part::At(_) => Ok(Some(Vec::new())),
+            Part::Immediate if matches!(immediate, Slot::Event(_)) => {
+                Err(EventsError::Alone { event_type: self.subject.event_type.to_string() })
+            }
+            Part::Immediate => Ok(Some(vec![immediate])),
+        }
+    }
+}

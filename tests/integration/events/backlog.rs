@@ -1,0 +1,75 @@
+//! Dated changes of one object, and a backlog that outlasts every delay.
+
+use std::time::Duration;
+
+use hatchery::{NewEvent, Outcome};
+
+use super::{declared, from_now};
+use crate::support::{
+    declared::{Declared, publish},
+    process::Place,
+    workers::Working,
+};
+
+#[tokio::test]
+async fn a_dated_change_is_swallowed_by_its_own_kind_alone() {
+    let declared = declared("{ import: { coalesce: latest }, newest: { coalesce: { delayed: latest } } }").await;
+    let hatchery = declared.connect().await;
+    // They stand for 1 June and 1 July.
+    let (june, july) = (from_now(Duration::from_secs(2)), from_now(Duration::from_secs(3)));
+    for event_type in ["import", "newest"] {
+        let change = |id: &str| NewEvent::new(event_type, id.to_owned()).reference("1234").id(id);
+        publish(&hatchery, change("june").at(june)).await;
+        publish(&hatchery, change("july").at(july)).await;
+        publish(&hatchery, change("june, repeated").at(june)).await;
+        publish(&hatchery, change("now")).await;
+    }
+    let place = Place::new(&declared);
+    assert_eq!(place.ids(&["--type", "import"]).await, ["now", "june, repeated", "july"]);
+    assert_eq!(place.ids(&["--type", "newest"]).await, ["now", "june, repeated"]);
+    let workers = ["import", "newest"].map(|event_type| Working::start(&hatchery, event_type, |_| Outcome::Done));
+    for (worker, expected) in workers.iter().zip([3, 2]) {
+        worker.runs.reach(expected).await;
+    }
+    declared.amqp().await.emptied(&declared.queues()).await;
+    let [imports, newest] = workers.map(|worker| (worker.runs.clone(), worker));
+    for ((runs, worker), expected) in
+        [(imports, &["now", "june, repeated", "july"][..]), (newest, &["now", "june, repeated"])]
+    {
+        worker.stop().await;
+        assert_eq!(runs.payloads(), expected);
+    }
+}
+
+#[tokio::test]
+async fn what_was_replaced_or_cancelled_in_a_long_backlog_never_runs() {
+    // What is finished is remembered for two seconds (twice the retry delay), what is open for a minute.
+    let text = "redis: { dedup-retention: 1s, backlog-retention: 1m }\n\
+                types: { import: { coalesce: latest, retry: { delays: [1s] } } }\n";
+    let declared = Declared::new(text).await;
+    let hatchery = declared.connect().await;
+    let change = |n: u32, text: &str| {
+        NewEvent::new("import", text.to_owned()).reference(format!("{}-{n:03}", n % 3)).id(format!("{n} {text}"))
+    };
+    let first: Vec<NewEvent> = (0..1_000).map(|n| change(n, "old")).collect();
+    assert!(hatchery.publisher().publish_batch(first).await.iter().all(Result::is_ok));
+    let second: Vec<NewEvent> = (0..1_000).filter(|n| n % 3 == 1).map(|n| change(n, "new")).collect();
+    assert!(hatchery.publisher().publish_batch(second).await.iter().all(Result::is_ok));
+    let place = Place::new(&declared);
+    let cancelled = place.events(0, &["cancel", "--type", "import", "--reference-prefix", "2-", "--yes"]).await;
+    assert_eq!(cancelled.stdout, "Cancelled 333 events.\n");
+    // Longer than every delay, and than what is finished is remembered.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    worker.runs.reach(667).await;
+    declared.amqp().await.emptied(&declared.queues()).await;
+    let runs = worker.runs.clone();
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.stale + summary.replaced), (667, 666), "{summary:?}");
+    for seen in runs.seen() {
+        let reference = seen.event.reference.as_ref().unwrap().as_str();
+        let expected: &[u8] = if reference.starts_with("1-") { b"new" } else { b"old" };
+        assert!(!reference.starts_with("2-") && &seen.event.payload[..] == expected, "{seen:?}");
+    }
+}

@@ -1,0 +1,129 @@
+//! What is cancelled does not run.
+
+use std::time::Duration;
+
+use hatchery::{NewEvent, Outcome};
+
+use super::{HOUR, declared, from_now, put};
+use crate::support::{declared::publish, process::Place, workers::Working};
+
+/// Time enough for a command line, and little to wait for.
+const SOON: Duration = Duration::from_secs(3);
+
+#[tokio::test]
+async fn what_is_cancelled_by_name_does_not_run_and_the_rest_does() {
+    let declared = declared("{ import: { coalesce: latest }, mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let june = from_now(SOON);
+    let at = june.to_string();
+    publish(&hatchery, NewEvent::new("import", "\"june\"").reference("1234").at(june)).await;
+    put(&hatchery, "import", "1234", "now", Duration::ZERO).await;
+    put(&hatchery, "import", "1234", "other date", SOON * 2).await;
+    for (reference, id) in [("ann", "a"), ("ann", "b"), ("bob", "c"), ("", "d"), ("", "last")] {
+        put(&hatchery, "mail", reference, id, SOON).await;
+    }
+    let place = Place::new(&declared);
+    let import = ["cancel", "--type", "import", "--reference", "1234"];
+    let ended = place.events(0, &[&import[..], &["--at", &at]].concat()).await;
+    assert_eq!(ended.stdout, "Cancelled 1 event of 1234.\n");
+    let json = place.events_json(0, &[&import[..], &["--immediate"]].concat()).await;
+    assert_eq!(
+        json,
+        serde_json::json!({
+            "slots": [{ "slot": "i", "waiting": true, "running": false }], "remembered": true,
+        })
+    );
+    let ended = place.events(0, &["cancel", "--type", "mail", "--reference", "ann"]).await;
+    assert_eq!(ended.stdout, "Cancelled 2 events of ann.\n");
+    let ended = place.events(0, &["cancel", "--type", "mail", "--id", "d"]).await;
+    assert_eq!(ended.stdout, "Cancelled the event d.\n");
+    let again = place.events(0, &["cancel", "--type", "mail", "--reference", "ann"]).await;
+    assert_eq!(again.stdout, "Nothing of ann waits.\n");
+
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    let mailer = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    worker.runs.reach(1).await;
+    mailer.runs.reach(2).await;
+    let (summary, mailed) = (worker.runs.clone(), mailer.runs.payloads());
+    let (imports, mails) = (worker.stop().await, mailer.stop().await);
+    assert_eq!(summary.payloads(), ["\"other date\""]);
+    let mut mailed = mailed;
+    mailed.sort();
+    assert_eq!(mailed, ["\"c\"", "\"last\""]);
+    assert_eq!((imports.stale, mails.stale), (2, 3));
+}
+
+#[tokio::test]
+async fn a_run_goes_on_and_is_told() {
+    let declared = declared("{ import: { coalesce: latest, retry: { delays: [100ms] } } }").await;
+    let hatchery = declared.connect().await;
+    let failure = Outcome::Retry { reason: "no luck".into(), after: None };
+    let (worker, gate) = Working::gated_with(hatchery.worker(), "import", failure);
+    put(&hatchery, "import", "1234", "a", Duration::ZERO).await;
+    worker.runs.reach(1).await;
+    let place = Place::new(&declared);
+    let ended = place.events(0, &["cancel", "--reference", "1234"]).await;
+    assert_eq!(ended.stdout, "Nothing of 1234 waits. One is running and goes on; it is not tried again.\n");
+    gate.let_through(1);
+    // Its next attempt comes, and is stale; this one after it runs.
+    put(&hatchery, "import", "5678", "b", Duration::from_millis(500)).await;
+    worker.runs.reach(2).await;
+    gate.let_through(1);
+    let runs = worker.runs.clone();
+    let summary = worker.stop().await;
+    assert_eq!((runs.payloads().as_slice(), summary.stale), (&["\"a\"".to_owned(), "\"b\"".to_owned()][..], 1));
+}
+
+#[tokio::test]
+async fn an_id_that_nobody_knows_is_remembered() {
+    let declared = declared("{ mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let ended = place.events(0, &["cancel", "--id", "x"]).await;
+    let expected = "Nothing of the event x is known to wait. It is remembered: what comes of it does not run.\n";
+    assert_eq!(ended.stdout, expected);
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    put(&hatchery, "mail", "", "x", Duration::ZERO).await;
+    put(&hatchery, "mail", "", "y", Duration::ZERO).await;
+    worker.runs.reach(1).await;
+    assert_eq!(worker.runs.payloads(), ["\"y\""]);
+    assert_eq!(worker.stop().await.stale, 1);
+}
+
+#[tokio::test]
+async fn what_a_filter_finds_is_shown_first() {
+    let declared = declared("{ import: { coalesce: latest }, mail: {} }").await;
+    let hatchery = declared.connect().await;
+    for n in 0..30 {
+        put(&hatchery, "import", &format!("{n:02}"), &n.to_string(), HOUR).await;
+    }
+    let place = Place::new(&declared);
+    let cancel = ["cancel", "--type", "import", "--reference-prefix", "1"];
+    let shown = place.events(0, &cancel).await;
+    assert!(shown.stdout.ends_with("\nDry run: would cancel 10 events. --yes does it.\n"), "{}", shown.stdout);
+    let shown = place.events(0, &["cancel", "--type", "import"]).await;
+    assert!(shown.stdout.contains("\n… and 10 more\n"), "{}", shown.stdout);
+    let json = place.events_json(0, &["cancel", "--type", "import"]).await;
+    assert_eq!((&json["dry_run"], &json["found"], &json["more"]), (&true.into(), &30.into(), &true.into()));
+    assert_eq!(place.ids(&[]).await.len(), 30);
+
+    let done = place.events(0, &[&cancel[..], &["--yes"]].concat()).await;
+    assert_eq!(done.stdout, "Cancelled 10 events.\n");
+    assert_eq!(place.ids(&[]).await.len(), 20);
+    let done = place.events(0, &[&cancel[..], &["--yes"]].concat()).await;
+    assert_eq!(done.stdout, "Cancelled 0 events.\n");
+    let rest = place.events(0, &["cancel", "--type", "import", "--yes", "-o", "ndjson"]).await;
+    assert!(rest.stdout.lines().count() == 20 && rest.stdout.contains("\"result\":\"cancelled\""), "{rest:?}");
+
+    for (wrong, why) in [
+        (&["cancel", "--yes"][..], "--type"),
+        (&["cancel", "--type", "mail", "--reference", "x", "--immediate"], "by its id"),
+        (&["cancel", "--type", "mail", "--reference", "x", "--reference-prefix", "y"], "cannot be used with"),
+        (&["cancel", "--type", "import", "--reference", "x", "--immediate", "--attempts", "1"], "no filter"),
+        (&["cancel", "--type", "import", "--state", "handled"], "possible values"),
+        (&["cancel", "--type", "import", "--due-before", "soon"], "not a time"),
+    ] {
+        let ended = place.events(2, wrong).await;
+        assert!(ended.stderr.contains(why), "{wrong:?}: {ended:?}");
+    }
+}

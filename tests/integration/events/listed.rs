@@ -1,0 +1,143 @@
+//! What is found, and how it is shown.
+
+use std::time::Duration;
+
+use futures_util::TryStreamExt as _;
+use hatchery::{Filter, NewEvent, Outcome, Which};
+use serde_json::{Value, json};
+
+use super::{HOUR, declared, from_now, put};
+use crate::support::{declared::publish, process::Place, workers::Working};
+
+#[tokio::test]
+async fn events_are_listed_by_due_time_and_filtered() {
+    let declared = declared(
+        "{ import: { coalesce: latest, retry: { delays: [30m] } }, mail: { retry: { delays: [45m], max-attempts: 2 } }, \
+         plain: { register: off } }",
+    )
+    .await;
+    let hatchery = declared.connect().await;
+    put(&hatchery, "import", "1234", "june", HOUR).await;
+    put(&hatchery, "import", "1239", "july", HOUR * 19 / 10).await;
+    put(&hatchery, "mail", "", "letter", HOUR + HOUR / 2).await;
+    put(&hatchery, "import", "1234", "failing", Duration::ZERO).await;
+    put(&hatchery, "mail", "ann", "hopeless", Duration::ZERO).await;
+    let workers = [
+        Working::start(&hatchery, "import", |_| Outcome::Retry { reason: "Connection refused".into(), after: None }),
+        Working::start(&hatchery, "mail", |_| Outcome::DeadLetter { reason: "no such address".into() }),
+    ];
+    for worker in workers {
+        worker.runs.reach(1).await;
+        worker.stop().await;
+    }
+
+    let place = Place::new(&declared);
+    assert_eq!(place.ids(&[]).await, ["hopeless", "failing", "june", "letter", "july"]);
+    for (filter, expected) in [
+        (&["--type", "import"][..], &["failing", "june", "july"][..]),
+        (&["--reference", "1234"], &["failing", "june"]),
+        (&["--reference-prefix", "123", "--state", "waiting"], &["june", "july"]),
+        (&["--state", "retry", "--state", "dead-letter"], &["hopeless", "failing"]),
+        (&["--due-after", "40m", "--due-before", "100m"], &["june", "letter"]),
+        (&["--attempts", "1"], &["failing"]),
+        (&["--reason", "connection REFUSED"], &["failing"]),
+        (&["--id", "letter"], &["letter"]),
+        (&["--id", "june", "--type", "import", "--type", "mail"], &["june"]),
+        (&["--due-before", "1h ago"], &[]),
+    ] {
+        assert_eq!(place.ids(filter).await, expected, "{filter:?}");
+    }
+
+    let list = place.events_json(0, &["list", "--state", "retry"]).await;
+    let event = &list["events"][0];
+    assert!(event["version"].as_i64().unwrap() > 0 && event["due"].is_string(), "{event}");
+    let reason = event["reason"].as_str().unwrap();
+    assert!(reason.starts_with("retry: attempt=1 ") && reason.ends_with("\"Connection refused\""), "{reason}");
+    let mut stable = event.clone();
+    for varies in ["version", "due", "reason"] {
+        stable[varies] = Value::Null;
+    }
+    let expected = json!({
+        "type": "import", "reference": "1234", "id": "failing", "slot": "i", "state": "retry", "running": false,
+        "due": null, "attempts": 1, "reason": null, "version": null, "generation": 1,
+    });
+    assert_eq!(stable, expected);
+
+    let text = place.events(0, &["list", "--limit", "2"]).await;
+    let lines: Vec<&str> = text.stdout.lines().collect();
+    assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= 80), "{}", text.stdout);
+    assert!(lines[0].starts_with("TYPE    REFERENCE  STATE        DUE"), "{}", text.stdout);
+    assert!(lines[1].starts_with("mail    ann        dead-letter  "), "{}", text.stdout);
+    assert!(text.stderr.contains("the first 2; there are more"), "{text:?}");
+    assert_eq!(place.events(0, &["list", "--type", "mail", "--attempts", "9"]).await.stdout, "Nothing is found.\n");
+    assert_eq!(place.events(0, &["list", "-o", "ndjson"]).await.stdout.lines().count(), 5);
+}
+
+#[tokio::test]
+async fn a_list_goes_over_pages() {
+    let declared = declared("{ import: { coalesce: latest } }").await;
+    let hatchery = declared.connect().await;
+    let events = (0..1_203_u64).map(|n| {
+        let event = NewEvent::new("import", "{}").reference(format!("{n:04}")).id(n.to_string());
+        event.delay(HOUR + Duration::from_millis(n % 7))
+    });
+    assert!(hatchery.publisher().publish_batch(events.collect()).await.iter().all(Result::is_ok));
+    let all: Vec<_> = hatchery.events().search(&Filter::default()).try_collect().await.unwrap();
+    assert!(all.is_sorted_by_key(|event| event.due));
+    let mut numbers: Vec<u64> = all.iter().map(|event| event.id.as_ref().unwrap().parse().unwrap()).collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, (0..1_203).collect::<Vec<_>>());
+    let some = Filter::default().reference_prefix("00");
+    assert_eq!(hatchery.events().search(&some).try_collect::<Vec<_>>().await.unwrap().len(), 100);
+}
+
+#[tokio::test]
+async fn all_that_is_known_of_one_is_shown() {
+    let declared = declared("{ import: { coalesce: latest }, mail: {}, plain: { register: off } }").await;
+    let hatchery = declared.connect().await;
+    put(&hatchery, "import", "1234", "first", Duration::ZERO).await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    worker.runs.reach(1).await;
+    worker.stop().await;
+    let june = from_now(HOUR);
+    publish(&hatchery, NewEvent::new("import", "{}").reference("1234").id("june").at(june)).await;
+    put(&hatchery, "mail", "", "letter", HOUR).await;
+
+    let place = Place::new(&declared);
+    let shown = place.events_json(0, &["show", "--type", "import", "--reference", "1234"]).await;
+    let states: Vec<(&str, &str)> = shown["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| (event["slot"].as_str().unwrap(), event["state"].as_str().unwrap()))
+        .collect();
+    let dated = format!("d:{}", june.as_millisecond());
+    assert_eq!(states, [("i", "handled"), (dated.as_str(), "waiting")]);
+    let text = place.events(0, &["show", "--type", "mail", "--id", "letter"]).await.stdout;
+    for line in
+        ["type       mail\n", "id         letter\n", "slot       e: competes with nothing\n", "state      waiting\n"]
+    {
+        assert!(text.contains(line), "{text}");
+    }
+
+    let unknown = place.events(1, &["show", "--type", "mail", "--id", "other"]).await;
+    assert!(unknown.stderr.contains("nothing is known of the event other"), "{unknown:?}");
+    let off = place.events(1, &["show", "--type", "plain", "--id", "x"]).await;
+    assert!(off.stderr.contains("plain has `register: off`"), "{off:?}");
+    let misspelt = place.events(1, &["show", "--type", "imprt", "--id", "x"]).await;
+    assert!(misspelt.stderr.contains("is it `import`?"), "{misspelt:?}");
+    let which = place.events(2, &["show", "--id", "x"]).await;
+    assert!(which.stderr.contains("--type"), "{which:?}");
+    assert_eq!(hatchery.events().show(&Which::id("mail", "letter")).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn redis_that_is_away_is_told() {
+    let declared = declared("{ mail: {} }").await;
+    let place = Place::new(&declared);
+    let ended = place.events(6, &["list", "--redis-url", "redis://127.0.0.1:1"]).await;
+    assert!(ended.stderr.contains("Redis at redis://127.0.0.1:1/0 is unreachable"), "{ended:?}");
+    // The broker is not needed.
+    place.events(0, &["list", "--amqp-url", "amqp://127.0.0.1:1"]).await;
+    place.events(0, &["cancel", "--type", "mail", "--id", "x", "--amqp-url", "amqp://127.0.0.1:1"]).await;
+}

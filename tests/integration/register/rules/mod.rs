@@ -41,6 +41,7 @@ mod alone;
 mod cancel;
 mod crashes;
 mod first;
+mod index;
 mod later;
 mod leases;
 mod life;

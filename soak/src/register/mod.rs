@@ -28,11 +28,11 @@ const BATCH: usize = 256;
 const MOST: u64 = 400;
 const TERMS: Terms = Terms {
     exclusive: true,
-    lease: Duration::from_secs(3_600),
-    dedup_retention: Duration::from_secs(3_600),
+    lease: Duration::from_hours(1),
+    dedup_retention: Duration::from_hours(1),
     max_wait: Duration::from_secs(30),
 };
-const HORIZON: Duration = Duration::from_secs(365 * 86_400);
+const HORIZON: Duration = Duration::from_hours(365 * 24);
 /// 40 characters.
 const REASON: &str = "message: queue=hr-changes id=1234-567890";
 
@@ -66,7 +66,7 @@ impl Kind {
     fn due(self, now: Timestamp) -> Timestamp {
         now + match self {
             Self::Latest => Duration::from_secs(2),
-            Self::EachTime => Duration::from_secs(30 * 86_400),
+            Self::EachTime => Duration::from_hours(30 * 24),
             Self::Alone => Duration::ZERO,
         }
     }
@@ -155,10 +155,10 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
         prefix: "hatchery".to_owned(),
         shards: 1,
         dedup_retention: TERMS.dedup_retention,
-        backlog_retention: Duration::from_secs(7 * 86_400),
+        backlog_retention: Duration::from_hours(7 * 24),
     };
     let register = RedisRegister::connect(&server.url, &"billing".parse()?, &spec).await?;
-    let register = register.with_limit(Duration::from_secs(60));
+    let register = register.with_limit(Duration::from_mins(1));
     let empty = server.memory().await?;
     let began = Instant::now();
     let (now, mut measured) = (Timestamp::now(), Measured::default());

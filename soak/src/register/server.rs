@@ -1,7 +1,7 @@
 //! A Redis for this run alone, and what it says of itself.
 
 use anyhow::Context as _;
-use redis::{Client, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
 
 use crate::servers::Hold;
 
@@ -27,7 +27,9 @@ impl Server {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let hold = Hold::start("scripts/services", &["hold", "--redis-only"]).await?;
         let url = hold.said("REDIS_URL")?;
-        let connection = Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+        // Emptying a million keys takes a while.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connection = Client::open(url.as_str())?.get_multiplexed_async_connection_with_config(&patient).await?;
         Ok(Self { url, hold, connection })
     }
 

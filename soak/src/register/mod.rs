@@ -4,7 +4,7 @@ mod server;
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::bail;
 use hatchery::{
     adapters::redis::RedisRegister,
     domain::{
@@ -129,9 +129,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     console.step(&format!("The account, of Redis {version}"));
     console.say(&memory.render());
     console.say(&time.render());
-    console.note(&format!(
-        "references of 10 characters, ids UUIDs; batches of {BATCH}, one at a time; time in Redis alone"
-    ));
+    console.note(&format!("references of 10 characters, ids UUIDs; batches of {BATCH}; the time is Redis's CPU time"));
     let holds = memory.holds();
     server.end().await;
     Ok(holds)
@@ -176,7 +174,7 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
             let calls: Vec<_> =
                 batch.iter().zip(&*stamps).map(|(subject, stamp)| reserve(subject, stamp, due)).collect();
             for (stamp, answer) in stamps.iter_mut().zip(register.reserve(&calls).await?) {
-                let Reserved::Version(version) = answer else { anyhow::bail!("nobody asked, and yet it is stale") };
+                let Reserved::Version(version) = answer else { bail!("nobody asked, and yet it is stale") };
                 stamp.version = version;
             }
         }
@@ -220,7 +218,7 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
     Ok(measured)
 }
 
-/// Claims and settles, a batch after the other.
+/// Claims all, then settles all.
 async fn handle(
     register: &RedisRegister,
     server: &mut Server,
@@ -229,8 +227,9 @@ async fn handle(
     due: Timestamp,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
-    let (mut claims, mut settles) = (0.0, 0.0);
-    let events = u32::try_from(subjects.len()).context("events")?;
+    let events = u32::try_from(subjects.len())?;
+    let mut settles = Vec::with_capacity(subjects.len());
+    let before = server.busy().await?;
     for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
         let claim = |(subject, stamp): (&Subject, &Stamp)| Claim {
             subject: subject.clone(),
@@ -241,22 +240,18 @@ async fn handle(
             terms: TERMS,
         };
         let calls: Vec<_> = batch.iter().zip(stamps).map(claim).collect();
-        let before = server.busy().await?;
-        let answers = register.claim(&calls).await?;
-        let between = server.busy().await?;
-        let settle = |(claim, answer): (Claim, Claimed)| match answer {
-            Claimed::Run { fence, stamp, .. } => {
-                let Claim { subject, token, due, terms, .. } = claim;
-                Ok(Settle { subject, stamp, fence, token, due, end: End::Finished, terms })
-            }
-            other => Err(anyhow::anyhow!("not let in: {other:?}")),
-        };
-        let calls: Vec<_> = calls.into_iter().zip(answers).map(settle).collect::<Result<_, _>>()?;
-        register.settle(&calls).await?;
-        claims += between.since(before, events);
-        settles += server.busy().await?.since(between, events);
+        for (claim, answer) in calls.iter().cloned().zip(register.claim(&calls).await?) {
+            let Claimed::Run { fence, stamp, .. } = answer else { bail!("not let in: {answer:?}") };
+            let Claim { subject, token, due, terms, .. } = claim;
+            settles.push(Settle { subject, stamp, fence, token, due, end: End::Finished, terms });
+        }
     }
-    (measured.claim, measured.settle) = (Some(claims), Some(settles));
+    measured.claim = Some(server.busy().await?.since(before, events));
+    let before = server.busy().await?;
+    for batch in settles.chunks(BATCH) {
+        register.settle(batch).await?;
+    }
+    measured.settle = Some(server.busy().await?.since(before, events));
     Ok(())
 }
 

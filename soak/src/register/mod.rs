@@ -123,6 +123,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
         memory.must(measured.waiting < MOST, &[what, &reason, &waiting, handled, cancelled, "waiting below 400"]);
         let times = [measured.reserve, measured.record, measured.claim, measured.settle, measured.cancel]
             .map(|took| took.map_or_else(String::new, |micros| format!("{micros:.1}")));
+        console.note(&format!("µs: {}", times.join(" ")));
         let [reserve, record, claim, settle, cancel] = times.each_ref().map(String::as_str);
         time.tell(&[what, reserve, record, claim, settle, cancel, ""]);
     }
@@ -195,7 +196,7 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
         register.record(&calls).await?;
     }
     measured.record = Some(server.busy().await?.since(before, events));
-    measured.waiting = (server.memory().await? - empty) / u64::from(events);
+    measured.waiting = server.memory().await?.saturating_sub(empty) / u64::from(events);
     console.note(&format!("wait: {} bytes, {} ms", measured.waiting, began.elapsed().as_millis()));
 
     match case.fate {
@@ -213,12 +214,12 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
             measured.cancel = Some(server.busy().await?.since(before, events));
         }
     }
-    measured.gone = (server.memory().await?.saturating_sub(empty)) / u64::from(events);
+    measured.gone = server.memory().await?.saturating_sub(empty) / u64::from(events);
     console.note(&format!("gone: {} bytes, {} ms", measured.gone, began.elapsed().as_millis()));
     Ok(measured)
 }
 
-/// Claims all, then settles all.
+/// Claims and settles, a batch after the other.
 async fn handle(
     register: &RedisRegister,
     server: &mut Server,
@@ -228,8 +229,7 @@ async fn handle(
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
     let events = u32::try_from(subjects.len())?;
-    let mut settles = Vec::with_capacity(subjects.len());
-    let before = server.busy().await?;
+    let (mut claimed, mut settled) = (0.0, 0.0);
     for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
         let claim = |(subject, stamp): (&Subject, &Stamp)| Claim {
             subject: subject.clone(),
@@ -240,18 +240,20 @@ async fn handle(
             terms: TERMS,
         };
         let calls: Vec<_> = batch.iter().zip(stamps).map(claim).collect();
-        for (claim, answer) in calls.iter().cloned().zip(register.claim(&calls).await?) {
+        let before = server.busy().await?;
+        let answers = register.claim(&calls).await?;
+        let between = server.busy().await?;
+        let settle = |(claim, answer): (Claim, Claimed)| {
             let Claimed::Run { fence, stamp, .. } = answer else { bail!("not let in: {answer:?}") };
             let Claim { subject, token, due, terms, .. } = claim;
-            settles.push(Settle { subject, stamp, fence, token, due, end: End::Finished, terms });
-        }
+            Ok(Settle { subject, stamp, fence, token, due, end: End::Finished, terms })
+        };
+        let calls: Vec<_> = calls.into_iter().zip(answers).map(settle).collect::<Result<_, _>>()?;
+        register.settle(&calls).await?;
+        claimed += between.since(before, events);
+        settled += server.busy().await?.since(between, events);
     }
-    measured.claim = Some(server.busy().await?.since(before, events));
-    let before = server.busy().await?;
-    for batch in settles.chunks(BATCH) {
-        register.settle(batch).await?;
-    }
-    measured.settle = Some(server.busy().await?.since(before, events));
+    (measured.claim, measured.settle) = (Some(claimed), Some(settled));
     Ok(())
 }
 

@@ -54,7 +54,7 @@ async fn what_waits_is_listed_whether_it_competes_or_not() {
         let (hatchery, listed) = (declared.connect().await, Listed::of(&declared));
         let event = || NewEvent::new("import", "{}").reference("1234").reason("changed by hand");
         let now = publish(&hatchery, event()).await;
-        let dated = publish(&hatchery, event().delay(Duration::from_secs(600))).await;
+        let dated = publish(&hatchery, event().delay(Duration::from_mins(10))).await;
         let entries = listed.entries().await;
         let ids: Vec<_> = entries.iter().map(|entry| entry.subject.id.clone()).collect();
         assert_eq!(ids, [now, dated], "{coalesce}");
@@ -90,7 +90,7 @@ async fn payloads_are_kept_up_to_the_size_that_the_type_says() {
     let (hatchery, listed) = (declared.connect().await, Listed::of(&declared));
     let large = "x".repeat(17);
     for (payload, kept) in [("[1, 2]", true), (large.as_str(), false)] {
-        let event = NewEvent::new("import", payload.to_owned()).reference("1234").delay(Duration::from_secs(600));
+        let event = NewEvent::new("import", payload.to_owned()).reference("1234");
         publish(&hatchery, event.at("2040-01-01T00:00:00Z".parse().unwrap())).await;
         let entry = listed.entries().await.remove(0);
         let found = listed.kept(&entry.subject, &entry.slot, "slot").await;

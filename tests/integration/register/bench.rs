@@ -81,7 +81,7 @@ impl Bench {
         Self::of(Arc::new(MemoryRegister::new(clock.clone(), BACKLOG)), clock)
     }
 
-    pub(crate) async fn redis() -> Self {
+    pub(crate) fn redis() -> Self {
         let clock = Arc::new(TestClock::default());
         Self::of(Arc::new(register(redis::url(), &redis::prefix(), 1).with_clock(clock.clone())), clock)
     }

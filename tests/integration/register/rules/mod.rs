@@ -22,7 +22,7 @@ macro_rules! rules {
         mod redis {
             $(#[tokio::test]
             async fn $rule() {
-                super::$rule(super::Bench::redis().await).await;
+                super::$rule(super::Bench::redis()).await;
             })*
         }
     };

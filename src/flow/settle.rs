@@ -50,8 +50,8 @@ pub(super) struct Claimed {
     pub(super) fence: i64,
 }
 
-/// A copy to publish, and how the run ended by it.
-type FollowUp = (Option<Message>, End);
+/// A copy to publish, and how the run ended by it; None where that is not this run's to say.
+type FollowUp = (Option<Message>, Option<End>);
 
 impl Lane {
     /// Carries out a decision, all but the acknowledgement. The register is told of what was claimed.
@@ -62,6 +62,7 @@ impl Lane {
         }
         fail_point!("work.followed-up");
         let Some(claimed) = claimed else { return };
+        let Some(end) = end else { return self.release(event, &event.stamp, claimed.token).await };
         let settle = Settle {
             subject: event.subject(),
             stamp: event.stamp.clone(),
@@ -82,11 +83,11 @@ impl Lane {
         let now = self.common.clock.now();
         let tally = &self.common.tally;
         match decision {
-            Decision::Finish => (None, End::Finished),
+            Decision::Finish => (None, Some(End::Finished)),
             Decision::Drop { reason } => {
                 tally.dropped();
                 tracing::warn!(id = %event.id, event_type = %event.event_type, %reason, "dropped after a failure");
-                (None, End::Finished)
+                (None, Some(End::Finished))
             }
             Decision::Retry { ttl, failed } => {
                 tally.retried();
@@ -135,7 +136,8 @@ impl Lane {
         let slot = Slot::RequeuedAt(at.as_millisecond());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
             Ok(Reserved::Version(version)) => Some(version),
-            Ok(Reserved::Stale) => return (None, End::Finished),
+            // Cancelled, or another run of it came to an end, by a copy perhaps: settled as done, that copy would be stale.
+            Ok(Reserved::Stale) => return (None, None),
             Err(error) => {
                 tracing::warn!(%error, id = %event.id, "requeued without a version: it competes with nothing");
                 None
@@ -162,7 +164,7 @@ impl Lane {
                 tracing::warn!(%error, "an older event of the same date may run too");
             }
         }
-        (None, End::Finished)
+        (None, Some(End::Finished))
     }
 
     /// Before a copy that waits longer than the policy's own delays: what makes older copies stale must outlive it.
@@ -229,8 +231,8 @@ impl Lane {
 }
 
 /// A run that ended with this copy.
-fn copied(copy: &Event, due: Timestamp, stage: Stage) -> End {
-    End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } }
+fn copied(copy: &Event, due: Timestamp, stage: Stage) -> Option<End> {
+    Some(End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } })
 }
 
 fn message(exchange: String, routing_key: String, copy: &Event) -> Message {

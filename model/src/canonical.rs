@@ -12,6 +12,7 @@ use crate::{
 impl World {
     /// Brings itself into that form.
     pub(crate) fn canonical(&mut self, scenario: &Scenario) {
+        self.drop_unwanted(scenario);
         self.forget(scenario);
         self.rank();
         self.rename_tokens();

@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    person,
+    alone, person,
     properties::{self, Property},
     publisher,
     scenario::{Fault, Scenario},
@@ -140,7 +140,12 @@ impl World {
     }
 
     /// Everything that may happen next. Some of it turns out not to change anything.
+    ///
+    /// Not every order is tried where the order makes no difference, see [`crate::alone`].
     pub(crate) fn steps(&self, scenario: &Scenario, steps: &mut Vec<Step>) {
+        if let Some((worker, task)) = alone::task(self) {
+            return worker::steps_of(self, scenario, worker, task, steps);
+        }
         publisher::steps(self, scenario, steps);
         worker::steps(self, scenario, steps);
         person::steps(self, scenario, steps);

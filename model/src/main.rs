@@ -4,10 +4,11 @@
 //!
 //! - [`scenario`]: what is explored; [`world`]: a state; [`order`] and [`step`]: what can happen to it.
 //! - [`publisher`], [`worker`], [`person`], [`trouble`]: the steps of each.
-//! - [`register`]: the calls. [`properties`]: what must hold. [`explorer`], [`canonical`], [`trace`]: how it is explored and
-//!   told.
+//! - [`register`]: the calls. [`properties`]: what must hold.
+//! - [`explorer`], [`canonical`], [`alone`], [`trace`]: how it is explored and told.
 //! - [`mutants`]: protocols that are wrong in one place, each of which has to be found out.
 
+mod alone;
 mod canonical;
 mod explorer;
 #[cfg(test)]

@@ -13,9 +13,6 @@ use crate::{
     world::{Doing, Message, NOBODY, Person, Place, World},
 };
 
-/// What is settled by a person is settled whatever has begun.
-const BEYOND: i64 = i64::MAX;
-
 /// What people can do next.
 pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     if let Some(person) = &world.person {
@@ -63,12 +60,18 @@ pub(crate) fn acts(world: &mut World, scenario: &Scenario, action: usize, about:
                 return None;
             }
             world.letters.remove(about);
-            begin(world, letter, true, order.replay);
+            begin(world, letter, slot.covered, true, order.replay);
         }
-        Action::RunNow => begin(world, waiting(world, about)?, false, order.run_now),
-        Action::Reschedule => begin(world, waiting(world, about)?, false, order.reschedule),
+        Action::RunNow => {
+            let (message, covered) = waiting(world, about)?;
+            begin(world, message, covered, false, order.run_now);
+        }
+        Action::Reschedule => {
+            let (message, covered) = waiting(world, about)?;
+            begin(world, message, covered, false, order.reschedule);
+        }
         Action::Later => {
-            let message = waiting(world, about)?;
+            let (message, _) = waiting(world, about)?;
             let to = later(world, scenario, 2);
             if world.put_off(scenario, &message, to) != Postponed::Until {
                 return None;
@@ -84,8 +87,11 @@ fn cancel(world: &mut World, scenario: &Scenario, place: Option<Place>) {
     properties::cancelled(world, &places, place.is_none(), world.given);
 }
 
-fn begin(world: &mut World, message: Message, letter: bool, todo: Effects) {
-    let doing = Doing { message, stands: message.serves, fence: BEYOND, token: NOBODY, todo, again: None };
+/// In slot `f` a person settles with what the slot has `covered` when it is looked at, as a run does with its fence: what
+/// has begun since then stands for it.
+fn begin(world: &mut World, message: Message, covered: i64, letter: bool, todo: Effects) {
+    let stands = world.account.stands_for(&message, message.version.max(covered));
+    let doing = Doing { message, stands, fence: covered, token: NOBODY, todo, again: None };
     world.person = Some(Person { letter, doing });
 }
 
@@ -93,25 +99,21 @@ fn slot(world: &World, place: Place) -> SlotState {
     world.register.slots.iter().find(|(of, _)| *of == place).map(|(_, slot)| slot.clone()).unwrap_or_default()
 }
 
-/// What waits in a slot, as the register shows it, with the payload that was kept; None where it runs, or nothing waits.
-fn waiting(world: &World, about: usize) -> Option<Message> {
+/// What waits in a slot, as the register shows it, with the payload that was kept, and what is covered; None where it runs,
+/// or nothing waits.
+fn waiting(world: &World, about: usize) -> Option<(Message, i64)> {
     let (place, slot) = world.register.slots.get(about)?;
-    let version = slot.newest.max(slot.mark.version);
+    let newest = if slot.newest > slot.covered { slot.newest } else { 0 };
+    let version = newest.max(slot.mark.version);
     let at_mark = version == slot.mark.version;
     if version == 0 || (at_mark && (slot.mark.finished || slot.begun)) {
         return None;
     }
     let given = world.account.given.iter().find(|given| (given.place, given.version) == (*place, version))?;
     let generation = if at_mark { slot.mark.generation } else { 0 };
-    Some(Message {
-        event: given.event,
-        place: *place,
-        version,
-        generation,
-        attempts: 0,
-        due: world.now,
-        serves: given.serves,
-    })
+    let (event, place, serves) = (given.event, *place, given.serves);
+    let message = Message { event, place, version, generation, attempts: 0, due: world.now, serves };
+    Some((message, slot.covered))
 }
 
 /// The next thing that the person does.

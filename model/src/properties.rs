@@ -89,7 +89,7 @@ impl Account {
 
     /// All that a run of this copy stands for. In slot `f` that is what was given a version before the run began, else
     /// what is older.
-    fn stands_for(&self, message: &Message, fence: i64) -> Set {
+    pub(crate) fn stands_for(&self, message: &Message, fence: i64) -> Set {
         let limit = if message.place == Place::First { fence } else { message.version };
         let given = self.given.iter().filter(|given| given.place == message.place && given.version <= limit);
         given.fold(message.serves | only(message.event), |set, given| set | given.serves)

@@ -38,13 +38,13 @@ impl World {
         let patience = scenario.time.map_or(0, |time| time.patience);
         let waits = self.queue.iter().map(|message| message.due).min();
         let runs = self.workers.iter().flatten().any(|task| task.phase == Phase::Running);
-        let ends = waits.is_some() || runs;
-        ends && self.publishers.iter().all(|publisher| publisher.todo.is_empty())
+        // Without anything that waits for it time would pass for ever.
+        waits.is_some() && self.publishers.iter().all(|publisher| publisher.todo.is_empty())
             && self.person.is_none()
             && self.late.is_empty()
             && self.workers.iter().flatten().all(|task| task.phase == Phase::Running)
             && waits.is_none_or(|due| due + patience > self.now)
-            // A handler runs for a tick at most: nothing new is found by one that runs for longer.
+            // A handler that others wait for is not waited for longer than that.
             && (!runs || waits.is_none_or(|due| due >= self.now))
     }
 }

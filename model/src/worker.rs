@@ -39,42 +39,60 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
                 steps.push(Step::Claim { worker, message, fault: Some(fault) });
             }
         }
-        for (task, one) in tasks.iter().enumerate() {
-            match one.phase {
-                Phase::Unheard => {
-                    steps.push(Step::ClaimAgain { worker, task });
-                    steps.push(Step::GiveBack { worker, task, fault: None });
-                }
-                Phase::Running => {
-                    steps.push(Step::Ends { worker, task, answer: None });
-                    if world.answers > 0 {
-                        let answers = scenario.answers.iter().copied().map(Some);
-                        steps.extend(answers.map(|answer| Step::Ends { worker, task, answer }));
-                    }
-                    if may(Fault::GivesBack) {
-                        steps.push(Step::GiveBack { worker, task, fault: Some(Fault::GivesBack) });
-                    }
-                }
-                Phase::Ended => {
-                    steps.push(Step::Effect { worker, task, fault: None });
-                    let fault = match one.doing.todo.first() {
-                        Some(Effect::PublishCopy | Effect::PublishCopyLater) => Fault::ConfirmLost,
-                        Some(Effect::PublishLetter | Effect::PublishAgain) => Fault::ConfirmLost,
-                        Some(Effect::SettleCopied | Effect::SettleFinished) => Fault::CallLate,
-                        Some(Effect::ReserveAgain) => Fault::NoVersion,
-                        _ => continue,
-                    };
-                    if may(fault) {
-                        steps.push(Step::Effect { worker, task, fault: Some(fault) });
-                    }
-                }
+        for task in 0..tasks.len() {
+            of_task(world, scenario, worker, task, steps);
+        }
+        of_worker(world, scenario, worker, steps);
+    }
+}
+
+/// What a worker can do next with one of its deliveries, and what can happen to it meanwhile.
+pub(crate) fn steps_of(world: &World, scenario: &Scenario, worker: usize, task: usize, steps: &mut Vec<Step>) {
+    of_task(world, scenario, worker, task, steps);
+    of_worker(world, scenario, worker, steps);
+}
+
+fn of_worker(world: &World, scenario: &Scenario, worker: usize, steps: &mut Vec<Step>) {
+    let Some(tasks) = world.workers.get(worker).filter(|tasks| !tasks.is_empty()) else { return };
+    let may = |fault| world.faults > 0 && scenario.allows(fault);
+    if may(Fault::WorkerCrashes) {
+        steps.push(Step::WorkerCrashes(worker));
+    }
+    if tasks.iter().any(|task| task.delivery) && may(Fault::Disconnect) {
+        steps.push(Step::Disconnects(worker));
+    }
+}
+
+fn of_task(world: &World, scenario: &Scenario, worker: usize, task: usize, steps: &mut Vec<Step>) {
+    let Some(one) = world.workers.get(worker).and_then(|tasks| tasks.get(task)) else { return };
+    let may = |fault| world.faults > 0 && scenario.allows(fault);
+    match one.phase {
+        Phase::Unheard => {
+            steps.push(Step::ClaimAgain { worker, task });
+            steps.push(Step::GiveBack { worker, task, fault: None });
+        }
+        Phase::Running => {
+            steps.push(Step::Ends { worker, task, answer: None });
+            if world.answers > 0 {
+                let answers = scenario.answers.iter().copied().map(Some);
+                steps.extend(answers.map(|answer| Step::Ends { worker, task, answer }));
+            }
+            if may(Fault::GivesBack) {
+                steps.push(Step::GiveBack { worker, task, fault: Some(Fault::GivesBack) });
             }
         }
-        if !tasks.is_empty() && may(Fault::WorkerCrashes) {
-            steps.push(Step::WorkerCrashes(worker));
-        }
-        if tasks.iter().any(|task| task.delivery) && may(Fault::Disconnect) {
-            steps.push(Step::Disconnects(worker));
+        Phase::Ended => {
+            steps.push(Step::Effect { worker, task, fault: None });
+            let fault = match one.doing.todo.first() {
+                Some(Effect::PublishCopy | Effect::PublishCopyLater) => Fault::ConfirmLost,
+                Some(Effect::PublishLetter | Effect::PublishAgain) => Fault::ConfirmLost,
+                Some(Effect::SettleCopied | Effect::SettleFinished) => Fault::CallLate,
+                Some(Effect::ReserveAgain) => Fault::NoVersion,
+                _ => return,
+            };
+            if may(fault) {
+                steps.push(Step::Effect { worker, task, fault: Some(fault) });
+            }
         }
     }
 }

@@ -177,7 +177,7 @@ pub(crate) struct Event {
 }
 
 /// Everything.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) now: Tick,
     /// The highest version given, as a number within its tick.

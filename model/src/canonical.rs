@@ -12,8 +12,7 @@ use crate::{
 impl World {
     /// Brings itself into that form.
     pub(crate) fn canonical(&mut self, scenario: &Scenario) {
-        self.drop_unwanted(scenario);
-        self.forget(scenario);
+        self.tidy(scenario);
         self.rank();
         self.rename_tokens();
         self.queue.sort_unstable();
@@ -23,6 +22,12 @@ impl World {
         self.account.started.sort_unstable();
         self.account.below.sort_unstable();
         self.account.settled.sort_unstable();
+    }
+
+    /// As far as all keep their names.
+    pub(crate) fn tidy(&mut self, scenario: &Scenario) {
+        self.drop_unwanted(scenario);
+        self.forget(scenario);
     }
 
     /// Leaves out what nothing depends on any more.
@@ -170,7 +175,6 @@ impl World {
         self.hash(&mut mixer);
         mixer.finish()
     }
-
 }
 
 fn numbers_of(register: &mut Register, each: &mut impl FnMut(&mut i64)) {

@@ -62,6 +62,9 @@ pub(crate) fn explore(scenario: &Scenario, at_most: usize) -> Found {
     while !layer.is_empty() && found.broken.is_none() {
         let mut next_layer = Vec::new();
         for world in std::mem::take(&mut layer) {
+            if world.is_explored_elsewhere(scenario) {
+                continue;
+            }
             let from = world.fingerprint();
             steps.clear();
             world.steps(scenario, &mut steps);
@@ -143,7 +146,7 @@ impl World {
     ///
     /// Not every order is tried where the order makes no difference, see [`crate::alone`].
     pub(crate) fn steps(&self, scenario: &Scenario, steps: &mut Vec<Step>) {
-        if let Some((worker, task)) = alone::task(self) {
+        if let Some((worker, task)) = alone::task(self, scenario) {
             return worker::steps_of(self, scenario, worker, task, steps);
         }
         publisher::steps(self, scenario, steps);

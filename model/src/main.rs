@@ -48,6 +48,12 @@ struct Args {
     /// Only scenarios whose names contain this
     #[arg(long, default_value = "")]
     scenario: String,
+    /// Two events instead of three
+    #[arg(long)]
+    two: bool,
+    /// Only those in which Redis keeps what it knows
+    #[arg(long)]
+    keeps: bool,
     /// Give a scenario up after so many states
     #[arg(long, default_value_t = 40_000_000)]
     states: usize,
@@ -58,17 +64,19 @@ struct Args {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let mut all: Vec<Scenario> = [SCENARIOS, PEOPLE, TIMES].concat();
-    all.retain(|scenario| scenario.name.contains(&args.scenario));
+    let forgetting = SCENARIOS.iter().chain(PEOPLE).map(|scenario| scenario.forgetting());
+    let mut all: Vec<Scenario> = [SCENARIOS, PEOPLE, TIMES].concat().into_iter().chain(forgetting).collect();
+    all.retain(|scenario| scenario.name.contains(&args.scenario) && !(args.keeps && scenario.forgets()));
     let begun = Instant::now();
-    say(&format!("{:<38} {:>6} {:>11} {:>12} {:>6} {:>7}", "scenario", "faults", "states", "steps", "depth", "time"));
+    say(&row(["scenario", "Redis", "faults", "states", "steps", "depth", "time"]));
     let left = Mutex::new(all.into_iter());
     let holds = Mutex::new(true);
     std::thread::scope(|scope| {
         for _ in 0..args.threads.max(1) {
             scope.spawn(|| {
                 while let Some(next) = left.lock().ok().and_then(|mut left| left.next()) {
-                    let whole = told(&Scenario { faults: args.faults, ..next }, args.states);
+                    let scenario = if args.two { next.of_two() } else { next };
+                    let whole = told(&Scenario { faults: args.faults, ..scenario }, args.states);
                     if let Ok(mut holds) = holds.lock() {
                         *holds &= whole;
                     }
@@ -78,7 +86,10 @@ fn main() -> ExitCode {
     });
     let holds = holds.into_inner().unwrap_or(false);
     let seconds = begun.elapsed().as_secs();
-    say(&format!("{}, after {seconds} s.", if holds { "All properties hold" } else { "A property is broken, or not all was seen" }));
+    say(&format!(
+        "{}, after {seconds} s.",
+        if holds { "All properties hold" } else { "A property is broken, or not all was seen" }
+    ));
     if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -88,20 +99,19 @@ fn told(scenario: &Scenario, at_most: usize) -> bool {
     let found = explorer::explore(scenario, at_most);
     let time = Duration::from_secs(begun.elapsed().as_secs());
     let whole = if found.whole { "" } else { "  NOT ALL" };
-    let mut text = format!(
-        "{:<38} {:>6} {:>11} {:>12} {:>6} {:>7}{whole}",
-        scenario.name,
-        scenario.faults,
-        found.states,
-        found.steps,
-        found.depth,
-        format!("{time:?}")
-    );
+    let redis = if scenario.forgets() { "forgets" } else { "keeps" };
+    let [faults, states] = [scenario.faults.into(), found.states].map(|number: usize| number.to_string());
+    let [steps, depth] = [found.steps, found.depth].map(|number| number.to_string());
+    let mut text = row([scenario.name, redis, &faults, &states, &steps, &depth, &format!("{time:?}")]) + whole;
     if let Some(broken) = &found.broken {
         text += &format!("\n{}: {}\n  {}", scenario.name, broken.property, broken.trace.join("\n  "));
     }
     say(&text);
     found.whole && found.broken.is_none()
+}
+
+fn row([name, redis, faults, states, steps, depth, time]: [&str; 7]) -> String {
+    format!("{name:<36} {redis:<8} {faults:>6} {states:>10} {steps:>11} {depth:>5} {time:>6}")
 }
 
 fn say(line: &str) {

@@ -57,8 +57,8 @@ pub(crate) struct Order {
 }
 
 use Effect::{
-    Acknowledge, Publish, PublishAgain, PublishCopy, PublishCopyLater, PublishLetter, Record, RecordAgain, Release, Reserve, ReserveAgain,
-    SettleCopied, SettleFinished,
+    Acknowledge, Publish, PublishAgain, PublishCopy, PublishCopyLater, PublishLetter, Record, RecordAgain, Release,
+    Reserve, ReserveAgain, SettleCopied, SettleFinished,
 };
 
 impl Order {

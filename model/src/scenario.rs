@@ -112,6 +112,8 @@ pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     /// For each publisher what it publishes, one after the other. The events are numbered through.
     pub(crate) programs: &'static [&'static [When]],
+    /// The same with two events, for more faults or less time.
+    pub(crate) two: &'static [&'static [When]],
     /// The slot of an event by its date; None where it competes with nothing.
     pub(crate) place: fn(When) -> Option<Place>,
     /// One event of the reference at a time.
@@ -143,6 +145,20 @@ pub(crate) const OURS: Protocol =
     Protocol { rules: &Ours, order: Order::OURS, letter_generation: 1, token_per_process: false };
 
 impl Scenario {
+    /// The same with two events.
+    pub(crate) fn of_two(self) -> Self {
+        Self { programs: self.two, ..self }
+    }
+
+    /// The same where Redis may lose what it knows.
+    pub(crate) fn forgetting(self) -> Self {
+        Self { kinds: ALL, ..self }
+    }
+
+    pub(crate) fn forgets(&self) -> bool {
+        self.allows(Fault::RedisEmptied) || self.allows(Fault::RedisRolledBack)
+    }
+
     pub(crate) fn terms(&self) -> Terms {
         let ticks = |ticks: u8| Duration::from_secs(ticks.into());
         let (dedup_retention, max_wait) = match self.time {
@@ -191,12 +207,13 @@ use When::{At, Now};
 const UNTIMED: Scenario = Scenario {
     name: "",
     programs: &[&[Now, Now], &[Now]],
+    two: &[&[Now], &[Now]],
     place: latest,
     exclusive: true,
     answers: &[Retry, DeadLetter, Requeue],
     answers_at_most: 1,
     actions: &[],
-    kinds: ALL,
+    kinds: WITH_REDIS,
     faults: 1,
     max_attempts: 2,
     crash_limit: 5,
@@ -209,9 +226,21 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "latest", ..UNTIMED },
     Scenario { name: "first", place: first, ..UNTIMED },
     Scenario { name: "dated, latest", place: dated, ..UNTIMED },
-    Scenario { name: "dated, each time", place: each_time, programs: &[&[At(1), At(2)], &[At(1)]], ..UNTIMED },
+    Scenario {
+        name: "dated, each time",
+        place: each_time,
+        programs: &[&[At(1), At(2)], &[At(1)]],
+        two: &[&[At(1)], &[At(1)]],
+        ..UNTIMED
+    },
     Scenario { name: "off", place: off, exclusive: false, ..UNTIMED },
-    Scenario { name: "mixed", place: each_time, programs: &[&[Now, At(1)], &[Now]], ..UNTIMED },
+    Scenario {
+        name: "mixed",
+        place: each_time,
+        programs: &[&[Now, At(1)], &[Now]],
+        two: &[&[Now], &[At(1)]],
+        ..UNTIMED
+    },
 ];
 
 /// The same with people who cancel, replay and reschedule, with two publishes.
@@ -259,6 +288,7 @@ pub(crate) const PEOPLE: &[Scenario] = &[
         name: "mixed, a date cancelled",
         place: each_time,
         programs: &[&[Now], &[At(1)]],
+        two: &[&[Now], &[At(1)]],
         actions: &[Action::CancelSlot(Place::DatedAt(1)), Action::CancelReference],
         ..UNTIMED
     },
@@ -274,17 +304,17 @@ pub(crate) const PEOPLE: &[Scenario] = &[
 
 const TIMED: Scenario = Scenario {
     place: dated,
-    kinds: WITH_REDIS,
     time: Some(Time { dedup_retention: 3, backlog_retention: 4, max_wait: 1, patience: 1 }),
     ..UNTIMED
 };
 
 /// Those in which time passes: dates far apart, what the register forgets, streams that never pause.
 pub(crate) const TIMES: &[Scenario] = &[
-    Scenario { name: "dates far apart", programs: &[&[At(8), At(2)]], ..TIMED },
+    Scenario { name: "dates far apart", programs: &[&[At(8), At(2)]], two: &[&[At(8), At(2)]], ..TIMED },
     Scenario {
         name: "dates put off and cancelled",
         programs: &[&[At(3)], &[At(2)]],
+        two: &[&[At(3)], &[At(2)]],
         actions: &[Action::Later, Action::CancelReference],
         ..TIMED
     },

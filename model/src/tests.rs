@@ -1,4 +1,4 @@
-//! The scenarios, with few enough faults for a test run.
+//! The scenarios with few enough events and faults for a test run.
 
 use crate::{
     explorer::explore,
@@ -6,9 +6,9 @@ use crate::{
 };
 
 #[expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
-fn hold(scenarios: &[Scenario], faults: u8) {
+fn hold(scenarios: impl IntoIterator<Item = Scenario>, faults: u8) {
     for scenario in scenarios {
-        let found = explore(&Scenario { faults, ..*scenario }, usize::MAX);
+        let found = explore(&Scenario { faults, ..scenario }, usize::MAX);
         println!("{}: {} states, {} steps, {} deep", scenario.name, found.states, found.steps, found.depth);
         if let Some(broken) = found.broken {
             panic!("{}: {}\n  {}", scenario.name, broken.property, broken.trace.join("\n  "));
@@ -17,16 +17,33 @@ fn hold(scenarios: &[Scenario], faults: u8) {
 }
 
 #[test]
-fn every_mode_with_one_fault() {
-    hold(SCENARIOS, 1);
+fn three_events_in_every_mode() {
+    hold(SCENARIOS.iter().copied(), 0);
 }
 
 #[test]
-fn people_with_one_fault() {
-    hold(PEOPLE, 1);
+fn two_events_in_every_mode_and_a_fault() {
+    hold(SCENARIOS.iter().map(|scenario| scenario.of_two()), 1);
+}
+
+/// A run that is cut off while its handler goes on, the run after it, and a third: what slot `f` has its fence for.
+#[test]
+fn two_events_of_slot_f_and_workers_that_are_cut_off() {
+    let first = SCENARIOS.iter().filter(|scenario| scenario.name == "first");
+    hold(first.map(|scenario| Scenario { kinds: crate::mutants::CUT_OFF, ..scenario.of_two() }), 3);
 }
 
 #[test]
-fn time_with_one_fault() {
-    hold(TIMES, 1);
+fn redis_forgets() {
+    hold(SCENARIOS.iter().map(|scenario| scenario.of_two().forgetting()), 1);
+}
+
+#[test]
+fn people() {
+    hold(PEOPLE.iter().copied(), 0);
+}
+
+#[test]
+fn time_passes() {
+    hold(TIMES.iter().copied(), 0);
 }

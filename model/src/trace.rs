@@ -25,6 +25,7 @@ pub(crate) fn tell(scenario: &Scenario, way: &[u64]) -> Vec<String> {
         };
         lines.push(line(&world, scenario, step, &next));
         world = next;
+        world.tidy(scenario);
     }
     lines
 }
@@ -97,7 +98,9 @@ fn publisher(world: &World, n: usize, fault: Option<Fault>, next: &World) -> Str
     let what = todo.map_or("begins, reserves".to_owned(), |effect| format!("{effect:?}").to_lowercase());
     let changed = world.events.iter().zip(&next.events).zip(0..).find(|((one, other), _)| one != other);
     let event = match changed {
-        Some(((_, event), number)) => format!(" {} in {} version {}", name(number), event.place, event.version % 1_000_000),
+        Some(((_, event), number)) => {
+            format!(" {} in {} version {}", name(number), event.place, event.version % 1_000_000)
+        }
         None => next
             .queue
             .iter()

@@ -10,13 +10,7 @@ use crate::{
 /// What can happen next.
 pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     let may = |fault| world.faults > 0 && scenario.allows(fault);
-    for (lease, one) in world.register.leases.iter().enumerate() {
-        // One whose holder has died runs out by itself.
-        let fault = world.is_alive(one.token).then_some(Fault::LeaseRunsOut);
-        if fault.is_none_or(may) {
-            steps.push(Step::LeaseRunsOut { lease, fault });
-        }
-    }
+    of_leases(world, scenario, steps);
     steps.extend((0..world.late.len()).map(Step::Arrives));
     if may(Fault::RedisEmptied) && !(world.register.slots.is_empty() && world.register.leases.is_empty()) {
         steps.push(Step::RedisEmptied);
@@ -28,6 +22,17 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     }
     if scenario.time.is_some() && world.quiet(scenario) {
         steps.push(Step::Tick);
+    }
+}
+
+/// Leases that can run out next.
+pub(crate) fn of_leases(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
+    for (lease, one) in world.register.leases.iter().enumerate() {
+        // One whose holder has died runs out by itself.
+        let fault = world.is_alive(one.token).then_some(Fault::LeaseRunsOut);
+        if fault.is_none_or(|fault| world.faults > 0 && scenario.allows(fault)) {
+            steps.push(Step::LeaseRunsOut { lease, fault });
+        }
     }
 }
 

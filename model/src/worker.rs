@@ -17,6 +17,7 @@ use crate::{
     register::time,
     scenario::{Answer, Fault, Scenario},
     step::Step,
+    trouble,
     world::{Doing, Ending, Late, Message, Phase, Place, Task, Tick, World},
 };
 
@@ -50,6 +51,7 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
 pub(crate) fn steps_of(world: &World, scenario: &Scenario, worker: usize, task: usize, steps: &mut Vec<Step>) {
     of_task(world, scenario, worker, task, steps);
     of_worker(world, scenario, worker, steps);
+    trouble::of_leases(world, scenario, steps);
 }
 
 fn of_worker(world: &World, scenario: &Scenario, worker: usize, steps: &mut Vec<Step>) {

@@ -124,8 +124,8 @@ impl Builder {
         let register = RedisRegister::new_with_tls(&redis_url, &tls, topology.first_name(), &topology.redis)?
             .with_first_names(topology.first_names());
         let topology = Arc::new(topology);
-        // A publisher waits for a version but shortly, and a connection may take longer than that.
-        if topology.types.values().any(|spec| spec.coalesce.any()) {
+        // A publisher waits for it but shortly, and a connection may take longer than that.
+        if topology.types.values().any(|spec| spec.register) {
             register.connect_soon();
         }
         let broker = Arc::new(RabbitMq::new(AmqpUrl::new(&amqp_url)?.with_tls(tls), &name));

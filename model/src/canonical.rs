@@ -70,9 +70,6 @@ impl World {
         let account = &mut self.account;
         account.settled.retain(|one| live.contains(&(one.place, one.version)));
         account.started.retain(|(place, newest)| live.iter().any(|(of, version)| of == place && version < newest));
-        if !live.iter().any(|(place, _)| *place == Place::First) {
-            account.last_first = 0;
-        }
     }
 
     /// Versions and fences by their ranks.
@@ -126,7 +123,6 @@ impl World {
         account.given.iter_mut().for_each(|given| each(&mut given.version));
         account.started.iter_mut().chain(&mut account.below).for_each(|(_, version)| each(version));
         account.settled.iter_mut().for_each(|settled| each(&mut settled.version));
-        each(&mut account.last_first);
     }
 
     /// Tokens by the order of those who hold them, and workers by what they do.

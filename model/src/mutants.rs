@@ -174,7 +174,7 @@ fn requeue_of_what_is_stale_settles_it_as_done() {
 }
 
 /// A worker that is cut off from everything, while its handlers go on, and another one that dies.
-pub(crate) const CUT_OFF: &[Fault] = &[Fault::Disconnect, Fault::LeaseRunsOut, Fault::WorkerCrashes];
+const CUT_OFF: &[Fault] = &[Fault::Disconnect, Fault::LeaseRunsOut, Fault::WorkerCrashes];
 
 struct BlindToDue;
 
@@ -224,10 +224,32 @@ impl Rules for BlindToTheFence {
     }
 }
 
+/// Redis has forgotten that another run has begun before: what was published in between counts on that one alone.
 #[test]
 fn a_late_settle_in_slot_f_that_ignores_the_fence() {
-    let cut_off = Scenario { answers: &[], kinds: CUT_OFF, ..scenario("first", 3) };
+    let kinds = &[Fault::Disconnect, Fault::RedisEmptied, Fault::WorkerCrashes];
+    let cut_off = Scenario { answers: &[], kinds, ..scenario("first", 3) };
     breaks(Property::NothingLost, &cut_off, rules(&BlindToTheFence));
+}
+
+struct EachRunCovers;
+
+impl Rules for EachRunCovers {
+    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> Claimed {
+        let answer = shard.claim(at, call);
+        let slot = shard.slots.get_mut(&key(&call.subject, &call.stamp.slot));
+        if let (Slot::First, Claimed::Run { fence, .. }, Some(slot)) = (&call.stamp.slot, &answer, slot) {
+            slot.covered = slot.covered.max(*fence);
+        }
+        answer
+    }
+}
+
+#[test]
+fn each_run_in_slot_f_covers_what_was_published_before_it() {
+    let kinds = &[Fault::CallLate, Fault::LeaseRunsOut];
+    let late = Scenario { kinds, answers: &[], ..scenario("first", 2) };
+    breaks(Property::NothingLost, &late, rules(&EachRunCovers));
 }
 
 struct PeopleAreBlind;

@@ -70,8 +70,6 @@ pub(crate) struct Account {
     /// Below which version a slot is cancelled.
     pub(crate) below: Vec<(Place, i64)>,
     pub(crate) settled: Vec<Settled>,
-    /// The fence of the last run in slot `f`.
-    pub(crate) last_first: i64,
     pub(crate) broken: Option<Property>,
 }
 
@@ -99,7 +97,6 @@ impl Account {
     pub(crate) fn loses_redis(&mut self) {
         self.redis_lost = true;
         self.never = 0;
-        self.last_first = 0;
         self.started.clear();
         self.below.clear();
         self.settled.clear();
@@ -130,18 +127,14 @@ pub(crate) fn starts(world: &mut World, scenario: &Scenario, message: &Message, 
     if account.settled.iter().any(|one| settled(one) && generation <= one.generation) {
         account.breaks(Property::SettledStaysSettled);
     }
-    if place == Place::First {
-        account.last_first = fence;
-    }
     account.stands_for(message, fence)
 }
 
 /// The register was told of an end.
-pub(crate) fn settled(world: &mut World, message: &Message, fence: i64, end: Ending) {
+pub(crate) fn settled(world: &mut World, message: &Message, end: Ending) {
     let account = &mut world.account;
     let Message { place, version, generation, .. } = *message;
-    // A run of slot `f` that began before another one of the slot may have served less than that.
-    if account.redis_lost || (place == Place::First && fence < account.last_first) {
+    if account.redis_lost {
         return;
     }
     let generation = if end == Ending::Finished { i64::MAX } else { generation };

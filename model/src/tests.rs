@@ -2,7 +2,7 @@
 
 use crate::{
     explorer::explore,
-    scenario::{PEOPLE, SCENARIOS, Scenario, TIMES},
+    scenario::{Fault, PEOPLE, SCENARIOS, Scenario, TIMES},
 };
 
 #[expect(clippy::print_stdout, reason = "the figures are read with --nocapture")]
@@ -26,11 +26,12 @@ fn two_events_in_every_mode_and_a_fault() {
     hold(SCENARIOS.iter().map(|scenario| scenario.of_two()), 1);
 }
 
-/// A run that is cut off while its handler goes on, the run after it, and a third: what slot `f` has its fence for.
+/// A run that is cut off while its handler goes on, the run after it, and calls that come late.
 #[test]
-fn two_events_of_slot_f_and_workers_that_are_cut_off() {
+fn slot_f_and_workers_that_are_cut_off() {
     let first = SCENARIOS.iter().filter(|scenario| scenario.name == "first");
-    hold(first.map(|scenario| Scenario { kinds: crate::mutants::CUT_OFF, ..scenario.of_two() }), 3);
+    let kinds = &[Fault::Disconnect, Fault::LeaseRunsOut, Fault::WorkerCrashes, Fault::CallLate];
+    hold(first.map(|scenario| Scenario { kinds, answers: &[], ..scenario.of_two() }), 3);
 }
 
 #[test]

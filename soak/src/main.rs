@@ -13,6 +13,7 @@ mod memory;
 mod notes;
 mod plan;
 mod queues;
+mod register;
 mod runs;
 mod servers;
 mod stage;
@@ -46,6 +47,8 @@ enum Mode {
     Wedge(wedge::Args),
     /// The memory of a worker with a long backlog, and of a publisher that the broker has blocked
     Memory(memory::Args),
+    /// What the register costs: memory for each event in Redis, and the time of each call
+    Register(register::Args),
     /// A process of another mode
     #[command(hide = true)]
     Child(child::Args),
@@ -82,6 +85,7 @@ async fn main() -> ExitCode {
         Mode::Kills(args) => kills::run(&args, &mut console).await,
         Mode::Wedge(args) => wedge::run(&args, &mut console).await,
         Mode::Memory(args) => memory::run(&args, &mut console).await,
+        Mode::Register(args) => register::run(&args, &mut console).await,
         Mode::Child(args) => return child::main(&args).await,
     };
     console.end_progress();

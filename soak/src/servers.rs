@@ -44,7 +44,7 @@ impl Servers {
 }
 
 /// A script that holds a server.
-struct Hold {
+pub(crate) struct Hold {
     script: Child,
     input: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -52,7 +52,7 @@ struct Hold {
 }
 
 impl Hold {
-    async fn start(script: &str, arguments: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) async fn start(script: &str, arguments: &[&str]) -> anyhow::Result<Self> {
         let mut child = Command::new(script)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -72,7 +72,7 @@ impl Hold {
         bail!("{script} {} gave no server, see above", arguments.join(" "))
     }
 
-    fn said(&self, name: &str) -> anyhow::Result<String> {
+    pub(crate) fn said(&self, name: &str) -> anyhow::Result<String> {
         self.said.get(name).cloned().with_context(|| format!("no {name}"))
     }
 
@@ -83,7 +83,7 @@ impl Hold {
         Ok(())
     }
 
-    async fn end(mut self) {
+    pub(crate) async fn end(mut self) {
         drop(self.input);
         let _ = self.script.wait().await;
     }

@@ -115,6 +115,7 @@ pub fn slot(spec: &TypeSpec, reference: Option<&Reference>, nbf: Option<Timestam
     match (reference, nbf) {
         _ if !spec.register => Slot::Event(id.to_owned()),
         (Some(_), None) if coalesce.immediate == Immediate::Latest => Slot::Immediate,
+        (Some(_), None) if coalesce.immediate == Immediate::First => Slot::First,
         (Some(_), Some(_)) if coalesce.delayed == Delayed::Latest => Slot::Dated,
         (Some(_), Some(nbf)) if coalesce.delayed == Delayed::EachTime => Slot::DatedAt(nbf.as_millisecond()),
         _ => Slot::Event(id.to_owned()),

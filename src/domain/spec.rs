@@ -114,6 +114,8 @@ pub struct TypeSpec {
     pub exclusive: bool,
     /// How long a claim lasts unless it is renewed (every third of it).
     pub lease: Duration,
+    /// The largest payload that the register keeps, in bytes; none where it keeps none.
+    pub keep_payload: Option<usize>,
 }
 
 /// Coalescing, a choice for each of the two kinds of event.
@@ -144,6 +146,8 @@ pub enum Immediate {
     Off,
     /// A newer one replaces the older.
     Latest,
+    /// One run serves everything that was published before it begins.
+    First,
 }
 
 /// How events with a date stand for each other.

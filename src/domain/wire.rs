@@ -2,6 +2,8 @@
 //!
 //! `docs/wire-format.md` is this file in prose, for those who publish or consume without hatchery.
 
+pub mod kept;
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;

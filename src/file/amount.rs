@@ -47,6 +47,17 @@ pub(super) fn bytes(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
     }
 }
 
+/// A number of bytes, from 1, where nothing at all is `off`.
+pub(super) fn size(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
+    let help = format!("write `off`, or a number of bytes up to {most}, or one like 4KiB or {}KiB", most >> 10);
+    match found {
+        Some(number) if (1..=most).contains(&number) => Ok(Item::Whole(number)),
+        Some(0) => Err((format!("`{}` is 0", key.name), help)),
+        Some(_) => Err((format!("`{}` is above {}KiB; Redis holds it in memory", key.name, most >> 10), help)),
+        None => Err((format!("`{}` is not a number of bytes", key.name), help)),
+    }
+}
+
 /// The lower and the upper bound of a duration.
 type Bounds = (Duration, Duration);
 

@@ -75,6 +75,7 @@ fn type_spec(section: &Section) -> Option<TypeSpec> {
         register: section.word("register")? == "on",
         exclusive: section.switch("exclusive").unwrap_or_else(|| coalesces(&coalesce)),
         lease: section.duration("lease")?,
+        keep_payload: usize::try_from(section.whole("keep-payload")?).ok().filter(|bytes| *bytes > 0),
     })
 }
 
@@ -134,6 +135,7 @@ fn retry(section: &Section) -> Option<Retry> {
 fn coalesce(section: &Section) -> Coalesce {
     let immediate = match section.word("immediate").unwrap_or("off") {
         "latest" => Immediate::Latest,
+        "first" => Immediate::First,
         _ => Immediate::Off,
     };
     let delayed = match section.word("delayed").unwrap_or("off") {

@@ -224,7 +224,7 @@ fn window(reader: &mut Reader<'_>, coalesce: &Section) -> Option<()> {
     let window = coalesce.duration("window")?;
     if coalesce.word("immediate") == Some("off") {
         let (_, span) = coalesce.blame(&["window", "immediate"])?;
-        let help = "write `immediate: latest` beside it, or remove `window`";
+        let help = "write `immediate: latest` or `first` beside it, or remove `window`";
         reader.refuse(&span, "a window is for immediate events, and here each of them runs", help);
     }
     let max_wait = coalesce.duration("max-wait")?;
@@ -260,6 +260,7 @@ fn register(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) {
         ("exclusive", section.switch("exclusive") == Some(true), "write `exclusive: off`"),
         // There is always a lease; one that is written here is meant.
         ("lease", section.is_own("lease"), "remove `lease`"),
+        ("keep-payload", section.whole("keep-payload").is_some_and(|bytes| bytes > 0), "write `keep-payload: off`"),
     ];
     for (key, _, instead) in needs.into_iter().filter(|(_, needed, _)| *needed) {
         if let Some((_, span)) = section.blame(&[key, "register"]) {

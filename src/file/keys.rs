@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::table::{
     Absent::{Depends, Required, Value},
-    Kind, Level, Short, is, key, later, not_built,
+    Kind, Level, Short, key, not_built,
 };
 use crate::domain::ttl::LONGEST;
 
@@ -20,6 +20,8 @@ const MOST_PREFETCH: u64 = 65_535;
 const MOST_SHARDS: u64 = 16_384;
 /// RabbitMQ takes no larger message since 4.0.
 const MOST_PAYLOAD: u64 = 16 << 20;
+/// Redis holds them in memory, beside the events that wait.
+const MOST_KEPT: u64 = 64 << 10;
 /// More tries than anybody waits for; what it guards is a slip of the hand.
 const MOST_TRIES: u64 = 1_000_000;
 
@@ -28,7 +30,7 @@ pub(super) static TOP: Level = Level {
     keys: &[
         key("version", Kind::Version, Required, "The version of this format."),
         key("name", Kind::Word, Required, "The first word of every object's name on the broker."),
-        key("queue-type", Kind::Choice(&[is("quorum"), is("classic")]), Value("quorum"), "The type of every queue."),
+        key("queue-type", Kind::Choice(&["quorum", "classic"]), Value("quorum"), "The type of every queue."),
         key("hatcheries", Kind::Ttls { may_be_empty: true }, Value("[]"), "Named timers, one queue each."),
         key("ladder", Kind::Section(&LADDER), Value("{}"), "The timer for every other delay."),
         key("redis", Kind::Section(&REDIS), Value("{}"), "The register's keys, and how long they live."),
@@ -122,7 +124,7 @@ pub(super) static TYPE: Level = Level {
         key("retry", Kind::Section(&RETRY), Value("{}"), "When a failed event is tried again."),
         key(
             "on-failure",
-            Kind::Choice(&[is("retry"), is("in-place"), is("block"), is("drop")]),
+            Kind::Choice(&["retry", "in-place", "block", "drop"]),
             Value("retry"),
             "What follows a failure.",
         ),
@@ -147,11 +149,16 @@ pub(super) static TYPE: Level = Level {
         ),
         key(
             "register",
-            Kind::Choice(&[is("on"), is("off")]),
+            Kind::Choice(&["on", "off"]),
             Value("on"),
             "Whether Redis says which events are stale; off: no Redis is needed, and every copy runs.",
         ),
-        key("keep-payload", Kind::Only("off"), Value("off"), "Payloads that the register keeps for `run now`."),
+        key(
+            "keep-payload",
+            Kind::Size(MOST_KEPT),
+            Value("off"),
+            "The largest payload that the register keeps, so that a waiting event can be run now or put off by hand.",
+        ),
         key(
             "in-place",
             Kind::Section(&IN_PLACE),
@@ -167,13 +174,13 @@ pub(super) static COALESCE: Level = Level {
     keys: &[
         key(
             "immediate",
-            Kind::Choice(&[is("off"), is("latest"), later("first")]),
+            Kind::Choice(&["off", "latest", "first"]),
             Value("off"),
             "How events that are due at once stand for each other.",
         ),
         key(
             "delayed",
-            Kind::Choice(&[is("off"), is("latest"), is("each-time")]),
+            Kind::Choice(&["off", "latest", "each-time"]),
             Value("off"),
             "How events with a date stand for each other.",
         ),
@@ -196,7 +203,7 @@ pub(super) static COALESCE: Level = Level {
 static COALESCE_SHORT: &[Short] = &[
     Short { word: "off", means: &[("immediate", "off"), ("delayed", "off")] },
     Short { word: "latest", means: &[("immediate", "latest"), ("delayed", "each-time")] },
-    Short { word: "first", means: &[] },
+    Short { word: "first", means: &[("immediate", "first"), ("delayed", "each-time")] },
 ];
 
 pub(super) static RETRY: Level = Level {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::{
     amount::say,
     keys::{TOP, TYPE},
-    table::{Absent, Choice, Key, Kind, Level, Short},
+    table::{Absent, Key, Kind, Level, Short},
     yaml,
 };
 
@@ -79,7 +79,7 @@ fn described(key: &Key) -> String {
         Kind::Whole(least, most) => format!(" From {least} to {most}."),
         Kind::Duration(least, most) => format!(" From {} to {}.", say(*least), say(*most)),
         Kind::Bytes(most) => format!(" Up to {}MiB.", most >> 20),
-        Kind::Only(only) => format!(" Only {only} so far."),
+        Kind::Size(most) => format!(" Up to {}KiB.", most >> 10),
         _ => String::new(),
     };
     format!("{}{default}{bounds}", key.about)
@@ -116,14 +116,12 @@ fn value(kind: &Kind) -> Value {
             { "type": "string", "pattern": "^[0-9]+(\\.[0-9]*)? *%$", SAY: "Write a part from 0 to 1, like 0.2 or 20%." },
         ] }),
         Kind::Switch => json!({ "anyOf": words(&["on", "off"]) }),
-        Kind::Choice(choices) => {
-            let built: Vec<&str> = choices.iter().filter(|Choice { built, .. }| *built).map(|c| c.word).collect();
-            json!({ "anyOf": words(&built) })
+        Kind::Choice(choices) => json!({ "anyOf": words(choices) }),
+        Kind::Size(most) => {
+            let mut ways = words(&["off"]);
+            ways.push(bytes(*most));
+            json!({ "anyOf": ways })
         }
-        Kind::Only(only) => match only.parse::<u64>() {
-            Ok(number) => json!({ "enum": [number, only] }),
-            Err(_) => json!({ "anyOf": words(&[only]) }),
-        },
         // With a `$ref` it would be said once, but what stands beside one is not shown by every editor.
         Kind::Section(level) if !std::ptr::eq(*level, &raw const TYPE) => object(level, &["object", "null"]),
         Kind::Section(_) => json!({ "$ref": "#/$defs/type" }),
@@ -173,9 +171,9 @@ fn duration(positive: bool) -> Value {
 /// A map, or a word that stands for one. The map's keys stand beside the alternatives, not in them, so that an editor
 /// points at a wrong key instead of at all of it.
 fn short(level: &Level, forms: &[Short]) -> Value {
-    let built: Vec<&str> = forms.iter().filter(|form| !form.means.is_empty()).map(|form| form.word).collect();
+    let forms: Vec<&str> = forms.iter().map(|form| form.word).collect();
     let mut schema = object(level, &["object"]);
-    let mut ways = words(&built);
+    let mut ways = words(&forms);
     ways.push(json!({ "type": "object" }));
     schema["anyOf"] = ways.into();
     if let Some(schema) = schema.as_object_mut() {

@@ -21,7 +21,7 @@ use super::{
 /// What no schema can see, and why. A new file in `tests/invalid` is refused by the schema, or stands here.
 const UNSEEN: &[(&str, &[&str])] = &[
     ("a bound of a duration, which is a text", &["hatchery-too-long", "ladder-horizon-eleven-years", "lease-short"]),
-    ("a bound of a size, which is a text", &["max-payload-large"]),
+    ("a bound of a size, which is a text", &["max-payload-large", "keep-payload-large"]),
     ("whole milliseconds of a duration, which is a text", &["hatchery-fraction"]),
     ("two texts that mean the same", &["hatchery-same"]),
     (
@@ -49,6 +49,7 @@ const UNSEEN: &[(&str, &[&str])] = &[
             "coalesce-window-off",
             "exclusive-off-coalescing",
             "register-off-coalesce",
+            "register-off-keep-payload",
             "register-off-defaults",
             "register-off-exclusive",
         ],
@@ -160,8 +161,9 @@ fn what_is_not_built_yet_is_not_in_it() {
         assert_eq!(schema["properties"][key], Json::Null, "{key}");
     }
     let of_type = &schema["$defs"]["type"]["properties"];
-    assert_eq!(of_type["coalesce"]["anyOf"][0], json!({ "enum": ["off", "latest"] }));
-    assert_eq!(of_type["coalesce"]["properties"]["immediate"]["anyOf"][0], json!({ "enum": ["off", "latest"] }));
+    assert_eq!(of_type["coalesce"]["anyOf"][0], json!({ "enum": ["off", "latest", "first"] }));
+    let immediate = &of_type["coalesce"]["properties"]["immediate"];
+    assert_eq!(immediate["anyOf"][0], json!({ "enum": ["off", "latest", "first"] }));
     assert_eq!(of_type["on-failure"]["anyOf"], json!([{ "enum": ["retry", "in-place", "block", "drop"] }]));
 }
 
@@ -249,17 +251,16 @@ fn value(key: &'static Key) -> BoxedStrategy<String> {
         Kind::Share => texts(&["0", "0.2", "1", "20%", "\"12.5 %\"", "100%", ".5", "1e-1"]),
         Kind::Switch => texts(&["on", "true", "YES", "\"On\"", "y"]),
         Kind::Choice(choices) => {
-            let built = choices.iter().filter(|choice| choice.built).map(|choice| match choice.word {
+            let words = choices.iter().map(|choice| match *choice {
                 "off" => texts(&["off", "false", "No", "\"OFF\"", "n"]),
                 "on" => texts(&["on", "TRUE", "Yes", "\"on\""]),
                 word => Just(word.to_owned()).boxed(),
             });
-            prop::strategy::Union::new(built).boxed()
+            prop::strategy::Union::new(words).boxed()
         }
-        Kind::Only("off") => texts(&["off", "False", "\"no\""]),
-        Kind::Only(only) => prop_oneof![Just((*only).to_owned()), Just(format!("{only:?}"))].boxed(),
+        Kind::Size(_) => texts(&["off", "False", "\"no\"", "1", "65536", "4KiB", "64 KiB", "\"512B\""]),
         Kind::Section(level) => prop_oneof![9 => map(level), 1 => texts(&["", "~"])].boxed(),
-        Kind::Short(level, _) => prop_oneof![texts(&["off", "latest", "False", "no"]), map(level)].boxed(),
+        Kind::Short(level, _) => prop_oneof![texts(&["off", "latest", "first", "False", "no"]), map(level)].boxed(),
         Kind::Types(level) => prop::collection::btree_map("[a-z0-9]{1,3}|on", map(level), 1..3)
             .prop_map(|types| flow(types.into_iter().collect()))
             .boxed(),

@@ -57,9 +57,9 @@ pub(super) enum Kind {
     /// `on` or `off`.
     Switch,
     /// One of these words.
-    Choice(&'static [Choice]),
-    /// A key whose only value so far is this one.
-    Only(&'static str),
+    Choice(&'static [&'static str]),
+    /// `off`, or a number of bytes from 1.
+    Size(u64),
     /// A map.
     Section(&'static Level),
     /// A map, or a word that stands for one.
@@ -70,18 +70,10 @@ pub(super) enum Kind {
     NotBuilt,
 }
 
-/// A word that may be written, and whether hatchery does already what it says.
-#[derive(Debug)]
-pub(super) struct Choice {
-    pub(super) word: &'static str,
-    pub(super) built: bool,
-}
-
 /// A word that stands for a whole map, with the values that it stands for.
 #[derive(Debug)]
 pub(super) struct Short {
     pub(super) word: &'static str,
-    /// Empty where hatchery does not do it yet.
     pub(super) means: &'static [(&'static str, &'static str)],
 }
 
@@ -93,14 +85,4 @@ pub(super) const fn key(name: &'static str, kind: Kind, absent: Absent, about: &
 /// A row of a later version.
 pub(super) const fn not_built(name: &'static str, about: &'static str) -> Key {
     key(name, Kind::NotBuilt, Absent::Depends("not built yet"), about)
-}
-
-/// A word that may be written.
-pub(super) const fn is(word: &'static str) -> Choice {
-    Choice { word, built: true }
-}
-
-/// A word of a later version.
-pub(super) const fn later(word: &'static str) -> Choice {
-    Choice { word, built: false }
 }

@@ -95,6 +95,7 @@ fn what_holds_where_nothing_is_said() {
         register: true,
         exclusive: false,
         lease: secs(15),
+        keep_payload: None,
     };
     let expected = Topology {
         name: "billing".parse().expect("a word"),
@@ -194,6 +195,8 @@ fn the_prefetch_depends_on_what_follows_a_failure(
 #[rstest]
 #[case("off", "latest", (Immediate::Latest, Delayed::EachTime, None, 30))]
 #[case("latest", "{ window: 2s }", (Immediate::Latest, Delayed::EachTime, Some("2s"), 20))]
+#[case("off", "first", (Immediate::First, Delayed::EachTime, None, 30))]
+#[case("off", "{ immediate: first, window: 2s }", (Immediate::First, Delayed::Off, Some("2s"), 20))]
 #[case("off", "{ delayed: latest }", (Immediate::Off, Delayed::Latest, None, 30))]
 #[case("latest", "{ delayed: latest }", (Immediate::Latest, Delayed::Latest, None, 30))]
 #[case("{ immediate: latest, window: 5s, max-wait: 9s }", "{ delayed: off }", (Immediate::Latest, Delayed::Off, Some("5s"), 9))]
@@ -224,6 +227,16 @@ fn on_and_off_have_many_spellings_and_one_meaning(#[case] spellings: &[&str], #[
         assert_eq!(coalesce.map(|spec| spec.coalesce.immediate).ok(), (!on).then_some(Immediate::Off), "{spelling}");
         assert_eq!(mail("", &format!("{{ coalesce: {spelling} }}")).is_ok(), !on, "{spelling}");
     }
+}
+
+#[rstest]
+#[case("off", None)]
+#[case("1", Some(1))]
+#[case("4KiB", Some(4 << 10))]
+#[case("64 KiB", Some(64 << 10))]
+fn a_payload_is_kept_up_to_a_size(#[case] said: &str, #[case] kept: Option<usize>) {
+    assert_eq!(valid("", &format!("{{ keep-payload: {said} }}")).keep_payload, kept);
+    assert_eq!(valid(&format!("defaults: {{ keep-payload: {said} }}"), "{}").keep_payload, kept);
 }
 
 #[rstest]

@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use super::{
-    amount::{bytes, duration, parse_bytes, say, share, ttls, whole},
+    amount::{bytes, duration, parse_bytes, say, share, size, ttls, whole},
     error::quote,
     section::{Item, Name, Named, Reader, Section},
-    table::{Absent, Choice, Key, Kind, Level, Short},
+    table::{Absent, Key, Kind, Level, Short},
     yaml::{self, Node, Value},
 };
 use crate::domain::{ttl, words::Word};
@@ -35,13 +35,9 @@ pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<u
         (Kind::Share, _) if scalar(node) => share(reader, key.name, node),
         (Kind::Switch, _) if scalar(node) => switch(reader, key, node),
         (Kind::Choice(choices), _) if scalar(node) => choice(reader, key, choices, node),
-        (Kind::Only(only), _) if scalar(node) => match word(reader, node).as_str() {
-            found if found == *only => Ok(Item::Word(only)),
-            found => Err((
-                format!("`{}: {}` is not built yet", key.name, quote(found).trim_matches('`')),
-                format!("write `{}: {only}`, or remove it", key.name),
-            )),
-        },
+        (Kind::Size(_), _) if word(reader, node) == "off" => Ok(Item::Whole(0)),
+        (Kind::Size(most), Value::Whole(number)) => size(key, *most, Some(*number)),
+        (Kind::Size(most), Value::Text(text)) => size(key, *most, parse_bytes(text)),
         _ => Err(mismatch(reader, key, node)),
     };
     let span = if node.span.is_empty() { at } else { &node.span };
@@ -97,13 +93,14 @@ fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
         Kind::Version | Kind::Whole(..) => "a whole number",
         Kind::Word | Kind::Prefix => "a text",
         Kind::Bytes(_) => "a number of bytes",
+        Kind::Size(_) => "`off` or a number of bytes",
         Kind::Duration(..) => "a duration",
         Kind::Share => "a part, like 0.2 or 20%",
         Kind::Ttls { .. } => "a list of durations",
         Kind::Names => "a name, or a list of names",
         Kind::Objects => "a list of names",
         Kind::Switch => "`on` or `off`",
-        Kind::Choice(_) | Kind::Only(_) => "a word",
+        Kind::Choice(_) => "a word",
         Kind::Section(_) | Kind::Short(..) | Kind::Types(_) | Kind::NotBuilt => "a map",
     };
     let help = match (&key.kind, &node.value) {
@@ -226,13 +223,11 @@ fn switch(reader: &Reader<'_>, key: &Key, node: &Node) -> Checked<Item> {
     }
 }
 
-fn choice(reader: &Reader<'_>, key: &Key, choices: &[Choice], node: &Node) -> Checked<Item> {
+fn choice(reader: &Reader<'_>, key: &Key, choices: &[&'static str], node: &Node) -> Checked<Item> {
     let found = word(reader, node);
-    let built: Vec<&str> = choices.iter().filter(|choice| choice.built).map(|choice| choice.word).collect();
-    let help = format!("write `{}: {}`{}", key.name, built.join("` or `"), or_remove(key));
-    match choices.iter().find(|choice| choice.word == found) {
-        Some(Choice { word, built: true }) => Ok(Item::Word(word)),
-        Some(_) => Err((format!("`{}: {found}` is not built yet", key.name), help)),
+    let help = format!("write `{}: {}`{}", key.name, choices.join("` or `"), or_remove(key));
+    match choices.iter().find(|choice| **choice == found) {
+        Some(word) => Ok(Item::Word(word)),
         None => Err((format!("`{}` has no value {}", key.name, quote(&found)), help)),
     }
 }
@@ -250,13 +245,11 @@ fn short(
     }
     let found = word(reader, node);
     let span = if node.span.is_empty() { at } else { &node.span };
-    let message = match forms.iter().find(|form| form.word == found) {
-        Some(form) if !form.means.is_empty() => {
-            return Some(Item::Section(Section::of_words(form.means, span, reader.origin)));
-        }
-        Some(_) => format!("`{}: {found}` is not built yet", key.name),
-        None => format!("`{}` takes a map, or `off` or `latest`", key.name),
-    };
+    if let Some(form) = forms.iter().find(|form| form.word == found) {
+        return Some(Item::Section(Section::of_words(form.means, span, reader.origin)));
+    }
+    let words: Vec<&str> = forms.iter().map(|form| form.word).collect();
+    let message = format!("`{}` takes a map, or one of `{}`", key.name, words.join("`, `"));
     reader.refuse(span, message, example(key) + " or `off`");
     None
 }

@@ -29,7 +29,7 @@ use crate::{
         register::{Record, Reserve, Reserved, Slot, Stamp, Terms},
         spec::{Topology, TypeSpec},
         ttl::Ttl,
-        wire::{self, Message, Properties},
+        wire::{self, Message, Properties, kept},
         words::{EventType, Reference, UnknownType, WordError},
     },
     ports::{Broker, BrokerError, Clock, Register, RegisterError},
@@ -119,6 +119,10 @@ struct Draft {
     route: Route,
     due: Timestamp,
     terms: Terms,
+    /// The register hears of it.
+    register: bool,
+    /// The largest payload that it keeps.
+    keeps: Option<usize>,
 }
 
 impl Publisher {
@@ -226,7 +230,7 @@ impl Shared {
             When::After(delay) => (Some(event::ceil_millis(event::later(now, delay))), delay),
         };
         let slot = event::slot(spec, reference.as_ref(), nbf, &id);
-        if let (Slot::Immediate, Some(window)) = (&slot, spec.coalesce.window) {
+        if let (Slot::Immediate | Slot::First, Some(window)) = (&slot, spec.coalesce.window) {
             delay = window.as_duration();
         }
         let event = Event {
@@ -249,7 +253,14 @@ impl Shared {
             id,
         };
         let route = Route::after(delay, &self.hatcheries, self.topology.ladder);
-        Ok(Draft { event, route, due: event::later(now, delay), terms: spec.terms(&self.topology.redis) })
+        Ok(Draft {
+            event,
+            route,
+            due: event::later(now, delay),
+            terms: spec.terms(&self.topology.redis),
+            register: spec.register,
+            keeps: spec.keep_payload,
+        })
     }
 
     fn spec(&self, name: &str) -> Result<(&EventType, &TypeSpec), PublishError> {
@@ -262,8 +273,7 @@ impl Shared {
     /// Asks for a version, unless nothing competes or the register did not answer a moment ago.
     fn ask(&self, draft: &Draft) -> Option<impl Future<Output = Result<Reserved, RegisterError>> + Send + use<>> {
         let Draft { event, due, terms, .. } = draft;
-        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until);
-        if away || matches!(event.stamp.slot, Slot::Event(_)) {
+        if self.is_away() || matches!(event.stamp.slot, Slot::Event(_)) {
             return None;
         }
         let (subject, slot) = (event.subject(), event.stamp.slot.clone());
@@ -278,16 +288,26 @@ impl Shared {
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {} ms", VERSION_WAIT.as_millis()),
         };
-        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        if away.is_none_or(|until| until <= Instant::now()) {
-            tracing::warn!("publishing without coalescing, and asking again in a second: {why}");
-        }
-        *away = Some(Instant::now() + ASK_AGAIN);
+        self.went_away("publishing without coalescing", &why);
         None
     }
 
+    fn is_away(&self) -> bool {
+        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        away.is_some_and(|until| Instant::now() < until)
+    }
+
+    /// The register is not asked for a second. Who hears of it first says so.
+    fn went_away(&self, meanwhile: &str, why: &str) {
+        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
+        if away.is_none_or(|until| until <= Instant::now()) {
+            tracing::warn!("{meanwhile}, and asking again in a second: {why}");
+        }
+        *away = Some(Instant::now() + ASK_AGAIN);
+    }
+
     async fn publish(&self, draft: &mut Draft, version: Option<i64>) -> Result<Published, PublishError> {
-        let Draft { event, route, terms, due } = draft;
+        let Draft { event, route, register, .. } = draft;
         let competes = !matches!(event.stamp.slot, Slot::Event(_));
         match version {
             Some(version) => event.stamp.version = version,
@@ -296,20 +316,35 @@ impl Shared {
         fail_point!("publish.reserved");
         self.send(event, *route).await?;
         fail_point!("publish.confirmed");
-        if let Some(version) = version {
-            let (subject, slot) = (event.subject(), event.stamp.slot.clone());
-            let (reason, due) = (event.reason.clone(), *due);
-            let record =
-                self.register.record(Record { subject, slot, version, due, reason, kept: None, terms: *terms });
-            // What it says is true already, and the next claim says it again: nothing waits for it to work.
-            match tokio::time::timeout(VERSION_WAIT, record).await {
-                Ok(Ok(())) => {}
-                Ok(Err(error)) => tracing::warn!(%error, "older events of the reference may run too"),
-                Err(_) => tracing::warn!("older events of the reference may run too: Redis does not answer"),
-            }
+        if version.is_some() || (*register && !self.is_away()) {
+            self.record(draft).await;
         }
         fail_point!("publish.recorded");
-        Ok(Published { id: event.id.clone(), unversioned: competes && version.is_none() })
+        Ok(Published { id: draft.event.id.clone(), unversioned: competes && version.is_none() })
+    }
+
+    /// What it says is true already, and of what competes the next claim says it again: nothing waits for it to work.
+    async fn record(&self, draft: &Draft) {
+        let Draft { event, terms, due, keeps, .. } = draft;
+        let record = self.register.record(Record {
+            subject: event.subject(),
+            slot: event.stamp.slot.clone(),
+            version: event.stamp.version,
+            due: *due,
+            reason: event.reason.clone(),
+            kept: kept::of(event, *keeps),
+            terms: *terms,
+        });
+        let why = match tokio::time::timeout(VERSION_WAIT, record).await {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {} ms", VERSION_WAIT.as_millis()),
+        };
+        if matches!(event.stamp.slot, Slot::Event(_)) {
+            self.went_away("publishing what no list of events shows", &why);
+        } else {
+            tracing::warn!("older events of the reference may run too: {why}");
+        }
     }
 
     /// The same event again where the connection broke: the register knows both by their id or version. A date has come

@@ -21,7 +21,7 @@ use crate::{
         register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp},
         settlement::{Decision, Failed},
         ttl::Ttl,
-        wire::{self, Message},
+        wire::{self, Message, kept},
     },
     ports::RegisterError,
 };
@@ -157,7 +157,7 @@ impl Lane {
                 version,
                 due: at,
                 reason: fresh.reason.clone(),
-                kept: None,
+                kept: kept::of(&fresh, self.spec.keep_payload),
                 terms: self.terms,
             };
             if let Err(error) = self.common.register.record(record).await {

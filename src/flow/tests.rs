@@ -18,7 +18,10 @@ use super::{publish::Publisher, shutdown::Worker};
 use crate::{
     NewEvent, Outcome,
     domain::{
-        register::{Claim, Claimed, End, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot},
+        register::{
+            Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
+            Reserved, Settle, Slot,
+        },
         spec::Topology,
         wire::{self, Incoming, Message, Properties, Value},
     },
@@ -202,6 +205,14 @@ impl Register for Fake {
         let end = if batch[0].end == End::Finished { "finished" } else { "copied" };
         self.answer(format!("settle {end}"), ())
     }
+
+    async fn later(&self, _: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
+        unreachable!("no handler puts another event off")
+    }
+
+    async fn cancel(&self, _: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
+        unreachable!("no handler cancels")
+    }
 }
 
 struct Noon;
@@ -333,6 +344,12 @@ async fn the_order_of_calls_is_the_order_of_versions() {
         }
         async fn settle(&self, _: &[Settle]) -> Result<(), RegisterError> {
             Ok(())
+        }
+        async fn later(&self, _: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
+            Ok(Vec::new())
+        }
+        async fn cancel(&self, _: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
+            Ok(Vec::new())
         }
     }
     let fake = Arc::new(Fake::default());

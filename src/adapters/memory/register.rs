@@ -33,6 +33,16 @@ struct Held {
     index: index::Index,
 }
 
+impl Held {
+    /// Before a call about this slot, or every slot of the subject.
+    fn expire(&mut self, now: At, subject: &Subject, slot: Option<&Slot>) {
+        let home = subject.home(slot.unwrap_or(&Slot::Immediate));
+        for home in [home, subject.own_home()] {
+            self.index.expire(now, &self.shard, &home.to_string());
+        }
+    }
+}
+
 impl MemoryRegister {
     /// An empty register.
     #[must_use]
@@ -53,9 +63,20 @@ impl MemoryRegister {
         At { micros: self.clock.now().as_microsecond(), backlog_retention: self.backlog_retention }
     }
 
-    fn answer<C, A>(&self, batch: &[C], call: fn(&mut Shard, At, &C) -> A) -> Vec<A> {
-        let mut held = self.lock();
-        batch.iter().map(|item| call(&mut held.shard, self.now(), item)).collect()
+    /// Answers a batch, one after the other. `about` says which slot a call may write into.
+    fn answer<C, A>(
+        &self,
+        batch: &[C],
+        about: fn(&C) -> (&Subject, Option<&Slot>),
+        mut call: impl FnMut(&mut Held, At, &C) -> A,
+    ) -> Vec<A> {
+        let (held, now) = (&mut *self.lock(), self.now());
+        let answer = |item| {
+            let (subject, slot) = about(item);
+            held.expire(now, subject, slot);
+            call(held, now, item)
+        };
+        batch.iter().map(answer).collect()
     }
 }
 
@@ -72,58 +93,72 @@ impl Register for MemoryRegister {
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
-        Ok(self.answer(batch, Shard::reserve))
+        Ok(self.answer(
+            batch,
+            |call| (&call.subject, Some(&call.slot)),
+            |held, now, call| held.shard.reserve(now, call),
+        ))
     }
 
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError> {
-        let Held { shard, index } = &mut *self.lock();
-        for call in batch {
-            shard.record(self.now(), call);
-            index.record(self.now(), shard, call);
-        }
+        let record = |Held { shard, index }: &mut Held, now, call: &Record| {
+            shard.record(now, call);
+            index.record(now, shard, call);
+        };
+        self.answer(batch, |call| (&call.subject, Some(&call.slot)), record);
         Ok(())
     }
 
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
-        Ok(self.answer(batch, Shard::claim))
+        Ok(self.answer(
+            batch,
+            |call| (&call.subject, Some(&call.stamp.slot)),
+            |held, now, call| held.shard.claim(now, call),
+        ))
     }
 
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
-        Ok(self.answer(batch, Shard::renew))
+        Ok(self.answer(
+            batch,
+            |call| (&call.subject, Some(&call.stamp.slot)),
+            |held, now, call| held.shard.renew(now, call),
+        ))
     }
 
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {
-        self.answer(batch, Shard::release);
+        self.answer(
+            batch,
+            |call| (&call.subject, Some(&call.stamp.slot)),
+            |held, now, call| held.shard.release(now, call),
+        );
         Ok(())
     }
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
-        let Held { shard, index } = &mut *self.lock();
-        for call in batch {
-            shard.settle(self.now(), call);
-            index.settle(self.now(), shard, call);
-        }
+        let settle = |Held { shard, index }: &mut Held, now, call: &Settle| {
+            shard.settle(now, call);
+            index.settle(now, shard, call);
+        };
+        self.answer(batch, |call| (&call.subject, Some(&call.stamp.slot)), settle);
         Ok(())
     }
 
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
-        let Held { shard, index } = &mut *self.lock();
-        let later = |call| {
-            let answer = shard.later(self.now(), call);
-            index.later(call, answer);
+        let later = |Held { shard, index }: &mut Held, now, call: &Later| {
+            let answer = shard.later(now, call);
+            index.later(now, shard, call, answer);
             answer
         };
-        Ok(batch.iter().map(later).collect())
+        Ok(self.answer(batch, |call| (&call.subject, Some(&call.stamp.slot)), later))
     }
 
     async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
-        let Held { shard, index } = &mut *self.lock();
-        let cancel = |call| {
-            let mut answer = shard.cancel(self.now(), call);
+        let cancel = |Held { shard, index }: &mut Held, now, call: &Cancel| {
+            let mut answer = shard.cancel(now, call);
             index.cancel(call, &mut answer);
             answer
         };
-        Ok(batch.iter().map(cancel).collect())
+        Ok(self.answer(batch, |call| (&call.subject, call.slot.as_ref()), cancel))
     }
 }
 
@@ -141,6 +176,6 @@ impl Index for MemoryRegister {
 
     async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
         let held = self.lock();
-        Ok(batch.iter().map(|(subject, slot)| held.index.kept(subject, slot)).collect())
+        Ok(batch.iter().map(|(subject, slot)| held.index.kept(self.now(), &held.shard, subject, slot)).collect())
     }
 }

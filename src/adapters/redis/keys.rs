@@ -34,6 +34,10 @@ impl Keys {
         Self { first_names, ..self }
     }
 
+    fn first_type<'a>(&'a self, event_type: &'a EventType) -> &'a EventType {
+        self.first_names.get(event_type).unwrap_or(event_type)
+    }
+
     fn first<'a>(&self, subject: &'a Subject) -> Cow<'a, Subject> {
         match self.first_names.get(&subject.event_type) {
             None => Cow::Borrowed(subject),
@@ -68,6 +72,26 @@ impl Keys {
     /// The hash of the slot that competes with nothing.
     pub(super) fn own_home(&self, shard: u16, subject: &Subject) -> String {
         self.key(shard, &self.first(subject).own_home().to_string())
+    }
+
+    /// The order of a type's events by due time.
+    pub(super) fn index(&self, shard: u16, event_type: &EventType) -> String {
+        self.key(shard, &format!("{}:x", self.first_type(event_type)))
+    }
+
+    /// What the names of all homes of a type begin with.
+    pub(super) fn homes(&self, shard: u16, event_type: &EventType) -> String {
+        self.key(shard, &format!("{}:", self.first_type(event_type)))
+    }
+
+    /// The messages that are kept of the events in a home.
+    pub(super) fn kept(&self, shard: u16, subject: &Subject, slot: &Slot) -> String {
+        self.key(shard, &self.first(subject).home(slot).kept())
+    }
+
+    /// So many there are.
+    pub(super) const fn shards(&self) -> u16 {
+        self.shards
     }
 
     /// The lease that a handler of this event holds.
@@ -106,6 +130,9 @@ mod tests {
         assert_eq!(keys.home(0, &subject, &Slot::Event("b".to_owned())), "hatchery:{billing:0}:mail:i:b");
         assert_eq!(keys.own_home(0, &subject), "hatchery:{billing:0}:mail:i:a");
         assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{billing:0}:mail:l:r:1234");
+        assert_eq!(keys.index(0, &subject.event_type), "hatchery:{billing:0}:mail:x");
+        assert_eq!(keys.kept(0, &subject, &Slot::DatedAt(5)), "hatchery:{billing:0}:mail:p:r:1234");
+        assert_eq!(keys.kept(0, &subject, &Slot::Event("b".to_owned())), "hatchery:{billing:0}:mail:p:i:b");
         terms.exclusive = false;
         assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{billing:0}:mail:l:i:a");
         // Under its new name a type finds what is under way.
@@ -117,6 +144,8 @@ mod tests {
             assert_eq!(keys.home(0, &renamed, &slot), keys.home(0, &subject, &slot));
         }
         assert_eq!(keys.own_home(0, &renamed), keys.own_home(0, &subject));
+        assert_eq!(keys.index(0, &renamed.event_type), keys.index(0, &subject.event_type));
+        assert_eq!(keys.homes(0, &renamed.event_type), keys.homes(0, &subject.event_type));
         assert_eq!(keys.lease(0, &renamed, &terms), keys.lease(0, &subject, &terms));
     }
 

@@ -1,7 +1,9 @@
 //! The register in Redis: each call is one Lua script over a batch, a script call per shard.
 
+mod index;
 mod keys;
 mod link;
+mod packed;
 mod scripts;
 
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
@@ -175,11 +177,11 @@ impl Register for RedisRegister {
         self.ask(batch).await.map(drop)
     }
 
-    async fn later(&self, _: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
-        Err(self.link.unexpected("under way".to_owned()))
+    async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
+        self.ask(batch).await
     }
 
-    async fn cancel(&self, _: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
-        Err(self.link.unexpected("under way".to_owned()))
+    async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
+        self.ask(batch).await
     }
 }

@@ -5,9 +5,10 @@ use std::sync::LazyLock;
 use jiff::Timestamp;
 use redis::{FromRedisValue, Script, ScriptInvocation};
 
-use super::keys::Keys;
+use super::{keys::Keys, packed};
 use crate::domain::register::{
-    Claim, Claimed, End, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Stamp, Subject, Terms,
+    Cancel, Cancelled, Claim, Claimed, End, Later, Note, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+    Settle, Slot, Stage, Stamp, Subject, Terms,
     transitions::{due_millis, millis},
 };
 
@@ -18,13 +19,31 @@ macro_rules! script {
     };
 }
 
+/// The same, for what writes into the index or reads it.
+macro_rules! indexed {
+    ($name:ident, $file:literal) => {
+        pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
+            Script::new(concat!(
+                include_str!("scripts/common.lua"),
+                include_str!("scripts/index.lua"),
+                include_str!($file)
+            ))
+        });
+    };
+}
+
 script!(PING, "scripts/ping.lua");
 script!(RESERVE, "scripts/reserve.lua");
-script!(RECORD, "scripts/record.lua");
 script!(CLAIM, "scripts/claim.lua");
 script!(RENEW, "scripts/renew.lua");
 script!(RELEASE, "scripts/release.lua");
-script!(SETTLE, "scripts/settle.lua");
+indexed!(RECORD, "scripts/record.lua");
+indexed!(SETTLE, "scripts/settle.lua");
+indexed!(LATER, "scripts/later.lua");
+indexed!(CANCEL, "scripts/cancel.lua");
+script!(FIND, "scripts/find.lua");
+script!(LOOK, "scripts/look.lua");
+indexed!(KEPT, "scripts/kept.lua");
 
 /// One item of a batch, as its script takes and answers it.
 pub(super) trait Call: Sync {
@@ -93,10 +112,15 @@ impl Call for Record {
     }
 
     fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        to.key(keys.home(shard, &self.subject, &self.slot))
-            .arg(self.slot.field())
+        let Self { subject, slot, .. } = self;
+        let note = Note { stage: Stage::Waiting, attempts: 0, reason: self.reason.clone() };
+        to.key(keys.home(shard, subject, slot))
+            .key(keys.index(shard, &subject.event_type))
+            .arg(slot.field())
             .arg(self.version)
-            .arg(millis(self.terms.dedup_retention));
+            .arg(millis(self.terms.dedup_retention))
+            .arg(packed::details(subject, slot, self.due, &note, self.kept.is_some()))
+            .arg(self.kept.as_deref().unwrap_or_default());
     }
 
     fn read(&self, _: i64) {}
@@ -197,16 +221,92 @@ impl Call for Settle {
     }
 
     fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        copy(keys, shard, &self.subject, &self.stamp, &self.terms, to);
-        to.arg(self.stamp.counted_generation())
+        let Self { subject, stamp, .. } = self;
+        copy(keys, shard, subject, stamp, &self.terms, to);
+        to.key(keys.index(shard, &subject.event_type))
+            .arg(stamp.counted_generation())
+            .arg(self.fence)
             .arg(self.token.as_bytes())
             .arg(self.due.as_millisecond())
             .arg(millis(self.terms.dedup_retention));
         match &self.end {
-            End::Finished => to.arg(""),
-            End::Copied { due, .. } => to.arg(due_millis(*due)),
+            End::Finished => to.arg("").arg("").arg(""),
+            End::Copied { due, note } => {
+                let details = |slot: &Slot| packed::details(subject, slot, *due, note, false);
+                let alone = Slot::Event(subject.id.clone());
+                to.arg(due_millis(*due)).arg(details(&stamp.slot)).arg(details(&alone))
+            }
         };
     }
 
     fn read(&self, _: u8) {}
+}
+
+impl Call for Later {
+    type Raw = u8;
+    type Answer = Postponed;
+
+    fn script() -> &'static Script {
+        &LATER
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        to.key(keys.home(shard, &self.subject, &self.stamp.slot))
+            .key(keys.own_home(shard, &self.subject))
+            .key(keys.index(shard, &self.subject.event_type))
+            .arg(self.stamp.slot.field())
+            .arg(self.stamp.counted_version(&self.subject))
+            .arg(self.stamp.counted_generation())
+            .arg(due_millis(self.at));
+    }
+
+    fn read(&self, raw: u8) -> Postponed {
+        match raw {
+            2 => Postponed::Until,
+            1 => Postponed::Running,
+            _ => Postponed::Unwanted,
+        }
+    }
+}
+
+impl Call for Cancel {
+    type Raw = Vec<(String, u8, u8)>;
+    type Answer = Vec<Cancelled>;
+
+    fn script() -> &'static Script {
+        &CANCEL
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        let alone = Slot::Event(self.subject.id.clone());
+        let slot = match &self.slot {
+            None if self.subject.reference.is_none() => Some(&alone),
+            slot => slot.as_ref(),
+        };
+        to.key(keys.home(shard, &self.subject, slot.unwrap_or(&Slot::Immediate)))
+            .key(keys.index(shard, &self.subject.event_type))
+            .arg(slot.map_or_else(String::new, Slot::field))
+            .arg(millis(self.horizon));
+    }
+
+    fn read(&self, mut raw: Self::Raw) -> Vec<Cancelled> {
+        raw.sort_unstable();
+        let slot = |field: &str| match &self.slot {
+            Some(slot) => Some(slot.clone()),
+            None if field == "e" => Some(Slot::Event(self.subject.id.clone())),
+            None => field.parse().ok(),
+        };
+        let cancelled = |(field, waiting, running): (String, u8, u8)| {
+            Some(Cancelled { slot: slot(&field)?, waiting: waiting == 1, running: running == 1 })
+        };
+        raw.into_iter().filter_map(cancelled).collect()
+    }
 }

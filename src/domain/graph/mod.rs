@@ -248,6 +248,7 @@ impl Lane {
         let immediate = match self.coalesce.immediate {
             Immediate::Off => None,
             Immediate::Latest => Some("latest"),
+            Immediate::First => Some("first"),
         };
         let delayed = match self.coalesce.delayed {
             Delayed::Off => None,

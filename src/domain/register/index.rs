@@ -9,10 +9,10 @@ use jiff::Timestamp;
 
 use super::{
     Cancel, Cancelled, End, Later, Note, Postponed, Record, Settle, Slot, Stage, Subject,
-    state::{Shard, SlotState},
-    transitions::{At, due_millis},
+    state::{Mark, Shard, SlotState},
+    transitions::{At, due_millis, millis},
 };
-use crate::domain::words::EventType;
+use crate::domain::{wire::cut_reason, words::EventType};
 
 /// One event that waits, runs, or was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,12 +84,21 @@ pub struct Index {
 }
 
 impl Index {
+    /// Before a call writes into this home: what is past its time must not come back to life with a slot of the same name.
+    pub fn expire(&mut self, at: At, shard: &Shard, home: &str) {
+        let of_home = self.entries.range((home.to_owned(), String::new())..).take_while(|((name, _), _)| name == home);
+        let dead = of_home.filter(|(key, entry)| !lives(at, shard, key, entry)).map(|(key, _)| key.clone());
+        for key in dead.collect::<Vec<_>>() {
+            self.forget(&key);
+        }
+    }
+
     /// After [`Shard::record`]. What has begun already, or is older than another, is not what waits.
     pub fn record(&mut self, at: At, shard: &Shard, call: &Record) {
         let key = key(&call.subject, &call.slot);
         let slot = shard.slot(at, &key);
         let newest = match &call.slot {
-            Slot::Event(_) => slot.mark == Default::default() && !slot.begun,
+            Slot::Event(_) => slot.mark == Mark::default() && !slot.begun,
             _ => call.version == slot.newest && call.version > slot.mark.version.max(slot.covered),
         };
         if !newest {
@@ -100,7 +109,7 @@ impl Index {
             None => drop(self.kept.remove(&key)),
         }
         let note = Note { stage: Stage::Waiting, attempts: 0, reason: call.reason.clone() };
-        self.note(key, &call.subject, &call.slot, call.due, note);
+        self.note(key, &call.subject, &call.slot, call.due, &note);
     }
 
     /// After [`Shard::settle`]. The entry may be a newer event's by now.
@@ -112,20 +121,28 @@ impl Index {
         }
         match &call.end {
             End::Finished => self.forget(&key),
-            End::Copied { due, note } => {
+            // Unless a later copy of it is known, or it was handled.
+            End::Copied { due, note } if slot.is_at(version, call.stamp.counted_next()) => {
                 let alone = Slot::Event(call.subject.id.clone());
-                let slot = if key.1 == "e" { &alone } else { &call.stamp.slot };
-                self.note(key, &call.subject, slot, *due, note.clone());
+                let counts_alone = key.1 == "e" && !matches!(call.stamp.slot, Slot::Event(_));
+                let slot = if counts_alone { &alone } else { &call.stamp.slot };
+                // What was kept is the message of the event that was recorded.
+                if self.entries.get(&key).is_none_or(|entry| entry.subject.id != call.subject.id) {
+                    self.kept.remove(&key);
+                }
+                self.note(key, &call.subject, slot, *due, note);
             }
+            End::Copied { .. } => {}
         }
     }
 
     /// After [`Shard::later`].
-    pub fn later(&mut self, call: &Later, answer: Postponed) {
+    pub fn later(&mut self, at: At, shard: &Shard, call: &Later, answer: Postponed) {
+        let (key, _) = shard.counted_key(at, &call.subject, &call.stamp);
         if answer == Postponed::Until
-            && let Some(entry) = self.entries.get_mut(&key(&call.subject, &call.stamp.slot))
+            && let Some(entry) = self.entries.get_mut(&key)
         {
-            entry.due = call.at;
+            entry.due = in_millis(call.at);
         }
     }
 
@@ -146,8 +163,9 @@ impl Index {
             let due = due_millis(entry.due);
             let asked = find.due_from.is_none_or(|from| due >= due_millis(from))
                 && find.due_before.is_none_or(|before| due < due_millis(before));
-            if asked && entry.subject.event_type == find.event_type {
-                places.push((Place { due, member: format!("{}:{}", key.0, key.1) }, key, entry));
+            if asked && entry.subject.event_type == find.event_type && lives(at, shard, key, entry) {
+                let member = format!("{}\0{}", entry.subject.home(&entry.slot).place(), key.1);
+                places.push((Place { due, member }, key, entry));
             }
         }
         places.sort_unstable_by(|(one, ..), (other, ..)| one.cmp(other));
@@ -179,19 +197,24 @@ impl Index {
         };
         let shown = slots.into_iter().map(|slot| {
             let key = key(subject, &slot);
-            Shown { slot, state: shard.slot(at, &key), entry: self.entries.get(&key).cloned() }
+            let entry = self.entries.get(&key).filter(|entry| lives(at, shard, &key, entry));
+            Shown { slot, state: shard.slot(at, &key), entry: entry.cloned() }
         });
         shown.filter(|shown| shown.state.until > 0 || shown.entry.is_some()).collect()
     }
 
     /// The message of the newest event of a slot, where it was kept.
     #[must_use]
-    pub fn kept(&self, subject: &Subject, slot: &Slot) -> Option<Bytes> {
-        self.kept.get(&key(subject, slot)).cloned()
+    pub fn kept(&self, at: At, shard: &Shard, subject: &Subject, slot: &Slot) -> Option<Bytes> {
+        let key = key(subject, slot);
+        self.entries.get(&key).filter(|entry| lives(at, shard, &key, entry))?;
+        self.kept.get(&key).cloned()
     }
 
-    fn note(&mut self, key: (String, String), subject: &Subject, slot: &Slot, due: Timestamp, note: Note) {
-        let entry = Entry { subject: subject.clone(), slot: slot.clone(), due, note };
+    fn note(&mut self, key: (String, String), subject: &Subject, slot: &Slot, due: Timestamp, note: &Note) {
+        let reason = note.reason.as_deref().map(cut_reason).filter(|reason| !reason.is_empty());
+        let note = Note { reason: reason.map(str::to_owned), ..*note };
+        let entry = Entry { subject: subject.clone(), slot: slot.clone(), due: in_millis(due), note };
         self.entries.insert(key, entry);
     }
 
@@ -199,6 +222,18 @@ impl Index {
         self.entries.remove(key);
         self.kept.remove(key);
     }
+}
+
+/// It lasts as long as its slot. An event without coalescing has none until it is claimed, and lasts as one that is open
+/// would.
+fn lives(at: At, shard: &Shard, key: &(String, String), entry: &Entry) -> bool {
+    let now = at.micros.div_euclid(1000);
+    shard.slot(at, key).until > 0 || (key.1 == "e" && due_millis(entry.due) + millis(at.backlog_retention) > now)
+}
+
+/// As the index keeps it.
+fn in_millis(time: Timestamp) -> Timestamp {
+    Timestamp::from_millisecond(due_millis(time)).unwrap_or(time)
 }
 
 fn key(subject: &Subject, slot: &Slot) -> (String, String) {

@@ -27,6 +27,26 @@ impl<'a> Home<'a> {
         Self { event_type, kind: 'i', name: id }
     }
 
+    /// The kept messages that go by the same name.
+    #[must_use]
+    pub fn kept(&self) -> String {
+        let Self { event_type, kind, name } = self;
+        format!("{event_type}:p:{kind}:{name}")
+    }
+
+    /// Its name among those of its type.
+    #[must_use]
+    pub fn place(&self) -> String {
+        let Self { kind, name, .. } = self;
+        format!("{kind}:{name}")
+    }
+
+    /// The name that tells it: a reference, or an event's id.
+    #[must_use]
+    pub const fn name(&self) -> &'a str {
+        self.name
+    }
+
     /// The lease that goes by the same name.
     #[must_use]
     pub fn lease(&self) -> String {
@@ -89,6 +109,12 @@ impl Stamp {
     #[must_use]
     pub fn counted_generation(&self) -> i64 {
         self.generation.clamp(0, LAST_GENERATION)
+    }
+
+    /// The generation of the next copy, as the register compares it.
+    #[must_use]
+    pub fn counted_next(&self) -> i64 {
+        (self.counted_generation() + 1).min(LAST_GENERATION)
     }
 
     /// The stamp that counts where this one does: an `e:` slot has version 0.

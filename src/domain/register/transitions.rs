@@ -125,11 +125,13 @@ impl Shard {
         let until = (now + millis(call.terms.lease)).min(END_OF_TIME);
         let lease = Lease { token: call.token, until, field: key.1.clone(), version, generation, fence, crashes };
         self.leases.insert(lease_key, lease);
-        slot.raise(Mark { version, finished: false, generation });
-        (slot.begun, slot.crashes) = (true, crashes);
-        if key.1 == "f" {
+        // The first run of a version covers, no later one: its claim may have come so late that nobody runs, while a run
+        // that began before settles.
+        if key.1 == "f" && version > slot.mark.version {
             slot.covered = slot.covered.max(fence);
         }
+        slot.raise(Mark { version, finished: false, generation });
+        (slot.begun, slot.crashes) = (true, crashes);
         slot.since = if slot.newest > version { now } else { 0 };
         stay_open(&mut slot, at);
         self.slots.insert(key, slot);
@@ -197,7 +199,8 @@ impl Shard {
         if slot.begun && slot.is_at(version, generation) {
             return Postponed::Running;
         }
-        let date = due_millis(call.at).min(END_OF_TIME);
+        // 0 is "never".
+        let date = due_millis(call.at).clamp(1, END_OF_TIME);
         slot.later = Some(state::Later { at: date, version, generation });
         slot.due = slot.due.max(date);
         stay_open(&mut slot, at);
@@ -212,16 +215,20 @@ impl Shard {
             None if call.subject.reference.is_none() => vec![Slot::Event(call.subject.id.clone())],
             None => self.slots_of(at, &call.subject),
         };
-        slots.into_iter().map(|slot| self.cancel_slot(at, call, slot)).collect()
+        if slots.is_empty() {
+            return Vec::new();
+        }
+        // Above all that was published until now, in whichever slot.
+        let version = self.give(at);
+        slots.into_iter().map(|slot| self.cancel_slot(at, call, slot, version)).collect()
     }
 
-    fn cancel_slot(&mut self, at: At, call: &Cancel, which: Slot) -> Cancelled {
+    fn cancel_slot(&mut self, at: At, call: &Cancel, which: Slot, version: i64) -> Cancelled {
         let key = key(&call.subject, &which);
         let mut slot = self.load(at, &key);
         let seen = slot.until > 0;
         let running = slot.begun && !slot.mark.finished;
         let waiting = seen && slot.open() && (!running || slot.newest > slot.mark.version);
-        let version = self.give(at);
         slot.raise(Mark { version, finished: true, generation: 0 });
         slot.cancelled = true;
         slot.since = 0;

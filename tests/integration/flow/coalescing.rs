@@ -85,6 +85,23 @@ async fn a_change_that_arrives_while_its_reference_runs_gets_its_own_run() {
 }
 
 #[tokio::test]
+async fn where_the_first_counts_one_run_serves_what_was_published_before_it_began() {
+    let declared = import("{ immediate: first, window: 500ms }").await;
+    let hatchery = declared.connect().await;
+    let (worker, gate) = Working::gated(hatchery.worker(), "import");
+    for payload in ["first", "second", "third"] {
+        publish(&hatchery, change(payload)).await;
+    }
+    worker.runs.reach(1).await;
+    publish(&hatchery, change("fourth")).await;
+    gate.let_through(2);
+    worker.runs.reach(2).await;
+    assert_eq!(worker.runs.payloads(), ["first", "fourth"]);
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.replaced), (2, 2));
+}
+
+#[tokio::test]
 async fn a_failed_change_that_was_replaced_meanwhile_is_not_tried_again() {
     let declared =
         Declared::new("types: { import: { coalesce: latest, retry: { delays: [300ms], max-attempts: 3 } } }").await;

@@ -1,24 +1,28 @@
 //! A register under test, its clock, and short ways to ask it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
+use bytes::Bytes;
 use hatchery::{
     adapters::{memory::MemoryRegister, redis::RedisRegister},
     domain::{
         register::{
-            Claim, Claimed, End, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot, Stamp, Subject,
-            Terms,
-            state::{Later, SlotState},
+            Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
+            Reserved, Settle, Slot, Stamp, Subject, Terms,
+            index::{Find, Shown},
         },
         spec::RedisSpec,
         words::Word,
     },
-    ports::{Clock, Register},
+    ports::{Clock, Index, Register},
 };
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use super::stored::Stored;
 use crate::support::{clock::TestClock, redis};
 
 pub(crate) const BACKLOG: Duration = Duration::from_hours(7 * 24);
@@ -27,6 +31,7 @@ pub(crate) const LEASE: Duration = Duration::from_secs(15);
 pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const DAY: Duration = Duration::from_hours(24);
+pub(crate) const HORIZON: Duration = Duration::from_hours(365 * 24);
 
 pub(crate) const EXCLUSIVE: Terms = Terms { exclusive: true, lease: LEASE, dedup_retention: DEDUP, max_wait: MAX_WAIT };
 pub(crate) const SIDE_BY_SIDE: Terms = Terms { exclusive: false, ..EXCLUSIVE };
@@ -61,30 +66,28 @@ pub(crate) fn token(n: u128) -> Uuid {
     Uuid::from_u128(n)
 }
 
-enum Kind {
-    Memory(Arc<MemoryRegister>),
-    Redis(Stored),
-}
-
 pub(crate) struct Bench {
     pub(crate) register: Arc<dyn Register>,
+    pub(crate) index: Arc<dyn Index>,
     pub(crate) clock: Arc<TestClock>,
     pub(crate) terms: Terms,
-    kind: Kind,
+    /// Of every claim that was let in, by its token.
+    fences: Mutex<BTreeMap<Uuid, i64>>,
 }
 
 impl Bench {
     pub(crate) fn memory() -> Self {
         let clock = Arc::new(TestClock::default());
-        let register = Arc::new(MemoryRegister::new(clock.clone(), BACKLOG));
-        Self { register: register.clone(), clock, terms: EXCLUSIVE, kind: Kind::Memory(register) }
+        Self::of(Arc::new(MemoryRegister::new(clock.clone(), BACKLOG)), clock)
     }
 
-    pub(crate) async fn redis() -> Self {
+    pub(crate) fn redis() -> Self {
         let clock = Arc::new(TestClock::default());
-        let prefix = redis::prefix();
-        let register = Arc::new(register(redis::url(), &prefix, 1).with_clock(clock.clone()));
-        Self { register, clock, terms: EXCLUSIVE, kind: Kind::Redis(Stored::connect(&prefix).await) }
+        Self::of(Arc::new(register(redis::url(), &redis::prefix(), 1).with_clock(clock.clone())), clock)
+    }
+
+    fn of(register: Arc<impl Register + Index>, clock: Arc<TestClock>) -> Self {
+        Self { register: register.clone(), index: register, clock, terms: EXCLUSIVE, fences: Mutex::default() }
     }
 
     pub(crate) fn with_terms(self, terms: Terms) -> Self {
@@ -131,8 +134,19 @@ impl Bench {
     }
 
     pub(crate) async fn record(&self, subject: &Subject, slot: &Slot, version: i64) {
-        let call = Record { subject: subject.clone(), slot: slot.clone(), version, terms: self.terms };
-        self.register.record(&[call]).await.unwrap();
+        self.register.record(&[self.record_call(subject, slot, version)]).await.unwrap();
+    }
+
+    pub(crate) fn record_call(&self, subject: &Subject, slot: &Slot, version: i64) -> Record {
+        Record {
+            subject: subject.clone(),
+            slot: slot.clone(),
+            version,
+            due: self.now(),
+            reason: None,
+            kept: None,
+            terms: self.terms,
+        }
     }
 
     /// Reserves, publishes and records: an event that is due now.
@@ -142,7 +156,7 @@ impl Bench {
 
     pub(crate) async fn publish_due(&self, subject: &Subject, slot: &Slot, due: Timestamp) -> Stamp {
         let version = self.reserve_due(subject, slot, due).await;
-        self.record(subject, slot, version).await;
+        self.register.record(&[Record { due, ..self.record_call(subject, slot, version) }]).await.unwrap();
         stamp(slot, version, 0)
     }
 
@@ -167,7 +181,12 @@ impl Bench {
     }
 
     pub(crate) async fn claim_as(&self, call: Claim) -> Claimed {
-        self.register.claim(&[call]).await.unwrap().remove(0)
+        let token = call.token;
+        let answer = self.register.claim(&[call]).await.unwrap().remove(0);
+        if let Claimed::Run { fence, .. } = answer {
+            self.fences.lock().unwrap().insert(token, fence);
+        }
+        answer
     }
 
     /// A claim that must be let in: the fence, the crashes and the stamp that counts.
@@ -194,7 +213,8 @@ impl Bench {
 
     pub(crate) async fn settle_late(&self, subject: &Subject, stamp: &Stamp, token: Uuid, end: End, due: Timestamp) {
         let (subject, stamp) = (subject.clone(), stamp.clone());
-        let call = Settle { subject, stamp, fence: 0, token, due, end, terms: self.terms };
+        let fence = self.fences.lock().unwrap().get(&token).copied().unwrap_or(0);
+        let call = Settle { subject, stamp, fence, token, due, end, terms: self.terms };
         self.register.settle(&[call]).await.unwrap();
     }
 
@@ -204,14 +224,54 @@ impl Bench {
         self.settle(subject, &stamp, token(999), End::Finished).await;
     }
 
-    /// What a person's reschedule will do.
+    pub(crate) async fn later(&self, subject: &Subject, stamp: &Stamp, at: Timestamp) -> Postponed {
+        let (subject, stamp) = (subject.clone(), stamp.clone());
+        self.register.later(&[Later { subject, stamp, at, terms: self.terms }]).await.unwrap()[0]
+    }
+
+    /// A reschedule that must come in time.
     pub(crate) async fn postpone(&self, subject: &Subject, stamp: &Stamp, at: Timestamp) {
-        let later = Later { at: at.as_millisecond(), version: stamp.version, generation: stamp.generation };
-        let (home, field) = (subject.home(&stamp.slot).to_string(), stamp.slot.field());
-        let set = |slot: &mut SlotState| slot.later = Some(later);
-        match &self.kind {
-            Kind::Memory(memory) => memory.with_shard(|shard| set(shard.slots.get_mut(&(home, field)).unwrap())),
-            Kind::Redis(stored) => stored.change(&home, &field, set).await,
+        assert_eq!(self.later(subject, stamp, at).await, Postponed::Until);
+    }
+
+    /// All events that are listed, in pages of this size.
+    pub(crate) async fn list(&self, page: usize) -> Vec<Shown> {
+        let mut find =
+            Find { event_type: event("", "").event_type, due_from: None, due_before: None, after: None, limit: page };
+        let mut all = Vec::new();
+        loop {
+            let found = self.index.find(&find).await.unwrap();
+            all.extend(found.events);
+            find.after = found.next;
+            if find.after.is_none() {
+                return all;
+            }
         }
+    }
+
+    /// The ids of the events that are listed.
+    pub(crate) async fn listed(&self) -> Vec<String> {
+        self.list(2).await.into_iter().map(|shown| shown.entry.unwrap().subject.id).collect()
+    }
+
+    pub(crate) async fn look(&self, subject: &Subject) -> Vec<Shown> {
+        self.index.look(std::slice::from_ref(subject)).await.unwrap().remove(0)
+    }
+
+    pub(crate) async fn kept(&self, subject: &Subject, slot: &Slot) -> Option<Bytes> {
+        self.index.kept(&[(subject.clone(), slot.clone())]).await.unwrap().remove(0)
+    }
+
+    /// Publishes an event whose message is kept.
+    pub(crate) async fn publish_kept(&self, subject: &Subject, slot: &Slot, message: &'static str) -> Stamp {
+        let version = self.reserve_due(subject, slot, self.now()).await;
+        let kept = Some(Bytes::from_static(message.as_bytes()));
+        self.register.record(&[Record { kept, ..self.record_call(subject, slot, version) }]).await.unwrap();
+        stamp(slot, version, 0)
+    }
+
+    pub(crate) async fn cancel(&self, subject: &Subject, slot: Option<&Slot>) -> Vec<Cancelled> {
+        let call = Cancel { subject: subject.clone(), slot: slot.cloned(), horizon: HORIZON };
+        self.register.cancel(&[call]).await.unwrap().remove(0)
     }
 }

@@ -60,7 +60,9 @@ impl Stored {
         for name in self.names().await {
             let mut connection = self.connection();
             let key = self.key(&name);
-            if name == "last" {
+            if name.contains(":p:") || name.ends_with(":x") {
+                // The index is asked through the register.
+            } else if name == "last" {
                 shard.last = connection.get(&key).await.unwrap();
             } else if name.contains(":l:") {
                 let packed: Vec<u8> = connection.get(&key).await.unwrap();
@@ -68,10 +70,10 @@ impl Stored {
                 let lease = lease(&packed);
                 assert_eq!(lease.until, end, "a lease expires when it ends");
                 shard.leases.insert(name, lease);
-            } else {
+            } else if name.contains(":r:") || name.contains(":i:") {
                 let packed: BTreeMap<String, Vec<u8>> = connection.hgetall(&key).await.unwrap();
                 ends.insert(name.clone(), connection.pexpire_time(&key).await.unwrap());
-                for (field, packed) in packed {
+                for (field, packed) in packed.into_iter().filter(|(field, _)| !field.ends_with('+')) {
                     shard.slots.insert((name.clone(), field), slot(&packed));
                 }
             }
@@ -114,9 +116,11 @@ fn slot(packed: &[u8]) -> SlotState {
     let (crashes, flags) = (u32::try_from(numbers.next(1)).unwrap(), numbers.next(1));
     let later =
         (flags & 4 != 0).then(|| Later { at: numbers.next(6), version: numbers.next(7), generation: numbers.next(4) });
+    let covered = if flags & 8 == 0 { 0 } else { numbers.next(7) };
     assert!(numbers.0.is_empty());
     let mark = Mark { version, finished: flags & 1 != 0, generation };
-    SlotState { mark, newest, since, later, begun: flags & 2 != 0, crashes, due, until }
+    let (begun, cancelled) = (flags & 2 != 0, flags & 16 != 0);
+    SlotState { mark, newest, covered, since, later, begun, crashes, cancelled, due, until }
 }
 
 fn pack(slot: &SlotState) -> Vec<u8> {
@@ -129,12 +133,15 @@ fn pack(slot: &SlotState) -> Vec<u8> {
     put(slot.mark.generation, 4);
     put(slot.newest, 7);
     put(i64::from(slot.crashes), 1);
-    let flags = i64::from(slot.mark.finished) + 2 * i64::from(slot.begun) + 4 * i64::from(slot.later.is_some());
-    put(flags, 1);
+    let flags = [slot.mark.finished, slot.begun, slot.later.is_some(), slot.covered > 0, slot.cancelled];
+    put(flags.iter().rev().fold(0, |flags, flag| flags << 1 | i64::from(*flag)), 1);
     if let Some(later) = slot.later {
         put(later.at, 6);
         put(later.version, 7);
         put(later.generation, 4);
+    }
+    if slot.covered > 0 {
+        put(slot.covered, 7);
     }
     packed
 }

@@ -15,7 +15,7 @@ return each(3, 7, function(k, a)
   end
   local overdue = slot_field == 'i' and version > slot.version
     and slot.since > 0 and now - slot.since > tonumber(ARGV[a + 6])
-  if slot_field ~= 'e' and version < slot.newest and not overdue then
+  if replaced(slot, slot_field, version) and not overdue then
     return { 'replaced', 0, 0, 0 }
   end
   if slot.later > now and slot.later_version == version and slot.later_generation == generation then
@@ -36,6 +36,10 @@ return each(3, 7, function(k, a)
   hold(lease_key, {
     token = token, field = slot_field, version = version, generation = generation, fence = fence, crashes = crashes,
   }, tonumber(ARGV[a + 5]))
+  -- The first run of a version covers, no later one: its claim may have come so late that nobody runs.
+  if slot_field == 'f' and version > slot.version then
+    slot.covered = max(slot.covered, fence)
+  end
   raise(slot, version, false, generation)
   slot.begun, slot.crashes = true, crashes
   slot.since = slot.newest > version and now or 0

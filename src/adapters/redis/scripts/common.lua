@@ -1,4 +1,4 @@
--- What the six scripts share; the protocol is docs/register.md, and src/domain/register/transitions.rs says the same
+-- What the scripts share; the protocol is docs/register.md, and src/domain/register/transitions.rs says the same
 -- in Rust. A script answers a batch about one shard.
 --
 -- KEYS[1] is the shard's counter, ARGV[1] the backlog-retention in ms, ARGV[2] the time in us where a test says it and
@@ -12,16 +12,17 @@ local END_OF_TIME = 2 ^ 48 - 1 -- six bytes
 local LAST_GENERATION = 2 ^ 32 - 1 -- four bytes
 local MOST_CRASHES = 255 -- one byte
 
--- until, due, since, mark.version, mark.generation, newest, crashes, flags; then `later` where a flag says so. At most
--- 64 bytes in all, or Redis gives up the compact form of small hashes.
+-- until, due, since, mark.version, mark.generation, newest, crashes, flags; then `later` and `covered` where a flag says
+-- so. At most 64 bytes in all (it is 62), or Redis gives up the compact form of small hashes.
 local SLOT = '<I6I6I6I7I4I7BB'
 local LATER = '<I6I7I4'
-local FINISHED, BEGUN, HAS_LATER = 1, 2, 4
+local COVERED = '<I7'
+local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED = 1, 2, 4, 8, 16
 
 -- The token's 16 bytes, then until, version, generation, fence, crashes, then the slot's field.
 local LEASE = '<I6I7I4I7B'
 
--- Up to so many slots of a home are looked at whenever one is written, beyond it a few at random.
+-- A home of up to so many fields is looked at whenever a slot of it is written, of a larger one a few at random.
 local SMALL, SAMPLE = 16, 8
 
 local backlog = tonumber(ARGV[1])
@@ -59,12 +60,12 @@ local function counted(home, own_home, field, version)
   return own_home, 'e', 0
 end
 
-local function load(home, field)
+-- A slot from its packed form; one that is past its time, or not there, is all zero.
+local function unpacked(packed)
   local slot = {
-    ends = 0, due = 0, since = 0, version = 0, generation = 0, newest = 0, crashes = 0,
-    finished = false, begun = false, later = 0,
+    ends = 0, due = 0, since = 0, version = 0, generation = 0, newest = 0, covered = 0, crashes = 0,
+    finished = false, begun = false, cancelled = false, later = 0,
   }
-  local packed = redis.call('HGET', home, field)
   if not packed or struct.unpack('<I6', packed) <= now then
     return slot
   end
@@ -73,26 +74,65 @@ local function load(home, field)
     struct.unpack(SLOT, packed)
   slot.finished = bit.band(flags, FINISHED) ~= 0
   slot.begun = bit.band(flags, BEGUN) ~= 0
+  slot.cancelled = bit.band(flags, CANCELLED) ~= 0
   if bit.band(flags, HAS_LATER) ~= 0 then
-    slot.later, slot.later_version, slot.later_generation = struct.unpack(LATER, packed, rest)
+    slot.later, slot.later_version, slot.later_generation, rest = struct.unpack(LATER, packed, rest)
+  end
+  if bit.band(flags, HAS_COVERED) ~= 0 then
+    slot.covered = struct.unpack(COVERED, packed, rest)
   end
   return slot
 end
 
--- Writes a slot. The home expires with its last slot; slots past their time are removed in passing.
-local function save(home, field, slot)
-  local flags = (slot.finished and FINISHED or 0) + (slot.begun and BEGUN or 0)
-  local later = ''
+-- What the index says of a slot stands beside it, in the field with a `+` behind the slot's: its due time first. It lasts as
+-- long as the slot; for an event without coalescing there is no slot until it is claimed, and it lasts as one that is open
+-- would.
+local function outlasts(field, details)
+  return field == 'e' and struct.unpack('<I6', details) + backlog > now
+end
+
+local function load(home, field)
+  local packed = redis.call('HMGET', home, field, field .. '+')
+  local slot = unpacked(packed[1])
+  slot.details = packed[2]
+  if slot.details and slot.ends == 0 and not outlasts(field, slot.details) then
+    slot.details, slot.noted = false, ''
+  end
+  return slot
+end
+
+-- `noted` is what the index says of it from now on: nil for the same as before, empty for nothing any more.
+local function write(home, field, slot)
+  local flags = (slot.finished and FINISHED or 0) + (slot.begun and BEGUN or 0) + (slot.cancelled and CANCELLED or 0)
+  local more = ''
   if slot.later > 0 then
     flags = flags + HAS_LATER
-    later = struct.pack(LATER, slot.later, slot.later_version, slot.later_generation)
+    more = struct.pack(LATER, slot.later, slot.later_version, slot.later_generation)
   end
-  redis.call('HSET', home, field, struct.pack(SLOT, slot.ends, slot.due, slot.since, slot.version, slot.generation,
-    slot.newest, slot.crashes, flags) .. later)
+  if slot.covered > 0 then
+    flags = flags + HAS_COVERED
+    more = more .. struct.pack(COVERED, slot.covered)
+  end
+  local packed = struct.pack(SLOT, slot.ends, slot.due, slot.since, slot.version, slot.generation, slot.newest,
+    slot.crashes, flags) .. more
+  if slot.noted and slot.noted ~= '' then
+    redis.call('HSET', home, field, packed, field .. '+', slot.noted)
+    slot.details = slot.noted
+    return
+  end
+  redis.call('HSET', home, field, packed)
+  if slot.noted then
+    redis.call('HDEL', home, field .. '+')
+    slot.details = false
+  end
+end
 
+-- Writes a slot. The home expires with its last slot; slots past their time are removed in passing.
+local function save(home, field, slot)
+  write(home, field, slot)
   local ends = slot.ends
   local count = redis.call('HLEN', home)
-  if count > 1 then
+  if count > (slot.details and 2 or 1) then
     local seen
     if count <= SMALL then
       seen = redis.call('HGETALL', home)
@@ -102,13 +142,20 @@ local function save(home, field, slot)
       ends = max(ends, redis.call('PEXPIRETIME', home))
     end
     for i = 1, #seen, 2 do
-      local other = struct.unpack('<I6', seen[i + 1])
-      if other <= now then
-        redis.call('HDEL', home, seen[i])
-      else
-        ends = max(ends, other)
+      local name, other = seen[i], struct.unpack('<I6', seen[i + 1])
+      if name == 'e+' then
+        ends = max(ends, other + backlog)
+      elseif string.sub(name, -1) ~= '+' then
+        if other > now then
+          ends = max(ends, other)
+        elseif name == 'e' then
+          redis.call('HDEL', home, name)
+        else
+          redis.call('HDEL', home, name, name .. '+')
+        end
       end
     end
+    ends = min(ends, END_OF_TIME)
   end
   redis.call('PEXPIREAT', home, text(ends))
 end
@@ -116,6 +163,14 @@ end
 local function stale(slot, version, generation)
   return version < slot.version
     or (version == slot.version and (slot.finished or generation < slot.generation))
+end
+
+-- A newer one waits, or the run that serves it has begun.
+local function replaced(slot, field, version)
+  if field == 'f' then
+    return version ~= slot.version and version <= slot.covered
+  end
+  return field ~= 'e' and version < slot.newest
 end
 
 local function is_at(slot, version, generation)
@@ -134,8 +189,13 @@ local function raise(slot, version, finished, generation)
   end
   if higher then
     slot.version, slot.finished, slot.generation = version, finished, generation
-    slot.begun, slot.crashes = false, 0
+    slot.begun, slot.crashes, slot.cancelled = false, 0, false
   end
+end
+
+-- Whether some copy is still to run as far as is known.
+local function open(slot)
+  return not slot.finished or slot.newest > max(slot.version, slot.covered)
 end
 
 local function stay_open(slot)
@@ -144,7 +204,7 @@ end
 
 -- Sets how long a slot lives. `due` is when the delivery in the caller's hand was due, nil where it holds none.
 local function keep(slot, dedup, due)
-  if not slot.finished or slot.newest > slot.version or slot.due > now then
+  if open(slot) or slot.cancelled or slot.due > now then
     stay_open(slot)
   elseif due then
     slot.ends = min(now + max(dedup, 2 * (now - due)), END_OF_TIME)

@@ -1,8 +1,42 @@
--- record: key home; arguments field, version, dedup-retention. Answers 1.
-return each(1, 3, function(k, a)
-  local home, field, version, dedup = KEYS[k], ARGV[a], tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
+-- record: keys home, index; arguments field, version, dedup-retention, and for the index details and message (empty: none is
+-- kept). Answers 1.
+local function is_new(slot)
+  return slot.version == 0 and slot.generation == 0 and not slot.finished and not slot.begun
+end
+
+-- An event that competes with nothing has no slot until it is claimed: only the index hears of it.
+local function record_alone(index, home, details, message)
+  local slot = load(home, 'e')
+  if is_new(slot) then
+    note(index, home, 'e', slot, details, message)
+    redis.call('HSET', home, 'e+', details)
+    local ends = min(max(due_of(details), now) + backlog, END_OF_TIME)
+    redis.call('PEXPIREAT', home, text(max(ends, redis.call('PEXPIRETIME', home))))
+  end
+end
+
+-- What nobody has handled goes with its slot, and its place in the index here, a few at a time.
+local function tidy(index)
+  for _, old in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', text(max(now - backlog, 0)), 'LIMIT', 0, 2)) do
+    local home, field = string.match(old, '^(.*)%z([^%z]*)$')
+    if redis.call('HEXISTS', string.sub(index, 1, -2) .. home, field .. '+') == 0 then
+      redis.call('ZREM', index, old)
+    end
+  end
+end
+
+if #KEYS > 1 then
+  tidy(KEYS[3])
+end
+return each(2, 5, function(k, a)
+  local home, index, field, version = KEYS[k], KEYS[k + 1], ARGV[a], tonumber(ARGV[a + 1])
+  local details, message = ARGV[a + 3], ARGV[a + 4]
+  if field == 'e' then
+    record_alone(index, home, details, message)
+    return 1
+  end
   -- Raising `newest` to what no claim would take for a version would drop all that is published below it.
-  if field == 'e' or not was_given(version) then
+  if not was_given(version) then
     return 1
   end
   local slot = load(home, field)
@@ -10,7 +44,10 @@ return each(1, 3, function(k, a)
   if slot.since == 0 and version > slot.version then
     slot.since = now
   end
-  keep(slot, dedup, nil)
+  keep(slot, tonumber(ARGV[a + 2]), nil)
+  if version == slot.newest and version > max(slot.version, slot.covered) then
+    note(index, home, field, slot, details, message)
+  end
   save(home, field, slot)
   return 1
 end)

@@ -1,0 +1,271 @@
+//! What the register costs: Redis's memory for each event that waits, was handled or was cancelled, and the time of each call.
+
+mod server;
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use hatchery::{
+    adapters::redis::RedisRegister,
+    domain::{
+        register::{Cancel, Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject, Terms},
+        spec::RedisSpec,
+    },
+    ports::Register as _,
+};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use self::server::Server;
+use crate::{
+    console::Console,
+    table::{Table, grouped},
+};
+
+/// As many as the flow asks at once.
+const BATCH: usize = 256;
+/// An event may cost so many bytes while it waits.
+const MOST: u64 = 400;
+const TERMS: Terms = Terms {
+    exclusive: true,
+    lease: Duration::from_hours(1),
+    dedup_retention: Duration::from_hours(1),
+    max_wait: Duration::from_secs(30),
+};
+const HORIZON: Duration = Duration::from_hours(365 * 24);
+/// 40 characters.
+const REASON: &str = "message: queue=hr-changes id=1234-567890";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Events, each of a reference of its own
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
+    events: u32,
+}
+
+/// What is published.
+#[derive(Clone, Copy)]
+enum Kind {
+    /// `immediate: latest` with a window.
+    Latest,
+    /// `delayed: each-time`.
+    EachTime,
+    /// No coalescing.
+    Alone,
+}
+
+impl Kind {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Latest => "latest, window 2s",
+            Self::EachTime => "each time, in 30 days",
+            Self::Alone => "not coalesced",
+        }
+    }
+
+    fn due(self, now: Timestamp) -> Timestamp {
+        now + match self {
+            Self::Latest => Duration::from_secs(2),
+            Self::EachTime => Duration::from_hours(30 * 24),
+            Self::Alone => Duration::ZERO,
+        }
+    }
+
+    fn slot(self, id: &str, due: Timestamp) -> Slot {
+        match self {
+            Self::Latest => Slot::Immediate,
+            Self::EachTime => Slot::DatedAt(due.as_millisecond()),
+            Self::Alone => Slot::Event(id.to_owned()),
+        }
+    }
+}
+
+/// What becomes of the events once they wait.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Handled,
+    Cancelled,
+}
+
+/// One way to use it, measured by itself in an empty Redis.
+struct Case {
+    kind: Kind,
+    reason: Option<&'static str>,
+    fate: Fate,
+}
+
+const CASES: [Case; 7] = [
+    Case { kind: Kind::Latest, reason: None, fate: Fate::Handled },
+    Case { kind: Kind::Latest, reason: Some(REASON), fate: Fate::Cancelled },
+    Case { kind: Kind::EachTime, reason: None, fate: Fate::Handled },
+    Case { kind: Kind::EachTime, reason: Some(REASON), fate: Fate::Cancelled },
+    Case { kind: Kind::Alone, reason: None, fate: Fate::Handled },
+    Case { kind: Kind::Alone, reason: Some(REASON), fate: Fate::Cancelled },
+    Case { kind: Kind::Latest, reason: None, fate: Fate::Cancelled },
+];
+
+pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
+    console.step("Start Redis");
+    let mut server = Server::start().await?;
+    let version = server.version().await?;
+    let mut memory = Table::new(&["bytes of an event", "reason", "waiting", "handled", "cancelled", "must be"]);
+    let mut time = Table::new(&["µs of an event", "reserve", "record", "claim", "settle", "cancel", ""]);
+    for case in CASES {
+        let what = case.kind.name();
+        console.step(&format!("{} events: {what}", grouped(args.events)));
+        let measured = measure(&case, args.events, &mut server, console).await?;
+        let reason = case.reason.map_or(0, str::len).to_string();
+        let [waiting, gone] = [measured.waiting, measured.gone].map(|bytes| bytes.to_string());
+        let [handled, cancelled] = match case.fate {
+            Fate::Handled => [gone.as_str(), ""],
+            Fate::Cancelled => ["", gone.as_str()],
+        };
+        memory.must(measured.waiting < MOST, &[what, &reason, &waiting, handled, cancelled, "waiting below 400"]);
+        let times = [measured.reserve, measured.record, measured.claim, measured.settle, measured.cancel]
+            .map(|took| took.map_or_else(String::new, |micros| format!("{micros:.1}")));
+        console.note(&format!("µs: {}", times.join(" ")));
+        let [reserve, record, claim, settle, cancel] = times.each_ref().map(String::as_str);
+        time.tell(&[what, reserve, record, claim, settle, cancel, ""]);
+    }
+    console.step(&format!("The account, of Redis {version}"));
+    console.say(&memory.render());
+    console.say(&time.render());
+    console.note(&format!("references of 10 characters, ids UUIDs; batches of {BATCH}; the time is Redis's CPU time"));
+    let holds = memory.holds();
+    server.end().await;
+    Ok(holds)
+}
+
+/// Bytes, and µs in Redis, of an event.
+#[derive(Default)]
+struct Measured {
+    waiting: u64,
+    gone: u64,
+    reserve: Option<f64>,
+    record: Option<f64>,
+    claim: Option<f64>,
+    settle: Option<f64>,
+    cancel: Option<f64>,
+}
+
+async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Console) -> anyhow::Result<Measured> {
+    server.flush().await?;
+    let spec = RedisSpec {
+        prefix: "hatchery".to_owned(),
+        shards: 1,
+        dedup_retention: TERMS.dedup_retention,
+        backlog_retention: Duration::from_hours(7 * 24),
+    };
+    let register = RedisRegister::connect(&server.url, &"billing".parse()?, &spec).await?;
+    let register = register.with_limit(Duration::from_mins(1));
+    let empty = server.memory().await?;
+    let began = Instant::now();
+    let (now, mut measured) = (Timestamp::now(), Measured::default());
+    let due = case.kind.due(now);
+    let subjects: Vec<Subject> = (0..events).map(subject).collect::<Result<_, _>>()?;
+    let mut stamps = Vec::with_capacity(subjects.len());
+    for batch in subjects.chunks(BATCH) {
+        let slots = batch.iter().map(|subject| case.kind.slot(&subject.id, due));
+        stamps.extend(slots.map(|slot| Stamp { slot, version: 0, generation: 0 }));
+    }
+
+    if !matches!(case.kind, Kind::Alone) {
+        let before = server.busy().await?;
+        for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks_mut(BATCH)) {
+            let calls: Vec<_> =
+                batch.iter().zip(&*stamps).map(|(subject, stamp)| reserve(subject, stamp, due)).collect();
+            for (stamp, answer) in stamps.iter_mut().zip(register.reserve(&calls).await?) {
+                let Reserved::Version(version) = answer else { bail!("nobody asked, and yet it is stale") };
+                stamp.version = version;
+            }
+        }
+        measured.reserve = Some(server.busy().await?.since(before, events));
+    }
+    let before = server.busy().await?;
+    for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
+        let record = |(subject, stamp): (&Subject, &Stamp)| Record {
+            subject: subject.clone(),
+            slot: stamp.slot.clone(),
+            version: stamp.version,
+            due,
+            reason: case.reason.map(str::to_owned),
+            kept: None,
+            terms: TERMS,
+        };
+        let calls: Vec<_> = batch.iter().zip(stamps).map(record).collect();
+        register.record(&calls).await?;
+    }
+    measured.record = Some(server.busy().await?.since(before, events));
+    measured.waiting = server.memory().await?.saturating_sub(empty) / u64::from(events);
+    console.note(&format!("wait: {} bytes, {} ms", measured.waiting, began.elapsed().as_millis()));
+
+    match case.fate {
+        Fate::Handled => handle(&register, server, &subjects, &stamps, due, &mut measured).await?,
+        Fate::Cancelled => {
+            let before = server.busy().await?;
+            for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
+                let cancel = |(subject, stamp): (&Subject, &Stamp)| Cancel {
+                    subject: subject.clone(),
+                    slot: Some(stamp.slot.clone()),
+                    horizon: HORIZON,
+                };
+                register.cancel(&batch.iter().zip(stamps).map(cancel).collect::<Vec<_>>()).await?;
+            }
+            measured.cancel = Some(server.busy().await?.since(before, events));
+        }
+    }
+    measured.gone = server.memory().await?.saturating_sub(empty) / u64::from(events);
+    console.note(&format!("gone: {} bytes, {} ms", measured.gone, began.elapsed().as_millis()));
+    Ok(measured)
+}
+
+/// Claims and settles, a batch after the other.
+async fn handle(
+    register: &RedisRegister,
+    server: &mut Server,
+    subjects: &[Subject],
+    stamps: &[Stamp],
+    due: Timestamp,
+    measured: &mut Measured,
+) -> anyhow::Result<()> {
+    let events = u32::try_from(subjects.len())?;
+    let (mut claimed, mut settled) = (0.0, 0.0);
+    for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
+        let claim = |(subject, stamp): (&Subject, &Stamp)| Claim {
+            subject: subject.clone(),
+            stamp: stamp.clone(),
+            token: Uuid::now_v7(),
+            due,
+            alone: false,
+            terms: TERMS,
+        };
+        let calls: Vec<_> = batch.iter().zip(stamps).map(claim).collect();
+        let before = server.busy().await?;
+        let answers = register.claim(&calls).await?;
+        let between = server.busy().await?;
+        let settle = |(claim, answer): (Claim, Claimed)| {
+            let Claimed::Run { fence, stamp, .. } = answer else { bail!("not let in: {answer:?}") };
+            let Claim { subject, token, due, terms, .. } = claim;
+            Ok(Settle { subject, stamp, fence, token, due, end: End::Finished, terms })
+        };
+        let calls: Vec<_> = calls.into_iter().zip(answers).map(settle).collect::<Result<_, _>>()?;
+        register.settle(&calls).await?;
+        claimed += between.since(before, events);
+        settled += server.busy().await?.since(between, events);
+    }
+    (measured.claim, measured.settle) = (Some(claimed), Some(settled));
+    Ok(())
+}
+
+fn subject(number: u32) -> anyhow::Result<Subject> {
+    let reference = format!("{:010}", u64::from(number) * 7 + 1_000_000_000);
+    Ok(Subject {
+        event_type: "hr-import".parse()?,
+        reference: Some(reference.parse()?),
+        id: Uuid::now_v7().to_string(),
+    })
+}
+
+fn reserve(subject: &Subject, stamp: &Stamp, due: Timestamp) -> Reserve {
+    Reserve { subject: subject.clone(), slot: stamp.slot.clone(), due, asked_by: None, terms: TERMS }
+}

@@ -1,0 +1,63 @@
+//! A Redis for this run alone, and what it says of itself.
+
+use anyhow::Context as _;
+use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
+
+use crate::servers::Hold;
+
+pub(super) struct Server {
+    pub(super) url: String,
+    hold: Hold,
+    connection: MultiplexedConnection,
+}
+
+/// How much CPU time it has taken, in s. Other work on the machine makes it no longer.
+#[derive(Clone, Copy)]
+pub(super) struct Busy(f64);
+
+impl Busy {
+    /// For each event, since then, in µs.
+    pub(super) fn since(self, before: Self, events: u32) -> f64 {
+        (self.0 - before.0) * 1e6 / f64::from(events)
+    }
+}
+
+impl Server {
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let hold = Hold::start("scripts/services", &["hold", "--redis-only"]).await?;
+        let url = hold.said("REDIS_URL")?;
+        // Emptying a million keys takes a while.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connection = Client::open(url.as_str())?.get_multiplexed_async_connection_with_config(&patient).await?;
+        Ok(Self { url, hold, connection })
+    }
+
+    pub(super) async fn version(&mut self) -> anyhow::Result<String> {
+        self.info("server", "redis_version").await
+    }
+
+    /// Bytes that it has in use.
+    pub(super) async fn memory(&mut self) -> anyhow::Result<u64> {
+        Ok(self.info("memory", "used_memory").await?.parse()?)
+    }
+
+    pub(super) async fn busy(&mut self) -> anyhow::Result<Busy> {
+        let user: f64 = self.info("cpu", "used_cpu_user_main_thread").await?.parse()?;
+        let system: f64 = self.info("cpu", "used_cpu_sys_main_thread").await?.parse()?;
+        Ok(Busy(user + system))
+    }
+
+    pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
+        Ok(redis::cmd("FLUSHALL").query_async(&mut self.connection).await?)
+    }
+
+    async fn info(&mut self, section: &str, name: &str) -> anyhow::Result<String> {
+        let told: String = redis::cmd("INFO").arg(section).query_async(&mut self.connection).await?;
+        let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+        Ok(line.with_context(|| format!("Redis says nothing of {name}"))?.to_owned())
+    }
+
+    pub(super) async fn end(self) {
+        self.hold.end().await;
+    }
+}

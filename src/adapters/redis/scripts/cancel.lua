@@ -1,0 +1,56 @@
+-- cancel: keys home, index; arguments field (empty: every slot), and how far ahead a slot may be due that is not known.
+-- Answers field, 1 where something waited, 1 where something had begun, for each slot.
+local function cancel(home, index, field, slot, version, horizon)
+  local seen = slot.ends > 0
+  local running = slot.begun and not slot.finished
+  local waiting = seen and open(slot) and (not running or slot.newest > slot.version)
+  -- What was published without a version is known to the index alone.
+  waiting = waiting or (slot.details and not running)
+  raise(slot, version, true, 0)
+  slot.cancelled, slot.since, slot.later = true, 0, 0
+  if not seen then
+    -- Nobody knows when what is to be cancelled is due; the ladder reaches so far.
+    slot.due = min(now + horizon, END_OF_TIME)
+  end
+  stay_open(slot)
+  forget(index, home, field, slot)
+  return { field, waiting and 1 or 0, running and 1 or 0 }
+end
+
+-- All that is remembered of a reference, with one version.
+local function cancel_all(home, index, horizon)
+  local fields, all = {}, redis.call('HGETALL', home)
+  for i = 1, #all, 2 do
+    fields[all[i]] = all[i + 1]
+  end
+  local answers, version, ends = {}, nil, 0
+  for field, packed in pairs(fields) do
+    if string.sub(field, -1) ~= '+' then
+      local slot = unpacked(packed)
+      if slot.ends > 0 then
+        version = version or give()
+        slot.details = fields[field .. '+']
+        answers[#answers + 1] = cancel(home, index, field, slot, version, horizon)
+        write(home, field, slot)
+        ends = max(ends, slot.ends)
+      else
+        redis.call('HDEL', home, field, field .. '+')
+      end
+    end
+  end
+  if version then
+    redis.call('PEXPIREAT', home, text(ends))
+  end
+  return answers
+end
+
+return each(2, 2, function(k, a)
+  local home, index, field, horizon = KEYS[k], KEYS[k + 1], ARGV[a], tonumber(ARGV[a + 1])
+  if field == '' then
+    return cancel_all(home, index, horizon)
+  end
+  local slot = load(home, field)
+  local answer = cancel(home, index, field, slot, give(), horizon)
+  save(home, field, slot)
+  return { answer }
+end)

@@ -1,0 +1,17 @@
+-- look: key home. Answers field, slot and details of all that is remembered there; what is not there is empty.
+return each(1, 0, function(k)
+  local shown, fields, all = {}, {}, redis.call('HGETALL', KEYS[k])
+  for i = 1, #all, 2 do
+    fields[all[i]] = all[i + 1]
+  end
+  for field, packed in pairs(fields) do
+    if string.sub(field, -1) ~= '+' and struct.unpack('<I6', packed) > now then
+      shown[#shown + 1] = { field, packed, fields[field .. '+'] or '' }
+    end
+  end
+  local slot, details = fields['e'], fields['e+']
+  if details and outlasts('e', details) and not (slot and struct.unpack('<I6', slot) > now) then
+    shown[#shown + 1] = { 'e', '', details }
+  end
+  return shown
+end)

@@ -1,0 +1,77 @@
+//! Slot `e:`: what competes with nothing.
+
+use hatchery::domain::register::{Claimed, End, Renewed, Stamp};
+
+use super::{I, copied};
+use crate::register::bench::{Bench, event, stamp, token};
+
+rules! {
+    async fn an_event_that_competes_with_nothing_is_only_kept_from_running_twice(b) {
+        for id in ["a", "b", "c"] {
+            b.handle(&event("1", id), &Stamp::alone(id, 0)).await;
+            assert_eq!(b.claim(&event("1", id), &Stamp::alone(id, 0), token(1)).await, Claimed::Stale);
+        }
+    }
+
+    async fn its_copies_are_told_apart_by_their_generation(b) {
+        let a = event("", "a");
+        let alone = Stamp::alone("a", 0);
+        b.start(&a, &alone, token(1)).await;
+        b.settle(&a, &alone, token(1), copied(&b)).await;
+        assert_eq!(b.claim(&a, &alone, token(2)).await, Claimed::Stale);
+        b.handle(&a, &alone.next()).await;
+    }
+
+    async fn its_version_counts_as_0_whatever_it_carries(b) {
+        let a = event("1", "a");
+        let odd = Stamp { version: 77, ..Stamp::alone("a", 0) };
+        let (_, _, effective) = b.start(&a, &odd, token(1)).await;
+        assert_eq!(effective, Stamp::alone("a", 0));
+        b.settle(&a, &odd, token(1), End::Finished).await;
+        assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(2)).await, Claimed::Stale);
+    }
+
+    async fn a_version_that_nobody_gave_out_competes_with_nothing(b) {
+        let a = event("1", "a");
+        let now = b.now().as_microsecond();
+        for (n, version) in [(1, 1 << 53), (2, now + 1_000_000), (3, 0), (4, -5)] {
+            let id = format!("foreign-{n}");
+            let foreign = event("1", &id);
+            let (_, _, effective) = b.start(&foreign, &stamp(&I, version, 0), token(n)).await;
+            assert_eq!(effective, Stamp::alone(&id, 0));
+            assert_eq!(b.claim(&foreign, &stamp(&I, version, 0), token(n)).await, Claimed::Run {
+                fence: now + i64::try_from(n).unwrap() - 1, crashes: 0, stamp: effective.clone()
+            });
+            assert_eq!(b.renew(&foreign, &effective, token(n)).await, Renewed::Held);
+            b.settle(&foreign, &effective, token(n), End::Finished).await;
+            assert_eq!(b.claim(&foreign, &stamp(&I, version, 0), token(9)).await, Claimed::Stale);
+        }
+        let first = b.publish(&a, &I).await;
+        b.handle(&a, &first).await;
+    }
+
+    async fn settling_and_recording_such_a_version_hides_nothing_either(b) {
+        let (a, foreign) = (event("1", "a"), event("1", "foreign"));
+        b.record(&foreign, &I, 1 << 53).await;
+        b.settle(&foreign, &stamp(&I, 1 << 53, 0), token(1), End::Finished).await;
+        assert_eq!(b.claim(&foreign, &Stamp::alone("foreign", 0), token(2)).await, Claimed::Stale);
+        let first = b.publish(&a, &I).await;
+        b.handle(&a, &first).await;
+    }
+
+    async fn the_highest_version_given_counts_though_it_is_ahead_of_the_clock(b) {
+        let a = event("1", "a");
+        let mut first = b.publish(&a, &I).await;
+        for _ in 0..5 {
+            first = b.publish(&a, &I).await;
+        }
+        assert!(first.version > b.now().as_microsecond());
+        assert_eq!(b.start(&a, &first, token(1)).await.2, first);
+    }
+
+    async fn a_copy_without_a_reference_competes_with_nothing(b) {
+        let a = event("", "a");
+        let (_, _, effective) = b.start(&a, &stamp(&I, b.now().as_microsecond(), 0), token(1)).await;
+        assert_eq!(effective, Stamp::alone("a", 0));
+    }
+}

@@ -1,0 +1,140 @@
+//! *cancel*: what arrives later of what was published before is stale.
+
+use hatchery::domain::register::{Cancelled, Claimed, End, Renewed, Reserved, Slot, Stamp};
+
+use super::{I, copied};
+use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, HORIZON, MS, event, token};
+
+fn cancelled(slot: &Slot, waiting: bool, running: bool) -> Cancelled {
+    Cancelled { slot: slot.clone(), waiting, running }
+}
+
+rules! {
+    async fn what_is_cancelled_does_not_start_and_what_comes_afterwards_does(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        for slot in [I, Slot::First, Slot::Dated, Slot::DatedAt(5), Slot::RequeuedAt(5)] {
+            let first = b.publish(&a, &slot).await;
+            assert_eq!(b.cancel(&a, Some(&slot)).await, [cancelled(&slot, true, false)]);
+            assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+            assert_eq!(b.claim(&a, &first.next(), token(1)).await, Claimed::Stale);
+            let second = b.publish(&n, &slot).await;
+            b.handle(&n, &second).await;
+        }
+    }
+
+    async fn a_cancel_reaches_what_is_in_that_slot(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &Slot::DatedAt(1)).await;
+        let second = b.publish(&n, &Slot::DatedAt(2)).await;
+        b.cancel(&a, Some(&Slot::DatedAt(1))).await;
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        b.handle(&n, &second).await;
+    }
+
+    async fn a_cancel_of_a_reference_reaches_all_its_slots_and_no_other_reference(b) {
+        let (a, n) = (event("1", "a"), event("2", "n"));
+        let slots = [Slot::Dated, Slot::DatedAt(1), Slot::First, I, Slot::RequeuedAt(1)];
+        let mut stamps = Vec::new();
+        for slot in &slots {
+            stamps.push(b.publish(&a, slot).await);
+        }
+        let other = b.publish(&n, &I).await;
+        assert_eq!(b.cancel(&a, None).await, slots.map(|slot| cancelled(&slot, true, false)));
+        for stamp in stamps {
+            assert_eq!(b.claim(&a, &stamp, token(1)).await, Claimed::Stale);
+        }
+        b.handle(&n, &other).await;
+        assert!(b.cancel(&event("3", "z"), None).await.is_empty());
+    }
+
+    async fn a_cancel_of_very_many_slots_reaches_them_all(b) {
+        let a = event("1", "a");
+        let mut stamps = Vec::new();
+        for date in 0..40 {
+            stamps.push(b.publish(&a, &Slot::DatedAt(date)).await);
+        }
+        assert_eq!(b.cancel(&a, None).await.len(), 40);
+        for stamp in stamps {
+            assert_eq!(b.claim(&a, &stamp, token(1)).await, Claimed::Stale);
+        }
+    }
+
+    async fn it_says_what_it_found(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        assert_eq!(b.cancel(&a, Some(&I)).await, [cancelled(&I, false, false)]);
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        assert_eq!(b.cancel(&a, Some(&I)).await, [cancelled(&I, false, true)]);
+        assert_eq!(b.cancel(&a, Some(&I)).await, [cancelled(&I, false, false)]);
+        b.settle(&a, &first, token(1), End::Finished).await;
+        let second = b.publish(&a, &I).await;
+        b.start(&a, &second, token(2)).await;
+        b.publish(&n, &I).await;
+        assert_eq!(b.cancel(&a, None).await, [cancelled(&I, true, true)]);
+    }
+
+    async fn what_was_running_gets_no_follow_up_and_is_not_tried_again(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.cancel(&a, Some(&I)).await;
+        assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
+        let slot = Slot::RequeuedAt(5);
+        assert_eq!(b.reserve_for(&a, &slot, b.now(), Some(first.clone())).await, Reserved::Stale);
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
+    }
+
+    async fn an_event_without_a_reference_is_cancelled_by_its_id(b) {
+        let a = event("", "a");
+        let slot = Slot::Event("a".to_owned());
+        assert_eq!(b.cancel(&a, None).await, [cancelled(&slot, false, false)]);
+        assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &Stamp::alone("a", 7), token(1)).await, Claimed::Stale);
+        b.start(&event("", "n"), &Stamp::alone("n", 0), token(2)).await;
+        assert!(b.cancel(&event("1", "n"), Some(&Slot::Event("n".to_owned()))).await[0].running);
+    }
+
+    async fn a_reschedule_ends_with_the_cancel(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.postpone(&a, &first, b.after(DAY)).await;
+        b.cancel(&a, None).await;
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        let second = b.publish(&n, &I).await;
+        b.handle(&n, &second).await;
+    }
+
+    async fn a_cancel_is_remembered_for_the_backlog_retention_beyond_the_due_time(b) {
+        let a = event("1", "a");
+        let first = b.publish_due(&a, &Slot::Dated, b.after(30 * DAY)).await;
+        b.cancel(&a, None).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.advance_almost(30 * DAY + BACKLOG);
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        b.advance(MS);
+        b.start(&a, &first, token(1)).await;
+    }
+
+    async fn a_cancel_of_what_is_not_known_is_remembered_as_far_as_the_ladder_reaches(b) {
+        let a = event("", "a");
+        b.cancel(&a, None).await;
+        b.advance_almost(HORIZON + BACKLOG);
+        assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(1)).await, Claimed::Stale);
+        b.advance(MS);
+        b.start(&a, &Stamp::alone("a", 0), token(1)).await;
+    }
+
+    async fn what_follows_a_cancel_is_remembered_no_longer_than_without_it(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        b.publish(&a, &I).await;
+        b.cancel(&a, None).await;
+        b.advance(MS);
+        let second = b.publish(&n, &I).await;
+        b.handle(&n, &second).await;
+        b.advance_almost(DEDUP);
+        assert_eq!(b.claim(&n, &second, token(1)).await, Claimed::Stale);
+        b.advance(MS);
+        b.start(&n, &second, token(1)).await;
+    }
+}

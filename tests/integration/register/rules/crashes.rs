@@ -1,0 +1,105 @@
+//! Starts that were never settled.
+
+use hatchery::domain::register::{Claimed, End, Stamp};
+
+use super::{I, copied};
+use crate::register::bench::{Bench, LEASE, SIDE_BY_SIDE, event, token};
+
+rules! {
+    async fn a_start_that_was_never_settled_counts_and_the_third_is_alone(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        for crashes in 0..2 {
+            assert_eq!(b.start(&a, &first, token(1)).await.1, crashes);
+            b.advance(LEASE);
+        }
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Alone);
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Alone);
+        for crashes in 2..5 {
+            let answer = b.claim_alone(&a, &first, token(3)).await;
+            assert!(matches!(answer, Claimed::Run { crashes: n, .. } if n == crashes), "{answer:?}");
+            b.advance(LEASE);
+        }
+    }
+
+    async fn being_told_to_run_alone_takes_no_lease(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        for _ in 0..2 {
+            b.start(&a, &first, token(1)).await;
+            b.advance(LEASE);
+        }
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Alone);
+        b.start(&event("1", "n"), &Stamp::alone("n", 0), token(3)).await;
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
+    }
+
+    async fn what_is_given_back_on_purpose_is_no_crash(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        for n in 0..4 {
+            assert_eq!(b.start(&a, &first, token(n)).await.1, 0);
+            b.release(&a, &first, token(n)).await;
+        }
+    }
+
+    async fn giving_back_keeps_the_crashes_before_it(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.advance(LEASE);
+        assert_eq!(b.start(&a, &first, token(2)).await.1, 1);
+        b.release(&a, &first, token(2)).await;
+        assert_eq!(b.start(&a, &first, token(3)).await.1, 1);
+    }
+
+    async fn only_who_holds_the_lease_takes_the_start_back(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.release(&a, &first, token(9)).await;
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
+        b.advance(LEASE);
+        assert_eq!(b.start(&a, &first, token(2)).await.1, 1);
+    }
+
+    async fn a_release_does_not_take_back_the_start_of_another_version(b) {
+        let b = b.with_terms(SIDE_BY_SIDE);
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        let second = b.publish(&n, &I).await;
+        b.start(&n, &second, token(2)).await;
+        b.release(&a, &first, token(1)).await;
+        b.advance(LEASE);
+        assert_eq!(b.start(&n, &second, token(3)).await.1, 1);
+    }
+
+    async fn a_later_copy_and_a_newer_version_begin_without_crashes(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        for n in 0..2 {
+            b.start(&a, &first, token(n)).await;
+            b.advance(LEASE);
+        }
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        assert_eq!(b.start(&a, &first.next(), token(5)).await.1, 0);
+        b.advance(LEASE);
+        assert_eq!(b.start(&a, &first.next(), token(6)).await.1, 1);
+        b.advance(LEASE);
+        let second = b.publish(&event("1", "n"), &I).await;
+        assert_eq!(b.start(&event("1", "n"), &second, token(7)).await.1, 0);
+    }
+
+    async fn settling_an_older_version_does_not_hide_that_a_newer_one_has_begun(b) {
+        let b = b.with_terms(SIDE_BY_SIDE);
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        let second = b.publish(&n, &I).await;
+        b.start(&n, &second, token(2)).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.advance(LEASE);
+        assert_eq!(b.start(&n, &second, token(3)).await.1, 1);
+    }
+}

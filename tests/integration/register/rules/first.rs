@@ -1,0 +1,108 @@
+//! Slot `f`: one run serves everything published before it begins.
+
+use hatchery::domain::register::{Claimed, End, Slot};
+
+use super::{I, copied};
+use crate::register::bench::{Bench, DEDUP, LEASE, MS, event, token};
+
+const F: Slot = Slot::First;
+
+rules! {
+    async fn one_run_serves_everything_published_before_it_begins(b) {
+        let [a, n, z] = ["a", "n", "z"].map(|id| event("1", id));
+        let first = b.publish(&a, &F).await;
+        let second = b.publish(&n, &F).await;
+        let third = b.publish(&z, &F).await;
+        b.start(&n, &second, token(1)).await;
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&z, &third, token(3)).await, Claimed::Replaced);
+        b.settle(&n, &second, token(1), End::Finished).await;
+        assert_eq!(b.claim(&z, &third, token(3)).await, Claimed::Replaced);
+    }
+
+    async fn the_first_runs_though_a_newer_one_waits(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &F).await;
+        b.publish(&event("1", "n"), &F).await;
+        b.start(&a, &first, token(1)).await;
+    }
+
+    async fn what_is_published_while_it_runs_gets_a_run_of_its_own(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &F).await;
+        b.start(&a, &first, token(1)).await;
+        let second = b.publish(&n, &F).await;
+        assert_eq!(b.claim(&n, &second, token(2)).await, Claimed::Busy);
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.handle(&n, &second).await;
+    }
+
+    async fn its_retry_is_wanted_until_another_run_begins(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &F).await;
+        b.start(&a, &first, token(1)).await;
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        b.start(&a, &first.next(), token(2)).await;
+        b.settle(&a, &first.next(), token(2), copied(&b)).await;
+        let second = b.publish(&n, &F).await;
+        b.handle(&n, &second).await;
+        assert_eq!(b.claim(&a, &first.next().next(), token(3)).await, Claimed::Stale);
+    }
+
+    async fn a_run_that_died_is_repeated_and_what_it_covers_stays_covered(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &F).await;
+        let second = b.publish(&n, &F).await;
+        b.start(&a, &first, token(1)).await;
+        b.advance(LEASE);
+        assert_eq!(b.claim(&n, &second, token(2)).await, Claimed::Replaced);
+        assert_eq!(b.start(&a, &first, token(3)).await.1, 1);
+    }
+
+    async fn a_late_settlement_does_not_hide_the_run_that_serves_what_came_meanwhile(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &F).await;
+        b.start(&a, &first, token(1)).await;
+        b.advance(LEASE);
+        let second = b.publish(&n, &F).await;
+        b.start(&a, &first, token(2)).await;
+        assert_eq!(b.claim(&n, &second, token(3)).await, Claimed::Busy);
+        // The run that began before `n` was published ends; the other one dies.
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.advance(LEASE);
+        assert_eq!(b.claim(&a, &first, token(4)).await, Claimed::Stale);
+        b.handle(&n, &second).await;
+    }
+
+    async fn a_late_claim_that_nobody_hears_covers_nothing(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &F).await;
+        b.start(&a, &first, token(1)).await;
+        let second = b.publish(&n, &F).await;
+        b.advance(LEASE);
+        b.start(&a, &first, token(2)).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.advance(LEASE);
+        assert_eq!(b.claim(&a, &first, token(3)).await, Claimed::Stale);
+        b.handle(&n, &second).await;
+    }
+
+    async fn it_does_not_mix_with_the_events_of_which_the_newest_counts(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &F).await;
+        let latest = b.publish(&n, &I).await;
+        b.handle(&a, &first).await;
+        b.handle(&n, &latest).await;
+    }
+
+    async fn what_is_covered_and_finished_is_remembered_for_the_dedup_retention(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &F).await;
+        let second = b.publish(&n, &F).await;
+        b.handle(&a, &first).await;
+        b.advance_almost(DEDUP);
+        assert_eq!(b.claim(&n, &second, token(1)).await, Claimed::Replaced);
+        b.advance(MS);
+        b.start(&n, &second, token(1)).await;
+    }
+}

@@ -1,0 +1,86 @@
+//! *later*: a reschedule without a payload.
+
+use hatchery::domain::register::{Claimed, Postponed, Slot, Stamp};
+
+use super::I;
+use crate::register::bench::{BACKLOG, Bench, DAY, MS, event, token};
+
+rules! {
+    async fn a_rescheduled_copy_waits_and_then_runs(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        let date = b.after(DAY);
+        b.postpone(&a, &first, date).await;
+        let answer = b.claim(&a, &first, token(1)).await;
+        assert_eq!(answer, Claimed::Later(jiff::Timestamp::from_millisecond(date.as_millisecond()).unwrap()));
+        b.advance(DAY);
+        b.handle(&a, &first).await;
+    }
+
+    async fn a_reschedule_holds_back_that_generation_alone(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.postpone(&a, &first, b.after(DAY)).await;
+        b.handle(&a, &first.next()).await;
+    }
+
+    async fn a_rescheduled_copy_that_was_replaced_is_dropped_at_once(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.postpone(&a, &first, b.after(DAY)).await;
+        b.publish(&event("1", "n"), &I).await;
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+    }
+
+
+    async fn what_was_rescheduled_is_remembered_for_the_backlog_retention_beyond_that_date(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &Slot::Dated).await;
+        let second = b.publish(&n, &Slot::Dated).await;
+        b.postpone(&n, &second, b.after(30 * DAY)).await;
+        b.advance_almost(30 * DAY + BACKLOG);
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        b.advance(MS);
+        b.start(&a, &first, token(1)).await;
+    }
+
+    async fn a_second_reschedule_counts_instead_of_the_first(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.postpone(&a, &first, b.after(DAY)).await;
+        b.postpone(&a, &first, b.after(MS)).await;
+        b.advance(MS);
+        b.handle(&a, &first).await;
+    }
+
+    async fn what_has_been_started_cannot_be_rescheduled(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        assert_eq!(b.later(&a, &first, b.after(DAY)).await, Postponed::Running);
+        b.release(&a, &first, token(1)).await;
+        b.postpone(&a, &first, b.after(DAY)).await;
+        assert!(matches!(b.claim(&a, &first, token(2)).await, Claimed::Later(_)));
+    }
+
+    async fn what_is_handled_replaced_or_cancelled_cannot_be_rescheduled(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        let second = b.publish(&n, &I).await;
+        assert_eq!(b.later(&a, &first, b.after(DAY)).await, Postponed::Unwanted);
+        b.handle(&n, &second).await;
+        assert_eq!(b.later(&n, &second, b.after(DAY)).await, Postponed::Unwanted);
+        let third = b.publish(&a, &I).await;
+        b.cancel(&a, Some(&I)).await;
+        assert_eq!(b.later(&a, &third, b.after(DAY)).await, Postponed::Unwanted);
+    }
+
+    async fn what_competes_with_nothing_is_rescheduled_too(b) {
+        let a = event("", "a");
+        let alone = Stamp::alone("a", 0);
+        b.postpone(&a, &alone, b.after(DAY)).await;
+        assert!(matches!(b.claim(&a, &alone, token(1)).await, Claimed::Later(_)));
+        b.advance(DAY);
+        b.handle(&a, &alone).await;
+    }
+}

@@ -1,0 +1,164 @@
+//! The lease: who may run, and calls that come twice.
+
+use hatchery::domain::register::{Claimed, End, Renewed, Reserve, Reserved, Slot, Stamp};
+
+use super::{I, copied};
+use crate::register::bench::{Bench, LEASE, MS, SIDE_BY_SIDE, event, stamp, token};
+
+rules! {
+    // The lease.
+
+    async fn one_event_of_a_reference_runs_at_a_time(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        let other = b.publish(&n, &Slot::DatedAt(5)).await;
+        b.start(&a, &first, token(1)).await;
+        assert_eq!(b.claim(&n, &other, token(2)).await, Claimed::Busy);
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.start(&n, &other, token(2)).await;
+    }
+
+    async fn an_event_that_arrives_while_one_runs_gets_its_own_run_afterwards(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        let second = b.publish(&n, &I).await;
+        assert_eq!(b.claim(&n, &second, token(2)).await, Claimed::Busy);
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.handle(&n, &second).await;
+    }
+
+    async fn without_exclusive_events_of_one_reference_run_side_by_side(b) {
+        let b = b.with_terms(SIDE_BY_SIDE);
+        b.start(&event("1", "a"), &Stamp::alone("a", 0), token(1)).await;
+        b.start(&event("1", "n"), &Stamp::alone("n", 0), token(2)).await;
+    }
+
+    async fn one_event_never_runs_twice_at_a_time(b) {
+        let b = b.with_terms(SIDE_BY_SIDE);
+        let a = event("1", "a");
+        b.start(&a, &Stamp::alone("a", 0), token(1)).await;
+        assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(2)).await, Claimed::Busy);
+    }
+
+    async fn a_lease_ends_unless_it_is_renewed(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.advance_almost(LEASE);
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
+        assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
+        b.advance_almost(LEASE);
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
+        b.advance(MS);
+        b.start(&a, &first, token(2)).await;
+    }
+
+    async fn a_lease_that_ran_out_is_lost_and_does_not_come_back(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.advance(LEASE);
+        assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Lost);
+        b.start(&a, &first, token(2)).await;
+        assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Lost);
+        assert_eq!(b.renew(&a, &first, token(2)).await, Renewed::Held);
+    }
+
+    async fn the_outcome_of_a_lost_lease_counts_all_the_same(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.advance(LEASE);
+        b.settle(&a, &first, token(1), End::Finished).await;
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+    }
+
+    async fn nobody_gives_back_a_lease_that_somebody_else_holds(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.advance(LEASE);
+        let second = b.publish(&event("1", "n"), &I).await;
+        b.start(&event("1", "n"), &second, token(2)).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.release(&a, &first, token(1)).await;
+        assert_eq!(b.renew(&event("1", "n"), &second, token(2)).await, Renewed::Held);
+    }
+
+    async fn a_fence_is_above_all_earlier_ones_of_its_reference(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        let (one, _, _) = b.start(&a, &first, token(1)).await;
+        b.advance(LEASE);
+        let (two, _, _) = b.start(&a, &first, token(2)).await;
+        let (three, _, _) = b.start(&event("2", "n"), &Stamp::alone("n", 0), token(3)).await;
+        assert!(one < two && two < three);
+    }
+
+    async fn what_is_stale_or_replaced_is_dropped_even_while_its_reference_is_busy(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.handle(&a, &first).await;
+        let second = b.publish(&n, &I).await;
+        let third = b.publish(&event("1", "z"), &I).await;
+        b.start(&event("1", "y"), &Stamp::alone("y", 0), token(1)).await;
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&n, &second, token(3)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&event("1", "z"), &third, token(4)).await, Claimed::Busy);
+    }
+
+    // Repetition.
+
+    async fn a_repeated_claim_gets_the_same_answer(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        let answer = b.claim(&a, &first, token(1)).await;
+        b.advance(MS);
+        b.publish(&event("1", "n"), &I).await;
+        assert_eq!(b.claim(&a, &first, token(1)).await, answer);
+        b.advance(LEASE);
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+    }
+
+    async fn repeating_a_call_changes_nothing(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.release(&a, &first, token(1)).await;
+        b.release(&a, &first, token(1)).await;
+        assert_eq!(b.start(&a, &first, token(2)).await.1, 0);
+        b.settle(&a, &first, token(2), copied(&b)).await;
+        b.settle(&a, &first, token(2), copied(&b)).await;
+        b.record(&a, &I, first.version).await;
+        assert_eq!(b.claim(&a, &first, token(3)).await, Claimed::Stale);
+        b.handle(&a, &first.next()).await;
+    }
+
+    // Batches.
+
+    async fn a_batch_is_answered_in_its_order_and_one_after_the_other(b) {
+        let (a, n) = (event("1", "a"), event("2", "n"));
+        let reserve = |subject: &_| Reserve {
+            subject: Clone::clone(subject), slot: I, due: b.now(), asked_by: None, terms: b.terms
+        };
+        let now = b.now().as_microsecond();
+        let versions = b.register.reserve(&[reserve(&a), reserve(&n), reserve(&a)]).await.unwrap();
+        assert_eq!(versions, (0..3).map(|n| Reserved::Version(now + n)).collect::<Vec<_>>());
+        let record = |subject: &_, version| b.record_call(subject, &I, version);
+        b.register.record(&[record(&a, now), record(&n, now + 1), record(&a, now + 2)]).await.unwrap();
+        let claim = |subject, version, n| b.claim_call(subject, &stamp(&I, version, 0), token(n));
+        let busy = b.claim_call(&event("1", "b"), &Stamp::alone("b", 0), token(9));
+        let calls = [claim(&a, now, 1), claim(&a, now + 2, 2), busy, claim(&n, now + 1, 3)];
+        let answers = b.register.claim(&calls).await.unwrap();
+        assert_eq!(answers[0], Claimed::Replaced);
+        assert!(matches!(answers[1], Claimed::Run { .. }));
+        assert_eq!(answers[2], Claimed::Busy);
+        assert!(matches!(answers[3], Claimed::Run { .. }));
+    }
+
+    async fn an_empty_batch_is_answered(b) {
+        assert!(b.register.claim(&[]).await.unwrap().is_empty());
+        b.register.settle(&[]).await.unwrap();
+    }
+}

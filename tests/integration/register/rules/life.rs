@@ -1,0 +1,120 @@
+//! How long keys live.
+
+use hatchery::domain::register::{Claimed, End, Renewed, Slot, Stamp, Terms};
+
+use super::{I, copied, copied_to};
+use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, EXCLUSIVE, MS, event, token};
+
+rules! {
+    async fn what_is_finished_is_remembered_for_the_dedup_retention(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.handle(&a, &first).await;
+        b.advance_almost(DEDUP);
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        b.advance(MS);
+        b.start(&a, &first, token(2)).await;
+    }
+
+    async fn what_came_late_is_remembered_for_twice_as_long_as_it_was_late(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.settle_late(&a, &first, token(1), End::Finished, b.before(DAY)).await;
+        b.advance_almost(2 * DAY);
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        b.advance(MS);
+        b.start(&a, &first, token(2)).await;
+    }
+
+    async fn what_is_still_open_is_remembered_for_the_backlog_retention_beyond_its_due_time(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let slot = Slot::Dated;
+        let first = b.publish_due(&a, &slot, b.after(30 * DAY)).await;
+        b.publish_due(&n, &slot, b.after(2 * DAY)).await;
+        b.advance_almost(30 * DAY + BACKLOG);
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        b.advance(MS);
+        b.start(&a, &first, token(1)).await;
+    }
+
+    async fn the_mark_of_what_is_finished_stays_while_a_newer_event_waits(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.publish(&event("1", "n"), &I).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+    }
+
+    async fn what_has_begun_and_is_not_settled_is_remembered_for_the_backlog_retention(b) {
+        let a = event("1", "a");
+        b.start(&a, &Stamp::alone("a", 0), token(1)).await;
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.start(&a, &Stamp::alone("a", 0), token(2)).await.1, 1);
+    }
+
+    async fn the_mark_outlives_a_replaced_copy_that_is_due_later(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let slot = Slot::Dated;
+        let first = b.publish_due(&a, &slot, b.after(30 * DAY)).await;
+        let second = b.publish(&n, &slot).await;
+        b.handle(&n, &second).await;
+        b.advance_almost(30 * DAY + BACKLOG);
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+    }
+
+    async fn the_mark_outlives_a_retry_that_is_due_later(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.settle(&a, &first, token(1), copied_to(b.after(30 * DAY))).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.advance_almost(30 * DAY + BACKLOG);
+        assert_eq!(b.claim(&a, &first.next(), token(1)).await, Claimed::Stale);
+    }
+
+    async fn a_sooner_due_time_does_not_lower_the_latest(b) {
+        let a = event("1", "a");
+        let first = b.publish_due(&a, &Slot::Dated, b.after(30 * DAY)).await;
+        b.reserve_due(&event("1", "n"), &Slot::Dated, b.now()).await;
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.advance(30 * DAY);
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+    }
+
+    async fn renewing_a_lease_keeps_the_mark(b) {
+        let b = b.with_terms(Terms { lease: 2 * BACKLOG, ..EXCLUSIVE });
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let older = b.publish(&a, &I).await;
+        let newer = b.publish(&n, &I).await;
+        b.start(&n, &newer, token(1)).await;
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.renew(&n, &newer, token(1)).await, Renewed::Held);
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.claim(&a, &older, token(2)).await, Claimed::Stale);
+    }
+
+    async fn a_record_that_comes_late_shortens_nothing(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.settle_late(&a, &first, token(1), End::Finished, b.before(DAY)).await;
+        b.record(&a, &I, first.version).await;
+        b.advance_almost(2 * DAY);
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+    }
+
+    async fn one_slot_goes_while_another_of_its_reference_stays(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let dated = b.publish_due(&n, &Slot::Dated, b.after(DAY)).await;
+        b.settle(&n, &dated, token(1), End::Finished).await;
+        let first = b.publish(&a, &I).await;
+        b.handle(&a, &first).await;
+        b.advance(DEDUP);
+        assert_eq!(b.claim(&n, &dated, token(1)).await, Claimed::Stale);
+        b.start(&a, &first, token(2)).await;
+    }
+}

@@ -1,0 +1,92 @@
+//! The mark: what is handled, and which copy counts.
+
+use hatchery::domain::register::{Claimed, End, Slot};
+
+use super::{I, copied};
+use crate::register::bench::{Bench, LEASE, event, stamp, token};
+
+rules! {
+    async fn what_is_finished_does_not_run_again(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.handle(&a, &first).await;
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+    }
+
+    async fn a_finished_version_is_finished_in_all_its_copies(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.handle(&a, &first).await;
+        assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
+    }
+
+    async fn a_later_copy_makes_the_earlier_stale_and_runs_itself(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        b.handle(&a, &first.next()).await;
+    }
+
+    async fn a_copy_whose_settlement_was_lost_runs_and_then_the_earlier_is_stale(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.advance(LEASE);
+        b.start(&a, &first.next(), token(2)).await;
+        assert_eq!(b.claim(&a, &first, token(3)).await, Claimed::Stale);
+    }
+
+    async fn finishing_an_earlier_copy_finishes_the_later_too(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
+    }
+
+    async fn a_late_copy_does_not_revive_what_is_finished(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.handle(&a, &first).await;
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
+    }
+
+    async fn a_newer_event_that_has_begun_makes_the_older_stale_even_unrecorded(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        let newer = stamp(&I, b.reserve_due(&n, &I, b.now()).await, 0);
+        b.start(&n, &newer, token(1)).await;
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+    }
+
+    async fn the_mark_is_never_lowered_by_a_late_settlement(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.advance(LEASE);
+        let newer = b.publish(&n, &I).await;
+        b.handle(&n, &newer).await;
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        assert_eq!(b.claim(&n, &newer, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first.next(), token(3)).await, Claimed::Stale);
+    }
+
+    async fn finished_is_a_slots_and_not_a_references(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let dated = b.publish(&a, &Slot::DatedAt(1)).await;
+        let immediate = b.publish(&n, &I).await;
+        b.handle(&n, &immediate).await;
+        b.handle(&a, &dated).await;
+    }
+
+    async fn a_settlement_counts_though_redis_has_forgotten_the_claim(b) {
+        let a = event("1", "a");
+        let unknown = stamp(&I, b.now().as_microsecond(), 0);
+        b.settle(&a, &unknown, token(1), End::Finished).await;
+        assert_eq!(b.claim(&a, &unknown, token(2)).await, Claimed::Stale);
+    }
+}

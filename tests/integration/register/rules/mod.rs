@@ -1,0 +1,49 @@
+//! The protocol, rule by rule, on the fake and on Redis.
+
+use hatchery::domain::register::{End, Note, Slot, Stage};
+use jiff::Timestamp;
+
+use super::bench::Bench;
+
+const I: Slot = Slot::Immediate;
+
+/// Each rule is an async function of a bench; it becomes a test on the fake and one on Redis.
+macro_rules! rules {
+    ($(async fn $rule:ident($bench:ident) $body:block)*) => {
+        $(async fn $rule($bench: Bench) $body)*
+
+        mod fake {
+            $(#[tokio::test]
+            async fn $rule() {
+                super::$rule(super::Bench::memory()).await;
+            })*
+        }
+
+        mod redis {
+            $(#[tokio::test]
+            async fn $rule() {
+                super::$rule(super::Bench::redis()).await;
+            })*
+        }
+    };
+}
+
+/// A copy of the next generation is in the broker, and due.
+fn copied(bench: &Bench) -> End {
+    copied_to(bench.now())
+}
+
+fn copied_to(due: Timestamp) -> End {
+    End::Copied { due, note: Note { stage: Stage::Retry, attempts: 1, reason: None } }
+}
+
+mod alone;
+mod cancel;
+mod crashes;
+mod first;
+mod index;
+mod later;
+mod leases;
+mod life;
+mod marks;
+mod versions;

@@ -1,0 +1,163 @@
+//! Versions and what replaces what: *reserve*, *record*, the newest counts, and one that waits too long.
+
+use hatchery::domain::register::{Claimed, Reserved, Slot, Stamp};
+
+use super::I;
+use crate::register::bench::{Bench, MAX_WAIT, MS, event, stamp, token};
+
+rules! {
+    // Reserve.
+
+    async fn a_version_is_the_time_in_microseconds(b) {
+        assert_eq!(b.reserve_due(&event("1", "a"), &I, b.now()).await, b.now().as_microsecond());
+    }
+
+    async fn versions_grow_even_while_the_clock_stands_still(b) {
+        let first = b.reserve_due(&event("1", "a"), &I, b.now()).await;
+        assert_eq!(b.reserve_due(&event("2", "b"), &I, b.now()).await, first + 1);
+    }
+
+    async fn an_asker_that_still_runs_gets_its_follow_up(b) {
+        let (a, slot) = (event("1", "a"), Slot::RequeuedAt(5));
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        let answer = b.reserve_for(&a, &slot, b.now(), Some(first)).await;
+        assert!(matches!(answer, Reserved::Version(_)), "{answer:?}");
+    }
+
+    async fn an_asker_that_is_stale_by_now_gets_no_follow_up(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.handle(&a, &first).await;
+        assert_eq!(b.reserve_for(&a, &Slot::RequeuedAt(5), b.now(), Some(first)).await, Reserved::Stale);
+    }
+
+    async fn an_asker_that_is_merely_replaced_gets_its_follow_up(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.publish(&event("1", "b"), &I).await;
+        let answer = b.reserve_for(&a, &Slot::RequeuedAt(5), b.now(), Some(first)).await;
+        assert!(matches!(answer, Reserved::Version(_)), "{answer:?}");
+    }
+
+    async fn an_asker_in_a_slot_of_its_own_is_looked_for_there(b) {
+        let a = event("1", "a");
+        let alone = Stamp::alone("a", 0);
+        b.handle(&a, &alone).await;
+        assert_eq!(b.reserve_for(&a, &Slot::RequeuedAt(5), b.now(), Some(alone)).await, Reserved::Stale);
+    }
+
+    // What replaces what.
+
+    async fn a_recorded_event_runs_with_a_fence_above_its_version(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        let (fence, crashes, effective) = b.start(&a, &first, token(1)).await;
+        assert!(fence > first.version);
+        assert_eq!((crashes, effective), (0, first));
+    }
+
+    async fn a_newer_event_replaces_the_older_once_the_broker_has_it(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        let version = b.reserve_due(&n, &I, b.now()).await;
+        b.record(&n, &I, version).await;
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        b.start(&n, &stamp(&I, version, 0), token(2)).await;
+    }
+
+    async fn a_version_that_was_only_reserved_replaces_nothing(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.reserve_due(&event("1", "n"), &I, b.now()).await;
+        b.start(&a, &first, token(1)).await;
+    }
+
+    async fn a_record_that_comes_late_does_not_lower_the_newest(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        let second = b.publish(&event("1", "b"), &I).await;
+        b.record(&a, &I, first.version).await;
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        b.start(&event("1", "b"), &second, token(2)).await;
+    }
+
+    async fn an_immediate_event_never_replaces_a_dated_one(b) {
+        let a = event("1", "a");
+        for slot in [Slot::Dated, Slot::DatedAt(5), Slot::RequeuedAt(5)] {
+            let dated = b.publish(&a, &slot).await;
+            b.publish(&event("1", "n"), &I).await;
+            b.handle(&a, &dated).await;
+        }
+    }
+
+    async fn events_of_two_dates_both_run_and_of_the_same_date_the_newer(b) {
+        let (one, two) = (Slot::DatedAt(1), Slot::DatedAt(2));
+        let first = b.publish(&event("1", "a"), &one).await;
+        let other = b.publish(&event("1", "b"), &two).await;
+        let second = b.publish(&event("1", "c"), &one).await;
+        assert_eq!(b.claim(&event("1", "a"), &first, token(1)).await, Claimed::Replaced);
+        b.handle(&event("1", "b"), &other).await;
+        b.handle(&event("1", "c"), &second).await;
+    }
+
+    async fn references_and_types_have_nothing_to_do_with_each_other(b) {
+        let a = event("1", "a");
+        let mut mail = event("1", "n");
+        mail.event_type = "mail".parse().unwrap();
+        let first = b.publish(&a, &I).await;
+        b.publish(&event("2", "n"), &I).await;
+        b.publish(&mail, &I).await;
+        b.handle(&a, &first).await;
+    }
+
+    // Overdue.
+
+    async fn an_event_put_off_for_longer_than_max_wait_runs_although_a_newer_one_waits(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.advance(MAX_WAIT);
+        b.publish(&n, &I).await;
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        b.advance(MS);
+        b.handle(&a, &first).await;
+    }
+
+    async fn after_an_overdue_run_the_waiting_begins_anew(b) {
+        let first = b.publish(&event("1", "a"), &I).await;
+        let second = b.publish(&event("1", "b"), &I).await;
+        b.advance(MAX_WAIT + MS);
+        b.publish(&event("1", "c"), &I).await;
+        b.handle(&event("1", "a"), &first).await;
+        assert_eq!(b.claim(&event("1", "b"), &second, token(1)).await, Claimed::Replaced);
+        b.advance(MAX_WAIT + MS);
+        b.handle(&event("1", "b"), &second).await;
+    }
+
+    async fn once_the_newest_runs_nothing_waits_any_more(b) {
+        let first = b.publish(&event("1", "a"), &I).await;
+        b.handle(&event("1", "a"), &first).await;
+        b.advance(MAX_WAIT + MS);
+        let second = b.publish(&event("1", "b"), &I).await;
+        b.publish(&event("1", "c"), &I).await;
+        assert_eq!(b.claim(&event("1", "b"), &second, token(1)).await, Claimed::Replaced);
+    }
+
+    async fn what_has_begun_is_not_overdue_again(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.publish(&n, &I).await;
+        b.advance(MAX_WAIT + MS);
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Replaced);
+    }
+
+    async fn a_dated_event_is_never_overdue(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &Slot::Dated).await;
+        b.publish(&n, &Slot::Dated).await;
+        b.advance(MAX_WAIT + MS);
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+    }
+}

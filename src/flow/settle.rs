@@ -65,8 +65,8 @@ impl From<Result<(), Closed>> for Verdict {
     }
 }
 
-/// A copy to publish, and how the run ended by it.
-type FollowUp = (Option<Message>, End);
+/// A copy to publish, and how the run ended by it; None where that is not this run's to say.
+type FollowUp = (Option<Message>, Option<End>);
 
 impl Lane {
     /// Carries out a decision, all but the acknowledgement. The register is told of what was claimed.
@@ -82,6 +82,10 @@ impl Lane {
         }
         fail_point!("work.followed-up");
         let Some(claimed) = claimed else { return Ok(()) };
+        let Some(end) = end else {
+            self.release(event, &event.stamp, claimed.token).await;
+            return Ok(());
+        };
         let settle = Settle {
             subject: event.subject(),
             stamp: event.stamp.clone(),
@@ -123,11 +127,11 @@ impl Lane {
         let now = self.common.clock.now();
         let tally = &self.common.tally;
         Ok(match decision {
-            Decision::Finish => (None, End::Finished),
+            Decision::Finish => (None, Some(End::Finished)),
             Decision::Drop { reason } => {
                 tally.dropped();
                 tracing::warn!(id = %event.id, event_type = %event.event_type, %reason, "dropped after a failure");
-                (None, End::Finished)
+                (None, Some(End::Finished))
             }
             Decision::Retry { ttl, failed } => {
                 tally.retried();
@@ -176,7 +180,8 @@ impl Lane {
         let slot = Slot::RequeuedAt(at.as_millisecond());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
             Ok(Reserved::Version(version)) => Some(version),
-            Ok(Reserved::Stale) => return Ok((None, End::Finished)),
+            // Cancelled, or another run of it came to an end, by a copy perhaps: settled as done, that copy would be stale.
+            Ok(Reserved::Stale) => return Ok((None, None)),
             Err(error) => {
                 tracing::warn!(%error, id = %event.id, "requeued without a version: it competes with nothing");
                 None
@@ -203,7 +208,7 @@ impl Lane {
                 tracing::warn!(%error, "an older event of the same date may run too");
             }
         }
-        Ok((None, End::Finished))
+        Ok((None, Some(End::Finished)))
     }
 
     /// Before a copy that waits longer than the policy's own delays: what makes older copies stale must outlive it.
@@ -261,8 +266,8 @@ impl Lane {
 }
 
 /// A run that ended with this copy.
-fn copied(copy: &Event, due: Timestamp, stage: Stage) -> End {
-    End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } }
+fn copied(copy: &Event, due: Timestamp, stage: Stage) -> Option<End> {
+    Some(End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } })
 }
 
 /// The event's next copy, with a fresh start as far as waiting for its reference goes.

@@ -29,13 +29,11 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
             return None;
         }
         let (address, object) = (Address::of_binding(binding), Object::Binding(binding.clone()));
-        Some(match created.of_binding(binding) {
-            Some(whole) => Change { part_of: Some(whole), ..Change::write(Action::Create, address, object) },
-            None => {
-                let reason = other_register(&there, binding).unwrap_or_else(|| "missing, put back".to_owned());
-                Change { reason: Some(reason), ..Change::write(Action::Change, address, object) }
-            }
-        })
+        if let Some(whole) = created.of_binding(binding) {
+            return Some(Change { part_of: Some(whole), ..Change::write(Action::Create, address, object) });
+        }
+        let reason = other_register(&there, binding).unwrap_or_else(|| "missing, put back".to_owned());
+        Some(Change { reason: Some(reason), ..Change::write(Action::Change, address, object) })
     });
     let owned = view.owned();
     let others = view.observed.bindings.iter().filter(|live| !live.source.is_empty()).filter_map(|live| {

@@ -1,7 +1,7 @@
 //! What people do to events that wait: look for them, cancel them, put them off, run them now.
 //!
 //! RabbitMQ's queues are not touched. A cancelled event's message comes when it is due, and is dropped as stale; what is
-//! moved is published again, and its former message is dropped likewise. The register says what waits ([`search`]), and
+//! moved is published again, and its former message is dropped likewise. The register says what waits, and
 //! nothing is decided from its index but what is looked at.
 
 mod bulk;

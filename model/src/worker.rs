@@ -285,6 +285,7 @@ pub(crate) fn carry_out(
         }
         Effect::ReserveAgain => return reserve_again(world, scenario, doing, rest, fault, order.unwanted),
         Effect::PublishAgain => world.queue.push(again(&doing)),
+        #[cfg(test)]
         Effect::PublishDatedAgain => {
             let place = Place::DatedAt(1);
             world.queue.push(Message { place, generation: 0, attempts: 0, ..copy });

@@ -71,7 +71,7 @@ pub(crate) fn arrives(world: &mut World, scenario: &Scenario, index: usize) -> O
         Late::Claim(message) => drop(world.claim(scenario, &message, NOBODY, false)),
         Late::Settle { message, fence, end } => {
             world.settle(scenario, &message, fence, NOBODY, end);
-            properties::settled(world, &message, end);
+            properties::settled(world, &message, fence, end);
         }
     }
     Some(())

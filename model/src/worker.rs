@@ -298,7 +298,7 @@ pub(crate) fn carry_out(
         Effect::SettleFinished | Effect::SettleCopied => {
             let end = if *effect == Effect::SettleFinished { Ending::Finished } else { Ending::Copied(due) };
             world.settle(scenario, &message, fence, token, end);
-            properties::settled(world, &message, end);
+            properties::settled(world, &message, fence, end);
             if fault == Some(Fault::CallLate) {
                 world.late.push(Late::Settle { message, fence, end });
             }

@@ -43,7 +43,7 @@ use self::scenario::{PEOPLE, SCENARIOS, Scenario, TIMES};
 #[command(name = "scripts/soak model")]
 struct Args {
     /// So many faults on one way, at most
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 1)]
     faults: u8,
     /// Only scenarios whose names contain this
     #[arg(long, default_value = "")]

@@ -93,20 +93,20 @@ impl Lane {
                 tally.retried();
                 let copy = after_failure(event, failed);
                 let due = event::later(now, ttl.as_duration());
-                (Some(self.to_retry(&copy, ttl)), copied(&copy, due, Stage::Retry))
+                (Some(self.to_retry(&copy, ttl)), Some(copied(&copy, due, Stage::Retry)))
             }
             Decision::RetryAfter { after, failed } => {
                 tally.retried();
                 let due = event::ceil_millis(event::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
-                (Some(self.to_scheduler(&copy, after)), copied(&copy, due, Stage::Retry))
+                (Some(self.to_scheduler(&copy, after)), Some(copied(&copy, due, Stage::Retry)))
             }
             Decision::DeadLetter(failed) => {
                 tally.dead_lettered();
                 tracing::warn!(id = %event.id, event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
                 let copy = after_failure(event, failed);
-                (Some(self.to_dead_letter(&copy)), copied(&copy, now, Stage::DeadLetter))
+                (Some(self.to_dead_letter(&copy)), Some(copied(&copy, now, Stage::DeadLetter)))
             }
             Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await,
         }
@@ -131,7 +131,7 @@ impl Lane {
             self.common.tally.requeued();
             self.raise_due(event, at).await;
             let copy = Event { stamp: alone, ..fresh };
-            return (Some(self.to_scheduler(&copy, delay)), copied(&copy, at, Stage::Waiting));
+            return (Some(self.to_scheduler(&copy, delay)), Some(copied(&copy, at, Stage::Waiting)));
         }
         let slot = Slot::RequeuedAt(at.as_millisecond());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
@@ -231,8 +231,8 @@ impl Lane {
 }
 
 /// A run that ended with this copy.
-fn copied(copy: &Event, due: Timestamp, stage: Stage) -> Option<End> {
-    Some(End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } })
+fn copied(copy: &Event, due: Timestamp, stage: Stage) -> End {
+    End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } }
 }
 
 fn message(exchange: String, routing_key: String, copy: &Event) -> Message {

@@ -24,7 +24,7 @@ use crate::{
 
 /// As many as the flow asks at once.
 const BATCH: usize = 256;
-/// An event may cost so many bytes while it waits.
+/// An event may cost so many bytes while it waits. A reason comes on top.
 const MOST: u64 = 400;
 const TERMS: Terms = Terms {
     exclusive: true,
@@ -120,7 +120,12 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
             Fate::Handled => [gone.as_str(), ""],
             Fate::Cancelled => ["", gone.as_str()],
         };
-        memory.must(measured.waiting < MOST, &[what, &reason, &waiting, handled, cancelled, "waiting below 400"]);
+        if case.reason.is_none() {
+            let must = format!("waiting below {MOST}");
+            memory.must(measured.waiting < MOST, &[what, &reason, &waiting, handled, cancelled, &must]);
+        } else {
+            memory.tell(&[what, &reason, &waiting, handled, cancelled, ""]);
+        }
         let times = [measured.reserve, measured.record, measured.claim, measured.settle, measured.cancel]
             .map(|took| took.map_or_else(String::new, |micros| format!("{micros:.1}")));
         console.note(&format!("µs: {}", times.join(" ")));

@@ -86,8 +86,9 @@ fn of_task(world: &World, scenario: &Scenario, worker: usize, task: usize, steps
         Phase::Ended => {
             steps.push(Step::Effect { worker, task, fault: None });
             let fault = match one.doing.todo.first() {
-                Some(Effect::PublishCopy | Effect::PublishCopyLater) => Fault::ConfirmLost,
-                Some(Effect::PublishLetter | Effect::PublishAgain) => Fault::ConfirmLost,
+                Some(Effect::PublishCopy | Effect::PublishCopyLater | Effect::PublishLetter | Effect::PublishAgain) => {
+                    Fault::ConfirmLost
+                }
                 Some(Effect::SettleCopied | Effect::SettleFinished) => Fault::CallLate,
                 Some(Effect::ReserveAgain) => Fault::NoVersion,
                 _ => return,

@@ -7,12 +7,12 @@ use std::{
 
 use crate::{
     alone, person,
-    properties::{self, Property},
+    properties::{self, Account, Property},
     publisher,
     scenario::{Fault, Scenario},
     step::Step,
     trace, trouble, worker,
-    world::{Publisher, World},
+    world::{Publisher, Register, World},
 };
 
 /// What was found.
@@ -132,13 +132,13 @@ impl World {
             letters: Vec::new(),
             workers: vec![Vec::new(); 2],
             person: None,
-            register: Default::default(),
+            register: Register::default(),
             replica: None,
             late: Vec::new(),
             faults: scenario.faults,
             answers: scenario.answers_at_most,
             actions,
-            account: Default::default(),
+            account: Account::default(),
         }
     }
 
@@ -190,16 +190,23 @@ impl Step {
     /// The fault that it is, or comes with.
     pub(crate) fn fault(&self) -> Option<Fault> {
         match self {
-            Self::Publisher(_, fault) | Self::Person(fault) => *fault,
-            Self::Claim { fault, .. } | Self::GiveBack { fault, .. } | Self::Effect { fault, .. } => *fault,
-            Self::LeaseRunsOut { fault, .. } => *fault,
+            Self::Publisher(_, fault)
+            | Self::Person(fault)
+            | Self::Claim { fault, .. }
+            | Self::GiveBack { fault, .. }
+            | Self::Effect { fault, .. }
+            | Self::LeaseRunsOut { fault, .. } => *fault,
             Self::WorkerCrashes(_) => Some(Fault::WorkerCrashes),
             Self::Disconnects(_) => Some(Fault::Disconnect),
             Self::RedisEmptied => Some(Fault::RedisEmptied),
             Self::ReplicaStops => Some(Fault::RedisRolledBack),
             Self::PersonCrashes => Some(Fault::PersonCrashes),
-            Self::ClaimAgain { .. } | Self::Ends { .. } | Self::Arrives(_) => None,
-            Self::RedisRolledBack | Self::Acts { .. } | Self::Tick => None,
+            Self::ClaimAgain { .. }
+            | Self::Ends { .. }
+            | Self::Arrives(_)
+            | Self::RedisRolledBack
+            | Self::Acts { .. }
+            | Self::Tick => None,
         }
     }
 

@@ -8,6 +8,8 @@
 //! - [`explorer`], [`canonical`], [`alone`], [`trace`]: how it is explored and told.
 //! - [`mutants`]: protocols that are wrong in one place, each of which has to be found out.
 
+#![expect(clippy::unnecessary_wraps, reason = "the steps have one form, and so have the slots of the modes")]
+
 mod alone;
 mod canonical;
 mod explorer;
@@ -43,7 +45,7 @@ use self::scenario::{PEOPLE, SCENARIOS, Scenario, TIMES};
 #[command(name = "scripts/soak model")]
 struct Args {
     /// So many faults on one way, at most
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 1)]
     faults: u8,
     /// Only scenarios whose names contain this
     #[arg(long, default_value = "")]
@@ -104,7 +106,8 @@ fn told(scenario: &Scenario, at_most: usize) -> bool {
     let [steps, depth] = [found.steps, found.depth].map(|number| number.to_string());
     let mut text = row([scenario.name, redis, &faults, &states, &steps, &depth, &format!("{time:?}")]) + whole;
     if let Some(broken) = &found.broken {
-        text += &format!("\n{}: {}\n  {}", scenario.name, broken.property, broken.trace.join("\n  "));
+        let trace = broken.trace.join("\n  ");
+        text = format!("{text}\n{}: {}\n  {trace}", scenario.name, broken.property);
     }
     say(&text);
     found.whole && found.broken.is_none()

@@ -30,6 +30,7 @@ pub(crate) enum Effect {
     /// `flow::work`: `answer`.
     Acknowledge,
     /// Mutant: what comes again later goes to `d:<at>` with the version that it has.
+    #[cfg(test)]
     PublishDatedAgain,
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn acts(world: &mut World, scenario: &Scenario, action: usize, about:
         Action::CancelSlot(place) => cancel(world, scenario, Some(*place)),
         Action::CancelEvent(event) => {
             let places = world.cancel(scenario, by_id(*event), None);
-            properties::cancelled(world, &places, false, world.given);
+            properties::cancelled(world, &places, false, world.highest());
         }
         Action::Shovel => {
             let letter = world.letters.remove(about);
@@ -84,7 +84,7 @@ pub(crate) fn acts(world: &mut World, scenario: &Scenario, action: usize, about:
 /// The library says which slots it has cancelled; a cancel of the reference is held to all.
 fn cancel(world: &mut World, scenario: &Scenario, place: Option<Place>) {
     let places = world.cancel(scenario, crate::register::subject(0), place.map(Place::slot));
-    properties::cancelled(world, &places, place.is_none(), world.given);
+    properties::cancelled(world, &places, place.is_none(), world.highest());
 }
 
 /// In slot `f` a person settles with what the slot has `covered` when it is looked at, as a run does with its fence: what

@@ -131,7 +131,12 @@ pub(crate) fn starts(world: &mut World, scenario: &Scenario, message: &Message, 
 }
 
 /// The register was told of an end.
-pub(crate) fn settled(world: &mut World, message: &Message, end: Ending) {
+pub(crate) fn settled(world: &mut World, message: &Message, fence: i64, end: Ending) {
+    // In slot `f` a person settles nothing where a run has begun since the person looked: that one goes on.
+    let first = world.register.slots.iter().find(|(place, _)| *place == Place::First && message.place == Place::First);
+    if first.is_some_and(|(_, slot)| fence < slot.covered) {
+        return;
+    }
     let account = &mut world.account;
     let Message { place, version, generation, .. } = *message;
     if account.redis_lost {

@@ -186,6 +186,11 @@ impl Register {
 }
 
 impl World {
+    /// The version that was given last, if it was in this tick.
+    pub(crate) fn highest(&self) -> i64 {
+        i64::from(self.now) * VERSIONS + self.given
+    }
+
     /// A call. Redis's clock is always beyond what it has given, also when it has lost everything: the servers' clocks
     /// agree (`docs/register.md`).
     pub(crate) fn ask<A>(&mut self, scenario: &Scenario, call: impl FnOnce(&mut Shard, At) -> A) -> A {

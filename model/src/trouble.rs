@@ -4,7 +4,7 @@ use crate::{
     properties,
     scenario::{Fault, Scenario},
     step::Step,
-    world::{Late, NOBODY, Phase, World},
+    world::{Late, NOBODY, Phase, Register, World},
 };
 
 /// What can happen next.
@@ -71,7 +71,7 @@ pub(crate) fn arrives(world: &mut World, scenario: &Scenario, index: usize) -> O
         Late::Claim(message) => drop(world.claim(scenario, &message, NOBODY, false)),
         Late::Settle { message, fence, end } => {
             world.settle(scenario, &message, fence, NOBODY, end);
-            properties::settled(world, &message, end);
+            properties::settled(world, &message, fence, end);
         }
     }
     Some(())
@@ -80,7 +80,7 @@ pub(crate) fn arrives(world: &mut World, scenario: &Scenario, index: usize) -> O
 /// Redis loses all, or all since its replica stopped.
 pub(crate) fn forgets(world: &mut World, rolled_back: bool) -> Option<()> {
     let replica = world.replica.take();
-    world.register = if rolled_back { replica? } else { Default::default() };
+    world.register = if rolled_back { replica? } else { Register::default() };
     world.account.loses_redis();
     Some(())
 }

@@ -86,8 +86,9 @@ fn of_task(world: &World, scenario: &Scenario, worker: usize, task: usize, steps
         Phase::Ended => {
             steps.push(Step::Effect { worker, task, fault: None });
             let fault = match one.doing.todo.first() {
-                Some(Effect::PublishCopy | Effect::PublishCopyLater) => Fault::ConfirmLost,
-                Some(Effect::PublishLetter | Effect::PublishAgain) => Fault::ConfirmLost,
+                Some(Effect::PublishCopy | Effect::PublishCopyLater | Effect::PublishLetter | Effect::PublishAgain) => {
+                    Fault::ConfirmLost
+                }
                 Some(Effect::SettleCopied | Effect::SettleFinished) => Fault::CallLate,
                 Some(Effect::ReserveAgain) => Fault::NoVersion,
                 _ => return,
@@ -285,6 +286,7 @@ pub(crate) fn carry_out(
         }
         Effect::ReserveAgain => return reserve_again(world, scenario, doing, rest, fault, order.unwanted),
         Effect::PublishAgain => world.queue.push(again(&doing)),
+        #[cfg(test)]
         Effect::PublishDatedAgain => {
             let place = Place::DatedAt(1);
             world.queue.push(Message { place, generation: 0, attempts: 0, ..copy });
@@ -297,7 +299,7 @@ pub(crate) fn carry_out(
         Effect::SettleFinished | Effect::SettleCopied => {
             let end = if *effect == Effect::SettleFinished { Ending::Finished } else { Ending::Copied(due) };
             world.settle(scenario, &message, fence, token, end);
-            properties::settled(world, &message, end);
+            properties::settled(world, &message, fence, end);
             if fault == Some(Fault::CallLate) {
                 world.late.push(Late::Settle { message, fence, end });
             }

@@ -137,20 +137,20 @@ impl Lane {
                 tally.retried();
                 let copy = after_failure(event, failed);
                 let due = event::later(now, ttl.as_duration());
-                (Some(self.common.ways.to_retry(&copy, ttl)), copied(&copy, due, Stage::Retry))
+                (Some(self.common.ways.to_retry(&copy, ttl)), Some(copied(&copy, due, Stage::Retry)))
             }
             Decision::RetryAfter { after, failed } => {
                 tally.retried();
                 let due = event::ceil_millis(event::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
-                (Some(self.common.ways.to_scheduler(&copy, after)), copied(&copy, due, Stage::Retry))
+                (Some(self.common.ways.to_scheduler(&copy, after)), Some(copied(&copy, due, Stage::Retry)))
             }
             Decision::DeadLetter(failed) => {
                 tally.dead_lettered();
                 tracing::warn!(id = %event.id, event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
                 let copy = after_failure(event, failed);
-                (Some(self.common.ways.to_dead_letter(&copy)), copied(&copy, now, Stage::DeadLetter))
+                (Some(self.common.ways.to_dead_letter(&copy)), Some(copied(&copy, now, Stage::DeadLetter)))
             }
             Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await?,
         })
@@ -175,7 +175,7 @@ impl Lane {
             self.common.tally.requeued();
             self.raise_due(event, at).await;
             let copy = Event { stamp: alone, ..fresh };
-            return Ok((Some(self.common.ways.to_scheduler(&copy, delay)), copied(&copy, at, Stage::Waiting)));
+            return Ok((Some(self.common.ways.to_scheduler(&copy, delay)), Some(copied(&copy, at, Stage::Waiting))));
         }
         let slot = Slot::RequeuedAt(at.as_millisecond());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
@@ -266,8 +266,8 @@ impl Lane {
 }
 
 /// A run that ended with this copy.
-fn copied(copy: &Event, due: Timestamp, stage: Stage) -> Option<End> {
-    Some(End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } })
+fn copied(copy: &Event, due: Timestamp, stage: Stage) -> End {
+    End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } }
 }
 
 /// The event's next copy, with a fresh start as far as waiting for its reference goes.

@@ -90,6 +90,8 @@ pub struct Known {
     pub reason: Option<String>,
     /// The copy that is still to run. None of what is at its end.
     pub copy: Option<Stamp>,
+    /// What the slot had covered.
+    pub(crate) covered: i64,
 }
 
 impl Known {
@@ -126,6 +128,7 @@ impl Known {
             attempts: note.as_ref().map_or(0, |note| note.attempts),
             reason: note.and_then(|note| note.reason),
             copy,
+            covered: state.covered,
         }
     }
 

@@ -38,9 +38,6 @@ use crate::{
 /// Publishes of one batch that wait for their confirms at a time.
 const UNCONFIRMED: usize = 256;
 
-/// The fence of who has started nothing: what a run covers is no matter between it and the slot's other versions.
-const ABOVE_ALL: i64 = (1 << 53) - 1;
-
 /// What became of an event that was to have another time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -107,6 +104,9 @@ struct Sending {
     subject: Subject,
     former: Stamp,
     former_due: Timestamp,
+    /// What the former slot had covered when it was looked at. A run that has begun since may serve this event, and must
+    /// not be hidden.
+    covered: i64,
     copy: Event,
     at: Timestamp,
     terms: Terms,
@@ -267,7 +267,15 @@ impl Shared {
         };
         let copy = copy_of(message, known, &former, to, now);
         let subject = copy.subject();
-        Plan::Send(Box::new(Sending { subject, former, former_due, copy, at: to.time(), terms }))
+        Plan::Send(Box::new(Sending {
+            subject,
+            former,
+            former_due,
+            covered: known.covered,
+            copy,
+            at: to.time(),
+            terms,
+        }))
     }
 
     async fn put_off(&self, later: Vec<(usize, Later)>, answers: &mut [Moved]) -> Result<(), EventsError> {
@@ -400,7 +408,7 @@ impl Sending {
         Settle {
             subject: self.subject.clone(),
             stamp: self.former.clone(),
-            fence: ABOVE_ALL,
+            fence: self.covered,
             // Nobody's.
             token: Uuid::nil(),
             due: self.former_due,

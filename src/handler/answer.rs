@@ -59,8 +59,12 @@ impl TryFrom<String> for Span {
 /// # Errors
 /// When it is meant as one and cannot be understood. Taking it for done would lose what the handler wanted.
 pub(super) fn read(text: &str) -> Result<Outcome, String> {
-    let Ok(object) = serde_json::from_str::<serde_json::Map<String, Value>>(text) else {
-        return Ok(Outcome::Done);
+    let text = bare(text);
+    let object = match serde_json::from_str::<serde_json::Map<String, Value>>(text) {
+        Ok(object) => object,
+        Err(error) if begins(text) && error.is_eof() => return Err("the answer is broken off".to_owned()),
+        Err(error) if begins(text) => return Err(not_understood(&error)),
+        Err(_) => return Ok(Outcome::Done),
     };
     if !is_answer(&object) {
         return match misspelt(&object) {
@@ -68,7 +72,8 @@ pub(super) fn read(text: &str) -> Result<Outcome, String> {
             None => Ok(Outcome::Done),
         };
     }
-    let answer = serde_json::from_str(text).map_err(|error| format!("the answer cannot be understood: {error}"))?;
+    understandable(&object)?;
+    let answer = serde_json::from_str(text).map_err(|error| not_understood(&error))?;
     let or = |reason: Option<String>, otherwise: &str| reason.unwrap_or_else(|| otherwise.to_owned());
     Ok(match answer {
         Answer::Requeue(Requeue { at, after, reason }) => {
@@ -85,6 +90,30 @@ pub(super) fn read(text: &str) -> Result<Outcome, String> {
         Answer::Discard(Reason { reason }) => Outcome::Discard { reason: or(reason, "discarded") },
         Answer::DeadLetter(Reason { reason }) => Outcome::DeadLetter { reason: or(reason, "the handler asked for it") },
     })
+}
+
+fn not_understood(error: &serde_json::Error) -> String {
+    format!("the answer cannot be understood: {error}")
+}
+
+/// What is often got wrong, said better than by the parser.
+fn understandable(object: &serde_json::Map<String, Value>) -> Result<(), String> {
+    if object.len() > 1 {
+        let keys: Vec<String> = object.keys().map(|key| format!("`{key}`")).collect();
+        return Err(format!("the answer cannot be understood: it has {}, and only one is allowed", keys.join(" and ")));
+    }
+    match object.iter().next() {
+        Some((word, Value::String(_))) => {
+            let inner = if word == "requeue" { "after" } else { "reason" };
+            Err(format!(r#"the answer cannot be understood: write {{"{word}": {{"{inner}": …}}}}"#))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Without what some systems put before every text, and without the space around it.
+pub(super) fn bare(text: &str) -> &str {
+    text.trim_start_matches('\u{feff}').trim()
 }
 
 /// Whether one of the words is meant: it leads to an object, or it is all there is and leads to a text. A service that says
@@ -108,7 +137,7 @@ fn misspelt(object: &serde_json::Map<String, Value>) -> Option<(&str, &'static s
 
 /// Whether a text that was cut off begins like an answer: an answer has one key, which leads to an object.
 pub(super) fn begins(text: &str) -> bool {
-    let key = text.trim_start().strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
+    let key = bare(text).strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
     let value = |rest: &str| rest.trim_start().strip_prefix(':').is_some_and(|rest| rest.trim_start().starts_with('{'));
     key.and_then(|rest| rest.split_once('"')).is_some_and(|(key, rest)| WORDS.contains(&key) && value(rest))
 }
@@ -177,6 +206,10 @@ mod tests {
     #[case(r#"{"retri": {}}"#)]
     #[case(r#"{"retry": "5s"}"#)]
     #[case(r#"{"retry": {}, "status": "busy"}"#)]
+    #[case(r#"{"requeue":{"after":"1h"#)]
+    #[case(r#"{"requeue":{"after":"1h"}"#)]
+    #[case(r#"{"discard": {}} {"rows": 3}"#)]
+    #[case("{\"discard\": {'reason': 'left'}}")]
     fn a_broken_answer_is_a_failure_and_not_done(#[case] text: &str) {
         assert!(read(text).is_err());
     }
@@ -192,6 +225,16 @@ mod tests {
         assert_eq!(begins(text), expected);
     }
 
+    #[rstest]
+    #[case(r#"{"requeue": {"after": "1h""#, "the answer is broken off")]
+    #[case(r#"{"retry": {}, "discard": {}}"#, "it has `discard` and `retry`, and only one is allowed")]
+    #[case(r#"{"discard": "left"}"#, r#"write {"discard": {"reason": …}}"#)]
+    #[case(r#"{"requeue": "1h"}"#, r#"write {"requeue": {"after": …}}"#)]
+    fn what_is_wrong_is_said(#[case] text: &str, #[case] expected: &str) {
+        let error = read(text).expect_err("broken");
+        assert!(error.contains(expected), "{error}");
+    }
+
     #[test]
     fn an_answer_says_more_than_done() {
         let at = "2026-06-01T00:00:00Z".parse().expect("a time");
@@ -199,7 +242,10 @@ mod tests {
         assert_eq!(read(requeue), Ok(Outcome::Requeue { at, reason: "end_date".into() }));
         let retry = Outcome::Retry { reason: "the handler asked for it".into(), after: Some(Duration::from_secs(30)) };
         assert_eq!(read(r#"{"retry": {"after": "30s"}}"#), Ok(retry));
-        assert_eq!(read(r#"{"discard": {"reason": "left"}}"#), Ok(Outcome::Discard { reason: "left".into() }));
+        assert_eq!(
+            read("\u{feff} {\"discard\": {\"reason\": \"left\"}}"),
+            Ok(Outcome::Discard { reason: "left".into() })
+        );
         let dead = Outcome::DeadLetter { reason: "no such employee".into() };
         assert_eq!(read(r#"{"dead-letter": {"reason": "no such employee"}}"#), Ok(dead));
         let before = Timestamp::now();

@@ -21,7 +21,10 @@ use tokio::{
     time::timeout,
 };
 
-use self::{group::Group, output::Output};
+use self::{
+    group::Group,
+    output::{Line, Output},
+};
 use super::{
     Handler, HandlerError, Outcome, Run, answer,
     fields::{Field, fields},
@@ -94,9 +97,13 @@ impl Handler for Exec {
         let failed = |error: io::Error| HandlerError::Failed(format!("{}: {error}", self.program.display()));
         // Ends the whole group when this future is dropped: at the time limit, or when the worker gives the event back.
         let (mut child, mut group) = Group::start(|| self.spawn(&run)).map_err(cannot)?;
-        let mut said = Output::read(child.stdout.take());
-        let mut complained = Output::read(child.stderr.take());
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(HandlerError::CannotStart("its output cannot be read".to_owned()));
+        };
+        let mut said = stdout.into_owned_fd().and_then(Output::read).map_err(failed)?;
+        let mut complained = stderr.into_owned_fd().and_then(Output::read).map_err(failed)?;
         group.ended().await.map_err(failed)?;
+        let by_itself = (said.last_line(), complained.last_line());
         let mut closed = async || timeout(LAST_OUTPUT, join(said.closed(), complained.closed())).await.is_ok();
         let all_said = closed().await;
         group.kill();
@@ -105,15 +112,36 @@ impl Handler for Exec {
         }
         let status = child.wait().await.map_err(failed)?;
         group.over();
-        outcome(status, &said.last_line(), &complained.last_line())
+        let (said, complained) = (answer(by_itself.0, said.last_line()), reason(by_itself.1, complained.last_line()));
+        outcome(status, &said, &complained.text)
+    }
+}
+
+/// What a program has answered by its end is not hidden by what it left running. Where it has answered nothing by then, its
+/// output may be on its way through another program, like `tee`.
+fn answer(by_itself: Line, later: Line) -> Line {
+    if matches!(meaning(&by_itself), Ok(Outcome::Done)) { later } else { by_itself }
+}
+
+/// The same for why it failed, where any line is one.
+fn reason(by_itself: Line, later: Line) -> Line {
+    if by_itself.text.is_empty() { later } else { by_itself }
+}
+
+/// What a line on standard output means.
+fn meaning(line: &Line) -> Result<Outcome, String> {
+    match &line.beginning {
+        Some(beginning) if answer::begins(beginning) => Err("the answer is too long".to_owned()),
+        Some(_) => Ok(Outcome::Done),
+        None => answer::read(&line.text),
     }
 }
 
 /// What an exit status and the last lines mean.
-fn outcome(status: ExitStatus, said: &str, complained: &str) -> Result<Outcome, HandlerError> {
+fn outcome(status: ExitStatus, said: &Line, complained: &str) -> Result<Outcome, HandlerError> {
     let reason = |otherwise: String| if complained.is_empty() { otherwise } else { complained.to_owned() };
     match status.code() {
-        Some(0) => answer::read(said).map_err(HandlerError::Failed),
+        Some(0) => meaning(said).map_err(HandlerError::Failed),
         Some(DEAD_LETTER) => Ok(Outcome::DeadLetter { reason: reason(format!("exit status {DEAD_LETTER}")) }),
         Some(code) => Err(HandlerError::Failed(reason(format!("exit status {code}")))),
         None => {
@@ -125,7 +153,46 @@ fn outcome(status: ExitStatus, said: &str, complained: &str) -> Result<Outcome, 
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use rstest::rstest;
+
     use super::*;
+    use crate::handler::tests::run;
+
+    async fn shell(script: &str) -> Result<Outcome, HandlerError> {
+        let shell = Exec::new(&["sh".into(), "-c".into(), script.into()]).expect("there is a shell");
+        shell.handle(run("")).await
+    }
+
+    fn discarded(reason: &str) -> Result<Outcome, String> {
+        Ok(Outcome::Discard { reason: reason.into() })
+    }
+
+    fn failed(reason: &str) -> Result<Outcome, String> {
+        Err(reason.into())
+    }
+
+    #[rstest]
+    #[case::noise("(sleep 0.3; echo noise) & echo '{\"discard\": {}}'", discarded("discarded"))]
+    #[case::another("(sleep 0.3; echo '{\"retry\": {}}') & echo '{\"discard\": {}}'", discarded("discarded"))]
+    #[case::by_another("(sleep 0.1; echo '{\"discard\": {}}') & echo working", discarded("discarded"))]
+    #[case::noise_for_an_error("(sleep 0.3; echo noise >&2) & echo 'no table' >&2; exit 1", failed("no table"))]
+    #[case::error_by_another("(sleep 0.1; echo 'no table' >&2) & exit 1", failed("no table"))]
+    #[case::too_long(
+        "printf '{\"discard\": {\"reason\": \"'; head -c 70000 /dev/zero | tr '\\0' x; echo '\"}}'",
+        failed("the answer is too long")
+    )]
+    #[case::long_chatter("head -c 70000 /dev/zero | tr '\\0' x", Ok(Outcome::Done))]
+    #[case::broken_off("printf '{\"requeue\":{\"after\":\"1h\"'", failed("the answer is broken off"))]
+    #[case::byte_order_mark("printf '\\357\\273\\277{\"discard\": {}}\\n'", discarded("discarded"))]
+    #[tokio::test]
+    async fn an_answer_is_heard(#[case] script: &str, #[case] expected: Result<Outcome, String>) {
+        let heard = shell(script).await.map_err(|error| match error {
+            HandlerError::Failed(reason) | HandlerError::CannotStart(reason) => reason,
+        });
+        assert_eq!(heard, expected);
+    }
 
     #[test]
     fn a_missing_program_is_found_out_before_it_is_needed() {

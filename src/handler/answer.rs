@@ -7,7 +7,11 @@ use serde::Deserialize;
 
 use serde_json::Value;
 
-use crate::domain::{event, settlement::Outcome, ttl::parse_duration};
+use crate::domain::{
+    event,
+    settlement::Outcome,
+    ttl::{TimeError, TtlError, parse_duration, parse_time},
+};
 
 /// The words that make a JSON object an answer. An object without them is only something that was printed.
 const WORDS: [&str; 4] = ["requeue", "retry", "discard", "dead-letter"];
@@ -24,7 +28,7 @@ enum Answer {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Requeue {
-    at: Option<Timestamp>,
+    at: Option<Time>,
     after: Option<Span>,
     reason: Option<String>,
 }
@@ -44,10 +48,22 @@ struct Reason {
 
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
+struct Time(Timestamp);
+
+impl TryFrom<String> for Time {
+    type Error = TimeError;
+
+    fn try_from(text: String) -> Result<Self, TimeError> {
+        parse_time(&text).map(Self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
 struct Span(Duration);
 
 impl TryFrom<String> for Span {
-    type Error = crate::domain::ttl::TtlError;
+    type Error = TtlError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         parse_duration(&text).map(Self)
@@ -78,18 +94,26 @@ pub(super) fn read(text: &str) -> Result<Outcome, String> {
     Ok(match answer {
         Answer::Requeue(Requeue { at, after, reason }) => {
             let at = match (at, after) {
-                (Some(at), None) => at,
-                (None, Some(Span(after))) => event::later(Timestamp::now(), after),
+                (Some(Time(at)), None) => at,
+                (None, Some(Span(after))) => from_now(after)?,
                 _ => return Err("the answer cannot be understood: requeue takes either `at` or `after`".to_owned()),
             };
             Outcome::Requeue { at, reason: or(reason, "requeue") }
         }
         Answer::Retry(Retry { after, reason }) => {
+            if let Some(Span(after)) = after {
+                from_now(after)?;
+            }
             Outcome::Retry { reason: or(reason, "the handler asked for it"), after: after.map(|Span(after)| after) }
         }
         Answer::Discard(Reason { reason }) => Outcome::Discard { reason: or(reason, "discarded") },
         Answer::DeadLetter(Reason { reason }) => Outcome::DeadLetter { reason: or(reason, "the handler asked for it") },
     })
+}
+
+fn from_now(after: Duration) -> Result<Timestamp, String> {
+    let end = || "the answer cannot be understood: `after` leads beyond the year 9999".to_owned();
+    event::due(Timestamp::now(), after).ok_or_else(end)
 }
 
 fn not_understood(error: &serde_json::Error) -> String {
@@ -228,6 +252,9 @@ mod tests {
     #[rstest]
     #[case(r#"{"requeue": {"after": "1h""#, "the answer is broken off")]
     #[case(r#"{"retry": {}, "discard": {}}"#, "it has `discard` and `retry`, and only one is allowed")]
+    #[case(r#"{"requeue": {"at": "9999-12-31T23:59:59Z"}}"#, "`9999-12-31T23:59:59Z` is too late; the last time")]
+    #[case(r#"{"requeue": {"after": "3000000d"}}"#, "`after` leads beyond the year 9999")]
+    #[case(r#"{"retry": {"after": "3000000d"}}"#, "`after` leads beyond the year 9999")]
     #[case(r#"{"discard": "left"}"#, r#"write {"discard": {"reason": …}}"#)]
     #[case(r#"{"requeue": "1h"}"#, r#"write {"requeue": {"after": …}}"#)]
     fn what_is_wrong_is_said(#[case] text: &str, #[case] expected: &str) {

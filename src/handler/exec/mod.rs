@@ -37,6 +37,9 @@ const DEAD_LETTER: i32 = 65;
 /// the output of what has left the group.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
+/// The pause before another try where there is no room for a process.
+const NO_ROOM: Duration = Duration::from_secs(1);
+
 /// A program and its arguments.
 #[derive(Clone, Debug)]
 pub struct Exec {
@@ -71,6 +74,15 @@ impl Exec {
         Ok(Self { program: found, arguments: arguments.to_vec() })
     }
 
+    /// Why it does not start. Where it is there, what is missing is what it names in its first line.
+    fn why_not(&self, error: &io::Error) -> String {
+        let program = self.program.display();
+        if error.kind() == io::ErrorKind::NotFound && self.program.exists() {
+            return format!("{program}: the interpreter that its first line names is not there");
+        }
+        format!("{program}: {error}")
+    }
+
     fn spawn(&self, run: &Run) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
         command
@@ -93,10 +105,11 @@ impl Exec {
 #[async_trait]
 impl Handler for Exec {
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
-        let cannot = |error: io::Error| HandlerError::CannotStart(format!("{}: {error}", self.program.display()));
+        let cannot = |error: io::Error| HandlerError::CannotStart(self.why_not(&error));
         let failed = |error: io::Error| HandlerError::Failed(format!("{}: {error}", self.program.display()));
         // Ends the whole group when this future is dropped: at the time limit, or when the worker gives the event back.
-        let (mut child, mut group) = Group::start(|| self.spawn(&run)).map_err(cannot)?;
+        let starting = with_room(|| Group::start(|| self.spawn(&run))).await;
+        let (mut child, mut group) = starting.map_err(cannot)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(HandlerError::CannotStart("its output cannot be read".to_owned()));
         };
@@ -115,6 +128,26 @@ impl Handler for Exec {
         let (said, complained) = (answer(by_itself.0, said.last_line()), reason(by_itself.1, complained.last_line()));
         outcome(status, &said, &complained.text)
     }
+}
+
+/// Tries again where only this moment's want of processes, open files or memory is in the way. The time limit of the handler is
+/// the limit of this too.
+async fn with_room<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match start() {
+            Err(error) if is_passing(&error) => {
+                tracing::warn!(%error, "no program can be started; trying again");
+                tokio::time::sleep(NO_ROOM).await;
+            }
+            started => return started,
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM].contains(&errno))
 }
 
 /// What a program has answered by its end is not hidden by what it left running. Where it has answered nothing by then, its
@@ -153,7 +186,7 @@ fn outcome(status: ExitStatus, said: &Line, complained: &str) -> Result<Outcome,
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::{fs, os::unix::fs::PermissionsExt as _};
 
     use rstest::rstest;
 
@@ -192,6 +225,26 @@ mod tests {
             HandlerError::Failed(reason) | HandlerError::CannotStart(reason) => reason,
         });
         assert_eq!(heard, expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn want_of_room_passes_and_nothing_else_does() {
+        let mut answers = vec![Ok(7), Err(rustix::io::Errno::AGAIN), Err(rustix::io::Errno::MFILE)];
+        let started = with_room(|| answers.pop().expect("one more").map_err(io::Error::from)).await;
+        assert_eq!(started.expect("it starts"), 7);
+        let refused = with_room(|| Err::<(), _>(io::Error::from(rustix::io::Errno::NOENT))).await;
+        assert_eq!(refused.expect_err("it does not").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn a_missing_interpreter_is_not_a_missing_program() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let script = folder.path().join("script");
+        fs::write(&script, "#!/nonexistent\n").expect("written");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
+        let exec = Exec::new(&[script.into()]).expect("it is there");
+        let Err(HandlerError::CannotStart(why)) = exec.handle(run("")).await else { panic!("it cannot start") };
+        assert!(why.ends_with("/script: the interpreter that its first line names is not there"), "{why}");
     }
 
     #[test]

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Exit> {
-    // `topology help` has no page.
+    // Nor does the page name it.
     let mut topology = Cli::command().disable_help_subcommand(true);
     // Only then the verbs know the options that they share.
     topology.build();
@@ -47,9 +47,9 @@ pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// A command, its verbs, and theirs.
+/// A command, its verbs, and theirs. `help` has no page.
 pub(super) fn with_verbs(command: Command) -> Vec<Command> {
-    let verbs: Vec<Command> = command.get_subcommands().cloned().collect();
+    let verbs: Vec<Command> = command.get_subcommands().filter(|verb| verb.get_name() != "help").cloned().collect();
     [command].into_iter().chain(verbs.into_iter().flat_map(with_verbs)).collect()
 }
 

@@ -67,8 +67,8 @@ impl From<Result<(), Closed>> for Verdict {
     }
 }
 
-/// A copy to publish, and how the run ended by it.
-type FollowUp = (Option<Message>, End, Counted);
+/// A copy to publish, and how the run ended by it; no end where that is not this run's to say.
+type FollowUp = (Option<Message>, Option<End>, Counted);
 
 /// What it is counted as, once the broker has it.
 type Counted = fn(&Tally);
@@ -88,6 +88,10 @@ impl Lane {
         count(&self.common.tally);
         fail_point!("work.followed-up");
         let Some(claimed) = claimed else { return Ok(()) };
+        let Some(end) = end else {
+            self.release(event, &event.stamp, claimed.token).await;
+            return Ok(());
+        };
         let settle = Settle {
             subject: event.subject(),
             stamp: event.stamp.clone(),
@@ -128,28 +132,32 @@ impl Lane {
     async fn follow_up(&self, event: &Event, decision: Decision) -> Result<FollowUp, Closed> {
         let now = self.common.clock.now();
         Ok(match decision {
-            Decision::Finish => (None, End::Finished, |_| {}),
+            Decision::Finish => (None, Some(End::Finished), |_| {}),
             Decision::Drop { reason } => {
                 tracing::warn!(id = %event.id, event_type = %event.event_type, %reason, "dropped after a failure");
-                (None, End::Finished, Tally::dropped)
+                (None, Some(End::Finished), Tally::dropped)
             }
             Decision::Retry { ttl, failed } => {
                 let copy = after_failure(event, failed);
                 let due = event::later(now, ttl.as_duration());
-                (Some(self.common.ways.to_retry(&copy, ttl)), copied(&copy, due, Stage::Retry), Tally::retried)
+                (Some(self.common.ways.to_retry(&copy, ttl)), Some(copied(&copy, due, Stage::Retry)), Tally::retried)
             }
             Decision::RetryAfter { after, failed } => {
                 let due = event::ceil_millis(event::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
-                (Some(self.common.ways.to_scheduler(&copy, after)), copied(&copy, due, Stage::Retry), Tally::retried)
+                (
+                    Some(self.common.ways.to_scheduler(&copy, after)),
+                    Some(copied(&copy, due, Stage::Retry)),
+                    Tally::retried,
+                )
             }
             Decision::DeadLetter(failed) => {
                 tracing::warn!(id = %event.id, event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
                 let copy = after_failure(event, failed);
                 (
                     Some(self.common.ways.to_dead_letter(&copy)),
-                    copied(&copy, now, Stage::DeadLetter),
+                    Some(copied(&copy, now, Stage::DeadLetter)),
                     Tally::dead_lettered,
                 )
             }
@@ -177,14 +185,15 @@ impl Lane {
             let copy = Event { stamp: alone, ..fresh };
             return Ok((
                 Some(self.common.ways.to_scheduler(&copy, delay)),
-                copied(&copy, at, Stage::Waiting),
+                Some(copied(&copy, at, Stage::Waiting)),
                 Tally::requeued,
             ));
         }
         let slot = Slot::RequeuedAt(at.as_millisecond());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
             Ok(Reserved::Version(version)) => Some(version),
-            Ok(Reserved::Stale) => return Ok((None, End::Finished, |_| {})),
+            // Cancelled, or another run of it came to an end, by a copy perhaps: settled as done, that copy would be stale.
+            Ok(Reserved::Stale) => return Ok((None, None, |_| {})),
             Err(error) => {
                 tracing::warn!(%error, id = %event.id, "requeued without a version: it competes with nothing");
                 None
@@ -211,7 +220,7 @@ impl Lane {
                 tracing::warn!(%error, id, %event_type, "an older event of the same date may run too");
             }
         }
-        Ok((None, End::Finished, Tally::requeued))
+        Ok((None, Some(End::Finished), Tally::requeued))
     }
 
     /// Before a copy that waits longer than the policy's own delays: what makes older copies stale must outlive it.

@@ -1,7 +1,7 @@
 //! A Redis for this run alone, and what it says of itself.
 
 use anyhow::Context as _;
-use redis::{Client, aio::MultiplexedConnection};
+use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
 
 use crate::servers::Hold;
 
@@ -11,15 +11,14 @@ pub(super) struct Server {
     connection: MultiplexedConnection,
 }
 
-/// How long scripts have run in it, in µs.
+/// How much CPU time it has taken, in s. Other work on the machine makes it no longer.
 #[derive(Clone, Copy)]
-pub(super) struct Busy(u64);
+pub(super) struct Busy(f64);
 
 impl Busy {
-    /// For each event, since then.
+    /// For each event, since then, in µs.
     pub(super) fn since(self, before: Self, events: u32) -> f64 {
-        let micros = u32::try_from(self.0.saturating_sub(before.0)).unwrap_or(u32::MAX);
-        f64::from(micros) / f64::from(events)
+        (self.0 - before.0) * 1e6 / f64::from(events)
     }
 }
 
@@ -27,7 +26,9 @@ impl Server {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let hold = Hold::start("scripts/services", &["hold", "--redis-only"]).await?;
         let url = hold.said("REDIS_URL")?;
-        let connection = Client::open(url.as_str())?.get_multiplexed_async_connection().await?;
+        // Emptying a million keys takes a while.
+        let patient = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connection = Client::open(url.as_str())?.get_multiplexed_async_connection_with_config(&patient).await?;
         Ok(Self { url, hold, connection })
     }
 
@@ -41,10 +42,9 @@ impl Server {
     }
 
     pub(super) async fn busy(&mut self) -> anyhow::Result<Busy> {
-        // Nothing yet, where none has run.
-        let told = self.info("commandstats", "cmdstat_evalsha").await.unwrap_or_default();
-        let micros = told.split(',').find_map(|part| part.strip_prefix("usec=")).unwrap_or("0");
-        Ok(Busy(micros.parse()?))
+        let user: f64 = self.info("cpu", "used_cpu_user_main_thread").await?.parse()?;
+        let system: f64 = self.info("cpu", "used_cpu_sys_main_thread").await?.parse()?;
+        Ok(Busy(user + system))
     }
 
     pub(super) async fn flush(&mut self) -> anyhow::Result<()> {

@@ -33,15 +33,12 @@ pub(super) fn details(subject: &Subject, slot: &Slot, due: Timestamp, note: &Not
     let mut packed = due_millis(due).to_le_bytes()[..6].to_vec();
     packed.push(0);
     if !in_own_home || home.name() != subject.id {
-        match canonical(&subject.id) {
-            Some(id) => {
-                flags |= IS_UUID;
-                packed.extend_from_slice(id.as_bytes());
-            }
-            None => {
-                flags |= IS_TEXT;
-                put_text(&mut packed, &subject.id);
-            }
+        if let Some(id) = canonical(&subject.id) {
+            flags |= IS_UUID;
+            packed.extend_from_slice(id.as_bytes());
+        } else {
+            flags |= IS_TEXT;
+            put_text(&mut packed, &subject.id);
         }
     }
     if let Some(reference) = subject.reference.as_ref().filter(|_| in_own_home) {
@@ -117,9 +114,10 @@ pub(super) fn slot(packed: &[u8]) -> Option<SlotState> {
     let (version, generation, newest) = (rest.number(7)?, rest.number(4)?, rest.number(7)?);
     let (crashes, flags) = (u32::try_from(rest.number(1)?).ok()?, rest.number(1)?);
     let has = |flag| flags & flag != 0;
-    let later = match has(4) {
-        true => Some(Later { at: rest.number(6)?, version: rest.number(7)?, generation: rest.number(4)? }),
-        false => None,
+    let later = if has(4) {
+        Some(Later { at: rest.number(6)?, version: rest.number(7)?, generation: rest.number(4)? })
+    } else {
+        None
     };
     let covered = if has(8) { rest.number(7)? } else { 0 };
     let mark = Mark { version, finished: has(1), generation };

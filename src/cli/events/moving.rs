@@ -82,7 +82,7 @@ fn tell(
     if moved.is_empty() {
         return Err(Ended::new(Exit::Error, format!("nothing of {} waits", chosen.filters.name())).into());
     }
-    sum.exit()
+    Ok(sum.exit())
 }
 
 /// Moves all of a stream.
@@ -100,7 +100,7 @@ async fn all(
         Format::Ndjson => {}
     }
     acted?;
-    sum.exit()
+    Ok(sum.exit())
 }
 
 #[derive(Default)]
@@ -154,12 +154,12 @@ impl Sum {
     }
 
     /// What has come to its end by itself needs nothing more.
-    fn exit(&self) -> anyhow::Result<Exit> {
+    fn exit(&self) -> Exit {
         let left = self.running + self.not_kept.values().sum::<u64>();
-        Ok(match (self.done, left) {
+        match (self.done, left) {
             (_, 0) => Exit::Done,
             (0, _) => Exit::Error,
             _ => Exit::Partly,
-        })
+        }
     }
 }

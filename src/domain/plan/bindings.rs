@@ -29,12 +29,11 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
             return None;
         }
         let (address, object) = (Address::of_binding(binding), Object::Binding(binding.clone()));
-        Some(match created.of_binding(binding) {
-            Some(whole) => Change { part_of: Some(whole), ..Change::write(Action::Create, address, object) },
-            None => {
-                let reason = other_register(&there, binding).unwrap_or_else(|| "missing, put back".to_owned());
-                Change { reason: Some(reason), ..Change::write(Action::Change, address, object) }
-            }
+        Some(if let Some(whole) = created.of_binding(binding) {
+            Change { part_of: Some(whole), ..Change::write(Action::Create, address, object) }
+        } else {
+            let reason = other_register(&there, binding).unwrap_or_else(|| "missing, put back".to_owned());
+            Change { reason: Some(reason), ..Change::write(Action::Change, address, object) }
         })
     });
     let owned = view.owned();

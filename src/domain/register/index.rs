@@ -109,7 +109,7 @@ impl Index {
             None => drop(self.kept.remove(&key)),
         }
         let note = Note { stage: Stage::Waiting, attempts: 0, reason: call.reason.clone() };
-        self.note(key, &call.subject, &call.slot, call.due, note);
+        self.note(key, &call.subject, &call.slot, call.due, &note);
     }
 
     /// After [`Shard::settle`]. The entry may be a newer event's by now.
@@ -130,7 +130,7 @@ impl Index {
                 if self.entries.get(&key).is_none_or(|entry| entry.subject.id != call.subject.id) {
                     self.kept.remove(&key);
                 }
-                self.note(key, &call.subject, slot, *due, note.clone());
+                self.note(key, &call.subject, slot, *due, note);
             }
             End::Copied { .. } => {}
         }
@@ -211,9 +211,9 @@ impl Index {
         self.kept.get(&key).cloned()
     }
 
-    fn note(&mut self, key: (String, String), subject: &Subject, slot: &Slot, due: Timestamp, note: Note) {
+    fn note(&mut self, key: (String, String), subject: &Subject, slot: &Slot, due: Timestamp, note: &Note) {
         let reason = note.reason.as_deref().map(cut_reason).filter(|reason| !reason.is_empty());
-        let note = Note { reason: reason.map(str::to_owned), ..note };
+        let note = Note { reason: reason.map(str::to_owned), ..*note };
         let entry = Entry { subject: subject.clone(), slot: slot.clone(), due: in_millis(due), note };
         self.entries.insert(key, entry);
     }

@@ -125,11 +125,13 @@ impl Shard {
         let until = (now + millis(call.terms.lease)).min(END_OF_TIME);
         let lease = Lease { token: call.token, until, field: key.1.clone(), version, generation, fence, crashes };
         self.leases.insert(lease_key, lease);
-        slot.raise(Mark { version, finished: false, generation });
-        (slot.begun, slot.crashes) = (true, crashes);
-        if key.1 == "f" {
+        // The first run of a version covers, no later one: its claim may have come so late that nobody runs, while a run
+        // that began before settles.
+        if key.1 == "f" && version > slot.mark.version {
             slot.covered = slot.covered.max(fence);
         }
+        slot.raise(Mark { version, finished: false, generation });
+        (slot.begun, slot.crashes) = (true, crashes);
         slot.since = if slot.newest > version { now } else { 0 };
         stay_open(&mut slot, at);
         self.slots.insert(key, slot);

@@ -129,7 +129,9 @@ fn put_value(to: &mut Vec<u8>, value: &Value) {
         Value::Array(list) => {
             to.put_u8(b'A');
             put_length(to, list.len());
-            list.iter().for_each(|value| put_value(to, value));
+            for value in list {
+                put_value(to, value);
+            }
         }
         Value::Timestamp(value) => put(to, b'T', &value.to_le_bytes()),
         Value::Table(table) => {

@@ -9,6 +9,7 @@ mod delays;
 mod foreign;
 mod in_order;
 mod in_place;
+mod listed;
 mod once;
 mod outcomes;
 mod redis_away;

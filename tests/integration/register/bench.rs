@@ -6,17 +6,19 @@ use std::{
     time::Duration,
 };
 
+use bytes::Bytes;
 use hatchery::{
     adapters::{memory::MemoryRegister, redis::RedisRegister},
     domain::{
         register::{
             Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
             Reserved, Settle, Slot, Stamp, Subject, Terms,
+            index::{Find, Shown},
         },
         spec::RedisSpec,
         words::Word,
     },
-    ports::{Clock, Register},
+    ports::{Clock, Index, Register},
 };
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
@@ -66,6 +68,7 @@ pub(crate) fn token(n: u128) -> Uuid {
 
 pub(crate) struct Bench {
     pub(crate) register: Arc<dyn Register>,
+    pub(crate) index: Arc<dyn Index>,
     pub(crate) clock: Arc<TestClock>,
     pub(crate) terms: Terms,
     /// Of every claim that was let in, by its token.
@@ -78,13 +81,13 @@ impl Bench {
         Self::of(Arc::new(MemoryRegister::new(clock.clone(), BACKLOG)), clock)
     }
 
-    pub(crate) async fn redis() -> Self {
+    pub(crate) fn redis() -> Self {
         let clock = Arc::new(TestClock::default());
         Self::of(Arc::new(register(redis::url(), &redis::prefix(), 1).with_clock(clock.clone())), clock)
     }
 
-    fn of(register: Arc<dyn Register>, clock: Arc<TestClock>) -> Self {
-        Self { register, clock, terms: EXCLUSIVE, fences: Mutex::default() }
+    fn of(register: Arc<impl Register + Index>, clock: Arc<TestClock>) -> Self {
+        Self { register: register.clone(), index: register, clock, terms: EXCLUSIVE, fences: Mutex::default() }
     }
 
     pub(crate) fn with_terms(self, terms: Terms) -> Self {
@@ -153,7 +156,7 @@ impl Bench {
 
     pub(crate) async fn publish_due(&self, subject: &Subject, slot: &Slot, due: Timestamp) -> Stamp {
         let version = self.reserve_due(subject, slot, due).await;
-        self.record(subject, slot, version).await;
+        self.register.record(&[Record { due, ..self.record_call(subject, slot, version) }]).await.unwrap();
         stamp(slot, version, 0)
     }
 
@@ -229,6 +232,42 @@ impl Bench {
     /// A reschedule that must come in time.
     pub(crate) async fn postpone(&self, subject: &Subject, stamp: &Stamp, at: Timestamp) {
         assert_eq!(self.later(subject, stamp, at).await, Postponed::Until);
+    }
+
+    /// All events that are listed, in pages of this size.
+    pub(crate) async fn list(&self, page: usize) -> Vec<Shown> {
+        let mut find =
+            Find { event_type: event("", "").event_type, due_from: None, due_before: None, after: None, limit: page };
+        let mut all = Vec::new();
+        loop {
+            let found = self.index.find(&find).await.unwrap();
+            all.extend(found.events);
+            find.after = found.next;
+            if find.after.is_none() {
+                return all;
+            }
+        }
+    }
+
+    /// The ids of the events that are listed.
+    pub(crate) async fn listed(&self) -> Vec<String> {
+        self.list(2).await.into_iter().map(|shown| shown.entry.unwrap().subject.id).collect()
+    }
+
+    pub(crate) async fn look(&self, subject: &Subject) -> Vec<Shown> {
+        self.index.look(std::slice::from_ref(subject)).await.unwrap().remove(0)
+    }
+
+    pub(crate) async fn kept(&self, subject: &Subject, slot: &Slot) -> Option<Bytes> {
+        self.index.kept(&[(subject.clone(), slot.clone())]).await.unwrap().remove(0)
+    }
+
+    /// Publishes an event whose message is kept.
+    pub(crate) async fn publish_kept(&self, subject: &Subject, slot: &Slot, message: &'static str) -> Stamp {
+        let version = self.reserve_due(subject, slot, self.now()).await;
+        let kept = Some(Bytes::from_static(message.as_bytes()));
+        self.register.record(&[Record { kept, ..self.record_call(subject, slot, version) }]).await.unwrap();
+        stamp(slot, version, 0)
     }
 
     pub(crate) async fn cancel(&self, subject: &Subject, slot: Option<&Slot>) -> Vec<Cancelled> {

@@ -332,7 +332,7 @@ impl Pair {
             match expected.until(&home) {
                 // What the index says of it may last longer.
                 Some(until) if home.contains(":i:") => {
-                    prop_assert!(end >= until, "{} expires with its last slot", home)
+                    prop_assert!(end >= until, "{} expires with its last slot", home);
                 }
                 Some(until) => prop_assert_eq!(end, until, "{} expires with its last slot", home),
                 None => {}

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use hatchery::{
     adapters::redis::RedisRegister,
-    domain::register::{Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject},
-    ports::Register,
+    domain::register::{Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject, index::Find},
+    ports::{Index, Register},
 };
 use redis::AsyncCommands;
 
@@ -211,4 +211,87 @@ async fn a_key_of_somebody_else_is_an_error_and_no_answer() {
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
     // And the connection is as good as before.
     publish(&register, &event("2", "b"), &Slot::Immediate).await;
+}
+
+fn find(limit: usize) -> Find {
+    Find { event_type: event("", "").event_type, due_from: None, due_before: None, after: None, limit }
+}
+
+/// The ids of all events, in pages of this size.
+async fn list(register: &RedisRegister, page: usize) -> Vec<String> {
+    let (mut find, mut ids) = (find(page), Vec::new());
+    loop {
+        let found = register.find(&find).await.unwrap();
+        assert!(found.events.len() <= page);
+        ids.extend(found.events.into_iter().map(|shown| shown.entry.unwrap().subject.id));
+        find.after = found.next;
+        if find.after.is_none() {
+            return ids;
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_pages_of_many_shards_are_merged_by_due_time() {
+    let (register, _) = fresh(5).await;
+    let start = jiff::Timestamp::now();
+    let calls: Vec<_> = (0..1_300_i64)
+        .map(|n| {
+            let subject = event(&n.to_string(), &format!("{n:04}"));
+            let due = start + std::time::Duration::from_millis(u64::try_from(n / 3).unwrap());
+            Record { due, ..record(&subject, &Slot::Event(subject.id.clone()), 0) }
+        })
+        .collect();
+    register.record(&calls).await.unwrap();
+    let all = list(&register, 2_000).await;
+    assert_eq!(all.len(), 1_300);
+    let millis: Vec<i64> = all.iter().map(|id| id.parse::<i64>().unwrap() / 3).collect();
+    assert!(millis.is_sorted(), "{millis:?}");
+    for page in [7, 100, 650] {
+        assert_eq!(list(&register, page).await, all);
+    }
+}
+
+#[tokio::test]
+async fn what_has_expired_is_passed_over_and_removed_by_the_page_that_meets_it() {
+    let (register, stored) = fresh(1).await;
+    for n in 0..1_200 {
+        let subject = event(&n.to_string(), &n.to_string());
+        let due = jiff::Timestamp::from_millisecond(jiff::Timestamp::now().as_millisecond() + n).unwrap();
+        register.record(&[Record { due, ..record(&subject, &Slot::Event(subject.id.clone()), 0) }]).await.unwrap();
+    }
+    for n in 0..1_199 {
+        let () = stored.connection().del(stored.key(&format!("import:i:{n}"))).await.unwrap();
+    }
+    let found = register.find(&find(1)).await.unwrap();
+    assert_eq!(found.events[0].entry.as_ref().unwrap().subject.id, "1199");
+    let left: u64 = stored.connection().zcard(stored.key("import:x")).await.unwrap();
+    assert_eq!(left, 1);
+}
+
+#[tokio::test]
+async fn a_record_removes_what_nobody_has_handled_for_too_long() {
+    let (register, stored) = fresh(1).await;
+    let old = ["r:1\0i", "i:a\0e"];
+    for member in old {
+        let () = stored.connection().zadd(stored.key("import:x"), member, 5).await.unwrap();
+    }
+    let subject = event("", "b");
+    let due = jiff::Timestamp::now();
+    register.record(&[Record { due, ..record(&subject, &Slot::Event("b".to_owned()), 0) }]).await.unwrap();
+    let left: Vec<String> = stored.connection().zrange(stored.key("import:x"), 0, -1).await.unwrap();
+    assert_eq!(left, ["i:b\0e"]);
+}
+
+#[tokio::test]
+async fn a_renamed_type_finds_its_events_under_its_present_name() {
+    let (register, _) = fresh(3).await;
+    let a = event("1", "a");
+    publish(&register, &a, &Slot::Immediate).await;
+    let letter = Subject { event_type: "letter".parse().unwrap(), ..a };
+    let renamed = register.with_first_names([("letter".parse().unwrap(), "import".parse().unwrap())].into());
+    let find = Find { event_type: letter.event_type.clone(), ..find(9) };
+    let found = renamed.find(&find).await.unwrap().events;
+    assert_eq!(found[0].entry.as_ref().unwrap().subject, letter);
+    assert_eq!(renamed.look(&[letter]).await.unwrap(), [found]);
 }

@@ -36,11 +36,12 @@ return each(3, 7, function(k, a)
   hold(lease_key, {
     token = token, field = slot_field, version = version, generation = generation, fence = fence, crashes = crashes,
   }, tonumber(ARGV[a + 5]))
-  raise(slot, version, false, generation)
-  slot.begun, slot.crashes = true, crashes
-  if slot_field == 'f' then
+  -- The first run of a version covers, no later one: its claim may have come so late that nobody runs.
+  if slot_field == 'f' and version > slot.version then
     slot.covered = max(slot.covered, fence)
   end
+  raise(slot, version, false, generation)
+  slot.begun, slot.crashes = true, crashes
   slot.since = slot.newest > version and now or 0
   stay_open(slot)
   save(home, slot_field, slot)

@@ -66,14 +66,25 @@ rules! {
         b.advance(LEASE);
         let second = b.publish(&n, &F).await;
         b.start(&a, &first, token(2)).await;
-        assert_eq!(b.claim(&n, &second, token(3)).await, Claimed::Replaced);
-        // The run that began before `n` was published ends; the one that serves it dies.
+        assert_eq!(b.claim(&n, &second, token(3)).await, Claimed::Busy);
+        // The run that began before `n` was published ends; the other one dies.
         b.settle(&a, &first, token(1), End::Finished).await;
-        b.settle(&a, &first, token(1), copied(&b)).await;
         b.advance(LEASE);
-        assert!(matches!(b.claim_alone(&a, &first, token(4)).await, Claimed::Run { crashes: 2, .. }));
-        b.settle(&a, &first, token(4), End::Finished).await;
-        assert_eq!(b.claim(&a, &first, token(5)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(4)).await, Claimed::Stale);
+        b.handle(&n, &second).await;
+    }
+
+    async fn a_late_claim_that_nobody_hears_covers_nothing(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &F).await;
+        b.start(&a, &first, token(1)).await;
+        let second = b.publish(&n, &F).await;
+        b.advance(LEASE);
+        b.start(&a, &first, token(2)).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.advance(LEASE);
+        assert_eq!(b.claim(&a, &first, token(3)).await, Claimed::Stale);
+        b.handle(&n, &second).await;
     }
 
     async fn it_does_not_mix_with_the_events_of_which_the_newest_counts(b) {

@@ -22,7 +22,7 @@ macro_rules! rules {
         mod redis {
             $(#[tokio::test]
             async fn $rule() {
-                super::$rule(super::Bench::redis().await).await;
+                super::$rule(super::Bench::redis()).await;
             })*
         }
     };
@@ -41,6 +41,7 @@ mod alone;
 mod cancel;
 mod crashes;
 mod first;
+mod index;
 mod later;
 mod leases;
 mod life;

@@ -1,0 +1,210 @@
+//! Every state that can be reached, breadth first, so that what is found is found by a shortest way.
+
+use std::{
+    collections::HashMap,
+    hash::{BuildHasherDefault, Hasher},
+};
+
+use crate::{
+    alone, person,
+    properties::{self, Property},
+    publisher,
+    scenario::{Fault, Scenario},
+    step::Step,
+    trace, trouble, worker,
+    world::{Publisher, World},
+};
+
+/// What was found.
+pub(crate) struct Found {
+    pub(crate) states: usize,
+    pub(crate) steps: usize,
+    pub(crate) depth: usize,
+    /// Every state that can be reached was seen.
+    pub(crate) whole: bool,
+    pub(crate) broken: Option<Broken>,
+}
+
+/// A property that does not hold, and how it comes to that: a line a step.
+pub(crate) struct Broken {
+    pub(crate) property: Property,
+    pub(crate) trace: Vec<String>,
+}
+
+/// Keys are hashes already.
+#[derive(Default)]
+struct AsIs(u64);
+
+impl Hasher for AsIs {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = word;
+    }
+}
+
+/// Each state's fingerprint, and that of one from which it was reached first.
+type Seen = HashMap<u64, u64, BuildHasherDefault<AsIs>>;
+
+/// Explores a scenario, until a property is broken or so many states were seen.
+pub(crate) fn explore(scenario: &Scenario, at_most: usize) -> Found {
+    let mut first = World::new(scenario);
+    first.canonical(scenario);
+    let mut seen = Seen::default();
+    seen.insert(first.fingerprint(), 0);
+    let mut layer = vec![first];
+    let mut found = Found { states: 1, steps: 0, depth: 0, whole: true, broken: None };
+    let mut steps = Vec::new();
+    while !layer.is_empty() && found.broken.is_none() {
+        let mut next_layer = Vec::new();
+        for world in std::mem::take(&mut layer) {
+            if world.is_explored_elsewhere(scenario) {
+                continue;
+            }
+            let from = world.fingerprint();
+            steps.clear();
+            world.steps(scenario, &mut steps);
+            let mut goes_on = false;
+            for step in &steps {
+                let Some(mut next) = world.after(scenario, *step) else { continue };
+                found.steps += 1;
+                goes_on |= step.is_progress();
+                next.canonical(scenario);
+                let to = next.fingerprint();
+                if seen.contains_key(&to) {
+                    continue;
+                }
+                seen.insert(to, from);
+                if let Some(property) = next.account.broken {
+                    found.broken = Some(Broken { property, trace: trace::tell(scenario, &way(&seen, to)) });
+                    break;
+                }
+                next_layer.push(next);
+            }
+            if !goes_on && let Some(property) = properties::at_the_end(&world) {
+                found.broken = Some(Broken { property, trace: trace::tell(scenario, &way(&seen, from)) });
+            }
+            if found.broken.is_some() {
+                break;
+            }
+            if seen.len() >= at_most {
+                found.whole = false;
+                break;
+            }
+        }
+        if !found.whole {
+            break;
+        }
+        found.depth += usize::from(!next_layer.is_empty());
+        layer = next_layer;
+    }
+    found.states = seen.len();
+    found
+}
+
+/// The fingerprints on the way to a state, the first one left out.
+fn way(seen: &Seen, to: u64) -> Vec<u64> {
+    let mut way = Vec::new();
+    let mut at = to;
+    while let Some(from) = seen.get(&at).copied().filter(|from| *from != 0) {
+        way.push(at);
+        at = from;
+    }
+    way.reverse();
+    way
+}
+
+impl World {
+    /// Nothing has happened.
+    pub(crate) fn new(scenario: &Scenario) -> Self {
+        let publishers = scenario.programs.iter().map(|_| Publisher { begun: 0, todo: &[] }).collect();
+        let actions = u8::try_from((1_u16 << scenario.actions.len()) - 1).unwrap_or(u8::MAX);
+        Self {
+            now: 1,
+            given: 0,
+            publishers,
+            events: publisher::events(scenario),
+            queue: Vec::new(),
+            letters: Vec::new(),
+            workers: vec![Vec::new(); 2],
+            person: None,
+            register: Default::default(),
+            replica: None,
+            late: Vec::new(),
+            faults: scenario.faults,
+            answers: scenario.answers_at_most,
+            actions,
+            account: Default::default(),
+        }
+    }
+
+    /// Everything that may happen next. Some of it turns out not to change anything.
+    ///
+    /// Not every order is tried where the order makes no difference, see [`crate::alone`].
+    pub(crate) fn steps(&self, scenario: &Scenario, steps: &mut Vec<Step>) {
+        if let Some((worker, task)) = alone::task(self, scenario) {
+            return worker::steps_of(self, scenario, worker, task, steps);
+        }
+        publisher::steps(self, scenario, steps);
+        worker::steps(self, scenario, steps);
+        person::steps(self, scenario, steps);
+        trouble::steps(self, scenario, steps);
+    }
+
+    /// The world after a step; None where nothing changes.
+    pub(crate) fn after(&self, scenario: &Scenario, step: Step) -> Option<Self> {
+        let mut world = self.clone();
+        let w = &mut world;
+        w.faults = w.faults.checked_sub(u8::from(step.fault().is_some()))?;
+        match step {
+            Step::Publisher(n, fault) => publisher::take(w, scenario, n, fault),
+            Step::Claim { worker, message, fault } => worker::claim(w, scenario, worker, message, fault),
+            Step::ClaimAgain { worker, task } => worker::claim_again(w, scenario, worker, task),
+            Step::GiveBack { worker, task, .. } => worker::give_back(w, scenario, worker, task),
+            Step::Ends { worker, task, answer } => worker::ends(w, scenario, worker, task, answer),
+            Step::Effect { worker, task, fault } => worker::effect(w, scenario, worker, task, fault),
+            Step::WorkerCrashes(worker) => worker::crashes(w, worker),
+            Step::Disconnects(worker) => worker::disconnects(w, worker),
+            Step::LeaseRunsOut { lease, .. } => trouble::lease_runs_out(w, lease),
+            Step::Arrives(late) => trouble::arrives(w, scenario, late),
+            Step::RedisEmptied => trouble::forgets(w, false),
+            Step::ReplicaStops => {
+                w.replica = Some(w.register.clone());
+                Some(())
+            }
+            Step::RedisRolledBack => trouble::forgets(w, true),
+            Step::Acts { action, about } => person::acts(w, scenario, action, about),
+            Step::Person(fault) => person::goes_on(w, scenario, fault),
+            Step::PersonCrashes => person::crashes(w),
+            Step::Tick => trouble::tick(w, scenario),
+        }?;
+        Some(world)
+    }
+}
+
+impl Step {
+    /// The fault that it is, or comes with.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        match self {
+            Self::Publisher(_, fault) | Self::Person(fault) => *fault,
+            Self::Claim { fault, .. } | Self::GiveBack { fault, .. } | Self::Effect { fault, .. } => *fault,
+            Self::LeaseRunsOut { fault, .. } => *fault,
+            Self::WorkerCrashes(_) => Some(Fault::WorkerCrashes),
+            Self::Disconnects(_) => Some(Fault::Disconnect),
+            Self::RedisEmptied => Some(Fault::RedisEmptied),
+            Self::ReplicaStops => Some(Fault::RedisRolledBack),
+            Self::PersonCrashes => Some(Fault::PersonCrashes),
+            Self::ClaimAgain { .. } | Self::Ends { .. } | Self::Arrives(_) => None,
+            Self::RedisRolledBack | Self::Acts { .. } | Self::Tick => None,
+        }
+    }
+
+    /// It happens sooner or later if nothing goes wrong and nobody interferes.
+    fn is_progress(&self) -> bool {
+        self.fault().is_none() && !matches!(self, Self::Acts { .. } | Self::RedisRolledBack)
+    }
+}

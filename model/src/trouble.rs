@@ -1,0 +1,98 @@
+//! What happens by itself: leases that run out, calls that come late, a Redis that loses what it knows, and time.
+
+use crate::{
+    properties,
+    scenario::{Fault, Scenario},
+    step::Step,
+    world::{Late, NOBODY, Phase, World},
+};
+
+/// What can happen next.
+pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
+    let may = |fault| world.faults > 0 && scenario.allows(fault);
+    of_leases(world, scenario, steps);
+    steps.extend((0..world.late.len()).map(Step::Arrives));
+    if may(Fault::RedisEmptied) && !(world.register.slots.is_empty() && world.register.leases.is_empty()) {
+        steps.push(Step::RedisEmptied);
+    }
+    match &world.replica {
+        None if may(Fault::RedisRolledBack) => steps.push(Step::ReplicaStops),
+        Some(replica) if *replica != world.register => steps.push(Step::RedisRolledBack),
+        _ => {}
+    }
+    if scenario.time.is_some() && world.quiet(scenario) {
+        steps.push(Step::Tick);
+    }
+}
+
+/// Leases that can run out next.
+pub(crate) fn of_leases(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
+    for (lease, one) in world.register.leases.iter().enumerate() {
+        // One whose holder has died runs out by itself.
+        let fault = world.is_alive(one.token).then_some(Fault::LeaseRunsOut);
+        if fault.is_none_or(|fault| world.faults > 0 && scenario.allows(fault)) {
+            steps.push(Step::LeaseRunsOut { lease, fault });
+        }
+    }
+}
+
+impl World {
+    /// Nothing hinders time from passing: nobody is between two effects that take no time, and no message is kept waiting
+    /// by nothing.
+    fn quiet(&self, scenario: &Scenario) -> bool {
+        let patience = scenario.time.map_or(0, |time| time.patience);
+        let waits = self.queue.iter().map(|message| message.due).min();
+        let runs = self.workers.iter().flatten().any(|task| task.phase == Phase::Running);
+        // Without anything that waits for it time would pass for ever.
+        waits.is_some() && self.publishers.iter().all(|publisher| publisher.todo.is_empty())
+            && self.person.is_none()
+            && self.late.is_empty()
+            && self.workers.iter().flatten().all(|task| task.phase == Phase::Running)
+            && waits.is_none_or(|due| due + patience > self.now)
+            // A handler that others wait for is not waited for longer than that.
+            && (!runs || waits.is_none_or(|due| due >= self.now))
+    }
+}
+
+/// A lease runs out.
+pub(crate) fn lease_runs_out(world: &mut World, lease: usize) -> Option<()> {
+    let lease = world.register.leases.remove(lease);
+    for task in world.workers.iter_mut().flatten().filter(|task| task.doing.token == lease.token) {
+        task.lost = true;
+    }
+    Some(())
+}
+
+/// A call arrives late.
+pub(crate) fn arrives(world: &mut World, scenario: &Scenario, index: usize) -> Option<()> {
+    match world.late.remove(index) {
+        Late::Record { event, place, version, due } => world.record(scenario, event, place, version, due),
+        // Nobody hears the answer.
+        Late::Claim(message) => drop(world.claim(scenario, &message, NOBODY, false)),
+        Late::Settle { message, fence, end } => {
+            world.settle(scenario, &message, fence, NOBODY, end);
+            properties::settled(world, &message, end);
+        }
+    }
+    Some(())
+}
+
+/// Redis loses all, or all since its replica stopped.
+pub(crate) fn forgets(world: &mut World, rolled_back: bool) -> Option<()> {
+    let replica = world.replica.take();
+    world.register = if rolled_back { replica? } else { Default::default() };
+    world.account.loses_redis();
+    Some(())
+}
+
+/// Time passes, and handlers that run have their leases renewed.
+pub(crate) fn tick(world: &mut World, scenario: &Scenario) -> Option<()> {
+    world.now += 1;
+    let now = crate::register::millis(world.now);
+    world.register.slots.retain(|(_, slot)| slot.until > now);
+    let running: Vec<_> = world.workers.iter().flatten().filter(|task| !task.lost).map(|task| task.doing).collect();
+    for doing in &running {
+        world.renew(scenario, doing);
+    }
+    Some(())
+}

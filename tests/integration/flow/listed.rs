@@ -1,0 +1,133 @@
+//! What people are told of the events that wait, and the messages that are kept.
+
+use std::time::Duration;
+
+use hatchery::{
+    NewEvent, Outcome,
+    adapters::redis::RedisRegister,
+    domain::{
+        register::{
+            Slot, Stage, Subject,
+            index::{Entry, Find},
+        },
+        wire::kept,
+    },
+    ports::Index as _,
+};
+
+use crate::support::{
+    broker::eventually,
+    declared::{Declared, publish},
+    redis::{Server, free_port},
+    workers::Working,
+};
+
+struct Listed {
+    register: RedisRegister,
+}
+
+impl Listed {
+    fn of(declared: &Declared) -> Self {
+        let topology = &declared.topology;
+        Self { register: RedisRegister::new(&declared.redis_url, &topology.name, &topology.redis).unwrap() }
+    }
+
+    async fn entries(&self) -> Vec<Entry> {
+        let find =
+            Find { event_type: "import".parse().unwrap(), due_from: None, due_before: None, after: None, limit: 100 };
+        let found = self.register.find(&find).await.unwrap();
+        found.events.into_iter().filter_map(|shown| shown.entry).collect()
+    }
+
+    /// The payload that is kept, and one of its headers.
+    async fn kept(&self, subject: &Subject, slot: &Slot, header: &str) -> Option<(String, String)> {
+        let kept = self.register.kept(&[(subject.clone(), slot.clone())]).await.unwrap().remove(0)?;
+        let (properties, payload) = kept::decode(&kept).unwrap();
+        Some((String::from_utf8(payload.to_vec()).unwrap(), format!("{:?}", properties.headers.get(header)?)))
+    }
+}
+
+#[tokio::test]
+async fn what_waits_is_listed_whether_it_competes_or_not() {
+    for coalesce in ["off", "latest", "{ immediate: first }"] {
+        let declared = Declared::new(&format!("types: {{ import: {{ coalesce: {coalesce} }} }}")).await;
+        let (hatchery, listed) = (declared.connect().await, Listed::of(&declared));
+        let event = || NewEvent::new("import", "{}").reference("1234").reason("changed by hand");
+        let now = publish(&hatchery, event()).await;
+        let dated = publish(&hatchery, event().delay(Duration::from_mins(10))).await;
+        let entries = listed.entries().await;
+        let ids: Vec<_> = entries.iter().map(|entry| entry.subject.id.clone()).collect();
+        assert_eq!(ids, [now, dated], "{coalesce}");
+        assert!(entries.iter().all(|entry| entry.note.reason.as_deref() == Some("changed by hand")));
+        let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+        worker.runs.reach(1).await;
+        eventually("the handled one is listed no more", async || (listed.entries().await.len() == 1).then_some(()))
+            .await;
+        worker.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_failed_event_is_listed_as_a_retry_and_then_as_a_dead_letter() {
+    let declared = Declared::new("types: { import: { retry: { delays: [200ms], max-attempts: 2 } } }").await;
+    let (hatchery, listed) = (declared.connect().await, Listed::of(&declared));
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Retry { reason: "no luck".into(), after: None });
+    publish(&hatchery, NewEvent::new("import", "{}")).await;
+    for (stage, attempts) in [(Stage::Retry, 1), (Stage::DeadLetter, 2)] {
+        let entry = eventually("its stage", async || {
+            listed.entries().await.into_iter().find(|entry| entry.note.stage == stage)
+        });
+        let note = entry.await.note;
+        assert_eq!(note.attempts, attempts);
+        assert!(note.reason.unwrap().contains("no luck"));
+    }
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn payloads_are_kept_up_to_the_size_that_the_type_says() {
+    let declared = Declared::new("types: { import: { coalesce: latest, keep-payload: 16B } }").await;
+    let (hatchery, listed) = (declared.connect().await, Listed::of(&declared));
+    let large = "x".repeat(17);
+    for (payload, kept) in [("[1, 2]", true), (large.as_str(), false)] {
+        let event = NewEvent::new("import", payload.to_owned()).reference("1234");
+        publish(&hatchery, event.at("2040-01-01T00:00:00Z".parse().unwrap())).await;
+        let entry = listed.entries().await.remove(0);
+        let found = listed.kept(&entry.subject, &entry.slot, "slot").await;
+        let slot = "Text([100, 58, 50, 50, 48, 56, 57, 56, 56, 56, 48, 48, 48, 48, 48])".to_owned();
+        assert_eq!(found, kept.then(|| (payload.to_owned(), slot)));
+    }
+}
+
+#[tokio::test]
+async fn the_payload_of_a_requeued_event_is_kept() {
+    let declared = Declared::new("types: { import: { coalesce: latest, keep-payload: 4KiB } }").await;
+    let (hatchery, listed) = (declared.connect().await, Listed::of(&declared));
+    let at: jiff::Timestamp = "2040-01-01T00:00:00Z".parse().unwrap();
+    let worker = Working::start(&hatchery, "import", move |_| Outcome::Requeue { at, reason: "not yet".into() });
+    publish(&hatchery, NewEvent::new("import", "{}").reference("1234")).await;
+    let slot = Slot::RequeuedAt(at.as_millisecond());
+    let entry = eventually("its return", async || listed.entries().await.into_iter().find(|entry| entry.slot == slot));
+    let entry = entry.await;
+    assert_eq!((entry.due, entry.note.reason.as_deref()), (at, Some("not yet")));
+    assert_eq!(listed.kept(&entry.subject, &slot, "reason").await.unwrap().0, "{}");
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_waits_for_the_index_of_a_redis_that_is_away() {
+    let port = free_port();
+    let declared = Declared::with_redis("types: { import: {} }", &format!("redis://127.0.0.1:{port}")).await;
+    let hatchery = declared.connect().await;
+    let publisher = hatchery.publisher();
+    for _ in 0..20 {
+        assert!(!publisher.publish(NewEvent::new("import", "{}")).await.unwrap().unversioned);
+    }
+    let _redis = Server::start(port, &[]);
+    let listed = Listed::of(&declared);
+    eventually("one that is listed", async || {
+        publish(&hatchery, NewEvent::new("import", "{}")).await;
+        (!listed.entries().await.is_empty()).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,222 @@
+//! The index: what people are told of the events that wait.
+
+use bytes::Bytes;
+use hatchery::domain::register::{End, Note, Record, Slot, Stage, Stamp, Subject, index::Find};
+
+use super::{I, copied};
+use crate::register::bench::{BACKLOG, Bench, DAY, LEASE, MS, event, token};
+
+fn alone(id: &str) -> Slot {
+    Slot::Event(id.to_owned())
+}
+
+/// Publishes what competes with nothing.
+async fn publish_alone(b: &Bench, subject: &Subject) {
+    b.record(subject, &alone(&subject.id), 0).await;
+}
+
+fn noted(stage: Stage, attempts: u32, reason: &str) -> Note {
+    Note { stage, attempts, reason: Some(reason.to_owned()) }
+}
+
+rules! {
+    async fn what_waits_is_listed_by_its_due_time_until_it_is_handled(b) {
+        let [a, n, z] = ["a", "n", "z"].map(|id| event(id, id));
+        let late = b.publish_due(&a, &Slot::Dated, b.after(2 * DAY)).await;
+        b.publish_due(&n, &Slot::DatedAt(5), b.after(DAY)).await;
+        publish_alone(&b, &z).await;
+        assert_eq!(b.listed().await, ["z", "n", "a"]);
+        b.handle(&z, &Stamp::alone("z", 0)).await;
+        b.handle(&a, &late).await;
+        assert_eq!(b.listed().await, ["n"]);
+    }
+
+    async fn an_entry_says_what_was_published(b) {
+        let a = event("1", "0197c2a4-8c5e-7d3a-9b1f-2e4d6c8a0b12");
+        let version = b.reserve_due(&a, &I, b.after(DAY)).await;
+        let reason = Some("message: queue=hr-changes".to_owned());
+        let due = b.after(DAY);
+        b.register.record(&[Record { due, reason, ..b.record_call(&a, &I, version) }]).await.unwrap();
+        let shown = b.list(1).await.remove(0);
+        let entry = shown.entry.clone().unwrap();
+        assert_eq!((&entry.subject, &entry.slot), (&a, &I));
+        assert_eq!(entry.due.as_millisecond(), due.as_millisecond());
+        assert_eq!(entry.note, noted(Stage::Waiting, 0, "message: queue=hr-changes"));
+        assert_eq!(shown.state.newest, version);
+        assert_eq!(b.look(&a).await, [shown]);
+    }
+
+    async fn an_event_without_coalescing_has_no_slot_until_it_is_claimed(b) {
+        for a in [event("1", "a"), event("", "n")] {
+            publish_alone(&b, &a).await;
+            let shown = b.list(9).await.remove(0);
+            assert_eq!((shown.state.until, shown.slot), (0, alone(&a.id)));
+            assert_eq!(shown.entry.unwrap().subject, a);
+            b.start(&a, &Stamp::alone(&a.id, 0), token(1)).await;
+            let shown = b.list(9).await.remove(0);
+            assert!(shown.state.begun && shown.entry.is_some());
+            b.settle(&a, &Stamp::alone(&a.id, 0), token(1), End::Finished).await;
+            assert!(b.listed().await.is_empty());
+        }
+    }
+
+    async fn a_record_that_comes_after_the_run_lists_nothing(b) {
+        let a = event("1", "a");
+        b.handle(&a, &Stamp::alone("a", 0)).await;
+        publish_alone(&b, &a).await;
+        let first = b.publish(&a, &I).await;
+        b.handle(&a, &first).await;
+        b.record(&a, &I, first.version).await;
+        assert!(b.listed().await.is_empty());
+    }
+
+    async fn the_newest_of_a_slot_is_listed(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.publish(&n, &I).await;
+        b.record(&a, &I, first.version).await;
+        assert_eq!(b.listed().await, ["n"]);
+    }
+
+    async fn a_retry_and_a_dead_letter_are_shown_as_such(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        let mut stamp = first;
+        for (n, note) in [(1, noted(Stage::Retry, 1, "refused")), (2, noted(Stage::DeadLetter, 2, "given up"))] {
+            b.start(&a, &stamp, token(n)).await;
+            let due = b.after(DAY);
+            b.settle(&a, &stamp, token(n), End::Copied { due, note: note.clone() }).await;
+            let entry = b.list(9).await.remove(0).entry.unwrap();
+            assert_eq!((entry.due.as_millisecond(), entry.note), (due.as_millisecond(), note));
+            stamp = stamp.next();
+        }
+    }
+
+    async fn what_is_settled_late_hides_nothing_that_is_newer(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        let second = b.publish(&n, &I).await;
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        assert_eq!(b.listed().await, ["n"]);
+        b.handle(&n, &second).await;
+        b.settle(&n, &second, token(2), copied(&b)).await;
+        assert!(b.listed().await.is_empty());
+    }
+
+    async fn what_is_put_off_is_listed_at_its_new_time(b) {
+        let (a, n) = (event("1", "a"), event("", "n"));
+        let first = b.publish(&a, &I).await;
+        publish_alone(&b, &n).await;
+        b.postpone(&a, &first, b.after(2 * DAY)).await;
+        b.postpone(&n, &Stamp::alone("n", 0), b.after(3 * DAY)).await;
+        let due: Vec<_> = b.list(9).await.into_iter().map(|shown| shown.entry.unwrap().due.as_millisecond()).collect();
+        assert_eq!(due, [b.after(2 * DAY).as_millisecond(), b.after(3 * DAY).as_millisecond()]);
+    }
+
+    async fn what_is_cancelled_is_listed_no_more(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        b.publish(&a, &I).await;
+        b.publish(&a, &Slot::DatedAt(7)).await;
+        publish_alone(&b, &n).await;
+        b.cancel(&a, None).await;
+        assert_eq!(b.listed().await, ["n"]);
+        // It was published without a version, so the index alone knows of it.
+        let cancelled = b.cancel(&n, Some(&alone("n"))).await;
+        assert!(cancelled[0].waiting && !cancelled[0].running);
+        assert!(b.listed().await.is_empty());
+        assert!(!b.cancel(&n, Some(&alone("n"))).await[0].waiting);
+    }
+
+    async fn an_entry_goes_with_its_slot(b) {
+        let (a, n) = (event("1", "a"), event("", "n"));
+        b.publish(&a, &I).await;
+        publish_alone(&b, &n).await;
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.listed().await, ["n", "a"]);
+        b.advance(MS);
+        assert!(b.listed().await.is_empty());
+        assert!(b.look(&a).await.is_empty() && b.look(&n).await.is_empty());
+        // A slot of the same name does not bring it back.
+        b.reserve_due(&a, &I, b.now()).await;
+        assert!(b.listed().await.is_empty());
+    }
+
+    async fn a_page_begins_where_the_last_one_ended_however_many_are_due_at_once(b) {
+        for n in 0..20 {
+            let at = if n < 15 { b.now() } else { b.after(DAY) };
+            b.publish_due(&event(&n.to_string(), &n.to_string()), &Slot::Dated, at).await;
+        }
+        let all = b.list(100).await;
+        assert_eq!(all.len(), 20);
+        for page in [1, 3, 7, 20] {
+            assert_eq!(b.list(page).await, all);
+        }
+    }
+
+    async fn a_page_is_of_a_type_and_a_time(b) {
+        for (n, days) in (0..5).zip(0_u32..) {
+            b.publish_due(&event(&format!("{n}"), &format!("{n}")), &Slot::Dated, b.after(days * DAY)).await;
+        }
+        let mut mail = event("9", "mail");
+        mail.event_type = "mail".parse().unwrap();
+        b.publish_due(&mail, &Slot::Dated, b.after(DAY)).await;
+        let (due_from, due_before) = (Some(b.after(DAY)), Some(b.after(3 * DAY)));
+        let find = Find { event_type: event("", "").event_type, due_from, due_before, after: None, limit: 9 };
+        let found = b.index.find(&find).await.unwrap();
+        let ids: Vec<_> = found.events.into_iter().map(|shown| shown.entry.unwrap().subject.id).collect();
+        assert_eq!((ids, found.next), (vec!["1".to_owned(), "2".to_owned()], None));
+    }
+
+    async fn a_look_shows_every_slot_of_a_reference(b) {
+        let a = event("1", "a");
+        for slot in [Slot::DatedAt(7), I, Slot::First] {
+            b.publish(&a, &slot).await;
+        }
+        b.publish(&event("2", "n"), &I).await;
+        b.cancel(&a, Some(&I)).await;
+        let shown = b.look(&a).await;
+        let slots: Vec<_> = shown.iter().map(|shown| (shown.slot.to_string(), shown.entry.is_some())).collect();
+        assert_eq!(slots, [("d:7".to_owned(), true), ("f".to_owned(), true), ("i".to_owned(), false)]);
+        assert!(shown[2].state.cancelled);
+    }
+
+    async fn a_message_is_kept_until_its_event_is_handled_or_replaced(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish_kept(&a, &I, "first").await;
+        assert_eq!(b.kept(&a, &I).await, Some(Bytes::from_static(b"first")));
+        b.start(&a, &first, token(1)).await;
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        assert_eq!(b.kept(&a, &I).await, Some(Bytes::from_static(b"first")));
+        let second = b.publish_kept(&n, &I, "second").await;
+        assert_eq!(b.kept(&a, &I).await, Some(Bytes::from_static(b"second")));
+        b.handle(&n, &second).await;
+        assert_eq!(b.kept(&a, &I).await, None);
+        b.publish_kept(&a, &I, "third").await;
+        b.publish(&n, &I).await;
+        assert_eq!(b.kept(&a, &I).await, None);
+        b.publish_kept(&a, &I, "fourth").await;
+        b.cancel(&a, None).await;
+        assert_eq!(b.kept(&a, &I).await, None);
+    }
+
+    async fn the_message_of_one_event_is_not_taken_for_anothers(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        b.publish_kept(&a, &I, "first").await;
+        // Nobody has recorded the second.
+        let second = Stamp { version: b.reserve_due(&n, &I, b.now()).await, ..Stamp { slot: I, version: 0, generation: 0 } };
+        b.start(&n, &second, token(1)).await;
+        b.settle(&n, &second, token(1), copied(&b)).await;
+        assert_eq!(b.listed().await, ["n"]);
+        assert_eq!(b.kept(&a, &I).await, None);
+    }
+
+    async fn a_message_is_kept_while_it_is_put_off(b) {
+        let a = event("1", "a");
+        let first = b.publish_kept(&a, &I, "first").await;
+        b.postpone(&a, &first, b.after(30 * DAY)).await;
+        b.advance(20 * DAY + LEASE);
+        assert_eq!(b.kept(&a, &I).await, Some(Bytes::from_static(b"first")));
+    }
+}

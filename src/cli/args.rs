@@ -152,6 +152,7 @@ fn given(
             Err(UsageError(format!("{name} and {file} are both set, and only one of them can be meant")))
         }
         (_, Some(path)) => match fs::read_to_string(&path) {
+            Ok(text) if text.trim().is_empty() => Err(UsageError(format!("{file}: {path} is empty"))),
             // Editors and `echo` end a file with a newline.
             Ok(text) => Ok(Some(text.trim().to_owned())),
             Err(error) => Err(UsageError(format!("{file}: cannot read {path}: {error}"))),
@@ -202,5 +203,7 @@ mod tests {
         let gone = |name: &str| (name == "X_FILE").then(|| "/nonexistent/url".to_owned());
         assert!(given(None, "X", gone).expect_err("no file").0.contains("/nonexistent/url"));
         assert_eq!(given(None, "X", |_| None).expect("nothing"), None);
+        let empty = |name: &str| (name == "X_FILE").then(|| "/dev/null".to_owned());
+        assert_eq!(given(None, "X", empty).expect_err("nothing in it").0, "X_FILE: /dev/null is empty");
     }
 }

@@ -22,8 +22,10 @@ mod schema;
 mod validate;
 mod work;
 
+use std::ffi::OsString;
+
 use anyhow::Context as _;
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use tracing::{Level, Metadata};
 use tracing_subscriber::{
     EnvFilter, Layer as _,
@@ -92,7 +94,16 @@ pub(crate) fn secure() {
 
 /// The arguments and the environment. Ends the process with 2 where they are wrong, and with 0 after `--help`.
 pub(crate) fn parse() -> Cli {
-    Cli::parse_from(work::ours_first(std::env::args_os().collect(), &Cli::command()))
+    let arguments = work::ours_first(std::env::args_os().collect(), &Cli::command());
+    let matches = Cli::command().color(colors(&arguments)).get_matches_from(arguments);
+    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Whether what clap itself says, the help and what is wrong with the arguments, may have colours. It is said before
+/// anything is read.
+fn colors(arguments: &[OsString]) -> ColorChoice {
+    let mut ours = arguments.iter().take_while(|argument| *argument != "--exec" && *argument != "--");
+    if ours.any(|argument| argument == "--no-color") { ColorChoice::Never } else { ColorChoice::Auto }
 }
 
 /// Logs to standard error, as `RUST_LOG` or `-v` says.
@@ -166,9 +177,25 @@ mod tests {
 
     /// `topology` and each of its verbs.
     fn commands() -> Vec<Command> {
-        let mut topology = Cli::command();
+        let mut topology = Cli::command().disable_help_subcommand(true);
         topology.build();
         man::with_verbs(topology)
+    }
+
+    #[test]
+    fn without_colours_means_the_help_too() {
+        let choice = |line: &str| colors(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(choice("topology --no-color plan --help"), ColorChoice::Never);
+        assert_eq!(choice("topology plan --wrong --no-color"), ColorChoice::Never);
+        assert_eq!(choice("topology work --exec ls --no-color"), ColorChoice::Auto);
+        assert_eq!(choice("topology plan"), ColorChoice::Auto);
+    }
+
+    #[test]
+    fn a_negative_delay_is_said_to_be_one() {
+        let parsed = Cli::try_parse_from(["topology", "publish", "mail", "--delay", "-5s"]);
+        let Err(error) = parsed else { panic!("refused") };
+        assert!(error.to_string().contains("`-5s` is negative; write how long from now"), "{error}");
     }
 
     #[test]

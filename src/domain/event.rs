@@ -95,10 +95,16 @@ pub fn until(now: Timestamp, then: Timestamp) -> Duration {
     Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO)
 }
 
+/// This much later, if that is a time that an event can have.
+#[must_use]
+pub fn due(time: Timestamp, by: Duration) -> Option<Timestamp> {
+    time.checked_add(SignedDuration::try_from(by).ok()?).ok()
+}
+
 /// This much later, or the end of time.
 #[must_use]
 pub fn later(time: Timestamp, by: Duration) -> Timestamp {
-    SignedDuration::try_from(by).ok().and_then(|by| time.checked_add(by).ok()).unwrap_or(Timestamp::MAX)
+    due(time, by).unwrap_or(Timestamp::MAX)
 }
 
 /// A time rounded up to the next whole millisecond, as the wire carries it: never earlier than what was asked for.

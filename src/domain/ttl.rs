@@ -1,8 +1,8 @@
 //! A time to live as RabbitMQ takes it: whole milliseconds, part of the name of the queue that has it.
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
-use jiff::{Span, SpanRelativeTo, Timestamp, fmt::temporal::Pieces};
+use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, fmt::temporal::Pieces};
 
 /// RabbitMQ refuses a TTL above ten years (measured: 315,360,000,000 ms is the largest it takes).
 pub const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
@@ -30,6 +30,12 @@ pub enum TtlError {
     /// Zero, negative, or finer than a millisecond.
     #[error("{0} is too short; the shortest TTL is 1ms, in whole milliseconds")]
     TooShort(String),
+    /// Less than nothing.
+    #[error("`{0}` is negative; write how long from now, like 5s")]
+    Negative(String),
+    /// Beyond any duration.
+    #[error("`{0}` is too long a duration")]
+    Endless(String),
     /// Above what RabbitMQ takes.
     #[error("{0} is too long; RabbitMQ's longest TTL is ten years (3650d)")]
     TooLong(String),
@@ -84,10 +90,15 @@ impl FromStr for Ttl {
     type Err = TtlError;
 
     fn from_str(text: &str) -> Result<Self, TtlError> {
-        Self::new(parse_duration(text)?).map_err(|e| match e {
+        let duration = parse_duration(text).map_err(|error| match error {
+            TtlError::Negative(_) => TtlError::TooShort(format!("`{text}`")),
+            TtlError::Endless(_) => TtlError::TooLong(format!("`{text}`")),
+            other => other,
+        })?;
+        Self::new(duration).map_err(|e| match e {
             TtlError::TooShort(_) => TtlError::TooShort(format!("`{text}`")),
             TtlError::TooLong(_) => TtlError::TooLong(format!("`{text}`")),
-            other @ TtlError::NotADuration(_) => other,
+            other => other,
         })
     }
 }
@@ -95,31 +106,97 @@ impl FromStr for Ttl {
 /// A duration as people write it in the file and on the command line: `250ms`, `90s`, `1h 30m`, `365d`; a day is 24 hours.
 ///
 /// # Errors
-/// When the text is no duration, or a negative one.
+/// When the text is no duration, a negative one, or one that is longer than all times.
 pub fn parse_duration(text: &str) -> Result<Duration, TtlError> {
-    let span: Span = text.trim().parse().map_err(|_| TtlError::NotADuration(text.to_owned()))?;
-    let signed =
-        span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| TtlError::NotADuration(text.to_owned()))?;
-    Duration::try_from(signed).map_err(|_| TtlError::TooShort(format!("`{text}`")))
+    let Some(signed) = signed(text) else {
+        // With other numbers it may be a duration.
+        let digits = |c: char| c.is_ascii_digit();
+        let ones = text.split_inclusive(|c| !digits(c)).map(|part| match part.trim_start_matches(digits) {
+            rest if rest.len() < part.len() => format!("1{rest}"),
+            rest => rest.to_owned(),
+        });
+        let is_one = signed(&ones.collect::<String>()).is_some();
+        return Err(if is_one { TtlError::Endless(text.to_owned()) } else { TtlError::NotADuration(text.to_owned()) });
+    };
+    Duration::try_from(signed).map_err(|_| TtlError::Negative(text.trim().to_owned()))
 }
 
-/// A text that is no time.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a time; write it like 2026-06-01T09:00:00Z or 2026-06-01T09:00:00+02:00")]
-pub struct TimeError(String);
+fn signed(text: &str) -> Option<SignedDuration> {
+    text.trim().parse::<Span>().ok()?.to_duration(SpanRelativeTo::days_are_24_hours()).ok()
+}
 
-/// A time as RFC 3339 writes it. The last days of the year 9999, which mean "for ever" in many files and are more than a
-/// [`Timestamp`] holds, are its end.
+/// A duration as people write it: `26m 25s`.
+#[must_use]
+pub fn say(duration: Duration) -> String {
+    const UNITS: [(u128, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    let mut rest = duration.as_millis();
+    let mut parts = Vec::new();
+    for (unit, name) in UNITS {
+        if rest >= unit {
+            parts.push(format!("{}{name}", rest / unit));
+            rest %= unit;
+        }
+    }
+    if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
+}
+
+/// A duration for a log, which nobody needs to know to the nanosecond: `437ms`, `2.4s`, `26m 25s`.
+#[must_use]
+pub fn roughly(duration: Duration) -> String {
+    match duration.as_millis() {
+        1_000..60_000 if duration.subsec_millis() > 0 => format!("{:.1}s", duration.as_secs_f64()),
+        1_000.. => say(Duration::from_secs(duration.as_secs())),
+        millis => format!("{millis}ms"),
+    }
+}
+
+/// Why a text is no time that can be kept.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TimeError {
+    /// No time at all.
+    #[error("`{0}` is not a time; write it like 2026-06-01T09:00:00Z or 2026-06-01T09:00:00+02:00")]
+    NotATime(String),
+    /// A time that no event can have.
+    #[error("`{0}` is too late; the last time that an event can have is 9999-12-30T22:00:00Z")]
+    TooLate(String),
+}
+
+/// A time as RFC 3339 writes it. What is finer than a nanosecond is rounded up, and a leap second is the next one: nothing
+/// comes early.
 ///
 /// # Errors
-/// When it is none, or has no offset from UTC.
+/// When it is none, has no offset from UTC, or is one of the last two days of the year 9999, which a [`Timestamp`] does not
+/// hold.
 pub fn parse_time(text: &str) -> Result<Timestamp, TimeError> {
-    text.trim().parse().or_else(|_| {
-        let error = || TimeError(text.to_owned());
-        let pieces = Pieces::parse(text.trim()).map_err(|_| error())?;
-        let forever = pieces.date().year() == 9999 && pieces.time().is_some() && pieces.offset().is_some();
-        if forever { Ok(Timestamp::MAX) } else { Err(error()) }
-    })
+    let too_late = || TimeError::TooLate(text.to_owned());
+    let (short, more) = whole_nanoseconds(text.trim());
+    let time: Timestamp = short.parse().map_err(|_| match Pieces::parse(&*short) {
+        Ok(pieces) if pieces.date().year() == 9999 && pieces.time().is_some() && pieces.offset().is_some() => {
+            too_late()
+        }
+        _ => TimeError::NotATime(text.to_owned()),
+    })?;
+    // It was read as the second before.
+    let leap = if is_leap_second(&short) { Duration::from_secs(1) } else { Duration::ZERO };
+    time.checked_add(leap + Duration::from_nanos(more.into())).map_err(|_| too_late())
+}
+
+/// The text without more than nine digits of a fraction, and whether what is left out is anything.
+fn whole_nanoseconds(text: &str) -> (Cow<'_, str>, bool) {
+    let Some((before, after)) = text.split_once(['.', ',']) else { return (text.into(), false) };
+    let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+    if digits <= 9 {
+        return (text.into(), false);
+    }
+    let more = after[9..digits].bytes().any(|digit| digit != b'0');
+    (format!("{before}.{}{}", &after[..9], &after[digits..]).into(), more)
+}
+
+fn is_leap_second(text: &str) -> bool {
+    let clock = text.split_once(['T', 't', ' ']).map_or("", |(_, clock)| clock);
+    let second = if clock.get(2..3) == Some(":") { clock.get(5..8) } else { clock.get(3..6) };
+    second.is_some_and(|second| second == ":60" || (!second.contains(':') && second.ends_with("60")))
 }
 
 #[cfg(test)]
@@ -156,9 +233,45 @@ mod tests {
     }
 
     #[rstest]
+    #[case("-5s", "is negative")]
+    #[case("99999999999d", "too long a duration")]
+    #[case("1h 99999999999999999999m", "too long a duration")]
+    #[case("99999999999", "not a duration")]
+    #[case("99999999999parsecs", "not a duration")]
+    fn what_is_wrong_with_a_duration_is_said(#[case] written: &str, #[case] why: &str) {
+        let error = parse_duration(written).expect_err("invalid").to_string();
+        assert!(error.contains(why) && !error.contains("TTL"), "{error}");
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_kept_is_said_to_be_one() {
+        let error = parse_time("9999-12-31T23:59:59Z").expect_err("too late").to_string();
+        assert!(
+            error.ends_with("is too late; the last time that an event can have is 9999-12-30T22:00:00Z"),
+            "{error}"
+        );
+    }
+
+    #[rstest]
+    #[case(437_912, "437ms")]
+    #[case(2_437_912, "2.4s")]
+    #[case(5_000_000, "5s")]
+    #[case(1_585_437_912, "26m 25s")]
+    fn a_log_needs_no_nanoseconds(#[case] micros: u64, #[case] said: &str) {
+        assert_eq!(roughly(Duration::from_micros(micros)), said);
+    }
+
+    #[rstest]
     #[case("2026-06-01T09:00:00Z", Some("2026-06-01T09:00:00Z"))]
     #[case("2026-06-01T09:00:00+02:00", Some("2026-06-01T07:00:00Z"))]
-    #[case("9999-12-31T23:59:59Z", Some("9999-12-30T22:00:00.999999999Z"))]
+    #[case("9999-12-30T22:00:00Z", Some("9999-12-30T22:00:00Z"))]
+    #[case("9999-12-31T23:59:59Z", None)]
+    #[case("2026-06-01T09:00:00.1234567890Z", Some("2026-06-01T09:00:00.123456789Z"))]
+    #[case("2026-06-01T09:00:00.12345678900001Z", Some("2026-06-01T09:00:00.12345679Z"))]
+    #[case("2026-06-01T09:00:00.9999999999+02:00", Some("2026-06-01T07:00:01Z"))]
+    #[case("2016-12-31T23:59:60Z", Some("2017-01-01T00:00:00Z"))]
+    #[case("2016-12-31t23:59:60.5z", Some("2017-01-01T00:00:00.5Z"))]
+    #[case("2016-12-31T23:59:59+01:00", Some("2016-12-31T22:59:59Z"))]
     #[case("2026-06-01T09:00:00", None)]
     #[case("9999-12-31", None)]
     #[case("tomorrow", None)]

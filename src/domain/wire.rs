@@ -323,7 +323,7 @@ impl<'a> Reader<'a> {
     }
 
     fn time(&self, name: &'static str) -> Result<Option<Timestamp>, Poison> {
-        let expected = "a time like 2026-06-01T09:00:00.000Z";
+        let expected = "a time like 2026-06-01T09:00:00.000Z, before the last two days of 9999";
         let text = self.text(name, expected)?;
         text.map(|text| parse_time(text).map_err(|_| Poison::Header { name, expected })).transpose()
     }

@@ -9,6 +9,7 @@ use super::{
     value::{Checked, describe},
     yaml::{Node, Value},
 };
+pub(super) use crate::domain::ttl::say;
 use crate::domain::ttl::{self, TtlError};
 
 /// A whole number between these two.
@@ -83,6 +84,7 @@ pub(super) fn duration(reader: &Reader<'_>, key: &str, (least, most): Bounds, no
             let help = "write a number and a unit, like 250ms, 90s, 5m, 1h or 30d".to_owned();
             return Err((format!("{shown} is not a duration"), help));
         }
+        Err(TtlError::Endless(_)) => format!("of at most {}", say(most)),
         Ok(found) if found > most => format!("of at most {}", say(most)),
         Ok(found) if found.subsec_nanos() % 1_000_000 != 0 => "in whole milliseconds".to_owned(),
         Ok(found) if found >= least => return Ok(found),
@@ -143,18 +145,4 @@ pub(super) fn ttls(reader: &mut Reader<'_>, key: &Key, may_be_empty: bool, list:
         }
     }
     (reader.findings.len() == before).then_some(Item::Ttls(timers))
-}
-
-/// A duration as people write it: `26m 25s`.
-pub(super) fn say(duration: Duration) -> String {
-    const UNITS: [(u128, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
-    let mut rest = duration.as_millis();
-    let mut parts = Vec::new();
-    for (unit, name) in UNITS {
-        if rest >= unit {
-            parts.push(format!("{}{name}", rest / unit));
-            rest %= unit;
-        }
-    }
-    if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
 }

@@ -29,6 +29,12 @@ fn a_hostile_file_is_refused(#[case] text: &str, #[case] refusal: Refusal) {
 }
 
 #[test]
+fn of_a_file_that_is_too_large_only_that_is_known() {
+    let error = read(&"#".repeat(2_000_000), "topology.yaml").expect_err("refused").to_string();
+    assert!(error.contains("the file has more than 1048576 bytes"), "{error}");
+}
+
+#[test]
 fn of_a_long_line_the_part_in_question_is_shown() {
     let types = |prefix: &str| many(1_000, |n| format!("{prefix}{n}: {{}}, "));
     let (before, after) = (types("a"), types("b"));

@@ -47,7 +47,8 @@ pub(super) struct Word {
 /// The one document of this text.
 pub(super) fn parse(text: &str) -> Result<Node, (Refusal, Draft)> {
     if text.len() > MOST_BYTES {
-        let message = format!("the file has {} bytes; a topology has at most {MOST_BYTES}", text.len());
+        // How many more is not known: no more than that is read.
+        let message = format!("the file has more than {MOST_BYTES} bytes, the most that a topology has");
         return Err((Refusal::Size, Draft::new(0..0, message, "give the path of a topology.yaml")));
     }
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| explain(&error, text))

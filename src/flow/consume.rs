@@ -8,7 +8,10 @@ use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{settle::patience, work::Lane, worker::WorkError};
-use crate::ports::{BrokerError, Deliveries, Order};
+use crate::{
+    domain::ttl::roughly,
+    ports::{BrokerError, Deliveries, Order},
+};
 
 /// What has gone on for so long is well: the next pause is short again.
 const LONG: Duration = Duration::from_mins(1);
@@ -39,7 +42,7 @@ impl Lane {
             let consuming = (|| self.common.broker.consume(&queue, prefetch, order))
                 .retry(patience())
                 .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
-                .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {wait:?}"));
+                .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {}", roughly(wait)));
             let deliveries = tokio::select! {
                 () = until.cancelled() => return,
                 deliveries = consuming => deliveries,

@@ -13,6 +13,7 @@ mod consume;
 pub mod events;
 mod in_order;
 pub mod new_event;
+mod outage;
 pub mod publish;
 #[cfg(test)]
 mod publish_tests;

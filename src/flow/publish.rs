@@ -18,6 +18,7 @@ use uuid::Uuid;
 
 use super::{
     new_event::{NewEvent, When},
+    outage::Outage,
     register::Batches,
     ways::Ways,
 };
@@ -80,6 +81,9 @@ pub enum PublishError {
         /// The limit in bytes.
         limit: usize,
     },
+    /// Its delay leads beyond the times that an event can have.
+    #[error("the delay leads beyond the year 9999")]
+    TooLate,
     /// The broker did not confirm it. It may have arrived all the same.
     #[error("not confirmed: {0}")]
     Broker(#[from] BrokerError),
@@ -108,6 +112,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// Until then the register is not asked.
     away: Mutex<Option<Instant>>,
+    outage: Outage,
 }
 
 /// An event on its way, and by which way.
@@ -138,6 +143,7 @@ impl Publisher {
             register: Batches::new(register),
             clock,
             away: Mutex::new(None),
+            outage: Outage::default(),
         };
         Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(IN_FLIGHT)), in_flight: IN_FLIGHT }
     }
@@ -229,6 +235,7 @@ impl Shared {
         if let (Slot::Immediate | Slot::First, Some(window)) = (&slot, spec.coalesce.window) {
             delay = window.as_duration();
         }
+        let due = event::due(now, delay).ok_or(PublishError::TooLate)?;
         let event = Event {
             event_type: event_type.clone(),
             reference,
@@ -252,7 +259,7 @@ impl Shared {
         Ok(Draft {
             event,
             route,
-            due: event::later(now, delay),
+            due,
             terms: spec.terms(&self.topology.redis),
             register: spec.register,
             keeps: spec.keep_payload,
@@ -339,7 +346,8 @@ impl Shared {
         if matches!(event.stamp.slot, Slot::Event(_)) {
             self.went_away("publishing what no list of events shows", &why);
         } else {
-            tracing::warn!("older events of the reference may run too: {why}");
+            let (id, event_type) = (&event.id, &event.event_type);
+            tracing::warn!(id, %event_type, "older events of the reference may run too: {why}");
         }
     }
 
@@ -351,18 +359,26 @@ impl Shared {
             Some(_) => self.ways.after(event.early_by(self.clock.now())),
             None => route,
         };
-        send(&*self.broker, || self.ways.by(first.take().unwrap_or_else(again), event)).await
+        send(&*self.broker, &self.outage, || self.ways.by(first.take().unwrap_or_else(again), event)).await
     }
 }
 
 /// Publishes until the broker has confirmed it, for half a minute at most. The message is made anew for each try.
-pub(super) async fn send(broker: &dyn Broker, mut message: impl FnMut() -> Message) -> Result<(), PublishError> {
+pub(super) async fn send(
+    broker: &dyn Broker,
+    outage: &Outage,
+    mut message: impl FnMut() -> Message,
+) -> Result<(), PublishError> {
     let sent = (|| broker.publish(message()))
         .retry(super::settle::patience())
         .when(BrokerError::is_transient)
-        .notify(|error, wait| tracing::warn!(%error, "publishing again in {wait:?}"));
+        .notify(|error, _| outage.begins(error));
     match tokio::time::timeout(PUBLISH_LIMIT, sent).await {
-        Ok(sent) => Ok(sent?),
+        Ok(sent) => {
+            sent?;
+            outage.ends();
+            Ok(())
+        }
         Err(_) => Err(PublishError::Timeout),
     }
 }

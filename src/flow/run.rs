@@ -10,6 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     aside,
+    outage::Outage,
     register::Batches,
     tally::{Summary, Tally},
     ways::Ways,
@@ -17,7 +18,10 @@ use super::{
     worker::{WorkError, Worker},
 };
 use crate::{
-    domain::words::{EventType, UnknownType},
+    domain::{
+        ttl::roughly,
+        words::{EventType, UnknownType},
+    },
     handler::Handler,
 };
 
@@ -71,6 +75,7 @@ impl Worker {
             away: watch::Sender::new(false),
             doubted: watch::Sender::new(false),
             failure: Mutex::new(None),
+            outage: Outage::default(),
             tally: Tally::default(),
             topology: self.topology,
         });
@@ -138,6 +143,14 @@ impl Worker {
     }
 }
 
+fn deliveries(count: usize) -> String {
+    if count == 1 { "1 delivery".to_owned() } else { format!("{count} deliveries") }
+}
+
+fn given_back(count: usize) -> String {
+    format!("{} {} given back", deliveries(count), if count == 1 { "is" } else { "are" })
+}
+
 impl Common {
     /// Until every queue has nothing ready and nothing is being worked on, at two looks in a row.
     async fn until_empty(&self, queues: &[String], tracker: &TaskTracker) {
@@ -180,12 +193,30 @@ impl Common {
         if tokio::time::timeout(limit, &mut all).await.is_ok() {
             return;
         }
-        tracing::warn!("{} deliveries are given back after the drain limit of {limit:?}", tracker.len());
+        if !tracker.is_empty() {
+            tracing::warn!("after the drain limit of {}: {}", roughly(limit), given_back(tracker.len()));
+        }
         self.give_back.cancel();
         if tokio::time::timeout(LAST_WORDS, &mut all).await.is_err() {
-            tracing::warn!("{} deliveries could not be settled; the broker delivers them again", tracker.len());
+            if !tracker.is_empty() {
+                tracing::warn!(
+                    "{} could not be settled; the broker delivers what is left again",
+                    deliveries(tracker.len())
+                );
+            }
             self.abandon.cancel();
             all.await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_delivery_is_not_many() {
+        assert_eq!(given_back(1), "1 delivery is given back");
+        assert_eq!(given_back(2), "2 deliveries are given back");
     }
 }

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::{
     claim::Turn,
+    tally::Tally,
     work::{Lane, Verdict},
     worker::WorkError,
 };
@@ -36,11 +37,12 @@ const SOONEST: Duration = Duration::from_secs(1);
 /// How late a copy may come back before a worker that stops when its queues are empty counts it as gone.
 const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
-/// The waits between tries that have no end: from a tenth of a second to five seconds, with jitter.
+/// The waits between tries that have no end: from a tenth of a second to five seconds, with jitter, which makes a wait up
+/// to twice as long.
 pub(super) fn patience() -> ExponentialBuilder {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(100))
-        .with_max_delay(Duration::from_secs(5))
+        .with_max_delay(Duration::from_millis(2_500))
         .without_max_times()
         .with_jitter()
 }
@@ -65,8 +67,11 @@ impl From<Result<(), Closed>> for Verdict {
     }
 }
 
-/// A copy to publish, and how the run ended by it; None where that is not this run's to say.
-type FollowUp = (Option<Message>, Option<End>);
+/// A copy to publish, and how the run ended by it; no end where that is not this run's to say.
+type FollowUp = (Option<Message>, Option<End>, Counted);
+
+/// What it is counted as, once the broker has it.
+type Counted = fn(&Tally);
 
 impl Lane {
     /// Carries out a decision, all but the acknowledgement. The register is told of what was claimed.
@@ -76,10 +81,11 @@ impl Lane {
         decision: Decision,
         claimed: Option<&mut Claimed>,
     ) -> Result<(), Closed> {
-        let (message, end) = self.follow_up(event, decision).await?;
+        let (message, end, count) = self.follow_up(event, decision).await?;
         if let Some(message) = message {
             self.publish(message).await?;
         }
+        count(&self.common.tally);
         fail_point!("work.followed-up");
         let Some(claimed) = claimed else { return Ok(()) };
         let Some(end) = end else {
@@ -125,32 +131,35 @@ impl Lane {
 
     async fn follow_up(&self, event: &Event, decision: Decision) -> Result<FollowUp, Closed> {
         let now = self.common.clock.now();
-        let tally = &self.common.tally;
         Ok(match decision {
-            Decision::Finish => (None, Some(End::Finished)),
+            Decision::Finish => (None, Some(End::Finished), |_| {}),
             Decision::Drop { reason } => {
-                tally.dropped();
                 tracing::warn!(id = %event.id, event_type = %event.event_type, %reason, "dropped after a failure");
-                (None, Some(End::Finished))
+                (None, Some(End::Finished), Tally::dropped)
             }
             Decision::Retry { ttl, failed } => {
-                tally.retried();
                 let copy = after_failure(event, failed);
                 let due = event::later(now, ttl.as_duration());
-                (Some(self.common.ways.to_retry(&copy, ttl)), Some(copied(&copy, due, Stage::Retry)))
+                (Some(self.common.ways.to_retry(&copy, ttl)), Some(copied(&copy, due, Stage::Retry)), Tally::retried)
             }
             Decision::RetryAfter { after, failed } => {
-                tally.retried();
                 let due = event::ceil_millis(event::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
-                (Some(self.common.ways.to_scheduler(&copy, after)), Some(copied(&copy, due, Stage::Retry)))
+                (
+                    Some(self.common.ways.to_scheduler(&copy, after)),
+                    Some(copied(&copy, due, Stage::Retry)),
+                    Tally::retried,
+                )
             }
             Decision::DeadLetter(failed) => {
-                tally.dead_lettered();
                 tracing::warn!(id = %event.id, event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
                 let copy = after_failure(event, failed);
-                (Some(self.common.ways.to_dead_letter(&copy)), Some(copied(&copy, now, Stage::DeadLetter)))
+                (
+                    Some(self.common.ways.to_dead_letter(&copy)),
+                    Some(copied(&copy, now, Stage::DeadLetter)),
+                    Tally::dead_lettered,
+                )
             }
             Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await?,
         })
@@ -172,22 +181,24 @@ impl Lane {
         };
         let alone = Stamp::alone(&event.id, event.stamp.generation + 1);
         if !self.spec.register || matches!(event.stamp.slot, Slot::Event(_)) {
-            self.common.tally.requeued();
             self.raise_due(event, at).await;
             let copy = Event { stamp: alone, ..fresh };
-            return Ok((Some(self.common.ways.to_scheduler(&copy, delay)), Some(copied(&copy, at, Stage::Waiting))));
+            return Ok((
+                Some(self.common.ways.to_scheduler(&copy, delay)),
+                Some(copied(&copy, at, Stage::Waiting)),
+                Tally::requeued,
+            ));
         }
         let slot = Slot::RequeuedAt(at.as_millisecond());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
             Ok(Reserved::Version(version)) => Some(version),
             // Cancelled, or another run of it came to an end, by a copy perhaps: settled as done, that copy would be stale.
-            Ok(Reserved::Stale) => return Ok((None, None)),
+            Ok(Reserved::Stale) => return Ok((None, None, |_| {})),
             Err(error) => {
                 tracing::warn!(%error, id = %event.id, "requeued without a version: it competes with nothing");
                 None
             }
         };
-        self.common.tally.requeued();
         let stamp = match version {
             Some(version) => Stamp { slot: slot.clone(), version, generation: 0 },
             None => alone,
@@ -205,10 +216,11 @@ impl Lane {
                 terms: self.terms,
             };
             if let Err(error) = self.common.register.record(record).await {
-                tracing::warn!(%error, "an older event of the same date may run too");
+                let (id, event_type) = (&event.id, &self.event_type);
+                tracing::warn!(%error, id, %event_type, "an older event of the same date may run too");
             }
         }
-        Ok((None, Some(End::Finished)))
+        Ok((None, Some(End::Finished), Tally::requeued))
     }
 
     /// Before a copy that waits longer than the policy's own delays: what makes older copies stale must outlive it.
@@ -251,12 +263,18 @@ impl Lane {
         let published = (|| self.common.broker.publish(message.clone()))
             .retry(patience())
             .when(|error| !matches!(error, BrokerError::Closed))
-            .notify(|error, wait| tracing::warn!(%error, "a follow-up is not published; trying again in {wait:?}"));
+            .notify(|error, _| self.common.outage.begins(error));
         // There is no last try.
-        published.await.map_err(|error| {
-            self.common.fail(WorkError::Broker(error));
-            Closed
-        })
+        match published.await {
+            Ok(()) => {
+                self.common.outage.ends();
+                Ok(())
+            }
+            Err(error) => {
+                self.common.fail(WorkError::Broker(error));
+                Err(Closed)
+            }
+        }
     }
 
     /// The same copy to the aside queue, to run by itself. There RabbitMQ counts from 0 again.
@@ -280,4 +298,17 @@ fn after_failure(event: &Event, failed: Failed) -> Event {
     let mut copy = next(event);
     copy.fail(failed);
     copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_wait_is_longer_than_five_seconds() {
+        for _ in 0..100 {
+            let longest = patience().build().take(20).max().expect("it never ends");
+            assert!(longest <= Duration::from_secs(5), "{longest:?}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ mod claiming;
 mod delivered;
 mod fake;
 mod in_order;
+mod logged;
 mod publishing;
 mod runs;
 mod settling;
@@ -28,7 +29,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::fake::{
-    Diary, Fake, Noon, came_back, failure, header, incoming, publish, topology, unreachable, versioned, work,
+    Diary, Fake, Log, Noon, came_back, failure, header, incoming, publish, topology, unreachable, versioned, work,
 };
 use super::{publish::Publisher, worker::Worker};
 use crate::{
@@ -36,7 +37,7 @@ use crate::{
     domain::{
         register::{
             Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
-            Reserved, Settle,
+            Reserved, Settle, Stamp,
         },
         spec::Topology,
         wire::{Incoming, Message, Properties, Value},

@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use super::{
     claim::Patience,
+    outage::Outage,
     register::Batches,
     settle::{self, Closed},
     tally::Tally,
@@ -30,6 +31,7 @@ use crate::{
         register::{self, Release, Renew, Renewed, Stamp, Terms},
         settlement::{self, Decision, Next, Outcome, Ran},
         spec::{Topology, TypeSpec},
+        ttl::{roughly, say},
         wire::{self, Incoming, Message, Poison},
         words::EventType,
     },
@@ -65,6 +67,8 @@ pub(super) struct Common {
     pub(super) doubted: watch::Sender<bool>,
     /// Why the worker has to stop by itself.
     pub(super) failure: Mutex<Option<WorkError>>,
+    /// Whether follow-ups wait for the broker.
+    pub(super) outage: Outage,
     pub(super) tally: Tally,
 }
 
@@ -140,7 +144,8 @@ impl Lane {
     pub(super) async fn due(&self, message: Incoming) -> Result<Event, Verdict> {
         fail_point!("work.delivered");
         if wire::is_too_large_to_copy(&message.properties) {
-            tracing::warn!(routing_key = %message.routing_key, "its headers leave no room for those of a copy: rejected");
+            let id = message.properties.message_id.as_deref();
+            tracing::warn!(id, event_type = %self.event_type, routing_key = %message.routing_key, "its headers leave no room for those of a copy: rejected");
             self.common.tally.poisoned();
             return Err(Verdict::Reject);
         }
@@ -208,6 +213,9 @@ impl Lane {
         };
         let too_often = (crashes >= self.spec.crash_limit && !self.spec.keeps_order())
             .then(|| settlement::crashed(crashes, event.attempts, self.common.clock.now()));
+        if crashes > 0 && too_often.is_none() {
+            tracing::warn!(id = %event.id, event_type = %self.event_type, crashes, "its worker died while it ran; it runs again");
+        }
         tokio::select! {
             way = self.until_settled(event, too_often, Some(&mut claimed), &lost) => way,
             never = self.renew(renew, &lost) => match never {},
@@ -269,7 +277,7 @@ impl Lane {
             if self.spec.keeps_order() {
                 return Err(Way::Again { after });
             }
-            tracing::debug!(id = %event.id, reason = event.reason, "tried again in {after:?}");
+            tracing::debug!(id = %event.id, reason = event.reason, "tried again in {}", roughly(after));
             if self.common.give_back.run_until_cancelled(tokio::time::sleep(after)).await.is_none() {
                 return Err(Way::GivenBack);
             }
@@ -302,7 +310,7 @@ impl Lane {
                 }
             },
             () = tokio::time::sleep(self.spec.handler_timeout) => {
-                let reason = format!("no answer within handler-timeout ({:?})", self.spec.handler_timeout);
+                let reason = format!("no answer within handler-timeout ({})", say(self.spec.handler_timeout));
                 Ended::Outcome(Outcome::Retry { reason, after: None })
             }
             () = self.common.give_back.cancelled() => Ended::GivenBack,
@@ -362,7 +370,8 @@ impl Lane {
 
     /// What cannot be an event goes to dead-letter as it came, with the reason.
     async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Closed> {
-        tracing::warn!(routing_key = %incoming.routing_key, "{poison}");
+        let id = incoming.properties.message_id.as_deref();
+        tracing::warn!(id, event_type = %self.event_type, routing_key = %incoming.routing_key, "{poison}");
         self.common.tally.poisoned();
         self.publish(Message {
             exchange: self.common.ways.names.dead_letter(),

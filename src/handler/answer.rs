@@ -7,7 +7,11 @@ use serde::Deserialize;
 
 use serde_json::Value;
 
-use crate::domain::{event, settlement::Outcome, ttl::parse_duration};
+use crate::domain::{
+    event,
+    settlement::Outcome,
+    ttl::{TimeError, TtlError, parse_duration, parse_time},
+};
 
 /// The words that make a JSON object an answer. An object without them is only something that was printed.
 const WORDS: [&str; 4] = ["requeue", "retry", "discard", "dead-letter"];
@@ -24,7 +28,7 @@ enum Answer {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Requeue {
-    at: Option<Timestamp>,
+    at: Option<Time>,
     after: Option<Span>,
     reason: Option<String>,
 }
@@ -44,10 +48,22 @@ struct Reason {
 
 #[derive(Deserialize)]
 #[serde(try_from = "String")]
+struct Time(Timestamp);
+
+impl TryFrom<String> for Time {
+    type Error = TimeError;
+
+    fn try_from(text: String) -> Result<Self, TimeError> {
+        parse_time(&text).map(Self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
 struct Span(Duration);
 
 impl TryFrom<String> for Span {
-    type Error = crate::domain::ttl::TtlError;
+    type Error = TtlError;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         parse_duration(&text).map(Self)
@@ -59,8 +75,12 @@ impl TryFrom<String> for Span {
 /// # Errors
 /// When it is meant as one and cannot be understood. Taking it for done would lose what the handler wanted.
 pub(super) fn read(text: &str) -> Result<Outcome, String> {
-    let Ok(object) = serde_json::from_str::<serde_json::Map<String, Value>>(text) else {
-        return Ok(Outcome::Done);
+    let text = bare(text);
+    let object = match serde_json::from_str::<serde_json::Map<String, Value>>(text) {
+        Ok(object) => object,
+        Err(error) if begins(text) && error.is_eof() => return Err("the answer is broken off".to_owned()),
+        Err(error) if begins(text) => return Err(not_understood(&error)),
+        Err(_) => return Ok(Outcome::Done),
     };
     if !is_answer(&object) {
         return match misspelt(&object) {
@@ -68,23 +88,56 @@ pub(super) fn read(text: &str) -> Result<Outcome, String> {
             None => Ok(Outcome::Done),
         };
     }
-    let answer = serde_json::from_str(text).map_err(|error| format!("the answer cannot be understood: {error}"))?;
+    understandable(&object)?;
+    let answer = serde_json::from_str(text).map_err(|error| not_understood(&error))?;
     let or = |reason: Option<String>, otherwise: &str| reason.unwrap_or_else(|| otherwise.to_owned());
     Ok(match answer {
         Answer::Requeue(Requeue { at, after, reason }) => {
             let at = match (at, after) {
-                (Some(at), None) => at,
-                (None, Some(Span(after))) => event::later(Timestamp::now(), after),
+                (Some(Time(at)), None) => at,
+                (None, Some(Span(after))) => from_now(after)?,
                 _ => return Err("the answer cannot be understood: requeue takes either `at` or `after`".to_owned()),
             };
             Outcome::Requeue { at, reason: or(reason, "requeue") }
         }
         Answer::Retry(Retry { after, reason }) => {
+            if let Some(Span(after)) = after {
+                from_now(after)?;
+            }
             Outcome::Retry { reason: or(reason, "the handler asked for it"), after: after.map(|Span(after)| after) }
         }
         Answer::Discard(Reason { reason }) => Outcome::Discard { reason: or(reason, "discarded") },
         Answer::DeadLetter(Reason { reason }) => Outcome::DeadLetter { reason: or(reason, "the handler asked for it") },
     })
+}
+
+fn from_now(after: Duration) -> Result<Timestamp, String> {
+    let end = || "the answer cannot be understood: `after` leads beyond the year 9999".to_owned();
+    event::due(Timestamp::now(), after).ok_or_else(end)
+}
+
+fn not_understood(error: &serde_json::Error) -> String {
+    format!("the answer cannot be understood: {error}")
+}
+
+/// What is often got wrong, said better than by the parser.
+fn understandable(object: &serde_json::Map<String, Value>) -> Result<(), String> {
+    if object.len() > 1 {
+        let keys: Vec<String> = object.keys().map(|key| format!("`{key}`")).collect();
+        return Err(format!("the answer cannot be understood: it has {}, and only one is allowed", keys.join(" and ")));
+    }
+    match object.iter().next() {
+        Some((word, Value::String(_))) => {
+            let inner = if word == "requeue" { "after" } else { "reason" };
+            Err(format!(r#"the answer cannot be understood: write {{"{word}": {{"{inner}": …}}}}"#))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Without what some systems put before every text, and without the space around it.
+pub(super) fn bare(text: &str) -> &str {
+    text.trim_start_matches('\u{feff}').trim()
 }
 
 /// Whether one of the words is meant: it leads to an object, or it is all there is and leads to a text. A service that says
@@ -108,7 +161,7 @@ fn misspelt(object: &serde_json::Map<String, Value>) -> Option<(&str, &'static s
 
 /// Whether a text that was cut off begins like an answer: an answer has one key, which leads to an object.
 pub(super) fn begins(text: &str) -> bool {
-    let key = text.trim_start().strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
+    let key = bare(text).strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
     let value = |rest: &str| rest.trim_start().strip_prefix(':').is_some_and(|rest| rest.trim_start().starts_with('{'));
     key.and_then(|rest| rest.split_once('"')).is_some_and(|(key, rest)| WORDS.contains(&key) && value(rest))
 }
@@ -177,6 +230,10 @@ mod tests {
     #[case(r#"{"retri": {}}"#)]
     #[case(r#"{"retry": "5s"}"#)]
     #[case(r#"{"retry": {}, "status": "busy"}"#)]
+    #[case(r#"{"requeue":{"after":"1h"#)]
+    #[case(r#"{"requeue":{"after":"1h"}"#)]
+    #[case(r#"{"discard": {}} {"rows": 3}"#)]
+    #[case("{\"discard\": {'reason': 'left'}}")]
     fn a_broken_answer_is_a_failure_and_not_done(#[case] text: &str) {
         assert!(read(text).is_err());
     }
@@ -192,6 +249,19 @@ mod tests {
         assert_eq!(begins(text), expected);
     }
 
+    #[rstest]
+    #[case(r#"{"requeue": {"after": "1h""#, "the answer is broken off")]
+    #[case(r#"{"retry": {}, "discard": {}}"#, "it has `discard` and `retry`, and only one is allowed")]
+    #[case(r#"{"requeue": {"at": "9999-12-31T23:59:59Z"}}"#, "`9999-12-31T23:59:59Z` is too late; the last time")]
+    #[case(r#"{"requeue": {"after": "3000000d"}}"#, "`after` leads beyond the year 9999")]
+    #[case(r#"{"retry": {"after": "3000000d"}}"#, "`after` leads beyond the year 9999")]
+    #[case(r#"{"discard": "left"}"#, r#"write {"discard": {"reason": …}}"#)]
+    #[case(r#"{"requeue": "1h"}"#, r#"write {"requeue": {"after": …}}"#)]
+    fn what_is_wrong_is_said(#[case] text: &str, #[case] expected: &str) {
+        let error = read(text).expect_err("broken");
+        assert!(error.contains(expected), "{error}");
+    }
+
     #[test]
     fn an_answer_says_more_than_done() {
         let at = "2026-06-01T00:00:00Z".parse().expect("a time");
@@ -199,7 +269,10 @@ mod tests {
         assert_eq!(read(requeue), Ok(Outcome::Requeue { at, reason: "end_date".into() }));
         let retry = Outcome::Retry { reason: "the handler asked for it".into(), after: Some(Duration::from_secs(30)) };
         assert_eq!(read(r#"{"retry": {"after": "30s"}}"#), Ok(retry));
-        assert_eq!(read(r#"{"discard": {"reason": "left"}}"#), Ok(Outcome::Discard { reason: "left".into() }));
+        assert_eq!(
+            read("\u{feff} {\"discard\": {\"reason\": \"left\"}}"),
+            Ok(Outcome::Discard { reason: "left".into() })
+        );
         let dead = Outcome::DeadLetter { reason: "no such employee".into() };
         assert_eq!(read(r#"{"dead-letter": {"reason": "no such employee"}}"#), Ok(dead));
         let before = Timestamp::now();

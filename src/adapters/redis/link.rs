@@ -161,9 +161,9 @@ impl Link {
             return self.unreachable(reason);
         }
         match error.kind() {
-            ErrorKind::Io
-            | ErrorKind::Parse
-            | ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain) => {
+            // What it says instead may be pages of another protocol.
+            ErrorKind::Parse => self.unreachable("it does not answer like Redis".to_owned()),
+            ErrorKind::Io | ErrorKind::Server(BusyLoading | ClusterDown | MasterDown | ReadOnly | TryAgain) => {
                 self.unreachable(error.to_string())
             }
             // A script of somebody else's runs for long.
@@ -218,6 +218,14 @@ mod tests {
         let link = Link::new(url, &Tls::default()).expect("an address");
         assert_eq!(link.url, shown);
         assert!(!format!("{link:?}").contains("sec"));
+    }
+
+    #[test]
+    fn who_is_not_redis_is_not_quoted() {
+        let link = Link::new("redis://127.0.0.1", &Tls::default()).expect("an address");
+        let error = RedisError::from((ErrorKind::Parse, "invalid response", "HTTP/1.1 400\r\n\r\n<html>".to_owned()));
+        let said = link.error(&error).to_string();
+        assert!(said.ends_with("it does not answer like Redis") && !said.contains('\n'), "{said}");
     }
 
     #[rstest]

@@ -3,8 +3,8 @@
 use std::str::FromStr as _;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use hatchery::{Filter, State, Topology, Which, parse_time};
-use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp};
+use hatchery::{Filter, State, TimeError, Topology, Which, parse_time};
+use jiff::{Span, SpanRelativeTo, Timestamp};
 
 use super::super::args::UsageError;
 
@@ -184,8 +184,14 @@ fn state() -> impl TypedValueParser<Value = State> {
 
 /// A text that is neither a time nor a duration.
 #[derive(Debug, thiserror::Error)]
-#[error("not a time; write it like 2026-06-01T09:00:00Z, or as a duration from now: 90s, 2h, 1d 12h, 2h ago, now")]
-pub(super) struct MomentError;
+pub(super) enum MomentError {
+    #[error("not a time; write it like 2026-06-01T09:00:00Z, or as a duration from now: 90s, 2h, 1d 12h, 2h ago, now")]
+    NotATime,
+    #[error(transparent)]
+    Time(TimeError),
+    #[error("no event can have that time; the last one is 9999-12-30T22:00:00Z")]
+    Beyond,
+}
 
 /// A time, or a duration from now.
 pub(super) fn parse_moment(text: &str) -> Result<Timestamp, MomentError> {
@@ -196,19 +202,15 @@ pub(super) fn parse_moment(text: &str) -> Result<Timestamp, MomentError> {
     let from_now = |span: Span| span.to_duration(SpanRelativeTo::days_are_24_hours()).ok();
     match (parse_time(text), text.trim().parse::<Span>().ok().and_then(from_now)) {
         (Ok(time), _) => Ok(time),
-        (Err(_), Some(duration)) => Ok(shifted(now, duration)),
-        (Err(_), None) => Err(MomentError),
+        (Err(_), Some(duration)) => now.checked_add(duration).map_err(|_| MomentError::Beyond),
+        (Err(error @ TimeError::TooLate(_)), None) => Err(MomentError::Time(error)),
+        (Err(_), None) => Err(MomentError::NotATime),
     }
-}
-
-/// So much later or earlier, or an end of time.
-fn shifted(now: Timestamp, by: SignedDuration) -> Timestamp {
-    let end = if by.is_negative() { Timestamp::MIN } else { Timestamp::MAX };
-    now.checked_add(by).unwrap_or(end)
 }
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
     use rstest::rstest;
 
     use super::*;
@@ -281,6 +283,8 @@ mod tests {
     #[case("tomorrow")]
     #[case("5")]
     #[case("")]
+    #[case("9999-12-31T23:59:59Z")]
+    #[case("3000000d")]
     fn anything_else_is_no_moment(#[case] text: &str) {
         assert!(parse_moment(text).is_err());
     }

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{BufWriter, Write},
+    io::{self, BufWriter, Write},
     os::unix::fs::MetadataExt as _,
     path::Path,
     pin::Pin,
@@ -105,6 +105,7 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
                 report.answer(answer)?;
             }
             read = lines.next(), if !ended && under_way.len() < IN_FLIGHT && bytes < BYTES_IN_FLIGHT => match read.context("cannot read the batch")? {
+                Some(line) if line.cut => report.too_long(&line, &mut lines).await?,
                 Some(line) => {
                     bytes += line.line.len();
                     under_way.push(publish(line, publisher, &trust));
@@ -119,13 +120,7 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
 
 /// Begins to publish a line. What is invalid, or comes after the broker was given up, is answered at once.
 fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl Future<Output = Answer> + use<'a> {
-    let refused = if line.cut {
-        Some("the line is longer than any event".to_owned())
-    } else if trust.is_lost() {
-        Some("not tried, because the broker did not confirm an earlier one".to_owned())
-    } else {
-        None
-    };
+    let refused = trust.is_lost().then(|| "not tried, because the broker did not confirm an earlier one".to_owned());
     let event = match refused {
         Some(why) => Err(why),
         None => line::read(&line.line).map_err(|error| error.to_string()),
@@ -177,12 +172,7 @@ impl Report {
                 }
             }
             Err(why) => {
-                self.refused += 1;
-                if ndjson {
-                    self.output.json(&serde_json::json!({ "line": number, "error": why }))?;
-                } else {
-                    self.bar.suspend(|| self.output.note(&format!("line {number}: {why}")));
-                }
+                self.refuse(number, &why)?;
                 if let Some(rejects) = &mut self.rejects {
                     // At once: whoever is killed in the middle knows from them what is left.
                     let line = rejects.write_all(&line.line).and_then(|()| rejects.write_all(b"\n"));
@@ -191,6 +181,29 @@ impl Report {
             }
         }
         Ok(())
+    }
+
+    fn refuse(&mut self, number: u64, why: &str) -> anyhow::Result<()> {
+        self.refused += 1;
+        if self.output.format == Format::Ndjson {
+            self.output.json(&serde_json::json!({ "line": number, "error": why }))?;
+        } else {
+            self.bar.suspend(|| self.output.note(&format!("line {number}: {why}")));
+        }
+        Ok(())
+    }
+
+    /// Refuses a line that is longer than any event. It goes to the rejects as it comes, and nothing else meanwhile.
+    async fn too_long<R: AsyncBufRead + Unpin>(&mut self, line: &Numbered, lines: &mut Lines<R>) -> anyhow::Result<()> {
+        self.refuse(line.number, "the line is longer than any event")?;
+        let mut nowhere = io::sink();
+        let rejects: &mut (dyn Write + Send) = match &mut self.rejects {
+            Some(rejects) => rejects,
+            None => &mut nowhere,
+        };
+        rejects.write_all(&line.line).context("cannot write the rejects")?;
+        lines.rest(rejects).await.context("cannot pass the rest of a long line on to the rejects")?;
+        rejects.write_all(b"\n").and_then(|()| rejects.flush()).context("cannot write the rejects")
     }
 
     fn end(self) -> anyhow::Result<Exit> {
@@ -210,5 +223,26 @@ impl Report {
             Format::Ndjson => {}
         }
         Ok(if self.refused == 0 { Exit::Done } else { Exit::Partly })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_rejected_whole() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("rejects");
+        let rejects = BufWriter::new(File::create(&path).expect("a file"));
+        let mut report = Report::new(Output::new(Format::Text, true, false), Some(rejects), None);
+        let long = vec![b'x'; 25 << 20];
+        let mut lines = Lines::new(&long[..]);
+        let line = lines.next().await.expect("memory can be read").expect("a line");
+        assert!(line.cut && line.line.len() < long.len());
+        report.too_long(&line, &mut lines).await.expect("it is written");
+        assert!(fs::read(&path).expect("a file") == [&long[..], b"\n"].concat(), "the whole line");
+        assert_eq!(report.refused, 1);
+        assert!(lines.next().await.expect("memory can be read").is_none());
     }
 }

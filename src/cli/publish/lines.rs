@@ -1,6 +1,9 @@
 //! A batch's lines, in bounded memory.
 
-use std::{io, mem};
+use std::{
+    io::{self, Write},
+    mem,
+};
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
@@ -11,7 +14,7 @@ const LONGEST: usize = 24 * 1024 * 1024;
 pub(super) struct Numbered {
     pub(super) number: u64,
     pub(super) line: Vec<u8>,
-    /// There was more of it than is kept.
+    /// There is more of it, which [`Lines::rest`] reads.
     pub(super) cut: bool,
 }
 
@@ -21,12 +24,11 @@ pub(super) struct Lines<R> {
     number: u64,
     /// The line that is being read. It is kept here and not in the future, which may be dropped half-way.
     line: Vec<u8>,
-    cut: bool,
 }
 
 impl<R: AsyncBufRead + Unpin> Lines<R> {
     pub(super) const fn new(input: R) -> Self {
-        Self { input, number: 0, line: Vec::new(), cut: false }
+        Self { input, number: 0, line: Vec::new() }
     }
 
     /// The next line that is not blank, without its end. Nothing is lost when the future is dropped before it is ready.
@@ -40,20 +42,40 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
             let end = chunk.iter().position(|byte| *byte == b'\n');
             let part = &chunk[..end.unwrap_or(chunk.len())];
             let room = LONGEST - self.line.len();
-            self.cut |= part.len() > room;
-            self.line.extend_from_slice(&part[..part.len().min(room)]);
+            if part.len() > room {
+                self.line.extend_from_slice(&part[..room]);
+                self.input.consume(room);
+                self.number += 1;
+                return Ok(Some(Numbered { number: self.number, line: mem::take(&mut self.line), cut: true }));
+            }
+            self.line.extend_from_slice(part);
             let taken = end.map_or(chunk.len(), |end| end + 1);
             self.input.consume(taken);
             if end.is_none() && !ended {
                 continue;
             }
             self.number += 1;
-            let (mut line, cut) = (mem::take(&mut self.line), mem::take(&mut self.cut));
+            let mut line = mem::take(&mut self.line);
             if line.ends_with(b"\r") {
                 line.pop();
             }
             if !line.trim_ascii().is_empty() {
-                return Ok(Some(Numbered { number: self.number, line, cut }));
+                return Ok(Some(Numbered { number: self.number, line, cut: false }));
+            }
+        }
+    }
+
+    /// Reads the rest of a line that was cut, and writes it there; without its end.
+    pub(super) async fn rest(&mut self, to: &mut (dyn Write + Send)) -> io::Result<()> {
+        loop {
+            let chunk = self.input.fill_buf().await?;
+            let end = chunk.iter().position(|byte| *byte == b'\n');
+            let part = &chunk[..end.unwrap_or(chunk.len())];
+            to.write_all(part)?;
+            let (ended, taken) = (end.is_some() || chunk.is_empty(), end.map_or(chunk.len(), |end| end + 1));
+            self.input.consume(taken);
+            if ended {
+                return Ok(());
             }
         }
     }
@@ -69,7 +91,10 @@ mod tests {
     async fn all(input: &[u8]) -> Vec<(u64, Vec<u8>, bool)> {
         let mut lines = Lines::new(tokio::io::BufReader::with_capacity(3, input));
         let mut read = Vec::new();
-        while let Some(Numbered { number, line, cut }) = lines.next().await.expect("memory can be read") {
+        while let Some(Numbered { number, mut line, cut }) = lines.next().await.expect("memory can be read") {
+            if cut {
+                lines.rest(&mut line).await.expect("memory can be read");
+            }
             read.push((number, line, cut));
         }
         read
@@ -83,12 +108,12 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_without_end_is_cut_and_the_next_one_is_whole() {
-        let input = [vec![b'x'; LONGEST + 10], b"\nnext\n".to_vec()].concat();
+    async fn a_line_that_is_too_long_comes_in_parts_and_the_next_one_is_whole() {
+        let input = [vec![b'x'; LONGEST + 10], b"\nnext\n".to_vec(), vec![b'x'; LONGEST + 1]].concat();
         let read = all(&input).await;
         assert_eq!(
             read.iter().map(|(n, line, cut)| (*n, line.len(), *cut)).collect::<Vec<_>>(),
-            [(1, LONGEST, true), (2, 4, false)]
+            [(1, LONGEST + 10, true), (2, 4, false), (3, LONGEST + 1, true)]
         );
     }
 

@@ -55,7 +55,7 @@ pub(crate) struct Args {
     at: Option<Timestamp>,
 
     /// Not before this long from now
-    #[arg(long, value_name = "DURATION", conflicts_with = "batch", value_parser = parse_duration)]
+    #[arg(long, value_name = "DURATION", conflicts_with = "batch", value_parser = parse_duration, allow_hyphen_values = true)]
     delay: Option<Duration>,
 
     /// The event's id instead of a new one: publishing it again is publishing nothing, where coalescing is off

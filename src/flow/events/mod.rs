@@ -18,7 +18,7 @@ pub use self::{
     moving::{Moved, NotKept},
     which::Which,
 };
-use super::{publish::PublishError, ways::Ways};
+use super::{outage::Outage, publish::PublishError, ways::Ways};
 use crate::{
     domain::{
         register::Terms,
@@ -66,6 +66,7 @@ struct Shared {
     register: Arc<dyn Register>,
     index: Arc<dyn Index>,
     clock: Arc<dyn Clock>,
+    outage: Outage,
 }
 
 /// Why events are not found, cancelled or moved.
@@ -115,7 +116,7 @@ impl Events {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let ways = Ways::of(&topology);
-        Self { shared: Arc::new(Shared { topology, ways, broker, register, index, clock }) }
+        Self { shared: Arc::new(Shared { topology, ways, broker, register, index, clock, outage: Outage::default() }) }
     }
 }
 

@@ -342,7 +342,8 @@ impl Shared {
 
     async fn publish(&self, copy: &Event) -> Result<(), publish::PublishError> {
         // The way that is left, each time it is tried.
-        publish::send(&*self.broker, || self.ways.to_scheduler(copy, copy.early_by(self.clock.now()))).await
+        publish::send(&*self.broker, &self.outage, || self.ways.to_scheduler(copy, copy.early_by(self.clock.now())))
+            .await
     }
 }
 

@@ -275,6 +275,34 @@ pub(super) fn versioned() -> Incoming {
     incoming("import.now", &[("reference", text("1234")), ("slot", text("i")), version])
 }
 
+/// What is logged by this thread until the guard is dropped.
+#[derive(Clone, Default)]
+pub(super) struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Log {
+    pub(super) fn keep(&self) -> tracing::subscriber::DefaultGuard {
+        let log = self.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || log.clone());
+        tracing::subscriber::set_default(subscriber.finish())
+    }
+
+    /// The lines with this in them.
+    pub(super) fn lines(&self, about: &str) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().expect("no panic").clone()).expect("text");
+        text.lines().filter(|line| line.contains(about)).map(str::to_owned).collect()
+    }
+}
+
 /// RabbitMQ has had it back so often.
 pub(super) fn came_back(times: i64) -> (&'static str, Value) {
     ("x-delivery-count", Value::I64(times))

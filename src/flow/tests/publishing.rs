@@ -42,6 +42,17 @@ async fn a_date_is_a_header_and_a_way(#[case] event: NewEvent, #[case] key: &str
 }
 
 #[tokio::test]
+async fn a_delay_beyond_all_times_is_refused() {
+    let fake = Arc::new(Fake::default());
+    let register: Arc<dyn Register> = fake.clone();
+    let publisher = Publisher::new(topology(), fake.clone(), &register, Arc::new(Noon));
+    let event = NewEvent::new("mail", "{}").delay(Duration::from_hours(24 * 3_000_000));
+    let error = publisher.publish(event).await.expect_err("refused").to_string();
+    assert_eq!(error, "the delay leads beyond the year 9999");
+    assert!(fake.diary.entries().is_empty());
+}
+
+#[tokio::test]
 async fn a_dated_event_competes_for_its_date() {
     let fake = Arc::new(Fake::default());
     let at = "2026-06-02T00:00:00.0001Z".parse().expect("a time");

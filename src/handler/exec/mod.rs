@@ -21,7 +21,10 @@ use tokio::{
     time::timeout,
 };
 
-use self::{group::Group, output::Output};
+use self::{
+    group::Group,
+    output::{Line, Output},
+};
 use super::{
     Handler, HandlerError, Outcome, Run, answer,
     fields::{Field, fields},
@@ -33,6 +36,9 @@ const DEAD_LETTER: i32 = 65;
 /// How long what a program that has ended left running may still print. After that it ends too, and this long is waited for
 /// the output of what has left the group.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
+
+/// The pause before another try where there is no room for a process.
+const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// A program and its arguments.
 #[derive(Clone, Debug)]
@@ -68,6 +74,15 @@ impl Exec {
         Ok(Self { program: found, arguments: arguments.to_vec() })
     }
 
+    /// Why it does not start. Where it is there, what is missing is what it names in its first line.
+    fn why_not(&self, error: &io::Error) -> String {
+        let program = self.program.display();
+        if error.kind() == io::ErrorKind::NotFound && self.program.exists() {
+            return format!("{program}: the interpreter that its first line names is not there");
+        }
+        format!("{program}: {error}")
+    }
+
     fn spawn(&self, run: &Run) -> io::Result<Child> {
         let mut command = Command::new(&self.program);
         command
@@ -90,13 +105,18 @@ impl Exec {
 #[async_trait]
 impl Handler for Exec {
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
-        let cannot = |error: io::Error| HandlerError::CannotStart(format!("{}: {error}", self.program.display()));
+        let cannot = |error: io::Error| HandlerError::CannotStart(self.why_not(&error));
         let failed = |error: io::Error| HandlerError::Failed(format!("{}: {error}", self.program.display()));
         // Ends the whole group when this future is dropped: at the time limit, or when the worker gives the event back.
-        let (mut child, mut group) = Group::start(|| self.spawn(&run)).map_err(cannot)?;
-        let mut said = Output::read(child.stdout.take());
-        let mut complained = Output::read(child.stderr.take());
+        let starting = with_room(|| Group::start(|| self.spawn(&run))).await;
+        let (mut child, mut group) = starting.map_err(cannot)?;
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(HandlerError::CannotStart("its output cannot be read".to_owned()));
+        };
+        let mut said = stdout.into_owned_fd().and_then(Output::read).map_err(failed)?;
+        let mut complained = stderr.into_owned_fd().and_then(Output::read).map_err(failed)?;
         group.ended().await.map_err(failed)?;
+        let by_itself = (said.last_line(), complained.last_line());
         let mut closed = async || timeout(LAST_OUTPUT, join(said.closed(), complained.closed())).await.is_ok();
         let all_said = closed().await;
         group.kill();
@@ -105,15 +125,56 @@ impl Handler for Exec {
         }
         let status = child.wait().await.map_err(failed)?;
         group.over();
-        outcome(status, &said.last_line(), &complained.last_line())
+        let (said, complained) = (answer(by_itself.0, said.last_line()), reason(by_itself.1, complained.last_line()));
+        outcome(status, &said, &complained.text)
+    }
+}
+
+/// Tries again where only this moment's want of processes, open files or memory is in the way. The time limit of the handler is
+/// the limit of this too.
+async fn with_room<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match start() {
+            Err(error) if is_passing(&error) => {
+                tracing::warn!(%error, "no program can be started; trying again");
+                tokio::time::sleep(NO_ROOM).await;
+            }
+            started => return started,
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM].contains(&errno))
+}
+
+/// What a program has answered by its end is not hidden by what it left running. Where it has answered nothing by then, its
+/// output may be on its way through another program, like `tee`.
+fn answer(by_itself: Line, later: Line) -> Line {
+    if matches!(meaning(&by_itself), Ok(Outcome::Done)) { later } else { by_itself }
+}
+
+/// The same for why it failed, where any line is one.
+fn reason(by_itself: Line, later: Line) -> Line {
+    if by_itself.text.is_empty() { later } else { by_itself }
+}
+
+/// What a line on standard output means.
+fn meaning(line: &Line) -> Result<Outcome, String> {
+    match &line.beginning {
+        Some(beginning) if answer::begins(beginning) => Err("the answer is too long".to_owned()),
+        Some(_) => Ok(Outcome::Done),
+        None => answer::read(&line.text),
     }
 }
 
 /// What an exit status and the last lines mean.
-fn outcome(status: ExitStatus, said: &str, complained: &str) -> Result<Outcome, HandlerError> {
+fn outcome(status: ExitStatus, said: &Line, complained: &str) -> Result<Outcome, HandlerError> {
     let reason = |otherwise: String| if complained.is_empty() { otherwise } else { complained.to_owned() };
     match status.code() {
-        Some(0) => answer::read(said).map_err(HandlerError::Failed),
+        Some(0) => meaning(said).map_err(HandlerError::Failed),
         Some(DEAD_LETTER) => Ok(Outcome::DeadLetter { reason: reason(format!("exit status {DEAD_LETTER}")) }),
         Some(code) => Err(HandlerError::Failed(reason(format!("exit status {code}")))),
         None => {
@@ -125,7 +186,62 @@ fn outcome(status: ExitStatus, said: &str, complained: &str) -> Result<Outcome, 
 
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use rstest::rstest;
+
     use super::*;
+    use crate::handler::tests::run;
+
+    async fn shell(script: &str) -> Result<Outcome, HandlerError> {
+        let shell = Exec::new(&["sh".into(), "-c".into(), script.into()]).expect("there is a shell");
+        shell.handle(run("")).await
+    }
+
+    fn discarded() -> Outcome {
+        Outcome::Discard { reason: "discarded".into() }
+    }
+
+    #[rstest]
+    #[case::noise("(sleep 0.3; echo noise) & echo '{\"discard\": {}}'", Ok(discarded()))]
+    #[case::another("(sleep 0.3; echo '{\"retry\": {}}') & echo '{\"discard\": {}}'", Ok(discarded()))]
+    #[case::by_another("(sleep 0.1; echo '{\"discard\": {}}') & echo working", Ok(discarded()))]
+    #[case::noise_for_an_error("(sleep 0.3; echo noise >&2) & echo 'no table' >&2; exit 1", Err("no table"))]
+    #[case::error_by_another("(sleep 0.1; echo 'no table' >&2) & exit 1", Err("no table"))]
+    #[case::too_long(
+        "printf '{\"discard\": {\"reason\": \"'; head -c 70000 /dev/zero | tr '\\0' x; echo '\"}}'",
+        Err("the answer is too long")
+    )]
+    #[case::long_chatter("head -c 70000 /dev/zero | tr '\\0' x", Ok(Outcome::Done))]
+    #[case::broken_off("printf '{\"requeue\":{\"after\":\"1h\"'", Err("the answer is broken off"))]
+    #[case::byte_order_mark("printf '\\357\\273\\277{\"discard\": {}}\\n'", Ok(discarded()))]
+    #[tokio::test]
+    async fn an_answer_is_heard(#[case] script: &str, #[case] expected: Result<Outcome, &str>) {
+        let heard = shell(script).await.map_err(|error| match error {
+            HandlerError::Failed(reason) | HandlerError::CannotStart(reason) => reason,
+        });
+        assert_eq!(heard, expected.map_err(str::to_owned));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn want_of_room_passes_and_nothing_else_does() {
+        let mut answers = vec![Ok(7), Err(rustix::io::Errno::AGAIN), Err(rustix::io::Errno::MFILE)];
+        let started = with_room(|| answers.pop().expect("one more").map_err(io::Error::from)).await;
+        assert_eq!(started.expect("it starts"), 7);
+        let refused = with_room(|| Err::<(), _>(io::Error::from(rustix::io::Errno::NOENT))).await;
+        assert_eq!(refused.expect_err("it does not").kind(), io::ErrorKind::NotFound);
+    }
+
+    #[tokio::test]
+    async fn a_missing_interpreter_is_not_a_missing_program() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let script = folder.path().join("script");
+        fs::write(&script, "#!/nonexistent\n").expect("written");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
+        let exec = Exec::new(&[script.into()]).expect("it is there");
+        let Err(HandlerError::CannotStart(why)) = exec.handle(run("")).await else { panic!("it cannot start") };
+        assert!(why.ends_with("/script: the interpreter that its first line names is not there"), "{why}");
+    }
 
     #[test]
     fn a_missing_program_is_found_out_before_it_is_needed() {

@@ -1,28 +1,47 @@
 //! What a program prints, of which the last line counts.
 
 use std::{
-    mem,
+    io, mem,
+    os::fd::OwnedFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::io::{AsyncBufReadExt, AsyncRead, BufReader};
+use tokio::net::unix::pipe::Receiver;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The longest line that counts. Of a longer one the end is kept.
+/// The longest line that counts. Of a longer one the end is kept, and as much of its beginning as tells what it is.
 const LINE: usize = 64 * 1024;
+const BEGINNING: usize = 1024;
+const CHUNK: usize = 16 * 1024;
 
 /// One of a program's outputs, of which everything is read, so that the program never waits.
 pub(super) struct Output {
-    lines: Arc<Mutex<Lines>>,
+    shared: Arc<Shared>,
     reading: AbortOnDropHandle<()>,
+}
+
+struct Shared {
+    pipe: Receiver,
+    /// Whatever leaves the pipe goes into it under this lock.
+    lines: Mutex<Lines>,
+}
+
+/// A line that was printed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Line {
+    /// Without the space around it; the end, if it is too long.
+    pub(super) text: String,
+    /// How it begins, if it is too long.
+    pub(super) beginning: Option<String>,
 }
 
 impl Output {
     /// Reads it as long as somebody has it open, and this value lives.
-    pub(super) fn read(output: Option<impl AsyncRead + Unpin + Send + 'static>) -> Self {
-        let lines = Arc::new(Mutex::new(Lines::default()));
-        let reading = AbortOnDropHandle::new(tokio::spawn(read(output, Arc::clone(&lines))));
-        Self { lines, reading }
+    pub(super) fn read(pipe: OwnedFd) -> io::Result<Self> {
+        let shared = Arc::new(Shared { pipe: Receiver::from_owned_fd(pipe)?, lines: Mutex::new(Lines::default()) });
+        let reading = Arc::clone(&shared);
+        let reading = AbortOnDropHandle::new(tokio::spawn(async move { reading.read().await }));
+        Ok(Self { shared, reading })
     }
 
     /// Waits until nobody has it open any more.
@@ -33,33 +52,59 @@ impl Output {
         }
     }
 
-    /// The last line with anything in it, of what was read so far.
-    pub(super) fn last_line(&self) -> String {
-        lock(&self.lines).last()
+    /// The last line with anything in it, of what was printed so far: what is still in the pipe is part of it.
+    pub(super) fn last_line(&self) -> Line {
+        let mut lines = self.shared.lines();
+        // Whoever prints without end does not hold this up.
+        let mut left = rustix::io::ioctl_fionread(&self.shared.pipe).unwrap_or_default();
+        let mut buffer = [0; CHUNK];
+        while left > 0 {
+            let most = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
+            match rustix::io::read(&self.shared.pipe, &mut buffer[..most]) {
+                Ok(read @ 1..) => {
+                    lines.add(&buffer[..read]);
+                    left = left.saturating_sub(read as u64);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Ok(0) | Err(_) => break,
+            }
+        }
+        lines.last()
     }
 }
 
-async fn read(output: Option<impl AsyncRead + Unpin>, lines: Arc<Mutex<Lines>>) {
-    let Some(output) = output else { return };
-    let mut reader = BufReader::new(output);
-    while let Ok(chunk) = reader.fill_buf().await
-        && !chunk.is_empty()
-    {
-        lock(&lines).add(chunk);
-        let length = chunk.len();
-        reader.consume(length);
+impl Shared {
+    async fn read(&self) {
+        let mut buffer = vec![0; CHUNK];
+        while self.pipe.readable().await.is_ok() {
+            let mut lines = self.lines();
+            match self.pipe.try_read(&mut buffer) {
+                Ok(0) => return,
+                Ok(read) => lines.add(&buffer[..read]),
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn lock(lines: &Mutex<Lines>) -> MutexGuard<'_, Lines> {
-    lines.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The last whole line with anything in it, and the one that has not ended; each of bounded length.
+/// The last whole line with anything in it, and the one that has not ended.
 #[derive(Default)]
 struct Lines {
-    last: Vec<u8>,
-    current: Vec<u8>,
+    last: Kept,
+    current: Kept,
+}
+
+/// A line, as much of it as is kept. What it begins with is no space, so it is blank when it is empty.
+#[derive(Default)]
+struct Kept {
+    end: Vec<u8>,
+    /// Empty unless it is longer than what is kept.
+    beginning: Vec<u8>,
 }
 
 impl Lines {
@@ -68,38 +113,59 @@ impl Lines {
             if n > 0 {
                 self.end();
             }
-            self.current.extend_from_slice(part);
-            if self.current.len() > 2 * LINE {
-                self.current.drain(..self.current.len() - LINE);
-            }
+            self.current.add(part);
         }
     }
 
     /// The line that has ended becomes the last one, unless it is blank.
     fn end(&mut self) {
-        if !self.current.trim_ascii().is_empty() {
-            mem::swap(&mut self.last, &mut self.current);
+        let ended = mem::take(&mut self.current);
+        if !ended.end.is_empty() {
+            self.last = ended;
         }
-        self.current.clear();
     }
 
-    fn last(&self) -> String {
-        let blank = self.current.trim_ascii().is_empty();
-        let line = if blank { &self.last } else { &self.current };
-        String::from_utf8_lossy(&line[line.len().saturating_sub(LINE)..]).trim().to_owned()
+    fn last(&self) -> Line {
+        if self.current.end.is_empty() { self.last.line() } else { self.current.line() }
+    }
+}
+
+impl Kept {
+    fn add(&mut self, part: &[u8]) {
+        let part = if self.end.is_empty() { part.trim_ascii_start() } else { part };
+        self.end.extend_from_slice(part);
+        if self.end.len() > LINE && self.beginning.is_empty() {
+            self.beginning = self.end[..BEGINNING].to_vec();
+        }
+        if self.end.len() > 2 * LINE {
+            self.end.drain(..self.end.len() - LINE);
+        }
+    }
+
+    fn line(&self) -> Line {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+        Line {
+            text: text(&self.end[self.end.len().saturating_sub(LINE)..]),
+            beginning: (!self.beginning.is_empty()).then(|| text(&self.beginning)),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+
     use rstest::rstest;
 
     use super::*;
 
-    async fn last_line(output: &'static [u8]) -> String {
-        let mut output = Output::read(Some(output));
+    async fn last_line(output: Vec<u8>) -> Line {
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        let writing = std::thread::spawn(move || writer.write_all(&output));
+        let mut output = Output::read(reader.into()).expect("it is read");
         output.closed().await;
         output.closed().await;
+        writing.join().expect("it ends").expect("it is written");
         output.last_line()
     }
 
@@ -108,16 +174,31 @@ mod tests {
     #[case("one", "one")]
     #[case("one\n", "one")]
     #[case("one\ntwo\n\n  \n", "two")]
-    #[case("one\r\ntwo\r\n", "two")]
+    #[case("one\r\n  two\r\n", "two")]
     #[tokio::test]
-    async fn the_last_line_with_anything_in_it_counts(#[case] output: &'static str, #[case] expected: &str) {
-        assert_eq!(last_line(output.as_bytes()).await, expected);
+    async fn the_last_line_with_anything_in_it_counts(#[case] output: &str, #[case] expected: &str) {
+        let line = last_line(output.into()).await;
+        assert_eq!(line, Line { text: expected.to_owned(), beginning: None });
+    }
+
+    #[rstest]
+    #[case(LINE + 1)]
+    #[case(3_000_000)]
+    #[tokio::test]
+    async fn of_a_line_without_end_both_ends_are_kept(#[case] length: usize) {
+        let output = [b"\n  the beginning".to_vec(), vec![b'a'; length], b"the end".to_vec()].concat();
+        let line = last_line(output).await;
+        assert!(line.text.len() <= LINE && line.text.ends_with("the end"), "{} bytes", line.text.len());
+        assert!(line.beginning.is_some_and(|text| text.starts_with("the beginninga")));
     }
 
     #[tokio::test]
-    async fn of_a_line_without_end_the_end_is_kept() {
-        let output = [vec![b'a'; 3_000_000], b"the end".to_vec()].concat();
-        let line = last_line(output.leak()).await;
-        assert!(line.len() <= LINE && line.ends_with("the end"), "{} bytes", line.len());
+    async fn what_the_pipe_holds_is_printed() {
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        let output = Output::read(reader.into()).expect("it is read");
+        // Nobody has read it: this test's runtime has one thread.
+        writer.write_all(b"one\ntwo").expect("it is written");
+        assert_eq!(output.last_line().text, "two");
+        assert_eq!(output.last_line().text, "two");
     }
 }

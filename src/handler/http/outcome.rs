@@ -47,7 +47,7 @@ const NEVER: [StatusCode; 6] = [
 /// What an answer means.
 pub(super) fn outcome(answer: &Answer, now: Timestamp) -> Outcome {
     let text = String::from_utf8_lossy(&answer.body);
-    let text = text.trim_start_matches('\u{feff}').trim();
+    let text = answer::bare(&text);
     if answer.status.is_success() {
         return success(answer, text).unwrap_or_else(|reason| retry(answer, reason, now));
     }

@@ -1,0 +1,59 @@
+//! What a log says, and how often.
+
+use super::*;
+
+#[tokio::test]
+async fn an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() {
+    let (log, fake) = (Log::default(), Arc::new(Fake { lose: AtomicUsize::new(3), ..Fake::default() }));
+    let _kept = log.keep();
+    let register: Arc<dyn Register> = fake.clone();
+    let publisher = Publisher::new(topology(), fake.clone(), &register, Arc::new(Noon));
+    let events = (1..=3).map(|n| NewEvent::new("mail", n.to_string())).collect();
+    assert!(publisher.publish_batch(events).await.iter().all(Result::is_ok));
+    assert_eq!(log.lines("publishing waits").len(), 1, "{:?}", log.lines(""));
+    assert_eq!(log.lines("the broker confirms again").len(), 1, "{:?}", log.lines(""));
+}
+
+#[tokio::test]
+async fn who_killed_its_worker_before_is_named_when_it_runs_again() {
+    let (log, fake) = (Log::default(), Arc::new(Fake::default()));
+    let _kept = log.keep();
+    let message = incoming("strict.now", &[]);
+    let stamp = Stamp::alone("id-1", 0);
+    fake.claims.lock().expect("no panic").push(Claimed::Run { fence: 9, crashes: 7, stamp });
+    fake.incoming.lock().expect("no panic").push(message);
+    work(&fake, Outcome::Done).await;
+    let said = log.lines("its worker died while it ran").concat();
+    assert!(said.contains("id=id-1 event_type=strict crashes=7"), "{:?}", log.lines(""));
+}
+
+#[rstest]
+#[case::no_event(incoming("mail.now", &[("attempts", Value::text("many"))]), "poison: the header `attempts`")]
+#[case::too_large(incoming("mail.now", &[("x", Value::text(&"x".repeat(100_000)))]), "no room for those of a copy")]
+#[tokio::test]
+async fn what_cannot_be_worked_on_is_named(#[case] message: Incoming, #[case] what: &str) {
+    let (log, fake) = (Log::default(), Arc::new(Fake::default()));
+    let _kept = log.keep();
+    fake.incoming.lock().expect("no panic").push(message);
+    work(&fake, Outcome::Done).await;
+    let said = log.lines(what).concat();
+    assert!(said.contains("id-1") && said.contains("event_type=mail"), "{:?}", log.lines(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follow_up_counts_once_the_broker_has_it() {
+    let fake = Arc::new(Fake { lose: AtomicUsize::new(usize::MAX), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let stop = CancellationToken::new();
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    let handler = {
+        let stop = stop.clone();
+        move |_| {
+            stop.cancel();
+            async { Ok::<_, String>(failure()) }
+        }
+    };
+    let worker = worker.drain_timeout(Duration::from_millis(10)).handle("mail", handler);
+    let summary = worker.run(stop).await.expect("it stops");
+    assert_eq!((summary.delivered, summary.retried), (1, 0), "{summary:?}");
+}

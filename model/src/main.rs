@@ -6,7 +6,7 @@
 //! - [`publisher`], [`worker`], [`person`], [`trouble`]: the steps of each.
 //! - [`register`]: the calls. [`properties`]: what must hold.
 //! - [`explorer`], [`canonical`], [`alone`], [`trace`]: how it is explored and told.
-//! - [`mutants`]: protocols that are wrong in one place, each of which has to be found out.
+//! - `mutants`: protocols that are wrong in one place, each of which has to be found out.
 
 #![expect(clippy::unnecessary_wraps, reason = "the steps have one form, and so have the slots of the modes")]
 

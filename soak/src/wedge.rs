@@ -197,15 +197,15 @@ impl Wedge<'_> {
         table.must(beside == all && alone == all, &["healthy, handled", &grouped(beside), &grouped(alone), "", &must]);
         let late = [&self.beside, &self.alone].map(|seen| Lateness::of(seen.late.iter().copied()));
         let beyond = [&self.beside, &self.alone].map(|seen| Lateness::of(seen.beyond.iter().copied()));
-        for (what, [one, two], permille, held) in [
-            ("late, p50", &late, 500, true),
-            ("late, p99", &late, 990, true),
-            ("beyond the step, p50", &beyond, 500, false),
-            ("beyond the step, p99", &beyond, 990, false),
+        for (what, [one, two], permille) in [
+            ("late, p50", &late, 500),
+            ("late, p99", &late, 990),
+            ("beyond the step, p50", &beyond, 500),
+            ("beyond the step, p99", &beyond, 990),
         ] {
             let (one, two) = (one.permille(permille), two.permille(permille));
             let ratio = ratio(one, two);
-            let held = held && !self.args.no_ratio;
+            let held = !self.args.no_ratio;
             let must = if held { format!("at most {LIMIT}") } else { String::new() };
             let cells = [what.to_owned(), millis(one), millis(two), format!("{ratio:.2}"), must];
             let cells = cells.each_ref().map(String::as_str);

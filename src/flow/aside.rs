@@ -24,17 +24,20 @@ use super::{
 use crate::{
     domain::{
         event::Event,
-        settlement::{SUSPECT, crashed_alone, suspect},
+        settlement::{crashed_alone, suspect},
         wire,
     },
     flow::worker::WorkError,
-    ports::{BrokerError, Delivery},
+    ports::{BrokerError, Delivery, Receipt},
 };
 
 /// How long a worker that puts nothing aside itself waits at least until it looks for what another one has left there, and
 /// how much longer at most.
 const LOOK: Duration = Duration::from_secs(5);
 const LOOK_LONGER: Duration = Duration::from_secs(10);
+
+/// How long what is put aside waits until nothing runs. Meanwhile nothing else starts, and a handler may take hours.
+const STILL: Duration = Duration::from_secs(5);
 
 /// How long until the next look. All workers see one and the same event, and each that sees it pauses: so they look at
 /// times of their own, and the first one has taken it when the others look.
@@ -77,17 +80,35 @@ async fn until_something_is_aside(common: &Common, lanes: &[Arc<Lane>], over: &C
 }
 
 impl Lane {
-    /// From the processing queue: runs it, or puts it aside.
-    pub(super) async fn handle_unregistered(&self, event: &mut Event, returns: u32, patience: &Patience) -> Verdict {
-        if returns >= SUSPECT {
-            tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
-            self.common.tally.put_aside();
-            self.common.suspects.notify_one();
-            let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event.clone() };
-            let verdict = self.put_aside(&copy).await.into();
-            fail_point!("work.put-aside");
-            return verdict;
-        }
+    /// A suspect from the processing queue. While it is in both queues nothing runs, if that can be had: a neighbour that
+    /// kills the process in between makes two of it, with a count each.
+    pub(super) async fn work_aside(&self, event: Event, returns: u32, receipt: Box<dyn Receipt>) {
+        let _still = self.still().await;
+        tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
+        self.common.tally.put_aside();
+        self.common.suspects.notify_one();
+        let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event };
+        let verdict = self.put_aside(&copy).await.into();
+        fail_point!("work.put-aside");
+        self.answer(verdict, receipt).await;
+    }
+
+    /// Waits for a while until nothing runs in this process, and shares that with all who wait for the same.
+    async fn still(&self) -> Option<Arc<OwnedRwLockWriteGuard<()>>> {
+        let still = async {
+            let mut shared = self.common.still.lock().await;
+            if let Some(guard) = shared.upgrade() {
+                return guard;
+            }
+            let guard = Arc::new(Arc::clone(&self.common.quiet).write_owned().await);
+            *shared = Arc::downgrade(&guard);
+            guard
+        };
+        tokio::time::timeout(STILL, still).await.ok()
+    }
+
+    /// From the processing queue, and no suspect.
+    pub(super) async fn handle_unregistered(&self, event: &mut Event, patience: &Patience) -> Verdict {
         // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
         let Some(_turn) = self.turn(patience).await else { return Verdict::GiveBack };
         match self.until_settled(event, None, None, &CancellationToken::new()).await {

@@ -67,6 +67,7 @@ impl Worker {
             register: Batches::new(&self.register),
             clock: self.clock,
             quiet: Arc::new(RwLock::new(())),
+            still: tokio::sync::Mutex::default(),
             stop: stop.child_token(),
             give_back: CancellationToken::new(),
             abandon: CancellationToken::new(),

@@ -2,14 +2,14 @@
 
 use std::{
     convert::Infallible,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::Duration,
 };
 
 use backon::Retryable as _;
 use fail::fail_point;
 use tokio::{
-    sync::{Notify, RwLock, Semaphore, watch},
+    sync::{Notify, OwnedRwLockWriteGuard, RwLock, Semaphore, watch},
     time::Instant,
 };
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
@@ -29,7 +29,7 @@ use crate::{
         event::{self, Event},
         names,
         register::{self, Release, Renew, Renewed, Stamp, Terms},
-        settlement::{self, Decision, Next, Outcome, Ran},
+        settlement::{self, Decision, Next, Outcome, Ran, SUSPECT},
         spec::{Topology, TypeSpec},
         ttl::{roughly, say},
         wire::{self, Incoming, Message, Poison},
@@ -51,6 +51,8 @@ pub(super) struct Common {
     pub(super) clock: Arc<dyn Clock>,
     /// Every run holds it shared; a suspect that may kill the process holds it alone.
     pub(super) quiet: Arc<RwLock<()>>,
+    /// Nothing runs, for as long as somebody holds this: what is put aside shares one quiet.
+    pub(super) still: tokio::sync::Mutex<Weak<OwnedRwLockWriteGuard<()>>>,
     /// Nothing new is started, and what has not started is given back.
     pub(super) stop: CancellationToken,
     /// The drain limit is over: what runs is given back too.
@@ -121,7 +123,8 @@ impl Lane {
         let returns = wire::returns(&message.properties);
         let verdict = match self.due(message).await {
             Ok(mut event) if self.spec.register => self.handle(&mut event, &patience).await,
-            Ok(mut event) => self.handle_unregistered(&mut event, returns, &patience).await,
+            Ok(event) if returns >= SUSPECT => return self.work_aside(event, returns, receipt).await,
+            Ok(mut event) => self.handle_unregistered(&mut event, &patience).await,
             Err(verdict) => verdict,
         };
         self.answer(verdict, receipt).await;

@@ -121,3 +121,33 @@ async fn a_stop_between_two_tries_alone_leaves_the_reason_to_be_aside() {
     let expected = ["2", "0", "crash: why", "2026-06-01T12:00:00.000Z no luck"];
     assert_eq!(carried, expected.map(|text| Some(text.to_owned())));
 }
+
+#[rstest]
+#[case::soon_over(Duration::from_secs(4), &["begin", "end", "publish t.aside plain.aside"])]
+#[case::not_over_for_long(Duration::from_secs(6), &["begin", "publish t.aside plain.aside", "end"])]
+#[tokio::test(start_paused = true)]
+async fn what_is_put_aside_waits_for_a_neighbour_that_may_kill_the_process(
+    #[case] runs: Duration,
+    #[case] expected: &[&str],
+) {
+    let fake = Arc::new(Fake::default());
+    let (neighbour, suspect) = (incoming("plain.now", &[]), incoming("plain.now", &[came_back(2)]));
+    fake.incoming.lock().expect("no panic").extend([neighbour, suspect]);
+    let (stop, diary) = (CancellationToken::new(), fake.diary.clone());
+    let (told, notes) = (stop.clone(), diary.clone());
+    let handler = move |_| {
+        let (told, notes) = (told.clone(), notes.clone());
+        async move {
+            notes.note("begin");
+            tokio::time::sleep(runs).await;
+            notes.note("end");
+            told.cancel();
+            Ok::<_, String>(Outcome::Done)
+        }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    worker.handle("plain", handler).run(stop).await.expect("it was told to stop");
+    let told = diary.entries();
+    let of_both: Vec<_> = told.iter().filter(|entry| *entry != "acknowledge").collect();
+    assert_eq!(of_both, expected, "{told:?}");
+}

@@ -100,7 +100,9 @@ impl Builder {
         Self { amqp_url: urls.join(","), ..self }
     }
 
-    /// Where the register is. At first `redis://localhost:6379`.
+    /// Where the register is: one Redis (`redis://`, `rediss://`, `unix://`), the nodes of a Cluster
+    /// (`redis-cluster://h1:7000,h2:7000`), or the sentinels that know the master (`redis-sentinel://s1,s2#mymaster`). At
+    /// first `redis://localhost:6379`.
     pub fn redis_url(self, url: impl Into<String>) -> Self {
         Self { redis_url: url.into(), ..self }
     }
@@ -147,8 +149,10 @@ impl Builder {
         }
         let broker = Arc::new(RabbitMq::new(AmqpUrl::new(&amqp_url)?.with_tls(tls), &name));
         broker.connect().await?;
-        // Who waits for a version that long only also leaves a Redis that does not answer that soon.
-        let versions: Arc<dyn Register> = Arc::new(register.clone().with_limit(VERSION_WAIT));
+        // Who waits for a version that long only also leaves a Redis that does not answer that soon; and says so, rather than
+        // that nobody has said anything.
+        let limit = VERSION_WAIT.saturating_sub(Duration::from_millis(10));
+        let versions: Arc<dyn Register> = Arc::new(register.clone().with_limit(limit));
         let publisher = Publisher::new(Arc::clone(&topology), broker.clone(), &versions, Arc::new(SystemClock));
         Ok(Hatchery { topology, broker, register, publisher })
     }
@@ -244,6 +248,13 @@ impl Hatchery {
     /// When it does not.
     pub async fn require_register(&self) -> Result<(), RegisterError> {
         self.register.ping().await
+    }
+
+    /// For a health check: says whether the workers made from this have a connection to the broker, which stands. It says
+    /// nothing of Redis, which they wait for by themselves.
+    pub fn health(&self) -> impl Fn() -> bool + Clone + Send + Sync + use<> {
+        let broker = Arc::clone(&self.broker);
+        move || broker.is_consuming()
     }
 
     /// Closes the connections to the broker properly, within two seconds. Publishers and workers made from this end with

@@ -16,6 +16,7 @@ use crate::domain::{
         Settle, Slot, Subject,
         index::{Find, Found, Shown},
     },
+    trouble::Trouble,
     wire::{Incoming, Message},
 };
 
@@ -204,16 +205,16 @@ pub trait Index: Send + Sync + 'static {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// Not an address; it is not quoted, because a password may be in it.
-    #[error(
-        "not the address of a Redis: expected redis://[user:password@]host[:port][/database], rediss://… or unix://…"
-    )]
-    Address,
-    /// Away, slow or failing over: trying again may help.
-    #[error("Redis at {url} is unreachable: {reason}")]
+    /// Not an address, and why not; it is not quoted, because a password may be in it.
+    #[error("not the address of a Redis: {0}")]
+    Address(&'static str),
+    /// It does not answer as it should: trying again may help.
+    #[error("Redis at {url} is {trouble}: {reason}")]
     Unreachable {
         /// Where, without the password.
         url: String,
+        /// In one word.
+        trouble: Trouble,
         /// What happened.
         reason: String,
     },
@@ -225,6 +226,17 @@ pub enum RegisterError {
         /// What it said.
         reason: String,
     },
+}
+
+impl RegisterError {
+    /// In one word.
+    #[must_use]
+    pub const fn trouble(&self) -> Trouble {
+        match self {
+            Self::Unreachable { trouble, .. } => *trouble,
+            Self::Address(_) | Self::Refused { .. } => Trouble::Refusing,
+        }
+    }
 }
 
 /// RabbitMQ's management API, for one virtual host: what AMQP does not tell.

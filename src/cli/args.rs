@@ -16,7 +16,10 @@ The broker, with its virtual host; the nodes of a cluster with commas between th
 list of processes: better AMQP_URL, or AMQP_URL_FILE with the name of a file that has it \
 [default: amqp://guest:guest@localhost:5672/]";
 
-const REDIS_HELP: &str = "Where the register is; better REDIS_URL, or REDIS_URL_FILE [default: redis://localhost:6379]";
+const REDIS_HELP: &str = "\
+Where the register is: redis://host, rediss://host with TLS, redis-cluster://h1:7000,h2:7000 or \
+redis-sentinel://s1,s2#mymaster (rediss-… with TLS); better REDIS_URL, or REDIS_URL_FILE [default: \
+redis://localhost:6379]";
 
 const MANAGEMENT_HELP: &str = "\
 The broker's management API; better RABBITMQ_MANAGEMENT_URL, or RABBITMQ_MANAGEMENT_URL_FILE [default: the broker's host \

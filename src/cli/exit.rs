@@ -49,7 +49,8 @@ impl Ended {
 const START: &str = "say with -f (TOPOLOGY_FILE) where it is, or write one to start from with `topology init`";
 const AMQP: &str = "check --amqp-url (AMQP_URL): host, port, user, password and virtual host; with amqps also --ca-file, \
                     --cert-file and --key-file";
-const REDIS: &str = "check --redis-url (REDIS_URL): host, port, user and password; with rediss also --ca-file, \
+const REDIS: &str = "check --redis-url (REDIS_URL): host, port, user and password; whether it is one Redis, a Cluster or \
+                     sentinels; with rediss also --ca-file, \
                      --cert-file and --key-file";
 const MANAGEMENT: &str = "check --management-url (RABBITMQ_MANAGEMENT_URL), with https also --ca-file, --cert-file and \
                           --key-file, and whether the broker's plugin rabbitmq_management is on";

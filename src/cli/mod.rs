@@ -11,6 +11,7 @@ mod exit;
 mod export;
 mod graph;
 mod init;
+mod listen;
 mod load;
 mod man;
 mod output;

@@ -4,6 +4,7 @@ use std::{
     borrow::Cow,
     ffi::OsString,
     fs,
+    net::SocketAddr,
     path::PathBuf,
     sync::Arc,
     time::{Duration, Instant},
@@ -24,7 +25,7 @@ use super::{
     args::{Common, UsageError},
     connect,
     exit::{Ended, Exit},
-    load,
+    listen, load,
     output::Output,
 };
 
@@ -43,6 +44,7 @@ Examples:
   topology work --type mail --exec -- ./send-mail --concurrency 4
   topology work --type mail --http http://localhost:8080/send-mail
   topology work --type mail --http @/run/secrets/mail-url
+  topology work --type mail --listen 0.0.0.0:9464 --exec ./send-mail
 
 With --exec the payload is the program's standard input; EVENT_ID, EVENT_TYPE,
 EVENT_REFERENCE, EVENT_NBF, EVENT_ATTEMPTS, EVENT_REASON, EVENT_VERSION,
@@ -96,6 +98,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     drain_timeout: Option<Duration>,
 
+    /// Serve metrics at /metrics, and at /healthz 200 while the connection to the broker stands, such as at 0.0.0.0:9464
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+
     /// Stop once the processing queues are empty; what waits in hatcheries and retry queues is not waited for
     #[arg(long)]
     stop_when_empty: bool,
@@ -106,6 +112,11 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     let (stop, at_once) = (CancellationToken::new(), CancellationToken::new());
     tokio::spawn(stop_on_signal(stop.clone(), at_once.clone())?);
     let handler = handler(&args)?;
+    // Before anything is counted.
+    let listener = match args.listen {
+        Some(address) => Some(listen::open(address).await?),
+        None => None,
+    };
     let topology = load::topology(common, output)?;
     let name = format!("topology work {}", args.types.join(" "));
     let is_registered = |name: &String| topology.types.get(name.as_str()).is_some_and(|spec| spec.register);
@@ -122,6 +133,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         return summarize(&Summary::default(), output);
     };
     let hatchery = hatchery?;
+    let _listening = listener.map(|listener| listener.serve(hatchery.health()));
 
     let mut worker = hatchery.worker().stop_when_empty(args.stop_when_empty);
     for event_type in &args.types {

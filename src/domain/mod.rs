@@ -2,7 +2,7 @@
 //!
 //! In the order in which an event meets it: the file ([`spec`]) and what it compiles to ([`compile`]), proved safe ([`safety`]), the event and
 //! its form on the wire ([`event`], [`wire`]), where a delay leads ([`delay`]), what the register is asked
-//! ([`register`]), and what follows from a handler's answer ([`settlement`]). Of the topology there are also pictures
+//! ([`register`]), what keeps it from answering ([`trouble`]), and what follows from a handler's answer ([`settlement`]). Of the topology there are also pictures
 //! ([`graph`]) and what RabbitMQ's own tools import ([`definitions`]).
 
 pub mod compile;
@@ -17,6 +17,7 @@ pub mod register;
 pub mod safety;
 pub mod settlement;
 pub mod spec;
+pub mod trouble;
 pub mod ttl;
 pub mod wire;
 pub mod words;

@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::ports::RegisterError;
+use crate::{domain::trouble::Trouble, ports::RegisterError};
 
 /// The largest batch. A script over it takes a few milliseconds, in which Redis serves nobody else.
 const LARGEST: usize = 256;
@@ -34,6 +34,7 @@ impl<Q: Send + 'static, A: Send + 'static> Batched<Q, A> {
         async move {
             let ended = || RegisterError::Unreachable {
                 url: "-".to_owned(),
+                trouble: Trouble::Away,
                 reason: "the task that asks it has ended".to_owned(),
             };
             sent.map_err(|_| ended())?;

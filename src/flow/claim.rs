@@ -156,14 +156,15 @@ impl Lane {
         };
         let mut waits = settle::patience().build();
         loop {
+            let asked = Instant::now();
             // Never given up half-way: an unheard claim would count as a crash.
             match self.common.register.claim(claim.clone()).await {
                 Ok(claimed) => {
-                    self.common.register_answers();
+                    self.common.register_answers(asked);
                     return Some(claimed);
                 }
                 Err(error) => {
-                    self.common.register_is_away(&error);
+                    self.common.register_is_away(asked, &error);
                     let wait = tokio::time::sleep(waits.next().unwrap_or_default());
                     if self.unless_over(patience, wait).await.is_none() {
                         // It may have been heard all the same, and only the answer was lost.

@@ -1,7 +1,7 @@
 //! A lane's consumer: consumes its queue, starts each delivery on its way, and consumes again when the connection or
 //! the consumer breaks off.
 
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, Retryable};
 use tokio::time::Instant;
@@ -54,12 +54,21 @@ impl Lane {
                 // password is mended.
                 Err(error) => return self.common.fail(WorkError::Broker(error)),
             };
-            tracing::info!("consuming {queue}");
+            tracing::info!(
+                "consuming {queue}{}",
+                if trial { ", and one event at first: Redis is there again" } else { "" }
+            );
             let began = Instant::now();
-            let over = match order {
-                Order::Any => self.deliver(deliveries, &tracker, &until, trial).await,
-                // Large, and once for a consumer.
-                Order::Kept => Box::pin(self.deliver_in_order(deliveries, &tracker, &mut tried, trial)).await,
+            let delivering = async {
+                match order {
+                    Order::Any => self.deliver(deliveries, &tracker, &until, trial).await,
+                    // Large, and once for a consumer.
+                    Order::Kept => Box::pin(self.deliver_in_order(deliveries, &tracker, &mut tried, trial)).await,
+                }
+            };
+            let over = tokio::select! {
+                over = delivering => over,
+                never = self.ask_beside(), if trial => match never {},
             };
             // Neither a queue that is deleted as soon as it is consumed nor a Redis that answers every other question may
             // make this spin. Whether Redis is away by now says nothing: another type may have asked it meanwhile.
@@ -140,19 +149,33 @@ impl Lane {
         self.spec.register && *self.common.away.borrow()
     }
 
+    /// A trial keeps its event while Redis is away, so it is asked beside it whether it is there again.
+    async fn ask_beside(&self) -> Infallible {
+        let mut away = self.common.away.subscribe();
+        // The other end lives as long as the worker.
+        while away.wait_for(|away| *away).await.is_ok() && !self.common.stop.is_cancelled() {
+            self.until_redis_answers().await;
+        }
+        std::future::pending().await
+    }
+
     /// Asks again and again while the last question to Redis had no answer.
     async fn until_redis_answers(&self) {
-        if !self.is_away() {
+        if !self.is_away() || self.common.stop.is_cancelled() {
             return;
         }
-        let asking = (|| self.common.register.ping()).retry(patience());
-        tokio::select! {
-            () = self.common.stop.cancelled() => {}
-            _ = asking => {
-                if self.common.away.send_replace(false) {
-                    tracing::info!("Redis is there; one event of each type is tried first");
+        let mut waits = patience().build();
+        let asking = async {
+            loop {
+                let asked = Instant::now();
+                match self.common.register.ping().await {
+                    Ok(()) if self.common.register_is_there(asked) => return,
+                    Ok(()) => {}
+                    Err(error) => self.common.register_is_away(asked, &error),
                 }
+                tokio::time::sleep(waits.next().unwrap_or_default()).await;
             }
-        }
+        };
+        self.common.stop.run_until_cancelled(asking).await;
     }
 }

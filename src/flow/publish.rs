@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::{
     new_event::{NewEvent, When},
-    outage::Outage,
+    outage::{BrokerOutage, RegisterOutage, Side},
     register::Batches,
     ways::Ways,
 };
@@ -28,6 +28,7 @@ use crate::{
         event::{self, Event},
         register::{Record, Reserve, Reserved, Slot, Stamp, Terms},
         spec::{Topology, TypeSpec},
+        trouble::Trouble,
         wire::{Message, Properties, kept},
         words::{EventType, Reference, UnknownType, WordError},
     },
@@ -112,7 +113,14 @@ struct Shared {
     clock: Arc<dyn Clock>,
     /// Until then the register is not asked.
     away: Mutex<Option<Instant>>,
-    outage: Outage,
+    broker_outage: BrokerOutage,
+    register_outage: RegisterOutage,
+}
+
+/// Nobody has said anything for as long as a publisher waits.
+fn late() -> RegisterError {
+    let reason = format!("no answer within {VERSION_WAIT:?}");
+    RegisterError::Unreachable { url: "its address".to_owned(), trouble: Trouble::Slow, reason }
 }
 
 /// An event on its way, and by which way.
@@ -143,7 +151,8 @@ impl Publisher {
             register: Batches::new(register),
             clock,
             away: Mutex::new(None),
-            outage: Outage::default(),
+            broker_outage: BrokerOutage::default(),
+            register_outage: RegisterOutage::new(Side::Publisher),
         };
         Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(IN_FLIGHT)), in_flight: IN_FLIGHT }
     }
@@ -284,14 +293,17 @@ impl Shared {
     }
 
     async fn wait(&self, version: impl Future<Output = Result<Reserved, RegisterError>>) -> Option<i64> {
-        let why = match tokio::time::timeout(VERSION_WAIT, version).await {
-            Ok(Ok(Reserved::Version(version))) => return Some(version),
+        let asked = Instant::now();
+        match tokio::time::timeout(VERSION_WAIT, version).await {
+            Ok(Ok(Reserved::Version(version))) => {
+                self.register_outage.answered(asked);
+                return Some(version);
+            }
             // Nobody asked, so nobody is stale.
-            Ok(Ok(Reserved::Stale)) => return None,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} ms", VERSION_WAIT.as_millis()),
-        };
-        self.went_away("publishing without coalescing", &why);
+            Ok(Ok(Reserved::Stale)) => {}
+            Ok(Err(error)) => self.went_away(asked, &error),
+            Err(_) => self.went_away(asked, &late()),
+        }
         None
     }
 
@@ -300,18 +312,16 @@ impl Shared {
         away.is_some_and(|until| Instant::now() < until)
     }
 
-    /// The register is not asked for a second. Who hears of it first says so.
-    fn went_away(&self, meanwhile: &str, why: &str) {
-        let mut away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        if away.is_none_or(|until| until <= Instant::now()) {
-            tracing::warn!("{meanwhile}, and asking again in a second: {why}");
+    /// A question that was asked then had no answer: the register is not asked for a second.
+    fn went_away(&self, asked: Instant, error: &RegisterError) {
+        if self.register_outage.failed(asked, error) {
+            *self.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + ASK_AGAIN);
         }
-        *away = Some(Instant::now() + ASK_AGAIN);
     }
 
     async fn publish(&self, draft: &mut Draft, version: Option<i64>) -> Result<Published, PublishError> {
         let Draft { event, route, register, .. } = draft;
-        let competes = !matches!(event.stamp.slot, Slot::Event(_));
+        let unversioned = version.is_none() && !matches!(event.stamp.slot, Slot::Event(_));
         match version {
             Some(version) => event.stamp.version = version,
             None => event.stamp = Stamp::alone(&event.id, 0),
@@ -319,16 +329,21 @@ impl Shared {
         fail_point!("publish.reserved");
         self.send(event, *route).await?;
         fail_point!("publish.confirmed");
+        if unversioned {
+            self.register_outage.unversioned();
+        }
         if version.is_some() || (*register && !self.is_away()) {
             self.record(draft).await;
         }
         fail_point!("publish.recorded");
-        Ok(Published { id: draft.event.id.clone(), unversioned: competes && version.is_none() })
+        Ok(Published { id: draft.event.id.clone(), unversioned })
     }
 
-    /// What it says is true already, and of what competes the next claim says it again: nothing waits for it to work.
+    /// What it says is true already, and of what competes the next claim says it again: nothing waits for it to work. Until
+    /// then older events of the reference may run too.
     async fn record(&self, draft: &Draft) {
         let Draft { event, terms, due, keeps, .. } = draft;
+        let asked = Instant::now();
         let record = self.register.record(Record {
             subject: event.subject(),
             slot: event.stamp.slot.clone(),
@@ -338,17 +353,16 @@ impl Shared {
             kept: kept::of(event, *keeps),
             terms: *terms,
         });
-        let why = match tokio::time::timeout(VERSION_WAIT, record).await {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {} ms", VERSION_WAIT.as_millis()),
+        let error = match tokio::time::timeout(VERSION_WAIT, record).await {
+            Ok(Ok(())) => {
+                self.register_outage.answered(asked);
+                return;
+            }
+            Ok(Err(error)) => error,
+            Err(_) => late(),
         };
-        if matches!(event.stamp.slot, Slot::Event(_)) {
-            self.went_away("publishing what no list of events shows", &why);
-        } else {
-            let (id, event_type) = (&event.id, &event.event_type);
-            tracing::warn!(id, %event_type, "older events of the reference may run too: {why}");
-        }
+        tracing::debug!(%error, id = %event.id, event_type = %event.event_type, "not recorded");
+        self.went_away(asked, &error);
     }
 
     /// The same event again where the connection broke: the register knows both by their id or version. A date has come
@@ -359,14 +373,14 @@ impl Shared {
             Some(_) => self.ways.after(event.early_by(self.clock.now())),
             None => route,
         };
-        send(&*self.broker, &self.outage, || self.ways.by(first.take().unwrap_or_else(again), event)).await
+        send(&*self.broker, &self.broker_outage, || self.ways.by(first.take().unwrap_or_else(again), event)).await
     }
 }
 
 /// Publishes until the broker has confirmed it, for half a minute at most. The message is made anew for each try.
 pub(super) async fn send(
     broker: &dyn Broker,
-    outage: &Outage,
+    outage: &BrokerOutage,
     mut message: impl FnMut() -> Message,
 ) -> Result<(), PublishError> {
     let sent = (|| broker.publish(message()))

@@ -10,7 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     aside,
-    outage::Outage,
+    outage::{BrokerOutage, RegisterOutage, Side},
     register::Batches,
     tally::{Summary, Tally},
     ways::Ways,
@@ -74,9 +74,10 @@ impl Worker {
             expected: Mutex::new(None),
             suspects: Notify::new(),
             away: watch::Sender::new(false),
+            register_outage: RegisterOutage::new(Side::Worker),
             doubted: watch::Sender::new(false),
             failure: Mutex::new(None),
-            outage: Outage::default(),
+            broker_outage: BrokerOutage::default(),
             tally: Tally::default(),
             topology: self.topology,
         });

@@ -9,6 +9,7 @@ use std::time::Duration;
 use backon::{BackoffBuilder as _, ExponentialBuilder, Retryable};
 use fail::fail_point;
 use jiff::Timestamp;
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
@@ -112,10 +113,11 @@ impl Lane {
         let register = &self.common.register;
         let (mut waits, mut alone) = (patience().build(), false);
         loop {
+            let asked = Instant::now();
             let told = if alone { register.settle_alone(&settle).await } else { register.settle(settle.clone()).await };
             match told {
-                Ok(()) => return self.common.register_answers(),
-                Err(error @ RegisterError::Unreachable { .. }) => self.common.register_is_away(&error),
+                Ok(()) => return self.common.register_answers(asked),
+                Err(error @ RegisterError::Unreachable { .. }) => self.common.register_is_away(asked, &error),
                 // It may be this one alone. Neither may the others of its batch be refused with it, nor may what waits for
                 // quiet wait for it.
                 Err(error) => {
@@ -189,13 +191,14 @@ impl Lane {
                 Tally::requeued,
             ));
         }
-        let slot = Slot::RequeuedAt(at.as_millisecond());
+        let (slot, asked) = (Slot::RequeuedAt(at.as_millisecond()), Instant::now());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
             Ok(Reserved::Version(version)) => Some(version),
             // Cancelled, or another run of it came to an end, by a copy perhaps: settled as done, that copy would be stale.
             Ok(Reserved::Stale) => return Ok((None, None, |_| {})),
             Err(error) => {
-                tracing::warn!(%error, id = %event.id, "requeued without a version: it competes with nothing");
+                self.unanswered(asked, &error, &event.id, "requeued without a version: it competes with nothing");
+                self.common.register_outage.unversioned();
                 None
             }
         };
@@ -215,9 +218,9 @@ impl Lane {
                 kept: kept::of(&fresh, self.spec.keep_payload),
                 terms: self.terms,
             };
+            let asked = Instant::now();
             if let Err(error) = self.common.register.record(record).await {
-                let (id, event_type) = (&event.id, &self.event_type);
-                tracing::warn!(%error, id, %event_type, "an older event of the same date may run too");
+                self.unanswered(asked, &error, &event.id, "an older event of the same date may run too");
             }
         }
         Ok((None, Some(End::Finished), Tally::requeued))
@@ -228,8 +231,9 @@ impl Lane {
         if !self.spec.register {
             return;
         }
+        let asked = Instant::now();
         if let Err(error) = self.reserve(event, event.stamp.slot.clone(), due, None).await {
-            tracing::warn!(%error, id = %event.id, "the register may forget the event before it is due");
+            self.unanswered(asked, &error, &event.id, "the register may forget the event before it is due");
         }
     }
 
@@ -263,11 +267,11 @@ impl Lane {
         let published = (|| self.common.broker.publish(message.clone()))
             .retry(patience())
             .when(|error| !matches!(error, BrokerError::Closed))
-            .notify(|error, _| self.common.outage.begins(error));
+            .notify(|error, _| self.common.broker_outage.begins(error));
         // There is no last try.
         match published.await {
             Ok(()) => {
-                self.common.outage.ends();
+                self.common.broker_outage.ends();
                 Ok(())
             }
             Err(error) => {

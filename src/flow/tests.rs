@@ -40,6 +40,7 @@ use crate::{
             Reserved, Settle, Stamp,
         },
         spec::Topology,
+        trouble::Trouble,
         wire::{Incoming, Message, Properties, Value},
     },
     ports::{Broker, BrokerError, Clock, Deliveries, Delivery, Order, Receipt, Register, RegisterError},

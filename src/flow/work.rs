@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::{
     claim::Patience,
-    outage::Outage,
+    outage::{BrokerOutage, RegisterOutage},
     register::Batches,
     settle::{self, Closed},
     tally::Tally,
@@ -67,10 +67,12 @@ pub(super) struct Common {
     pub(super) away: watch::Sender<bool>,
     /// It was away, and has answered no claim and no settlement since.
     pub(super) doubted: watch::Sender<bool>,
+    /// What is told of both.
+    pub(super) register_outage: RegisterOutage,
     /// Why the worker has to stop by itself.
     pub(super) failure: Mutex<Option<WorkError>>,
     /// Whether follow-ups wait for the broker.
-    pub(super) outage: Outage,
+    pub(super) broker_outage: BrokerOutage,
     pub(super) tally: Tally,
 }
 
@@ -338,7 +340,7 @@ impl Lane {
                 Ok(Some(Renewed::Held)) => held = asked,
                 Ok(_) => self.lose(&renew, lost),
                 Err(error) => {
-                    tracing::warn!(%error, id = %renew.subject.id, "the lease is not renewed");
+                    self.unanswered(asked, &error, &renew.subject.id, "the lease is not renewed");
                     if held.elapsed() >= self.terms.lease {
                         self.lose(&renew, lost);
                     }
@@ -360,8 +362,9 @@ impl Lane {
     pub(super) async fn release(&self, event: &Event, stamp: &Stamp, token: Uuid) {
         let (subject, due, terms) = (event.subject(), event.due(), self.terms);
         let release = Release { subject, stamp: stamp.clone(), token, due, terms };
+        let asked = Instant::now();
         let Err(error) = self.common.register.release(release.clone()).await else { return };
-        tracing::debug!(%error, id = %event.id, "not released; trying again");
+        self.unanswered(asked, &error, &event.id, "not released; trying again");
         let common = Arc::clone(&self.common);
         tokio::spawn(async move {
             let telling = (|| common.register.release(release.clone())).retry(settle::patience());
@@ -369,6 +372,20 @@ impl Lane {
                 tracing::warn!(%error, id = %release.subject.id, "not released; its next start counts as a crash");
             }
         });
+    }
+
+    /// A question that was asked then had no answer, and that holds the event up no longer. While Redis is away that is said
+    /// once, and not for each event; what it refuses otherwise may be this one thing alone.
+    pub(super) fn unanswered(&self, asked: Instant, error: &RegisterError, id: &str, so: &str) {
+        let event_type = &self.event_type;
+        if matches!(error, RegisterError::Unreachable { .. }) {
+            tracing::debug!(%error, id, %event_type, "{so}");
+            self.common.register_is_away(asked, error);
+        } else if *self.common.doubted.borrow() {
+            tracing::debug!(%error, id, %event_type, "{so}");
+        } else {
+            tracing::warn!(%error, id, %event_type, "{so}");
+        }
     }
 
     /// What cannot be an event goes to dead-letter as it came, with the reason.
@@ -398,20 +415,32 @@ impl Common {
         self.expected.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|then| then <= Instant::now())
     }
 
-    /// Nothing more of the types that ask Redis is consumed until it answers. Said once, and not for every event that waits.
-    pub(super) fn register_is_away(&self, error: &RegisterError) {
-        self.away.send_replace(true);
-        if !self.doubted.send_replace(true) {
-            tracing::warn!(%error, "no event is started until Redis answers");
+    /// A question that was asked then had no answer: nothing more of the types that ask Redis is consumed until it answers.
+    pub(super) fn register_is_away(&self, asked: Instant, error: &RegisterError) {
+        self.register_outage.failed(asked, error);
+        self.heed_outage();
+    }
+
+    /// All of it has answered a ping that was asked then. Says whether it is in reach by that.
+    pub(super) fn register_is_there(&self, asked: Instant) -> bool {
+        let there = self.register_outage.is_there(asked);
+        self.heed_outage();
+        there
+    }
+
+    /// It did something for an event, as was asked then, and does more than to be there.
+    pub(super) fn register_answers(&self, asked: Instant) {
+        if *self.doubted.borrow() {
+            self.register_outage.answered(asked);
+            self.heed_outage();
         }
     }
 
-    /// It did something for an event, and does more than to be there.
-    pub(super) fn register_answers(&self) {
-        if *self.doubted.borrow() && self.doubted.send_replace(false) {
-            self.away.send_replace(false);
-            tracing::info!("Redis answers again");
-        }
+    /// Looked up while nobody else tells of it: whoever comes last tells what is so.
+    fn heed_outage(&self) {
+        let heed = |told: &mut bool, now: bool| std::mem::replace(told, now) != now;
+        self.doubted.send_if_modified(|doubted| heed(doubted, self.register_outage.lasts()));
+        self.away.send_if_modified(|away| heed(away, self.register_outage.is_out_of_reach()));
     }
 
     /// Stops the worker for a reason that more events would only meet again.

@@ -70,6 +70,14 @@ impl RabbitMq {
         self.publisher.connect().await
     }
 
+    /// Whether the connection that is consumed by stands.
+    #[must_use]
+    pub fn is_consuming(&self) -> bool {
+        // Whoever holds it is about to connect.
+        let consuming = self.consuming.try_lock();
+        consuming.is_ok_and(|open| open.as_ref().is_some_and(|connection| connection.status().connected()))
+    }
+
     /// Closes its connections properly, so that the broker logs no lost client; within two seconds in any case. From here
     /// on every call says [`BrokerError::Closed`].
     pub async fn close(&self) {

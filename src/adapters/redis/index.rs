@@ -56,7 +56,8 @@ impl RedisRegister {
                 None => script.arg("").arg(""),
             };
             script.arg(find.limit.clamp(1, PAGE));
-            let (found, due, member, more): Page = self.link.call(&script, self.limit).await?;
+            let (found, due, member, more): Page =
+                self.link.call(&script, self.keys.slot(shard.number), self.limit.into()).await?;
             shard.ended = more == 0;
             if let Ok(member) = String::from_utf8(member)
                 && !member.is_empty()

@@ -4,6 +4,7 @@ use std::{borrow::Cow, collections::BTreeMap};
 
 use xxhash_rust::xxh3::Xxh3;
 
+use super::link::slot;
 use crate::domain::{
     register::{Slot, Subject, Terms},
     words::EventType,
@@ -57,6 +58,16 @@ impl Keys {
         hash.update(subject.reference.as_ref().map_or(subject.id.as_str(), |reference| reference.as_str()).as_bytes());
         // A remainder of a u16 is one.
         u16::try_from(hash.digest() % u64::from(self.shards)).unwrap_or_default()
+    }
+
+    /// The hash slot of a shard: that of all its keys.
+    pub(super) fn slot(&self, shard: u16) -> u16 {
+        slot(&self.last(shard))
+    }
+
+    /// The hash slots of all shards, in their order.
+    pub(super) fn slots(&self) -> Vec<u16> {
+        (0..self.shards).map(|shard| self.slot(shard)).collect()
     }
 
     /// The shard's counter.

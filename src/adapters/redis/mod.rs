@@ -6,13 +6,25 @@ mod link;
 mod packed;
 mod scripts;
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use redis::{Script, ScriptInvocation};
 
-use self::{keys::Keys, link::Link, scripts::Call};
+use self::{
+    keys::Keys,
+    link::{Link, Within},
+    scripts::Call,
+};
 use crate::{
     adapters::tls::Tls,
     domain::{
@@ -37,6 +49,8 @@ pub struct RedisRegister {
     backlog_retention: Duration,
     limit: Duration,
     clock: Option<Arc<dyn Clock>>,
+    /// It has raised counters in Redis, so whoever finds none there finds it emptied.
+    wrote: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for RedisRegister {
@@ -65,6 +79,7 @@ impl RedisRegister {
             backlog_retention: spec.backlog_retention,
             limit: DEFAULT_LIMIT,
             clock: None,
+            wrote: Arc::default(),
         })
     }
 
@@ -87,9 +102,7 @@ impl RedisRegister {
 
     /// Begins to connect, so that the first question need not wait for it. Must be called within a tokio runtime.
     pub fn connect_soon(&self) {
-        let link = Arc::clone(&self.link);
-        // Whoever asks hears of what went wrong.
-        tokio::spawn(async move { drop(link.connection().await) });
+        self.link.connect_soon();
     }
 
     /// The same register by the same connection, with another limit for every call.
@@ -121,9 +134,14 @@ impl RedisRegister {
         for (place, call) in batch.iter().enumerate() {
             shards.entry(self.keys.shard(call.subject())).or_default().push((place, call));
         }
-        let answers = try_join_all(shards.into_iter().map(|(shard, calls)| self.ask_shard(shard, calls))).await?;
-        let mut answers: Vec<_> = answers.into_iter().flatten().collect();
+        // All are waited for, also where one has failed: the others' calls are under way.
+        let answers = join_all(shards.into_iter().map(|(shard, calls)| self.ask_shard(shard, calls))).await;
+        let answers: Result<Vec<_>, _> = answers.into_iter().collect();
+        let mut answers: Vec<_> = answers?.into_iter().flatten().collect();
         answers.sort_unstable_by_key(|(place, _)| *place);
+        if C::COUNTS {
+            self.wrote.store(true, Ordering::Relaxed);
+        }
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
@@ -136,7 +154,7 @@ impl RedisRegister {
         for (_, call) in &calls {
             call.write(&self.keys, shard, &mut script);
         }
-        let raw: Vec<C::Raw> = self.link.call(&script, self.limit).await?;
+        let raw: Vec<C::Raw> = self.link.call(&script, self.keys.slot(shard), self.limit.into()).await?;
         if raw.len() != calls.len() {
             return Err(self.link.unexpected(format!("{} answers to {} questions", raw.len(), calls.len())));
         }
@@ -144,13 +162,31 @@ impl RedisRegister {
     }
 }
 
+impl RedisRegister {
+    /// Makes sure that a shard takes writes, and says whether it knew of any.
+    async fn ping_shard(&self, shard: u16, within: Within) -> Result<bool, RegisterError> {
+        // A server that wants a password says so at the first command, not when it is connected to, one that forbids
+        // scripts, not before it is asked to run one, and one that takes no writes, not before something is written.
+        let script = self.begin(&scripts::PING, shard);
+        self.link.call(&script, self.keys.slot(shard), within).await
+    }
+}
+
 #[async_trait]
 impl Register for RedisRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
-        // A server that wants a password says so at the first command, not when it is connected to, one that forbids
-        // scripts, not before it is asked to run one, and one that takes no writes, not before something is written.
-        let script = self.begin(&scripts::PING, 0);
-        self.link.call::<Vec<i64>>(&script, self.limit).await.map(drop)
+        // Every server that has some of the keys: one that is away is noticed by whoever asks it for something, and who
+        // waits for Redis waits for all of it.
+        let slots = self.keys.slots();
+        let within = self.limit.into();
+        let shards = self.link.one_of_each(&slots, within).await?;
+        let answers = join_all(shards.into_iter().map(|shard| self.ping_shard(shard, within))).await;
+        let knew: Result<Vec<bool>, _> = answers.into_iter().collect();
+        let is_new = knew?.contains(&false);
+        if self.wrote.swap(true, Ordering::Relaxed) && is_new {
+            self.link.say_emptied();
+        }
+        Ok(())
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {

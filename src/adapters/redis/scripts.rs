@@ -51,6 +51,8 @@ pub(super) trait Call: Sync {
     type Raw: FromRedisValue + Send;
     /// What that means.
     type Answer: Send;
+    /// Once it has answered the shard has a counter, unless somebody empties it.
+    const COUNTS: bool = false;
 
     fn script() -> &'static Script;
     fn subject(&self) -> &Subject;
@@ -71,6 +73,7 @@ fn copy(keys: &Keys, shard: u16, subject: &Subject, stamp: &Stamp, terms: &Terms
 impl Call for Reserve {
     type Raw = i64;
     type Answer = Reserved;
+    const COUNTS: bool = true;
 
     fn script() -> &'static Script {
         &RESERVE
@@ -129,6 +132,7 @@ impl Call for Record {
 impl Call for Claim {
     type Raw = (String, i64, u32, u8);
     type Answer = Claimed;
+    const COUNTS: bool = true;
 
     fn script() -> &'static Script {
         &CLAIM

@@ -18,7 +18,7 @@ pub use self::{
     moving::{Moved, NotKept},
     which::Which,
 };
-use super::{outage::Outage, publish::PublishError, ways::Ways};
+use super::{outage::BrokerOutage, publish::PublishError, ways::Ways};
 use crate::{
     domain::{
         register::Terms,
@@ -66,7 +66,7 @@ struct Shared {
     register: Arc<dyn Register>,
     index: Arc<dyn Index>,
     clock: Arc<dyn Clock>,
-    outage: Outage,
+    outage: BrokerOutage,
 }
 
 /// Why events are not found, cancelled or moved.
@@ -116,7 +116,17 @@ impl Events {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let ways = Ways::of(&topology);
-        Self { shared: Arc::new(Shared { topology, ways, broker, register, index, clock, outage: Outage::default() }) }
+        Self {
+            shared: Arc::new(Shared {
+                topology,
+                ways,
+                broker,
+                register,
+                index,
+                clock,
+                outage: BrokerOutage::default(),
+            }),
+        }
     }
 }
 

@@ -64,7 +64,7 @@ pub(super) struct Fake {
 }
 
 pub(super) fn unreachable() -> RegisterError {
-    RegisterError::Unreachable { url: "redis".into(), reason: "away".into() }
+    RegisterError::Unreachable { url: "redis".into(), trouble: Trouble::Away, reason: "gone".into() }
 }
 
 impl Fake {

@@ -31,3 +31,26 @@ async fn what_is_prefetched_is_given_back_once_and_not_with_every_ping(#[case] o
     let came_back = shelf.came_back();
     assert!(came_back <= 2 * EACH + 2, "{came_back}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn it_is_said_once_when_that_begins_and_once_when_it_is_over() {
+    let (log, shelf) = (Log::default(), Shelf::default());
+    let _kept = log.keep();
+    let fake = Arc::new(Fake { deaf: true.into(), ..Fake::default() });
+    for n in 0..10 {
+        let mut message = incoming("mail.now", &[]);
+        message.properties.message_id = Some(n.to_string());
+        shelf.put(message);
+    }
+    let stop = CancellationToken::new();
+    let worker = Worker::new(topology(), Arc::new(shelf.clone()), fake.clone(), Arc::new(Noon));
+    let worker = tokio::spawn(worker.handle("mail", |_| async { Ok::<_, String>(Outcome::Done) }).run(stop.clone()));
+    tokio::time::sleep(Duration::from_mins(10)).await;
+    assert_eq!(log.lines("no event of a type that needs it is started").len(), 1, "{:?}", log.lines("WARN"));
+    assert!(log.lines("Redis answers again").is_empty(), "{:?}", log.lines("WARN"));
+    fake.deaf.store(false, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(log.lines("Redis answers again").len(), 1, "{:?}", log.lines("WARN"));
+    stop.cancel();
+    assert_eq!(worker.await.expect("no panic").expect("it was told to stop").done, 10);
+}

@@ -39,7 +39,7 @@ async fn what_stays_busy_leaves_after_a_second() {
     let first = worker.runs.reach(1).await.remove(0);
     let amqp = declared.amqp().await;
     eventually("it is in the busy hatchery", async || {
-        (!amqp.filled(&declared.passages()).await.is_empty()).then_some(())
+        (!amqp.filled(&declared.hatcheries()).await.is_empty()).then_some(())
     })
     .await;
     gate.let_through(2);

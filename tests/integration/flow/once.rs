@@ -88,9 +88,10 @@ async fn two_workers_never_run_one_reference_at_once() {
     for n in 0..6 {
         publish(&one, NewEvent::new("mail", n.to_string()).reference("1234")).await;
     }
+    runs.reach(1).await;
     // The first one runs until another has found its reference busy.
     let amqp = declared.amqp().await;
-    let turned_away = async || (!amqp.filled(&declared.passages()).await.is_empty()).then_some(());
+    let turned_away = async || (!amqp.filled(&declared.hatcheries()).await.is_empty()).then_some(());
     eventually("some are turned away", turned_away).await;
     assert_eq!(runs.seen().len(), 1);
     gate.add_permits(6);

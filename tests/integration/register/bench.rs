@@ -23,7 +23,7 @@ use hatchery::{
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use crate::support::{clock::TestClock, redis};
+use crate::support::{clock::TestClock, deployments, redis};
 
 pub(crate) const BACKLOG: Duration = Duration::from_hours(7 * 24);
 pub(crate) const DEDUP: Duration = Duration::from_hours(1);
@@ -32,6 +32,9 @@ pub(crate) const MAX_WAIT: Duration = Duration::from_secs(30);
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 pub(crate) const HORIZON: Duration = Duration::from_hours(365 * 24);
+
+/// Of a register on a cluster.
+pub(crate) const SHARDS: u16 = 7;
 
 pub(crate) const EXCLUSIVE: Terms = Terms { exclusive: true, lease: LEASE, dedup_retention: DEDUP, max_wait: MAX_WAIT };
 pub(crate) const SIDE_BY_SIDE: Terms = Terms { exclusive: false, ..EXCLUSIVE };
@@ -88,6 +91,13 @@ impl Bench {
 
     fn of(register: Arc<impl Register + Index>, clock: Arc<TestClock>) -> Self {
         Self { register: register.clone(), index: register, clock, terms: EXCLUSIVE, fences: Mutex::default() }
+    }
+
+    /// On three masters, which the shards are spread over.
+    pub(crate) async fn cluster() -> Self {
+        let clock = Arc::new(TestClock::default());
+        let url = deployments::shared().await.url();
+        Self::of(Arc::new(register(&url, &redis::prefix(), SHARDS).with_clock(clock.clone())), clock)
     }
 
     pub(crate) fn with_terms(self, terms: Terms) -> Self {

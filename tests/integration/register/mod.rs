@@ -1,8 +1,13 @@
-//! The register: one suite of rules for the fake and for Redis, then what Redis alone can get wrong.
+//! The register: one suite of rules for the fake, for Redis and for a Cluster, then what Redis alone can get wrong.
 
+mod access;
 mod bench;
+mod cluster;
 mod connection;
+mod failover;
 mod random;
 mod redis;
 mod rules;
+mod sentinel;
+mod states;
 mod stored;

@@ -43,6 +43,20 @@ impl Authority {
         self.write(name, &params(name, hosts))
     }
 
+    /// What a Redis at 127.0.0.1 takes to speak TLS, and to ask no client for a certificate.
+    pub(crate) fn redis_options(&self) -> Vec<String> {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let own = self.issue("redis", &["127.0.0.1"]);
+        let path = |path: PathBuf| path.display().to_string();
+        let options = [
+            ["--tls-ca-cert-file", &path(self.file())],
+            ["--tls-cert-file", &path(own.chain)],
+            ["--tls-key-file", &path(own.key)],
+            ["--tls-auth-clients", "optional"],
+        ];
+        options.concat().into_iter().map(str::to_owned).collect()
+    }
+
     /// One that has expired.
     pub(crate) fn issue_expired(&self, name: &str, hosts: &[&str]) -> Certificate {
         let mut params = params(name, hosts);

@@ -17,7 +17,7 @@ use hatchery::{
 
 use super::{
     amqp::Amqp,
-    broker::{PATIENCE, VirtualHost},
+    broker::{PATIENCE, VirtualHost, eventually},
     redis,
 };
 
@@ -45,11 +45,16 @@ impl Declared {
 
     /// The same in this virtual host.
     pub(crate) async fn on(host: VirtualHost, text: &str, redis_url: &str) -> Self {
+        Self::with_shards(host, text, redis_url, 1).await
+    }
+
+    /// The same with its keys in so many hash slots.
+    pub(crate) async fn with_shards(host: VirtualHost, text: &str, redis_url: &str, shards: u16) -> Self {
         let ladder = if text.contains("ladder:") { "" } else { SMALL };
-        let prefix = format!("prefix: {}", redis::prefix());
+        let settings = format!("prefix: {}, shards: {shards}", redis::prefix());
         let text = match text.split_once("redis: {") {
-            Some((before, after)) => format!("version: 1\nname: t\n{ladder}{before}redis: {{ {prefix},{after}"),
-            None => format!("version: 1\nname: t\nredis: {{ {prefix} }}\n{ladder}{text}"),
+            Some((before, after)) => format!("version: 1\nname: t\n{ladder}{before}redis: {{ {settings},{after}"),
+            None => format!("version: 1\nname: t\nredis: {{ {settings} }}\n{ladder}{text}"),
         };
         let topology = hatchery::file::read(&text, "topology.yaml").unwrap_or_else(|error| panic!("{error:?}"));
         let declared = Self { host, topology, text, redis_url: redis_url.to_owned() };
@@ -101,6 +106,11 @@ impl Declared {
         let resting = |queue: &String| queue.contains(".dead-letter.") || queue.ends_with(".unrouted");
         self.queues().into_iter().filter(|queue| !resting(queue)).collect()
     }
+
+    /// Those of them where events wait for their time.
+    pub(crate) fn hatcheries(&self) -> Vec<String> {
+        self.passages().into_iter().filter(|queue| !queue.contains(".processor.")).collect()
+    }
 }
 
 /// Creates what is missing of a topology, safe or not. Returns the broker's version.
@@ -108,13 +118,21 @@ pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) -> String {
     let url = AmqpUrl::new(&host.amqp()).unwrap();
     let management = ManagementUrl::new(&host.management(), &url).unwrap();
     let management = ManagementApi::new(management, &host.name).unwrap();
-    let observed = management.observe().await.unwrap();
-    let plan = plan(desired, &observed);
-    let locks = [lock(&desired.owner)];
-    let declarer = Declarer::lock(url, "test", &locks, PATIENCE, |_| {}).await.unwrap();
-    declarer.carry_out(&plan, &management, |_| {}).await.unwrap();
-    declarer.release().await;
-    observed.version.unwrap()
+    let declared = async || {
+        let observed = management.observe().await.unwrap();
+        let plan = plan(desired, &observed);
+        let locks = [lock(&desired.owner)];
+        let declarer = Declarer::lock(url.clone(), "test", &locks, PATIENCE, |_| {}).await.unwrap();
+        let carried_out = declarer.carry_out(&plan, &management, |_| {}).await;
+        declarer.release().await;
+        match carried_out {
+            Ok(()) => Some(observed.version.unwrap()),
+            // A broker that makes many queues at once may fail to elect a leader in time (`cluster_not_formed`).
+            Err(error) if error.to_string().contains("cluster_not_formed") => None,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    eventually("all is declared", declared).await
 }
 
 fn word(text: &str) -> EventType {

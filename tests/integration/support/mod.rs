@@ -7,6 +7,8 @@ pub(crate) mod cli;
 pub(crate) mod clock;
 mod containers;
 pub(crate) mod declared;
+pub(crate) mod deployments;
+pub(crate) mod logs;
 pub(crate) mod private;
 pub(crate) mod process;
 pub(crate) mod redis;

@@ -50,10 +50,16 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn start(port: u16, options: &[&str]) -> Self {
+        let text = port.to_string();
+        let plain = ["--bind", "127.0.0.1", "--port", &text, "--save", "", "--appendonly", "no", "--daemonize", "no"];
+        Self::run(port, &[&plain, options].concat())
+    }
+
+    /// With these options alone, which make it listen at this port.
+    pub(crate) fn run(port: u16, options: &[&str]) -> Self {
         let script = "redis-server \"$@\" & pid=$!; cat >/dev/null; kill -9 $pid; wait $pid";
         let wrapper = Command::new("sh")
-            .args(["-c", script, "sh", "--bind", "127.0.0.1", "--port", &port.to_string()])
-            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+            .args(["-c", script, "sh"])
             .args(options)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

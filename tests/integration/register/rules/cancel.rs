@@ -91,7 +91,7 @@ rules! {
         assert_eq!(b.cancel(&a, None).await, [cancelled(&slot, false, false)]);
         assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(1)).await, Claimed::Stale);
         assert_eq!(b.claim(&a, &Stamp::alone("a", 7), token(1)).await, Claimed::Stale);
-        b.start(&event("", "n"), &Stamp::alone("n", 0), token(2)).await;
+        b.start(&event("1", "n"), &Stamp::alone("n", 0), token(2)).await;
         assert!(b.cancel(&event("1", "n"), Some(&Slot::Event("n".to_owned()))).await[0].running);
     }
 

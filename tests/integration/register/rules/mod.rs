@@ -1,4 +1,4 @@
-//! The protocol, rule by rule, on the fake and on Redis.
+//! The protocol, rule by rule, on the fake, on Redis, and on a Redis Cluster with several shards.
 
 use hatchery::domain::register::{End, Note, Slot, Stage};
 use jiff::Timestamp;
@@ -7,7 +7,7 @@ use super::bench::Bench;
 
 const I: Slot = Slot::Immediate;
 
-/// Each rule is an async function of a bench; it becomes a test on the fake and one on Redis.
+/// Each rule is an async function of a bench; it becomes a test on the fake, one on Redis, and one on a cluster.
 macro_rules! rules {
     ($(async fn $rule:ident($bench:ident) $body:block)*) => {
         $(async fn $rule($bench: Bench) $body)*
@@ -23,6 +23,13 @@ macro_rules! rules {
             $(#[tokio::test]
             async fn $rule() {
                 super::$rule(super::Bench::redis()).await;
+            })*
+        }
+
+        mod cluster {
+            $(#[tokio::test]
+            async fn $rule() {
+                super::$rule(super::Bench::cluster().await).await;
             })*
         }
     };

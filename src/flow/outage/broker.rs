@@ -7,18 +7,18 @@ use crate::ports::BrokerError;
 
 /// Whether what is published waits for the broker.
 #[derive(Debug, Default)]
-pub(super) struct Outage(AtomicBool);
+pub(in crate::flow) struct BrokerOutage(AtomicBool);
 
-impl Outage {
+impl BrokerOutage {
     /// A publish was not confirmed, and is tried again.
-    pub(super) fn begins(&self, error: &BrokerError) {
+    pub(in crate::flow) fn begins(&self, error: &BrokerError) {
         if !self.0.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "the broker confirms nothing: publishing waits, and is tried again");
         }
     }
 
     /// A publish was confirmed.
-    pub(super) fn ends(&self) {
+    pub(in crate::flow) fn ends(&self) {
         if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
             tracing::warn!("the broker confirms again");
         }

@@ -1,0 +1,250 @@
+//! A Redis Cluster: each call goes to the master of its shard's slot.
+//!
+//! Not the crate's own client: it loads a script on every node, so that one node that is away keeps all others from it,
+//! and it goes on trying by a clock of its own. All keys of a call are in one slot, so what is needed is little: who has the
+//! slot, and where a node sends us instead.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use redis::{
+    Cmd, FromRedisValue, Pipeline, RedisFuture, RedisResult, ScriptInvocation, Value,
+    aio::{ConnectionLike, MultiplexedConnection},
+    cmd,
+};
+use tokio::time::Instant;
+
+use super::{
+    address::{Access, Host, show},
+    failure::{Elsewhere, Failure},
+    server::{Peer, Place, Server},
+    slots::{Slots, redirected},
+    turns::first_answer,
+};
+use crate::adapters::tls::Tls;
+
+/// Between two tries of a slot that is on its way between two nodes.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// So often a call is sent elsewhere without a pause.
+const HOPS: u32 = 3;
+
+/// The nodes of a cluster.
+pub(super) struct Cluster {
+    seeds: Vec<Host>,
+    access: Access,
+    tls: Tls,
+    known: Mutex<Known>,
+    /// Held by whoever asks who has which slots, so that the others wait for the same answer.
+    learning: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Known {
+    servers: BTreeMap<Host, Arc<Server>>,
+    slots: Slots,
+    /// Counts answers, so that who doubts an old one does not doubt a newer one.
+    number: u64,
+    /// None yet, or it was wrong.
+    is_doubted: bool,
+    /// Who is asked first: another one each time, for some may not know it yet.
+    turn: usize,
+}
+
+impl Known {
+    fn master(&self, slot: u16) -> Result<(Host, u64), Failure> {
+        let none = || Failure::FailingOver(format!("no node of the cluster serves the hash slot {slot}"));
+        Ok((self.slots.master(slot).cloned().ok_or_else(none)?, self.number))
+    }
+}
+
+impl Cluster {
+    pub(super) fn new(seeds: Vec<Host>, access: Access, tls: Tls) -> RedisResult<Self> {
+        let known = Mutex::new(Known { is_doubted: true, ..Known::default() });
+        let cluster = Self { seeds, access, tls, known, learning: tokio::sync::Mutex::default() };
+        for seed in &cluster.seeds {
+            cluster.server(seed)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Calls a script about keys of this slot.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+        slot: u16,
+        deadline: Instant,
+    ) -> Result<T, Failure> {
+        let (mut host, mut number) = self.master(slot, deadline).await?;
+        let (mut asking, mut hops, mut on_its_way) = (false, 0_u32, None);
+        loop {
+            let server = self.server(&host)?;
+            let answer = if asking {
+                let by = |connection| async move { script.invoke_async(&mut Asking(connection)).await };
+                server.ask(deadline, by).await
+            } else {
+                let by = |mut connection| async move { script.invoke_async(&mut connection).await };
+                server.ask(deadline, by).await
+            };
+            let failure = match answer {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            let elsewhere = failure.elsewhere();
+            on_its_way = elsewhere.is_some().then(|| failure.on_its_way(slot)).or(on_its_way);
+            hops += 1;
+            if hops > HOPS {
+                tokio::time::sleep(PAUSE).await;
+            }
+            if Instant::now() >= deadline {
+                self.doubt(number);
+                return Err(on_its_way.unwrap_or(failure));
+            }
+            asking = false;
+            match elsewhere {
+                Some(Elsewhere::Moved(to)) => {
+                    self.doubt(number);
+                    host = redirected(&to, &host.0).ok_or(failure)?;
+                }
+                Some(Elsewhere::Ask(to)) => {
+                    host = redirected(&to, &host.0).ok_or(failure)?;
+                    asking = true;
+                }
+                Some(Elsewhere::Later) => {
+                    tokio::time::sleep(PAUSE).await;
+                    (host, number) = self.master(slot, deadline).await?;
+                }
+                None if failure.is_of_this_server() => {
+                    self.doubt(number);
+                    // Who answers knows the cluster: it is this one master that is gone, and not all of Redis.
+                    let (now, known) = self.master(slot, deadline).await.map_err(|_| failure.clone())?;
+                    if now == host {
+                        self.doubt(known);
+                        return Err(gone(&host, failure));
+                    }
+                    (host, number) = (now, known);
+                }
+                None => return Err(failure),
+            }
+        }
+    }
+
+    /// Of these slots one for each master, by their places.
+    pub(super) async fn one_of_each(&self, slots: &[u16], deadline: Instant) -> Result<Vec<u16>, Failure> {
+        let mut masters = BTreeMap::new();
+        for (place, slot) in (0..).zip(slots) {
+            masters.entry(self.master(*slot, deadline).await?.0).or_insert(place);
+        }
+        Ok(masters.into_values().collect())
+    }
+
+    /// Who has a slot, and which answer says so.
+    async fn master(&self, slot: u16, deadline: Instant) -> Result<(Host, u64), Failure> {
+        let before = {
+            let known = self.known();
+            if !known.is_doubted {
+                return known.master(slot);
+            }
+            known.number
+        };
+        let late = |_| Failure::Late { connected: false };
+        let _learning = tokio::time::timeout_at(deadline, self.learning.lock()).await.map_err(late)?;
+        if self.known().number == before {
+            self.learn(deadline).await?;
+        }
+        self.known().master(slot)
+    }
+
+    /// Asks who has which slots.
+    async fn learn(&self, deadline: Instant) -> Result<(), Failure> {
+        let questions = self.turn().into_iter().map(|(host, server)| async move {
+            let question = |mut connection: MultiplexedConnection| async move {
+                cmd("CLUSTER").arg("SLOTS").query_async::<Vec<Vec<Value>>>(&mut connection).await
+            };
+            let answer = server.ask(deadline, question).await?;
+            Slots::read(answer, &host.0).map_err(|error| Failure::Redis(error.into()))
+        });
+        let slots = first_answer(questions).await.map_err(Failure::most_telling)?;
+        // Replicas too: one of them may be all that is left.
+        for node in &slots.nodes {
+            self.server(node)?;
+        }
+        let mut known = self.known();
+        let listed = |host: &Host| slots.nodes.contains(host) || self.seeds.contains(host);
+        known.servers.retain(|host, _| listed(host));
+        known.slots = slots;
+        known.number += 1;
+        known.is_doubted = false;
+        Ok(())
+    }
+
+    /// All nodes, beginning with another one each time.
+    fn turn(&self) -> Vec<(Host, Arc<Server>)> {
+        let mut known = self.known();
+        let mut servers: Vec<_> =
+            known.servers.iter().map(|(host, server)| (host.clone(), Arc::clone(server))).collect();
+        known.turn += 1;
+        let first = known.turn % servers.len().max(1);
+        servers.rotate_left(first);
+        servers
+    }
+
+    fn server(&self, host: &Host) -> RedisResult<Arc<Server>> {
+        if let Some(server) = self.known().servers.get(host) {
+            return Ok(Arc::clone(server));
+        }
+        let server = Server::new(Place::At(Peer::new(self.access.to(host)?, &self.tls)?), &show(host));
+        Ok(Arc::clone(self.known().servers.entry(host.clone()).or_insert(server)))
+    }
+
+    fn doubt(&self, number: u64) {
+        let mut known = self.known();
+        if known.number == number {
+            known.is_doubted = true;
+        }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The others answer, so the cluster is to name another master, or this one is to come back.
+fn gone(host: &Host, failure: Failure) -> Failure {
+    match &failure {
+        Failure::Redis(error) if error.is_io_error() => {
+            Failure::FailingOver(format!("the master {} is away: {error}", show(host)))
+        }
+        _ => failure,
+    }
+}
+
+/// A connection to a node that is about to get a slot, and serves it to those alone who say that they were sent.
+struct Asking(MultiplexedConnection);
+
+impl ConnectionLike for Asking {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(async move {
+            let mut both = redis::pipe();
+            both.cmd("ASKING").ignore().add_command(command.clone());
+            let mut answers: Vec<Value> = both.query_async(&mut self.0).await?;
+            Ok(answers.pop().unwrap_or(Value::Nil))
+        })
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        pipeline: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        self.0.req_packed_commands(pipeline, offset, count)
+    }
+
+    fn get_db(&self) -> i64 {
+        self.0.get_db()
+    }
+}

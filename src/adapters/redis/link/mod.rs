@@ -1,0 +1,156 @@
+//! The way to Redis: a [`Server`], found by its address or by what [`Sentinels`] say, or the nodes of a [`Cluster`].
+
+mod address;
+mod cluster;
+mod eviction;
+mod failure;
+mod sentinel;
+mod server;
+mod slots;
+mod turns;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use redis::{FromRedisValue, RedisResult, ScriptInvocation};
+use tokio::time::Instant;
+
+pub(super) use self::slots::slot;
+use self::{
+    address::Address,
+    cluster::Cluster,
+    failure::Failure,
+    sentinel::Sentinels,
+    server::{Peer, Place, Server},
+};
+use crate::{adapters::tls::Tls, ports::RegisterError};
+
+/// The way to Redis, shared by all who call.
+pub(super) struct Link {
+    way: Way,
+    /// Without the password: the only form in which the address leaves this module.
+    url: String,
+}
+
+/// How long a call may take, from now on.
+#[derive(Clone, Copy)]
+pub(super) struct Within {
+    limit: Duration,
+    deadline: Instant,
+}
+
+impl From<Duration> for Within {
+    fn from(limit: Duration) -> Self {
+        Self { limit, deadline: Instant::now() + limit }
+    }
+}
+
+enum Way {
+    Server(Arc<Server>),
+    Cluster(Box<Cluster>),
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
+impl Link {
+    pub(super) fn new(url: &str, tls: &Tls) -> Result<Self, RegisterError> {
+        let address = Address::parse(url).map_err(RegisterError::Address)?;
+        let url = address.masked();
+        let way = Self::way(address, tls, &url);
+        let way = way.map_err(|error| RegisterError::Refused { url: url.clone(), reason: error.to_string() })?;
+        Ok(Self { way, url })
+    }
+
+    fn way(address: Address, tls: &Tls, shown: &str) -> RedisResult<Way> {
+        let server = |place| Way::Server(Server::new(place, shown));
+        Ok(match address {
+            Address::Server(info) => server(Place::At(Peer::new(*info, tls)?)),
+            Address::Sentinel { sentinels, own, master, access } => {
+                server(Place::Watched(Sentinels::new(&sentinels, &own, master, access, tls.clone())?))
+            }
+            Address::Cluster { nodes, access } => Way::Cluster(Box::new(Cluster::new(nodes, access, tls.clone())?)),
+        })
+    }
+
+    /// Begins to connect, so that the first question need not wait for it. Must be called within a tokio runtime.
+    pub(super) fn connect_soon(self: &Arc<Self>) {
+        let link = Arc::clone(self);
+        // Whoever asks hears of what went wrong.
+        tokio::spawn(async move {
+            match &link.way {
+                Way::Server(server) => drop(server.connection().await),
+                Way::Cluster(cluster) => drop(cluster.one_of_each(&[0], Instant::now() + CONNECT_SOON).await),
+            }
+        });
+    }
+
+    /// Calls a script about keys of a hash slot, and loads it where the server does not know it. Repeats the call if need be.
+    pub(super) async fn call<T: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+        slot: u16,
+        within: Within,
+    ) -> Result<T, RegisterError> {
+        let deadline = within.deadline;
+        let answer = match &self.way {
+            Way::Server(server) => {
+                let by = |mut connection| async move { script.invoke_async(&mut connection).await };
+                server.ask(deadline, by).await
+            }
+            Way::Cluster(cluster) => cluster.call(script, slot, deadline).await,
+        };
+        answer.map_err(|failure| self.error(&failure, within.limit))
+    }
+
+    /// Of these slots one for each server that holds some, by their places.
+    pub(super) async fn one_of_each(&self, slots: &[u16], within: Within) -> Result<Vec<u16>, RegisterError> {
+        match &self.way {
+            Way::Server(_) => Ok(vec![0]),
+            Way::Cluster(cluster) => {
+                let places = cluster.one_of_each(slots, within.deadline).await;
+                places.map_err(|failure| self.error(&failure, within.limit))
+            }
+        }
+    }
+
+    /// For the log: what this client has written is not there any more.
+    pub(super) fn say_emptied(&self) {
+        let url = &self.url;
+        tracing::warn!(
+            "Redis at {url} was emptied: what is in the queues runs, events that were replaced or cancelled included"
+        );
+    }
+
+    /// An answer that is none.
+    pub(super) fn unexpected(&self, reason: String) -> RegisterError {
+        RegisterError::Refused { url: self.url.clone(), reason }
+    }
+
+    fn error(&self, failure: &Failure, limit: Duration) -> RegisterError {
+        let url = self.url.clone();
+        match failure.explain(limit) {
+            (Some(trouble), reason) => RegisterError::Unreachable { url, trouble, reason },
+            (None, reason) => RegisterError::Refused { url, reason },
+        }
+    }
+}
+
+/// How long a connection may take that nobody waits for yet.
+const CONNECT_SOON: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_in_no_text_about_it() {
+        let url = "redis-sentinel://app:secret@s1/0?sentinel_password=secret#m";
+        let link = Link::new(url, &Tls::default()).expect("an address");
+        assert!(!format!("{link:?}").contains("secret"), "{link:?}");
+        let error = Link::new("redis-cluster://:secret@", &Tls::default()).expect_err("no address");
+        assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+    }
+}

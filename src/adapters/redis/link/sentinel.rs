@@ -1,0 +1,85 @@
+//! The sentinels, and the master that they name.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use redis::{FromRedisValue as _, RedisResult, Value, aio::MultiplexedConnection, cmd};
+
+use super::{
+    address::{Access, Host, show},
+    failure::Failure,
+    server::Peer,
+    turns::first_answer,
+};
+use crate::adapters::tls::Tls;
+
+/// How long a master that is named may take to say that it is one.
+const MASTER_LIMIT: Duration = Duration::from_secs(2);
+
+/// The sentinels of one master.
+pub(super) struct Sentinels {
+    peers: Vec<(Host, Peer)>,
+    master: String,
+    access: Access,
+    tls: Tls,
+    /// Who is asked first: the one who was right the last time.
+    first: AtomicUsize,
+}
+
+impl Sentinels {
+    pub(super) fn new(hosts: &[Host], own: &Access, master: String, access: Access, tls: Tls) -> RedisResult<Self> {
+        let peer = |host: &Host| Ok((host.clone(), Peer::new(own.to(host)?, &tls)?));
+        let peers = hosts.iter().map(peer).collect::<RedisResult<_>>()?;
+        Ok(Self { peers, master, access, tls, first: AtomicUsize::new(0) })
+    }
+
+    /// A connection to the master, which says itself that it is one; and where it is.
+    pub(super) async fn master(&self) -> Result<(MultiplexedConnection, Host), Failure> {
+        let questions = self.turn().map(|n| async move {
+            let host = self.named_by(n).await?;
+            let connected = tokio::time::timeout(MASTER_LIMIT, self.connect_to(&host)).await;
+            let failed = |why: &str| {
+                Failure::FailingOver(format!("the sentinels name {} as the master, and {why}", show(&host)))
+            };
+            match connected {
+                Ok(Ok((connection, true))) => {
+                    self.first.store(n, Ordering::Relaxed);
+                    Ok((connection, host))
+                }
+                Ok(Ok((_, false))) => Err(failed("it is a replica")),
+                Ok(Err(error)) if error.is_io_error() => Err(failed(&format!("it is away: {error}"))),
+                Ok(Err(error)) => Err(error.into()),
+                Err(_) => Err(failed("it does not answer")),
+            }
+        });
+        first_answer(questions).await.map_err(Failure::most_telling)
+    }
+
+    /// Where the first sentinel that answers says that the master is.
+    pub(super) async fn name(&self) -> Result<Host, Failure> {
+        first_answer(self.turn().map(|n| self.named_by(n))).await.map_err(Failure::most_telling)
+    }
+
+    fn turn(&self) -> impl Iterator<Item = usize> + use<> {
+        let (first, count) = (self.first.load(Ordering::Relaxed), self.peers.len());
+        (0..count).map(move |n| (first + n) % count)
+    }
+
+    async fn named_by(&self, n: usize) -> Result<Host, Failure> {
+        let (_, sentinel) = &self.peers[n];
+        let mut connection = sentinel.connect().await?;
+        let question = cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master).to_owned();
+        let named: Option<(String, u16)> = question.query_async(&mut connection).await?;
+        named.ok_or(Failure::NoMaster)
+    }
+
+    /// Whether it says that it is a master.
+    async fn connect_to(&self, host: &Host) -> RedisResult<(MultiplexedConnection, bool)> {
+        let mut connection = Peer::new(self.access.to(host)?, &self.tls)?.connect().await?;
+        let role: Vec<Value> = cmd("ROLE").query_async(&mut connection).await?;
+        let role = role.into_iter().next().map(String::from_redis_value).transpose()?;
+        Ok((connection, role.as_deref() == Some("master")))
+    }
+}

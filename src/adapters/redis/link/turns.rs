@@ -1,0 +1,52 @@
+//! Asking several, one after the other.
+
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+
+/// Who says nothing for this long is not waited for alone.
+const MOMENT: Duration = Duration::from_millis(250);
+
+/// The first answer: the next one is asked as soon as one has failed, or says nothing for a moment. Where nobody answers,
+/// what they said instead.
+pub(super) async fn first_answer<T, E, F>(questions: impl Iterator<Item = F>) -> Result<T, Vec<E>>
+where
+    F: Future<Output = Result<T, E>>,
+{
+    let (mut questions, mut failures) = (questions.peekable(), Vec::new());
+    let mut asked: FuturesUnordered<F> = questions.next().into_iter().collect();
+    loop {
+        tokio::select! {
+            answer = asked.next() => match answer {
+                Some(Ok(answer)) => return Ok(answer),
+                Some(Err(failure)) => failures.push(failure),
+                None => return Err(failures),
+            },
+            () = tokio::time::sleep(MOMENT), if questions.peek().is_some() => {}
+        }
+        asked.extend(questions.next());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::{BoxFuture, FutureExt as _, pending, ready};
+
+    use super::*;
+
+    type Question = BoxFuture<'static, Result<u32, &'static str>>;
+
+    #[tokio::test(start_paused = true)]
+    async fn neither_who_fails_nor_who_is_silent_holds_the_others_up() {
+        let questions: [Question; 4] =
+            [ready(Err("a")).boxed(), pending().boxed(), ready(Ok(3)).boxed(), ready(Ok(4)).boxed()];
+        assert_eq!(first_answer(questions.into_iter()).await, Ok(3));
+    }
+
+    #[tokio::test]
+    async fn where_nobody_answers_all_is_said() {
+        let questions: [Question; 2] = [ready(Err("a")).boxed(), ready(Err("b")).boxed()];
+        assert_eq!(first_answer(questions.into_iter()).await, Err(vec!["a", "b"]));
+        assert_eq!(first_answer(std::iter::empty::<Question>()).await, Err(vec![]));
+    }
+}

@@ -1,0 +1,52 @@
+//! What keeps the register from answering, in one word.
+
+use std::fmt;
+
+/// Why the register does not answer: the words of the log, the metrics and the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// It cannot be reached.
+    Away,
+    /// It is reached, and does not answer in time.
+    Slow,
+    /// It takes no writes: a replica, or a master that may not write for now.
+    ReadOnly,
+    /// Its memory is full, and it evicts nothing.
+    OutOfMemory,
+    /// It loads its data, or a script of somebody else's holds it up.
+    Busy,
+    /// A master is gone, and nobody has taken its place yet.
+    FailingOver,
+    /// It answers, and does not let this client do what it asks for.
+    Refusing,
+}
+
+impl Trouble {
+    /// All of them.
+    pub const ALL: [Self; 7] =
+        [Self::Away, Self::Slow, Self::ReadOnly, Self::OutOfMemory, Self::Busy, Self::FailingOver, Self::Refusing];
+
+    /// As one word, for the label of a metric.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Away => "away",
+            Self::Slow => "slow",
+            Self::ReadOnly => "read-only",
+            Self::OutOfMemory => "out-of-memory",
+            Self::Busy => "busy",
+            Self::FailingOver => "failing-over",
+            Self::Refusing => "refusing",
+        }
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::OutOfMemory => "out of memory",
+            Self::FailingOver => "failing over",
+            one_word => one_word.label(),
+        })
+    }
+}

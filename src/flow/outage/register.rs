@@ -1,0 +1,272 @@
+//! A register that does not answer: what is told of it, in the log once and not for each event, and as metrics.
+//!
+//! - `hatchery_register_state{state, side}`: 1 while the register is in this state, as the publishers (`side="publisher"`)
+//!   or the workers of this process see it, else 0.
+//! - `hatchery_register_errors_total{state, side}`: questions that had no answer.
+//! - `hatchery_published_unversioned_total{side}`: events that compete with nothing, because the register gave no version.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use metrics::{counter, gauge};
+use tokio::time::Instant;
+
+use crate::{domain::trouble::Trouble, ports::RegisterError};
+
+/// Whose question had no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::flow) enum Side {
+    Publisher,
+    Worker,
+}
+
+impl Side {
+    const fn label(self) -> &'static str {
+        match self {
+            Self::Publisher => "publisher",
+            Self::Worker => "worker",
+        }
+    }
+
+    /// What is done until it answers.
+    const fn meanwhile(self) -> &'static str {
+        match self {
+            Self::Publisher => "events are published without a version, compete with nothing, and are in no list",
+            Self::Worker => {
+                "no event of a type that needs it is started, and what has not started goes back to its queue"
+            }
+        }
+    }
+}
+
+/// What a publisher or a worker knows of it.
+pub(in crate::flow) struct RegisterOutage {
+    side: Side,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    now: Option<Lasting>,
+    /// When the last one was over.
+    over: Option<Instant>,
+    /// What the metrics show.
+    shown: Option<Trouble>,
+}
+
+/// One that is not over.
+struct Lasting {
+    since: Instant,
+    /// All that it has been, and last what it is now.
+    been: Vec<Trouble>,
+    /// How many events had no version.
+    unversioned: u64,
+    /// Since when it has been there again: all of it has answered a ping, and no question has failed that was asked later.
+    there: Option<Instant>,
+    /// It has done something for an event since the last failure.
+    proven: bool,
+}
+
+impl RegisterOutage {
+    pub(in crate::flow) fn new(side: Side) -> Self {
+        let outage = Self { side, known: Mutex::default() };
+        // Shown as 0 from the start.
+        for trouble in Trouble::ALL {
+            outage.gauge(trouble, 0.0);
+            counter!("hatchery_register_errors_total", "state" => trouble.label(), "side" => side.label()).increment(0);
+        }
+        counter!("hatchery_published_unversioned_total", "side" => side.label()).increment(0);
+        outage
+    }
+
+    /// A question that was asked then had no answer. Says whether the register is out of reach by it: it is not where it has
+    /// answered meanwhile.
+    pub(in crate::flow) fn failed(&self, asked: Instant, error: &RegisterError) -> bool {
+        let trouble = error.trouble();
+        counter!("hatchery_register_errors_total", "state" => trouble.label(), "side" => self.side.label())
+            .increment(1);
+        let mut known = self.known();
+        let answered = known.now.as_ref().map_or(known.over, |lasting| lasting.there);
+        if answered.is_some_and(|answered| asked < answered) {
+            return false;
+        }
+        match &mut known.now {
+            None => {
+                tracing::warn!(state = trouble.label(), "{error}; until it answers, {}", self.side.meanwhile());
+                let (since, been) = (Instant::now(), vec![trouble]);
+                known.now = Some(Lasting { since, been, unversioned: 0, there: None, proven: false });
+            }
+            Some(lasting) => {
+                // Once for each: a fail-over may be away and failing over by turns.
+                if !lasting.been.contains(&trouble) {
+                    let after = lasting.since.elapsed();
+                    tracing::warn!(state = trouble.label(), "{error}; it has not answered for {after:.1?}");
+                }
+                lasting.been.retain(|been| *been != trouble);
+                lasting.been.push(trouble);
+                (lasting.there, lasting.proven) = (None, false);
+            }
+        }
+        self.show(&mut known, Some(trouble));
+        true
+    }
+
+    /// An event has no version.
+    pub(in crate::flow) fn unversioned(&self) {
+        counter!("hatchery_published_unversioned_total", "side" => self.side.label()).increment(1);
+        if let Some(lasting) = &mut self.known().now {
+            lasting.unversioned += 1;
+        }
+    }
+
+    /// All of it has answered a ping that was asked then. Says whether it is in reach by that: it is not where another
+    /// question has begun an outage meanwhile.
+    pub(in crate::flow) fn is_there(&self, asked: Instant) -> bool {
+        let mut known = self.known();
+        let Some(lasting) = &mut known.now else { return true };
+        if asked < lasting.since {
+            return false;
+        }
+        lasting.there.get_or_insert_with(Instant::now);
+        // A worker that has no events would say for ever that it has no register.
+        self.show(&mut known, None);
+        self.end(&mut known);
+        true
+    }
+
+    /// It did something for an event, as was asked then.
+    pub(in crate::flow) fn answered(&self, asked: Instant) {
+        let mut known = self.known();
+        let Some(lasting) = known.now.as_mut().filter(|lasting| lasting.since <= asked) else { return };
+        lasting.proven = true;
+        // A publisher waits for nothing, and asks none but those that it needs.
+        if self.side == Side::Publisher {
+            lasting.there.get_or_insert_with(Instant::now);
+        }
+        self.end(&mut known);
+    }
+
+    /// It is not there, or has not proven it yet.
+    pub(in crate::flow) fn lasts(&self) -> bool {
+        self.known().now.is_some()
+    }
+
+    /// It is not there.
+    pub(in crate::flow) fn is_out_of_reach(&self) -> bool {
+        self.known().now.as_ref().is_some_and(|lasting| lasting.there.is_none())
+    }
+
+    /// Where it is there again and has proven it.
+    fn end(&self, known: &mut Known) {
+        let Some(lasting) = known.now.take_if(|lasting| lasting.proven && lasting.there.is_some()) else { return };
+        let there = lasting.there.unwrap_or_else(Instant::now);
+        let (was, unversioned) = (words(&lasting.been), lasting.unversioned);
+        let lasted = there.duration_since(lasting.since);
+        known.over = Some(Instant::now());
+        self.show(known, None);
+        if self.side == Side::Worker && unversioned == 0 {
+            tracing::warn!("Redis answers again; it was {was} for {lasted:.1?}");
+        } else {
+            tracing::warn!(
+                unversioned,
+                "Redis answers again; it was {was} for {lasted:.1?}, in which {unversioned} events were published \
+                 without a version"
+            );
+        }
+    }
+
+    fn show(&self, known: &mut Known, trouble: Option<Trouble>) {
+        let before = std::mem::replace(&mut known.shown, trouble);
+        if before != trouble {
+            before.inspect(|before| self.gauge(*before, -1.0));
+            trouble.inspect(|trouble| self.gauge(*trouble, 1.0));
+        }
+    }
+
+    fn gauge(&self, trouble: Trouble, by: f64) {
+        gauge!("hatchery_register_state", "state" => trouble.label(), "side" => self.side.label()).increment(by);
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for RegisterOutage {
+    fn drop(&mut self) {
+        let shown = self.known.get_mut().unwrap_or_else(PoisonError::into_inner).shown.take();
+        shown.inspect(|shown| self.gauge(*shown, -1.0));
+    }
+}
+
+fn words(been: &[Trouble]) -> String {
+    been.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn gone() -> RegisterError {
+        RegisterError::Unreachable { url: "redis".into(), trouble: Trouble::Away, reason: "gone".into() }
+    }
+
+    async fn in_a_moment() -> Instant {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        Instant::now()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_is_without_it_until_it_is_there_and_has_done_something() {
+        let outage = RegisterOutage::new(Side::Worker);
+        let first = Instant::now();
+        assert!(outage.failed(in_a_moment().await, &gone()));
+        assert!(!outage.is_there(first), "that was asked before");
+        outage.answered(first);
+        assert!(outage.is_there(in_a_moment().await));
+        assert!(outage.lasts() && !outage.is_out_of_reach());
+        outage.answered(in_a_moment().await);
+        assert!(!outage.lasts());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_of_several_masters_is_not_all_of_it() {
+        let outage = RegisterOutage::new(Side::Worker);
+        assert!(outage.failed(in_a_moment().await, &gone()));
+        outage.answered(in_a_moment().await);
+        assert!(outage.is_out_of_reach());
+        assert!(outage.is_there(in_a_moment().await));
+        assert!(!outage.lasts(), "it has proven it already");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_fails_in_the_trial_is_the_same_outage() {
+        let outage = RegisterOutage::new(Side::Worker);
+        assert!(outage.failed(in_a_moment().await, &gone()));
+        let late = Instant::now();
+        assert!(outage.is_there(in_a_moment().await));
+        assert!(!outage.failed(late, &gone()), "that was asked before it was there");
+        assert_eq!(outage.known().shown, None);
+        assert!(outage.failed(in_a_moment().await, &gone()));
+        assert_eq!(outage.known().shown, Some(Trouble::Away));
+        outage.answered(in_a_moment().await);
+        assert!(outage.is_out_of_reach(), "that ping counts no more");
+        assert!(outage.is_there(in_a_moment().await));
+        assert!(!outage.lasts());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn for_a_publisher_any_answer_will_do_that_is_not_an_old_one() {
+        let outage = RegisterOutage::new(Side::Publisher);
+        let before = Instant::now();
+        assert!(outage.failed(in_a_moment().await, &gone()));
+        outage.unversioned();
+        outage.answered(before);
+        assert!(outage.lasts());
+        let asked = in_a_moment().await;
+        outage.answered(in_a_moment().await);
+        assert!(!outage.lasts());
+        assert!(!outage.failed(asked, &gone()), "it has answered since");
+    }
+}

@@ -1,0 +1,242 @@
+//! A Redis Cluster of real processes: who has which slot, and what happens when that changes.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use hatchery::{
+    Tls,
+    adapters::redis::RedisRegister,
+    domain::{
+        register::{Claim, Claimed, Reserve, Reserved, Slot, Stamp},
+        trouble::Trouble,
+    },
+    ports::{Register, RegisterError},
+};
+
+use super::bench::{EXCLUSIVE, SHARDS, event, register, spec, topology};
+use crate::support::{
+    broker::eventually,
+    certificates::Authority,
+    deployments::{Cluster, Kind, Node, shared},
+    redis::{free_port, prefix},
+};
+
+/// Of a shard's keys.
+fn last(prefix: &str, shard: u16) -> String {
+    format!("{prefix}:{{billing:{shard}}}:last")
+}
+
+fn reserve(reference: &str) -> Reserve {
+    Reserve {
+        subject: event(reference, "a"),
+        slot: Slot::Immediate,
+        due: jiff::Timestamp::UNIX_EPOCH,
+        asked_by: None,
+        terms: EXCLUSIVE,
+    }
+}
+
+/// So many that each shard has some.
+fn batch() -> Vec<Reserve> {
+    (0..60).map(|n| reserve(&n.to_string())).collect()
+}
+
+async fn trouble(register: &RedisRegister) -> Trouble {
+    register.ping().await.unwrap_err().trouble()
+}
+
+#[tokio::test]
+async fn a_batch_over_all_shards_goes_to_all_masters() {
+    let cluster = shared().await;
+    let prefix = prefix();
+    let register = register(&cluster.url(), &prefix, SHARDS);
+    assert_eq!(register.reserve(&batch()).await.unwrap().len(), 60);
+    let mut masters = BTreeSet::new();
+    for shard in 0..SHARDS {
+        let key = last(&prefix, shard);
+        let master = cluster.master_of(&key).await;
+        let given: i64 = cluster.nodes[master].ask(&["GET", &key]).await.unwrap();
+        assert!(given > 0);
+        masters.insert(master);
+    }
+    assert_eq!(masters.len(), 3, "seven shards are on all of the three");
+    register.ping().await.unwrap();
+}
+
+#[tokio::test]
+async fn one_node_is_enough_to_find_the_others() {
+    let cluster = shared().await;
+    for node in &cluster.nodes {
+        let register =
+            register(&format!("redis-cluster://127.0.0.1:{},127.0.0.1:{}", free_port(), node.port), &prefix(), SHARDS);
+        register.reserve(&batch()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn scripts_are_loaded_again_on_each_node_that_lost_them() {
+    let cluster = Cluster::start(Kind::default()).await;
+    let register = register(&cluster.url(), &prefix(), SHARDS);
+    register.reserve(&batch()).await.unwrap();
+    for node in &cluster.nodes {
+        node.ask::<()>(&["SCRIPT", "FLUSH"]).await.unwrap();
+        register.reserve(&batch()).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_slot_that_moves_is_followed_with_its_keys() {
+    let mut cluster = Cluster::start(Kind::default()).await;
+    let prefix = prefix();
+    let register = register(&cluster.url(), &prefix, 1);
+    let before = register.reserve(&[reserve("1")]).await.unwrap();
+    let from = cluster.master_of(&last(&prefix, 0)).await;
+    let to = (from + 1) % 3;
+    let slot: u16 = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", &last(&prefix, 0)]).await.unwrap();
+    let slot = slot.to_string();
+    let id = async |node: &Node| node.ask::<String>(&["CLUSTER", "MYID"]).await.unwrap();
+    let (from_id, to_id) = (id(&cluster.nodes[from]).await, id(&cluster.nodes[to]).await);
+    let setslot = async |node: &Node, what: &[&str]| {
+        node.ask::<()>(&[&["CLUSTER", "SETSLOT", &slot], what].concat()).await.unwrap();
+    };
+    setslot(&cluster.nodes[to], &["IMPORTING", &from_id]).await;
+    setslot(&cluster.nodes[from], &["MIGRATING", &to_id]).await;
+
+    let port = cluster.nodes[to].port.to_string();
+    let migrate = async |node: &Node, keys: &[String]| {
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        node.ask::<()>(&[&command, keys.as_slice()].concat()).await.unwrap();
+    };
+    let keys: Vec<String> = cluster.nodes[from].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await.unwrap();
+    let counter = last(&prefix, 0);
+    assert!(keys.len() > 1 && keys.contains(&counter), "{keys:?}");
+    migrate(&cluster.nodes[from], std::slice::from_ref(&counter)).await;
+    // That key is over there, which is not known to everybody yet (ASK).
+    register.ping().await.unwrap();
+    // Of a call's keys some are here and some there, so neither node serves it (TRYAGAIN).
+    let hasty = register.clone().with_limit(Duration::from_millis(200));
+    assert_eq!(hasty.reserve(&[reserve("1")]).await.unwrap_err().trouble(), Trouble::FailingOver);
+    let rest: Vec<String> = keys.into_iter().filter(|key| *key != counter).collect();
+    let settle = async {
+        migrate(&cluster.nodes[from], &rest).await;
+        for node in [to, from, 3 - to - from] {
+            setslot(&cluster.nodes[node], &["NODE", &to_id]).await;
+        }
+    };
+    // A patient call is tried until it may be.
+    let call = [reserve("1")];
+    let (during, ()) = tokio::join!(register.reserve(&call), settle);
+    // And then it is known to be over there (MOVED).
+    let after = register.reserve(&[reserve("1")]).await.unwrap();
+    let version = |answer: &[Reserved]| match answer {
+        [Reserved::Version(version)] => *version,
+        other => panic!("{other:?}"),
+    };
+    let versions = [version(&before), version(&during.unwrap()), version(&after)];
+    assert!(versions.is_sorted(), "{versions:?}");
+    let given: i64 = cluster.nodes[to].ask(&["GET", &counter]).await.unwrap();
+    assert_eq!(given, versions[2]);
+    cluster.nodes[from].kill();
+    assert!(register.reserve(&[reserve("1")]).await.is_ok(), "it has nothing to do with that one any more");
+}
+
+#[tokio::test]
+async fn a_replica_takes_over_from_a_master_that_is_killed() {
+    let mut cluster = Cluster::start(Kind { replicas: 3, timeout: Some(1_000), ..Kind::default() }).await;
+    let prefix = prefix();
+    let register = register(&cluster.url(), &prefix, SHARDS).with_limit(Duration::from_secs(1));
+    let subject = event("1", "a");
+    let Reserved::Version(version) = register.reserve(&[reserve("1")]).await.unwrap()[0] else { panic!("a version") };
+    for n in 0..3 {
+        eventually("all is at the replica", async || {
+            let replicas: i64 = cluster.nodes[n].ask(&["WAIT", "1", "100"]).await.ok()?;
+            (replicas == 1).then_some(())
+        })
+        .await;
+    }
+    cluster.nodes[0].kill();
+    let error = register.reserve(&batch()).await.unwrap_err();
+    assert!(matches!(error.trouble(), Trouble::FailingOver | Trouble::Slow), "{error}");
+    // The replica has no scripts either.
+    eventually("it is back", async || register.reserve(&batch()).await.ok()).await;
+    assert!(cluster.nodes[3].is_master().await);
+    register.ping().await.unwrap();
+    let claim = Claim {
+        subject,
+        stamp: Stamp { slot: Slot::Immediate, version, generation: 0 },
+        token: uuid::Uuid::from_u128(1),
+        due: jiff::Timestamp::UNIX_EPOCH,
+        alone: false,
+        terms: EXCLUSIVE,
+    };
+    assert!(matches!(register.claim(&[claim]).await.unwrap()[0], Claimed::Run { .. }));
+
+    // As a replica it says where the master is.
+    cluster.nodes[0].restart();
+    eventually("it follows", async || (!cluster.nodes[0].is_master().await).then_some(())).await;
+    register.reserve(&batch()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_master_without_a_replica_is_waited_for() {
+    let options = ["--cluster-require-full-coverage", "no"];
+    let mut cluster = Cluster::start(Kind { timeout: Some(1_000), options: &options, ..Kind::default() }).await;
+    let prefix = prefix();
+    let register = register(&cluster.url(), &prefix, SHARDS).with_limit(Duration::from_secs(1));
+    register.ping().await.unwrap();
+    let lost = cluster.master_of(&last(&prefix, 3)).await;
+    cluster.nodes[lost].kill();
+    assert_eq!(trouble(&register).await, Trouble::FailingOver, "whichever shard it is");
+    // The other shards go on.
+    let mut served = 0;
+    for call in batch() {
+        served += usize::from(register.reserve(&[call]).await.is_ok());
+    }
+    assert!((1..60).contains(&served), "{served}");
+    cluster.nodes[lost].restart();
+    eventually("it is back", async || register.ping().await.ok()).await;
+    register.reserve(&batch()).await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_at_all_is_away() {
+    let url = format!("redis-cluster://:secret@127.0.0.1:{},127.0.0.1:{}", free_port(), free_port());
+    let error = RedisRegister::connect(&url, &topology(), &spec("x", 1)).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Away);
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_wrong_scheme_is_told() {
+    let cluster = shared().await;
+    // A node of a cluster as if it were all of it.
+    let prefix = prefix();
+    let other = (cluster.master_of(&last(&prefix, 0)).await + 1) % 3;
+    let register_ = register(&format!("redis://127.0.0.1:{}", cluster.nodes[other].port), &prefix, 1);
+    let error = register_.ping().await.unwrap_err();
+    assert!(matches!(error, RegisterError::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("redis-cluster://"), "{error}");
+    // And the other way round.
+    let plain = crate::support::redis::url().replace("redis://", "redis-cluster://");
+    let error = register(&plain, &prefix, 1).ping().await.unwrap_err();
+    assert!(matches!(error, RegisterError::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("cluster support disabled"), "{error}");
+}
+
+#[tokio::test]
+async fn its_nodes_may_speak_tls() {
+    let authority = Authority::new();
+    let options = authority.redis_options();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let cluster = Cluster::start(Kind { tls: Some(&options), ..Kind::default() }).await;
+    let tls = Tls::default().trust_file(authority.file()).unwrap();
+    let open = |tls: &Tls| {
+        let register = RedisRegister::new_with_tls(&cluster.url(), tls, &topology(), &spec(&prefix(), SHARDS)).unwrap();
+        register.with_limit(Duration::from_secs(10))
+    };
+    open(&tls).reserve(&batch()).await.unwrap();
+    let stranger = Tls::default().trust_file(Authority::called("stranger").file()).unwrap();
+    let error = open(&stranger).ping().await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Away);
+    assert!(error.to_string().contains("no authority that is trusted here"), "{error}");
+}

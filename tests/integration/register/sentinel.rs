@@ -1,0 +1,157 @@
+//! A master, its replica and three sentinels, all of them real.
+
+use std::time::Duration;
+
+use hatchery::{
+    Tls,
+    adapters::redis::RedisRegister,
+    domain::{
+        register::{Reserve, Reserved, Slot},
+        trouble::Trouble,
+    },
+    ports::{Register, RegisterError},
+};
+
+use super::bench::{EXCLUSIVE, event, register, spec, topology};
+use crate::support::{
+    broker::eventually,
+    certificates::Authority,
+    deployments::{Guard, Watched},
+    redis::{free_port, prefix, url},
+};
+
+async fn ask(register: &impl Register) -> Result<i64, RegisterError> {
+    let call = Reserve {
+        subject: event("1", "a"),
+        slot: Slot::Immediate,
+        due: jiff::Timestamp::UNIX_EPOCH,
+        asked_by: None,
+        terms: EXCLUSIVE,
+    };
+    match register.reserve(&[call]).await?[0] {
+        Reserved::Version(version) => Ok(version),
+        Reserved::Stale => panic!("nobody asked"),
+    }
+}
+
+#[tokio::test]
+async fn the_master_is_found_and_found_again_after_a_fail_over() {
+    let mut watched = Watched::start().await;
+    let register = register(&watched.url(), &prefix(), 3).with_limit(Duration::from_secs(2));
+    register.ping().await.unwrap();
+    let before = ask(&register).await.unwrap();
+    watched.servers[0].kill();
+    let error = ask(&register).await.unwrap_err();
+    assert!(matches!(error.trouble(), Trouble::FailingOver | Trouble::Slow), "{error}");
+    watched.named(1).await;
+    let after = eventually("a version", async || ask(&register).await.ok()).await;
+    assert!(after > before);
+    register.ping().await.unwrap();
+
+    // The old master comes back as a replica, and nobody minds.
+    watched.servers[0].restart();
+    eventually("it follows", async || (!watched.servers[0].is_master().await).then_some(())).await;
+    assert!(ask(&register).await.unwrap() > after);
+}
+
+#[tokio::test]
+async fn a_sentinel_that_is_gone_or_knows_nothing_is_passed_over() {
+    let mut watched = Watched::start().await;
+    watched.sentinels[0].kill();
+    watched.sentinels[1].ask::<()>(&["SENTINEL", "REMOVE", "mymaster"]).await.unwrap();
+    let register = register(&watched.url(), &prefix(), 1);
+    ask(&register).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sentinel_that_names_a_replica_is_passed_over() {
+    let watched = Watched::start().await;
+    // It knows nothing of a fail-over back, and is the first one to be asked.
+    let (stale, replica) = (&watched.sentinels[0], watched.servers[1].port.to_string());
+    stale.ask::<()>(&["SENTINEL", "REMOVE", "mymaster"]).await.unwrap();
+    stale.ask::<()>(&["SENTINEL", "MONITOR", "mymaster", "127.0.0.1", &replica, "3"]).await.unwrap();
+    let register = register(&watched.url(), &prefix(), 1);
+    ask(&register).await.unwrap();
+    register.ping().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_master_that_the_sentinels_have_replaced_is_left_though_it_answers() {
+    let watched = Watched::start().await;
+    let register = register(&watched.url(), &prefix(), 1);
+    ask(&register).await.unwrap();
+    let versions = async |server: usize| -> u64 { watched.servers[server].ask(&["DBSIZE"]).await.unwrap() };
+    // It stays a master, and takes writes: nobody has told it, as across a broken network.
+    for sentinel in &watched.sentinels {
+        sentinel.ask::<()>(&["SENTINEL", "REMOVE", "mymaster"]).await.unwrap();
+    }
+    watched.servers[1].ask::<()>(&["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    watched.servers[1].ask::<()>(&["FLUSHALL"]).await.unwrap();
+    let port = watched.servers[1].port.to_string();
+    for sentinel in &watched.sentinels {
+        sentinel.ask::<()>(&["SENTINEL", "MONITOR", "mymaster", "127.0.0.1", &port, "2"]).await.unwrap();
+    }
+    eventually("the other one is written to", async || {
+        ask(&register).await.unwrap();
+        (versions(1).await > 0).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_the_sentinels_cannot_name_is_said() {
+    let watched = Watched::start().await;
+    let other = watched.url().replace("#mymaster", "#another");
+    let error = register(&other, &prefix(), 1).ping().await.unwrap_err();
+    assert!(matches!(error, RegisterError::Refused { .. }), "{error:?}");
+    assert!(error.to_string().contains("know of no master"), "{error}");
+
+    let nobody = format!("redis-sentinel://:secret@127.0.0.1:{}/0?sentinel_password=secret#mymaster", free_port());
+    let error = register(&nobody, &prefix(), 1).ping().await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Away);
+    assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
+
+    // A Redis is no sentinel.
+    let redis = format!("{}#mymaster", url().replace("redis://", "redis-sentinel://"));
+    let error = register(&redis, &prefix(), 1).ping().await.unwrap_err();
+    assert!(matches!(error, RegisterError::Refused { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn sentinels_and_servers_have_passwords_of_their_own() {
+    let lines = "sentinel auth-pass mymaster inner\nrequirepass outer\nsentinel sentinel-pass outer\n";
+    let options = ["--requirepass", "inner", "--masterauth", "inner"];
+    let guard = Guard { servers: (":inner@", &options), sentinels: (":outer@", lines), tls: None };
+    let watched = Watched::start_with(guard).await;
+    let url = |access: &str, own: &str| {
+        watched
+            .url()
+            .replace("redis-sentinel://", &format!("redis-sentinel://{access}"))
+            .replace("#mymaster", &format!("{own}#mymaster"))
+    };
+    let mended = register(&url(":inner@", "?sentinel_password=outer"), &prefix(), 1);
+    ask(&mended).await.unwrap();
+    for (access, own) in [(":inner@", ""), (":inner@", "?sentinel_password=wrong"), ("", "?sentinel_password=outer")] {
+        let error = register(&url(access, own), &prefix(), 1).ping().await.unwrap_err();
+        assert!(matches!(error, RegisterError::Refused { .. }), "{access} {own}: {error:?}");
+        assert!(!format!("{error:?}").contains("inner") && !format!("{error:?}").contains("outer"), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn sentinels_and_servers_may_speak_tls() {
+    let authority = Authority::new();
+    let options = authority.redis_options();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let watched = Watched::start_with(Guard { tls: Some(&options), ..Guard::default() }).await;
+    let tls = Tls::default().trust_file(authority.file()).unwrap();
+    let open = |tls: &Tls| {
+        let register = RedisRegister::new_with_tls(&watched.url(), tls, &topology(), &spec(&prefix(), 1)).unwrap();
+        register.with_limit(Duration::from_secs(10))
+    };
+    ask(&open(&tls)).await.unwrap();
+    let stranger = Tls::default().trust_file(Authority::called("stranger").file()).unwrap();
+    let error = ask(&open(&stranger)).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Away);
+    assert!(error.to_string().contains("no authority that is trusted here"), "{error}");
+}

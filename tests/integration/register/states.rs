@@ -1,0 +1,258 @@
+//! Redis in each of its bad states: publishers go on, workers wait, and both say so once and go on by themselves.
+
+use std::time::Duration;
+
+use hatchery::{NewEvent, Outcome, domain::trouble::Trouble};
+
+use super::bench;
+use crate::support::{
+    broker::eventually,
+    declared::Declared,
+    logs::Logs,
+    process::{Place, Process},
+    redis::{Server, free_port},
+    workers::Working,
+};
+
+const TYPES: &str = "types: { import: { coalesce: latest } }";
+/// What begins and ends a publisher's and a worker's outage in the log.
+const PUBLISHING: &str = "until it answers, events are published without a version";
+const WAITING: &str = "until it answers, no event";
+const BACK: &str = "Redis answers again";
+
+fn change(n: u32) -> NewEvent {
+    NewEvent::new("import", n.to_string()).reference(n.to_string())
+}
+
+/// A Redis that gets into a state by some commands, and out of it by others.
+struct Case {
+    trouble: Trouble,
+    enter: &'static [&'static [&'static str]],
+    leave: &'static [&'static [&'static str]],
+}
+
+async fn goes_through(case: Case) {
+    let port = free_port();
+    let redis = Server::start(port, &[]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let logs = Logs::capture();
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    let publisher = hatchery.publisher();
+    publisher.publish(change(0)).await.unwrap();
+    worker.runs.reach(1).await;
+    // The worker has told Redis of it.
+    eventually("nothing is under way", async || {
+        declared.amqp().await.filled(&declared.queues()).await.is_empty().then_some(())
+    })
+    .await;
+
+    for command in case.enter {
+        redis.say(command).await;
+    }
+    for n in 1..=3 {
+        let published = publisher.publish(change(n)).await.unwrap();
+        assert!(published.unversioned, "{n}");
+    }
+    let (amqp, queue) = (declared.amqp().await, declared.processing("import"));
+    amqp.left_alone(&queue, 3).await;
+    assert_eq!(worker.runs.seen().len(), 1, "nothing starts meanwhile");
+    let register = bench::register(&redis.url, "another", 1).with_limit(Duration::from_millis(500));
+    let error = hatchery::ports::Register::ping(&register).await.unwrap_err();
+    assert_eq!(error.trouble(), case.trouble, "{error}");
+
+    for command in case.leave {
+        redis.say(command).await;
+    }
+    worker.runs.reach(4).await;
+    let mut later = 0;
+    eventually("a version", async || {
+        later += 1;
+        (!publisher.publish(change(100 + later)).await.unwrap().unversioned).then_some(())
+    })
+    .await;
+    worker.runs.reach(4 + later as usize).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.retried), (4 + u64::from(later), 0));
+
+    let state = format!("state=\"{}\"", case.trouble.label());
+    for (what, begin) in [("publisher", PUBLISHING), ("worker", WAITING)] {
+        let begun = logs.with(&[begin]);
+        assert_eq!(begun.len(), 1, "{what}: {begun:#?}");
+        assert!(begun[0].contains(&state), "{what}: {begun:#?}");
+    }
+    let ended = logs.with(&[BACK, &format!("it was {} for", case.trouble)]);
+    assert_eq!(ended.len(), 2, "{:#?}", logs.with(&[]));
+    let unversioned = 3 + later - 1;
+    assert_eq!(
+        logs.with(&[BACK, &format!("{unversioned} events were published without a version")]).len(),
+        1,
+        "{ended:#?}"
+    );
+    assert_eq!(logs.with(&["hatchery"]).len(), 4, "and nothing else: {:#?}", logs.with(&[]));
+}
+
+#[tokio::test]
+async fn slow() {
+    let enter: &[&[&str]] = &[&["CLIENT", "PAUSE", "60000", "WRITE"]];
+    goes_through(Case { trouble: Trouble::Slow, enter, leave: &[&["CLIENT", "UNPAUSE"]] }).await;
+}
+
+#[tokio::test]
+async fn read_only() {
+    let enter: &[&[&str]] = &[&["REPLICAOF", "127.0.0.1", "1"]];
+    goes_through(Case { trouble: Trouble::ReadOnly, enter, leave: &[&["REPLICAOF", "NO", "ONE"]] }).await;
+}
+
+#[tokio::test]
+async fn too_few_replicas() {
+    let enter: &[&[&str]] = &[&["CONFIG", "SET", "min-replicas-to-write", "1"]];
+    goes_through(Case {
+        trouble: Trouble::ReadOnly,
+        enter,
+        leave: &[&["CONFIG", "SET", "min-replicas-to-write", "0"]],
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn out_of_memory() {
+    let enter: &[&[&str]] = &[&["CONFIG", "SET", "maxmemory", "1"]];
+    goes_through(Case { trouble: Trouble::OutOfMemory, enter, leave: &[&["CONFIG", "SET", "maxmemory", "0"]] }).await;
+}
+
+#[tokio::test]
+async fn refusing() {
+    let enter: &[&[&str]] = &[&["ACL", "SETUSER", "default", "-evalsha"]];
+    goes_through(Case { trouble: Trouble::Refusing, enter, leave: &[&["ACL", "SETUSER", "default", "+evalsha"]] })
+        .await;
+}
+
+#[tokio::test]
+async fn busy_with_a_script_of_somebody_else() {
+    let port = free_port();
+    let redis = Server::start(port, &["--busy-reply-threshold", "50"]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    let register = bench::register(&redis.url, "another", 1);
+    hatchery::ports::Register::ping(&register).await.unwrap();
+    let client = ::redis::Client::open(redis.url.as_str()).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let endless = tokio::spawn(async move {
+        let script = ::redis::cmd("EVAL").arg("while true do end").arg(0).to_owned();
+        script.query_async::<()>(&mut connection).await
+    });
+    eventually("it is busy", async || {
+        let error = hatchery::ports::Register::ping(&register).await.err()?;
+        (error.trouble() == Trouble::Busy).then_some(())
+    })
+    .await;
+    assert!(hatchery.publisher().publish(change(1)).await.unwrap().unversioned);
+    declared.amqp().await.left_alone(&declared.processing("import"), 1).await;
+    redis.say(&["SCRIPT", "KILL"]).await;
+    worker.runs.reach(1).await;
+    worker.stop().await;
+    endless.abort();
+}
+
+#[tokio::test]
+async fn away_and_emptied() {
+    let port = free_port();
+    let redis = Server::start(port, &[]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let logs = Logs::capture();
+    let hatchery = declared.connect().await;
+    let publisher = hatchery.publisher();
+    // Three wait for their worker, and have versions that nobody will know.
+    for n in 0..3 {
+        assert!(!publisher.publish(change(n)).await.unwrap().unversioned);
+    }
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    worker.runs.reach(3).await;
+    drop(redis);
+    for n in 3..6 {
+        assert!(publisher.publish(change(n)).await.unwrap().unversioned);
+    }
+    declared.amqp().await.left_alone(&declared.processing("import"), 3).await;
+    let redis = Server::start(port, &[]);
+    worker.runs.reach(6).await;
+    worker.stop().await;
+    assert_eq!(logs.with(&[WAITING, "state=\"away\"", "is away"]).len(), 1, "{:#?}", logs.with(&[]));
+    assert_eq!(logs.with(&[BACK]).len(), 1, "the publisher has not asked again: {:#?}", logs.with(&[]));
+    assert_eq!(logs.with(&["was emptied"]).len(), 1, "{:#?}", logs.with(&[]));
+    drop(redis);
+}
+
+#[tokio::test]
+async fn what_is_in_flight_runs_when_redis_is_emptied() {
+    let port = free_port();
+    let redis = Server::start(port, &[]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let hatchery = declared.connect().await;
+    let publisher = hatchery.publisher();
+    for n in 0..20 {
+        publisher.publish(change(n)).await.unwrap();
+    }
+    let (worker, gate) = Working::gated(hatchery.worker(), "import");
+    worker.runs.reach(10).await;
+    redis.say(&["FLUSHALL"]).await;
+    redis.say(&["SCRIPT", "FLUSH"]).await;
+    gate.let_through(20);
+    worker.runs.reach(20).await;
+    // Whose settlement came to an empty Redis.
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.retried), (20, 0));
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_redis_that_evicts_is_warned_of_once() {
+    let port = free_port();
+    let options = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
+    let redis = Server::start(port, &options);
+    let logs = Logs::capture();
+    let register = bench::register(&redis.url, "x", 1);
+    for _ in 0..2 {
+        hatchery::ports::Register::ping(&register).await.unwrap();
+        redis.say(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    }
+    eventually("it is said", async || logs.with(&["evicts keys", "allkeys-lru"]).pop()).await;
+    assert_eq!(logs.with(&["evicts keys"]).len(), 1);
+}
+
+#[tokio::test]
+async fn a_worker_shows_the_state_as_metrics() {
+    let port = free_port();
+    let redis = Server::start(port, &[]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let address = format!("127.0.0.1:{}", free_port());
+    let handler = format!("echo ran >> {}\n", place.path("ran").display());
+    let mut command = place.worker("import", &place.write("handler", &handler));
+    command.args(["--listen", &address]);
+    let worker = Process::spawn(command);
+    let get = async |path: &str| {
+        let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().unwrap();
+        let answer = client.get(format!("http://{address}{path}")).send().await.ok()?;
+        Some((answer.status().as_u16(), answer.text().await.ok()?))
+    };
+    let away = async || {
+        let (_, metrics) = get("/metrics").await?;
+        let mut lines = metrics.lines().filter(|line| line.starts_with("hatchery_register_state{"));
+        let line = lines.find(|line| line.contains("state=\"away\"") && line.contains("side=\"worker\""))?;
+        line.rsplit(' ').next().map(str::to_owned)
+    };
+    eventually("it is healthy", async || get("/healthz").await.filter(|(status, _)| *status == 200)).await;
+    eventually("all is well", async || away().await.filter(|value| value == "0")).await;
+    drop(redis);
+    hatchery.publisher().publish(change(1)).await.unwrap();
+    eventually("it is away", async || away().await.filter(|value| value == "1")).await;
+    assert_eq!(get("/healthz").await.unwrap().0, 200, "that is about the broker");
+    assert!(get("/metrics").await.unwrap().1.contains("hatchery_register_errors_total"));
+    let _redis = Server::start(port, &[]);
+    eventually("it is back", async || away().await.filter(|value| value == "0")).await;
+    eventually("it goes on", async || (place.lines("ran").len() == 1).then_some(())).await;
+    assert_eq!(worker.stop().await["done"], 1);
+}

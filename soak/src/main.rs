@@ -2,6 +2,7 @@
 //! the outside. `scripts/soak --help` says more.
 
 mod account;
+mod bursts;
 mod cancel;
 mod chance;
 mod child;
@@ -52,6 +53,8 @@ enum Mode {
     Register(register::Args),
     /// Delayed events that are cancelled or get another time: how fast, and whether any runs at its old time
     Cancel(cancel::Args),
+    /// Many changes of the same references, while Redis is killed and flushed: near one call a window, and none is lost
+    Bursts(bursts::Args),
     /// A process of another mode
     #[command(hide = true)]
     Child(child::Args),
@@ -90,6 +93,7 @@ async fn main() -> ExitCode {
         Mode::Memory(args) => memory::run(&args, &mut console).await,
         Mode::Register(args) => register::run(&args, &mut console).await,
         Mode::Cancel(args) => cancel::run(&args, &mut console).await,
+        Mode::Bursts(args) => bursts::run(&args, &mut console).await,
         Mode::Child(args) => return child::main(&args).await,
     };
     console.end_progress();

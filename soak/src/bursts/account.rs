@@ -1,0 +1,67 @@
+//! What became of the changes, from the outside: what was published in which order, and what the handlers noted.
+
+/// Event `n` is about reference `n % references`, and a later one of the same reference is a newer change.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Account {
+    /// Neither handled, nor replaced by a newer change that was handled.
+    pub(super) lost: usize,
+    /// References of which the last change was not handled.
+    pub(super) without_last: usize,
+    /// Calls with an older change of a reference than it was called with before.
+    pub(super) backwards: usize,
+}
+
+impl Account {
+    /// Of these events, which have a version or compete with nothing, and these calls in the order in which they began.
+    pub(super) fn take(references: u32, unversioned: &[bool], calls: &[u32]) -> Self {
+        let references = references as usize;
+        let mut handled = vec![false; unversioned.len()];
+        let mut newest = vec![None; references];
+        let mut account = Self { lost: 0, without_last: 0, backwards: 0 };
+        for call in calls {
+            let call = *call as usize;
+            handled[call] = true;
+            let newest = &mut newest[call % references];
+            if newest.is_some_and(|newest| call < newest) {
+                account.backwards += 1;
+            }
+            *newest = (*newest).max(Some(call));
+        }
+        let mut is_replaced = vec![false; references];
+        for event in (0..unversioned.len()).rev() {
+            let reference = event % references;
+            if event + references >= unversioned.len() && !handled[event] {
+                account.without_last += 1;
+            }
+            if handled[event] {
+                // What has no version replaces nothing.
+                is_replaced[reference] |= !unversioned[event];
+            } else if unversioned[event] || !is_replaced[reference] {
+                account.lost += 1;
+            }
+        }
+        account
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_lost_that_neither_ran_nor_was_replaced_by_one_that_did() {
+        let (yes, no) = (true, false);
+        // Of two references three changes each: 0, 2, 4 and 1, 3, 5.
+        let take = |unversioned: [bool; 6], calls: &[u32]| {
+            let Account { lost, without_last, backwards } = Account::take(2, &unversioned, calls);
+            (lost, without_last, backwards)
+        };
+        assert_eq!(take([no; 6], &[4, 5]), (0, 0, 0));
+        assert_eq!(take([no; 6], &[4]), (3, 1, 0));
+        assert_eq!(take([no; 6], &[4, 3]), (1, 1, 0));
+        assert_eq!(take([no; 6], &[2, 5, 0, 4]), (0, 0, 1), "0 after 2");
+        assert_eq!(take([no; 6], &[4, 4, 5]), (0, 0, 0));
+        assert_eq!(take([no, no, yes, no, no, no], &[4, 5]), (1, 0, 0), "2 had no version");
+        assert_eq!(take([no, no, no, no, yes, no], &[4, 5]), (2, 0, 0), "4 replaces neither 0 nor 2");
+    }
+}

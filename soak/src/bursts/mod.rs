@@ -1,0 +1,241 @@
+//! Bursts of changes to the same references, first while Redis is there, then while it is killed, emptied and flushed.
+
+mod account;
+mod redis;
+
+use std::{cell::Cell, time::Duration};
+
+use anyhow::Context as _;
+use hatchery::{NewEvent, Publisher};
+use tokio::time::Instant;
+
+use self::{account::Account, redis::Redis};
+use crate::{
+    Common,
+    chance::Chance,
+    console::Console,
+    queues::Queues,
+    stage::Stage,
+    table::{Table, grouped},
+    traffic::{self, PAYLOAD, Working},
+};
+
+const TOPOLOGY: &str = "\
+version: 1
+name: soak
+defaults: { prefetch: 200, concurrency: 16, lease: 2s }
+types: { change: { coalesce: { immediate: latest, window: 2s, max-wait: 30s } } }
+";
+const TYPE: &str = "change";
+/// The window of the topology.
+const WINDOW: Duration = Duration::from_secs(2);
+/// Beyond it, between two bursts.
+const REST: Duration = Duration::from_secs(1);
+/// Changes of each reference in a burst.
+const BURST: u32 = 10;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Events, half of them while Redis is killed, emptied and flushed
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+    events: u32,
+    /// References that they are about
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    references: u32,
+}
+
+/// What was published. The events of a round are one for each reference; a round begins when all of the one before are
+/// confirmed, so that everybody knows which change is the newer one.
+#[derive(Default)]
+struct Sent {
+    /// When each round began.
+    rounds: Vec<Instant>,
+    /// Of each event, by its number: whether it has no version, and competes with nothing.
+    unversioned: Vec<bool>,
+}
+
+pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
+    let mut chance = Chance::new(args.common.announce(console));
+    let mut stage = Stage::set(console, args.common.version.as_deref(), TOPOLOGY).await?;
+    let mut redis = Redis::start().await?;
+    stage.servers.redis = redis.url();
+    let queues = Queues::connect(&stage.servers.amqp).await?;
+    let (hatchery, other) = (stage.connect().await?, stage.connect().await?);
+    let publisher = hatchery.publisher();
+    let workers = [Working::start(&hatchery, &[TYPE]), Working::start(&other, &[TYPE])];
+    let bursts = args.events.div_ceil(2 * BURST * args.references);
+    let half = bursts * BURST * args.references;
+    let said = format!("{} changes of {} references, in bursts", grouped(half), grouped(args.references));
+
+    console.step(&said);
+    let mut calm = Sent::default();
+    for burst in 0..bursts {
+        calm.burst(&publisher, args, 0, &mut chance).await?;
+        console.progress(burst as usize + 1, bursts as usize, "");
+        tokio::time::sleep(WINDOW + REST).await;
+    }
+    all_is_over(console, &queues, &stage, &workers).await?;
+
+    console.step(&format!("{said}, while Redis is killed, emptied and flushed"));
+    let (mut harmed, mut faults) = (Sent::default(), Vec::new());
+    let first_fault = usize::try_from(chance.between(0, 2))?;
+    for burst in 0..bursts {
+        let fault = Fault::ALL[(first_fault + burst as usize) % Fault::ALL.len()];
+        let [wait, away] =
+            [(0, 2_500), (200, 3_000)].map(|(low, high)| Duration::from_millis(chance.between(low, high)));
+        let harm = tokio::spawn(harm(redis, fault, wait, away));
+        harmed.burst(&publisher, args, half, &mut chance).await?;
+        console.progress(burst as usize + 1, bursts as usize, "");
+        tokio::time::sleep(WINDOW + REST).await;
+        redis = harm.await??;
+        faults.push(fault);
+    }
+    all_is_over(console, &queues, &stage, &workers).await?;
+    let mut runs = Vec::new();
+    for worker in workers {
+        runs.extend(worker.stop().await?.all());
+    }
+    runs.sort_by_key(|run| run.at);
+    let left = traffic::is_busy(&queues, &stage.topology, &[]).await?;
+    for hatchery in [hatchery, other] {
+        hatchery.close().await;
+    }
+    redis.kill().await?;
+    stage.keep("runs", &runs)?;
+
+    console.step(&format!("The account, of RabbitMQ {}", stage.version));
+    let mut table = Table::new(&["", "calm", "harmed", "must be"]);
+    let calls = |from: u32| -> Vec<u32> {
+        let of = from..from + half;
+        runs.iter().filter(|run| of.contains(&run.number)).map(|run| run.number - from).collect()
+    };
+    tell(&mut table, args, [(&calm, &calls(0)), (&harmed, &calls(half))]);
+    let strangers = runs.iter().filter(|run| run.number >= 2 * half).count();
+    table.must(strangers == 0, &["calls with something else", "", &grouped(strangers as u64), "0"]);
+    table.must(!left, &["left in a queue", "", if left { "some" } else { "0" }, "0"]);
+    for fault in Fault::ALL {
+        let times = faults.iter().filter(|other| **other == fault).count();
+        table.tell(&[&format!("Redis {}", fault.said()), "", &grouped(times as u64), ""]);
+    }
+    console.say(&table.render());
+    let holds = table.holds();
+    stage.end(console, holds).await;
+    Ok(holds)
+}
+
+/// One half beside the other.
+fn tell(table: &mut Table, args: &Args, halves: [(&Sent, &[u32]); 2]) {
+    let count = |n: usize| grouped(n as u64);
+    let accounts = halves.map(|(sent, calls)| Account::take(args.references, &sent.unversioned, calls));
+    let windows = halves.map(|(sent, _)| sent.windows() * args.references as usize);
+    let [calls, harmed_calls] = halves.map(|(_, calls)| calls.len());
+    let unversioned = halves.map(|(sent, _)| sent.unversioned.iter().filter(|without| **without).count());
+    let events = halves.map(|(sent, _)| count(sent.unversioned.len()));
+    table.tell(&["changes", &events[0], &events[1], ""]);
+    table.must(unversioned[0] == 0, &["without a version", &count(unversioned[0]), &count(unversioned[1]), "0, any"]);
+    table.tell(&["references x windows", &count(windows[0]), &count(windows[1]), ""]);
+    // A worker that is behind runs what has waited too long to be replaced.
+    let most = windows[0] + windows[0] / 10;
+    table.must(
+        (windows[0]..=most).contains(&calls),
+        &["calls", &count(calls), &count(harmed_calls), &format!("{} to {}, any", count(windows[0]), count(most))],
+    );
+    let mut zero = |what: &str, found: [usize; 2], harmed_too: bool| {
+        let holds = found[0] == 0 && (found[1] == 0 || !harmed_too);
+        table.must(holds, &[what, &count(found[0]), &count(found[1]), if harmed_too { "0, 0" } else { "0, any" }]);
+    };
+    let [calm, harmed] = accounts;
+    zero("without their last change", [calm.without_last, harmed.without_last], true);
+    zero("lost", [calm.lost, harmed.lost], true);
+    zero("older change after a newer", [calm.backwards, harmed.backwards], false);
+}
+
+impl Sent {
+    /// So many rounds, one right after the other, the references of each in an order of its own.
+    async fn burst(
+        &mut self,
+        publisher: &Publisher,
+        args: &Args,
+        first: u32,
+        chance: &mut Chance,
+    ) -> anyhow::Result<()> {
+        let mut order: Vec<u32> = (0..args.references).collect();
+        for _ in 0..BURST {
+            self.rounds.push(Instant::now());
+            let number = first + u32::try_from(self.unversioned.len())?;
+            chance.shuffle(&mut order);
+            let event = |reference: &u32| {
+                let id = (number + reference).to_string();
+                NewEvent::new(TYPE, PAYLOAD.to_vec()).reference(format!("{reference:010}")).id(id)
+            };
+            let published = publisher.publish_batch(order.iter().map(event).collect()).await;
+            let round = self.unversioned.len();
+            self.unversioned.resize(round + order.len(), false);
+            for (reference, published) in order.iter().zip(published) {
+                let published = published.context("an event was not confirmed")?;
+                self.unversioned[round + *reference as usize] = published.unversioned;
+            }
+        }
+        Ok(())
+    }
+
+    /// How often a reference was changed with no change in the window before.
+    fn windows(&self) -> usize {
+        1 + self.rounds.windows(2).filter(|pair| pair[1].duration_since(pair[0]) >= WINDOW).count()
+    }
+}
+
+/// What is done to Redis.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    /// It comes back with what was on its disk: the last second may be missing.
+    Killed,
+    /// It comes back with nothing.
+    Emptied,
+    Flushed,
+}
+
+impl Fault {
+    const ALL: [Self; 3] = [Self::Killed, Self::Emptied, Self::Flushed];
+
+    const fn said(self) -> &'static str {
+        match self {
+            Self::Killed => "killed, and started again",
+            Self::Emptied => "killed, and started empty",
+            Self::Flushed => "flushed",
+        }
+    }
+}
+
+/// Something happens to Redis some time from now; where it is killed, it is away for a while.
+async fn harm(mut redis: Redis, fault: Fault, wait: Duration, away: Duration) -> anyhow::Result<Redis> {
+    tokio::time::sleep(wait).await;
+    if fault == Fault::Flushed {
+        redis.flush().await?;
+        return Ok(redis);
+    }
+    redis.kill().await?;
+    tokio::time::sleep(away).await;
+    match fault {
+        Fault::Emptied => redis.start_empty().await?,
+        _ => redis.start_again().await?,
+    }
+    Ok(redis)
+}
+
+/// Until nothing waits in a queue that leads to a worker, and no more calls begin.
+async fn all_is_over(
+    console: &mut Console,
+    queues: &Queues,
+    stage: &Stage,
+    workers: &[Working; 2],
+) -> anyhow::Result<()> {
+    let before = Cell::new(None);
+    let busy = async || {
+        let now = workers[0].runs.len() + workers[1].runs.len();
+        Ok(before.replace(Some(now)) != Some(now) || traffic::is_busy(queues, &stage.topology, &[]).await?)
+    };
+    traffic::watch(console, &workers[0].runs, 1, Duration::ZERO, busy).await
+}

@@ -250,11 +250,11 @@ impl Hatchery {
         self.register.ping().await
     }
 
-    /// For a health check: says whether the workers made from this have a connection to the broker, which stands. It says
-    /// nothing of Redis, which they wait for by themselves.
+    /// For a health check: says whether the workers made from this have reached the broker when they last tried to connect.
+    /// It says nothing of Redis, which they wait for by themselves.
     pub fn health(&self) -> impl Fn() -> bool + Clone + Send + Sync + use<> {
         let broker = Arc::clone(&self.broker);
-        move || broker.is_consuming()
+        move || broker.is_reached()
     }
 
     /// Closes the connections to the broker properly, within two seconds. Publishers and workers made from this end with

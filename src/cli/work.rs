@@ -98,7 +98,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     drain_timeout: Option<Duration>,
 
-    /// Serve metrics at /metrics, and at /healthz 200 while the connection to the broker stands, such as at 0.0.0.0:9464
+    /// Serve metrics at /metrics, and at /healthz 200 if the broker was reached last, such as at 0.0.0.0:9464
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
 

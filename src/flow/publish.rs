@@ -123,6 +123,12 @@ fn late() -> RegisterError {
     RegisterError::Unreachable { url: "its address".to_owned(), trouble: Trouble::Slow, reason }
 }
 
+/// A question, and since when it stands.
+struct Asked<F> {
+    at: Instant,
+    answer: F,
+}
+
 /// An event on its way, and by which way.
 struct Draft {
     event: Event,
@@ -283,18 +289,22 @@ impl Shared {
     }
 
     /// Asks for a version, unless nothing competes or the register did not answer a moment ago.
-    fn ask(&self, draft: &Draft) -> Option<impl Future<Output = Result<Reserved, RegisterError>> + Send + use<>> {
+    fn ask(
+        &self,
+        draft: &Draft,
+    ) -> Option<Asked<impl Future<Output = Result<Reserved, RegisterError>> + Send + use<>>> {
         let Draft { event, due, terms, .. } = draft;
         if self.is_away() || matches!(event.stamp.slot, Slot::Event(_)) {
             return None;
         }
         let (subject, slot) = (event.subject(), event.stamp.slot.clone());
-        Some(self.register.reserve(Reserve { subject, slot, due: *due, asked_by: None, terms: *terms }))
+        let answer = self.register.reserve(Reserve { subject, slot, due: *due, asked_by: None, terms: *terms });
+        Some(Asked { at: Instant::now(), answer })
     }
 
-    async fn wait(&self, version: impl Future<Output = Result<Reserved, RegisterError>>) -> Option<i64> {
-        let asked = Instant::now();
-        match tokio::time::timeout(VERSION_WAIT, version).await {
+    async fn wait(&self, asked: Asked<impl Future<Output = Result<Reserved, RegisterError>>>) -> Option<i64> {
+        let Asked { at: asked, answer } = asked;
+        match tokio::time::timeout(VERSION_WAIT, answer).await {
             Ok(Ok(Reserved::Version(version))) => {
                 self.register_outage.answered(asked);
                 return Some(version);

@@ -15,6 +15,8 @@ pub mod steps;
 mod unreadable;
 pub(in crate::adapters) mod url;
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use async_trait::async_trait;
 use lapin::{
     Connection, ExchangeKind,
@@ -43,6 +45,8 @@ pub struct RabbitMq {
     name: String,
     publisher: Publisher,
     consuming: Mutex<Option<Connection>>,
+    /// The last try to connect for consuming has worked.
+    is_reached: AtomicBool,
     taking: Mutex<Option<Connection>>,
     /// Queues whose consumer broke off because of a message that cannot be read.
     suspects: Suspects,
@@ -59,7 +63,8 @@ impl RabbitMq {
         let publisher = Publisher::start(url.clone(), format!("{name} (publishing)"));
         let (consuming, taking, suspects) = (Mutex::new(None), Mutex::new(None), Suspects::default());
         let closed = CancellationToken::new();
-        Self { url, name: name.to_owned(), publisher, consuming, taking, suspects, closed }
+        let is_reached = AtomicBool::new(false);
+        Self { url, name: name.to_owned(), publisher, consuming, is_reached, taking, suspects, closed }
     }
 
     /// Opens the publishing connection now, to hear at once that the broker is away or refuses.
@@ -70,12 +75,11 @@ impl RabbitMq {
         self.publisher.connect().await
     }
 
-    /// Whether the connection that is consumed by stands.
+    /// Whether the last try to connect for consuming has worked. A connection that breaks is connected again at once by
+    /// whoever uses it; where nobody does, as while Redis is away, nothing is known of the broker.
     #[must_use]
-    pub fn is_consuming(&self) -> bool {
-        // Whoever holds it is about to connect.
-        let consuming = self.consuming.try_lock();
-        consuming.is_ok_and(|open| open.as_ref().is_some_and(|connection| connection.status().connected()))
+    pub fn is_reached(&self) -> bool {
+        self.is_reached.load(Ordering::Relaxed)
     }
 
     /// Closes its connections properly, so that the broker logs no lost client; within two seconds in any case. From here
@@ -96,7 +100,9 @@ impl RabbitMq {
     }
 
     async fn channel(&self) -> Result<lapin::Channel, BrokerError> {
-        self.channel_of(&self.consuming, &self.name).await
+        let channel = self.channel_of(&self.consuming, &self.name).await;
+        self.is_reached.store(channel.is_ok(), Ordering::Relaxed);
+        channel
     }
 
     async fn channel_of(&self, open: &Mutex<Option<Connection>>, name: &str) -> Result<lapin::Channel, BrokerError> {

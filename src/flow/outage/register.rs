@@ -5,12 +5,19 @@
 //! - `hatchery_register_errors_total{state, side}`: questions that had no answer.
 //! - `hatchery_published_unversioned_total{side}`: events that compete with nothing, because the register gave no version.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use metrics::{counter, gauge};
 use tokio::time::Instant;
 
 use crate::{domain::trouble::Trouble, ports::RegisterError};
+
+/// So long nothing may have failed until a publisher says that it is over. Of a Cluster with one master away every other
+/// question may be answered.
+const CALM: Duration = Duration::from_secs(5);
 
 /// Whose question had no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,13 +63,15 @@ struct Known {
 /// One that is not over.
 struct Lasting {
     since: Instant,
+    /// When the last question was asked that had no answer.
+    failed: Instant,
     /// All that it has been, and last what it is now.
     been: Vec<Trouble>,
     /// How many events had no version.
     unversioned: u64,
     /// Since when it has been there again: all of it has answered a ping, and no question has failed that was asked later.
     there: Option<Instant>,
-    /// It has done something for an event since the last failure.
+    /// It has done something for an event since the last failure; for a publisher, for a while.
     proven: bool,
 }
 
@@ -93,7 +102,7 @@ impl RegisterOutage {
             None => {
                 tracing::warn!(state = trouble.label(), "{error}; until it answers, {}", self.side.meanwhile());
                 let (since, been) = (Instant::now(), vec![trouble]);
-                known.now = Some(Lasting { since, been, unversioned: 0, there: None, proven: false });
+                known.now = Some(Lasting { since, failed: asked, been, unversioned: 0, there: None, proven: false });
             }
             Some(lasting) => {
                 // Once for each: a fail-over may be away and failing over by turns.
@@ -103,6 +112,7 @@ impl RegisterOutage {
                 }
                 lasting.been.retain(|been| *been != trouble);
                 lasting.been.push(trouble);
+                lasting.failed = lasting.failed.max(asked);
                 (lasting.there, lasting.proven) = (None, false);
             }
         }
@@ -123,7 +133,7 @@ impl RegisterOutage {
     pub(in crate::flow) fn is_there(&self, asked: Instant) -> bool {
         let mut known = self.known();
         let Some(lasting) = &mut known.now else { return true };
-        if asked < lasting.since {
+        if asked < lasting.failed {
             return false;
         }
         lasting.there.get_or_insert_with(Instant::now);
@@ -136,11 +146,14 @@ impl RegisterOutage {
     /// It did something for an event, as was asked then.
     pub(in crate::flow) fn answered(&self, asked: Instant) {
         let mut known = self.known();
-        let Some(lasting) = known.now.as_mut().filter(|lasting| lasting.since <= asked) else { return };
-        lasting.proven = true;
-        // A publisher waits for nothing, and asks none but those that it needs.
-        if self.side == Side::Publisher {
-            lasting.there.get_or_insert_with(Instant::now);
+        let Some(lasting) = known.now.as_mut().filter(|lasting| lasting.failed < asked) else { return };
+        match self.side {
+            Side::Worker => lasting.proven = true,
+            // It waits for nothing, and asks none but those that it needs.
+            Side::Publisher => {
+                let there = *lasting.there.get_or_insert_with(Instant::now);
+                lasting.proven = there.elapsed() >= CALM;
+            }
         }
         self.end(&mut known);
     }
@@ -257,16 +270,34 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn for_a_publisher_any_answer_will_do_that_is_not_an_old_one() {
+    async fn a_ping_says_nothing_of_what_failed_that_was_asked_later() {
+        let outage = RegisterOutage::new(Side::Worker);
+        assert!(outage.failed(in_a_moment().await, &gone()));
+        let ping = in_a_moment().await;
+        assert!(outage.failed(in_a_moment().await, &gone()));
+        assert!(!outage.is_there(ping));
+        assert!(outage.is_there(in_a_moment().await));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn for_a_publisher_it_is_over_when_nothing_has_failed_for_a_while() {
         let outage = RegisterOutage::new(Side::Publisher);
         let before = Instant::now();
         assert!(outage.failed(in_a_moment().await, &gone()));
         outage.unversioned();
         outage.answered(before);
-        assert!(outage.lasts());
         let asked = in_a_moment().await;
+        // Of a Cluster one master may be away, and the others answer.
+        for _ in 0..10 {
+            outage.answered(in_a_moment().await);
+            tokio::time::sleep(CALM / 2).await;
+            assert!(outage.failed(in_a_moment().await, &gone()));
+        }
+        outage.answered(in_a_moment().await);
+        assert!(!outage.failed(asked, &gone()), "it has answered since");
+        assert!(outage.lasts());
+        tokio::time::sleep(CALM).await;
         outage.answered(in_a_moment().await);
         assert!(!outage.lasts());
-        assert!(!outage.failed(asked, &gone()), "it has answered since");
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::{
     Cancel, Cancelled, End, Later, Note, Postponed, Record, Settle, Slot, Stage, Subject,
-    state::{Mark, Shard, SlotState},
+    state::{Shard, SlotState},
     transitions::{At, due_millis, millis},
 };
 use crate::domain::{wire::cut_reason, words::EventType};
@@ -93,15 +93,24 @@ impl Index {
         }
     }
 
-    /// After [`Shard::record`]. What has begun already, or is older than another, is not what waits.
+    /// After [`Shard::record`]. What is older than another, or handled, is not what waits. It may be started before it is
+    /// recorded, and even have failed: then it is known already, and its message is not.
     pub fn record(&mut self, at: At, shard: &Shard, call: &Record) {
         let key = key(&call.subject, &call.slot);
         let slot = shard.slot(at, &key);
-        let newest = match &call.slot {
-            Slot::Event(_) => slot.mark == Mark::default() && !slot.begun,
-            _ => call.version == slot.newest && call.version > slot.mark.version.max(slot.covered),
+        let (is_newest, is_new) = match &call.slot {
+            Slot::Event(_) => (slot.mark.version == 0, false),
+            _ => (call.version == slot.newest, call.version > slot.mark.version.max(slot.covered)),
         };
-        if !newest {
+        let is_at = matches!(call.slot, Slot::Event(_)) || call.version == slot.mark.version;
+        if !is_newest || !(is_new || is_at && !slot.mark.finished) {
+            return;
+        }
+        if !is_new && slot.mark.generation > 0 {
+            let known = self.entries.get(&key).is_some_and(|entry| entry.subject.id == call.subject.id);
+            if let Some(message) = call.kept.as_ref().filter(|_| known) {
+                self.kept.entry(key).or_insert_with(|| message.clone());
+            }
             return;
         }
         match &call.kept {

@@ -24,6 +24,10 @@ local function id_of(details)
   return ''
 end
 
+local function with_kept(details)
+  return string.sub(details, 1, 6) .. string.char(string.byte(details, 7) + HAS_KEPT) .. string.sub(details, 8)
+end
+
 local function without_kept(details)
   local flags = string.byte(details, 7)
   if bit.band(flags, HAS_KEPT) == 0 then
@@ -63,11 +67,21 @@ end
 local function note_copy(index, home, field, slot, details)
   local before = slot.details
   if is_kept(before) and id_of(before) == id_of(details) then
-    details = string.sub(details, 1, 6) .. string.char(string.byte(details, 7) + HAS_KEPT) .. string.sub(details, 8)
+    details = with_kept(details)
     keep_kept(index, home, details)
     slot.details = false
   end
   note(index, home, field, slot, details, '')
+end
+
+-- A message that comes when its event has failed already: the index knows it, and its message is not kept yet.
+local function note_message(index, home, field, slot, details, message)
+  local known = slot.details
+  if message ~= '' and known and not is_kept(known) and id_of(known) == id_of(details) then
+    slot.noted = with_kept(known)
+    redis.call('HSET', kept_key(index, home), field, message)
+    keep_kept(index, home, known)
+  end
 end
 
 local function forget(index, home, field, slot)

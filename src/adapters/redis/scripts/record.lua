@@ -1,17 +1,25 @@
 -- record: keys home, index; arguments field, version, dedup-retention, and for the index details and message (empty: none is
 -- kept). Answers 1.
-local function is_new(slot)
-  return slot.version == 0 and slot.generation == 0 and not slot.finished and not slot.begun
+
+-- It may be started before it is recorded.
+local function note_recorded(index, home, field, slot, details, message)
+  if slot.generation == 0 then
+    note(index, home, field, slot, details, message)
+  else
+    note_message(index, home, field, slot, details, message)
+  end
 end
 
 -- An event that competes with nothing has no slot until it is claimed: only the index hears of it.
 local function record_alone(index, home, details, message)
   local slot = load(home, 'e')
-  if is_new(slot) then
-    note(index, home, 'e', slot, details, message)
-    redis.call('HSET', home, 'e+', details)
-    local ends = min(max(due_of(details), now) + backlog, END_OF_TIME)
-    redis.call('PEXPIREAT', home, text(max(ends, redis.call('PEXPIRETIME', home))))
+  if slot.version == 0 and not slot.finished then
+    note_recorded(index, home, 'e', slot, details, message)
+    if slot.noted and slot.noted ~= '' then
+      redis.call('HSET', home, 'e+', slot.noted)
+      local ends = min(max(due_of(details), now) + backlog, END_OF_TIME)
+      redis.call('PEXPIREAT', home, text(max(ends, redis.call('PEXPIRETIME', home))))
+    end
   end
 end
 
@@ -47,6 +55,8 @@ return each(2, 5, function(k, a)
   keep(slot, tonumber(ARGV[a + 2]), nil)
   if version == slot.newest and version > max(slot.version, slot.covered) then
     note(index, home, field, slot, details, message)
+  elseif version == slot.newest and version == slot.version and not slot.finished then
+    note_recorded(index, home, field, slot, details, message)
   end
   save(home, field, slot)
   return 1

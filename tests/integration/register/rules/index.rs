@@ -70,6 +70,48 @@ rules! {
         assert!(b.listed().await.is_empty());
     }
 
+    async fn what_is_started_before_it_is_recorded_is_listed_with_its_message(b) {
+        let a = event("1", "a");
+        let version = b.reserve_due(&a, &I, b.now()).await;
+        for slot in [I, alone("a")] {
+            let version = if slot == I { version } else { 0 };
+            let stamp = Stamp { slot: slot.clone(), version, generation: 0 };
+            let kept = Some(Bytes::from_static(b"message"));
+            let record = Record { kept: kept.clone(), ..b.record_call(&a, &slot, version) };
+            b.start(&a, &stamp, token(1)).await;
+            b.register.record(&[record.clone()]).await.unwrap();
+            assert_eq!(b.listed().await, ["a"]);
+            assert_eq!(b.kept(&a, &slot).await, kept);
+            b.settle(&a, &stamp, token(1), copied(&b)).await;
+            assert_eq!(b.kept(&a, &slot).await, kept);
+            b.handle(&a, &stamp.next()).await;
+            b.register.record(&[record]).await.unwrap();
+            assert!(b.listed().await.is_empty());
+        }
+    }
+
+    async fn what_failed_before_it_is_recorded_is_shown_as_it_is_with_its_message(b) {
+        let a = event("1", "a");
+        let version = b.reserve_due(&a, &I, b.now()).await;
+        for slot in [I, alone("a")] {
+            let version = if slot == I { version } else { 0 };
+            let stamp = Stamp { slot: slot.clone(), version, generation: 0 };
+            b.start(&a, &stamp, token(1)).await;
+            let (due, note) = (b.after(DAY), noted(Stage::DeadLetter, 1, "given up"));
+            b.settle(&a, &stamp, token(1), End::Copied { due, note: note.clone() }).await;
+            for (message, other) in [("message", "a"), ("another", "a"), ("another's", "b")] {
+                let kept = Some(Bytes::from_static(message.as_bytes()));
+                let of = Subject { id: other.to_owned(), ..a.clone() };
+                let record = Record { kept, ..b.record_call(&of, &slot, version) };
+                b.register.record(&[record]).await.unwrap();
+                let entry = b.list(9).await.remove(0).entry.unwrap();
+                assert_eq!((entry.subject, entry.note), (a.clone(), note.clone()));
+                assert_eq!(b.kept(&a, &slot).await.as_deref(), Some(&b"message"[..]));
+            }
+            b.cancel(&a, Some(&slot)).await;
+        }
+    }
+
     async fn the_newest_of_a_slot_is_listed(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use futures_util::TryStreamExt as _;
 use hatchery::{
-    NewEvent, Outcome,
+    Filter, Moved, NewEvent, Outcome, State,
     adapters::redis::RedisRegister,
     domain::{
         register::{
@@ -65,6 +66,35 @@ async fn what_waits_is_listed_whether_it_competes_or_not() {
             .await;
         worker.stop().await;
     }
+}
+
+/// A worker that waits often has an event before its publisher has recorded it.
+#[tokio::test]
+async fn whoever_is_first_what_runs_is_listed_and_its_payload_kept() {
+    let kept = "types: { import: { keep-payload: 4KiB }, mail: { coalesce: latest, keep-payload: 4KiB } }";
+    let declared = Declared::new(kept).await;
+    let hatchery = declared.connect().await;
+    for event_type in ["import", "mail"] {
+        let (worker, gate) = Working::gated(hatchery.worker(), event_type);
+        let events = (0..8).map(|n| NewEvent::new(event_type, n.to_string()).reference(n.to_string())).collect();
+        let published = hatchery.publisher().publish_batch(events).await;
+        assert!(published.iter().all(Result::is_ok));
+        worker.runs.reach(8).await;
+        let filter = Filter::default().event_type(event_type);
+        let known: Vec<_> = hatchery.events().search(&filter).try_collect().await.unwrap();
+        assert_eq!(known.iter().filter(|event| event.running).count(), 8, "{known:?}");
+        gate.let_through(8);
+        worker.stop().await;
+    }
+    let worker = Working::start(&hatchery, "import", |_| Outcome::DeadLetter { reason: "never".into() });
+    for n in 0..20 {
+        publish(&hatchery, NewEvent::new("import", n.to_string())).await;
+    }
+    worker.runs.reach(20).await;
+    worker.stop().await;
+    let dead = Filter::default().event_type("import").state(State::DeadLetter);
+    let moved: Vec<_> = hatchery.events().run_now_all(&dead).try_collect().await.unwrap();
+    assert_eq!(moved.iter().filter(|(_, moved)| *moved == Moved::Done).count(), 20, "{moved:?}");
 }
 
 #[tokio::test]

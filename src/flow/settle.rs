@@ -122,7 +122,11 @@ impl Lane {
                 // quiet wait for it.
                 Err(error) => {
                     let (id, event_type) = (&settle.subject.id, &self.event_type);
-                    tracing::error!(%error, id, %event_type, "it cannot be settled, and is not acknowledged; trying again");
+                    if alone || *self.common.doubted.borrow() {
+                        tracing::debug!(%error, id, %event_type, "not settled; trying again");
+                    } else {
+                        tracing::error!(%error, id, %event_type, "it cannot be settled, and is not acknowledged; trying again");
+                    }
                     alone = true;
                     turn.leave_quiet();
                 }

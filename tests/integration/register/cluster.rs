@@ -73,6 +73,48 @@ async fn one_node_is_enough_to_find_the_others() {
 }
 
 #[tokio::test]
+async fn a_node_that_serves_nothing_is_no_hindrance() {
+    let cluster = shared().await;
+    let stranger = cluster.stranger();
+    // Which of them is asked first goes by the names.
+    for (lost, other) in [("127.0.0.1", "localhost"), ("localhost", "127.0.0.1")] {
+        let url = format!("redis-cluster://{lost}:{},{other}:{}", stranger.port, cluster.nodes[0].port);
+        let register = register(&url, &prefix(), SHARDS);
+        register.ping().await.unwrap();
+        register.reserve(&batch()).await.unwrap();
+    }
+    let alone = register(&format!("redis-cluster://127.0.0.1:{}", stranger.port), &prefix(), SHARDS);
+    let error = alone.ping().await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::FailingOver);
+    assert!(error.to_string().contains("knows of no node that serves hash slots"), "{error}");
+}
+
+#[tokio::test]
+async fn a_slot_that_nobody_has_is_looked_for_again() {
+    let options = ["--cluster-require-full-coverage", "no"];
+    let cluster = Cluster::start(Kind { options: &options, ..Kind::default() }).await;
+    let prefix = prefix();
+    let register = register(&cluster.url(), &prefix, 1);
+    register.ping().await.unwrap();
+    let had = &cluster.nodes[cluster.master_of(&last(&prefix, 0)).await];
+    let slot: u16 = had.ask(&["CLUSTER", "KEYSLOT", &last(&prefix, 0)]).await.unwrap();
+    let slot = slot.to_string();
+    had.ask::<()>(&["CLUSTER", "DELSLOTS", &slot]).await.unwrap();
+    eventually("nobody has it", async || {
+        // One that has it no more says so. And one that has heard of it late has it again.
+        for node in &cluster.nodes {
+            let _ = node.ask::<()>(&["CLUSTER", "DELSLOTS", &slot]).await;
+        }
+        let error = register.ping().await.err()?;
+        assert_eq!(error.trouble(), Trouble::FailingOver, "{error}");
+        error.to_string().contains(&format!("serves the hash slot {slot}")).then_some(())
+    })
+    .await;
+    had.ask::<()>(&["CLUSTER", "ADDSLOTS", &slot]).await.unwrap();
+    eventually("somebody has it again", async || register.ping().await.ok()).await;
+}
+
+#[tokio::test]
 async fn scripts_are_loaded_again_on_each_node_that_lost_them() {
     let cluster = Cluster::start(Kind::default()).await;
     let register = register(&cluster.url(), &prefix(), SHARDS);

@@ -145,10 +145,11 @@ impl Cluster {
     async fn master(&self, slot: u16, deadline: Instant) -> Result<(Host, u64), Failure> {
         let before = {
             let known = self.known();
-            if !known.is_doubted {
-                return known.master(slot);
+            match known.master(slot) {
+                Ok(master) if !known.is_doubted => return Ok(master),
+                // Whom an answer does not name may be there by now.
+                _ => known.number,
             }
-            known.number
         };
         let late = |_| Failure::Late { connected: false };
         let _learning = tokio::time::timeout_at(deadline, self.learning.lock()).await.map_err(late)?;
@@ -165,7 +166,10 @@ impl Cluster {
                 cmd("CLUSTER").arg("SLOTS").query_async::<Vec<Vec<Value>>>(&mut connection).await
             };
             let answer = server.ask(deadline, question).await?;
-            Slots::read(answer, &host.0).map_err(|error| Failure::Redis(error.into()))
+            let slots = Slots::read(answer, &host.0).map_err(|error| Failure::Redis(error.into()))?;
+            // One that was reset, or has lost its file, knows of nobody. The others are there all the same.
+            let lost = || Failure::FailingOver(format!("{} knows of no node that serves hash slots", show(&host)));
+            if slots.are_served() { Ok(slots) } else { Err(lost()) }
         });
         let slots = first_answer(questions).await.map_err(Failure::most_telling)?;
         // Replicas too: one of them may be all that is left.

@@ -82,14 +82,8 @@ impl Cluster {
         let (mut asking, mut hops, mut on_its_way) = (false, 0_u32, None);
         loop {
             let server = self.server(&host)?;
-            let answer = if asking {
-                let by = |connection| async move { script.invoke_async(&mut Asking(connection)).await };
-                server.ask(deadline, by).await
-            } else {
-                let by = |mut connection| async move { script.invoke_async(&mut connection).await };
-                server.ask(deadline, by).await
-            };
-            let failure = match answer {
+            let by = |connection| async move { script.invoke_async(&mut Sent { connection, asking }).await };
+            let failure = match server.ask(deadline, by).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -226,16 +220,25 @@ fn gone(host: &Host, failure: Failure) -> Failure {
     }
 }
 
-/// A connection to a node that is about to get a slot, and serves it to those alone who say that they were sent.
-struct Asking(MultiplexedConnection);
+/// A connection to a node, which may be about to get the slot, and then serves it to those alone who say that they were sent.
+struct Sent {
+    connection: MultiplexedConnection,
+    asking: bool,
+}
 
-impl ConnectionLike for Asking {
+impl ConnectionLike for Sent {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        if !self.asking {
+            return self.connection.req_packed_command(command);
+        }
         Box::pin(async move {
             let mut both = redis::pipe();
-            both.cmd("ASKING").ignore().add_command(command.clone());
-            let mut answers: Vec<Value> = both.query_async(&mut self.0).await?;
-            Ok(answers.pop().unwrap_or(Value::Nil))
+            both.cmd("ASKING").add_command(command.clone());
+            // The crate would make one error of both answers, which does not say any more what the node has said.
+            let answers = self.connection.req_packed_commands(&both, 0, 2).await?;
+            let is_error = |answer: &Value| matches!(answer, Value::ServerError(_));
+            let told = answers.into_iter().reduce(|first, second| if is_error(&first) { first } else { second });
+            Ok(told.unwrap_or(Value::Nil))
         })
     }
 
@@ -245,10 +248,10 @@ impl ConnectionLike for Asking {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        self.0.req_packed_commands(pipeline, offset, count)
+        self.connection.req_packed_commands(pipeline, offset, count)
     }
 
     fn get_db(&self) -> i64 {
-        self.0.get_db()
+        self.connection.get_db()
     }
 }

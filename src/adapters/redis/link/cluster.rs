@@ -90,8 +90,8 @@ impl Cluster {
             let elsewhere = failure.elsewhere();
             on_its_way = elsewhere.is_some().then(|| failure.on_its_way(slot)).or(on_its_way);
             hops += 1;
-            if hops > HOPS {
-                tokio::time::sleep(PAUSE).await;
+            if hops > HOPS || matches!(elsewhere, Some(Elsewhere::Later)) {
+                tokio::time::sleep_until(deadline.min(Instant::now() + PAUSE)).await;
             }
             if Instant::now() >= deadline {
                 self.doubt(number);
@@ -107,10 +107,7 @@ impl Cluster {
                     host = redirected(&to, &host.0).ok_or(failure)?;
                     asking = true;
                 }
-                Some(Elsewhere::Later) => {
-                    tokio::time::sleep(PAUSE).await;
-                    (host, number) = self.master(slot, deadline).await?;
-                }
+                Some(Elsewhere::Later) => (host, number) = self.master(slot, deadline).await?,
                 None if failure.is_of_this_server() => {
                     self.doubt(number);
                     // Who answers knows the cluster: it is this one master that is gone, and not all of Redis.

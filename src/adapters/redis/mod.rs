@@ -17,7 +17,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
+use futures_util::{
+    future::join_all,
+    stream::{self, StreamExt as _},
+};
 use redis::{Script, ScriptInvocation};
 
 use self::{
@@ -40,6 +43,9 @@ use crate::{
 
 /// How long a call takes at most, unless it is said otherwise.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
+
+/// So many shards are pinged at a time: each may find that its server has to be sent the script.
+const TOGETHER: usize = 128;
 
 /// The register in Redis. Clones share one connection, which is made on first use and again after every loss.
 #[derive(Clone)]
@@ -167,7 +173,10 @@ impl RedisRegister {
     async fn ping_shard(&self, shard: u16, within: Within) -> Result<bool, RegisterError> {
         // A server that wants a password says so at the first command, not when it is connected to, one that forbids
         // scripts, not before it is asked to run one, and one that takes no writes, not before something is written.
-        let script = self.begin(&scripts::PING, shard);
+        let mut script = self.begin(&scripts::PING, shard);
+        // And a slot that is on its way between two nodes serves no call some of whose keys are not there yet, as those of a
+        // claim are.
+        script.key(self.keys.none(shard));
         self.link.call(&script, self.keys.slot(shard), within).await
     }
 }
@@ -175,12 +184,11 @@ impl RedisRegister {
 #[async_trait]
 impl Register for RedisRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
-        // Every server that has some of the keys: one that is away is noticed by whoever asks it for something, and who
-        // waits for Redis waits for all of it.
-        let slots = self.keys.slots();
+        // A master that is away, or a slot that is on its way, is noticed by whoever asks for something there, and who waits
+        // for Redis waits for all of it.
         let within = self.limit.into();
-        let shards = self.link.one_of_each(&slots, within).await?;
-        let answers = join_all(shards.into_iter().map(|shard| self.ping_shard(shard, within))).await;
+        let pings = (0..self.keys.shards()).map(|shard| self.ping_shard(shard, within));
+        let answers: Vec<_> = stream::iter(pings).buffered(TOGETHER).collect().await;
         let knew: Result<Vec<bool>, _> = answers.into_iter().collect();
         let is_new = knew?.contains(&false);
         if self.wrote.swap(true, Ordering::Relaxed) && is_new {

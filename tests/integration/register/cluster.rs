@@ -269,6 +269,28 @@ async fn who_is_sent_to_and_fro_waits_until_the_nodes_agree() {
 }
 
 #[tokio::test]
+async fn a_ping_fails_as_long_as_claims_do() {
+    let cluster = Cluster::start(Kind::default()).await;
+    let prefix = prefix();
+    let register = register(&cluster.url(), &prefix, SHARDS);
+    register.reserve(&batch()).await.unwrap();
+    let hasty = register.clone().with_limit(Duration::from_millis(300));
+    let claims: Vec<Claim> = (0..60).map(|n| claim(&n.to_string(), 1)).collect();
+    for shard in 0..SHARDS {
+        let moving = Moving::slot_of(&cluster, &last(&prefix, shard)).await;
+        moving.importing().await;
+        moving.migrating().await;
+        // The counter is there, and what is new is not (TRYAGAIN).
+        let (claimed, pinged) = tokio::join!(hasty.claim(&claims), hasty.ping());
+        for error in [claimed.unwrap_err(), pinged.unwrap_err()] {
+            assert_eq!(error.trouble(), Trouble::FailingOver, "{shard}: {error}");
+        }
+        moving.call_off().await;
+        register.ping().await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_replica_takes_over_from_a_master_that_is_killed() {
     let mut cluster = Cluster::start(Kind { replicas: 3, timeout: Some(1_000), ..Kind::default() }).await;
     let prefix = prefix();

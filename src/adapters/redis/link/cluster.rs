@@ -123,17 +123,8 @@ impl Cluster {
         }
     }
 
-    /// Of these slots one for each master, by their places.
-    pub(super) async fn one_of_each(&self, slots: &[u16], deadline: Instant) -> Result<Vec<u16>, Failure> {
-        let mut masters = BTreeMap::new();
-        for (place, slot) in (0..).zip(slots) {
-            masters.entry(self.master(*slot, deadline).await?.0).or_insert(place);
-        }
-        Ok(masters.into_values().collect())
-    }
-
     /// Who has a slot, and which answer says so.
-    async fn master(&self, slot: u16, deadline: Instant) -> Result<(Host, u64), Failure> {
+    pub(super) async fn master(&self, slot: u16, deadline: Instant) -> Result<(Host, u64), Failure> {
         let before = {
             let known = self.known();
             match known.master(slot) {

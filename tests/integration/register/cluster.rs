@@ -381,3 +381,18 @@ async fn its_nodes_may_speak_tls() {
     assert_eq!(error.trouble(), Trouble::Away);
     assert!(error.to_string().contains("no authority that is trusted here"), "{error}");
 }
+
+#[tokio::test]
+async fn nodes_that_announce_what_their_certificates_are_not_for_are_told() {
+    let authority = Authority::new();
+    let options = authority.redis_options_for("localhost");
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let cluster = Cluster::start(Kind { tls: Some(&options), ..Kind::default() }).await;
+    let tls = Tls::default().trust_file(authority.file()).unwrap();
+    // The node that the URL names says where the others are, by their addresses.
+    let url = cluster.url().replace("127.0.0.1", "localhost");
+    let register = RedisRegister::new_with_tls(&url, &tls, &topology(), &spec(&prefix(), SHARDS)).unwrap();
+    let error = register.with_limit(Duration::from_secs(10)).ping().await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Away, "{error}");
+    assert!(error.to_string().contains("not for the host name 127.0.0.1 but for"), "{error}");
+}

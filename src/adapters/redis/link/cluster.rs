@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::{
     address::{Access, Host, show},
-    failure::{Elsewhere, Failure},
+    failure::{Elsewhere, Failure, is_away},
     server::{Peer, Place, Server},
     slots::{Slots, redirected},
     turns::first_answer,
@@ -201,7 +201,7 @@ impl Cluster {
 /// The others answer, so the cluster is to name another master, or this one is to come back.
 fn gone(host: &Host, failure: Failure) -> Failure {
     match &failure {
-        Failure::Redis(error) if error.is_io_error() => {
+        Failure::Redis(error) if is_away(error) => {
             Failure::FailingOver(format!("the master {} is away: {error}", show(host)))
         }
         _ => failure,

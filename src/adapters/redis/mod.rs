@@ -55,8 +55,8 @@ pub struct RedisRegister {
     backlog_retention: Duration,
     limit: Duration,
     clock: Option<Arc<dyn Clock>>,
-    /// It has raised counters in Redis, so whoever finds none there finds it emptied.
-    wrote: Arc<AtomicBool>,
+    /// Of each shard whether its counter was raised, so that whoever finds none there finds it emptied.
+    wrote: Arc<[AtomicBool]>,
 }
 
 impl fmt::Debug for RedisRegister {
@@ -85,7 +85,7 @@ impl RedisRegister {
             backlog_retention: spec.backlog_retention,
             limit: DEFAULT_LIMIT,
             clock: None,
-            wrote: Arc::default(),
+            wrote: (0..spec.shards.max(1)).map(|_| AtomicBool::default()).collect(),
         })
     }
 
@@ -145,9 +145,6 @@ impl RedisRegister {
         let answers: Result<Vec<_>, _> = answers.into_iter().collect();
         let mut answers: Vec<_> = answers?.into_iter().flatten().collect();
         answers.sort_unstable_by_key(|(place, _)| *place);
-        if C::COUNTS {
-            self.wrote.store(true, Ordering::Relaxed);
-        }
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
@@ -161,6 +158,9 @@ impl RedisRegister {
             call.write(&self.keys, shard, &mut script);
         }
         let raw: Vec<C::Raw> = self.link.call(&script, self.keys.slot(shard), self.limit.into()).await?;
+        if C::COUNTS {
+            self.wrote(shard).store(true, Ordering::Relaxed);
+        }
         if raw.len() != calls.len() {
             return Err(self.link.unexpected(format!("{} answers to {} questions", raw.len(), calls.len())));
         }
@@ -169,7 +169,11 @@ impl RedisRegister {
 }
 
 impl RedisRegister {
-    /// Makes sure that a shard takes writes, and says whether it knew of any.
+    fn wrote(&self, shard: u16) -> &AtomicBool {
+        &self.wrote[usize::from(shard)]
+    }
+
+    /// Makes sure that a shard takes writes, and says whether it was emptied.
     async fn ping_shard(&self, shard: u16, within: Within) -> Result<bool, RegisterError> {
         // A server that wants a password says so at the first command, not when it is connected to, one that forbids
         // scripts, not before it is asked to run one, and one that takes no writes, not before something is written.
@@ -177,7 +181,11 @@ impl RedisRegister {
         // And a slot that is on its way between two nodes serves no call some of whose keys are not there yet, as those of a
         // claim are.
         script.key(self.keys.none(shard));
-        self.link.call(&script, self.keys.slot(shard), within).await
+        // What is written meanwhile is not there yet, and was not emptied either.
+        let wrote = self.wrote(shard).load(Ordering::Relaxed);
+        let knew: bool = self.link.call(&script, self.keys.slot(shard), within).await?;
+        self.wrote(shard).store(true, Ordering::Relaxed);
+        Ok(wrote && !knew)
     }
 }
 
@@ -188,13 +196,11 @@ impl Register for RedisRegister {
         // for Redis waits for all of it.
         let within = self.limit.into();
         let pings = (0..self.keys.shards()).map(|shard| self.ping_shard(shard, within));
-        let answers: Vec<_> = stream::iter(pings).buffered(TOGETHER).collect().await;
-        let knew: Result<Vec<bool>, _> = answers.into_iter().collect();
-        let is_new = knew?.contains(&false);
-        if self.wrote.swap(true, Ordering::Relaxed) && is_new {
+        let emptied: Vec<_> = stream::iter(pings).buffered(TOGETHER).collect().await;
+        if emptied.iter().any(|answer| matches!(answer, Ok(true))) {
             self.link.say_emptied();
         }
-        Ok(())
+        emptied.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {

@@ -65,14 +65,14 @@ impl Keys {
         slot(&self.last(shard))
     }
 
-    /// The hash slots of all shards, in their order.
-    pub(super) fn slots(&self) -> Vec<u16> {
-        (0..self.shards).map(|shard| self.slot(shard)).collect()
-    }
-
     /// The shard's counter.
     pub(super) fn last(&self, shard: u16) -> String {
         self.key(shard, "last")
+    }
+
+    /// A key that is never there.
+    pub(super) fn none(&self, shard: u16) -> String {
+        self.key(shard, "none")
     }
 
     /// The hash of a slot.

@@ -17,7 +17,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures_util::future::join_all;
+use futures_util::{
+    future::join_all,
+    stream::{self, StreamExt as _},
+};
 use redis::{Script, ScriptInvocation};
 
 use self::{
@@ -41,6 +44,9 @@ use crate::{
 /// How long a call takes at most, unless it is said otherwise.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 
+/// So many shards are pinged at a time: each may find that its server has to be sent the script.
+const TOGETHER: usize = 128;
+
 /// The register in Redis. Clones share one connection, which is made on first use and again after every loss.
 #[derive(Clone)]
 pub struct RedisRegister {
@@ -49,8 +55,8 @@ pub struct RedisRegister {
     backlog_retention: Duration,
     limit: Duration,
     clock: Option<Arc<dyn Clock>>,
-    /// It has raised counters in Redis, so whoever finds none there finds it emptied.
-    wrote: Arc<AtomicBool>,
+    /// Of each shard whether its counter was raised, so that whoever finds none there finds it emptied.
+    wrote: Arc<[AtomicBool]>,
 }
 
 impl fmt::Debug for RedisRegister {
@@ -79,7 +85,7 @@ impl RedisRegister {
             backlog_retention: spec.backlog_retention,
             limit: DEFAULT_LIMIT,
             clock: None,
-            wrote: Arc::default(),
+            wrote: (0..spec.shards.max(1)).map(|_| AtomicBool::default()).collect(),
         })
     }
 
@@ -139,9 +145,6 @@ impl RedisRegister {
         let answers: Result<Vec<_>, _> = answers.into_iter().collect();
         let mut answers: Vec<_> = answers?.into_iter().flatten().collect();
         answers.sort_unstable_by_key(|(place, _)| *place);
-        if C::COUNTS {
-            self.wrote.store(true, Ordering::Relaxed);
-        }
         Ok(answers.into_iter().map(|(_, answer)| answer).collect())
     }
 
@@ -155,6 +158,9 @@ impl RedisRegister {
             call.write(&self.keys, shard, &mut script);
         }
         let raw: Vec<C::Raw> = self.link.call(&script, self.keys.slot(shard), self.limit.into()).await?;
+        if C::COUNTS {
+            self.wrote(shard).store(true, Ordering::Relaxed);
+        }
         if raw.len() != calls.len() {
             return Err(self.link.unexpected(format!("{} answers to {} questions", raw.len(), calls.len())));
         }
@@ -163,30 +169,38 @@ impl RedisRegister {
 }
 
 impl RedisRegister {
-    /// Makes sure that a shard takes writes, and says whether it knew of any.
+    fn wrote(&self, shard: u16) -> &AtomicBool {
+        &self.wrote[usize::from(shard)]
+    }
+
+    /// Makes sure that a shard takes writes, and says whether it was emptied.
     async fn ping_shard(&self, shard: u16, within: Within) -> Result<bool, RegisterError> {
         // A server that wants a password says so at the first command, not when it is connected to, one that forbids
         // scripts, not before it is asked to run one, and one that takes no writes, not before something is written.
-        let script = self.begin(&scripts::PING, shard);
-        self.link.call(&script, self.keys.slot(shard), within).await
+        let mut script = self.begin(&scripts::PING, shard);
+        // And a slot that is on its way between two nodes serves no call some of whose keys are not there yet, as those of a
+        // claim are.
+        script.key(self.keys.none(shard));
+        // What is written meanwhile is not there yet, and was not emptied either.
+        let wrote = self.wrote(shard).load(Ordering::Relaxed);
+        let knew: bool = self.link.call(&script, self.keys.slot(shard), within).await?;
+        self.wrote(shard).store(true, Ordering::Relaxed);
+        Ok(wrote && !knew)
     }
 }
 
 #[async_trait]
 impl Register for RedisRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
-        // Every server that has some of the keys: one that is away is noticed by whoever asks it for something, and who
-        // waits for Redis waits for all of it.
-        let slots = self.keys.slots();
+        // A master that is away, or a slot that is on its way, is noticed by whoever asks for something there, and who waits
+        // for Redis waits for all of it.
         let within = self.limit.into();
-        let shards = self.link.one_of_each(&slots, within).await?;
-        let answers = join_all(shards.into_iter().map(|shard| self.ping_shard(shard, within))).await;
-        let knew: Result<Vec<bool>, _> = answers.into_iter().collect();
-        let is_new = knew?.contains(&false);
-        if self.wrote.swap(true, Ordering::Relaxed) && is_new {
+        let pings = (0..self.keys.shards()).map(|shard| self.ping_shard(shard, within));
+        let emptied: Vec<_> = stream::iter(pings).buffered(TOGETHER).collect().await;
+        if emptied.iter().any(|answer| matches!(answer, Ok(true))) {
             self.link.say_emptied();
         }
-        Ok(())
+        emptied.into_iter().try_for_each(|answer| answer.map(drop))
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {

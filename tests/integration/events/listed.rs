@@ -7,7 +7,13 @@ use hatchery::{Filter, NewEvent, Outcome, Which};
 use serde_json::{Value, json};
 
 use super::{HOUR, declared, from_now, put};
-use crate::support::{declared::publish, process::Place, workers::Working};
+use crate::support::{
+    broker::VirtualHost,
+    declared::{Declared, publish},
+    deployments::shared,
+    process::Place,
+    workers::Working,
+};
 
 #[tokio::test]
 async fn events_are_listed_by_due_time_and_filtered() {
@@ -140,4 +146,32 @@ async fn redis_that_is_away_is_told() {
     // The broker is not needed.
     place.events(0, &["list", "--amqp-url", "amqp://127.0.0.1:1"]).await;
     place.events(0, &["cancel", "--type", "mail", "--id", "x", "--amqp-url", "amqp://127.0.0.1:1"]).await;
+}
+
+#[tokio::test]
+async fn an_id_alone_is_found_on_whatever_shard_it_is() {
+    let cluster = shared().await;
+    let file = "ladder: { resolution: 50ms, horizon: 2h }\ntypes: { import: { coalesce: latest }, mail: {} }\n";
+    let declared = Declared::with_shards(VirtualHost::new(), file, &cluster.url(), 7).await;
+    let hatchery = declared.connect().await;
+    let events = hatchery.events();
+    // With a reference they are on its shard, and without one on the id's.
+    let all: Vec<_> = (0..12).map(|n| (["import", "mail"][n % 2], format!("id-{n}"), n % 3 > 0)).collect();
+    for (n, (event_type, id, refers)) in all.iter().enumerate() {
+        let reference = if *refers { n.to_string() } else { String::new() };
+        put(&hatchery, event_type, &reference, id, HOUR).await;
+    }
+    for (event_type, id, _) in &all {
+        let which = Which::id(*event_type, id);
+        let shown = events.show(&which).await.unwrap();
+        let ids: Vec<_> = shown.iter().map(|event| event.id.as_deref()).collect();
+        assert_eq!(ids, [Some(id.as_str())], "{event_type} {id}");
+    }
+    assert_eq!(events.show(&Which::id("mail", "id-0")).await.unwrap().len(), 0, "that is of another type");
+    for (event_type, id, _) in &all {
+        let cancelled = events.cancel(&Which::id(*event_type, id)).await.unwrap();
+        assert!(matches!(&cancelled[..], [one] if one.waiting), "{event_type} {id}: {cancelled:?}");
+    }
+    let left: Vec<_> = events.search(&Filter::default()).try_collect().await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
 }

@@ -6,17 +6,17 @@ use hatchery::{
     Tls,
     adapters::redis::RedisRegister,
     domain::{
-        register::{Claim, Claimed, Reserve, Reserved, Slot, Stamp},
+        register::{Claim, Claimed, Reserve, Reserved, Slot},
         trouble::Trouble,
     },
     ports::{Register, RegisterError},
 };
 
-use super::bench::{EXCLUSIVE, SHARDS, event, register, spec, topology};
+use super::bench::{EXCLUSIVE, SHARDS, event, register, spec, stamp, token, topology};
 use crate::support::{
     broker::eventually,
     certificates::Authority,
-    deployments::{Cluster, Kind, Node, shared},
+    deployments::{Cluster, Kind, shared},
     redis::{free_port, prefix},
 };
 
@@ -31,6 +31,29 @@ fn reserve(reference: &str) -> Reserve {
         slot: Slot::Immediate,
         due: jiff::Timestamp::UNIX_EPOCH,
         asked_by: None,
+        terms: EXCLUSIVE,
+    }
+}
+
+/// Of an event without a reference, all of whose keys are there once it was reserved.
+fn reserve_alone() -> Reserve {
+    Reserve { subject: event("", "a"), slot: Slot::Event("a".to_owned()), ..reserve("1") }
+}
+
+async fn version(register: &RedisRegister, call: Reserve) -> Result<i64, RegisterError> {
+    match register.reserve(&[call]).await?[0] {
+        Reserved::Version(version) => Ok(version),
+        Reserved::Stale => panic!("nobody asked"),
+    }
+}
+
+fn claim(reference: &str, version: i64) -> Claim {
+    Claim {
+        subject: event(reference, "a"),
+        stamp: stamp(&Slot::Immediate, version, 0),
+        token: token(1),
+        due: jiff::Timestamp::UNIX_EPOCH,
+        alone: false,
         terms: EXCLUSIVE,
     }
 }
@@ -73,6 +96,48 @@ async fn one_node_is_enough_to_find_the_others() {
 }
 
 #[tokio::test]
+async fn a_node_that_serves_nothing_is_no_hindrance() {
+    let cluster = shared().await;
+    let stranger = cluster.stranger();
+    // Which of them is asked first goes by the names.
+    for (lost, other) in [("127.0.0.1", "localhost"), ("localhost", "127.0.0.1")] {
+        let url = format!("redis-cluster://{lost}:{},{other}:{}", stranger.port, cluster.nodes[0].port);
+        let register = register(&url, &prefix(), SHARDS);
+        register.ping().await.unwrap();
+        register.reserve(&batch()).await.unwrap();
+    }
+    let alone = register(&format!("redis-cluster://127.0.0.1:{}", stranger.port), &prefix(), SHARDS);
+    let error = alone.ping().await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::FailingOver);
+    assert!(error.to_string().contains("knows of no node that serves hash slots"), "{error}");
+}
+
+#[tokio::test]
+async fn a_slot_that_nobody_has_is_looked_for_again() {
+    let options = ["--cluster-require-full-coverage", "no"];
+    let cluster = Cluster::start(Kind { options: &options, ..Kind::default() }).await;
+    let prefix = prefix();
+    let register = register(&cluster.url(), &prefix, 1);
+    register.ping().await.unwrap();
+    let had = &cluster.nodes[cluster.master_of(&last(&prefix, 0)).await];
+    let slot: u16 = had.ask(&["CLUSTER", "KEYSLOT", &last(&prefix, 0)]).await.unwrap();
+    let slot = slot.to_string();
+    had.ask::<()>(&["CLUSTER", "DELSLOTS", &slot]).await.unwrap();
+    eventually("nobody has it", async || {
+        // One that has it no more says so. And one that has heard of it late has it again.
+        for node in &cluster.nodes {
+            let _ = node.ask::<()>(&["CLUSTER", "DELSLOTS", &slot]).await;
+        }
+        let error = register.ping().await.err()?;
+        assert_eq!(error.trouble(), Trouble::FailingOver, "{error}");
+        error.to_string().contains(&format!("serves the hash slot {slot}")).then_some(())
+    })
+    .await;
+    had.ask::<()>(&["CLUSTER", "ADDSLOTS", &slot]).await.unwrap();
+    eventually("somebody has it again", async || register.ping().await.ok()).await;
+}
+
+#[tokio::test]
 async fn scripts_are_loaded_again_on_each_node_that_lost_them() {
     let cluster = Cluster::start(Kind::default()).await;
     let register = register(&cluster.url(), &prefix(), SHARDS);
@@ -83,61 +148,146 @@ async fn scripts_are_loaded_again_on_each_node_that_lost_them() {
     }
 }
 
+/// The slot of a key, on its way from its master to the next one.
+struct Moving<'a> {
+    cluster: &'a Cluster,
+    slot: String,
+    from: usize,
+    to: usize,
+    ids: Vec<String>,
+}
+
+impl<'a> Moving<'a> {
+    async fn slot_of(cluster: &'a Cluster, key: &str) -> Self {
+        let slot: u16 = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap();
+        let from = cluster.master_of(key).await;
+        let mut ids = vec![];
+        for node in &cluster.nodes {
+            ids.push(node.ask(&["CLUSTER", "MYID"]).await.unwrap());
+        }
+        Self { cluster, slot: slot.to_string(), from, to: (from + 1) % 3, ids }
+    }
+
+    async fn set(&self, node: usize, what: &[&str]) {
+        let command = [&["CLUSTER", "SETSLOT", &self.slot], what].concat();
+        self.cluster.nodes[node].ask::<()>(&command).await.unwrap();
+    }
+
+    async fn importing(&self) {
+        self.set(self.to, &["IMPORTING", &self.ids[self.from]]).await;
+    }
+
+    async fn migrating(&self) {
+        self.set(self.from, &["MIGRATING", &self.ids[self.to]]).await;
+    }
+
+    async fn keys(&self) -> Vec<String> {
+        self.cluster.nodes[self.from].ask(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "100"]).await.unwrap()
+    }
+
+    /// Brings some of the keys over.
+    async fn bring(&self, keys: &[String]) {
+        let port = self.cluster.nodes[self.to].port.to_string();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
+        self.cluster.nodes[self.from].ask::<()>(&[&command, keys.as_slice()].concat()).await.unwrap();
+    }
+
+    async fn finish(&self) {
+        for node in [self.to, self.from, 3 - self.to - self.from] {
+            self.set(node, &["NODE", &self.ids[self.to]]).await;
+        }
+    }
+
+    async fn call_off(&self) {
+        for node in [self.from, self.to] {
+            self.set(node, &["STABLE"]).await;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_slot_that_moves_is_followed_with_its_keys() {
     let mut cluster = Cluster::start(Kind::default()).await;
     let prefix = prefix();
-    let register = register(&cluster.url(), &prefix, 1);
-    let before = register.reserve(&[reserve("1")]).await.unwrap();
-    let from = cluster.master_of(&last(&prefix, 0)).await;
-    let to = (from + 1) % 3;
-    let slot: u16 = cluster.nodes[0].ask(&["CLUSTER", "KEYSLOT", &last(&prefix, 0)]).await.unwrap();
-    let slot = slot.to_string();
-    let id = async |node: &Node| node.ask::<String>(&["CLUSTER", "MYID"]).await.unwrap();
-    let (from_id, to_id) = (id(&cluster.nodes[from]).await, id(&cluster.nodes[to]).await);
-    let setslot = async |node: &Node, what: &[&str]| {
-        node.ask::<()>(&[&["CLUSTER", "SETSLOT", &slot], what].concat()).await.unwrap();
-    };
-    setslot(&cluster.nodes[to], &["IMPORTING", &from_id]).await;
-    setslot(&cluster.nodes[from], &["MIGRATING", &to_id]).await;
-
-    let port = cluster.nodes[to].port.to_string();
-    let migrate = async |node: &Node, keys: &[String]| {
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000", "KEYS"];
-        node.ask::<()>(&[&command, keys.as_slice()].concat()).await.unwrap();
-    };
-    let keys: Vec<String> = cluster.nodes[from].ask(&["CLUSTER", "GETKEYSINSLOT", &slot, "100"]).await.unwrap();
     let counter = last(&prefix, 0);
-    assert!(keys.len() > 1 && keys.contains(&counter), "{keys:?}");
-    migrate(&cluster.nodes[from], std::slice::from_ref(&counter)).await;
-    // That key is over there, which is not known to everybody yet (ASK).
-    register.ping().await.unwrap();
-    // Of a call's keys some are here and some there, so neither node serves it (TRYAGAIN).
+    let register = register(&cluster.url(), &prefix, 1);
     let hasty = register.clone().with_limit(Duration::from_millis(200));
-    assert_eq!(hasty.reserve(&[reserve("1")]).await.unwrap_err().trouble(), Trouble::FailingOver);
-    let rest: Vec<String> = keys.into_iter().filter(|key| *key != counter).collect();
+    let mut versions = vec![version(&register, reserve("1")).await.unwrap()];
+    versions.push(version(&register, reserve_alone()).await.unwrap());
+
+    let moving = Moving::slot_of(&cluster, &counter).await;
+    moving.importing().await;
+    moving.migrating().await;
+    // All that this one needs is here still, and then over there, which is not known to everybody yet (ASK).
+    versions.push(version(&register, reserve_alone()).await.unwrap());
+    let keys = moving.keys().await;
+    assert!(keys.len() == 3 && keys.contains(&counter), "{keys:?}");
+    let (some, rest): (Vec<String>, Vec<String>) =
+        keys.into_iter().partition(|key| *key == counter || key.ends_with(":i:a"));
+    moving.bring(&some).await;
+    versions.push(version(&register, reserve_alone()).await.unwrap());
+    // What the other one says is told as it says it.
+    let to = &cluster.nodes[moving.to];
+    to.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
+    let error = version(&register, reserve_alone()).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::OutOfMemory, "{error}");
+    to.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
+    // Of this one's keys some are here and some there, so neither node serves it (TRYAGAIN).
+    assert_eq!(version(&hasty, reserve("1")).await.unwrap_err().trouble(), Trouble::FailingOver);
     let settle = async {
-        migrate(&cluster.nodes[from], &rest).await;
-        for node in [to, from, 3 - to - from] {
-            setslot(&cluster.nodes[node], &["NODE", &to_id]).await;
-        }
+        moving.bring(&rest).await;
+        moving.finish().await;
     };
     // A patient call is tried until it may be.
-    let call = [reserve("1")];
-    let (during, ()) = tokio::join!(register.reserve(&call), settle);
+    let (during, ()) = tokio::join!(version(&register, reserve("1")), settle);
+    versions.push(during.unwrap());
     // And then it is known to be over there (MOVED).
-    let after = register.reserve(&[reserve("1")]).await.unwrap();
-    let version = |answer: &[Reserved]| match answer {
-        [Reserved::Version(version)] => *version,
-        other => panic!("{other:?}"),
-    };
-    let versions = [version(&before), version(&during.unwrap()), version(&after)];
+    versions.push(version(&register, reserve("1")).await.unwrap());
     assert!(versions.is_sorted(), "{versions:?}");
-    let given: i64 = cluster.nodes[to].ask(&["GET", &counter]).await.unwrap();
-    assert_eq!(given, versions[2]);
+    let given: i64 = to.ask(&["GET", &counter]).await.unwrap();
+    assert_eq!(Some(&given), versions.last());
+    let from = moving.from;
     cluster.nodes[from].kill();
     assert!(register.reserve(&[reserve("1")]).await.is_ok(), "it has nothing to do with that one any more");
+}
+
+#[tokio::test]
+async fn who_is_sent_to_and_fro_waits_until_the_nodes_agree() {
+    let cluster = Cluster::start(Kind::default()).await;
+    let prefix = prefix();
+    let register = register(&cluster.url(), &prefix, 1);
+    let moving = Moving::slot_of(&cluster, &last(&prefix, 0)).await;
+    // The one sends us to the other (ASK), which has called it off and sends us back (MOVED).
+    moving.migrating().await;
+    let hasty = register.clone().with_limit(Duration::from_millis(200));
+    let error = hasty.reserve(&[reserve("1")]).await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::FailingOver, "{error}");
+    let call = [reserve("1")];
+    let (during, ()) = tokio::join!(register.reserve(&call), moving.call_off());
+    during.unwrap();
+}
+
+#[tokio::test]
+async fn a_ping_fails_as_long_as_claims_do() {
+    let cluster = Cluster::start(Kind::default()).await;
+    let prefix = prefix();
+    let register = register(&cluster.url(), &prefix, SHARDS);
+    register.reserve(&batch()).await.unwrap();
+    let hasty = register.clone().with_limit(Duration::from_millis(300));
+    let claims: Vec<Claim> = (0..60).map(|n| claim(&n.to_string(), 1)).collect();
+    for shard in 0..SHARDS {
+        let moving = Moving::slot_of(&cluster, &last(&prefix, shard)).await;
+        moving.importing().await;
+        moving.migrating().await;
+        // The counter is there, and what is new is not (TRYAGAIN).
+        let (claimed, pinged) = tokio::join!(hasty.claim(&claims), hasty.ping());
+        for error in [claimed.unwrap_err(), pinged.unwrap_err()] {
+            assert_eq!(error.trouble(), Trouble::FailingOver, "{shard}: {error}");
+        }
+        moving.call_off().await;
+        register.ping().await.unwrap();
+    }
 }
 
 #[tokio::test]
@@ -145,7 +295,6 @@ async fn a_replica_takes_over_from_a_master_that_is_killed() {
     let mut cluster = Cluster::start(Kind { replicas: 3, timeout: Some(1_000), ..Kind::default() }).await;
     let prefix = prefix();
     let register = register(&cluster.url(), &prefix, SHARDS).with_limit(Duration::from_secs(1));
-    let subject = event("1", "a");
     let Reserved::Version(version) = register.reserve(&[reserve("1")]).await.unwrap()[0] else { panic!("a version") };
     for n in 0..3 {
         eventually("all is at the replica", async || {
@@ -161,15 +310,7 @@ async fn a_replica_takes_over_from_a_master_that_is_killed() {
     eventually("it is back", async || register.reserve(&batch()).await.ok()).await;
     assert!(cluster.nodes[3].is_master().await);
     register.ping().await.unwrap();
-    let claim = Claim {
-        subject,
-        stamp: Stamp { slot: Slot::Immediate, version, generation: 0 },
-        token: uuid::Uuid::from_u128(1),
-        due: jiff::Timestamp::UNIX_EPOCH,
-        alone: false,
-        terms: EXCLUSIVE,
-    };
-    assert!(matches!(register.claim(&[claim]).await.unwrap()[0], Claimed::Run { .. }));
+    assert!(matches!(register.claim(&[claim("1", version)]).await.unwrap()[0], Claimed::Run { .. }));
 
     // As a replica it says where the master is.
     cluster.nodes[0].restart();
@@ -239,4 +380,19 @@ async fn its_nodes_may_speak_tls() {
     let error = open(&stranger).ping().await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away);
     assert!(error.to_string().contains("no authority that is trusted here"), "{error}");
+}
+
+#[tokio::test]
+async fn nodes_that_announce_what_their_certificates_are_not_for_are_told() {
+    let authority = Authority::new();
+    let options = authority.redis_options_for("localhost");
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let cluster = Cluster::start(Kind { tls: Some(&options), ..Kind::default() }).await;
+    let tls = Tls::default().trust_file(authority.file()).unwrap();
+    // The node that the URL names says where the others are, by their addresses.
+    let url = cluster.url().replace("127.0.0.1", "localhost");
+    let register = RedisRegister::new_with_tls(&url, &tls, &topology(), &spec(&prefix(), SHARDS)).unwrap();
+    let error = register.with_limit(Duration::from_secs(10)).ping().await.unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Away, "{error}");
+    assert!(error.to_string().contains("not for the host name 127.0.0.1 but for"), "{error}");
 }

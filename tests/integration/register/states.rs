@@ -2,7 +2,14 @@
 
 use std::time::Duration;
 
-use hatchery::{NewEvent, Outcome, domain::trouble::Trouble};
+use hatchery::{
+    NewEvent, Outcome,
+    adapters::redis::RedisRegister,
+    domain::{
+        register::{Reserve, Slot},
+        trouble::Trouble,
+    },
+};
 
 use super::bench;
 use crate::support::{
@@ -179,6 +186,36 @@ async fn away_and_emptied() {
     assert_eq!(logs.with(&[BACK]).len(), 1, "the publisher has not asked again: {:#?}", logs.with(&[]));
     assert_eq!(logs.with(&["was emptied"]).len(), 1, "{:#?}", logs.with(&[]));
     drop(redis);
+}
+
+#[tokio::test]
+async fn a_shard_that_nobody_has_written_to_was_not_emptied() {
+    let redis = Server::start(free_port(), &[]);
+    let logs = Logs::capture();
+    let ping = async |register: &RedisRegister| hatchery::ports::Register::ping(register).await.unwrap();
+    // On one shard each.
+    for reference in ["1", "2", "3"] {
+        let register = bench::register(&redis.url, reference, bench::SHARDS);
+        let call = Reserve {
+            subject: bench::event(reference, "a"),
+            slot: Slot::Immediate,
+            due: jiff::Timestamp::UNIX_EPOCH,
+            asked_by: None,
+            terms: bench::EXCLUSIVE,
+        };
+        hatchery::ports::Register::reserve(&register, &[call]).await.unwrap();
+        ping(&register).await;
+        assert_eq!(logs.with(&["was emptied"]).len(), 0);
+    }
+    let register = bench::register(&redis.url, "x", bench::SHARDS);
+    ping(&register).await;
+    redis.say(&["DEL", "x:{billing:5}:last"]).await;
+    ping(&register).await;
+    assert_eq!(logs.with(&["was emptied"]).len(), 1, "a part of it was");
+    redis.say(&["FLUSHALL"]).await;
+    ping(&register).await;
+    ping(&register).await;
+    assert_eq!(logs.with(&["was emptied"]).len(), 2, "once for all of its shards");
 }
 
 #[tokio::test]

@@ -45,8 +45,13 @@ impl Authority {
 
     /// What a Redis at 127.0.0.1 takes to speak TLS, and to ask no client for a certificate.
     pub(crate) fn redis_options(&self) -> Vec<String> {
+        self.redis_options_for("127.0.0.1")
+    }
+
+    /// The same of one whose certificate is for this host name.
+    pub(crate) fn redis_options_for(&self, host: &str) -> Vec<String> {
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let own = self.issue("redis", &["127.0.0.1"]);
+        let own = self.issue("redis", &[host]);
         let path = |path: PathBuf| path.display().to_string();
         let options = [
             ["--tls-ca-cert-file", &path(self.file())],

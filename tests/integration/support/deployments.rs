@@ -85,11 +85,19 @@ fn plain(port: u16) -> Vec<String> {
     strings(&["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no", "--daemonize", "no"])
 }
 
+/// What every node of a cluster has.
+fn clustered(port: u16, bus: &str, folder: &TempDir, file: &str) -> Vec<String> {
+    let mut options = plain(port);
+    options.extend(strings(&["--cluster-enabled", "yes", "--cluster-port", bus]));
+    options.extend(strings(&["--cluster-config-file", file, "--dir", folder.path().to_str().unwrap()]));
+    options
+}
+
 /// Three masters with a third of the slots each, and replicas of the first ones.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     scheme: &'static str,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 /// How to start a cluster.
@@ -110,17 +118,9 @@ impl Cluster {
         let folder = TempDir::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
         let node = |n: usize| {
             let (port, bus) = (free_port(), free_port().to_string());
-            let (name, timeout) = (format!("nodes-{n}.conf"), kind.timeout.unwrap_or(15_000).to_string());
-            let mut options = plain(port);
-            options.extend(strings(&[
-                "--cluster-enabled",
-                "yes",
-                "--cluster-config-file",
-                &name,
-                "--cluster-port",
-                &bus,
-            ]));
-            options.extend(strings(&["--cluster-node-timeout", &timeout, "--dir", folder.path().to_str().unwrap()]));
+            let timeout = kind.timeout.unwrap_or(15_000).to_string();
+            let mut options = clustered(port, &bus, &folder, &format!("nodes-{n}.conf"));
+            options.extend(strings(&["--cluster-node-timeout", &timeout]));
             // A replica takes over however long it has not heard of its master.
             options.extend(strings(&["--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"]));
             options.extend(strings(kind.options));
@@ -147,7 +147,7 @@ impl Cluster {
         let count = started.len().to_string();
         let scheme = if kind.tls.is_some() { "rediss-cluster" } else { "redis-cluster" };
         let nodes: Vec<Node> = started.into_iter().map(|(node, seen, _)| Node { port: seen, ..node }).collect();
-        let cluster = Self { nodes, scheme, _folder: folder };
+        let cluster = Self { nodes, scheme, folder };
         for (n, node) in cluster.nodes.iter().enumerate() {
             eventually("all know all", async || {
                 let known: String = node.ask(&["CLUSTER", "INFO"]).await.ok()?;
@@ -164,6 +164,13 @@ impl Cluster {
         }
         cluster.whole().await;
         cluster
+    }
+
+    /// A node that has met none of the others, and serves no slots.
+    pub(crate) fn stranger(&self) -> Node {
+        let (port, bus) = (free_port(), free_port().to_string());
+        let options = clustered(port, &bus, &self.folder, &format!("nodes-{port}.conf"));
+        Node::start(port, options, format!("redis://127.0.0.1:{port}"))
     }
 
     /// The first master of all, which is enough to find the others.

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::{
     address::{Access, Host, show},
-    failure::{Elsewhere, Failure},
+    failure::{Elsewhere, Failure, is_away},
     server::{Peer, Place, Server},
     slots::{Slots, redirected},
     turns::first_answer,
@@ -82,22 +82,16 @@ impl Cluster {
         let (mut asking, mut hops, mut on_its_way) = (false, 0_u32, None);
         loop {
             let server = self.server(&host)?;
-            let answer = if asking {
-                let by = |connection| async move { script.invoke_async(&mut Asking(connection)).await };
-                server.ask(deadline, by).await
-            } else {
-                let by = |mut connection| async move { script.invoke_async(&mut connection).await };
-                server.ask(deadline, by).await
-            };
-            let failure = match answer {
+            let by = |connection| async move { script.invoke_async(&mut Sent { connection, asking }).await };
+            let failure = match server.ask(deadline, by).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             let elsewhere = failure.elsewhere();
             on_its_way = elsewhere.is_some().then(|| failure.on_its_way(slot)).or(on_its_way);
             hops += 1;
-            if hops > HOPS {
-                tokio::time::sleep(PAUSE).await;
+            if hops > HOPS || matches!(elsewhere, Some(Elsewhere::Later)) {
+                tokio::time::sleep_until(deadline.min(Instant::now() + PAUSE)).await;
             }
             if Instant::now() >= deadline {
                 self.doubt(number);
@@ -113,10 +107,7 @@ impl Cluster {
                     host = redirected(&to, &host.0).ok_or(failure)?;
                     asking = true;
                 }
-                Some(Elsewhere::Later) => {
-                    tokio::time::sleep(PAUSE).await;
-                    (host, number) = self.master(slot, deadline).await?;
-                }
+                Some(Elsewhere::Later) => (host, number) = self.master(slot, deadline).await?,
                 None if failure.is_of_this_server() => {
                     self.doubt(number);
                     // Who answers knows the cluster: it is this one master that is gone, and not all of Redis.
@@ -132,23 +123,15 @@ impl Cluster {
         }
     }
 
-    /// Of these slots one for each master, by their places.
-    pub(super) async fn one_of_each(&self, slots: &[u16], deadline: Instant) -> Result<Vec<u16>, Failure> {
-        let mut masters = BTreeMap::new();
-        for (place, slot) in (0..).zip(slots) {
-            masters.entry(self.master(*slot, deadline).await?.0).or_insert(place);
-        }
-        Ok(masters.into_values().collect())
-    }
-
     /// Who has a slot, and which answer says so.
-    async fn master(&self, slot: u16, deadline: Instant) -> Result<(Host, u64), Failure> {
+    pub(super) async fn master(&self, slot: u16, deadline: Instant) -> Result<(Host, u64), Failure> {
         let before = {
             let known = self.known();
-            if !known.is_doubted {
-                return known.master(slot);
+            match known.master(slot) {
+                Ok(master) if !known.is_doubted => return Ok(master),
+                // Whom an answer does not name may be there by now.
+                _ => known.number,
             }
-            known.number
         };
         let late = |_| Failure::Late { connected: false };
         let _learning = tokio::time::timeout_at(deadline, self.learning.lock()).await.map_err(late)?;
@@ -165,7 +148,10 @@ impl Cluster {
                 cmd("CLUSTER").arg("SLOTS").query_async::<Vec<Vec<Value>>>(&mut connection).await
             };
             let answer = server.ask(deadline, question).await?;
-            Slots::read(answer, &host.0).map_err(|error| Failure::Redis(error.into()))
+            let slots = Slots::read(answer, &host.0).map_err(|error| Failure::Redis(error.into()))?;
+            // One that was reset, or has lost its file, knows of nobody. The others are there all the same.
+            let lost = || Failure::FailingOver(format!("{} knows of no node that serves hash slots", show(&host)));
+            if slots.are_served() { Ok(slots) } else { Err(lost()) }
         });
         let slots = first_answer(questions).await.map_err(Failure::most_telling)?;
         // Replicas too: one of them may be all that is left.
@@ -215,23 +201,32 @@ impl Cluster {
 /// The others answer, so the cluster is to name another master, or this one is to come back.
 fn gone(host: &Host, failure: Failure) -> Failure {
     match &failure {
-        Failure::Redis(error) if error.is_io_error() => {
+        Failure::Redis(error) if is_away(error) => {
             Failure::FailingOver(format!("the master {} is away: {error}", show(host)))
         }
         _ => failure,
     }
 }
 
-/// A connection to a node that is about to get a slot, and serves it to those alone who say that they were sent.
-struct Asking(MultiplexedConnection);
+/// A connection to a node, which may be about to get the slot, and then serves it to those alone who say that they were sent.
+struct Sent {
+    connection: MultiplexedConnection,
+    asking: bool,
+}
 
-impl ConnectionLike for Asking {
+impl ConnectionLike for Sent {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        if !self.asking {
+            return self.connection.req_packed_command(command);
+        }
         Box::pin(async move {
             let mut both = redis::pipe();
-            both.cmd("ASKING").ignore().add_command(command.clone());
-            let mut answers: Vec<Value> = both.query_async(&mut self.0).await?;
-            Ok(answers.pop().unwrap_or(Value::Nil))
+            both.cmd("ASKING").add_command(command.clone());
+            // The crate would make one error of both answers, which does not say any more what the node has said.
+            let answers = self.connection.req_packed_commands(&both, 0, 2).await?;
+            let is_error = |answer: &Value| matches!(answer, Value::ServerError(_));
+            let told = answers.into_iter().reduce(|first, second| if is_error(&first) { first } else { second });
+            Ok(told.unwrap_or(Value::Nil))
         })
     }
 
@@ -241,10 +236,10 @@ impl ConnectionLike for Asking {
         offset: usize,
         count: usize,
     ) -> RedisFuture<'a, Vec<Value>> {
-        self.0.req_packed_commands(pipeline, offset, count)
+        self.connection.req_packed_commands(pipeline, offset, count)
     }
 
     fn get_db(&self) -> i64 {
-        self.0.get_db()
+        self.connection.get_db()
     }
 }

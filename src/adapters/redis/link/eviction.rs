@@ -1,4 +1,4 @@
-//! A Redis that evicts keys forgets marks, and nobody would notice: it is said once.
+//! A Redis that evicts keys forgets marks, and nobody would notice: it is said, once for each server.
 
 use std::{
     sync::{

@@ -58,7 +58,7 @@ impl Failure {
         let nearness = |failure: &Self| match failure {
             Self::FailingOver(_) => 3,
             Self::NoMaster => 2,
-            Self::Redis(error) if !error.is_io_error() => 1,
+            Self::Redis(error) if !is_away(error) => 1,
             Self::Redis(_) | Self::Late { .. } => 0,
         };
         let nobody = || RedisError::from((ErrorKind::Io, "there is nobody to ask")).into();
@@ -102,6 +102,11 @@ impl Failure {
     }
 }
 
+/// Whether nobody is there. One whose certificate does not fit is, and no other will take its place.
+pub(super) fn is_away(error: &RedisError) -> bool {
+    error.is_io_error() && tls::explain(error).is_none()
+}
+
 /// What an error means; none where this client is refused.
 fn trouble(error: &RedisError) -> Option<Trouble> {
     use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
@@ -134,6 +139,8 @@ fn reason(error: &RedisError) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]
@@ -141,5 +148,15 @@ mod tests {
         let error = RedisError::from((ErrorKind::Parse, "invalid response", "HTTP/1.1 400\r\n\r\n<html>".to_owned()));
         let (trouble, said) = Failure::from(error).explain(Duration::from_secs(1));
         assert_eq!((trouble, said.as_str()), (Some(Trouble::Away), "it does not answer like Redis"));
+    }
+
+    #[test]
+    fn a_certificate_that_does_not_fit_tells_more_than_somebody_who_is_away() {
+        let wrong = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let away = || Failure::from(RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused)));
+        let told = Failure::most_telling(vec![away(), RedisError::from(io::Error::other(wrong)).into(), away()]);
+        let (trouble, said) = told.explain(Duration::from_secs(1));
+        assert_eq!(trouble, Some(Trouble::Away));
+        assert!(said.contains("no authority that is trusted here"), "{said}");
     }
 }

@@ -82,7 +82,7 @@ impl Link {
         tokio::spawn(async move {
             match &link.way {
                 Way::Server(server) => drop(server.connection().await),
-                Way::Cluster(cluster) => drop(cluster.one_of_each(&[0], Instant::now() + CONNECT_SOON).await),
+                Way::Cluster(cluster) => drop(cluster.master(0, Instant::now() + CONNECT_SOON).await),
             }
         });
     }
@@ -103,17 +103,6 @@ impl Link {
             Way::Cluster(cluster) => cluster.call(script, slot, deadline).await,
         };
         answer.map_err(|failure| self.error(&failure, within.limit))
-    }
-
-    /// Of these slots one for each server that holds some, by their places.
-    pub(super) async fn one_of_each(&self, slots: &[u16], within: Within) -> Result<Vec<u16>, RegisterError> {
-        match &self.way {
-            Way::Server(_) => Ok(vec![0]),
-            Way::Cluster(cluster) => {
-                let places = cluster.one_of_each(slots, within.deadline).await;
-                places.map_err(|failure| self.error(&failure, within.limit))
-            }
-        }
     }
 
     /// For the log: what this client has written is not there any more.

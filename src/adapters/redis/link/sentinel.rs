@@ -9,7 +9,7 @@ use redis::{FromRedisValue as _, RedisResult, Value, aio::MultiplexedConnection,
 
 use super::{
     address::{Access, Host, show},
-    failure::Failure,
+    failure::{Failure, is_away},
     server::Peer,
     turns::first_answer,
 };
@@ -49,7 +49,7 @@ impl Sentinels {
                     Ok((connection, host))
                 }
                 Ok(Ok((_, false))) => Err(failed("it is a replica")),
-                Ok(Err(error)) if error.is_io_error() => Err(failed(&format!("it is away: {error}"))),
+                Ok(Err(error)) if is_away(&error) => Err(failed(&format!("it is away: {error}"))),
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Err(failed("it does not answer")),
             }

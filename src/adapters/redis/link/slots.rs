@@ -63,6 +63,11 @@ impl Slots {
         Ok(slots)
     }
 
+    /// Whether any slot has a master.
+    pub(super) fn are_served(&self) -> bool {
+        !self.masters.is_empty()
+    }
+
     pub(super) fn master(&self, slot: u16) -> Option<&Host> {
         self.masters.iter().find(|(first, last, _)| (*first..=*last).contains(&slot)).map(|(_, _, master)| master)
     }
@@ -113,6 +118,8 @@ mod tests {
         assert_eq!(slots.master(100), Some(&("asked".to_owned(), 3)));
         assert_eq!(slots.master(200), None);
         assert_eq!(slots.nodes.len(), 3);
+        assert!(slots.are_served());
+        assert!(!Slots::read(vec![], "asked").expect("an answer").are_served());
         assert!(Slots::read(vec![vec![text("x")]], "asked").is_err());
     }
 }

@@ -165,9 +165,10 @@ async fn what_was_started_while_it_is_moved_is_not_settled_by_that(#[case] now: 
     let moved = world.put("first", "1234", "b", "f", true).await;
     *world.broker.meanwhile.lock().expect("no panic") = Some((world.register.clone(), world.ask(&moved)));
     let which = Which::id("first", "b").of("1234");
-    let done = match now {
-        true => world.events.run_now(&which).await.expect("it answers"),
-        false => world.events.reschedule(&which, world.at(900)).await.expect("it answers"),
+    let done = if now {
+        world.events.run_now(&which).await.expect("it answers")
+    } else {
+        world.events.reschedule(&which, world.at(900)).await.expect("it answers")
     };
     assert!(matches!(done[..], [(_, Moved::Done)]), "{done:?}");
     // Its worker dies.

@@ -79,7 +79,7 @@ rules! {
             let kept = Some(Bytes::from_static(b"message"));
             let record = Record { kept: kept.clone(), ..b.record_call(&a, &slot, version) };
             b.start(&a, &stamp, token(1)).await;
-            b.register.record(&[record.clone()]).await.unwrap();
+            b.register.record(std::slice::from_ref(&record)).await.unwrap();
             assert_eq!(b.listed().await, ["a"]);
             assert_eq!(b.kept(&a, &slot).await, kept);
             b.settle(&a, &stamp, token(1), copied(&b)).await;

@@ -37,6 +37,11 @@ impl Events {
         let asked = self.shared.asked(which)?;
         let mut open = self.show(which).await?;
         open.retain(|event| event.copy.is_some() || event.running);
+        if let (true, None, Some(id)) = (open.is_empty(), &asked.subject.reference, asked.id()) {
+            // Its reference, which nobody has told, says in which shard it would be.
+            let alone = self.shared.cancel(asked.subject.clone(), Some(Slot::Event(id.to_owned())));
+            return Ok(self.shared.register.cancel_anywhere(&alone).await?);
+        }
         let slots = asked.slots(!open.is_empty())?;
         let call = |slot| self.shared.cancel(asked.subject.clone(), slot);
         let (whole, mut calls) = match slots {

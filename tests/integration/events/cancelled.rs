@@ -2,10 +2,16 @@
 
 use std::time::Duration;
 
-use hatchery::{NewEvent, Outcome};
+use hatchery::{NewEvent, Outcome, Which};
 
 use super::{HOUR, declared, from_now, put};
-use crate::support::{declared::publish, process::Place, workers::Working};
+use crate::support::{
+    broker::VirtualHost,
+    declared::{Declared, publish},
+    process::Place,
+    redis,
+    workers::Working,
+};
 
 /// Time enough for a command line, and little to wait for.
 const SOON: Duration = Duration::from_secs(3);
@@ -88,6 +94,34 @@ async fn an_id_that_nobody_knows_is_remembered() {
     worker.runs.reach(1).await;
     assert_eq!(worker.runs.payloads(), ["\"y\""]);
     assert_eq!(worker.stop().await.stale, 1);
+}
+
+#[tokio::test]
+async fn an_id_alone_reaches_what_was_published_without_redis_in_every_shard() {
+    let types =
+        "types: { each: { coalesce: { delayed: each-time } }, mail: {} }\nladder: { resolution: 50ms, horizon: 2h }\n";
+    let declared = Declared::with_shards(VirtualHost::new(), types, redis::url(), 8).await;
+    let without = hatchery::connect(declared.topology.clone(), &declared.host.amqp(), "redis://127.0.0.1:1", "test")
+        .await
+        .unwrap();
+    let events = declared.connect().await.events();
+    let hatchery = declared.connect().await;
+    for event_type in ["each", "mail"] {
+        let references: Vec<String> = (0..8).map(|n| n.to_string()).collect();
+        for reference in &references {
+            put(&without, event_type, reference, &format!("{event_type}-{reference}"), SOON).await;
+        }
+        for reference in &references {
+            events.cancel(&Which::id(event_type, format!("{event_type}-{reference}"))).await.unwrap();
+        }
+        put(&hatchery, event_type, "last", "last", SOON * 2).await;
+    }
+    for event_type in ["each", "mail"] {
+        let worker = Working::start(&hatchery, event_type, |_| Outcome::Done);
+        worker.runs.reach(1).await;
+        assert_eq!(worker.runs.payloads(), ["\"last\""]);
+        assert_eq!(worker.stop().await.stale, 8);
+    }
 }
 
 #[tokio::test]

@@ -13,6 +13,9 @@ use crate::domain::register::{
     search::{Filter, Known},
 };
 
+/// Batches under way at a time, so that no round trip is waited for in vain.
+const IN_FLIGHT: usize = 4;
+
 impl Events {
     /// Cancels events that are named one by one, and says for each slot what was in it. A run that has begun goes on; it is
     /// neither tried again nor run later.
@@ -76,7 +79,7 @@ impl Events {
         filter: &Filter,
     ) -> impl Stream<Item = Result<(Known, Cancelled), EventsError>> + Send + 'static + use<> {
         let shared = Arc::clone(&self.shared);
-        self.each_batch(filter, move |batch: Vec<Known>| {
+        self.each_batch(filter, IN_FLIGHT, move |batch: Vec<Known>| {
             let shared = Arc::clone(&shared);
             async move {
                 let calls: Vec<Cancel> =

@@ -514,3 +514,90 @@ async fn all_that_a_filter_finds_is_moved_once() {
     let moved: Vec<_> = world.events.run_now_all(&Filter::default()).try_collect().await.expect("it answers");
     assert_eq!((moved.len(), world.sent().len()), (1_000, 1_999));
 }
+
+/// Which events wait, each at its time in ms.
+async fn times(world: &World) -> Vec<(String, i64)> {
+    let found = world.found(&Filter::default()).await;
+    found.into_iter().map(|event| (event.id.expect("known"), event.due.expect("known").as_millisecond())).collect()
+}
+
+#[tokio::test]
+async fn events_of_a_reference_that_go_to_one_time_all_run() {
+    let world = World::new();
+    for (id, slot) in [("late", "d:1003000000"), ("early", "d:1001000000"), ("now", "i")] {
+        world.put("import", "1234", id, slot, true).await;
+    }
+    world.put("import", "5678", "other", "i", true).await;
+    let at = second(1_002_000);
+    world.events.reschedule(&of_1234(), at).await.expect("it answers");
+    world.events.reschedule(&Which::reference("import", "5678"), at).await.expect("it answers");
+    let from = |n: i64| 1_002_000_000 + n;
+    let named = |id: &str, n: i64| (id.to_owned(), from(n));
+    let mut expected = [named("now", 0), named("early", 1), named("late", 2), named("other", 0)];
+    expected.sort();
+    let sorted = async || {
+        let mut times = times(&world).await;
+        times.sort();
+        times
+    };
+    assert_eq!(sorted().await, expected);
+    // Each stays where it is when it is asked for again, and another one gets a place of its own.
+    world.put("import", "1234", "another", "d:1001000000", true).await;
+    let again = world.events.reschedule(&of_1234(), at).await.expect("it answers");
+    assert!(again.len() == 4 && again.iter().all(|(_, moved)| *moved == Moved::Done), "{again:?}");
+    assert_eq!(world.sent().len(), 5);
+    assert!(sorted().await.contains(&named("another", 3)));
+    for (_, event) in world.sent() {
+        assert!(matches!(world.claim(&event).await, Claimed::Run { .. }), "{event:?}");
+        world.register.with_shard(|shard| shard.leases.clear());
+    }
+}
+
+#[tokio::test]
+async fn a_filter_that_finds_many_dates_of_a_reference_loses_none_of_them() {
+    let world = World::new();
+    for n in 0..600 {
+        world.put("import", "1234", &format!("{n:03}"), &format!("d:{}", 1_000_100_000 + n), true).await;
+    }
+    // Some of them are found again where they have been brought.
+    let at = Timestamp::from_millisecond(1_000_100_300).expect("a time");
+    let moved: Vec<_> = world.events.reschedule_all(&Filter::default(), at).try_collect().await.expect("it answers");
+    assert!(moved.iter().all(|(_, moved)| *moved == Moved::Done));
+    let times = times(&world).await;
+    assert_eq!(times.len(), 600);
+    let distinct: std::collections::BTreeSet<i64> = times.iter().map(|(_, at)| *at).collect();
+    // One was due at that time already, and keeps its slot beside the first one that comes.
+    assert_eq!((moved.len(), distinct.len()), (599, 599));
+    assert!(*distinct.first().expect("some") >= 1_000_100_300);
+}
+
+#[tokio::test]
+async fn a_reschedule_that_broke_off_is_put_right_by_the_next() {
+    let world = World::new();
+    world.put("import", "1234", "first", "d:1001000000", true).await;
+    let second_copy = world.put("import", "1234", "second", "d:1001500000", true).await;
+    let at = second(1_002_000);
+    world.events.reschedule(&of_1234(), at).await.expect("it answers");
+    // As if the former copy of the second had not been settled.
+    let again = world.put("import", "1234", "second", "d:1001500000", true).await;
+    world.events.reschedule(&of_1234(), at).await.expect("it answers");
+    assert_eq!(times(&world).await, [("first".to_owned(), 1_002_000_000), ("second".to_owned(), 1_002_000_001)]);
+    let sent = world.sent();
+    assert_eq!(sent.len(), 3);
+    for event in [&second_copy, &again] {
+        assert_eq!(world.claim(event).await, Claimed::Stale);
+    }
+    assert_eq!(world.claim(&sent[1].1).await, Claimed::Replaced);
+    assert!(matches!(world.claim(&sent[2].1).await, Claimed::Run { .. }));
+}
+
+#[tokio::test]
+async fn what_runs_now_goes_in_the_order_of_its_due_times() {
+    let world = World::new();
+    for (id, slot) in [("c", "d:1003000000"), ("a", "i"), ("b", "d:1002000000")] {
+        world.put("import", "1234", id, slot, true).await;
+    }
+    world.events.run_now(&of_1234()).await.expect("it answers");
+    let ids: Vec<String> = world.sent().into_iter().map(|(_, event)| event.id).collect();
+    assert_eq!(ids, ["a", "b", "c"]);
+}

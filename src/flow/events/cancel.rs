@@ -6,8 +6,9 @@
 use std::sync::Arc;
 
 use futures_util::Stream;
+use uuid::Uuid;
 
-use super::{Events, EventsError, Shared, Which};
+use super::{Events, EventsError, Shared, Which, which::Asked};
 use crate::domain::register::{
     Cancel, Cancelled, Slot, Subject,
     search::{Filter, Known},
@@ -21,10 +22,11 @@ impl Events {
     /// neither tried again nor run later.
     ///
     /// An event that the register has never heard of, because Redis was away when it was published, can be cancelled by its
-    /// id, and so can what was due at a time: that is remembered for as long as an event can wait.
+    /// id alone: that is remembered for as long as an event can wait. The slot of [`Which::immediate`], and of [`Which::at`] where
+    /// the type says `delayed: each-time`, is remembered likewise, for what Redis has forgotten.
     ///
     /// # Errors
-    /// When the register does not answer, or there cannot be such an event.
+    /// When the register does not answer, there cannot be such an event, or the event waits under another reference.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
@@ -40,10 +42,13 @@ impl Events {
         let asked = self.shared.asked(which)?;
         let mut open = self.show(which).await?;
         open.retain(|event| event.copy.is_some() || event.running);
-        if let (true, None, Some(id)) = (open.is_empty(), &asked.subject.reference, asked.id()) {
-            // Its reference, which nobody has told, says in which shard it would be.
-            let alone = self.shared.cancel(asked.subject.clone(), Some(Slot::Event(id.to_owned())));
-            return Ok(self.shared.register.cancel_anywhere(&alone).await?);
+        if let (true, Some(id)) = (open.is_empty(), asked.id()) {
+            self.refuse_another_name(&asked, id).await?;
+            if asked.subject.reference.is_none() {
+                // Its reference, which nobody has told, says in which shard it would be.
+                let alone = self.shared.cancel(asked.subject.clone(), Some(Slot::Event(id.to_owned())));
+                return Ok(self.shared.register.cancel_anywhere(&alone).await?);
+            }
         }
         let slots = asked.slots(!open.is_empty())?;
         let call = |slot| self.shared.cancel(asked.subject.clone(), slot);
@@ -58,6 +63,22 @@ impl Events {
             }
         }
         Ok(self.shared.register.cancel(&calls).await?.into_iter().flatten().collect())
+    }
+
+    /// What is asked for is not known. Where the event waits under another name, remembering this one would be in vain.
+    async fn refuse_another_name(&self, asked: &Asked<'_>, id: &str) -> Result<(), EventsError> {
+        let event_type = asked.subject.event_type.as_str();
+        // A UUID has one text on the wire, and people write it in others.
+        let usual = id.parse::<Uuid>().ok().map(|uuid| uuid.to_string()).filter(|usual| usual != id);
+        let same = asked.subject.reference.is_some().then(|| id.to_owned());
+        for id in same.into_iter().chain(usual) {
+            let known = self.show(&Which::id(event_type, &id)).await?;
+            if let Some(event) = known.into_iter().find(|event| event.copy.is_some() || event.running) {
+                let of = event.reference.map_or_else(|| " without a reference".to_owned(), |r| format!(" of {r}"));
+                return Err(EventsError::OtherName { known: format!("{id}{of}") });
+            }
+        }
+        Ok(())
     }
 
     /// Cancels all events that a search finds, many at a time, and answers for each. The stream has to be read to its end;

@@ -44,7 +44,9 @@ async fn what_is_cancelled_by_name_does_not_run_and_the_rest_does() {
     let ended = place.events(0, &["cancel", "--type", "mail", "--id", "d"]).await;
     assert_eq!(ended.stdout, "Cancelled the event d.\n");
     let again = place.events(0, &["cancel", "--type", "mail", "--reference", "ann"]).await;
-    assert_eq!(again.stdout, "Nothing of ann waits.\n");
+    let expected =
+        "Nothing of ann is known to wait. What was published while Redis was away is reached by its id alone.\n";
+    assert_eq!(again.stdout, expected);
 
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     let mailer = Working::start(&hatchery, "mail", |_| Outcome::Done);
@@ -69,7 +71,7 @@ async fn a_run_goes_on_and_is_told() {
     worker.runs.reach(1).await;
     let place = Place::new(&declared);
     let ended = place.events(0, &["cancel", "--reference", "1234"]).await;
-    assert_eq!(ended.stdout, "Nothing of 1234 waits. One is running and goes on; it is not tried again.\n");
+    assert_eq!(ended.stdout, "Nothing of 1234 is known to wait. One is running and goes on; it is not tried again.\n");
     gate.let_through(1);
     // Its next attempt comes, and is stale; this one after it runs.
     put(&hatchery, "import", "5678", "b", Duration::from_millis(500)).await;
@@ -86,8 +88,12 @@ async fn an_id_that_nobody_knows_is_remembered() {
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
     let ended = place.events(0, &["cancel", "--id", "x"]).await;
-    let expected = "Nothing of the event x is known to wait. It is remembered: what comes of it does not run.\n";
+    let expected = "Nothing of the event x is known to wait. Its id is remembered: the event does not run if it competes with \
+                    nothing, or was published while Redis was away.\n";
     assert_eq!(ended.stdout, expected);
+    put(&hatchery, "mail", "ann", "known", HOUR).await;
+    let ended = place.events(1, &["cancel", "--id", "known", "--reference", "bob"]).await;
+    assert!(ended.stderr.contains("the event known of ann"), "{ended:?}");
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     put(&hatchery, "mail", "", "x", Duration::ZERO).await;
     put(&hatchery, "mail", "", "y", Duration::ZERO).await;

@@ -49,11 +49,14 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let events = events(common, topology)?;
     match choice {
         Choice::Named(which) => named(&events, &which, &args.chosen, output).await,
-        Choice::Found(filter) if !args.chosen.yes => bulk::dry_run(&events, &filter, "cancel", output).await,
+        Choice::Found(filter) if !args.chosen.yes => bulk::dry_run(&events, &filter, bulk::Act::Cancel, output).await,
         Choice::Found(filter) => {
             let mut sum = Sum::default();
             let acted = bulk::act(events.cancel_all(&filter), output, |slot| sum.add(slot)).await;
-            sum.report(output)?;
+            // Of nothing that was done there is nothing to tell but why.
+            if acted.is_ok() || sum.any() {
+                sum.report(output)?;
+            }
             acted.map(|()| Exit::Done)
         }
     }
@@ -115,6 +118,10 @@ impl Sum {
                 "nothing"
             }
         }
+    }
+
+    const fn any(&self) -> bool {
+        self.cancelled + self.running + self.nothing > 0
     }
 
     fn report(&self, output: Output) -> anyhow::Result<()> {

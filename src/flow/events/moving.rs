@@ -192,6 +192,26 @@ impl Events {
         self.move_all(filter, To::Now(self.shared.now()))
     }
 
+    /// Which of these could not be given that time, or run now where there is none, because their messages are not kept. In
+    /// the order of the events.
+    ///
+    /// # Errors
+    /// When the register does not answer.
+    pub async fn not_kept(&self, events: &[Known], at: Option<Timestamp>) -> Result<Vec<Option<NotKept>>, EventsError> {
+        let shared = &self.shared;
+        let to = at.map_or_else(|| To::Now(shared.now()), |at| To::At(ceil_millis(at)));
+        let slots: Vec<(Subject, Slot)> = events.iter().map(|event| (event.subject(), event.slot.clone())).collect();
+        let kept = shared.index.kept(&slots).await?;
+        let missing = events.iter().zip(kept).map(|(event, kept)| {
+            let message = kept.and_then(|kept| shared.message(event, &kept));
+            match shared.plan(event, message, to) {
+                Plan::Answer(Moved::NotKept(why)) => Some(why),
+                _ => None,
+            }
+        });
+        Ok(missing.collect())
+    }
+
     async fn move_these(&self, which: &Which, to: To) -> Result<Vec<(Known, Moved)>, EventsError> {
         let mut known = self.show(which).await?;
         known.retain(|event| event.copy.is_some());
@@ -439,7 +459,7 @@ fn turns(sending: Vec<(usize, Sending)>) -> Vec<Vec<(usize, Sending)>> {
 /// What is published in place of the former copy.
 fn copy_of(message: Event, known: &Known, former: &Stamp, to: To, now: Timestamp) -> Event {
     let asked = millis_text(now);
-    let was = known.reason.as_ref().map(|reason| format!(" was=\"{reason}\"")).unwrap_or_default();
+    let was = known.reason.as_deref().and_then(was).unwrap_or_default();
     let copy = Event { busy: 0, crashes: 0, ..message };
     match to {
         To::Now(_) => Event {
@@ -461,6 +481,16 @@ fn copy_of(message: Event, known: &Known, former: &Stamp, to: To, now: Timestamp
             ..copy
         },
     }
+}
+
+/// What a reason says of the one before it. That of a person's move is what it says itself of an earlier one: ten moves
+/// tell as much as the last.
+fn was(reason: &str) -> Option<String> {
+    if reason.starts_with("run now: ") || reason.starts_with("reschedule: ") {
+        return reason.find(" was=\"").map(|at| reason[at..].to_owned());
+    }
+    let escaped = reason.replace('\\', "\\\\").replace('"', "\\\"");
+    Some(format!(" was=\"{escaped}\""))
 }
 
 impl Sending {

@@ -155,8 +155,12 @@ impl World {
 
     /// Runs an event that fails, up to this stage.
     async fn fail(&self, event: &Event, stage: Stage, attempts: u32) -> Event {
+        self.fail_as(event, Note { stage, attempts, reason: Some(format!("attempt={attempts}")) }).await
+    }
+
+    async fn fail_as(&self, event: &Event, note: Note) -> Event {
         let Claimed::Run { fence, stamp, .. } = self.claim(event).await else { unreachable!("it is wanted") };
-        let note = Note { stage, attempts, reason: Some(format!("attempt={attempts}")) };
+        let attempts = note.attempts;
         let settle = Settle {
             subject: event.subject(),
             stamp,
@@ -457,6 +461,10 @@ async fn a_dead_letter_is_brought_back_with_its_payload_alone() {
         world.fail(&event, Stage::DeadLetter, 6).await;
     }
     assert_eq!(world.ids(&Filter::default().state(State::DeadLetter)).await, ["kept", "lost"]);
+    let found = world.found(&Filter::default()).await;
+    for (at, missing) in [(None, NotKept::Now), (Some(world.at(900)), NotKept::DeadLetter)] {
+        assert_eq!(world.events.not_kept(&found, at).await.expect("it answers"), [None, Some(missing)]);
+    }
     let lost = world.events.reschedule(&Which::id("mail", "lost"), world.at(900)).await.expect("it answers");
     assert!(matches!(&lost[..], [(_, Moved::NotKept(NotKept::DeadLetter))]), "{lost:?}");
     let kept = world.events.run_now(&Which::id("mail", "kept")).await.expect("it answers");
@@ -669,4 +677,22 @@ async fn what_redis_does_not_know_is_reached_as_the_docs_say(
 
 fn of(event_type: &str) -> Which {
     Which::reference(event_type, "1234")
+}
+
+#[tokio::test]
+async fn a_reason_tells_of_the_last_move_and_of_what_was_before_the_first() {
+    let world = World::new();
+    let event = world.put("mail", "", "a", "e:a", true).await;
+    let reason = async || world.found(&Filter::default()).await.remove(0).reason.expect("known");
+    world.events.reschedule(&Which::id("mail", "a"), world.at(900)).await.expect("it answers");
+    let moved = "reschedule: asked_at=1970-01-12T13:46:40.000Z";
+    assert_eq!(reason().await, moved);
+    let (_, copy) = world.sent().remove(0);
+    assert_eq!(world.claim(&event).await, Claimed::Stale);
+    let reason_text = Some("retry: error=\"C:\\x\"".to_owned());
+    world.fail_as(&copy, Note { stage: Stage::Retry, attempts: 1, reason: reason_text }).await;
+    for seconds in [1_000, 1_100, 1_200] {
+        world.events.reschedule(&Which::id("mail", "a"), world.at(seconds)).await.expect("it answers");
+        assert_eq!(reason().await, format!("{moved} was=\"retry: error=\\\"C:\\\\x\\\"\""));
+    }
 }

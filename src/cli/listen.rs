@@ -47,14 +47,12 @@ impl fmt::Display for Address {
 
 impl Address {
     async fn bind(&self) -> std::io::Result<TcpListener> {
-        match &self.host {
-            Some(host) => TcpListener::bind((host.as_str(), self.port)).await,
-            None => {
-                // IPv6 takes IPv4 as well, where there is any.
-                let all = [(Ipv6Addr::UNSPECIFIED, self.port).into(), (Ipv4Addr::UNSPECIFIED, self.port).into()];
-                TcpListener::bind(&all[..] as &[SocketAddr]).await
-            }
+        if let Some(host) = &self.host {
+            return TcpListener::bind((host.as_str(), self.port)).await;
         }
+        // IPv6 takes IPv4 as well, where there is any.
+        let all = [(Ipv6Addr::UNSPECIFIED, self.port).into(), (Ipv4Addr::UNSPECIFIED, self.port).into()];
+        TcpListener::bind(&all[..] as &[SocketAddr]).await
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use hatchery::{Known, domain::register::Slot};
+use hatchery::{Known, State, domain::register::Slot};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -96,7 +96,11 @@ const fn hint(args: &Args) -> &'static str {
 
 fn block(event: &Known, now: Timestamp) -> String {
     let style = table::style(event.state);
-    let also = if event.running && event.state.as_str() != "running" { ", and an older one runs" } else { "" };
+    let also = match event.state {
+        state if !event.running || state == State::Running => "",
+        State::Cancelled => ", and its run goes on",
+        _ => ", and an older one runs",
+    };
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(text, "{name:<10} {}", table::cut(value, 500));

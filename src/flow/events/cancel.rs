@@ -42,6 +42,11 @@ impl Events {
         let asked = self.shared.asked(which)?;
         let mut open = self.show(which).await?;
         open.retain(|event| event.copy.is_some() || event.running);
+        // In one shard an id is found whatever reference it is asked for with.
+        open.retain(|event| match (&asked.subject.reference, &event.reference) {
+            (Some(asked), Some(known)) => asked == known,
+            _ => true,
+        });
         if let (true, Some(id)) = (open.is_empty(), asked.id()) {
             self.refuse_another_name(&asked, id).await?;
             if asked.subject.reference.is_none() {
@@ -51,6 +56,8 @@ impl Events {
             }
         }
         let slots = asked.slots(!open.is_empty())?;
+        // A run that was cancelled before is known by its lease alone.
+        let runs: Vec<Slot> = open.iter().filter(|event| event.running).map(|event| event.slot.clone()).collect();
         let call = |slot| self.shared.cancel(asked.subject.clone(), slot);
         let (whole, mut calls) = match slots {
             None => (true, vec![call(None)]),
@@ -62,7 +69,9 @@ impl Events {
                 calls.push(self.shared.cancel(event.subject(), Some(event.slot)));
             }
         }
-        Ok(self.shared.register.cancel(&calls).await?.into_iter().flatten().collect())
+        let answers = self.shared.register.cancel(&calls).await?.into_iter().flatten();
+        let answers = answers.map(|slot| Cancelled { running: slot.running || runs.contains(&slot.slot), ..slot });
+        Ok(answers.collect())
     }
 
     /// What is asked for is not known. Where the event waits under another name, remembering this one would be in vain.

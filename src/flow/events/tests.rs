@@ -614,6 +614,7 @@ async fn what_runs_now_goes_in_the_order_of_its_due_times() {
 #[case("import", "i", Which::id("import", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("5678"))]
 #[case("import", "i", Which::id("import", "0197C5E2-8A55-7C1F-9A3E-6F2F6D8F1B11"))]
 #[case("mail", "e:0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", Which::id("mail", "0197C5E2-8A55-7C1F-9A3E-6F2F6D8F1B11").of("1234"))]
+#[case("mail", "e:0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", Which::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("5678"))]
 #[tokio::test]
 async fn an_event_that_is_known_by_another_name_is_not_cancelled(
     #[case] event_type: &str,
@@ -695,4 +696,27 @@ async fn a_reason_tells_of_the_last_move_and_of_what_was_before_the_first() {
         world.events.reschedule(&Which::id("mail", "a"), world.at(seconds)).await.expect("it answers");
         assert_eq!(reason().await, format!("{moved} was=\"retry: error=\\\"C:\\\\x\\\"\""));
     }
+}
+
+#[rstest]
+#[case("import", "i", of_1234())]
+#[case("mail", "e:a", Which::id("mail", "a"))]
+#[tokio::test]
+async fn a_run_that_goes_on_is_told_again_as_long_as_it_does(
+    #[case] event_type: &str,
+    #[case] slot: &str,
+    #[case] which: Which,
+) {
+    let world = World::new();
+    let event = world.put(event_type, "1234", "a", slot, false).await;
+    world.claim(&event).await;
+    for _ in 0..2 {
+        let cancelled = world.events.cancel(&which).await.expect("it answers");
+        assert!(matches!(&cancelled[..], [Cancelled { waiting: false, running: true, .. }]), "{cancelled:?}");
+        let shown = world.events.show(&which).await.expect("it answers");
+        assert!(matches!(&shown[..], [Known { state: State::Cancelled, running: true, .. }]), "{shown:?}");
+    }
+    world.register.with_shard(|shard| shard.leases.clear());
+    let cancelled = world.events.cancel(&which).await.expect("it answers");
+    assert!(cancelled.iter().all(|slot| !slot.running), "{cancelled:?}");
 }

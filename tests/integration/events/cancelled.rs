@@ -72,6 +72,10 @@ async fn a_run_goes_on_and_is_told() {
     let place = Place::new(&declared);
     let ended = place.events(0, &["cancel", "--reference", "1234"]).await;
     assert_eq!(ended.stdout, "Nothing of 1234 is known to wait. One is running and goes on; it is not tried again.\n");
+    let again = place.events(0, &["cancel", "--reference", "1234"]).await;
+    assert_eq!(again.stdout, ended.stdout);
+    let shown = place.events(0, &["show", "--reference", "1234"]).await;
+    assert!(shown.stdout.contains("cancelled, and its run goes on"), "{shown:?}");
     gate.let_through(1);
     // Its next attempt comes, and is stale; this one after it runs.
     put(&hatchery, "import", "5678", "b", Duration::from_millis(500)).await;

@@ -188,6 +188,11 @@ pub trait Register: Send + Sync + 'static {
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError>;
     /// Cancels slots. Answers with what was in each of them.
     async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError>;
+    /// Cancels an event wherever it may be: nobody knows its reference, which says where. Of one place there is no need to
+    /// say more than *cancel* does.
+    async fn cancel_anywhere(&self, call: &Cancel) -> Result<Vec<Cancelled>, RegisterError> {
+        Ok(self.cancel(std::slice::from_ref(call)).await?.into_iter().flatten().collect())
+    }
 }
 
 /// What the register tells people of the events that wait. Nothing is decided from it.

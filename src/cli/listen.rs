@@ -1,12 +1,60 @@
 //! What a worker shows of itself over HTTP: its metrics, and whether it has a broker.
 
-use std::net::SocketAddr;
+use std::{
+    fmt,
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    str::FromStr,
+};
 
 use anyhow::Context as _;
 use axum::{Router, http::StatusCode, routing::get};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
+
+/// Where to listen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    /// None: on all interfaces.
+    host: Option<String>,
+    port: u16,
+}
+
+/// A text that is no such address.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("write it as HOST:PORT, such as localhost:9464, or :PORT for all interfaces")]
+pub(super) struct AddressError;
+
+impl FromStr for Address {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let (host, port) = text.rsplit_once(':').ok_or(AddressError)?;
+        let port = port.parse().map_err(|_| AddressError)?;
+        let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        Ok(Self { host: Some(host.to_owned()).filter(|host| !host.is_empty()), port })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            Some(host) if host.contains(':') => write!(f, "[{host}]:{}", self.port),
+            host => write!(f, "{}:{}", host.as_deref().unwrap_or_default(), self.port),
+        }
+    }
+}
+
+impl Address {
+    async fn bind(&self) -> std::io::Result<TcpListener> {
+        if let Some(host) = &self.host {
+            return TcpListener::bind((host.as_str(), self.port)).await;
+        }
+        // IPv6 takes IPv4 as well, where there is any.
+        let all = [(Ipv6Addr::UNSPECIFIED, self.port).into(), (Ipv4Addr::UNSPECIFIED, self.port).into()];
+        TcpListener::bind(&all[..] as &[SocketAddr]).await
+    }
+}
 
 /// An open port.
 pub(super) struct Listener {
@@ -15,8 +63,8 @@ pub(super) struct Listener {
 }
 
 /// Opens the port, and begins to count.
-pub(super) async fn open(address: SocketAddr) -> anyhow::Result<Listener> {
-    let port = TcpListener::bind(address).await.with_context(|| format!("--listen: cannot listen at {address}"))?;
+pub(super) async fn open(address: &Address) -> anyhow::Result<Listener> {
+    let port = address.bind().await.with_context(|| format!("--listen: cannot listen at {address}"))?;
     let metrics = PrometheusBuilder::new().install_recorder().context("--listen: somebody else counts already")?;
     Ok(Listener { port, metrics })
 }
@@ -39,5 +87,34 @@ impl Listener {
                 tracing::warn!(%error, "--listen: nothing is answered any more");
             }
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("127.0.0.1:0")]
+    #[case("[::1]:0")]
+    #[case(":0")]
+    #[tokio::test]
+    async fn a_host_a_number_or_a_port_alone_is_listened_at(#[case] text: &str) {
+        let address: Address = text.parse().expect("an address");
+        assert_eq!(address.to_string(), text);
+        // A machine without IPv6 is no mistake of ours.
+        let bound = address.bind().await;
+        assert!(bound.is_ok() || text.starts_with('['), "{bound:?}");
+    }
+
+    #[rstest]
+    #[case("9464")]
+    #[case("localhost")]
+    #[case("localhost:http")]
+    #[case("localhost:70000")]
+    fn anything_else_is_no_address(#[case] text: &str) {
+        assert_eq!(text.parse::<Address>(), Err(AddressError));
     }
 }

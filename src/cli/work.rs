@@ -4,8 +4,8 @@ use std::{
     borrow::Cow,
     ffi::OsString,
     fs,
-    net::SocketAddr,
     path::PathBuf,
+    str::FromStr as _,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -98,9 +98,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     drain_timeout: Option<Duration>,
 
-    /// Serve metrics at /metrics, and at /healthz 200 if the broker was reached last, such as at 0.0.0.0:9464
-    #[arg(long, value_name = "ADDR")]
-    listen: Option<SocketAddr>,
+    /// Serve metrics at /metrics, and at /healthz 200 if the broker was reached last: HOST:PORT, or :PORT for all interfaces
+    #[arg(long, value_name = "HOST:PORT", value_parser = listen::Address::from_str)]
+    listen: Option<listen::Address>,
 
     /// Stop once the processing queues are empty; what waits in hatcheries and retry queues is not waited for
     #[arg(long)]
@@ -113,7 +113,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     tokio::spawn(stop_on_signal(stop.clone(), at_once.clone())?);
     let handler = handler(&args)?;
     // Before anything is counted.
-    let listener = match args.listen {
+    let listener = match &args.listen {
         Some(address) => Some(listen::open(address).await?),
         None => None,
     };

@@ -71,7 +71,10 @@ impl RedisRegister {
                 let (home, field) = member.rsplit_once('\0')?;
                 let entry = packed::entry(&find.event_type, home, field, &details)?;
                 let state = packed::slot(&slot).unwrap_or_default();
-                Some((Place { due, member }, Shown { slot: entry.slot.clone(), state, entry: Some(entry) }))
+                Some((
+                    Place { due, member },
+                    Shown { slot: entry.slot.clone(), state, leased: false, entry: Some(entry) },
+                ))
             }));
         }
         Ok(())
@@ -134,7 +137,7 @@ impl Look {
 }
 
 impl Call for Look {
-    type Raw = Vec<(String, Vec<u8>, Vec<u8>)>;
+    type Raw = Vec<(String, Vec<u8>, Vec<u8>, u8)>;
     type Answer = Vec<Shown>;
 
     fn script() -> &'static Script {
@@ -146,17 +149,19 @@ impl Call for Look {
     }
 
     fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        to.key(keys.home(shard, &self.0, &self.slot()));
+        let slot = self.slot();
+        to.key(keys.home(shard, &self.0, &slot)).key(keys.lease_of(shard, &self.0, &slot));
     }
 
     fn read(&self, mut raw: Self::Raw) -> Vec<Shown> {
         raw.sort_unstable();
         let slot = self.slot();
         let home = self.0.home(&slot);
-        let shown = raw.iter().filter_map(|(field, state, details)| {
+        let shown = raw.iter().filter_map(|(field, state, details, leased)| {
             Some(Shown {
                 slot: packed::slot_of(home.name(), field)?,
                 state: packed::slot(state).unwrap_or_default(),
+                leased: *leased > 0,
                 entry: packed::entry(&self.0.event_type, &home.place(), field, details),
             })
         });

@@ -110,6 +110,11 @@ impl Keys {
         self.key(shard, &self.first(subject).leaseholder(terms).lease())
     }
 
+    /// The lease that goes by the same name as a home.
+    pub(super) fn lease_of(&self, shard: u16, subject: &Subject, slot: &Slot) -> String {
+        self.key(shard, &self.first(subject).home(slot).lease())
+    }
+
     fn key(&self, shard: u16, name: &str) -> String {
         let Self { prefix, topology, .. } = self;
         format!("{prefix}:{{{topology}:{shard}}}:{name}")

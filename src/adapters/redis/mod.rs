@@ -234,4 +234,21 @@ impl Register for RedisRegister {
     async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
         self.ask(batch).await
     }
+
+    async fn cancel_anywhere(&self, call: &Cancel) -> Result<Vec<Cancelled>, RegisterError> {
+        let shards = (0..self.keys.shards()).map(|shard| self.ask_shard(shard, vec![(0, call)]));
+        let answers: Result<Vec<_>, _> = join_all(shards).await.into_iter().collect();
+        let mut all: Vec<Cancelled> = Vec::new();
+        for found in answers?.into_iter().flatten().flat_map(|(_, found)| found) {
+            // The same slot in every shard, and the event in one of them.
+            match all.iter_mut().find(|known| known.slot == found.slot) {
+                Some(known) => {
+                    known.waiting |= found.waiting;
+                    known.running |= found.running;
+                }
+                None => all.push(found),
+            }
+        }
+        Ok(all)
+    }
 }

@@ -1,9 +1,9 @@
 //! What is done to all events that a filter finds: a look at them first, and with `--yes` the act itself.
 
-use std::pin::pin;
+use std::{collections::BTreeMap, pin::pin};
 
-use futures_util::{Stream, TryStreamExt as _};
-use hatchery::{Events, EventsError, Filter, Known};
+use futures_util::{Stream, TryStreamExt as _, stream::TryChunksError};
+use hatchery::{Events, EventsError, Filter, Known, NotKept};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -20,21 +20,65 @@ use super::{
 /// Events that a dry run shows of those that it counts.
 const SHOWN: usize = 20;
 
-/// Shows what would be done, and how many there are.
-pub(super) async fn dry_run(events: &Events, filter: &Filter, verb: &str, output: Output) -> anyhow::Result<Exit> {
-    let mut found = pin!(events.search(filter));
-    let (mut first, mut count): (Vec<Known>, u64) = (Vec::new(), 0);
-    let spinner = output.spinner();
-    while let Some(event) = found.try_next().await? {
-        count += 1;
-        spinner.set_message(format!("{count} found"));
-        if output.format == Format::Ndjson {
-            output.json(&view(&event))?;
-        } else if first.len() < SHOWN {
-            first.push(event);
+/// Events that are looked at together for whether they can be moved.
+const TOGETHER: usize = 256;
+
+/// What a dry run is of.
+#[derive(Clone, Copy)]
+pub(super) enum Act {
+    Cancel,
+    /// To this time.
+    Reschedule(Timestamp),
+    RunNow,
+}
+
+impl Act {
+    const fn verb(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Reschedule(_) => "reschedule",
+            Self::RunNow => "run now",
         }
     }
+
+    /// Why some of these would not be moved.
+    async fn not_kept(self, events: &Events, found: &[Known]) -> Result<Vec<Option<NotKept>>, EventsError> {
+        match self {
+            Self::Cancel => Ok(vec![None; found.len()]),
+            Self::Reschedule(to) => events.not_kept(found, Some(to)).await,
+            Self::RunNow => events.not_kept(found, None).await,
+        }
+    }
+}
+
+/// Shows what would be done, and how many there are.
+pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: Output) -> anyhow::Result<Exit> {
+    let mut found = pin!(events.search(filter).try_chunks(TOGETHER));
+    let (mut first, mut count): (Vec<Known>, u64) = (Vec::new(), 0);
+    let mut not_kept: BTreeMap<String, u64> = BTreeMap::new();
+    let spinner = output.spinner();
+    while let Some(chunk) = found.try_next().await.map_err(|TryChunksError(_, error)| error)? {
+        let missing = act.not_kept(events, &chunk).await?;
+        for (event, why) in chunk.into_iter().zip(missing) {
+            count += 1;
+            let why = why.map(|why| why.to_string());
+            if output.format == Format::Ndjson {
+                let mut line = view(&event);
+                if let Some(why) = &why {
+                    line["why"] = why.as_str().into();
+                }
+                output.json(&line)?;
+            } else if first.len() < SHOWN {
+                first.push(event);
+            }
+            if let Some(why) = why {
+                *not_kept.entry(why).or_default() += 1;
+            }
+        }
+        spinner.set_message(format!("{count} found"));
+    }
     spinner.finish_and_clear();
+    let (verb, left) = (act.verb(), not_kept.values().sum::<u64>());
     let more = count - u64::try_from(first.len())?;
     match output.format {
         Format::Text if count == 0 => output.print("Nothing is found.\n")?,
@@ -43,12 +87,16 @@ pub(super) async fn dry_run(events: &Events, filter: &Filter, verb: &str, output
             if more > 0 {
                 output.print(&format!("… and {more} more\n"))?;
             }
-            output.print(&format!("Dry run: would {verb} {}. --yes does it.\n", table::events(count)))?;
+            for (why, count) in not_kept {
+                output.print(&format!("Not moved: {}; {why}.\n", table::events(count)))?;
+            }
+            output.print(&format!("Dry run: would {verb} {}. --yes does it.\n", table::events(count - left)))?;
         }
         Format::Json => {
             let shown: Vec<Value> = first.iter().map(view).collect();
-            output
-                .json(&json!({ "dry_run": true, "verb": verb, "found": count, "events": shown, "more": more > 0 }))?;
+            output.json(&json!({
+                "dry_run": true, "verb": verb, "found": count, "not_kept": left, "events": shown, "more": more > 0,
+            }))?;
         }
         Format::Ndjson => {}
     }

@@ -31,10 +31,13 @@ finds is only shown and counted, until --yes is given. The messages stay in
 RabbitMQ until they are due, and are dropped then.
 
 A run that has begun goes on, which is told; it is not tried again. An id that
-is not known, and a date, are remembered: an event that was published while
-Redis was away does not run either.
+is not known is remembered: the event does not run if it competes with nothing,
+or was published while Redis was away. --immediate, and --at with
+`delayed: each-time`, are remembered for what Redis has forgotten. What was
+published while Redis was away is reached by its id alone.
 
-Exit 0: nothing of it waits any more, be it that nothing did.")]
+Exit 0: nothing that Redis knows of it waits any more, be it that nothing did.
+1: the event is known by another name, and is not cancelled.")]
 pub(super) struct Args {
     #[command(flatten)]
     chosen: Chosen,
@@ -46,15 +49,21 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let events = events(common, topology)?;
     match choice {
         Choice::Named(which) => named(&events, &which, &args.chosen, output).await,
-        Choice::Found(filter) if !args.chosen.yes => bulk::dry_run(&events, &filter, "cancel", output).await,
+        Choice::Found(filter) if !args.chosen.yes => bulk::dry_run(&events, &filter, bulk::Act::Cancel, output).await,
         Choice::Found(filter) => {
             let mut sum = Sum::default();
             let acted = bulk::act(events.cancel_all(&filter), output, |slot| sum.add(slot)).await;
-            sum.report(output)?;
+            // Of nothing that was done there is nothing to tell but why.
+            if acted.is_ok() || sum.any() {
+                sum.report(output)?;
+            }
             acted.map(|()| Exit::Done)
         }
     }
 }
+
+/// What no name but the id reaches.
+const BY_ID_ALONE: &str = "What was published while Redis was away is reached by its id alone.";
 
 async fn named(events: &Events, which: &Which, chosen: &Chosen, output: Output) -> anyhow::Result<Exit> {
     let cancelled = events.cancel(which).await?;
@@ -63,20 +72,17 @@ async fn named(events: &Events, which: &Which, chosen: &Chosen, output: Output) 
         sum.add(slot);
     }
     let name = chosen.filters.name();
-    let remembered = chosen.is_remembered();
+    let remembered = chosen.remembered(&cancelled);
     if !output.is_text() {
         let slots: Vec<Value> = cancelled.iter().filter(|slot| slot.waiting || slot.running).map(view).collect();
-        output.json(&json!({ "slots": slots, "remembered": remembered }))?;
+        output.json(&json!({ "slots": slots, "remembered": remembered.is_some() }))?;
         return Ok(Exit::Done);
     }
-    let told = match (sum.cancelled, sum.running, remembered) {
-        (0, 0, true) => {
-            format!("Nothing of {name} is known to wait. It is remembered: what comes of it does not run.")
-        }
-        (0, 0, false) => format!("Nothing of {name} waits."),
-        (0, running, _) => format!("Nothing of {name} waits. {}", goes_on(running)),
-        (cancelled, 0, _) => format!("Cancelled {} of {name}.", table::events(cancelled)),
-        (cancelled, running, _) => format!("Cancelled {} of {name}. {}", table::events(cancelled), goes_on(running)),
+    let told = match (sum.cancelled, sum.running) {
+        (0, 0) => format!("Nothing of {name} is known to wait. {}", remembered.unwrap_or(BY_ID_ALONE)),
+        (0, running) => format!("Nothing of {name} is known to wait. {}", goes_on(running)),
+        (cancelled, 0) => format!("Cancelled {} of {name}.", table::events(cancelled)),
+        (cancelled, running) => format!("Cancelled {} of {name}. {}", table::events(cancelled), goes_on(running)),
     };
     output.print(&format!("{}\n", told.replace("1 event of the event ", "the event ")))?;
     Ok(Exit::Done)
@@ -112,6 +118,10 @@ impl Sum {
                 "nothing"
             }
         }
+    }
+
+    const fn any(&self) -> bool {
+        self.cancelled + self.running + self.nothing > 0
     }
 
     fn report(&self, output: Output) -> anyhow::Result<()> {

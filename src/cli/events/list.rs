@@ -64,7 +64,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         Format::Ndjson => {}
     }
     if more && output.format != Format::Json {
-        output.note(&format!("These are the first {limit}; there are more. --limit N shows so many."));
+        output.note(&format!("Only the first {limit} are shown. --limit N shows more."));
     }
     Ok(Exit::Done)
 }

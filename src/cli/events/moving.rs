@@ -16,13 +16,13 @@ use super::{
         output::Output,
     },
     answer::view,
-    bulk, events, table,
+    bulk::{self, Act},
+    events, table,
     which::{Choice, Chosen},
 };
 
 /// One of the two verbs, as people read it.
 pub(super) struct Words {
-    pub(super) verb: &'static str,
     pub(super) done: String,
 }
 
@@ -37,7 +37,8 @@ pub(super) async fn run(
     let topology = load::topology(common, output)?;
     let choice = chosen.choice(&topology)?;
     if let (Choice::Found(filter), false) = (&choice, chosen.yes) {
-        return bulk::dry_run(&events(common, topology)?, filter, words.verb, output).await;
+        let act = to.map_or(Act::RunNow, Act::Reschedule);
+        return bulk::dry_run(&events(common, topology)?, filter, act, output).await;
     }
     // Something may have to be published.
     let hatchery = connect::connect(common, topology, "topology events").await?;
@@ -135,7 +136,11 @@ impl Sum {
 
     fn report(&self, words: &Words, output: Output) -> anyhow::Result<()> {
         let Self { done, running, gone, not_kept } = self;
-        let mut text = format!("{}: {}.\n", words.done, table::events(*done));
+        let mut text = String::new();
+        let left = *running + *gone + not_kept.values().sum::<u64>();
+        if *done > 0 || left == 0 {
+            let _ = writeln!(text, "{}: {}.", words.done, table::events(*done));
+        }
         if *running > 0 {
             let _ = writeln!(text, "Already running: {}.", table::events(*running));
         }

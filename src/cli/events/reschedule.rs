@@ -37,6 +37,8 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let words = Words { verb: "reschedule", done: format!("Rescheduled to {}", args.to) };
-    moving::run(common, &args.chosen, Some(args.to), &words, output).await
+    // As exact as a time on the wire.
+    let to = Timestamp::from_millisecond(args.to.as_millisecond()).unwrap_or(args.to);
+    let words = Words { done: format!("Rescheduled to {to}") };
+    moving::run(common, &args.chosen, Some(to), &words, output).await
 }

@@ -30,6 +30,6 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let words = Words { verb: "run now", done: "Sent to run now".to_owned() };
+    let words = Words { done: "Sent to run now".to_owned() };
     moving::run(common, &args.chosen, None, &words, output).await
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use hatchery::{Known, domain::register::Slot};
+use hatchery::{Known, State, domain::register::Slot};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -26,9 +26,13 @@ Examples:
   topology events show --type mail --id 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11
   topology events show --type hr-import --reference 1234 -o json
 
-What is handled or cancelled is shown too, for as long as it is remembered. What
-an event competes with is its slot: i immediate ones, d:TIME those of a date, d
-all dated ones, f what one run serves, q:TIME what was put off, e:ID nothing.
+First comes what runs, then what waits, by due time. What is handled or
+cancelled is counted, and shown with --all or -o json, for as long as it is
+remembered: by its id alone if it competes with nothing.
+
+What an event competes with is its slot: i immediate ones, d:TIME those of a
+date, d all dated ones, f what one run serves, q:TIME what was put off, e:ID
+nothing.
 
 Exit 1: nothing is known of it.")]
 pub(super) struct Args {
@@ -43,6 +47,10 @@ pub(super) struct Args {
     /// The event; its reference besides makes it quicker to find
     #[arg(long)]
     id: Option<String>,
+
+    /// Show what is handled or cancelled too, where something waits
+    #[arg(long)]
+    all: bool,
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -51,24 +59,48 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let which = filters.named(&topology)?;
     let which = which.ok_or_else(|| UsageError("say which one, with --reference or --id".to_owned()))?;
     let mut known = events(common, topology)?.show(&which).await?;
-    known.sort_by_key(|event| event.due);
+    known.sort_by_key(|event| (is_past(event), !event.running, event.due));
     if !output.is_text() {
         output.json(&json!({ "events": known.iter().map(view).collect::<Vec<Value>>() }))?;
     }
     if known.is_empty() {
-        return Err(Ended::new(Exit::Error, format!("nothing is known of {}", filters.name())).into());
+        return Err(Ended::new(Exit::Error, format!("nothing is known of {}{}", filters.name(), hint(args))).into());
     }
     if output.is_text() {
         let now = Timestamp::now();
-        let blocks: Vec<String> = known.iter().map(|event| block(event, now)).collect();
+        let open = known.iter().filter(|event| !is_past(event)).count();
+        let shown = if args.all || open == 0 { known.len() } else { open };
+        let blocks: Vec<String> = known[..shown].iter().map(|event| block(event, now)).collect();
         output.print(&blocks.join("\n"))?;
+        let left = known.len() - shown;
+        if left > 0 {
+            output.note(&format!("{left} more handled or cancelled: --all shows them."));
+        }
     }
     Ok(Exit::Done)
 }
 
+/// Whether nothing of it waits or runs.
+const fn is_past(event: &Known) -> bool {
+    event.copy.is_none() && !event.running
+}
+
+/// What is at its end and competes with nothing is not found by its reference.
+const fn hint(args: &Args) -> &'static str {
+    if args.id.is_none() {
+        "; what competes with nothing and was handled or cancelled is shown by its --id"
+    } else {
+        ""
+    }
+}
+
 fn block(event: &Known, now: Timestamp) -> String {
     let style = table::style(event.state);
-    let also = if event.running && event.state.as_str() != "running" { ", and an older one runs" } else { "" };
+    let also = match event.state {
+        state if !event.running || state == State::Running => "",
+        State::Cancelled => ", and its run goes on",
+        _ => ", and an older one runs",
+    };
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         let _ = writeln!(text, "{name:<10} {}", table::cut(value, 500));

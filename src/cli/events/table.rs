@@ -189,7 +189,7 @@ mod tests {
         let slot = hatchery::domain::register::Slot::Event(id);
         let note = Note { stage, attempts: 3, reason: reason.map(str::to_owned) };
         let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due: at(1_000_003_725), note });
-        Known::of(&subject, Shown { slot, state: SlotState::default(), entry })
+        Known::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry })
     }
 
     #[test]

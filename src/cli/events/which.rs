@@ -3,7 +3,7 @@
 use std::str::FromStr as _;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use hatchery::{Filter, State, TimeError, Topology, Which, parse_time};
+use hatchery::{Cancelled, Filter, State, TimeError, Topology, Which, domain::register::Slot, parse_time};
 use jiff::{Span, SpanRelativeTo, Timestamp};
 
 use super::super::args::UsageError;
@@ -163,9 +163,21 @@ impl Chosen {
         }
     }
 
-    /// Whether one slot was named, which is remembered even where nothing is known of it.
-    pub(super) fn is_remembered(&self) -> bool {
-        self.filters.id.is_some() || self.at.is_some() || self.immediate
+    /// What a cancel of these slots is remembered for, even where nothing is known of them.
+    pub(super) fn remembered(&self, slots: &[Cancelled]) -> Option<&'static str> {
+        let one_slot = self.at.is_some() || self.immediate;
+        if self.filters.id.is_some() {
+            return Some(
+                "Its id is remembered: the event does not run if it competes with nothing, or was published while Redis was \
+                 away.",
+            );
+        }
+        // A date is a slot where each counts by itself, and nothing to remember elsewhere.
+        let is_slot = |found: &Cancelled| matches!(found.slot, Slot::DatedAt(_) | Slot::Immediate | Slot::First);
+        (one_slot && slots.iter().any(is_slot)).then_some(
+            "The slot is remembered: what Redis has forgotten of it does not run. What was published while Redis was away is \
+             reached by its id alone.",
+        )
     }
 }
 

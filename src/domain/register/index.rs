@@ -34,6 +34,9 @@ pub struct Shown {
     pub slot: Slot,
     /// What decides; all zero where the register has not been asked for it yet.
     pub state: SlotState,
+    /// A run of it holds the lease that goes by the reference, or by the id of an event that is looked at by itself: also a
+    /// run that was cancelled. Not asked for in a list.
+    pub leased: bool,
     /// What the index says. None for what is handled or cancelled, and where it was lost.
     pub entry: Option<Entry>,
 }
@@ -192,6 +195,7 @@ impl Index {
         let shown = |(_, key, entry): (Place, &(String, String), &Entry)| Shown {
             slot: entry.slot.clone(),
             state: shard.slot(at, key),
+            leased: false,
             entry: Some(entry.clone()),
         };
         Found { events: page.into_iter().map(shown).collect(), next }
@@ -204,10 +208,15 @@ impl Index {
             Some(_) => shard.slots_of(at, subject),
             None => vec![Slot::Event(subject.id.clone())],
         };
+        let lease = |key: &(String, String), slot: &Slot| {
+            let lease = shard.leases.get(&subject.home(slot).lease());
+            lease.is_some_and(|lease| lease.until > at.micros.div_euclid(1000) && lease.field == key.1)
+        };
         let shown = slots.into_iter().map(|slot| {
             let key = key(subject, &slot);
             let entry = self.entries.get(&key).filter(|entry| lives(at, shard, &key, entry));
-            Shown { slot, state: shard.slot(at, &key), entry: entry.cloned() }
+            let leased = lease(&key, &slot);
+            Shown { slot, state: shard.slot(at, &key), leased, entry: entry.cloned() }
         });
         shown.filter(|shown| shown.state.until > 0 || shown.entry.is_some()).collect()
     }

@@ -98,9 +98,11 @@ impl Known {
     /// What is shown of a slot. The subject is whom it was asked for; where there is an entry, that knows better.
     #[must_use]
     pub fn of(subject: &Subject, shown: Shown) -> Self {
-        let Shown { slot, state, entry } = shown;
+        let Shown { slot, state, leased, entry } = shown;
         let copy = wanted(&slot, &state);
-        let running = state.begun && !state.mark.finished;
+        let begun = state.begun && !state.mark.finished;
+        // The run of a cancelled event goes on, and its lease is all that is left of it.
+        let running = begun || leased;
         let of_newest = copy.as_ref().is_none_or(|copy| copy.version <= state.mark.version);
         let (subject, due, note) = match entry {
             Some(entry) => (entry.subject, Some(entry.due), Some(entry.note)),
@@ -114,7 +116,7 @@ impl Known {
             state: match note.as_ref().map_or(Stage::Waiting, |note| note.stage) {
                 _ if state.cancelled && copy.is_none() => State::Cancelled,
                 _ if copy.is_none() => State::Handled,
-                _ if running && of_newest => State::Running,
+                _ if begun && of_newest => State::Running,
                 Stage::Waiting => State::Waiting,
                 Stage::Retry => State::Retry,
                 Stage::DeadLetter => State::DeadLetter,
@@ -266,7 +268,7 @@ mod tests {
         let note = Note { stage, attempts: 2, reason: Some("retry: Connection refused".into()) };
         let due = Timestamp::from_second(1_000).expect("a time");
         let entry = Entry { subject: subject(), slot: slot.clone(), due, note };
-        Known::of(&subject(), Shown { slot, state, entry: Some(entry) })
+        Known::of(&subject(), Shown { slot, state, leased: false, entry: Some(entry) })
     }
 
     fn state(mark: (i64, bool, i64), newest: i64, begun: bool) -> SlotState {
@@ -305,7 +307,7 @@ mod tests {
     fn what_the_index_has_lost_is_shown_as_far_as_it_is_known() {
         let later = Some(Later { at: 1, version: 5, generation: 0 });
         let slot = SlotState { due: 5_000, later, ..state((0, false, 0), 5, false) };
-        let known = Known::of(&subject(), Shown { slot: Slot::Dated, state: slot, entry: None });
+        let known = Known::of(&subject(), Shown { slot: Slot::Dated, state: slot, leased: false, entry: None });
         assert_eq!((known.id, known.state), (None, State::Waiting));
         assert_eq!(known.due, Timestamp::from_second(5).ok());
     }

@@ -21,11 +21,8 @@ use crate::domain::register::search::{Filter, Known};
 /// Events that go together in one call. A script over so many takes a few milliseconds, in which Redis serves nobody else.
 const BATCH: usize = 256;
 
-/// Batches under way at a time, so that no round trip is waited for in vain.
-const IN_FLIGHT: usize = 4;
-
 impl Events {
-    /// Does something with all events that a search finds, in batches, several at a time. After a batch that failed no other
+    /// Does something with all events that a search finds, in batches, so many at a time. After a batch that failed no other
     /// is begun; those that are under way are answered all the same.
     ///
     /// An event that is moved may be found again at its new time. Each slot is taken once: what is remembered of it is
@@ -33,6 +30,7 @@ impl Events {
     pub(super) fn each_batch<A, F, G>(
         &self,
         filter: &Filter,
+        in_flight: usize,
         act: G,
     ) -> impl Stream<Item = Result<A, EventsError>> + Send + 'static + use<A, F, G>
     where
@@ -50,7 +48,7 @@ impl Events {
                 let acted = found.map(&act).map_err(|TryChunksError(_, error)| error);
                 async move { acted?.await }
             })
-            .buffer_unordered(IN_FLIGHT)
+            .buffer_unordered(in_flight)
             .inspect_err(move |_| fails.store(true, Ordering::Relaxed))
             .map_ok(|acted| stream::iter(acted.into_iter().map(Ok)))
             .try_flatten()

@@ -6,22 +6,27 @@
 use std::sync::Arc;
 
 use futures_util::Stream;
+use uuid::Uuid;
 
-use super::{Events, EventsError, Shared, Which};
+use super::{Events, EventsError, Shared, Which, which::Asked};
 use crate::domain::register::{
     Cancel, Cancelled, Slot, Subject,
     search::{Filter, Known},
 };
+
+/// Batches under way at a time, so that no round trip is waited for in vain.
+const IN_FLIGHT: usize = 4;
 
 impl Events {
     /// Cancels events that are named one by one, and says for each slot what was in it. A run that has begun goes on; it is
     /// neither tried again nor run later.
     ///
     /// An event that the register has never heard of, because Redis was away when it was published, can be cancelled by its
-    /// id, and so can what was due at a time: that is remembered for as long as an event can wait.
+    /// id alone: that is remembered for as long as an event can wait. The slot of [`Which::immediate`], and of [`Which::at`] where
+    /// the type says `delayed: each-time`, is remembered likewise, for what Redis has forgotten.
     ///
     /// # Errors
-    /// When the register does not answer, or there cannot be such an event.
+    /// When the register does not answer, there cannot be such an event, or the event waits under another reference.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
@@ -37,7 +42,22 @@ impl Events {
         let asked = self.shared.asked(which)?;
         let mut open = self.show(which).await?;
         open.retain(|event| event.copy.is_some() || event.running);
+        // In one shard an id is found whatever reference it is asked for with.
+        open.retain(|event| match (&asked.subject.reference, &event.reference) {
+            (Some(asked), Some(known)) => asked == known,
+            _ => true,
+        });
+        if let (true, Some(id)) = (open.is_empty(), asked.id()) {
+            self.refuse_another_name(&asked, id).await?;
+            if asked.subject.reference.is_none() {
+                // Its reference, which nobody has told, says in which shard it would be.
+                let alone = self.shared.cancel(asked.subject.clone(), Some(Slot::Event(id.to_owned())));
+                return Ok(self.shared.register.cancel_anywhere(&alone).await?);
+            }
+        }
         let slots = asked.slots(!open.is_empty())?;
+        // A run that was cancelled before is known by its lease alone.
+        let runs: Vec<Slot> = open.iter().filter(|event| event.running).map(|event| event.slot.clone()).collect();
         let call = |slot| self.shared.cancel(asked.subject.clone(), slot);
         let (whole, mut calls) = match slots {
             None => (true, vec![call(None)]),
@@ -49,7 +69,25 @@ impl Events {
                 calls.push(self.shared.cancel(event.subject(), Some(event.slot)));
             }
         }
-        Ok(self.shared.register.cancel(&calls).await?.into_iter().flatten().collect())
+        let answers = self.shared.register.cancel(&calls).await?.into_iter().flatten();
+        let answers = answers.map(|slot| Cancelled { running: slot.running || runs.contains(&slot.slot), ..slot });
+        Ok(answers.collect())
+    }
+
+    /// What is asked for is not known. Where the event waits under another name, remembering this one would be in vain.
+    async fn refuse_another_name(&self, asked: &Asked<'_>, id: &str) -> Result<(), EventsError> {
+        let event_type = asked.subject.event_type.as_str();
+        // A UUID has one text on the wire, and people write it in others.
+        let usual = id.parse::<Uuid>().ok().map(|uuid| uuid.to_string()).filter(|usual| usual != id);
+        let same = asked.subject.reference.is_some().then(|| id.to_owned());
+        for id in same.into_iter().chain(usual) {
+            let known = self.show(&Which::id(event_type, &id)).await?;
+            if let Some(event) = known.into_iter().find(|event| event.copy.is_some() || event.running) {
+                let of = event.reference.map_or_else(|| " without a reference".to_owned(), |r| format!(" of {r}"));
+                return Err(EventsError::OtherName { known: format!("{id}{of}") });
+            }
+        }
+        Ok(())
     }
 
     /// Cancels all events that a search finds, many at a time, and answers for each. The stream has to be read to its end;
@@ -71,7 +109,7 @@ impl Events {
         filter: &Filter,
     ) -> impl Stream<Item = Result<(Known, Cancelled), EventsError>> + Send + 'static + use<> {
         let shared = Arc::clone(&self.shared);
-        self.each_batch(filter, move |batch: Vec<Known>| {
+        self.each_batch(filter, IN_FLIGHT, move |batch: Vec<Known>| {
             let shared = Arc::clone(&shared);
             async move {
                 let calls: Vec<Cancel> =

@@ -97,6 +97,12 @@ pub enum EventsError {
         /// The type.
         event_type: String,
     },
+    /// It is known, by another name.
+    #[error("nothing is known by this name, but the event {known}: nothing is cancelled")]
+    OtherName {
+        /// Its id and reference.
+        known: String,
+    },
     /// Redis is away, or refuses.
     #[error(transparent)]
     Register(#[from] RegisterError),

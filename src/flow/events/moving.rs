@@ -4,19 +4,24 @@
 //! former copy is still wanted; publish; confirm; *record*; *settle* of the former copy. Where it goes to:
 //!
 //! - a reschedule is a new event in slot `q:<at>`, and the former one is settled as done. What has one place whatever its date
-//!   (`d`, `e:<id>`) stays there with the next generation, and is settled as a retry. It begins afresh, with 0 attempts.
+//!   (`d`, `e:<id>`) stays there with the next generation, and is settled as a retry. It begins afresh, with 0 attempts. Of
+//!   several events of one reference each has a slot of its own: the time, and the milliseconds that follow it.
 //! - run now is the next generation of the same event, due at once, with the attempts that it has had.
 //!
 //! A crash before the confirm: nothing has changed, or the new copy is in the broker and nobody was told. A crash
 //! between the confirm and *settle*: both copies are there. In one slot the first one to start makes the other stale; in
 //! two slots both run, the former at its old time. After *settle* the former copy is stale. None of it loses the event:
-//! the former copy is given up last. Asking again puts it right, for the newer copy in `q:<at>` replaces the one that
-//! nobody was told of.
+//! the former copy is given up last. Asking again puts it right, for an event that has a copy in `q:<at>` already goes to the
+//! same place, and the newer copy replaces the one that nobody was told of.
 //!
 //! Without the message an event can be put off alone, with *later*: the copy that waits comes when it was due and is sent
 //! on. That is one call, which may be repeated.
 
-use std::{fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    fmt,
+    sync::Arc,
+};
 
 use futures_util::{Stream, StreamExt as _, stream};
 use jiff::Timestamp;
@@ -31,6 +36,7 @@ use crate::{
             search::{Filter, Known, State},
         },
         wire::{self, Incoming, kept, millis_text},
+        words::{EventType, Reference},
     },
     flow::publish,
 };
@@ -186,10 +192,31 @@ impl Events {
         self.move_all(filter, To::Now(self.shared.now()))
     }
 
+    /// Which of these could not be given that time, or run now where there is none, because their messages are not kept. In
+    /// the order of the events.
+    ///
+    /// # Errors
+    /// When the register does not answer.
+    pub async fn not_kept(&self, events: &[Known], at: Option<Timestamp>) -> Result<Vec<Option<NotKept>>, EventsError> {
+        let shared = &self.shared;
+        let to = at.map_or_else(|| To::Now(shared.now()), |at| To::At(ceil_millis(at)));
+        let slots: Vec<(Subject, Slot)> = events.iter().map(|event| (event.subject(), event.slot.clone())).collect();
+        let kept = shared.index.kept(&slots).await?;
+        let missing = events.iter().zip(kept).map(|(event, kept)| {
+            let message = kept.and_then(|kept| shared.message(event, &kept));
+            match shared.plan(event, message, to) {
+                Plan::Answer(Moved::NotKept(why)) => Some(why),
+                _ => None,
+            }
+        });
+        Ok(missing.collect())
+    }
+
     async fn move_these(&self, which: &Which, to: To) -> Result<Vec<(Known, Moved)>, EventsError> {
         let mut known = self.show(which).await?;
         known.retain(|event| event.copy.is_some());
-        self.shared.shift(known, to).await
+        let moved = self.shared.shift(known, to).await?;
+        Ok(moved.into_iter().map(|(event, moved)| (event, moved.unwrap_or(Moved::Done))).collect())
     }
 
     fn move_all(
@@ -198,11 +225,16 @@ impl Events {
         to: To,
     ) -> impl Stream<Item = Result<(Known, Moved), EventsError>> + Send + 'static + use<> {
         let shared = Arc::clone(&self.shared);
-        self.each_batch(filter, move |mut batch: Vec<Known>| {
+        // One batch after the other: the next one has to see which places the last one has taken, and what runs now goes
+        // in the order in which it was found.
+        self.each_batch(filter, 1, move |mut batch: Vec<Known>| {
             // What is there already, or was brought there a moment ago.
             batch.retain(|event| event.due != Some(to.time()));
             let shared = Arc::clone(&shared);
-            async move { shared.shift(batch, to).await }
+            async move {
+                let moved = shared.shift(batch, to).await?;
+                Ok(moved.into_iter().filter_map(|(event, moved)| Some((event, moved?))).collect())
+            }
         })
     }
 }
@@ -212,16 +244,17 @@ impl Shared {
         ceil_millis(self.clock.now())
     }
 
-    /// A batch, in the order of effects that stands above.
-    async fn shift(&self, batch: Vec<Known>, to: To) -> Result<Vec<(Known, Moved)>, EventsError> {
+    /// A batch, in the order of effects that stands above. There is no answer for what is there already.
+    async fn shift(&self, mut batch: Vec<Known>, to: To) -> Result<Vec<(Known, Option<Moved>)>, EventsError> {
+        batch.sort_by_key(|event| event.due);
         let slots: Vec<(Subject, Slot)> = batch.iter().map(|event| (event.subject(), event.slot.clone())).collect();
         let kept = self.index.kept(&slots).await?;
-        let mut answers: Vec<Moved> = Vec::with_capacity(batch.len());
+        let mut answers: Vec<Option<Moved>> = Vec::with_capacity(batch.len());
         // Each with its place in the batch.
         let (mut later, mut sending) = (Vec::new(), Vec::new());
         for (place, (event, kept)) in batch.iter().zip(kept).enumerate() {
             let message = kept.and_then(|kept| self.message(event, &kept));
-            answers.push(match self.plan(event, message, to) {
+            answers.push(Some(match self.plan(event, message, to) {
                 Plan::Answer(answer) => answer,
                 Plan::Later(call) => {
                     later.push((place, call));
@@ -231,9 +264,10 @@ impl Shared {
                     sending.push((place, *send));
                     Moved::Gone
                 }
-            });
+            }));
         }
         self.put_off(later, &mut answers).await?;
+        self.give_places(&mut sending, &mut answers).await?;
         self.send(sending, &mut answers).await?;
         Ok(batch.into_iter().zip(answers).collect())
     }
@@ -278,22 +312,58 @@ impl Shared {
         }))
     }
 
-    async fn put_off(&self, later: Vec<(usize, Later)>, answers: &mut [Moved]) -> Result<(), EventsError> {
+    /// Gives each event that goes to a slot of its date one that no other event of its reference has: only the newest of a
+    /// slot would run. What is there already is not sent.
+    async fn give_places(
+        &self,
+        sending: &mut Vec<(usize, Sending)>,
+        answers: &mut [Option<Moved>],
+    ) -> Result<(), EventsError> {
+        let going = sending.iter().filter(|(_, send)| send.requeued_at().is_some());
+        let mut places: HashMap<Object, Places> = going.map(|(_, send)| (send.object(), Places::new())).collect();
+        if places.is_empty() {
+            return Ok(());
+        }
+        let home = |(event_type, reference): &Object| Subject {
+            event_type: event_type.clone(),
+            reference: reference.clone(),
+            id: String::new(),
+        };
+        let homes: Vec<Subject> = places.keys().map(home).collect();
+        for event in self.look(&homes).await?.into_iter().filter(|event| event.copy.is_some()) {
+            if let Slot::RequeuedAt(at) = event.slot {
+                places.entry((event.event_type, event.reference)).or_default().insert(at, event.id);
+            }
+        }
+        sending.retain_mut(|(answer, send)| {
+            let Some(from) = send.requeued_at() else { return true };
+            let at = take_place(places.entry(send.object()).or_default(), from, &send.subject.id);
+            let is_there = send.former.slot == Slot::RequeuedAt(at) && send.former_due.as_millisecond() == at;
+            if is_there {
+                answers[*answer] = None;
+            }
+            send.go_to(at);
+            !is_there
+        });
+        Ok(())
+    }
+
+    async fn put_off(&self, later: Vec<(usize, Later)>, answers: &mut [Option<Moved>]) -> Result<(), EventsError> {
         if later.is_empty() {
             return Ok(());
         }
         let (places, calls): (Vec<usize>, Vec<Later>) = later.into_iter().unzip();
         for (place, postponed) in places.into_iter().zip(self.register.later(&calls).await?) {
-            answers[place] = match postponed {
+            answers[place] = Some(match postponed {
                 Postponed::Until => Moved::Done,
                 Postponed::Running => Moved::Running,
                 Postponed::Unwanted => Moved::Gone,
-            };
+            });
         }
         Ok(())
     }
 
-    async fn send(&self, mut sending: Vec<(usize, Sending)>, answers: &mut [Moved]) -> Result<(), EventsError> {
+    async fn send(&self, mut sending: Vec<(usize, Sending)>, answers: &mut [Option<Moved>]) -> Result<(), EventsError> {
         if sending.is_empty() {
             return Ok(());
         }
@@ -310,19 +380,21 @@ impl Shared {
             }
             Some(Reserved::Stale) | None => false,
         });
-        let published: Vec<_> = stream::iter(sending)
-            .map(|(place, send)| async move {
-                let confirmed = self.publish(&send.copy).await;
-                (place, send, confirmed)
-            })
-            .buffered(UNCONFIRMED)
-            .collect()
-            .await;
         let (mut confirmed, mut failed) = (Vec::new(), None);
-        for (place, send, published) in published {
-            match published {
-                Ok(()) => confirmed.push((place, send)),
-                Err(error) => failed = failed.or(Some(error)),
+        for turn in turns(sending) {
+            let published: Vec<_> = stream::iter(turn)
+                .map(|(place, send)| async move {
+                    let confirmed = self.publish(&send.copy).await;
+                    (place, send, confirmed)
+                })
+                .buffered(UNCONFIRMED)
+                .collect()
+                .await;
+            for (place, send, published) in published {
+                match published {
+                    Ok(()) => confirmed.push((place, send)),
+                    Err(error) => failed = failed.or(Some(error)),
+                }
             }
         }
         // What is confirmed is settled, whatever became of the others.
@@ -335,7 +407,7 @@ impl Shared {
             self.register.settle(&settles).await?;
         }
         for (place, _) in confirmed {
-            answers[place] = Moved::Done;
+            answers[place] = Some(Moved::Done);
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
@@ -347,10 +419,47 @@ impl Shared {
     }
 }
 
+/// What a reference's events compete within.
+type Object = (EventType, Option<Reference>);
+
+/// The times that slots `q:<at>` of one reference are taken for, each with the id of its event.
+type Places = BTreeMap<i64, Option<String>>;
+
+/// The first free time from this one on, or the one near it where the event is already: it was brought there by a call that
+/// broke off, or a moment ago.
+fn take_place(taken: &mut Places, from: i64, id: &str) -> i64 {
+    let last = from.saturating_add(i64::try_from(taken.len()).unwrap_or(i64::MAX));
+    if let Some((at, _)) = taken.range(from..=last).find(|(_, other)| other.as_deref() == Some(id)) {
+        return *at;
+    }
+    let at = (from..last).find(|at| !taken.contains_key(at)).unwrap_or(last);
+    taken.insert(at, Some(id.to_owned()));
+    at
+}
+
+/// What is published together: of what runs now one event of each reference, and the next one after that is confirmed. So
+/// they arrive in the order of their due times.
+fn turns(sending: Vec<(usize, Sending)>) -> Vec<Vec<(usize, Sending)>> {
+    let (mut turns, mut counts) = (Vec::<Vec<_>>::new(), HashMap::<Object, usize>::new());
+    for (place, send) in sending {
+        let mut turn = 0;
+        if send.copy.nbf.is_none() && send.subject.reference.is_some() {
+            let count = counts.entry(send.object()).or_default();
+            turn = *count;
+            *count += 1;
+        }
+        if turns.len() <= turn {
+            turns.resize_with(turn + 1, Vec::new);
+        }
+        turns[turn].push((place, send));
+    }
+    turns
+}
+
 /// What is published in place of the former copy.
 fn copy_of(message: Event, known: &Known, former: &Stamp, to: To, now: Timestamp) -> Event {
     let asked = millis_text(now);
-    let was = known.reason.as_ref().map(|reason| format!(" was=\"{reason}\"")).unwrap_or_default();
+    let was = known.reason.as_deref().and_then(was).unwrap_or_default();
     let copy = Event { busy: 0, crashes: 0, ..message };
     match to {
         To::Now(_) => Event {
@@ -374,7 +483,36 @@ fn copy_of(message: Event, known: &Known, former: &Stamp, to: To, now: Timestamp
     }
 }
 
+/// What a reason says of the one before it. That of a person's move is what it says itself of an earlier one: ten moves
+/// tell as much as the last.
+fn was(reason: &str) -> Option<String> {
+    if reason.starts_with("run now: ") || reason.starts_with("reschedule: ") {
+        return reason.find(" was=\"").map(|at| reason[at..].to_owned());
+    }
+    let escaped = reason.replace('\\', "\\\\").replace('"', "\\\"");
+    Some(format!(" was=\"{escaped}\""))
+}
+
 impl Sending {
+    fn object(&self) -> Object {
+        (self.subject.event_type.clone(), self.subject.reference.clone())
+    }
+
+    /// The time of the slot that it goes to, if that is one of a date.
+    fn requeued_at(&self) -> Option<i64> {
+        match self.copy.stamp {
+            Stamp { slot: Slot::RequeuedAt(at), version: 0, .. } => Some(at),
+            _ => None,
+        }
+    }
+
+    /// Goes to this time instead.
+    fn go_to(&mut self, at: i64) {
+        self.at = Timestamp::from_millisecond(at).unwrap_or(self.at);
+        self.copy.nbf = Some(self.at);
+        self.copy.stamp.slot = Slot::RequeuedAt(self.at.as_millisecond());
+    }
+
     /// Whether it is another copy of the same event.
     fn stays(&self) -> bool {
         self.copy.stamp.slot == self.former.slot && self.copy.stamp.version == self.former.version

@@ -153,7 +153,7 @@ impl Shared {
     }
 
     /// All that is known at these places.
-    async fn look(&self, homes: &[Subject]) -> Result<Vec<Known>, EventsError> {
+    pub(super) async fn look(&self, homes: &[Subject]) -> Result<Vec<Known>, EventsError> {
         let shown = self.index.look(homes).await?;
         let all = homes.iter().zip(shown);
         Ok(all.flat_map(|(home, shown)| shown.into_iter().map(move |shown| Known::of(home, shown))).collect())

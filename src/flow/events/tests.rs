@@ -29,6 +29,7 @@ use crate::{
     ports::{Broker, BrokerError, Clock, Deliveries, Delivery, Order, Register},
 };
 
+mod cancelled;
 mod moving;
 
 const FILE: &str = "
@@ -168,8 +169,12 @@ impl World {
 
     /// Runs an event that fails, up to this stage.
     async fn fail(&self, event: &Event, stage: Stage, attempts: u32) -> Event {
+        self.fail_as(event, Note { stage, attempts, reason: Some(format!("attempt={attempts}")) }).await
+    }
+
+    async fn fail_as(&self, event: &Event, note: Note) -> Event {
         let Claimed::Run { fence, stamp, .. } = self.claim(event).await else { unreachable!("it is wanted") };
-        let note = Note { stage, attempts, reason: Some(format!("attempt={attempts}")) };
+        let attempts = note.attempts;
         let settle = Settle {
             subject: event.subject(),
             stamp,

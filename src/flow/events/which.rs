@@ -94,6 +94,14 @@ impl Asked<'_> {
         search::homes(&self.subject)
     }
 
+    /// The id that it was named by.
+    pub(super) fn id(&self) -> Option<&str> {
+        match &self.part {
+            Part::Id(id) => Some(id),
+            Part::All | Part::Immediate | Part::At(_) => None,
+        }
+    }
+
     /// Whether the rest of it has to be looked for.
     pub(super) fn is_scattered(&self) -> bool {
         match self.part {

@@ -2,10 +2,16 @@
 
 use std::time::Duration;
 
-use hatchery::{NewEvent, Outcome};
+use hatchery::{NewEvent, Outcome, Which};
 
 use super::{HOUR, declared, from_now, put};
-use crate::support::{declared::publish, process::Place, workers::Working};
+use crate::support::{
+    broker::VirtualHost,
+    declared::{Declared, publish},
+    process::Place,
+    redis,
+    workers::Working,
+};
 
 /// Time enough for a command line, and little to wait for.
 const SOON: Duration = Duration::from_secs(3);
@@ -38,7 +44,9 @@ async fn what_is_cancelled_by_name_does_not_run_and_the_rest_does() {
     let ended = place.events(0, &["cancel", "--type", "mail", "--id", "d"]).await;
     assert_eq!(ended.stdout, "Cancelled the event d.\n");
     let again = place.events(0, &["cancel", "--type", "mail", "--reference", "ann"]).await;
-    assert_eq!(again.stdout, "Nothing of ann waits.\n");
+    let expected =
+        "Nothing of ann is known to wait. What was published while Redis was away is reached by its id alone.\n";
+    assert_eq!(again.stdout, expected);
 
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     let mailer = Working::start(&hatchery, "mail", |_| Outcome::Done);
@@ -63,7 +71,11 @@ async fn a_run_goes_on_and_is_told() {
     worker.runs.reach(1).await;
     let place = Place::new(&declared);
     let ended = place.events(0, &["cancel", "--reference", "1234"]).await;
-    assert_eq!(ended.stdout, "Nothing of 1234 waits. One is running and goes on; it is not tried again.\n");
+    assert_eq!(ended.stdout, "Nothing of 1234 is known to wait. One is running and goes on; it is not tried again.\n");
+    let again = place.events(0, &["cancel", "--reference", "1234"]).await;
+    assert_eq!(again.stdout, ended.stdout);
+    let shown = place.events(0, &["show", "--reference", "1234"]).await;
+    assert!(shown.stdout.contains("cancelled, and its run goes on"), "{shown:?}");
     gate.let_through(1);
     // Its next attempt comes, and is stale; this one after it runs.
     put(&hatchery, "import", "5678", "b", Duration::from_millis(500)).await;
@@ -80,14 +92,46 @@ async fn an_id_that_nobody_knows_is_remembered() {
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
     let ended = place.events(0, &["cancel", "--id", "x"]).await;
-    let expected = "Nothing of the event x is known to wait. It is remembered: what comes of it does not run.\n";
+    let expected = "Nothing of the event x is known to wait. Its id is remembered: the event does not run if it competes with \
+                    nothing, or was published while Redis was away.\n";
     assert_eq!(ended.stdout, expected);
+    put(&hatchery, "mail", "ann", "known", HOUR).await;
+    let ended = place.events(1, &["cancel", "--id", "known", "--reference", "bob"]).await;
+    assert!(ended.stderr.contains("the event known of ann"), "{ended:?}");
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     put(&hatchery, "mail", "", "x", Duration::ZERO).await;
     put(&hatchery, "mail", "", "y", Duration::ZERO).await;
     worker.runs.reach(1).await;
     assert_eq!(worker.runs.payloads(), ["\"y\""]);
     assert_eq!(worker.stop().await.stale, 1);
+}
+
+#[tokio::test]
+async fn an_id_alone_reaches_what_was_published_without_redis_in_every_shard() {
+    let types =
+        "types: { each: { coalesce: { delayed: each-time } }, mail: {} }\nladder: { resolution: 50ms, horizon: 2h }\n";
+    let declared = Declared::with_shards(VirtualHost::new(), types, redis::url(), 8).await;
+    let without = hatchery::connect(declared.topology.clone(), &declared.host.amqp(), "redis://127.0.0.1:1", "test")
+        .await
+        .unwrap();
+    let events = declared.connect().await.events();
+    let hatchery = declared.connect().await;
+    for event_type in ["each", "mail"] {
+        let references: Vec<String> = (0..8).map(|n| n.to_string()).collect();
+        for reference in &references {
+            put(&without, event_type, reference, &format!("{event_type}-{reference}"), SOON).await;
+        }
+        for reference in &references {
+            events.cancel(&Which::id(event_type, format!("{event_type}-{reference}"))).await.unwrap();
+        }
+        put(&hatchery, event_type, "last", "last", SOON * 2).await;
+    }
+    for event_type in ["each", "mail"] {
+        let worker = Working::start(&hatchery, event_type, |_| Outcome::Done);
+        worker.runs.reach(1).await;
+        assert_eq!(worker.runs.payloads(), ["\"last\""]);
+        assert_eq!(worker.stop().await.stale, 8);
+    }
 }
 
 #[tokio::test]

@@ -74,7 +74,7 @@ async fn events_are_listed_by_due_time_and_filtered() {
     assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= 80), "{}", text.stdout);
     assert!(lines[0].starts_with("TYPE    REFERENCE  STATE        DUE"), "{}", text.stdout);
     assert!(lines[1].starts_with("mail    ann        dead-letter  "), "{}", text.stdout);
-    assert!(text.stderr.contains("the first 2; there are more"), "{text:?}");
+    assert!(text.stderr.contains("Only the first 2 are shown."), "{text:?}");
     assert_eq!(place.events(0, &["list", "--type", "mail", "--attempts", "9"]).await.stdout, "Nothing is found.\n");
     assert_eq!(place.events(0, &["list", "-o", "ndjson"]).await.stdout.lines().count(), 5);
 }
@@ -118,7 +118,11 @@ async fn all_that_is_known_of_one_is_shown() {
         .map(|event| (event["slot"].as_str().unwrap(), event["state"].as_str().unwrap()))
         .collect();
     let dated = format!("d:{}", june.as_millisecond());
-    assert_eq!(states, [("i", "handled"), (dated.as_str(), "waiting")]);
+    assert_eq!(states, [(dated.as_str(), "waiting"), ("i", "handled")]);
+    let open = place.events(0, &["show", "--type", "import", "--reference", "1234"]).await;
+    assert!(!open.stdout.contains("handled") && open.stderr.contains("1 more handled or cancelled"), "{open:?}");
+    let all = place.events(0, &["show", "--type", "import", "--reference", "1234", "--all"]).await.stdout;
+    assert!(all.find("waiting").unwrap() < all.find("handled").unwrap(), "{all}");
     let text = place.events(0, &["show", "--type", "mail", "--id", "letter"]).await.stdout;
     for line in
         ["type       mail\n", "id         letter\n", "slot       e: competes with nothing\n", "state      waiting\n"]

@@ -96,6 +96,10 @@ async fn a_dead_letter_is_brought_back_with_its_payload_alone() {
         world.fail(&event, Stage::DeadLetter, 6).await;
     }
     assert_eq!(world.ids(&Filter::default().state(State::DeadLetter)).await, ["kept", "lost"]);
+    let found = world.found(&Filter::default()).await;
+    for (at, missing) in [(None, NotKept::Now), (Some(world.at(900)), NotKept::DeadLetter)] {
+        assert_eq!(world.events.not_kept(&found, at).await.expect("it answers"), [None, Some(missing)]);
+    }
     let lost = world.events.reschedule(&Which::id("mail", "lost"), world.at(900)).await.expect("it answers");
     assert!(matches!(&lost[..], [(_, Moved::NotKept(NotKept::DeadLetter))]), "{lost:?}");
     let kept = world.events.run_now(&Which::id("mail", "kept")).await.expect("it answers");
@@ -175,4 +179,109 @@ async fn what_was_started_while_it_is_moved_is_not_settled_by_that(#[case] now: 
     world.register.with_shard(|shard| shard.leases.clear());
     assert!(matches!(world.claim(&moved).await, Claimed::Run { .. }), "or nobody serves a");
     assert!(matches!(world.claim(&served).await, Claimed::Stale | Claimed::Replaced));
+}
+
+/// Which events wait, each at its time in ms.
+async fn times(world: &World) -> Vec<(String, i64)> {
+    let found = world.found(&Filter::default()).await;
+    found.into_iter().map(|event| (event.id.expect("known"), event.due.expect("known").as_millisecond())).collect()
+}
+
+#[tokio::test]
+async fn events_of_a_reference_that_go_to_one_time_all_run() {
+    let world = World::new();
+    for (id, slot) in [("late", "d:1003000000"), ("early", "d:1001000000"), ("now", "i")] {
+        world.put("import", "1234", id, slot, true).await;
+    }
+    world.put("import", "5678", "other", "i", true).await;
+    let at = second(1_002_000);
+    world.events.reschedule(&of_1234(), at).await.expect("it answers");
+    world.events.reschedule(&Which::reference("import", "5678"), at).await.expect("it answers");
+    let from = |n: i64| 1_002_000_000 + n;
+    let named = |id: &str, n: i64| (id.to_owned(), from(n));
+    let mut expected = [named("now", 0), named("early", 1), named("late", 2), named("other", 0)];
+    expected.sort();
+    let sorted = async || {
+        let mut times = times(&world).await;
+        times.sort();
+        times
+    };
+    assert_eq!(sorted().await, expected);
+    // Each stays where it is when it is asked for again, and another one gets a place of its own.
+    world.put("import", "1234", "another", "d:1001000000", true).await;
+    let again = world.events.reschedule(&of_1234(), at).await.expect("it answers");
+    assert!(again.len() == 4 && again.iter().all(|(_, moved)| *moved == Moved::Done), "{again:?}");
+    assert_eq!(world.sent().len(), 5);
+    assert!(sorted().await.contains(&named("another", 3)));
+    for (_, event) in world.sent() {
+        assert!(matches!(world.claim(&event).await, Claimed::Run { .. }), "{event:?}");
+        world.register.with_shard(|shard| shard.leases.clear());
+    }
+}
+
+#[tokio::test]
+async fn a_filter_that_finds_many_dates_of_a_reference_loses_none_of_them() {
+    let world = World::new();
+    for n in 0..600 {
+        world.put("import", "1234", &format!("{n:03}"), &format!("d:{}", 1_000_100_000 + n), true).await;
+    }
+    // Some of them are found again where they have been brought.
+    let at = Timestamp::from_millisecond(1_000_100_300).expect("a time");
+    let moved: Vec<_> = world.events.reschedule_all(&Filter::default(), at).try_collect().await.expect("it answers");
+    assert!(moved.iter().all(|(_, moved)| *moved == Moved::Done));
+    let times = times(&world).await;
+    assert_eq!(times.len(), 600);
+    let distinct: std::collections::BTreeSet<i64> = times.iter().map(|(_, at)| *at).collect();
+    // One was due at that time already, and keeps its slot beside the first one that comes.
+    assert_eq!((moved.len(), distinct.len()), (599, 599));
+    assert!(*distinct.first().expect("some") >= 1_000_100_300);
+}
+
+#[tokio::test]
+async fn a_reschedule_that_broke_off_is_put_right_by_the_next() {
+    let world = World::new();
+    world.put("import", "1234", "first", "d:1001000000", true).await;
+    let second_copy = world.put("import", "1234", "second", "d:1001500000", true).await;
+    let at = second(1_002_000);
+    world.events.reschedule(&of_1234(), at).await.expect("it answers");
+    // As if the former copy of the second had not been settled.
+    let again = world.put("import", "1234", "second", "d:1001500000", true).await;
+    world.events.reschedule(&of_1234(), at).await.expect("it answers");
+    assert_eq!(times(&world).await, [("first".to_owned(), 1_002_000_000), ("second".to_owned(), 1_002_000_001)]);
+    let sent = world.sent();
+    assert_eq!(sent.len(), 3);
+    for event in [&second_copy, &again] {
+        assert_eq!(world.claim(event).await, Claimed::Stale);
+    }
+    assert_eq!(world.claim(&sent[1].1).await, Claimed::Replaced);
+    assert!(matches!(world.claim(&sent[2].1).await, Claimed::Run { .. }));
+}
+
+#[tokio::test]
+async fn what_runs_now_goes_in_the_order_of_its_due_times() {
+    let world = World::new();
+    for (id, slot) in [("c", "d:1003000000"), ("a", "i"), ("b", "d:1002000000")] {
+        world.put("import", "1234", id, slot, true).await;
+    }
+    world.events.run_now(&of_1234()).await.expect("it answers");
+    let ids: Vec<String> = world.sent().into_iter().map(|(_, event)| event.id).collect();
+    assert_eq!(ids, ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn a_reason_tells_of_the_last_move_and_of_what_was_before_the_first() {
+    let world = World::new();
+    let event = world.put("mail", "", "a", "e:a", true).await;
+    let reason = async || world.found(&Filter::default()).await.remove(0).reason.expect("known");
+    world.events.reschedule(&Which::id("mail", "a"), world.at(900)).await.expect("it answers");
+    let moved = "reschedule: asked_at=1970-01-12T13:46:40.000Z";
+    assert_eq!(reason().await, moved);
+    let (_, copy) = world.sent().remove(0);
+    assert_eq!(world.claim(&event).await, Claimed::Stale);
+    let reason_text = Some("retry: error=\"C:\\x\"".to_owned());
+    world.fail_as(&copy, Note { stage: Stage::Retry, attempts: 1, reason: reason_text }).await;
+    for seconds in [1_000, 1_100, 1_200] {
+        world.events.reschedule(&Which::id("mail", "a"), world.at(seconds)).await.expect("it answers");
+        assert_eq!(reason().await, format!("{moved} was=\"retry: error=\\\"C:\\\\x\\\"\""));
+    }
 }

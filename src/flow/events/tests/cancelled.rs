@@ -1,0 +1,96 @@
+//! What a cancel reaches that Redis does not know, and what it must not reach.
+
+use super::*;
+
+#[rstest]
+#[case("import", "i", Which::id("import", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("5678"))]
+#[case("import", "i", Which::id("import", "0197C5E2-8A55-7C1F-9A3E-6F2F6D8F1B11"))]
+#[case("mail", "e:0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", Which::id("mail", "0197C5E2-8A55-7C1F-9A3E-6F2F6D8F1B11").of("1234"))]
+#[case("mail", "e:0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", Which::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("5678"))]
+#[tokio::test]
+async fn an_event_that_is_known_by_another_name_is_not_cancelled(
+    #[case] event_type: &str,
+    #[case] slot: &str,
+    #[case] which: Which,
+) {
+    let world = World::new();
+    let event = world.put(event_type, "1234", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", slot, false).await;
+    let before = world.register.with_shard(|shard| shard.slots.clone());
+    let error = world.events.cancel(&which).await.expect_err("refused").to_string();
+    assert!(error.contains("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11 of 1234"), "{error}");
+    assert_eq!(world.register.with_shard(|shard| shard.slots.clone()), before);
+    assert!(matches!(world.claim(&event).await, Claimed::Run { .. }));
+}
+
+/// How an event was published, seen from a cancel.
+enum Published {
+    WithoutRedis,
+    BeforeRedisWasEmptied,
+}
+
+// The table in docs/operations.md.
+#[rstest]
+#[case::id("import", "d:1001000000", Published::WithoutRedis, Which::id("import", "x"), true)]
+#[case::id_of("import", "i", Published::WithoutRedis, Which::id("import", "x").of("1234"), true)]
+#[case::id("mail", "e:x", Published::WithoutRedis, Which::id("mail", "x"), true)]
+#[case::id_emptied("import", "d:1001000000", Published::BeforeRedisWasEmptied, Which::id("import", "x"), false)]
+#[case::id_emptied("mail", "e:x", Published::BeforeRedisWasEmptied, Which::id("mail", "x"), true)]
+#[case::at("import", "d:1001000000", Published::WithoutRedis, of_1234().at(second(1_001_000)), false)]
+#[case::at_emptied("import", "d:1001000000", Published::BeforeRedisWasEmptied, of_1234().at(second(1_001_000)), true)]
+#[case::at_emptied("import", "q:1001000000", Published::BeforeRedisWasEmptied, of_1234().at(second(1_001_000)), false)]
+#[case::at_emptied("newest", "d", Published::BeforeRedisWasEmptied, of("newest").at(second(1_000_600)), false)]
+#[case::at("mail", "e:x", Published::WithoutRedis, of("mail").at(second(1_000_600)), false)]
+#[case::at_emptied("mail", "e:x", Published::BeforeRedisWasEmptied, of("mail").at(second(1_000_600)), false)]
+#[case::immediate("import", "i", Published::WithoutRedis, of_1234().immediate(), false)]
+#[case::immediate_emptied("import", "i", Published::BeforeRedisWasEmptied, of_1234().immediate(), true)]
+#[case::reference("import", "i", Published::WithoutRedis, of_1234(), false)]
+#[case::reference_emptied("import", "i", Published::BeforeRedisWasEmptied, of_1234(), false)]
+#[case::reference_emptied("mail", "e:x", Published::BeforeRedisWasEmptied, of("mail"), false)]
+#[tokio::test]
+async fn what_redis_does_not_know_is_reached_as_the_docs_say(
+    #[case] event_type: &str,
+    #[case] slot: &str,
+    #[case] how: Published,
+    #[case] which: Which,
+    #[case] is_reached: bool,
+) {
+    let mut world = World::new();
+    let mut event = world.put(event_type, "1234", "x", slot, false).await;
+    if matches!(how, Published::WithoutRedis) {
+        event.stamp = Stamp::alone("x", 0);
+    }
+    // Nothing of it is known.
+    let register = Arc::new(MemoryRegister::new(world.clock.clone(), Duration::from_hours(24)));
+    let (topology, broker) = (world.topology.clone(), world.broker.clone());
+    world.events = Events::new(topology, broker, register.clone(), register.clone(), world.clock.clone());
+    world.register = register;
+    world.events.cancel(&which).await.expect("it answers");
+    assert_eq!(world.claim(&event).await == Claimed::Stale, is_reached);
+}
+
+fn of(event_type: &str) -> Which {
+    Which::reference(event_type, "1234")
+}
+
+#[rstest]
+#[case("import", "i", of_1234())]
+#[case("mail", "e:a", Which::id("mail", "a"))]
+#[tokio::test]
+async fn a_run_that_goes_on_is_told_again_as_long_as_it_does(
+    #[case] event_type: &str,
+    #[case] slot: &str,
+    #[case] which: Which,
+) {
+    let world = World::new();
+    let event = world.put(event_type, "1234", "a", slot, false).await;
+    world.claim(&event).await;
+    for _ in 0..2 {
+        let cancelled = world.events.cancel(&which).await.expect("it answers");
+        assert!(matches!(&cancelled[..], [Cancelled { waiting: false, running: true, .. }]), "{cancelled:?}");
+        let shown = world.events.show(&which).await.expect("it answers");
+        assert!(matches!(&shown[..], [Known { state: State::Cancelled, running: true, .. }]), "{shown:?}");
+    }
+    world.register.with_shard(|shard| shard.leases.clear());
+    let cancelled = world.events.cancel(&which).await.expect("it answers");
+    assert!(cancelled.iter().all(|slot| !slot.running), "{cancelled:?}");
+}

@@ -6,7 +6,7 @@ use hatchery::{NewEvent, Outcome};
 
 use super::{declared, from_now};
 use crate::support::{
-    declared::{Declared, publish},
+    declared::{Declared, publish, publish_all},
     process::Place,
     workers::Working,
 };
@@ -52,9 +52,9 @@ async fn what_was_replaced_or_cancelled_in_a_long_backlog_never_runs() {
         NewEvent::new("import", text.to_owned()).reference(format!("{}-{n:03}", n % 3)).id(format!("{n} {text}"))
     };
     let first: Vec<NewEvent> = (0..1_000).map(|n| change(n, "old")).collect();
-    assert!(hatchery.publisher().publish_batch(first).await.iter().all(Result::is_ok));
+    publish_all(&hatchery, first).await;
     let second: Vec<NewEvent> = (0..1_000).filter(|n| n % 3 == 1).map(|n| change(n, "new")).collect();
-    assert!(hatchery.publisher().publish_batch(second).await.iter().all(Result::is_ok));
+    publish_all(&hatchery, second).await;
     let place = Place::new(&declared);
     let cancelled = place.events(0, &["cancel", "--type", "import", "--reference-prefix", "2-", "--yes"]).await;
     assert_eq!(cancelled.stdout, "Cancelled 333 events.\n");

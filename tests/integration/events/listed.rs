@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{HOUR, declared, from_now, put};
 use crate::support::{
     broker::VirtualHost,
-    declared::{Declared, publish},
+    declared::{Declared, publish, publish_all},
     deployments::shared,
     process::Place,
     workers::Working,
@@ -87,7 +87,7 @@ async fn a_list_goes_over_pages() {
         let event = NewEvent::new("import", "{}").reference(format!("{n:04}")).id(n.to_string());
         event.delay(HOUR + Duration::from_millis(n % 7))
     });
-    assert!(hatchery.publisher().publish_batch(events.collect()).await.iter().all(Result::is_ok));
+    publish_all(&hatchery, events.collect()).await;
     let all: Vec<_> = hatchery.events().search(&Filter::default()).try_collect().await.unwrap();
     assert!(all.is_sorted_by_key(|event| event.due));
     let mut numbers: Vec<u64> = all.iter().map(|event| event.id.as_ref().unwrap().parse().unwrap()).collect();

@@ -6,7 +6,11 @@ use hatchery::{NewEvent, Outcome, Which};
 use rstest::rstest;
 
 use super::{HOUR, declared, from_now, put};
-use crate::support::{declared::publish, process::Place, workers::Working};
+use crate::support::{
+    declared::{publish, publish_all},
+    process::Place,
+    workers::Working,
+};
 
 const TYPES: &str = "{ import: { coalesce: latest, keep-payload: 4KiB }, newest: { coalesce: { delayed: latest }, \
                      keep-payload: 4KiB }, mail: { keep-payload: 4KiB, retry: { delays: [1h] } }, light: { coalesce: latest } }";
@@ -93,7 +97,7 @@ async fn what_a_filter_finds_is_moved() {
         let event = NewEvent::new("import", n.to_string()).reference(n.to_string()).id(n.to_string());
         event.delay(HOUR)
     });
-    assert!(hatchery.publisher().publish_batch(events.collect()).await.iter().all(Result::is_ok));
+    publish_all(&hatchery, events.collect()).await;
     let place = Place::new(&declared);
     let chosen = ["--type", "import", "--due-after", "30m"];
     let shown = place.events(0, &[&["run-now"][..], &chosen].concat()).await;

@@ -139,6 +139,13 @@ fn word(text: &str) -> EventType {
     text.parse().unwrap()
 }
 
+/// Publishes events and expects each to be confirmed and to have what it needs of Redis. A few at a time: on a busy machine
+/// Redis may be too late for many.
+pub(crate) async fn publish_all(hatchery: &Hatchery, events: Vec<NewEvent>) {
+    let published = hatchery.publisher().in_flight(50).publish_batch(events).await;
+    assert!(published.iter().all(|published| published.as_ref().is_ok_and(|event| !event.unversioned)));
+}
+
 /// Publishes one event and expects it to be confirmed. Returns its id.
 pub(crate) async fn publish(hatchery: &Hatchery, event: NewEvent) -> String {
     hatchery.publisher().publish(event).await.unwrap().id

@@ -8,6 +8,7 @@ mod bulk;
 mod cancel;
 mod moving;
 mod search;
+mod sending;
 #[cfg(test)]
 mod tests;
 mod which;

@@ -100,7 +100,7 @@ async fn a_node_that_serves_nothing_is_no_hindrance() {
     let cluster = shared().await;
     let stranger = cluster.stranger();
     // Which of them is asked first goes by the names.
-    for (lost, other) in [("127.0.0.1", "localhost"), ("localhost", "127.0.0.1")] {
+    for (lost, other) in [("127.0.0.1", "127.0.0.2"), ("127.0.0.2", "127.0.0.1")] {
         let url = format!("redis-cluster://{lost}:{},{other}:{}", stranger.port, cluster.nodes[0].port);
         let register = register(&url, &prefix(), SHARDS);
         register.ping().await.unwrap();
@@ -385,12 +385,12 @@ async fn its_nodes_may_speak_tls() {
 #[tokio::test]
 async fn nodes_that_announce_what_their_certificates_are_not_for_are_told() {
     let authority = Authority::new();
-    let options = authority.redis_options_for("localhost");
+    let options = authority.redis_options_for("127.0.0.2");
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let cluster = Cluster::start(Kind { tls: Some(&options), ..Kind::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
     // The node that the URL names says where the others are, by their addresses.
-    let url = cluster.url().replace("127.0.0.1", "localhost");
+    let url = cluster.url().replace("127.0.0.1", "127.0.0.2");
     let register = RedisRegister::new_with_tls(&url, &tls, &topology(), &spec(&prefix(), SHARDS)).unwrap();
     let error = register.with_limit(Duration::from_secs(10)).ping().await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away, "{error}");

@@ -160,11 +160,11 @@ async fn sentinels_and_servers_may_speak_tls() {
 #[tokio::test]
 async fn a_master_that_is_named_by_what_its_certificate_is_not_for_is_told() {
     let authority = Authority::new();
-    let options = authority.redis_options_for("localhost");
+    let options = authority.redis_options_for("127.0.0.2");
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let watched = Watched::start_with(Guard { tls: Some(&options), ..Guard::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
-    let url = watched.url().replace("127.0.0.1", "localhost");
+    let url = watched.url().replace("127.0.0.1", "127.0.0.2");
     let register = RedisRegister::new_with_tls(&url, &tls, &topology(), &spec(&prefix(), 1)).unwrap();
     let error = ask(&register.with_limit(Duration::from_secs(10))).await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away, "{error}");

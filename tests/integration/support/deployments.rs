@@ -79,10 +79,22 @@ fn strings(options: &[&str]) -> Vec<String> {
     options.iter().map(|option| (*option).to_owned()).collect()
 }
 
-/// What every server of the tests has.
+/// What every server of the tests has. It has two names, neither of which has to be looked up.
 fn plain(port: u16) -> Vec<String> {
     let port = port.to_string();
-    strings(&["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no", "--daemonize", "no"])
+    strings(&[
+        "--bind",
+        "127.0.0.1",
+        "127.0.0.2",
+        "--port",
+        &port,
+        "--save",
+        "",
+        "--appendonly",
+        "no",
+        "--daemonize",
+        "no",
+    ])
 }
 
 /// What every node of a cluster has.
@@ -255,7 +267,7 @@ impl Watched {
         let sentinel = |n: usize| {
             let (port, file) = (free_port(), folder.path().join(format!("sentinel-{n}.conf")));
             let mut text = format!(
-                "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor mymaster 127.0.0.1 {} 2\n\
+                "port {port}\nbind 127.0.0.1 127.0.0.2\ndir {}\nsentinel monitor mymaster 127.0.0.1 {} 2\n\
                  sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n{lines}",
                 folder.path().display(),
                 master.port

@@ -103,6 +103,7 @@ impl Index {
         let slot = shard.slot(at, &key);
         let (is_newest, is_new) = match &call.slot {
             Slot::Event(_) => (slot.mark.version == 0, false),
+            _ if !shard.was_given(at, call.version) => return,
             _ => (call.version == slot.newest, call.version > slot.mark.version.max(slot.covered)),
         };
         let is_at = matches!(call.slot, Slot::Event(_)) || call.version == slot.mark.version;

@@ -274,7 +274,7 @@ impl Shard {
 
     /// Whether *reserve* can have given this version. What it cannot have given counts as absent, or one foreign
     /// publisher with a huge number would hide everybody's events.
-    fn was_given(&self, at: At, version: i64) -> bool {
+    pub(super) fn was_given(&self, at: At, version: i64) -> bool {
         (1..=self.last.max(at.micros)).contains(&version)
     }
 

@@ -36,7 +36,8 @@ use crate::{
 const LOOK: Duration = Duration::from_secs(5);
 const LOOK_LONGER: Duration = Duration::from_secs(10);
 
-/// How long what is put aside waits until nothing runs. Meanwhile nothing else starts, and a handler may take hours.
+/// How long what is put aside waits until nothing runs, and how long that lasts at most. Meanwhile nothing else starts, and a
+/// handler may take hours.
 const STILL: Duration = Duration::from_secs(5);
 
 /// How long until the next look. All workers see one and the same event, and each that sees it pauses: so they look at
@@ -83,14 +84,23 @@ impl Lane {
     /// A suspect from the processing queue. While it is in both queues nothing runs, if that can be had: a neighbour that
     /// kills the process in between makes two of it, with a count each.
     pub(super) async fn work_aside(&self, event: Event, returns: u32, receipt: Box<dyn Receipt>) {
-        let _still = self.still().await;
+        let still = self.still().await;
         tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
         self.common.tally.put_aside();
         self.common.suspects.notify_one();
         let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event };
-        let verdict = self.put_aside(&copy).await.into();
+        let mut putting = std::pin::pin!(self.put_aside(&copy));
+        // Neither may the others wait for as long as the broker blocks publishers.
+        let (put, still) = match tokio::time::timeout(STILL, &mut putting).await {
+            Ok(put) => (put, still),
+            Err(_) => {
+                drop(still);
+                (putting.await, None)
+            }
+        };
         fail_point!("work.put-aside");
-        self.answer(verdict, receipt).await;
+        self.answer(put.into(), receipt).await;
+        drop(still);
     }
 
     /// Waits for a while until nothing runs in this process, and shares that with all who wait for the same.

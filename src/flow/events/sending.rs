@@ -110,6 +110,10 @@ impl Shared {
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
+            // What comes later of a reference does not overtake it.
+            if failed.is_some() {
+                break;
+            }
         }
         // What is confirmed is settled, whatever became of the others.
         let records: Vec<Record> = confirmed.iter().filter_map(|(_, send)| send.record()).collect();

@@ -151,3 +151,14 @@ async fn what_is_put_aside_waits_for_a_neighbour_that_may_kill_the_process(
     let of_both: Vec<_> = told.iter().filter(|entry| *entry != "acknowledge").collect();
     assert_eq!(of_both, expected, "{told:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_takes_no_publish_stops_no_neighbour_of_what_is_put_aside() {
+    let fake = Arc::new(Fake { lose: 30.into(), ..Fake::default() });
+    let (suspect, neighbour) = (incoming("plain.now", &[came_back(2)]), incoming("plain.now", &[]));
+    fake.incoming.lock().expect("no panic").extend([suspect, neighbour]);
+    let diary = work(&fake, Outcome::Done).await;
+    let first = |what: &str| diary.iter().position(|entry| entry == what).expect(what);
+    assert!(first("not confirmed") < first("handler"), "{diary:?}");
+    assert!(first("handler") < first("publish t.aside plain.aside"), "{diary:?}");
+}

@@ -285,3 +285,15 @@ async fn a_reason_tells_of_the_last_move_and_of_what_was_before_the_first() {
         assert_eq!(reason().await, format!("{moved} was=\"retry: error=\\\"C:\\\\x\\\"\""));
     }
 }
+
+#[tokio::test]
+async fn what_is_not_confirmed_is_not_overtaken_by_what_is_due_later() {
+    let world = World::new();
+    for (id, slot) in [("a", "i"), ("b", "d:1002000000")] {
+        world.put("import", "1234", id, slot, true).await;
+    }
+    world.broker.refuse.store(1, Ordering::SeqCst);
+    let error = world.events.run_now(&of_1234()).await.expect_err("it is not confirmed");
+    assert!(matches!(error, EventsError::Publish(_)), "{error:?}");
+    assert!(world.sent().is_empty(), "{:?}", world.sent());
+}

@@ -91,12 +91,11 @@ impl Lane {
         let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event };
         let mut putting = std::pin::pin!(self.put_aside(&copy));
         // Neither may the others wait for as long as the broker blocks publishers.
-        let (put, still) = match tokio::time::timeout(STILL, &mut putting).await {
-            Ok(put) => (put, still),
-            Err(_) => {
-                drop(still);
-                (putting.await, None)
-            }
+        let (put, still) = if let Ok(put) = tokio::time::timeout(STILL, &mut putting).await {
+            (put, still)
+        } else {
+            drop(still);
+            (putting.await, None)
         };
         fail_point!("work.put-aside");
         self.answer(put.into(), receipt).await;

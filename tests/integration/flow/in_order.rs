@@ -181,10 +181,21 @@ impl Log {
         self.0.lock().unwrap().clone()
     }
 
-    /// Waits until this event has begun, and says where.
+    /// Waits until this event has begun, and says where. Not a limit for all that comes before it, of which there is
+    /// much, but for each next thing that begins.
     async fn reaches(&self, event: usize) -> usize {
-        let last = || self.0.lock().unwrap().last().copied();
-        eventually(&format!("event {event}"), async || last().filter(|start| start.event >= event)).await.worker
+        let mut seen = 0;
+        loop {
+            let last = eventually(&format!("the next of {seen} starts, on the way to event {event}"), async || {
+                let starts = self.0.lock().unwrap();
+                starts.last().copied().filter(|last| starts.len() > seen || last.event >= event)
+            });
+            let last = last.await;
+            if last.event >= event {
+                return last.worker;
+            }
+            seen = self.0.lock().unwrap().len();
+        }
     }
 }
 

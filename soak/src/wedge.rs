@@ -29,7 +29,8 @@ types: { healthy: {}, gone: {} }
 const HEALTHY: &str = "healthy";
 const GONE: &str = "gone";
 const NAMED: Duration = Duration::from_secs(10);
-/// Five hundred events of a type in a second, evenly: who waits behind the rest of a burst waits for it, wedged or not.
+/// Five hundred events of a type in a second, evenly, and each type by a publisher of its own, half a turn after the
+/// other: who waits behind the rest of a burst waits for it, wedged or not.
 const EVERY: Duration = Duration::from_millis(50);
 const BURST: usize = 25;
 
@@ -108,7 +109,8 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
 
 impl Wedge<'_> {
     async fn alone(&mut self, console: &mut Console) -> anyhow::Result<()> {
-        let (plan, runs) = self.healthy(&[HEALTHY], console).await?;
+        let plan = self.plan(HEALTHY);
+        let runs = self.healthy(&plan, None, console).await?;
         self.note(&plan, &runs, false);
         Ok(())
     }
@@ -116,7 +118,8 @@ impl Wedge<'_> {
     async fn beside(&mut self, console: &mut Console) -> anyhow::Result<()> {
         let queue = self.names.processing(&GONE.parse()?);
         self.queues.delete(&queue).await?;
-        let (plan, runs) = self.healthy(&[HEALTHY, GONE], console).await?;
+        let (plan, others) = (self.plan(HEALTHY), self.plan(GONE));
+        let runs = self.healthy(&plan, Some(&others), console).await?;
         self.note(&plan, &runs, true);
 
         console.step("Look for the others in unrouted, apply, and move them back");
@@ -126,65 +129,68 @@ impl Wedge<'_> {
         self.gone[1] += self.queues.ready(std::slice::from_ref(&unrouted)).await?;
         self.stage.apply().await?;
         self.gone[2] += self.queues.shovel(&unrouted, &self.names.processor()).await?;
-        let expected: Vec<u32> =
-            plan.bursts().flatten().filter(|(_, e)| e.event_type == GONE).map(|(n, _)| n).collect();
         let hatchery = self.stage.connect().await?;
         let working = Working::start(&hatchery, &[GONE]);
         let busy = async || traffic::is_busy(&self.queues, &self.stage.topology, &[]).await;
-        traffic::watch(console, &working.runs, expected.len(), Duration::ZERO, busy).await?;
+        traffic::watch(console, &working.runs, self.args.events as usize, Duration::ZERO, busy).await?;
         let runs = working.stop().await?.all();
         hatchery.close().await;
-        let account = Account::take(plan.numbers(), runs.iter().map(|run| run.number));
-        let missing = expected.iter().filter(|number| account.missing.binary_search(number).is_ok()).count();
+        let account = Account::take(others.numbers(), runs.iter().map(|run| run.number));
         self.gone[3] += account.handled as u64;
-        self.off(&runs, account.twice.len(), missing);
+        self.off(&runs, &account);
         Ok(())
     }
 
-    /// Publishes events of these types, and works on the healthy one alone.
-    async fn healthy(&mut self, types: &[&'static str], console: &mut Console) -> anyhow::Result<(Plan, Vec<Run>)> {
+    fn plan(&mut self, event_type: &'static str) -> Plan {
         let longest = u64::from(self.args.over) * 1_000;
-        let mut events = Vec::new();
-        for n in 0..self.args.events {
-            for event_type in types {
-                let wait = match n % 2 {
-                    0 => Wait::Ladder(Duration::from_millis(self.chance.between(1, longest))),
-                    _ => Wait::Named(NAMED),
-                };
-                events.push(Planned { event_type, wait });
-            }
-        }
-        let plan = Plan { first: self.next, events, burst: BURST * types.len(), every: EVERY };
+        let mut planned = |n| match n % 2 {
+            0 => Wait::Ladder(Duration::from_millis(self.chance.between(1, longest))),
+            _ => Wait::Named(NAMED),
+        };
+        let events = (0..self.args.events).map(|n| Planned { event_type, wait: planned(n) }).collect();
+        let plan = Plan { first: self.next, events, burst: BURST, every: EVERY };
         self.next = plan.numbers().end;
-        let hatchery = self.stage.connect().await?;
+        plan
+    }
+
+    /// Publishes the healthy ones, beside the others if there are any, and works on the healthy type alone.
+    async fn healthy(&self, plan: &Plan, others: Option<&Plan>, console: &mut Console) -> anyhow::Result<Vec<Run>> {
+        let [hatchery, other] = [self.stage.connect().await?, self.stage.connect().await?];
         let working = Working::start(&hatchery, &[HEALTHY]);
         let publishing = tokio::spawn(traffic::publish(hatchery.publisher(), plan.clone()));
+        let (publisher, others) = (other.publisher(), others.cloned());
+        let publishing_others = tokio::spawn(async move {
+            tokio::time::sleep(EVERY / 2).await;
+            match others {
+                Some(others) => traffic::publish(publisher, others).await,
+                None => Ok(Duration::ZERO),
+            }
+        });
         // It is not there.
         let gone = [self.names.processing(&GONE.parse()?)];
         let busy = async || traffic::is_busy(&self.queues, &self.stage.topology, &gone).await;
-        let expected = self.args.events as usize;
-        traffic::watch(console, &working.runs, expected, plan.longest(), busy).await?;
+        traffic::watch(console, &working.runs, plan.events.len(), plan.longest(), busy).await?;
         publishing.await??;
+        publishing_others.await??;
         let runs = working.stop().await?.all();
         hatchery.close().await;
-        Ok((plan, runs))
+        other.close().await;
+        Ok(runs)
     }
 
     fn note(&mut self, plan: &Plan, runs: &[Run], beside: bool) {
         let step = self.stage.topology.ladder.resolution().as_duration();
         let account = Account::take(plan.numbers(), runs.iter().map(|run| run.number));
-        let healthy = plan.bursts().flatten().filter(|(_, planned)| planned.event_type == HEALTHY);
-        let missing = healthy.filter(|(number, _)| account.missing.binary_search(number).is_ok()).count();
         let seen = if beside { &mut self.beside } else { &mut self.alone };
         seen.late.extend(runs.iter().map(|run| run.at - run.nbf));
         seen.beyond.extend(plan.lateness(runs, step));
         seen.handled += account.handled;
-        self.off(runs, account.twice.len(), missing);
+        self.off(runs, &account);
     }
 
-    fn off(&mut self, runs: &[Run], twice: usize, missing: usize) {
+    fn off(&mut self, runs: &[Run], account: &Account) {
         let early = runs.iter().filter(|run| run.is_early()).count();
-        for (sum, more) in self.off.iter_mut().zip([early, twice, missing]) {
+        for (sum, more) in self.off.iter_mut().zip([early, account.twice.len(), account.missing.len()]) {
             *sum += more;
         }
     }

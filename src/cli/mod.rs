@@ -20,6 +20,7 @@ mod plan_file;
 mod publish;
 mod render;
 mod schema;
+mod stop;
 mod validate;
 mod work;
 
@@ -139,7 +140,7 @@ pub(crate) fn run(cli: Cli) -> (Output, anyhow::Result<Exit>) {
 fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start")?;
     let common = cli.common;
-    runtime.block_on(async {
+    let result = runtime.block_on(async {
         match cli.verb {
             Verb::Init(args) => init::run(&common, &args, output),
             Verb::Validate(args) => validate::run(&common, &args, output),
@@ -155,7 +156,10 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Completions(args) => completions::run(&args),
             Verb::Man(args) => man::run(&args, output),
         }
-    })
+    });
+    // A read of standard input cannot be called off, and nobody wants to wait for its end.
+    runtime.shutdown_background();
+    result
 }
 
 /// Says what went wrong, and turns it into the process's exit code.

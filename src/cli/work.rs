@@ -1,25 +1,16 @@
 //! `topology work`: runs a program for each event, or asks a service.
 
-use std::{
-    borrow::Cow,
-    ffi::OsString,
-    fs,
-    path::PathBuf,
-    str::FromStr as _,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{borrow::Cow, ffi::OsString, fs, path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use hatchery::{
-    CancellationToken, Handler, Summary,
+    Handler, Summary,
     handler::{
         exec::Exec,
         http::{Http, ServiceUrl},
     },
     parse_duration,
 };
-use tokio::signal::unix::{SignalKind, signal};
 
 use super::{
     args::{Common, UsageError},
@@ -27,10 +18,8 @@ use super::{
     exit::{Ended, Exit},
     listen, load,
     output::Output,
+    stop::Stop,
 };
-
-/// Signals that come this soon after the first one are the same one.
-const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Run a program for each event of one or more types, or ask a service
 #[derive(clap::Args)]
@@ -109,8 +98,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
     // Before anything else: the first process of a container that does not listen yet never hears of a signal.
-    let (stop, at_once) = (CancellationToken::new(), CancellationToken::new());
-    tokio::spawn(stop_on_signal(stop.clone(), at_once.clone())?);
+    let Stop { gently: stop, at_once } = Stop::on_signals()?;
     let handler = handler(&args)?;
     // Before anything is counted.
     let listener = match &args.listen {
@@ -175,34 +163,6 @@ fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
     let Some(path) = &args.http_ca else { return Ok(Arc::new(Http::new(url)?)) };
     let authorities = fs::read(path).with_context(|| format!("--http-ca: cannot read {}", path.display()))?;
     Ok(Arc::new(Http::trusting(url, &authorities).context("--http-ca")?))
-}
-
-/// The first signal stops the worker, the second one at once: the broker delivers again what is not acknowledged.
-fn stop_on_signal(
-    stop: CancellationToken,
-    at_once: CancellationToken,
-) -> anyhow::Result<impl Future<Output = ()> + Send> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        let mut next = async || {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        };
-        next().await;
-        tracing::info!("stopping; what runs is finished first");
-        stop.cancel();
-        // Whoever signals a child and then its group, like timeout(1), means it once.
-        let first = Instant::now();
-        loop {
-            next().await;
-            if first.elapsed() > ONE_SIGNAL {
-                return at_once.cancel();
-            }
-        }
-    })
 }
 
 fn text(summary: &Summary) -> String {

@@ -21,6 +21,7 @@ use super::{
         args::{Format, UsageError},
         exit::Exit,
         output::Output,
+        stop::Stop,
     },
     line,
     lines::{Lines, Numbered},
@@ -88,34 +89,57 @@ struct Answer {
     published: Result<Published, String>,
 }
 
+/// Publishes to the end of the input. A signal, or an error of what is read or written, ends the reading; what was read
+/// before is answered all the same, and counted.
 pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> anyhow::Result<Exit> {
+    let stop = Stop::on_signals()?;
     let mut lines = Lines::new(files.input);
     let mut report = Report::new(output, files.rejects, files.bytes);
     let trust = Trust::default();
     let mut bytes = 0;
     let mut under_way = FuturesUnordered::new();
-    let mut ended = false;
+    let (mut reading, mut ended, mut failed) = (true, false, None);
     loop {
-        tokio::select! {
+        let step = tokio::select! {
             // Confirms first: a child process waits for the answer to its line.
             biased;
+            () = stop.at_once.cancelled() => break,
             Some(answer) = under_way.next() => {
                 let answer: Answer = answer;
                 bytes -= answer.line.line.len();
-                report.answer(answer)?;
+                report.answer(answer)
             }
-            read = lines.next(), if !ended && under_way.len() < IN_FLIGHT && bytes < BYTES_IN_FLIGHT => match read.context("cannot read the batch")? {
-                Some(line) if line.cut => report.too_long(&line, &mut lines).await?,
-                Some(line) => {
+            () = stop.gently.cancelled(), if reading => {
+                reading = false;
+                Ok(())
+            }
+            read = lines.next(), if reading && under_way.len() < IN_FLIGHT && bytes < BYTES_IN_FLIGHT => match read {
+                Ok(Some(line)) if line.cut => match stop.at_once.run_until_cancelled(report.too_long(&line, &mut lines)).await {
+                    Some(written) => written,
+                    None => break,
+                },
+                Ok(Some(line)) => {
                     bytes += line.line.len();
                     under_way.push(publish(line, publisher, &trust));
+                    Ok(())
                 }
-                None => ended = true,
+                Ok(None) => {
+                    (reading, ended) = (false, true);
+                    Ok(())
+                }
+                Err(error) => Err(error).context("cannot read the batch"),
             },
             else => break,
+        };
+        if let Err(error) = step {
+            reading = false;
+            failed.get_or_insert(error);
         }
     }
-    report.end()
+    report.unanswered = under_way.len();
+    report.stopped_before = (!ended).then(|| lines.read() + 1);
+    let exit = report.end();
+    failed.map_or(exit, Err)
 }
 
 /// Begins to publish a line. What is invalid, or comes after the broker was given up, is answered at once.
@@ -151,12 +175,16 @@ struct Report {
     published: u64,
     refused: u64,
     unversioned: u64,
+    /// Lines of which nobody knows whether the broker has them.
+    unanswered: usize,
+    /// The first line that was not read, if the input was not read to its end.
+    stopped_before: Option<u64>,
 }
 
 impl Report {
     fn new(output: Output, rejects: Option<BufWriter<File>>, bytes: Option<u64>) -> Self {
         let bar = output.progress(bytes, "publishing");
-        Self { output, rejects, bar, published: 0, refused: 0, unversioned: 0 }
+        Self { output, rejects, bar, published: 0, refused: 0, unversioned: 0, unanswered: 0, stopped_before: None }
     }
 
     fn answer(&mut self, Answer { line, published }: Answer) -> anyhow::Result<()> {
@@ -212,17 +240,31 @@ impl Report {
             let text = format!("Redis gave no version for {}: they compete with nothing", self.unversioned);
             self.output.warn(&text);
         }
+        if self.unanswered > 0 {
+            self.output.warn(&format!("{} lines were not answered: they may be published or not", self.unanswered));
+        }
+        if let Some(line) = self.stopped_before {
+            self.output.warn(&format!("stopped before line {line}: it and what follows is not published"));
+        }
         match self.output.format {
             Format::Text => {
                 self.output.print(&format!("{} published, {} refused\n", self.published, self.refused))?;
             }
             Format::Json => {
-                self.output.json(&serde_json::json!({ "published": self.published, "refused": self.refused }))?;
+                let mut account = serde_json::json!({ "published": self.published, "refused": self.refused });
+                if self.unanswered > 0 {
+                    account["unanswered"] = self.unanswered.into();
+                }
+                if let Some(line) = self.stopped_before {
+                    account["stopped_before_line"] = line.into();
+                }
+                self.output.json(&account)?;
             }
             // Every line has been answered.
             Format::Ndjson => {}
         }
-        Ok(if self.refused == 0 { Exit::Done } else { Exit::Partly })
+        let done = self.refused == 0 && self.unanswered == 0 && self.stopped_before.is_none();
+        Ok(if done { Exit::Done } else { Exit::Partly })
     }
 }
 

@@ -31,6 +31,11 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         Self { input, number: 0, line: Vec::new() }
     }
 
+    /// How many lines were read to their ends.
+    pub(super) const fn read(&self) -> u64 {
+        self.number
+    }
+
     /// The next line that is not blank, without its end. Nothing is lost when the future is dropped before it is ready.
     pub(super) async fn next(&mut self) -> io::Result<Option<Numbered>> {
         loop {

@@ -36,7 +36,9 @@ Examples:
 
 A batch has one event a line, as JSON: type, reference, payload (any JSON, sent
 as exactly the text that stands there) or payload_base64, nbf or delay, id,
-correlation_id. A bad line is named and refused; the others go; exit 5.")]
+correlation_id. A bad line is named and refused; the others go; exit 5.
+Ctrl-C ends the reading: what was read is answered, and the account says before
+which line it stopped; exit 5. Another Ctrl-C waits for nothing.")]
 pub(crate) struct Args {
     /// The type of the event
     #[arg(value_name = "TYPE", required_unless_present = "batch", conflicts_with = "batch")]

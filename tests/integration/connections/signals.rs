@@ -1,6 +1,6 @@
 //! SIGTERM when there is nothing to stop yet, or nobody to stop for.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, fs, io::Write as _, time::Duration};
 
 use hatchery::NewEvent;
 use rustix::process::Signal;
@@ -99,4 +99,52 @@ async fn a_second_signal_under_load_loses_nothing() {
     let again = place.lines("runs").len() - EVENTS;
     assert!(again <= stopped * 8, "{again} ran twice in {stopped} stops");
     assert!(stopped >= 2, "one is not enough to see both signals");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_that_is_interrupted_answers_what_it_read_and_says_where_it_stopped() {
+    for (format, account) in [("text", "3 published, 1 refused"), ("json", r#""stopped_before_line": 6"#)] {
+        let declared = Declared::new("types: { mail: {} }").await;
+        let place = Place::new(&declared);
+        let mut command = place.command(&["-o", format, "publish", "--batch", "-"]);
+        let (read, mut write) = std::io::pipe().unwrap();
+        command.stdin(read);
+        let publisher = Process::spawn(command);
+        // One of them is blank, and the last has no end yet.
+        let lines = ["{\"type\":\"mail\"}", "", "{broken", "{\"type\":\"mail\"}", "{\"type\":\"mail\"}", "{\"type\":"];
+        write.write_all(lines.join("\n").as_bytes()).unwrap();
+        let amqp = declared.amqp().await;
+        let queue = declared.processing("mail");
+        eventually("what was read is published", async || (amqp.ready(&queue).await == 3).then_some(())).await;
+        // The pipe stays open: nothing but the signal ends it.
+        let ended = publisher.ended_by(Signal::INT).await.expect(5);
+        assert!(ended.stdout.contains(account), "{ended:?}");
+        assert!(ended.stderr.contains("stopped before line 6: it and what follows is not published"), "{ended:?}");
+        drop(write);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_waits_for_its_confirms_until_a_second_signal() {
+    let declared = Declared::new("types: { mail: { register: off } }").await;
+    let place = Place::new(&declared);
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let mut command = place.command(&["-o", "ndjson", "publish", "--batch", "-"]);
+    let (read, mut write) = std::io::pipe().unwrap();
+    let answers = fs::File::create(place.path("answers")).unwrap();
+    command.env("AMQP_URL", &relay.url).stdin(read).stdout(answers);
+    let publisher = Process::spawn(command);
+    let answered = async |line: &str| {
+        eventually(line, async || place.lines("answers").iter().any(|answer| answer.contains(line)).then_some(()))
+            .await;
+    };
+    write.write_all(b"{\"type\":\"mail\"}\n").unwrap();
+    answered("\"line\":1").await;
+    relay.silence();
+    write.write_all(b"{\"type\":\"mail\"}\n{\"type\":\"mail\"}\n{broken\n").unwrap();
+    answered("\"line\":4").await;
+    let ended = publisher.ended_by(Signal::TERM).await.expect(5);
+    assert!(ended.stderr.contains("2 lines were not answered: they may be published or not"), "{ended:?}");
+    assert!(ended.stderr.contains("stopped before line 5"), "{ended:?}");
+    assert_eq!(place.lines("answers").len(), 2);
 }

@@ -83,7 +83,7 @@ pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: 
     match output.format {
         Format::Text if count == 0 => output.print("Nothing is found.\n")?,
         Format::Text => {
-            output.print(&table::table(&first, Timestamp::now()))?;
+            output.print(&table::table(&first, Timestamp::now(), Output::columns()))?;
             if more > 0 {
                 output.print(&format!("… and {more} more\n"))?;
             }

@@ -57,7 +57,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     match output.format {
         Format::Text if list.is_empty() => output.print("Nothing is found.\n")?,
-        Format::Text => output.print(&table::table(&list, Timestamp::now()))?,
+        Format::Text => output.print(&table::table(&list, Timestamp::now(), Output::columns()))?,
         Format::Json => {
             output.json(&json!({ "events": list.iter().map(view).collect::<Vec<Value>>(), "more": more }))?;
         }

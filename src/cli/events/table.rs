@@ -1,60 +1,72 @@
-//! Events as a table of at most 80 columns, and times as people say them.
+//! Events as a table that fits the terminal, and times as people say them.
 
 use std::fmt::Write as _;
 
 use anstyle::Style;
 use hatchery::{Known, State};
 use jiff::Timestamp;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use super::super::output::{CYAN, DIM, RED, YELLOW};
 
-/// The whole width.
-const WIDTH: usize = 80;
-/// A reason that has less room than this is not shown.
+/// However narrow the terminal is: less would say nothing.
+const LEAST: usize = 60;
+/// Room for a type's name, of which there are few that people know by their first letters, and the least for a reason.
+const TYPE: usize = 12;
 const REASON: usize = 8;
 
 /// A column: its head, its width, and what stands in it.
 type Column = (&'static str, usize, fn(&Row) -> &str);
 
-/// The table. Colours are taken out again for a pipe.
-pub(super) fn table(events: &[Known], now: Timestamp) -> String {
+/// The table, so many columns wide at most. Colours are taken out again for a pipe.
+pub(super) fn table(events: &[Known], now: Timestamp, width: usize) -> String {
     let rows: Vec<Row> = events.iter().map(|event| Row::of(event, now)).collect();
-    let column = |head: &'static str, cell: fn(&Row) -> &str| -> Column {
-        let widths = rows.iter().map(|row| cell(row).chars().count());
-        (head, widths.chain([head.len()]).max().unwrap_or(0), cell)
-    };
-    let mut columns: Vec<Column> = vec![
-        column("STATE", |row| row.state.as_str()),
-        column("DUE", |row| &row.relative),
-        column("", |row| &row.absolute),
-        column("TRIES", |row| &row.attempts),
-    ];
-    if rows.iter().any(|row| row.event_type != rows[0].event_type) {
-        let (head, width, cell) = column("TYPE", |row| &row.event_type);
-        columns.insert(0, (head, width.min(12), cell));
-    }
-    let room = |columns: &[Column]| WIDTH.saturating_sub(columns.iter().map(|(_, width, _)| width + 2).sum());
-    let (head, width, cell) = column("REFERENCE", |row| &row.name);
-    let place = columns.len() - 4;
-    columns.insert(place, (head, width.min(room(&columns)), cell));
-    let room = room(&columns);
-    if room >= REASON && rows.iter().any(|row| !row.reason.is_empty()) {
-        columns.push(("REASON", room, |row| &row.reason));
-    }
+    let columns = columns(&rows, width.max(LEAST));
     let mut text = String::new();
-    let head: Vec<(String, Style)> = columns.iter().map(|(head, width, _)| (format!("{head:<width$}"), DIM)).collect();
+    let head: Vec<(String, Style)> = columns.iter().map(|(head, width, _)| (padded(head, *width), DIM)).collect();
     line(&mut text, &head);
     for row in &rows {
-        let cells: Vec<(String, Style)> = columns
-            .iter()
-            .map(|(head, width, cell)| {
-                let style = if *head == "STATE" { style(row.state) } else { Style::new() };
-                (format!("{:<width$}", cut(cell(row), *width)), style)
-            })
-            .collect();
+        let cell = |(head, width, cell): &Column| {
+            let style = if *head == "STATE" { style(row.state) } else { Style::new() };
+            (padded(&cut(cell(row), *width), *width), style)
+        };
+        let cells: Vec<(String, Style)> = columns.iter().map(cell).collect();
         line(&mut text, &cells);
     }
     text
+}
+
+/// What fits. An id is copied and a reason is read, so the date gives way to them, of which the other column says enough.
+fn columns(rows: &[Row], width: usize) -> Vec<Column> {
+    let column = |head: &'static str, cell: fn(&Row) -> &str| -> Column {
+        let widths = rows.iter().map(|row| cell(row).width());
+        (head, widths.chain([head.len()]).max().unwrap_or(0), cell)
+    };
+    let many_types = rows.iter().any(|row| row.event_type != rows[0].event_type);
+    let (head, widest, cell) = column("TYPE", |row| &row.event_type);
+    let event_type = many_types.then_some((head, widest.min(TYPE), cell));
+    let (head, widest, cell) = column("REFERENCE", |row| &row.name);
+    let reference = |room: usize| (head, widest.min(room), cell);
+    let state = column("STATE", |row| row.state.as_str());
+    let due = column("DUE", |row| &row.relative);
+    let date = column("", |row| &row.absolute);
+    let tries = column("TRIES", |row| &row.attempts);
+    let reasons = rows.iter().any(|row| !row.reason.is_empty());
+
+    let room = |columns: &[Column]| width.saturating_sub(columns.iter().map(|(_, width, _)| width + 2).sum());
+    let others = |date: Option<Column>| -> Vec<Column> {
+        event_type.into_iter().chain([state, due]).chain(date).chain([tries]).collect()
+    };
+    let all = others(Some(date));
+    let needed = widest + if reasons { 2 + REASON } else { 0 };
+    let mut columns = if needed <= room(&all) { all } else { others(None) };
+    let reference = reference(room(&columns));
+    columns.insert(usize::from(many_types), reference);
+    let room = room(&columns);
+    if reasons && room >= REASON {
+        columns.push(("REASON", room, |row| &row.reason));
+    }
+    columns
 }
 
 struct Row {
@@ -99,24 +111,40 @@ pub(super) const fn style(state: State) -> Style {
 
 fn line(text: &mut String, cells: &[(String, Style)]) {
     for (place, (cell, style)) in cells.iter().enumerate() {
-        let last = place + 1 == cells.len();
-        let cell = if last { cell.trim_end() } else { cell };
-        let gap = if last { "" } else { "  " };
-        let _ = write!(text, "{style}{cell}{style:#}{gap}");
+        let gap = if place == 0 { "" } else { "  " };
+        let cell = if place + 1 == cells.len() { cell.trim_end() } else { cell };
+        let _ = write!(text, "{gap}{style}{cell}{style:#}");
     }
+    text.truncate(text.trim_end().len());
     text.push('\n');
 }
 
-/// A text that is no longer than this. Where it was longer an ellipsis says so.
+/// A text that is no wider than this. Where it was wider an ellipsis says so.
 pub(super) fn cut(text: &str, width: usize) -> String {
-    // It goes to a terminal, where an escape sequence would act.
-    let mut characters = text.chars().map(|c| if c.is_control() { ' ' } else { c });
-    let mut kept: String = characters.by_ref().take(width).collect();
-    if characters.next().is_some() {
-        kept.pop();
-        kept.push('…');
+    let text: String = text.chars().map(|c| if acts(c) { '\u{fffd}' } else { c }).collect();
+    if text.width() <= width {
+        return text;
     }
+    let (mut kept, mut taken) = (String::new(), 1);
+    for character in text.chars() {
+        taken += character.width().unwrap_or(0);
+        if taken > width {
+            break;
+        }
+        kept.push(character);
+    }
+    kept.push('…');
     kept
+}
+
+/// What a terminal obeys, or turns what follows around, or does not show: two references that differ in it look the same.
+fn acts(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+fn padded(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
 }
 
 /// When that is, seen from now: so many of the largest units.
@@ -174,7 +202,12 @@ mod tests {
     #[case("short", 5, "short")]
     #[case("longer", 5, "long…")]
     #[case("größer", 5, "größ…")]
-    #[case("a\u{1b}[31m", 9, "a [31m")]
+    #[case("a\u{1b}[31m", 9, "a\u{fffd}[31m")]
+    #[case("a\u{202e}b\u{200b}", 9, "a\u{fffd}b\u{fffd}")]
+    #[case("従業員", 6, "従業員")]
+    #[case("従業員", 5, "従業…")]
+    #[case("従業員", 4, "従…")]
+    #[case("e\u{301}tude", 5, "e\u{301}tude")]
     fn a_cell_is_cut(#[case] text: &str, #[case] width: usize, #[case] expected: &str) {
         assert_eq!(cut(text, width), expected);
     }
@@ -193,24 +226,36 @@ mod tests {
     }
 
     #[test]
-    fn a_table_has_80_columns_whatever_is_in_it() {
+    fn a_table_fits_whatever_is_in_it() {
         let long = "x".repeat(255);
         let events = [
             event("mail", Some("1234"), Stage::Waiting, None),
             event("mail", None, Stage::Retry, Some(&long)),
             event("a-type-with-a-long-name", Some(&long), Stage::DeadLetter, Some(&long)),
         ];
-        for shown in [&events[..1], &events[..2], &events[1..2], &events[..]] {
-            let text = table(shown, at(1_000_000_000));
-            let plain = anstream::adapter::strip_str(&text).to_string();
-            assert!(plain.lines().all(|line| line.chars().count() <= 80), "{plain}");
+        for width in [60, 80, 120] {
+            for shown in [&events[..1], &events[..2], &events[1..2], &events[..]] {
+                let text = table(shown, at(1_000_000_000), width);
+                let plain = anstream::adapter::strip_str(&text).to_string();
+                assert!(plain.lines().all(|line| line.width() <= width), "{plain}");
+            }
         }
-        let text = table(&events[..2], at(1_000_000_000));
-        let expected = "\
-REFERENCE                             STATE    DUE                       TRIES
-1234                                  waiting  in 1h  2001-09-09 02:48Z  3
-0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11  retry    in 1h  2001-09-09 02:48Z  3
+        let shown = |events: &[Known], width| {
+            anstream::adapter::strip_str(&table(events, at(1_000_000_000), width)).to_string()
+        };
+        let narrow = "\
+REFERENCE                             STATE    DUE    TRIES  REASON
+1234                                  waiting  in 1h  3
+0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11  retry    in 1h  3      xxxxxxxxxxxxxxxxxx…
 ";
-        assert_eq!(anstream::adapter::strip_str(&text).to_string(), expected);
+        assert_eq!(shown(&events[..2], 80), narrow);
+        let wide = "\
+REFERENCE  STATE    DUE                       TRIES
+従業員     waiting  in 1h  2001-09-09 02:48Z  3
+1234       waiting  in 1h  2001-09-09 02:48Z  3
+";
+        let events =
+            [event("mail", Some("従業員"), Stage::Waiting, None), event("mail", Some("1234"), Stage::Waiting, None)];
+        assert_eq!(shown(&events, 80), wide);
     }
 }

@@ -26,6 +26,7 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
         concurrency(reader, &section);
         acknowledgement(reader, top, &section);
         in_order(reader, &section);
+        idle(reader, &section);
         if let Some(coalesce) = section.section("coalesce") {
             window(reader, coalesce);
             exclusive(reader, &section, coalesce);
@@ -212,6 +213,22 @@ fn in_order(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
     if let Some((_, span)) = own(section.section("retry")?, "max-attempts") {
         let message = "a type with `on-failure: block` tries an event until it works";
         reader.refuse(&span, message, "remove `max-attempts`, or write another `on-failure`");
+    }
+    Some(())
+}
+
+/// What a type says itself and does nothing there. `defaults` may say it for other types.
+fn idle(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
+    let on_failure = section.word("on-failure")?;
+    let (key, does_nothing) = match on_failure {
+        "in-place" => return None,
+        "drop" if section.is_own("retry") => ("retry", "what fails is dropped, and never tried again"),
+        _ => ("in-place", "what fails is not tried again inside the worker"),
+    };
+    if section.is_own(key) {
+        let (_, span) = section.blame(&[key])?;
+        let message = format!("`{key}` does nothing here: with `on-failure: {on_failure}` {does_nothing}");
+        reader.refuse(&span, message, format!("remove `{key}`, or write another `on-failure`"));
     }
     Some(())
 }

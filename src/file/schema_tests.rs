@@ -54,7 +54,7 @@ const UNSEEN: &[(&str, &[&str])] = &[
             "register-off-exclusive",
         ],
     ),
-    ("a key that does not go with another, which `defaults` may have", &["block-concurrency"]),
+    ("a key that does not go with another, which `defaults` may have", &["block-concurrency", "idle"]),
     ("a name of one key that another key has", &["renamed-from-itself", "renamed-from-a-type", "renamed-from-twice"]),
     ("`defaults` takes what a type takes", &["renamed-from-defaults"]),
     ("a word that RabbitMQ keeps for itself in some places", &["name-reserved", "renamed-from-reserved"]),

@@ -186,11 +186,12 @@ impl Log {
     async fn reaches(&self, event: usize) -> usize {
         let mut seen = 0;
         loop {
-            let last = eventually(&format!("the next of {seen} starts, on the way to event {event}"), async || {
+            let what = format!("the next of {seen} starts, on the way to event {event}");
+            let last = eventually(&what, async || {
                 let starts = self.0.lock().unwrap();
                 starts.last().copied().filter(|last| starts.len() > seen || last.event >= event)
-            });
-            let last = last.await;
+            })
+            .await;
             if last.event >= event {
                 return last.worker;
             }

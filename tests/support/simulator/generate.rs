@@ -78,11 +78,13 @@ pub(crate) fn files(pace: Pace) -> impl Strategy<Value = String> {
                 |name: &str| if former.is_empty() { String::new() } else { format!("renamed-from: \"{name}2\",") };
             let one = |name: &&str| {
                 let was = was(name);
-                format!("  \"{name}\": {{ {was} {window} retry: {{ delays: [{delays}] }} }}\n")
+                format!("  \"{name}\": {{ {was} {window} }}\n")
             };
             let types: String = types.iter().map(one).collect();
             let top = format!("version: 1\nname: t\n{former}queue-type: {kind}\nhatcheries: [{hatcheries}]\n");
-            format!("{top}ladder: {{ resolution: {ladder} }}\ntypes:\n{types}")
+            // A type that drops may not say it itself.
+            let defaults = format!("defaults: {{ retry: {{ delays: [{delays}] }} }}\n");
+            format!("{top}ladder: {{ resolution: {ladder} }}\n{defaults}types:\n{types}")
         },
     )
 }

@@ -99,7 +99,7 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
     let mut bytes = 0;
     let mut under_way = FuturesUnordered::new();
     let (mut reading, mut ended, mut failed) = (true, false, None);
-    loop {
+    while reading || !under_way.is_empty() {
         let step = tokio::select! {
             // Confirms first: a child process waits for the answer to its line.
             biased;
@@ -129,7 +129,6 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
                 }
                 Err(error) => Err(error).context("cannot read the batch"),
             },
-            else => break,
         };
         if let Err(error) = step {
             reading = false;

@@ -19,7 +19,8 @@ use uuid::Uuid;
 
 use super::{
     claim::Patience,
-    work::{Common, Lane, Verdict, Way},
+    common::Common,
+    work::{Lane, Verdict, Way},
 };
 use crate::{
     domain::{

@@ -1,4 +1,4 @@
-//! The event's way, in reading order: [`publish`], then on the worker's side `consume`, `claim`, `work` and `settle`, or
+//! The event's way, in reading order: [`publish`], then on the worker's side `consume`, `claim`, `work`, `lease` and `settle`, or
 //! `in_order` for what keeps order and `aside` for what does without the register; [`worker`] and `run` begin and end it.
 //! [`events`] is for people.
 //!
@@ -9,9 +9,11 @@
 mod aside;
 mod batch;
 mod claim;
+mod common;
 mod consume;
 pub mod events;
 mod in_order;
+mod lease;
 pub mod new_event;
 mod outage;
 pub mod publish;

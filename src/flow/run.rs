@@ -10,11 +10,12 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     aside,
+    common::Common,
     outage::{BrokerOutage, RegisterOutage, Side},
     register::Batches,
     tally::{Summary, Tally},
     ways::Ways,
-    work::{Common, Lane},
+    work::Lane,
     worker::{WorkError, Worker},
 };
 use crate::{

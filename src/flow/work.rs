@@ -1,80 +1,35 @@
 //! One delivery's whole way through a worker.
 
-use std::{
-    convert::Infallible,
-    sync::{Arc, Mutex, PoisonError, Weak},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
-use backon::Retryable as _;
 use fail::fail_point;
-use tokio::{
-    sync::{Notify, OwnedRwLockWriteGuard, RwLock, Semaphore, watch},
-    time::Instant,
-};
+use tokio::{sync::Semaphore, time::Instant};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
 use super::{
     claim::Patience,
-    outage::{BrokerOutage, RegisterOutage},
-    register::Batches,
+    common::Common,
     settle::{self, Closed},
-    tally::Tally,
-    ways::Ways,
     worker::WorkError,
 };
 use crate::{
     domain::{
         event::{self, Event},
         names,
-        register::{self, Release, Renew, Renewed, Stamp, Terms},
+        register::{self, Renew, Terms},
         settlement::{self, Decision, Next, Outcome, Ran, SUSPECT},
-        spec::{Topology, TypeSpec},
+        spec::TypeSpec,
         ttl::{roughly, say},
         wire::{self, Incoming, Message, Poison},
         words::EventType,
     },
     handler::{Handler, HandlerError, Run},
-    ports::{Broker, Clock, Delivery, Receipt, RegisterError},
+    ports::{Delivery, Receipt},
 };
 
 /// How long a handler that was aborted may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// What all lanes of a worker share.
-pub(super) struct Common {
-    pub(super) topology: Arc<Topology>,
-    pub(super) ways: Ways,
-    pub(super) broker: Arc<dyn Broker>,
-    pub(super) register: Batches,
-    pub(super) clock: Arc<dyn Clock>,
-    /// Every run holds it shared; a suspect that may kill the process holds it alone.
-    pub(super) quiet: Arc<RwLock<()>>,
-    /// Nothing runs, for as long as somebody holds this: what is put aside shares one quiet.
-    pub(super) still: tokio::sync::Mutex<Weak<OwnedRwLockWriteGuard<()>>>,
-    /// Nothing new is started, and what has not started is given back.
-    pub(super) stop: CancellationToken,
-    /// The drain limit is over: what runs is given back too.
-    pub(super) give_back: CancellationToken,
-    /// Even the last publishes and settles have taken too long: the broker delivers again what is not acknowledged.
-    pub(super) abandon: CancellationToken,
-    /// Until then copies are on their way back that found their reference busy.
-    pub(super) expected: Mutex<Option<Instant>>,
-    /// Something of a type without the register may have killed its worker, and waits to run alone.
-    pub(super) suspects: Notify,
-    /// Redis did not answer the last question: nothing of a type that asks it is consumed.
-    pub(super) away: watch::Sender<bool>,
-    /// It was away, and has answered no claim and no settlement since.
-    pub(super) doubted: watch::Sender<bool>,
-    /// What is told of both.
-    pub(super) register_outage: RegisterOutage,
-    /// Why the worker has to stop by itself.
-    pub(super) failure: Mutex<Option<WorkError>>,
-    /// Whether follow-ups wait for the broker.
-    pub(super) broker_outage: BrokerOutage,
-    pub(super) tally: Tally,
-}
 
 /// One type in a worker.
 pub(super) struct Lane {
@@ -331,63 +286,6 @@ impl Lane {
         ended
     }
 
-    async fn renew(&self, renew: Renew, lost: &CancellationToken) -> Infallible {
-        let mut held = Instant::now();
-        loop {
-            tokio::time::sleep(self.terms.lease / 3).await;
-            let asked = Instant::now();
-            match self.common.register.renew(renew.clone()).await {
-                Ok(Some(Renewed::Held)) => held = asked,
-                Ok(_) => self.lose(&renew, lost),
-                Err(error) => {
-                    self.unanswered(asked, &error, &renew.subject.id, "the lease is not renewed");
-                    if held.elapsed() >= self.terms.lease {
-                        self.lose(&renew, lost);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Tells the handler that another may run its reference by now.
-    fn lose(&self, renew: &Renew, lost: &CancellationToken) {
-        if !lost.is_cancelled() {
-            tracing::warn!(id = %renew.subject.id, event_type = %self.event_type, "the lease is lost; another may run its reference by now");
-            lost.cancel();
-        }
-    }
-
-    /// Lets go of an event that is given back, so that its next start counts as no crash. Where Redis does not answer it is
-    /// told later, beside all else, for as long as the lease may last: then the token holds nothing any more.
-    pub(super) async fn release(&self, event: &Event, stamp: &Stamp, token: Uuid) {
-        let (subject, due, terms) = (event.subject(), event.due(), self.terms);
-        let release = Release { subject, stamp: stamp.clone(), token, due, terms };
-        let asked = Instant::now();
-        let Err(error) = self.common.register.release(release.clone()).await else { return };
-        self.unanswered(asked, &error, &event.id, "not released; trying again");
-        let common = Arc::clone(&self.common);
-        tokio::spawn(async move {
-            let telling = (|| common.register.release(release.clone())).retry(settle::patience());
-            if tokio::time::timeout(terms.lease, telling).await.is_err() {
-                tracing::warn!(%error, id = %release.subject.id, "not released; its next start counts as a crash");
-            }
-        });
-    }
-
-    /// A question that was asked then had no answer, and that holds the event up no longer. While Redis is away that is said
-    /// once, and not for each event; what it refuses otherwise may be this one thing alone.
-    pub(super) fn unanswered(&self, asked: Instant, error: &RegisterError, id: &str, so: &str) {
-        let event_type = &self.event_type;
-        if matches!(error, RegisterError::Unreachable { .. }) {
-            tracing::debug!(%error, id, %event_type, "{so}");
-            self.common.register_is_away(asked, error);
-        } else if *self.common.doubted.borrow() {
-            tracing::debug!(%error, id, %event_type, "{so}");
-        } else {
-            tracing::warn!(%error, id, %event_type, "{so}");
-        }
-    }
-
     /// What cannot be an event goes to dead-letter as it came, with the reason.
     async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Closed> {
         let id = incoming.properties.message_id.as_deref();
@@ -400,53 +298,6 @@ impl Lane {
             body: incoming.body.clone(),
         })
         .await
-    }
-}
-
-impl Common {
-    /// A copy comes back after this long, for which a worker that stops when its queues are empty waits.
-    pub(super) fn expect_back(&self, wait: Duration) {
-        let then = Some(Instant::now() + wait);
-        let mut expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
-        *expected = then.max(*expected);
-    }
-
-    pub(super) fn expects_nothing(&self) -> bool {
-        self.expected.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|then| then <= Instant::now())
-    }
-
-    /// A question that was asked then had no answer: nothing more of the types that ask Redis is consumed until it answers.
-    pub(super) fn register_is_away(&self, asked: Instant, error: &RegisterError) {
-        self.register_outage.failed(asked, error);
-        self.heed_outage();
-    }
-
-    /// All of it has answered a ping that was asked then. Says whether it is in reach by that.
-    pub(super) fn register_is_there(&self, asked: Instant) -> bool {
-        let there = self.register_outage.is_there(asked);
-        self.heed_outage();
-        there
-    }
-
-    /// It did something for an event, as was asked then, and does more than to be there.
-    pub(super) fn register_answers(&self, asked: Instant) {
-        if *self.doubted.borrow() {
-            self.register_outage.answered(asked);
-            self.heed_outage();
-        }
-    }
-
-    /// Looked up while nobody else tells of it: whoever comes last tells what is so.
-    fn heed_outage(&self) {
-        let heed = |told: &mut bool, now: bool| std::mem::replace(told, now) != now;
-        self.doubted.send_if_modified(|doubted| heed(doubted, self.register_outage.lasts()));
-        self.away.send_if_modified(|away| heed(away, self.register_outage.is_out_of_reach()));
-    }
-
-    /// Stops the worker for a reason that more events would only meet again.
-    pub(super) fn fail(&self, reason: WorkError) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
-        self.stop.cancel();
     }
 }
 

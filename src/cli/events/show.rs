@@ -20,6 +20,7 @@ use super::{
 
 /// Show all that is known of a reference, or of an event
 #[derive(clap::Args)]
+#[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["reference", "id"])))]
 #[command(after_help = "\
 Examples:
   topology events show --type hr-import --reference 1234
@@ -41,7 +42,7 @@ pub(super) struct Args {
     event_type: Option<String>,
 
     /// The object that it is about
-    #[arg(long, required_unless_present = "id")]
+    #[arg(long)]
     reference: Option<String>,
 
     /// The event; its reference besides makes it quicker to find

@@ -236,11 +236,13 @@ impl Sending {
         self.copy.stamp.slot == self.former.slot && self.copy.stamp.version == self.former.version
     }
 
+    /// Where it stays in its slot its mark has to outlast the former copy, which comes at its old date. Of what competes with
+    /// nothing the register has not been told that date.
     fn reserve(&self) -> Reserve {
         Reserve {
             subject: self.subject.clone(),
             slot: self.copy.stamp.slot.clone(),
-            due: self.at,
+            due: if self.stays() { self.at.max(self.former_due) } else { self.at },
             asked_by: Some(self.former.clone()),
             terms: self.terms,
         }

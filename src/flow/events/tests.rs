@@ -122,11 +122,24 @@ impl World {
 
     /// Publishes an event into a slot as a publisher does it, and keeps its message if it is told to.
     async fn put(&self, event_type: &str, reference: &str, id: &str, slot: &str, keep: bool) -> Event {
-        let slot: Slot = slot.parse().expect("a slot");
-        let due = match slot {
+        let due = match slot.parse().expect("a slot") {
             Slot::DatedAt(ms) | Slot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).expect("a time"),
             _ => self.at(600),
         };
+        self.put_at(due, event_type, reference, id, slot, keep).await
+    }
+
+    /// The same for this date.
+    async fn put_at(
+        &self,
+        due: Timestamp,
+        event_type: &str,
+        reference: &str,
+        id: &str,
+        slot: &str,
+        keep: bool,
+    ) -> Event {
+        let slot: Slot = slot.parse().expect("a slot");
         let event_type: crate::domain::words::EventType = event_type.parse().expect("a word");
         let reference = Some(reference).filter(|r| !r.is_empty()).map(|r| r.parse().expect("a reference"));
         let subject = Subject { event_type: event_type.clone(), reference: reference.clone(), id: id.into() };
@@ -173,20 +186,25 @@ impl World {
     }
 
     async fn fail_as(&self, event: &Event, note: Note) -> Event {
-        let Claimed::Run { fence, stamp, .. } = self.claim(event).await else { unreachable!("it is wanted") };
         let attempts = note.attempts;
+        self.run(event, End::Copied { due: self.at(60), note }).await;
+        Event { stamp: event.stamp.next(), attempts, nbf: None, ..event.clone() }
+    }
+
+    /// Runs an event, which ends so.
+    async fn run(&self, event: &Event, end: End) {
+        let Claimed::Run { fence, stamp, .. } = self.claim(event).await else { unreachable!("it is wanted") };
         let settle = Settle {
             subject: event.subject(),
             stamp,
             fence,
             token: Uuid::nil(),
             due: event.due(),
-            end: End::Copied { due: self.at(60), note },
+            end,
             terms: self.topology.types[&event.event_type].terms(&self.topology.redis),
         };
         self.register.settle(&[settle]).await.expect("it answers");
         self.register.with_shard(|shard| shard.leases.clear());
-        Event { stamp: event.stamp.next(), attempts, nbf: None, ..event.clone() }
     }
 
     /// What was published, each with its exchange and routing key.

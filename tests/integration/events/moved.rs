@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use hatchery::{NewEvent, Outcome, Which};
+use hatchery::{Moved, NewEvent, Outcome, Which};
 use rstest::rstest;
 
 use super::{HOUR, declared, from_now, put};
 use crate::support::{
-    declared::{publish, publish_all},
+    declared::{Declared, publish, publish_all},
     process::Place,
     workers::Working,
 };
@@ -66,6 +66,41 @@ async fn a_rescheduled_event_does_not_run_at_its_old_time() {
         let runs = worker.runs.clone();
         worker.stop().await;
         assert_eq!(runs.seen().len(), 1);
+    }
+}
+
+#[rstest]
+#[case::run_now(None)]
+#[case::reschedule(Some(Duration::from_secs(1)))]
+#[tokio::test]
+async fn what_is_brought_forward_does_not_run_again_when_its_former_copy_comes(#[case] to: Option<Duration>) {
+    // A run is remembered for a second, and the former copy comes some seconds after it.
+    let types = "redis: { dedup-retention: 1s }\nladder: { resolution: 50ms, horizon: 2h }\n\
+                 defaults: { keep-payload: 4KiB, retry: { delays: [100ms] } }\n\
+                 types: { import: { coalesce: latest }, newest: { coalesce: { delayed: latest } }, mail: {} }\n";
+    let declared = Declared::new(types).await;
+    let hatchery = declared.connect().await;
+    let events = hatchery.events();
+    let workers = ["import", "newest", "mail"].map(|name| (name, Working::start(&hatchery, name, |_| Outcome::Done)));
+    for (event_type, _) in &workers {
+        let (which, soon) = (Which::id(*event_type, "a").of("1234"), Duration::from_secs(6));
+        put(&hatchery, event_type, "1234", "a", soon).await;
+        if *event_type == "import" {
+            // From there to a slot of what was put off, and away from that.
+            events.reschedule(&which, from_now(soon + Duration::from_secs(1))).await.unwrap();
+        }
+        let moved = match to {
+            None => events.run_now(&which).await.unwrap(),
+            Some(to) => events.reschedule(&which, from_now(to)).await.unwrap(),
+        };
+        assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
+    }
+    declared.amqp().await.emptied(&declared.queues()).await;
+    for (event_type, worker) in workers {
+        let runs = worker.runs.clone();
+        let summary = worker.stop().await;
+        let former = if event_type == "import" { 2 } else { 1 };
+        assert_eq!((runs.seen().len(), summary.stale), (1, former), "{event_type}: {summary:?}");
     }
 }
 
@@ -133,7 +168,7 @@ async fn a_dead_letter_runs_again_by_its_kept_payload() {
     })
     .await;
     let moved = hatchery.events().run_now(&Which::id("mail", "a")).await.unwrap();
-    assert!(matches!(&moved[..], [(_, hatchery::Moved::Done)]), "{moved:?}");
+    assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
     worker.runs.reach(2).await;
     assert_eq!(worker.stop().await.done, 1);
 }

@@ -73,6 +73,42 @@ async fn run_now_is_the_next_generation_of_the_same_event(#[case] event_type: &s
     assert!(matches!(world.claim(copy).await, Claimed::Run { .. }));
 }
 
+/// Its former copies come at their old dates, the last of them ten days later: what is open is remembered for one day, and a
+/// run for an hour.
+#[rstest]
+#[case("import", "i")]
+#[case("import", "d:1864000000")]
+#[case("import", "q:1864000000")]
+#[case("newest", "d")]
+#[case("mail", "e:a")]
+#[tokio::test]
+async fn what_was_brought_forward_does_not_run_again_at_its_old_date(
+    #[case] event_type: &str,
+    #[case] slot: &str,
+    #[values(true, false)] now: bool,
+) {
+    let world = World::new();
+    let old = second(1_864_000);
+    let former = world.put_at(old, event_type, "1234", "a", slot, true).await;
+    let which = Which::id(event_type, "a").of("1234");
+    // Twice, so that the date that is shown is not the old one any more.
+    for at in [second(1_036_000), second(1_000_100)] {
+        world.events.reschedule(&which, at).await.expect("it answers");
+    }
+    if now {
+        world.events.run_now(&which).await.expect("it answers");
+    } else {
+        world.clock.0.store(1_000_100, Ordering::SeqCst);
+    }
+    let mut sent: Vec<Event> = world.sent().into_iter().map(|(_, copy)| copy).collect();
+    let last = sent.pop().expect("it was moved");
+    world.run(&last, End::Finished).await;
+    for copy in sent.into_iter().chain([former]) {
+        world.clock.0.fetch_max(copy.due().as_second(), Ordering::SeqCst);
+        assert_eq!(world.claim(&copy).await, Claimed::Stale, "{copy:?}");
+    }
+}
+
 #[tokio::test]
 async fn without_its_payload_an_event_is_put_off_and_nothing_else() {
     let world = World::new();

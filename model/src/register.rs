@@ -276,7 +276,7 @@ impl World {
 
     /// Cancels, and answers with the slots and the version below which they are cancelled.
     pub(crate) fn cancel(&mut self, scenario: &Scenario, subject: Subject, slot: Option<Slot>) -> Vec<Place> {
-        let call = Cancel { subject, slot, horizon: Duration::from_secs(8) };
+        let call = Cancel { subject, slot, due: None, horizon: Duration::from_secs(8) };
         let cancelled = self.ask(scenario, |shard, at| scenario.protocol.rules.cancel(shard, at, &call));
         cancelled.iter().filter_map(|cancelled| Place::of(&cancelled.slot)).collect()
     }

@@ -328,7 +328,9 @@ pub struct Cancel {
     pub subject: Subject,
     /// This slot, or every slot of the reference. Without a reference and a slot, the event's own.
     pub slot: Option<Slot>,
-    /// How long a slot is remembered that the register has never seen: the ladder's horizon.
+    /// When what is to be cancelled is due, where the caller knows: it may be known to the index alone.
+    pub due: Option<Timestamp>,
+    /// How far ahead a slot may be due that the register has never seen: the ladder's horizon.
     pub horizon: Duration,
 }
 

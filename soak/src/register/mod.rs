@@ -212,6 +212,7 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
                 let cancel = |(subject, stamp): (&Subject, &Stamp)| Cancel {
                     subject: subject.clone(),
                     slot: Some(stamp.slot.clone()),
+                    due: None,
                     horizon: HORIZON,
                 };
                 register.cancel(&batch.iter().zip(stamps).map(cancel).collect::<Vec<_>>()).await?;

@@ -298,6 +298,7 @@ impl Call for Cancel {
         to.key(keys.home(shard, &self.subject, slot.unwrap_or(&Slot::Immediate)))
             .key(keys.index(shard, &self.subject.event_type))
             .arg(slot.map_or_else(String::new, Slot::field))
+            .arg(self.due.map_or(0, due_millis))
             .arg(millis(self.horizon));
     }
 

@@ -233,9 +233,10 @@ impl Shard {
         slot.cancelled = true;
         slot.since = 0;
         slot.later = None;
+        slot.due = slot.due.max(call.due.map_or(0, due_millis));
         if !seen {
-            // Nobody knows when what is to be cancelled is due; the ladder reaches so far.
-            slot.due = (at.millis() + millis(call.horizon)).min(END_OF_TIME);
+            // There may be copies that nobody knows of; the ladder reaches so far.
+            slot.due = slot.due.max((at.millis() + millis(call.horizon)).min(END_OF_TIME));
         }
         stay_open(&mut slot, at);
         self.slots.insert(key, slot);

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use futures_util::Stream;
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{Events, EventsError, Shared, Which, which::Asked};
@@ -22,7 +23,8 @@ impl Events {
     /// neither tried again nor run later.
     ///
     /// An event that the register has never heard of, because Redis was away when it was published, can be cancelled by its
-    /// id alone: that is remembered for as long as an event can wait. The slot of [`Which::immediate`], and of [`Which::at`] where
+    /// id alone: that is remembered for as long as one round through the ladder or the longest hatchery takes, and
+    /// `backlog-retention`. The slot of [`Which::immediate`], and of [`Which::at`] where
     /// the type says `delayed: each-time`, is remembered likewise, for what Redis has forgotten.
     ///
     /// # Errors
@@ -51,14 +53,14 @@ impl Events {
             self.refuse_another_name(&asked, id).await?;
             if asked.subject.reference.is_none() {
                 // Its reference, which nobody has told, says in which shard it would be.
-                let alone = self.shared.cancel(asked.subject.clone(), Some(Slot::Event(id.to_owned())));
+                let alone = self.shared.cancel(asked.subject.clone(), Some(Slot::Event(id.to_owned())), None);
                 return Ok(self.shared.register.cancel_anywhere(&alone).await?);
             }
         }
         let slots = asked.slots(!open.is_empty())?;
         // A run that was cancelled before is known by its lease alone.
         let runs: Vec<Slot> = open.iter().filter(|event| event.running).map(|event| event.slot.clone()).collect();
-        let call = |slot| self.shared.cancel(asked.subject.clone(), slot);
+        let call = |slot| self.shared.cancel(asked.subject.clone(), slot, None);
         let (whole, mut calls) = match slots {
             None => (true, vec![call(None)]),
             Some(slots) => (false, slots.into_iter().map(|slot| call(Some(slot))).collect()),
@@ -66,7 +68,7 @@ impl Events {
         for event in open {
             let is_reached = whole && !matches!(event.slot, Slot::Event(_));
             if !is_reached && calls.iter().all(|call| call.slot.as_ref() != Some(&event.slot)) {
-                calls.push(self.shared.cancel(event.subject(), Some(event.slot)));
+                calls.push(self.shared.cancel(event.subject(), Some(event.slot), event.due));
             }
         }
         let answers = self.shared.register.cancel(&calls).await?.into_iter().flatten();
@@ -112,8 +114,8 @@ impl Events {
         self.each_batch(filter, IN_FLIGHT, move |batch: Vec<Known>| {
             let shared = Arc::clone(&shared);
             async move {
-                let calls: Vec<Cancel> =
-                    batch.iter().map(|event| shared.cancel(event.subject(), Some(event.slot.clone()))).collect();
+                let call = |event: &Known| shared.cancel(event.subject(), Some(event.slot.clone()), event.due);
+                let calls: Vec<Cancel> = batch.iter().map(call).collect();
                 let answers = shared.register.cancel(&calls).await?;
                 // One slot was asked for, so there is one answer.
                 let answered = batch.into_iter().zip(answers);
@@ -124,7 +126,12 @@ impl Events {
 }
 
 impl Shared {
-    fn cancel(&self, subject: Subject, slot: Option<Slot>) -> Cancel {
-        Cancel { subject, slot, horizon: self.horizon() }
+    /// Where it is known when an event is due that may be later than what nobody knows of. A slot of a date says it itself.
+    fn cancel(&self, subject: Subject, slot: Option<Slot>, due: Option<Timestamp>) -> Cancel {
+        let date = match slot {
+            Some(Slot::DatedAt(at) | Slot::RequeuedAt(at)) => Timestamp::from_millisecond(at).ok(),
+            _ => None,
+        };
+        Cancel { subject, slot, due: due.max(date), horizon: self.horizon() }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use hatchery::{NewEvent, Outcome, Which};
+use futures_util::TryStreamExt as _;
+use hatchery::{Cancelled, Filter, NewEvent, Outcome, Which};
 
 use super::{HOUR, declared, from_now, put};
 use crate::support::{
@@ -132,6 +133,29 @@ async fn an_id_alone_reaches_what_was_published_without_redis_in_every_shard() {
         assert_eq!(worker.runs.payloads(), ["\"last\""]);
         assert_eq!(worker.stop().await.stale, 8);
     }
+}
+
+#[tokio::test]
+async fn what_goes_round_the_ladder_again_stays_cancelled() {
+    // What nobody knows the date of is remembered for 3.55 s.
+    let types = "redis: { dedup-retention: 1s, backlog-retention: 2s }\nladder: { resolution: 50ms, horizon: 1500ms }\n\
+                 types: { mail: {} }\n";
+    let declared = Declared::new(types).await;
+    let hatchery = declared.connect().await;
+    let events = hatchery.events();
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    for id in ["by id", "by reference", "found", "last"] {
+        put(&hatchery, "mail", id, id, Duration::from_secs(6)).await;
+    }
+    let cancelled = events.cancel(&Which::id("mail", "by id")).await.unwrap();
+    assert!(matches!(&cancelled[..], [Cancelled { waiting: true, .. }]), "{cancelled:?}");
+    events.cancel(&Which::reference("mail", "by reference")).await.unwrap();
+    let found: Vec<_> = events.cancel_all(&Filter::default().reference_prefix("fo")).try_collect().await.unwrap();
+    assert_eq!(found.len(), 1);
+    declared.amqp().await.emptied(&declared.queues()).await;
+    let runs = worker.runs.clone();
+    let summary = worker.stop().await;
+    assert_eq!((runs.payloads(), summary.stale), (vec!["\"last\"".to_owned()], 3), "{summary:?}");
 }
 
 #[tokio::test]

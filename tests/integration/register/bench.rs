@@ -281,7 +281,17 @@ impl Bench {
     }
 
     pub(crate) async fn cancel(&self, subject: &Subject, slot: Option<&Slot>) -> Vec<Cancelled> {
-        let call = Cancel { subject: subject.clone(), slot: slot.cloned(), horizon: HORIZON };
+        self.cancel_due(subject, slot, None).await
+    }
+
+    /// Cancels what is known to be due then.
+    pub(crate) async fn cancel_due(
+        &self,
+        subject: &Subject,
+        slot: Option<&Slot>,
+        due: Option<Timestamp>,
+    ) -> Vec<Cancelled> {
+        let call = Cancel { subject: subject.clone(), slot: slot.cloned(), due, horizon: HORIZON };
         self.register.cancel(&[call]).await.unwrap().remove(0)
     }
 }

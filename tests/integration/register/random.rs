@@ -283,6 +283,7 @@ impl Pair {
             Call::Cancel => drop(both!(cancel, item => Cancel {
                 subject: item.subject.clone(),
                 slot: item.one.then(|| item.slot.clone()),
+                due: item.copied.map(|off| self.time(off)),
                 horizon: HORIZON,
             })),
         }

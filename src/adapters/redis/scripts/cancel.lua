@@ -1,6 +1,7 @@
--- cancel: keys home, index; arguments field (empty: every slot), and how far ahead a slot may be due that is not known.
--- Answers field, 1 where something waited, 1 where something had begun, for each slot.
-local function cancel(home, index, field, slot, version, horizon)
+-- cancel: keys home, index; arguments field (empty: every slot), when it is due as far as the caller knows (0: not known), and
+-- how far ahead a slot may be due that is not known. Answers field, 1 where something waited, 1 where something had begun, for
+-- each slot.
+local function cancel(home, index, field, slot, version, due, horizon)
   local seen = slot.ends > 0
   local running = slot.begun and not slot.finished
   local waiting = seen and open(slot) and (not running or slot.newest > slot.version)
@@ -8,9 +9,10 @@ local function cancel(home, index, field, slot, version, horizon)
   waiting = waiting or (slot.details and not running)
   raise(slot, version, true, 0)
   slot.cancelled, slot.since, slot.later = true, 0, 0
+  slot.due = max(slot.due, due)
   if not seen then
-    -- Nobody knows when what is to be cancelled is due; the ladder reaches so far.
-    slot.due = min(now + horizon, END_OF_TIME)
+    -- There may be copies that nobody knows of; the ladder reaches so far.
+    slot.due = max(slot.due, min(now + horizon, END_OF_TIME))
   end
   stay_open(slot)
   forget(index, home, field, slot)
@@ -18,7 +20,7 @@ local function cancel(home, index, field, slot, version, horizon)
 end
 
 -- All that is remembered of a reference, with one version.
-local function cancel_all(home, index, horizon)
+local function cancel_all(home, index, due, horizon)
   local fields, all = {}, redis.call('HGETALL', home)
   for i = 1, #all, 2 do
     fields[all[i]] = all[i + 1]
@@ -30,7 +32,7 @@ local function cancel_all(home, index, horizon)
       if slot.ends > 0 then
         version = version or give()
         slot.details = fields[field .. '+']
-        answers[#answers + 1] = cancel(home, index, field, slot, version, horizon)
+        answers[#answers + 1] = cancel(home, index, field, slot, version, due, horizon)
         write(home, field, slot)
         ends = max(ends, slot.ends)
       else
@@ -44,13 +46,14 @@ local function cancel_all(home, index, horizon)
   return answers
 end
 
-return each(2, 2, function(k, a)
-  local home, index, field, horizon = KEYS[k], KEYS[k + 1], ARGV[a], tonumber(ARGV[a + 1])
+return each(2, 3, function(k, a)
+  local home, index, field = KEYS[k], KEYS[k + 1], ARGV[a]
+  local due, horizon = tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   if field == '' then
-    return cancel_all(home, index, horizon)
+    return cancel_all(home, index, due, horizon)
   end
   local slot = load(home, field)
-  local answer = cancel(home, index, field, slot, give(), horizon)
+  local answer = cancel(home, index, field, slot, give(), due, horizon)
   save(home, field, slot)
   return { answer }
 end)

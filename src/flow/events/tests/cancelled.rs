@@ -68,6 +68,43 @@ async fn what_redis_does_not_know_is_reached_as_the_docs_say(
     assert_eq!(world.claim(&event).await == Claimed::Stale, is_reached);
 }
 
+/// One round through the ladder is a day, and so is what is remembered beyond it.
+#[rstest]
+#[case("mail", "e:a")]
+#[case("import", "d:1864000000")]
+#[case("newest", "d")]
+#[tokio::test]
+async fn what_waits_for_longer_than_the_ladder_reaches_stays_cancelled(
+    #[case] event_type: &str,
+    #[case] slot: &str,
+    #[values("id", "reference", "filter")] by: &str,
+) {
+    let world = World::new();
+    let event = world.put_at(second(1_864_000), event_type, "1234", "a", slot, false).await;
+    let cancelled = match by {
+        "id" => world.events.cancel(&Which::id(event_type, "a")).await.expect("it answers"),
+        "reference" => world.events.cancel(&of(event_type)).await.expect("it answers"),
+        _ => {
+            let all = world.events.cancel_all(&Filter::default().id("a"));
+            all.map_ok(|(_, cancelled)| cancelled).try_collect().await.expect("it answers")
+        }
+    };
+    assert_eq!(cancelled, [waits(slot)]);
+    world.clock.0.store(1_864_000, Ordering::SeqCst);
+    assert_eq!(world.claim(&event).await, Claimed::Stale);
+}
+
+/// Redis has forgotten it, but the date has a slot of its own.
+#[tokio::test]
+async fn a_cancel_of_a_date_that_is_not_known_reaches_that_date() {
+    let world = World::new();
+    let event = world.put_at(second(1_864_000), "import", "1234", "a", "d:1864000000", false).await;
+    world.register.with_shard(|shard| shard.slots.clear());
+    world.events.cancel(&of_1234().at(second(1_864_000))).await.expect("it answers");
+    world.clock.0.store(1_864_000, Ordering::SeqCst);
+    assert_eq!(world.claim(&event).await, Claimed::Stale);
+}
+
 fn of(event_type: &str) -> Which {
     Which::reference(event_type, "1234")
 }

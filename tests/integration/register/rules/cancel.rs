@@ -125,6 +125,29 @@ rules! {
         b.start(&a, &Stamp::alone("a", 0), token(1)).await;
     }
 
+    async fn a_cancel_of_what_is_due_later_than_the_ladder_reaches_is_remembered_beyond_that(b) {
+        for (n, slot) in [Slot::Event("a".to_owned()), Slot::DatedAt(5), Slot::Dated].into_iter().enumerate() {
+            let a = event(&n.to_string(), "a");
+            let first = match slot {
+                Slot::Event(_) => Stamp::alone("a", 0),
+                // As if Redis had been emptied.
+                _ => Stamp { slot, version: b.reserve_due(&event("other", "z"), &I, b.now()).await, generation: 0 },
+            };
+            b.cancel_due(&a, Some(&first.slot), Some(b.after(HORIZON + DAY))).await;
+            b.advance_almost(HORIZON + DAY + BACKLOG);
+            assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+            b.advance(MS);
+            b.start(&a, &first, token(1)).await;
+        }
+    }
+
+    async fn a_cancel_of_what_is_due_soon_reaches_as_far_as_any_other(b) {
+        let a = event("", "a");
+        b.cancel_due(&a, None, Some(b.after(DAY))).await;
+        b.advance_almost(HORIZON + BACKLOG);
+        assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(1)).await, Claimed::Stale);
+    }
+
     async fn what_follows_a_cancel_is_remembered_no_longer_than_without_it(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         b.publish(&a, &I).await;

@@ -1,11 +1,11 @@
 //! What only a real Redis can get wrong: its keys, its own time, its scripts.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use hatchery::{
     adapters::redis::RedisRegister,
     domain::register::{Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject, index::Find},
-    ports::{Index, Register},
+    ports::{Clock as _, Index, Register},
 };
 use redis::AsyncCommands;
 
@@ -13,7 +13,7 @@ use super::{
     bench::{BACKLOG, DEDUP, EXCLUSIVE, event, register, stamp, token},
     stored::Stored,
 };
-use crate::support::redis as server;
+use crate::support::{clock::TestClock, redis as server};
 
 async fn fresh(shards: u16) -> (RedisRegister, Stored) {
     let prefix = server::prefix();
@@ -281,6 +281,64 @@ async fn a_record_removes_what_nobody_has_handled_for_too_long() {
     register.record(&[Record { due, ..record(&subject, &Slot::Event("b".to_owned()), 0) }]).await.unwrap();
     let left: Vec<String> = stored.connection().zrange(stored.key("import:x"), 0, -1).await.unwrap();
     assert_eq!(left, ["i:b\0e"]);
+}
+
+#[tokio::test]
+async fn a_kept_message_goes_with_what_it_was_kept_of() {
+    let (clock, prefix) = (Arc::new(TestClock::default()), server::prefix());
+    let register = register(server::url(), &prefix, 1).with_clock(clock.clone());
+    let stored = Stored::connect(&prefix).await;
+    let (a, alone) = (event("1", "a"), event("", "b"));
+    let slots = [Slot::Immediate, Slot::DatedAt(5), Slot::Event("b".to_owned())];
+    let keep = async || {
+        for (subject, slot) in [&a, &a, &alone].into_iter().zip(&slots) {
+            let stamp = publish(&register, subject, slot).await;
+            let kept = Some(bytes::Bytes::from_static(b"kept"));
+            register.record(&[Record { kept, ..record(subject, slot, stamp.version) }]).await.unwrap();
+        }
+        assert_eq!(stored.kept().await.len(), 3);
+        clock.advance(BACKLOG);
+    };
+    let kept =
+        async || stored.kept().await.into_keys().map(|(home, field)| format!("{home} {field}")).collect::<Vec<_>>();
+
+    // By another slot of the reference, or by its own, without a message this time.
+    for slot in [Slot::Dated, Slot::Immediate] {
+        keep().await;
+        publish(&register, &a, &slot).await;
+        assert_eq!(kept().await, ["import:i:b e"]);
+        register.record(&[record(&alone, &slots[2], 0)]).await.unwrap();
+        assert!(kept().await.is_empty());
+        clock.advance(BACKLOG);
+    }
+    // By a claim, and by a page that meets them.
+    keep().await;
+    register.claim(&[claim(&alone, Stamp::alone("b", 0), 1, clock.now())]).await.unwrap();
+    assert_eq!(kept().await, ["import:r:1 d:5", "import:r:1 i"]);
+    register.find(&find(9)).await.unwrap();
+    assert!(kept().await.is_empty());
+}
+
+#[tokio::test]
+async fn in_a_home_with_very_many_slots_kept_messages_go_with_the_old_ones() {
+    let (clock, prefix) = (Arc::new(TestClock::default()), server::prefix());
+    let register = register(server::url(), &prefix, 1).with_clock(clock.clone());
+    let stored = Stored::connect(&prefix).await;
+    let a = event("1", "a");
+    for date in 0..60 {
+        let stamp = publish(&register, &a, &Slot::DatedAt(date)).await;
+        let kept = Some(bytes::Bytes::from_static(b"kept"));
+        register.record(&[Record { kept, ..record(&a, &Slot::DatedAt(date), stamp.version) }]).await.unwrap();
+    }
+    clock.advance(BACKLOG);
+    for n in 0..10_000 {
+        if stored.kept().await.is_empty() {
+            break;
+        }
+        assert!(n < 9_999, "{:?}", stored.kept().await);
+        publish(&register, &a, &Slot::Immediate).await;
+    }
+    assert_eq!(stored.read().await.0.slots.len(), 1);
 }
 
 #[tokio::test]

@@ -81,6 +81,23 @@ impl Stored {
         (shard, ends)
     }
 
+    /// The messages that are kept, by home and field. The index knows of each, or it would never go.
+    pub(crate) async fn kept(&self) -> BTreeMap<(String, String), Vec<u8>> {
+        let mut kept = BTreeMap::new();
+        let mut connection = self.connection();
+        for name in self.names().await.into_iter().filter(|name| name.contains(":p:")) {
+            let home = name.replacen(":p:", ":", 1);
+            let messages: BTreeMap<String, Vec<u8>> = connection.hgetall(self.key(&name)).await.unwrap();
+            for (field, message) in messages {
+                let details: Option<Vec<u8>> = connection.hget(self.key(&home), format!("{field}+")).await.unwrap();
+                let is_known = details.is_some_and(|details| details[6] & 64 != 0);
+                assert!(is_known, "a message is kept in {name} of {field}, and the index does not know of it");
+                kept.insert((home.clone(), field), message);
+            }
+        }
+        kept
+    }
+
     /// Changes a slot behind the register's back.
     pub(crate) async fn change(&self, home: &str, field: &str, change: impl FnOnce(&mut SlotState)) {
         let key = self.key(home);

@@ -36,7 +36,7 @@ local function cancel_all(home, index, due, horizon)
         write(home, field, slot)
         ends = max(ends, slot.ends)
       else
-        redis.call('HDEL', home, field, field .. '+')
+        remove(home, field)
       end
     end
   end

@@ -84,6 +84,15 @@ local function unpacked(packed)
   return slot
 end
 
+-- The messages that are kept of the events in a home, by its fields: <type>:p:<kind>:<name>. Its name is put together here, for
+-- few types have any; it begins with what all keys of the shard begin with, the hash tag included.
+local BASE = #KEYS[1] - #'last'
+
+local function kept_key(home)
+  local event_type, name = string.match(home, '^([^:]*:)(.*)$', BASE + 1)
+  return string.sub(home, 1, BASE) .. event_type .. 'p:' .. name
+end
+
 -- What the index says of a slot stands beside it, in the field with a `+` behind the slot's: its due time first. It lasts as
 -- long as the slot; for an event without coalescing there is no slot until it is claimed, and it lasts as one that is open
 -- would.
@@ -91,11 +100,24 @@ local function outlasts(field, details)
   return field == 'e' and struct.unpack('<I6', details) + backlog > now
 end
 
+local HAS_KEPT = 64
+
+local function is_kept(details)
+  return details and bit.band(string.byte(details, 7), HAS_KEPT) ~= 0
+end
+
+-- What is past its time is not worth a call that fails (a hash slot may be on its way to another node): it expires by itself.
+local function forget_kept(home, field)
+  redis.pcall('HDEL', kept_key(home), field)
+end
+
+-- `leftover` says that the message is still kept of what is past its time.
 local function load(home, field)
   local packed = redis.call('HMGET', home, field, field .. '+')
   local slot = unpacked(packed[1])
   slot.details = packed[2]
   if slot.details and slot.ends == 0 and not outlasts(field, slot.details) then
+    slot.leftover = is_kept(slot.details)
     slot.details, slot.noted = false, ''
   end
   return slot
@@ -103,6 +125,10 @@ end
 
 -- `noted` is what the index says of it from now on: nil for the same as before, empty for nothing any more.
 local function write(home, field, slot)
+  if slot.leftover then
+    forget_kept(home, field)
+    slot.leftover = false
+  end
   local flags = (slot.finished and FINISHED or 0) + (slot.begun and BEGUN or 0) + (slot.cancelled and CANCELLED or 0)
   local more = ''
   if slot.later > 0 then
@@ -125,6 +151,14 @@ local function write(home, field, slot)
     redis.call('HDEL', home, field .. '+')
     slot.details = false
   end
+end
+
+-- A slot past its time goes, and with it what the index says of it, and its message.
+local function remove(home, field)
+  if is_kept(redis.call('HGET', home, field .. '+')) then
+    forget_kept(home, field)
+  end
+  redis.call('HDEL', home, field, field .. '+')
 end
 
 -- Writes a slot. The home expires with its last slot; slots past their time are removed in passing.
@@ -151,7 +185,7 @@ local function save(home, field, slot)
         elseif name == 'e' then
           redis.call('HDEL', home, name)
         else
-          redis.call('HDEL', home, name, name .. '+')
+          remove(home, name)
         end
       end
     end

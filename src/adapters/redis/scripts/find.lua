@@ -53,6 +53,7 @@ for i = 1, #page, 2 do
     found[#found + 1] = { place, due, lives and slot or '', details }
   else
     gone[#gone + 1] = place
+    forget_kept(base .. name, field)
   end
 end
 if #gone > 0 then

@@ -1,17 +1,11 @@
 -- What the calls write into the index; src/domain/register/index.rs says the same in Rust. Nothing is decided from it.
 --
 -- Details are due 6 bytes, flags 1, and more that only Rust reads; but an id stands behind the flags: 16 bytes where it is a
--- UUID, or its length 2 and the text. <type>:x is a sorted set of members `<kind>:<name>\0<field>` by due time, and
--- <type>:p:<kind>:<name> a hash of kept messages by field. Its name is put together here, for few types have any; it has the
--- hash tag of the others.
-local IS_UUID, IS_TEXT, HAS_KEPT = 4, 8, 64
+-- UUID, or its length 2 and the text. <type>:x is a sorted set of members `<kind>:<name>\0<field>` by due time.
+local IS_UUID, IS_TEXT = 4, 8
 
 local function due_of(details)
   return (struct.unpack('<I6', details))
-end
-
-local function is_kept(details)
-  return details and bit.band(string.byte(details, 7), HAS_KEPT) ~= 0
 end
 
 local function id_of(details)
@@ -40,13 +34,9 @@ local function member(index, home, field)
   return string.sub(home, #index) .. '\0' .. field
 end
 
-local function kept_key(index, home)
-  return string.sub(index, 1, -2) .. 'p:' .. string.sub(home, #index)
-end
-
 -- Kept messages last as long as what is open and due then.
-local function keep_kept(index, home, details)
-  local key = kept_key(index, home)
+local function keep_kept(home, details)
+  local key = kept_key(home)
   local ends = min(max(due_of(details), now) + backlog, END_OF_TIME)
   redis.call('PEXPIREAT', key, text(max(ends, redis.call('PEXPIRETIME', key))))
 end
@@ -54,11 +44,12 @@ end
 -- From now on the index says this of a slot that is written afterwards. The message is empty where none is kept.
 local function note(index, home, field, slot, details, message)
   if message ~= '' then
-    redis.call('HSET', kept_key(index, home), field, message)
-    keep_kept(index, home, details)
-  elseif is_kept(slot.details) then
-    redis.call('HDEL', kept_key(index, home), field)
+    redis.call('HSET', kept_key(home), field, message)
+    keep_kept(home, details)
+  elseif is_kept(slot.details) or slot.leftover then
+    redis.call('HDEL', kept_key(home), field)
   end
+  slot.leftover = false
   slot.noted = details
   redis.call('ZADD', index, text(due_of(details)), member(index, home, field))
 end
@@ -68,7 +59,7 @@ local function note_copy(index, home, field, slot, details)
   local before = slot.details
   if is_kept(before) and id_of(before) == id_of(details) then
     details = with_kept(details)
-    keep_kept(index, home, details)
+    keep_kept(home, details)
     slot.details = false
   end
   note(index, home, field, slot, details, '')
@@ -79,14 +70,14 @@ local function note_message(index, home, field, slot, details, message)
   local known = slot.details
   if message ~= '' and known and not is_kept(known) and id_of(known) == id_of(details) then
     slot.noted = with_kept(known)
-    redis.call('HSET', kept_key(index, home), field, message)
-    keep_kept(index, home, known)
+    redis.call('HSET', kept_key(home), field, message)
+    keep_kept(home, known)
   end
 end
 
 local function forget(index, home, field, slot)
   if is_kept(slot.details) then
-    redis.call('HDEL', kept_key(index, home), field)
+    redis.call('HDEL', kept_key(home), field)
   end
   if slot.details then
     slot.noted = ''

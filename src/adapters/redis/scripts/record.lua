@@ -27,8 +27,10 @@ end
 local function tidy(index)
   for _, old in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', text(max(now - backlog, 0)), 'LIMIT', 0, 2)) do
     local home, field = string.match(old, '^(.*)%z([^%z]*)$')
-    if redis.call('HEXISTS', string.sub(index, 1, -2) .. home, field .. '+') == 0 then
+    home = string.sub(index, 1, -2) .. home
+    if redis.call('HEXISTS', home, field .. '+') == 0 then
       redis.call('ZREM', index, old)
+      forget_kept(home, field)
     end
   end
 end

@@ -341,7 +341,8 @@ fn stay_open(slot: &mut SlotState, at: At) {
 }
 
 /// Sets how long a slot lives. `due` is when the delivery in the caller's hand was due: older copies that are still
-/// queued lie about as far back. A caller without a delivery does not know, and shortens nothing.
+/// queued lie about as far back, and no further than anything open is remembered, whatever a foreign publisher dates back.
+/// A caller without a delivery does not know, and shortens nothing.
 fn keep(slot: &mut SlotState, at: At, terms: &Terms, due: Option<Timestamp>) {
     let now = at.millis();
     if slot.open() || slot.cancelled || slot.due > now {
@@ -349,7 +350,7 @@ fn keep(slot: &mut SlotState, at: At, terms: &Terms, due: Option<Timestamp>) {
     }
     let dedup = millis(terms.dedup_retention);
     let until = match due {
-        Some(due) => now + dedup.max(2 * (now - due.as_millisecond())),
+        Some(due) => now + dedup.max((2 * (now - due.as_millisecond())).min(millis(at.backlog_retention))),
         None => slot.until.max(now + dedup),
     };
     slot.until = until.min(END_OF_TIME);

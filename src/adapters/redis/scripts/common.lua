@@ -236,12 +236,13 @@ local function stay_open(slot)
   slot.ends = min(max(slot.due, now) + backlog, END_OF_TIME)
 end
 
--- Sets how long a slot lives. `due` is when the delivery in the caller's hand was due, nil where it holds none.
+-- Sets how long a slot lives. `due` is when the delivery in the caller's hand was due, nil where it holds none: older copies
+-- lie about as far back, and no further than anything open is remembered.
 local function keep(slot, dedup, due)
   if open(slot) or slot.cancelled or slot.due > now then
     stay_open(slot)
   elseif due then
-    slot.ends = min(now + max(dedup, 2 * (now - due)), END_OF_TIME)
+    slot.ends = min(now + max(dedup, min(2 * (now - due), backlog)), END_OF_TIME)
   else
     slot.ends = min(max(slot.ends, now + dedup), END_OF_TIME)
   end

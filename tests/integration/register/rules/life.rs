@@ -27,6 +27,27 @@ rules! {
         b.start(&a, &first, token(2)).await;
     }
 
+    async fn what_was_dated_back_by_years_is_remembered_for_the_backlog_retention(b) {
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.settle_late(&a, &first, token(1), End::Finished, b.before(3_650 * DAY)).await;
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        b.advance(MS);
+        b.start(&a, &first, token(2)).await;
+    }
+
+    async fn the_dedup_retention_may_be_longer_than_that(b) {
+        let b = b.with_terms(Terms { dedup_retention: 2 * BACKLOG, ..EXCLUSIVE });
+        let a = event("1", "a");
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        b.settle_late(&a, &first, token(1), End::Finished, b.before(3_650 * DAY)).await;
+        b.advance_almost(2 * BACKLOG);
+        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+    }
+
     async fn what_is_still_open_is_remembered_for_the_backlog_retention_beyond_its_due_time(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let slot = Slot::Dated;

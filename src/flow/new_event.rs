@@ -93,7 +93,8 @@ impl NewEvent {
         Self { when: When::After(delay), ..self }
     }
 
-    /// The caller's own id instead of a new UUIDv7: where coalescing is off, publishing it again is publishing nothing.
+    /// The caller's own id instead of a new UUIDv7: where coalescing is off, publishing it again for the same time is
+    /// publishing nothing.
     #[must_use]
     pub fn id(self, id: impl Into<String>) -> Self {
         Self { id: Some(id.into()), ..self }

@@ -60,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", conflicts_with = "batch", value_parser = parse_duration, allow_hyphen_values = true)]
     delay: Option<Duration>,
 
-    /// The event's id instead of a new one: publishing it again is publishing nothing, where coalescing is off
+    /// The event's id instead of a new one: publishing it again for the same time is publishing nothing, where coalescing is off
     #[arg(long, conflicts_with = "batch")]
     id: Option<String>,
 

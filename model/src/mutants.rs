@@ -3,10 +3,12 @@
 //! `cargo test -p hatchery-model mutants -- --nocapture` tells how it comes to it, by a shortest way.
 
 use hatchery::domain::register::{
-    Cancel, Cancelled, Claim, Claimed, End, Settle, Slot, Subject,
+    Cancel, Cancelled, Claim, Claimed, End, Reserve as Reserving, Reserved, Settle, Slot, Subject,
     state::{Mark, Shard, SlotState},
     transitions::At,
 };
+
+use jiff::Timestamp;
 
 use crate::{
     explorer::explore,
@@ -195,6 +197,22 @@ impl Rules for BlindToDue {
 #[test]
 fn keys_that_expire_whatever_is_due() {
     breaks(Property::NewestLast, &scenario("dates far apart", 0), rules(&BlindToDue));
+}
+
+struct BlindToTheOldDate;
+
+impl Rules for BlindToTheOldDate {
+    fn reserve(&self, shard: &mut Shard, at: At, call: &Reserving) -> Reserved {
+        let stays = call.asked_by.is_some() && matches!(call.slot, Slot::Event(_));
+        let due = if stays { Timestamp::UNIX_EPOCH } else { call.due };
+        shard.reserve(at, &Reserving { due, ..call.clone() })
+    }
+}
+
+/// What competes with nothing has reserved nothing: who brings it forward has to say when its former copy comes.
+#[test]
+fn a_date_that_is_brought_forward_and_forgotten() {
+    breaks(Property::SettledStaysSettled, &scenario("off, dates brought forward", 0), rules(&BlindToTheOldDate));
 }
 
 struct FirstRaisesNoMark;

@@ -11,6 +11,8 @@ pub(crate) enum Effect {
     Publish,
     /// `flow::publish`: what follows `publish.confirmed`.
     Record,
+    /// `flow::events::sending`: what a person gives another time in its own slot is reserved for the later of both dates.
+    ReserveCopy,
     /// `flow::settle`: `to_retry` and `to_scheduler`; a person's replay and run-now. A copy with the next generation.
     PublishCopy,
     /// The same after `raise_due`: a copy that waits longer than the type's own delays.
@@ -55,11 +57,13 @@ pub(crate) struct Order {
     pub(crate) replay: Effects,
     pub(crate) run_now: Effects,
     pub(crate) reschedule: Effects,
+    /// Either of the two, of what competes with nothing.
+    pub(crate) move_alone: Effects,
 }
 
 use Effect::{
     Acknowledge, Publish, PublishAgain, PublishCopy, PublishCopyLater, PublishLetter, Record, RecordAgain, Release,
-    Reserve, ReserveAgain, SettleCopied, SettleFinished,
+    Reserve, ReserveAgain, ReserveCopy, SettleCopied, SettleFinished,
 };
 
 impl Order {
@@ -76,5 +80,6 @@ impl Order {
         replay: &[PublishCopy, SettleCopied, Acknowledge],
         run_now: &[PublishCopy, SettleCopied],
         reschedule: &[ReserveAgain, PublishAgain, RecordAgain, SettleFinished],
+        move_alone: &[ReserveCopy, PublishCopy, SettleCopied],
     };
 }

@@ -10,7 +10,7 @@ use crate::{
     scenario::{Action, Fault, Scenario},
     step::Step,
     worker,
-    world::{Doing, Message, NOBODY, Person, Place, World},
+    world::{Doing, Event, Message, NOBODY, Person, Place, World, only},
 };
 
 /// What people can do next.
@@ -30,7 +30,8 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
         let about = match action {
             Action::CancelReference | Action::CancelSlot(_) | Action::CancelEvent(_) => 1,
             Action::Replay | Action::Shovel => world.letters.len(),
-            Action::RunNow | Action::Reschedule | Action::Later => world.register.slots.len(),
+            Action::RunNow | Action::Reschedule => world.register.slots.len() + world.events.len(),
+            Action::Later => world.register.slots.len(),
         };
         steps.extend((0..about).map(|about| Step::Acts { action: n, about }));
     }
@@ -63,15 +64,22 @@ pub(crate) fn acts(world: &mut World, scenario: &Scenario, action: usize, about:
             begin(world, letter, slot.covered, true, order.replay);
         }
         Action::RunNow => {
-            let (message, covered) = waiting(world, about)?;
-            begin(world, message, covered, false, order.run_now);
+            let (message, covered) = waiting(world, scenario, about)?;
+            let alone = matches!(message.place, Place::Alone(_));
+            begin(world, message, covered, false, if alone { order.move_alone } else { order.run_now });
         }
         Action::Reschedule => {
-            let (message, covered) = waiting(world, about)?;
-            begin(world, message, covered, false, order.reschedule);
+            let (message, covered) = waiting(world, scenario, about)?;
+            if let Place::Alone(_) = message.place {
+                let at = later(world, scenario, 1);
+                begin(world, message, covered, false, order.move_alone);
+                world.person.as_mut()?.doing.again = Some((0, at));
+            } else {
+                begin(world, message, covered, false, order.reschedule);
+            }
         }
         Action::Later => {
-            let (message, _) = waiting(world, about)?;
+            let (message, _) = waiting(world, scenario, about)?;
             let to = later(world, scenario, 2);
             if world.put_off(scenario, &message, to) != Postponed::Until {
                 return None;
@@ -101,8 +109,12 @@ fn slot(world: &World, place: Place) -> SlotState {
 
 /// What waits in a slot, as the register shows it, with the payload that was kept, and what is covered; None where it runs,
 /// or nothing waits.
-fn waiting(world: &World, about: usize) -> Option<(Message, i64)> {
-    let (place, slot) = world.register.slots.get(about)?;
+///
+/// After the slots come the events that compete with nothing.
+fn waiting(world: &World, scenario: &Scenario, about: usize) -> Option<(Message, i64)> {
+    let Some((place, slot)) = world.register.slots.get(about) else {
+        return alone(world, scenario, about - world.register.slots.len()).map(|message| (message, 0));
+    };
     let newest = if slot.newest > slot.covered { slot.newest } else { 0 };
     let version = newest.max(slot.mark.version);
     let at_mark = version == slot.mark.version;
@@ -114,6 +126,25 @@ fn waiting(world: &World, about: usize) -> Option<(Message, i64)> {
     let (event, place, serves) = (given.event, *place, given.serves);
     let message = Message { event, place, version, generation, attempts: 0, due: world.now, serves };
     Some((message, slot.covered))
+}
+
+/// An event that competes with nothing is known to the index, which is not part of the world: from the confirm until it is
+/// handled or cancelled, for as long as its slot or else its date lasts.
+fn alone(world: &World, scenario: &Scenario, about: usize) -> Option<Message> {
+    let (event, known) = (u8::try_from(about).ok()?, world.events.get(about)?);
+    let Event { place, due, .. } = *known;
+    let account = &world.account;
+    let waits = account.confirmed & !account.handled & !account.cancelled & only(event) != 0;
+    if !waits || place != Place::Alone(event) {
+        return None;
+    }
+    let slot = slot(world, place);
+    let lasts = scenario.time.is_none_or(|time| due + time.backlog_retention > world.now);
+    if slot.mark.finished || slot.begun || (slot.until == 0 && !lasts) {
+        return None;
+    }
+    let generation = slot.mark.generation;
+    Some(Message { event, place, version: 0, generation, attempts: 0, due, serves: only(event) })
 }
 
 /// The next thing that the person does.

@@ -318,5 +318,14 @@ pub(crate) const TIMES: &[Scenario] = &[
         actions: &[Action::Later, Action::CancelReference],
         ..TIMED
     },
+    Scenario {
+        name: "off, dates brought forward",
+        place: off,
+        exclusive: false,
+        programs: &[&[At(8)]],
+        two: &[&[At(8)]],
+        actions: &[Action::RunNow, Action::Reschedule],
+        ..TIMED
+    },
     Scenario { name: "a stream within its window", place: latest, programs: &[&[Now, Now], &[Now]], ..TIMED },
 ];

@@ -267,17 +267,24 @@ pub(crate) fn carry_out(
     let order = &scenario.protocol.order;
     let Doing { message, stands, fence, token, .. } = doing;
     let (effect, rest) = doing.todo.split_first()?;
-    // A retry waits for a moment, a handler's wish for two; what a person wants happens now.
+    // A retry waits for a moment, a handler's wish for two; what a person wants happens now, or at the date of its wish.
     let due = match effect {
         Effect::PublishCopyLater => later(world, scenario, 2),
         _ if worker => later(world, scenario, 1),
-        _ => world.now,
+        _ => doing.again.map_or(world.now, |(_, at)| at),
     };
     let copy = Message { generation: message.generation + 1, due, serves: stands, ..message };
     match effect {
         Effect::PublishCopyLater => {
             world.reserve(scenario, message.event, message.place, due, None);
             world.queue.push(Message { attempts: 0, ..copy });
+        }
+        Effect::ReserveCopy => {
+            let (due, asker) = (due.max(message.due), Some(message.stamp()));
+            if world.reserve(scenario, message.event, message.place, due, asker) == Reserved::Stale {
+                doing.todo = order.unwanted;
+                return Some(doing);
+            }
         }
         Effect::PublishCopy => world.queue.push(Message { attempts: message.attempts + u8::from(worker), ..copy }),
         Effect::PublishLetter => {

@@ -50,8 +50,8 @@ pub(crate) struct Order {
     pub(crate) retry: Effects,
     pub(crate) dead_letter: Effects,
     pub(crate) requeue: Effects,
-    /// The same for what competes with nothing.
-    pub(crate) requeue_alone: Effects,
+    /// The same for what stays in its slot: all but immediate events.
+    pub(crate) requeue_in_place: Effects,
     /// The register says that who asks for a version for later is stale.
     pub(crate) unwanted: Effects,
     pub(crate) replay: Effects,
@@ -75,7 +75,7 @@ impl Order {
         retry: &[PublishCopy, SettleCopied, Acknowledge],
         dead_letter: &[PublishLetter, SettleCopied, Acknowledge],
         requeue: &[ReserveAgain, PublishAgain, RecordAgain, SettleFinished, Acknowledge],
-        requeue_alone: &[PublishCopyLater, SettleCopied, Acknowledge],
+        requeue_in_place: &[PublishCopyLater, SettleCopied, Acknowledge],
         unwanted: &[Release, Acknowledge],
         replay: &[PublishCopy, SettleCopied, Acknowledge],
         run_now: &[PublishCopy, SettleCopied],

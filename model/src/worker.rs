@@ -225,13 +225,13 @@ pub(crate) fn ends(
 /// `follow_up`: what is left to do after a decision.
 fn follow(task: &mut Task, scenario: &Scenario, decision: &Decision) {
     let order = &scenario.protocol.order;
-    let alone = matches!(task.doing.message.place, Place::Alone(_));
+    let stays = !matches!(task.doing.message.place, Place::Immediate | Place::First);
     task.phase = Phase::Ended;
     task.doing.todo = match decision {
         Decision::Finish | Decision::Drop { .. } => order.finish,
         Decision::Retry { .. } | Decision::RetryAfter { .. } => order.retry,
         Decision::DeadLetter(_) => order.dead_letter,
-        Decision::Requeue { .. } if alone => order.requeue_alone,
+        Decision::Requeue { .. } if stays => order.requeue_in_place,
         Decision::Requeue { .. } => order.requeue,
     };
 }

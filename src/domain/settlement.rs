@@ -122,7 +122,7 @@ pub struct Ran<'a> {
 pub fn decide(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Next {
     Next::Settle(match outcome {
         Outcome::Done | Outcome::Discard { .. } => Decision::Finish,
-        Outcome::Requeue { at, reason } => Decision::Requeue { at, reason },
+        Outcome::Requeue { at, reason } => Decision::Requeue { at, reason: one_line(&reason) },
         Outcome::DeadLetter { reason } => {
             let error = one_line(&reason);
             let reason = format!("dead-letter: {error}");
@@ -220,7 +220,7 @@ fn longer(delay: Duration, jitter: u16, id: &str, failures: u32) -> Duration {
 }
 
 /// The management UI shows a header in one line, and a log goes to a terminal, where an escape sequence would act.
-fn one_line(reason: &str) -> String {
+pub(crate) fn one_line(reason: &str) -> String {
     let words = reason.split(|c: char| c.is_whitespace() || c.is_control());
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }

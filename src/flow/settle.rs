@@ -24,6 +24,7 @@ use crate::{
         event::{self, Event},
         register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp},
         settlement::{Decision, Failed},
+        ttl::Ttl,
         wire::{Message, kept},
     },
     ports::{BrokerError, RegisterError},
@@ -68,8 +69,16 @@ impl From<Result<(), Closed>> for Verdict {
     }
 }
 
-/// A copy to publish, and how the run ended by it; no end where that is not this run's to say.
-type FollowUp = (Option<Message>, Option<End>, Counted);
+/// A copy to publish and where to, and how the run ended by it; no end where that is not this run's to say.
+type FollowUp = (Option<(Event, To)>, Option<End>, Counted);
+
+/// Where a copy goes.
+enum To {
+    Retry(Ttl),
+    DeadLetter,
+    /// To come out after this long.
+    Scheduler(Duration),
+}
 
 /// What it is counted as, once the broker has it.
 type Counted = fn(&Tally);
@@ -82,9 +91,13 @@ impl Lane {
         decision: Decision,
         claimed: Option<&mut Claimed>,
     ) -> Result<(), Closed> {
-        let (message, end, count) = self.follow_up(event, decision).await?;
-        if let Some(message) = message {
-            self.publish(message).await?;
+        let (copy, end, count) = self.follow_up(event, decision).await?;
+        let ways = &self.common.ways;
+        match copy {
+            Some((copy, To::Retry(ttl))) => self.publish(|| ways.to_retry(&copy, ttl)).await?,
+            Some((copy, To::DeadLetter)) => self.publish(|| ways.to_dead_letter(&copy)).await?,
+            Some((copy, To::Scheduler(wait))) => self.send_on(&copy, wait).await?,
+            None => {}
         }
         count(&self.common.tally);
         fail_point!("work.followed-up");
@@ -146,38 +159,36 @@ impl Lane {
             Decision::Retry { ttl, failed } => {
                 let copy = after_failure(event, failed);
                 let due = event::later(now, ttl.as_duration());
-                (Some(self.common.ways.to_retry(&copy, ttl)), Some(copied(&copy, due, Stage::Retry)), Tally::retried)
+                let end = copied(&copy, due, Stage::Retry);
+                (Some((copy, To::Retry(ttl))), Some(end), Tally::retried)
             }
             Decision::RetryAfter { after, failed } => {
                 let due = event::ceil_millis(event::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
-                (
-                    Some(self.common.ways.to_scheduler(&copy, after)),
-                    Some(copied(&copy, due, Stage::Retry)),
-                    Tally::retried,
-                )
+                let end = copied(&copy, due, Stage::Retry);
+                (Some((copy, To::Scheduler(after))), Some(end), Tally::retried)
             }
             Decision::DeadLetter(failed) => {
                 tracing::warn!(id = %event.id, event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
                 let copy = after_failure(event, failed);
-                (
-                    Some(self.common.ways.to_dead_letter(&copy)),
-                    Some(copied(&copy, now, Stage::DeadLetter)),
-                    Tally::dead_lettered,
-                )
+                let end = copied(&copy, now, Stage::DeadLetter);
+                (Some((copy, To::DeadLetter)), Some(end), Tally::dead_lettered)
             }
             Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await?,
         })
     }
 
-    /// Again later, by the handler's wish: a publish like any other, into the slot of its date. An event that competes
-    /// with nothing goes on doing so.
+    /// Again later, by the handler's wish. An immediate event is published like any other, into the slot of its date, where
+    /// the newest of its reference counts. Any other stays in the slot that it has: dated events of a reference that are put
+    /// off to one time would replace each other there, and an immediate one would replace them.
     async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<FollowUp, Closed> {
         let now = self.common.clock.now();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = event::until(now, at).max(SOONEST);
+        let alone = Stamp::alone(&event.id, event.stamp.generation + 1);
         let fresh = Event {
+            stamp: if self.spec.register { event.stamp.next() } else { alone.clone() },
             nbf: Some(at),
             attempts: 0,
             reason: Some(reason),
@@ -185,15 +196,11 @@ impl Lane {
             last_failure: None,
             ..next(event)
         };
-        let alone = Stamp::alone(&event.id, event.stamp.generation + 1);
-        if !self.spec.register || matches!(event.stamp.slot, Slot::Event(_)) {
+        let competes = self.spec.register && matches!(event.stamp.slot, Slot::Immediate | Slot::First);
+        if !competes {
             self.raise_due(event, at).await;
-            let copy = Event { stamp: alone, ..fresh };
-            return Ok((
-                Some(self.common.ways.to_scheduler(&copy, delay)),
-                Some(copied(&copy, at, Stage::Waiting)),
-                Tally::requeued,
-            ));
+            let end = copied(&fresh, at, Stage::Waiting);
+            return Ok((Some((fresh, To::Scheduler(delay))), Some(end), Tally::requeued));
         }
         let (slot, asked) = (Slot::RequeuedAt(at.as_millisecond()), Instant::now());
         let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
@@ -211,7 +218,7 @@ impl Lane {
             None => alone,
         };
         let fresh = Event { stamp, ..fresh };
-        self.publish(self.common.ways.to_scheduler(&fresh, delay)).await?;
+        self.send_on(&fresh, delay).await?;
         if let Some(version) = version {
             let record = Record {
                 subject: event.subject(),
@@ -252,23 +259,30 @@ impl Lane {
         self.common.register.reserve(Reserve { subject, slot, due, asked_by, terms: self.terms }).await
     }
 
-    /// The same copy again after this long: it came too early.
-    pub(super) async fn send_on(&self, event: &Event, wait: Duration) -> Result<(), Closed> {
-        self.publish(self.common.ways.to_scheduler(event, wait)).await
+    /// To the scheduler, to come out after this long from now, also where the broker takes it only later.
+    pub(super) async fn send_on(&self, copy: &Event, wait: Duration) -> Result<(), Closed> {
+        let due = event::later(self.common.clock.now(), wait);
+        let mut first = Some(wait);
+        self.publish(|| {
+            let left = || event::until(self.common.clock.now(), due);
+            self.common.ways.to_scheduler(copy, first.take().unwrap_or_else(left))
+        })
+        .await
     }
 
     /// The same copy again in a moment: its reference is busy. The wait doubles from 250 ms to 4 s.
     pub(super) async fn send_busy(&self, event: &Event) -> Result<(), Closed> {
         let wait = BUSY.as_duration().saturating_mul(1 << event.busy.min(8)).min(LONGEST_BUSY);
         let copy = Event { busy: event.busy.saturating_add(1), ..event.clone() };
-        self.publish(self.common.ways.to_scheduler(&copy, wait)).await?;
+        self.send_on(&copy, wait).await?;
         self.common.expect_back(wait + ON_ITS_WAY);
         Ok(())
     }
 
-    /// Publishes until the broker has confirmed it. A copy too many is known by its generation; one too few is a loss.
-    pub(super) async fn publish(&self, message: Message) -> Result<(), Closed> {
-        let published = (|| self.common.broker.publish(message.clone()))
+    /// Publishes until the broker has confirmed it. A copy too many is known by its generation; one too few is a loss. The
+    /// message is made anew for each try.
+    pub(super) async fn publish(&self, mut message: impl FnMut() -> Message + Send) -> Result<(), Closed> {
+        let published = (|| self.common.broker.publish(message()))
             .retry(patience())
             .when(|error| !matches!(error, BrokerError::Closed))
             .notify(|error, _| self.common.broker_outage.begins(error));
@@ -287,7 +301,7 @@ impl Lane {
 
     /// The same copy to the aside queue, to run by itself. There RabbitMQ counts from 0 again.
     pub(super) async fn put_aside(&self, copy: &Event) -> Result<(), Closed> {
-        self.publish(self.common.ways.to_aside(copy)).await
+        self.publish(|| self.common.ways.to_aside(copy)).await
     }
 }
 

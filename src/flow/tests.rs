@@ -29,7 +29,8 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use self::fake::{
-    Diary, Fake, Log, Noon, came_back, failure, header, incoming, publish, topology, unreachable, versioned, work,
+    Diary, Fake, Log, Noon, Passing, came_back, failure, header, incoming, publish, stamped, topology, unreachable,
+    versioned, work, work_at,
 };
 use super::{publish::Publisher, worker::Worker};
 use crate::{

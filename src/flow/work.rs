@@ -226,6 +226,10 @@ impl Lane {
                 return Err(Way::GivenBack);
             };
             self.common.tally.ran(&outcome);
+            if let Outcome::Discard { reason } = &outcome {
+                let reason = settlement::one_line(reason);
+                tracing::info!(id = %event.id, event_type = %self.event_type, %reason, "discarded");
+            }
             let ran = Ran { id: &event.id, attempts: event.attempts, tries, now: self.common.clock.now() };
             let (after, failed) = match settlement::decide(outcome, ran, self.spec.on_failure, &self.spec.retry) {
                 Next::Settle(decision) => return Ok(decision),
@@ -291,13 +295,13 @@ impl Lane {
         let id = incoming.properties.message_id.as_deref();
         tracing::warn!(id, event_type = %self.event_type, routing_key = %incoming.routing_key, "{poison}");
         self.common.tally.poisoned();
-        self.publish(Message {
+        let message = Message {
             exchange: self.common.ways.names.dead_letter(),
             routing_key: names::dead_letter_key(&self.event_type),
             properties: wire::encode_poison(incoming, poison, fresh_id),
             body: incoming.body.clone(),
-        })
-        .await
+        };
+        self.publish(|| message.clone()).await
     }
 }
 

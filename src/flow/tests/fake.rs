@@ -228,6 +228,16 @@ impl Clock for Noon {
     }
 }
 
+/// Noon, and four seconds more for each publish that was not confirmed.
+pub(super) struct Passing(pub(super) Arc<Fake>);
+
+impl Clock for Passing {
+    fn now(&self) -> Timestamp {
+        let lost = self.0.diary.entries().iter().filter(|entry| *entry == "not confirmed").count();
+        Noon.now() + Duration::from_secs(4 * u64::try_from(lost).expect("few"))
+    }
+}
+
 pub(super) fn incoming(routing_key: &str, headers: &[(&str, Value)]) -> Incoming {
     let headers = headers.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
     let properties = Properties { message_id: Some("id-1".into()), headers, ..Properties::default() };
@@ -240,6 +250,11 @@ pub(super) fn failure() -> Outcome {
 
 /// Works off what the fake delivers, with a handler that always answers this.
 pub(super) async fn work(fake: &Arc<Fake>, outcome: Outcome) -> Vec<String> {
+    work_at(fake, outcome, Arc::new(Noon)).await
+}
+
+/// The same at another time.
+pub(super) async fn work_at(fake: &Arc<Fake>, outcome: Outcome, clock: Arc<dyn Clock>) -> Vec<String> {
     let diary = fake.diary.clone();
     let handler = move |_| {
         diary.note("handler");
@@ -249,7 +264,7 @@ pub(super) async fn work(fake: &Arc<Fake>, outcome: Outcome) -> Vec<String> {
     let first = |queue: &Mutex<Vec<Incoming>>| Some(queue.lock().expect("no panic").first()?.routing_key.clone());
     let routing_key = first(&fake.incoming).or_else(|| first(&fake.aside)).expect("something is delivered");
     let event_type = routing_key.split('.').next().expect("a word").to_owned();
-    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), clock).stop_when_empty(true);
     worker.handle(&event_type, handler).run(CancellationToken::new()).await.expect("it stops when empty");
     fake.diary.entries()
 }
@@ -270,9 +285,14 @@ pub(super) fn header(message: &Message, name: &str) -> Option<String> {
 }
 
 pub(super) fn versioned() -> Incoming {
+    stamped("i")
+}
+
+/// The same in this slot.
+pub(super) fn stamped(slot: &str) -> Incoming {
     let text = |text| Value::Text(Vec::from(text));
     let version = ("version", Value::I64(5));
-    incoming("import.now", &[("reference", text("1234")), ("slot", text("i")), version])
+    incoming("import.now", &[("reference", text("1234")), ("slot", text(slot)), version])
 }
 
 /// What is logged by this thread until the guard is dropped.

@@ -85,6 +85,42 @@ async fn a_requeue_is_a_publish_like_any_other_into_the_slot_of_its_date() {
     assert_eq!(header(&copy, "reason").as_deref(), Some("next-change"));
 }
 
+/// Two of them that are put off to one time would replace each other in the slot of that time.
+#[rstest]
+#[case::of_a_date("d:1780315200000")]
+#[case::of_any_date("d")]
+#[case::put_off_before("q:1780315200000")]
+#[tokio::test]
+async fn a_dated_event_stays_in_its_slot_when_it_is_requeued(#[case] slot: &str) {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(stamped(slot));
+    let at = "2026-06-01T12:00:05Z".parse().expect("a time");
+    let diary = work(&fake, Outcome::Requeue { at, reason: "office\nhours".into() }).await;
+    let reserve = format!("reserve {slot}");
+    assert_eq!(diary[2..], [&reserve, "publish t.scheduler import.5s", "settle copied", "acknowledge"]);
+    let copy = fake.published();
+    assert_eq!(header(&copy, "slot").as_deref(), Some(slot));
+    assert_eq!((header(&copy, "version").as_deref(), header(&copy, "generation").as_deref()), (Some("5"), Some("1")));
+    assert_eq!(header(&copy, "nbf").as_deref(), Some("2026-06-01T12:00:05.000Z"));
+    assert_eq!(header(&copy, "reason").as_deref(), Some("office hours"));
+}
+
+/// It was to come out at the same time, however long the broker took nothing.
+#[rstest]
+#[case::requeued(Outcome::Requeue { at: "2026-06-01T12:00:05Z".parse().expect("a time"), reason: "later".into() })]
+#[case::delayed(Outcome::Retry { reason: "busy".into(), after: Some(Duration::from_secs(5)) })]
+#[tokio::test]
+async fn a_copy_that_the_broker_takes_late_does_not_wait_as_long_again(#[case] outcome: Outcome) {
+    let second = format!("mail.250ms-27.{}1.0.0", "0.".repeat(24));
+    for (lost, key) in [(0, "mail.5s"), (1, &second), (2, "mail.now")] {
+        let fake = Arc::new(Fake { lose: AtomicUsize::new(lost), ..Fake::default() });
+        fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+        let diary = work_at(&fake, outcome.clone(), Arc::new(Passing(fake.clone()))).await;
+        let published = diary.iter().find(|entry| entry.starts_with("publish"));
+        assert_eq!(published, Some(&format!("publish t.scheduler {key}")), "{diary:?}");
+    }
+}
+
 #[tokio::test]
 async fn who_is_cancelled_while_it_runs_gets_no_follow_up() {
     let fake = Arc::new(Fake { stale: true, ..Fake::default() });

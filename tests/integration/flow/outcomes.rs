@@ -192,6 +192,39 @@ async fn what_is_coalesced_is_put_off_into_the_slot_of_its_date() {
 }
 
 #[tokio::test]
+async fn two_dates_and_a_change_that_are_put_off_to_one_time_all_come_again() {
+    let declared = mail("coalesce: { immediate: latest, delayed: each-time }").await;
+    let hatchery = declared.connect().await;
+    let now = Timestamp::now();
+    let monday = now + Duration::from_secs(2);
+    for (payload, at) in [("change", None), ("30 May", Some(300)), ("31 May", Some(600))] {
+        let event = NewEvent::new("mail", payload).reference("1234");
+        let at = at.map(|millis| now + Duration::from_millis(millis));
+        publish(
+            &hatchery,
+            match at {
+                Some(at) => event.at(at),
+                None => event,
+            },
+        )
+        .await;
+    }
+    let worker = Working::start(&hatchery, "mail", move |event| match event.reason {
+        None => Outcome::Requeue { at: monday, reason: "office hours".into() },
+        Some(_) => Outcome::Done,
+    });
+    let runs = worker.runs.reach(6).await;
+    let mut again: Vec<_> =
+        runs[3..].iter().map(|run| String::from_utf8_lossy(&run.event.payload).into_owned()).collect();
+    again.sort();
+    assert_eq!(again, ["30 May", "31 May", "change"]);
+    assert!(runs[3..].iter().all(|run| run.at >= monday), "{runs:?}");
+    let summary = worker.stop().await;
+    assert_eq!((summary.requeued, summary.done), (3, 3));
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
 async fn what_will_never_work_is_a_dead_letter_that_a_person_may_send_again() {
     let declared = mail("coalesce: latest").await;
     let hatchery = declared.connect().await;

@@ -24,7 +24,7 @@ mod stop;
 mod validate;
 mod work;
 
-use std::ffi::OsString;
+use std::{ffi::OsString, time::Duration};
 
 use anyhow::Context as _;
 use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
@@ -87,6 +87,9 @@ enum Verb {
     Completions(completions::Args),
     Man(man::Args),
 }
+
+/// How long the end of the process waits for what was begun and is not wanted any more.
+const LAST_DROPS: Duration = Duration::from_millis(500);
 
 /// One TLS provider for everything; some of what is linked would otherwise panic for want of one.
 pub(crate) fn secure() {
@@ -157,8 +160,9 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Man(args) => man::run(&args, output),
         }
     });
-    // A read of standard input cannot be called off, and nobody wants to wait for its end.
-    runtime.shutdown_background();
+    // What still runs is dropped, and its programs are killed with it. A read of standard input alone cannot be called off,
+    // and nobody wants to wait for its end.
+    runtime.shutdown_timeout(LAST_DROPS);
     result
 }
 

@@ -20,8 +20,6 @@ use super::{
 };
 use crate::{
     domain::{
-        compile,
-        spec::Topology,
         ttl::roughly,
         words::{EventType, UnknownType},
     },
@@ -49,11 +47,15 @@ impl Worker {
         let ways = Ways::of(&self.topology);
         let names = &ways.names;
         let puts_aside = |event_type: &&EventType| self.topology.types[*event_type].puts_aside();
-        let types = lanes_of.iter().map(|(event_type, _)| event_type);
-        let aside = types.clone().filter(puts_aside).map(|event_type| names.put_aside(event_type));
-        let worked_on: Vec<String> = types.map(|event_type| names.processing(event_type)).chain(aside).collect();
-        let (exchanges, needed) = self.needs(&lanes_of)?;
-        match stop.run_until_cancelled(self.broker.require(&exchanges, &needed)).await {
+        let aside: Vec<&EventType> = lanes_of.iter().map(|(event_type, _)| event_type).filter(puts_aside).collect();
+        let queues: Vec<String> = lanes_of
+            .iter()
+            .map(|(event_type, _)| names.processing(event_type))
+            .chain(aside.iter().map(|event_type| names.put_aside(event_type)))
+            .collect();
+        let exchanges = [names.scheduler(), names.retry(), names.dead_letter()];
+        let exchanges: Vec<String> = exchanges.into_iter().chain((!aside.is_empty()).then(|| names.aside())).collect();
+        match stop.run_until_cancelled(self.broker.require(&exchanges, &queues)).await {
             Some(required) => required?,
             // Nothing has begun yet that could be finished, and the broker may never answer.
             None => return Ok(Summary::default()),
@@ -117,7 +119,7 @@ impl Worker {
         }
         if self.stop_when_empty {
             tokio::select! {
-                () = common.until_empty(&worked_on, &tracker) => common.stop.cancel(),
+                () = common.until_empty(&queues, &tracker) => common.stop.cancel(),
                 () = common.stop.cancelled() => {}
             }
         }
@@ -125,16 +127,6 @@ impl Worker {
         common.drain(&consumers, &tracker, drain).await;
         let failure = common.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         failure.map_or_else(|| Ok(common.tally.summary()), Err)
-    }
-
-    /// The exchanges and queues on the ways of these types: what is missing would be found out by the first event that
-    /// fails or waits, and its copy would be in `unrouted`, or nowhere.
-    fn needs(&self, lanes_of: &[TypeHandler]) -> Result<(Vec<String>, Vec<String>), WorkError> {
-        let mut topology = Topology::clone(&self.topology);
-        topology.types.retain(|event_type, _| lanes_of.iter().any(|(handled, _)| handled == event_type));
-        let needed = compile::compile(&topology)?;
-        let exchanges = needed.exchanges.into_iter().map(|exchange| exchange.name).collect();
-        Ok((exchanges, needed.queues.into_iter().map(|queue| queue.name).collect()))
     }
 
     fn lanes(&self) -> Result<Vec<TypeHandler>, WorkError> {

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use tower_service::Service;
 
 use crate::{
-    domain::{safety::Unsafe, spec::Topology, words::UnknownType},
+    domain::{spec::Topology, words::UnknownType},
     handler::{Closure, Handler, Json, Layered, Outcome, Run},
     ports::{Broker, BrokerError, Clock, Register},
 };
@@ -33,9 +33,6 @@ pub enum WorkError {
     /// Nothing to do.
     #[error("the worker has no handler")]
     NoHandler,
-    /// The topology is not safe to work on.
-    #[error(transparent)]
-    Topology(#[from] Unsafe),
     /// At the start: the broker is away, refuses, or misses an object. Later: it does not let this user consume, or this
     /// program has closed the connection.
     #[error(transparent)]

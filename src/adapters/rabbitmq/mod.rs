@@ -116,15 +116,6 @@ impl RabbitMq {
         };
         connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))
     }
-
-    async fn ready_by(&self, channel: &lapin::Channel, queue: &str) -> Result<u64, BrokerError> {
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let declared = channel
-            .queue_declare(codec::short(queue)?, options, FieldTable::default())
-            .await
-            .map_err(|error| self.url.error(&error, &format!("the queue {queue}")))?;
-        Ok(declared.message_count().into())
-    }
 }
 
 #[async_trait]
@@ -156,14 +147,20 @@ impl Broker for RabbitMq {
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
-        self.ready_by(&self.channel().await?, queue).await
+        let channel = self.channel().await?;
+        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+        let declared = channel
+            .queue_declare(codec::short(queue)?, options, FieldTable::default())
+            .await
+            .map_err(|error| self.url.error(&error, &format!("the queue {queue}")))?;
+        Ok(declared.message_count().into())
     }
 
     async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
-        let channel = self.channel().await?;
         for queue in queues {
-            self.ready_by(&channel, queue).await?;
+            self.ready(queue).await?;
         }
+        let channel = self.channel().await?;
         for exchange in exchanges {
             let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
             channel

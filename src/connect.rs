@@ -22,6 +22,32 @@ use crate::{
 };
 
 /// A topology with the broker and the Redis that it lives on.
+///
+/// It makes publishers, workers, and what people do to events. One for a process is enough. It has one connection for
+/// publishing, and one for consuming once a worker runs; Redis is connected to when it is first needed. Lost
+/// connections come back by themselves. Dropping it ends nothing: what was made from it keeps the connections.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// use hatchery::{CancellationToken, Hatchery, NewEvent, Outcome, Run};
+///
+/// let topology = hatchery::read_file("topology.yaml")?;
+/// let amqp = std::env::var("AMQP_URL")?;
+/// let hatchery = Hatchery::builder(topology).amqp_url(amqp).name("mailer").connect().await?;
+/// // Handlers that publish take a publisher with them.
+/// let publisher = hatchery.publisher();
+/// let worker = hatchery.worker().handle("hr-import", move |run: Run| {
+///     let publisher = publisher.clone();
+///     async move {
+///         publisher.publish(NewEvent::new("mail", run.event.payload)).await?;
+///         Ok::<_, hatchery::PublishError>(Outcome::Done)
+///     }
+/// });
+/// worker.run(CancellationToken::new()).await?;
+/// hatchery.close().await;
+/// # Ok(())
+/// # }
+/// ```
 pub struct Hatchery {
     topology: Arc<Topology>,
     broker: Arc<RabbitMq>,
@@ -29,7 +55,18 @@ pub struct Hatchery {
     publisher: Publisher,
 }
 
-/// Why there is no connection.
+/// Why there is no connection. No message has a password in it.
+///
+/// ```
+/// use hatchery::{ConnectError, Hatchery};
+///
+/// let builder = Hatchery::builder(hatchery::read_file("topology.yaml")?);
+/// let refused = builder.amqp_url("https://app:secret@rabbit").events().expect_err("no AMQP URL");
+/// assert!(matches!(refused, ConnectError::Url(_)));
+/// assert!(refused.to_string().starts_with("not an AMQP URL: the scheme is `https`"));
+/// assert!(!refused.to_string().contains("secret"));
+/// # Ok::<(), hatchery::ReadError>(())
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -47,10 +84,14 @@ pub enum ConnectError {
 /// Connects to the broker. Redis is not waited for, because publishing needs RabbitMQ alone.
 ///
 /// The name is what the management UI shows for the connections. Must be called within a tokio runtime.
-/// [`Hatchery::builder`] has more to choose.
+/// [`Hatchery::builder`] has more to choose, and says what the URLs may be.
+///
+/// The objects of the topology need not be there yet: a publish says that the scheduler is missing, and a worker does
+/// not start. `topology apply` declares them.
 ///
 /// # Errors
-/// When a URL is none, or the broker is away or refuses.
+/// When a URL is none ([`ConnectError::Url`], [`ConnectError::Register`]), or the broker is away or refuses
+/// ([`ConnectError::Broker`]). It is tried once; who starts beside the broker tries again.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,8 +100,8 @@ pub enum ConnectError {
 /// let topology = hatchery::read_file("topology.yaml")?;
 /// let amqp = "amqp://guest:guest@localhost:5672/";
 /// let hatchery = hatchery::connect(topology, amqp, "redis://localhost:6379", "payroll").await?;
-/// let published = hatchery.publisher().publish(NewEvent::new("hr-import", "{}").reference("1234")).await?;
-/// println!("{}", published.id);
+/// let event = NewEvent::new("hr-import", "{}").reference("1234");
+/// println!("{}", hatchery.publisher().publish(event).await?.id);
 /// hatchery.close().await;
 /// # Ok(())
 /// # }
@@ -74,7 +115,21 @@ pub async fn connect(
     Hatchery::builder(topology).amqp_url(amqp_url).redis_url(redis_url).name(name).connect().await
 }
 
-/// How to connect. What is not said is as on a developer's machine.
+/// How to connect. What is not said is as on a developer's machine. [`Hatchery::builder`] makes one.
+///
+/// ```
+/// use hatchery::Hatchery;
+///
+/// let topology = hatchery::read_file("topology.yaml")?;
+/// let here = Hatchery::builder(topology).name("payroll");
+/// let there = here
+///     .clone()
+///     .amqp_url("amqp://app:secret@rabbit.internal/prod")
+///     .redis_url("redis://redis.internal");
+/// // Shown without the passwords.
+/// assert!(!format!("{there:?}").contains("secret"));
+/// # Ok::<(), hatchery::ReadError>(())
+/// ```
 #[derive(Clone)]
 #[must_use]
 pub struct Builder {
@@ -89,12 +144,35 @@ impl Builder {
     /// The broker, with its virtual host; several URLs with commas between them are the nodes of one cluster, of which any
     /// is as good. At first `amqp://guest:guest@localhost:5672/`.
     ///
+    /// `amqps` is with TLS. What a user name, password or virtual host has of `/`, `@` or `:` is percent-encoded;
+    /// without a path it is the virtual host `/`. `?heartbeat=10` asks for a heartbeat every ten seconds, instead of
+    /// twenty.
+    ///
+    /// ```no_run
+    /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
+    /// let hatchery = hatchery::Hatchery::builder(topology)
+    ///     .amqp_url("amqps://app:p%40ss@rabbit-1/prod,amqps://app:p%40ss@rabbit-2/prod")
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// Keep the log target `lapin` below `TRACE`: that has every byte which is sent, and the password among them.
     pub fn amqp_url(self, url: impl Into<String>) -> Self {
         Self { amqp_url: url.into(), ..self }
     }
 
-    /// The nodes of a cluster, each by its URL. They are tried in turn, from another one on each time.
+    /// The nodes of a cluster, each by its URL, all with the same virtual host. They are tried in turn, from another
+    /// one on each time.
+    ///
+    /// ```no_run
+    /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
+    /// let nodes = (1..=3).map(|node| format!("amqp://app:secret@rabbit-{node}/prod"));
+    /// let hatchery = hatchery::Hatchery::builder(topology).amqp_urls(nodes).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn amqp_urls<U: Into<String>>(self, urls: impl IntoIterator<Item = U>) -> Self {
         let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
         Self { amqp_url: urls.join(","), ..self }
@@ -102,18 +180,48 @@ impl Builder {
 
     /// Where the register is: one Redis (`redis://`, `rediss://`, `unix://`), the nodes of a Cluster
     /// (`redis-cluster://h1:7000,h2:7000`), or the sentinels that know the master (`redis-sentinel://s1,s2#mymaster`). At
-    /// first `redis://localhost:6379`.
+    /// first `redis://localhost:6379`. It is never asked where all types say `register: off`.
+    ///
+    /// ```no_run
+    /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
+    /// let hatchery = hatchery::Hatchery::builder(topology)
+    ///     .redis_url("redis-sentinel://sentinel-1,sentinel-2,sentinel-3#mymaster")
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn redis_url(self, url: impl Into<String>) -> Self {
         Self { redis_url: url.into(), ..self }
     }
 
-    /// What the management UI shows for the connections. At first `hatchery`.
+    /// What the management UI shows for the connections. At first `hatchery`. The host and the process are there too,
+    /// among the client properties.
+    ///
+    /// ```no_run
+    /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
+    /// let name = format!("payroll {}", env!("CARGO_PKG_VERSION"));
+    /// let hatchery = hatchery::Hatchery::builder(topology).name(name).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn name(self, name: impl Into<String>) -> Self {
         Self { name: name.into(), ..self }
     }
 
     /// Whom to trust, and which certificate to show, where a URL says `amqps` or `rediss`. At first whom the system
     /// trusts, and none.
+    ///
+    /// ```no_run
+    /// # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
+    /// use hatchery::{Hatchery, Tls};
+    ///
+    /// let tls = Tls::default().trust_file("/etc/payroll/ca.pem")?;
+    /// let builder = Hatchery::builder(topology).amqp_url("amqps://rabbit.internal").tls(tls);
+    /// let hatchery = builder.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn tls(self, tls: Tls) -> Self {
         Self { tls, ..self }
     }
@@ -123,6 +231,17 @@ impl Builder {
     ///
     /// # Errors
     /// When a URL is none.
+    ///
+    /// ```no_run
+    /// # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
+    /// use hatchery::{Hatchery, Which};
+    ///
+    /// let events = Hatchery::builder(topology).redis_url("redis://redis.internal").events()?;
+    /// let known = events.show(&Which::reference("hr-import", "1234")).await?;
+    /// println!("{} events of employee 1234", known.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn events(self) -> Result<Events, ConnectError> {
         let register = self.register()?;
         let broker = Arc::new(RabbitMq::new(AmqpUrl::new(&self.amqp_url)?.with_tls(self.tls), &self.name));
@@ -135,10 +254,28 @@ impl Builder {
         Ok(register.with_first_names(topology.first_names()))
     }
 
-    /// Connects to the broker. Redis is not waited for. Must be called within a tokio runtime.
+    /// Connects to the broker. Redis is not waited for; [`Hatchery::require_register`] does. Must be called within a
+    /// tokio runtime.
     ///
     /// # Errors
     /// When a URL is none, or the broker is away or refuses.
+    ///
+    /// ```no_run
+    /// # async fn example(builder: hatchery::Builder) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use hatchery::ConnectError;
+    ///
+    /// // A pod that starts before its broker.
+    /// let hatchery = loop {
+    ///     match builder.clone().connect().await {
+    ///         Err(ConnectError::Broker(error)) if error.is_transient() => eprintln!("{error}"),
+    ///         connected => break connected?,
+    ///     }
+    ///     tokio::time::sleep(Duration::from_secs(2)).await;
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn connect(self) -> Result<Hatchery, ConnectError> {
         let register = self.register()?;
         let Self { topology, amqp_url, name, tls, .. } = self;
@@ -173,6 +310,12 @@ fn events(topology: Arc<Topology>, broker: Arc<dyn Broker>, register: RedisRegis
     Events::new(topology, broker, register.clone(), register, Arc::new(SystemClock))
 }
 
+impl fmt::Debug for Hatchery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hatchery").field("topology", &self.topology.name).finish_non_exhaustive()
+    }
+}
+
 impl Hatchery {
     /// Chooses how to connect.
     ///
@@ -201,18 +344,38 @@ impl Hatchery {
     }
 
     /// The topology that it was connected with.
+    ///
+    /// ```no_run
+    /// # fn example(hatchery: hatchery::Hatchery) {
+    /// for name in hatchery.topology().types.keys() {
+    ///     println!("{name}");
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub fn topology(&self) -> &Topology {
         &self.topology
     }
 
-    /// The publisher. Its clones share the connection, and the order of their versions.
+    /// The publisher. All that are made from this share one connection, and the order of their versions; they also
+    /// share the bound of what is in flight, unless [`Publisher::in_flight`] gives one its own.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::PublishError> {
+    /// use hatchery::NewEvent;
+    ///
+    /// let publisher = hatchery.publisher();
+    /// let published = publisher.publish(NewEvent::new("mail", r#"{"to": "ann"}"#)).await?;
+    /// println!("{}", published.id);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         self.publisher.clone()
     }
 
-    /// A worker without handlers.
+    /// A worker without handlers. Several may run in one process, each with types of its own or with the same.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
@@ -237,21 +400,54 @@ impl Hatchery {
     }
 
     /// The events that wait: to look for them, cancel them, or give them another time.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::EventsError> {
+    /// use hatchery::Which;
+    ///
+    /// hatchery.events().cancel(&Which::reference("hr-import", "1234")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn events(&self) -> Events {
         events(Arc::clone(&self.topology), self.broker(), self.register.clone())
     }
 
-    /// Makes sure now that Redis answers and lets this client in.
+    /// Makes sure now that Redis answers and lets this client in, within a second. For a program that had rather not
+    /// start than wait; a worker waits for Redis by itself, and a publisher does without.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it does not. A `ConnectError` can be made of it.
+    ///
+    /// ```no_run
+    /// # async fn example(builder: hatchery::Builder) -> Result<(), hatchery::ConnectError> {
+    /// let hatchery = builder.connect().await?;
+    /// hatchery.require_register().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn require_register(&self) -> Result<(), RegisterError> {
         self.register.ping().await
     }
 
     /// For a health check: says whether the workers made from this have reached the broker when they last tried to connect.
+    /// They have not before the first one runs.
     /// It says nothing of Redis, which they wait for by themselves.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> std::io::Result<()> {
+    /// use axum::{Router, http::StatusCode, routing::get};
+    ///
+    /// let is_healthy = hatchery.health();
+    /// let health = move || async move {
+    ///     if is_healthy() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
+    /// };
+    /// let port = tokio::net::TcpListener::bind("0.0.0.0:9464").await?;
+    /// axum::serve(port, Router::new().route("/healthz", get(health))).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn health(&self) -> impl Fn() -> bool + Clone + Send + Sync + use<> {
         let broker = Arc::clone(&self.broker);
         move || broker.is_reached()
@@ -260,6 +456,20 @@ impl Hatchery {
     /// Closes the connections to the broker properly, within two seconds. Publishers and workers made from this end with
     /// them: a publish fails, and a worker finishes what runs within its drain limit and ends with an error. Stop workers
     /// first, and wait for them: what they run while their connection closes comes again.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery, worker: hatchery::Worker) -> Result<(), hatchery::WorkError> {
+    /// use hatchery::CancellationToken;
+    ///
+    /// let stop = CancellationToken::new();
+    /// let working = tokio::spawn(worker.run(stop.clone()));
+    /// tokio::signal::ctrl_c().await.ok();
+    /// stop.cancel();
+    /// let summary = working.await.expect("it does not panic")?;
+    /// hatchery.close().await;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn close(self) {
         self.broker.close().await;
     }

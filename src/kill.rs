@@ -7,8 +7,9 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Signal, getpid, kill_process};
 
 /// Every point, in the order in which an event passes it; then those of a migration. `broker.sent` is passed by a
-/// follow-up too, `work.put-aside` by a suspect alone.
-const POINTS: [&str; 16] = [
+/// follow-up too, `work.put-aside` by what is moved to be counted anew alone, and `work.released` by what
+/// cannot be copied.
+const POINTS: [&str; 17] = [
     "publish.reserved",
     "broker.sent",
     "publish.confirmed",
@@ -17,6 +18,7 @@ const POINTS: [&str; 16] = [
     "work.put-aside",
     "work.claimed",
     "work.handled",
+    "work.released",
     "work.followed-up",
     "work.settled",
     "work.acknowledged",

@@ -1,7 +1,97 @@
 //! One file, `topology.yaml`, becomes a RabbitMQ topology that delays, delivers, retries and buries events.
 //!
 //! RabbitMQ's own TTL queues and dead-letter exchanges are the only timer, and a few Redis keys on (type, reference)
-//! say which copies of an event are stale. Begin with [`connect`]; the command line is the binary `topology`.
+//! say which copies of an event are stale. This is the library, for programs in Rust that publish and handle events;
+//! the binary `topology` does the rest.
+//!
+//! # Begin here
+//!
+//! The file names the types of events:
+//!
+//! ```yaml
+//! version: 1
+//! name: payroll
+//! types:
+//!   hr-import:
+//!     coalesce: { immediate: latest, delayed: each-time, window: 2s }
+//!   mail: {}
+//! ```
+//!
+//! `topology apply` declares it on the broker, once and after each change, and then programs connect:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use hatchery::{CancellationToken, NewEvent, Outcome, Run};
+//!
+//! #[derive(serde::Serialize, serde::Deserialize)]
+//! struct Employee { name: String, salary: u32 }
+//!
+//! async fn import(employee: Employee, run: Run) -> std::io::Result<Outcome> {
+//!     println!("{:?}: {} earns {}", run.event.reference, employee.name, employee.salary);
+//!     Ok(Outcome::Done) // an error is tried again; or Requeue, Retry, DeadLetter, Discard
+//! }
+//!
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let topology = hatchery::read_file("topology.yaml")?;
+//!     let (amqp, redis) = ("amqp://guest:guest@localhost:5672/", "redis://localhost:6379");
+//!     let hatchery = hatchery::connect(topology, amqp, redis, "payroll").await?;
+//!
+//!     let ada = Employee { name: "Ada".to_owned(), salary: 6_000 };
+//!     let raise = NewEvent::json("hr-import", &ada)?.reference("1234");
+//!     hatchery.publisher().publish(raise.delay(Duration::from_secs(90))).await?;
+//!
+//!     // Until it is told to stop. Concurrency, time limit and retries stand in the file.
+//!     let stop = CancellationToken::new();
+//!     let stopping = stop.clone();
+//!     tokio::spawn(async move {
+//!         tokio::signal::ctrl_c().await.ok();
+//!         stopping.cancel();
+//!     });
+//!     let summary = hatchery.worker().handle_json("hr-import", import).run(stop).await?;
+//!     println!("{} done, {} failed", summary.done, summary.retried);
+//!     hatchery.close().await;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! | who wants to | begins with |
+//! | --- | --- |
+//! | read the file | [`read_file`] |
+//! | connect | [`connect`]; with TLS, several nodes, or only what is not the default: [`Hatchery::builder`] |
+//! | publish | [`Hatchery::publisher`], [`NewEvent`] |
+//! | handle events | [`Hatchery::worker`], [`Worker`], [`Outcome`] |
+//! | look for events that wait, cancel them, give them another time | [`Hatchery::events`], [`Filter`], [`Which`] |
+//! | read times and durations as the file and the command line do | [`parse_time`], [`parse_duration`], [`Ttl`] |
+//!
+//! A handler may run more than once for one event: after a failure, and after a crash. `docs/guarantees.md` says when,
+//! and what is promised; [`Run::fence`] is for those who write state.
+//!
+//! Everything that awaits runs in a `tokio` runtime with time and I/O enabled, as `#[tokio::main]` makes it.
+//!
+//! What happens is logged by `tracing` with the target `hatchery`, and `docs/operations.md` has what is counted by
+//! `metrics` for whatever recorder the program installs before it connects; without a subscriber and a recorder both
+//! are silent. The filter `hatchery=info` shows what `topology work` does. Without a target, as with `info`, a log also
+//! has what the AMQP library below says of connections that are closed and objects that are missing: as errors, also
+//! where they are none here.
+//!
+//! # What to rely on
+//!
+//! The interface is what stands at the root of this crate, with the methods, variants and public fields that it has
+//! there, and [`file::read`] for a topology that is part of the program. It follows semantic versioning. Most errors,
+//! and most of what is told rather than chosen, are `#[non_exhaustive]`: match them with a `_`.
+//!
+//! **The modules are not part of it.** They are public for the binary, the tests and the benchmarks, which are crates of
+//! their own, and change in any release. That goes for functions which take or give what is in a module alone, like
+//! [`Worker::new`] or [`Event::subject`], for fields of such types, like those of [`Topology::types`], and for the
+//! methods of [`Slot`], [`Stamp`] and [`Topology`], which are for those who work on hatchery itself.
+//!
+//! What stands in the interface of other crates comes with it, in the version that fits: `hatchery::jiff` for times,
+//! and likewise `bytes` for payloads, `serde_json` for what is wrong with them, `tower_service` for handlers with
+//! layers, `Stream` for what comes bit by bit (its methods are in `futures-util` 0.3), `async_trait` for a [`Handler`]
+//! of one's own, and tokio-util's `CancellationToken`. Payloads are any types of `serde` 1.
+//!
+//! The feature `fail-points` is for tests that kill the process at a named step. It is never on in a release.
 //!
 //! # The event's way
 //!
@@ -42,27 +132,43 @@ pub mod flow;
 pub mod handler;
 pub mod ports;
 
-pub use adapters::tls::{Tls, TlsError};
 pub use connect::{Builder, ConnectError, Hatchery, connect};
-pub use domain::{
-    event::Event,
-    register::{
-        Cancelled,
-        search::{Filter, Known, State},
+// The pages of these are the root's: who uses the library need not know in which module they are.
+#[doc(inline)]
+pub use {
+    adapters::{
+        rabbitmq::connection::AmqpUrlError,
+        tls::{Tls, TlsError},
     },
-    spec::Topology,
-    ttl::{TimeError, Ttl, TtlError, parse_duration, parse_time},
+    domain::{
+        event::Event,
+        register::{
+            Cancelled, Slot, Stamp,
+            search::{Filter, Known, State, StateError},
+        },
+        spec::Topology,
+        trouble::Trouble,
+        ttl::{TimeError, Ttl, TtlError, parse_duration, parse_time},
+        words::{EventType, Reference, UnknownType, Word, WordError},
+    },
+    file::{FileError, Finding, ReadError, Refusal, read_file},
+    flow::{
+        events::{Events, EventsError, Moved, NotKept, Which},
+        new_event::NewEvent,
+        publish::{PublishError, Published, Publisher},
+        tally::Summary,
+        worker::{WorkError, Worker},
+    },
+    handler::{Handler, HandlerError, Outcome, Run},
+    ports::{BrokerError, RegisterError},
 };
-pub use file::{FileError, ReadError, read_file};
-pub use flow::{
-    events::{Events, EventsError, Moved, NotKept, Which},
-    new_event::NewEvent,
-    publish::{PublishError, Published, Publisher},
-    tally::Summary,
-    worker::{WorkError, Worker},
+
+// What of other crates stands in the interface.
+#[doc(no_inline)]
+pub use {
+    async_trait::async_trait, bytes, futures_util::Stream, jiff, serde_json, tokio_util::sync::CancellationToken,
+    tower_service,
 };
-pub use handler::{Handler, HandlerError, Outcome, Run};
-pub use tokio_util::sync::CancellationToken;
 
 /// The README's examples are run with the documentation's.
 #[cfg(doctest)]

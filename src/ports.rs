@@ -105,7 +105,23 @@ pub trait Receipt: Send + Sync {
     async fn reject(self: Box<Self>);
 }
 
-/// Why the broker did not do it.
+/// Why the broker did not do it. No message has a password in it.
+///
+/// ```
+/// use hatchery::{BrokerError, ConnectError};
+///
+/// /// Whether a program that starts had better wait than give up.
+/// fn is_worth_waiting(error: &ConnectError) -> bool {
+///     matches!(error, ConnectError::Broker(error) if error.is_transient())
+/// }
+///
+/// let (url, reason) = ("amqp://rabbit/prod".to_owned(), "timed out".to_owned());
+/// let away = BrokerError::Unreachable { url, reason };
+/// assert!(is_worth_waiting(&away.into()));
+/// let missing = BrokerError::Missing { object: "billing.processor.mail".to_owned() };
+/// assert!(missing.to_string().ends_with("does not exist on the broker; run `topology apply`"));
+/// assert!(!is_worth_waiting(&missing.into()));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerError {
@@ -142,6 +158,16 @@ pub enum BrokerError {
         /// What it said.
         reason: String,
     },
+    /// It takes no message of this size, and will take this one no sooner than its limit is raised.
+    #[error("the broker takes no message of {size} bytes for {exchange}: {reason}")]
+    TooLarge {
+        /// Where it was to go.
+        exchange: String,
+        /// The payload's bytes.
+        size: usize,
+        /// What it said.
+        reason: String,
+    },
     /// Somebody else holds an exclusive object.
     #[error("{object} is held by another connection")]
     Locked {
@@ -159,7 +185,11 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
-    /// Whether the same call may work in a moment.
+    /// Whether the same call may work in a moment: the broker was not reached, or did not take a message for now.
+    ///
+    /// ```
+    /// assert!(!hatchery::BrokerError::Closed.is_transient());
+    /// ```
     #[must_use]
     pub const fn is_transient(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Nacked { .. })
@@ -172,6 +202,10 @@ impl BrokerError {
 pub trait Register: Send + Sync + 'static {
     /// Makes sure that it answers.
     async fn ping(&self) -> Result<(), RegisterError>;
+    /// How often a call has found that what this program knew to be there was gone. Of each time somebody is told once.
+    fn times_emptied(&self) -> u64 {
+        0
+    }
     /// Gives versions before publishing.
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError>;
     /// Notes what the broker has confirmed.
@@ -206,7 +240,19 @@ pub trait Index: Send + Sync + 'static {
     async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError>;
 }
 
-/// Why the register did not answer.
+/// Why the register did not answer. No message has a password in it.
+///
+/// ```
+/// use hatchery::{ConnectError, Hatchery, RegisterError, Trouble};
+///
+/// let builder = Hatchery::builder(hatchery::read_file("topology.yaml")?);
+/// let refused = builder.redis_url("http://:secret@redis").events().expect_err("no Redis URL");
+/// let ConnectError::Register(error) = refused else { panic!("{refused}") };
+/// assert!(matches!(error, RegisterError::Address(_)));
+/// assert!(!error.to_string().contains("secret"));
+/// assert_eq!(error.trouble(), Trouble::Refusing);
+/// # Ok::<(), hatchery::ReadError>(())
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
@@ -231,15 +277,32 @@ pub enum RegisterError {
         /// What it said.
         reason: String,
     },
+    /// It answers, and a key that was asked about holds what the register did not write. Nobody else's question may be
+    /// touched by that.
+    #[error("Redis at {url} holds what cannot be read: {reason}")]
+    Unreadable {
+        /// Where, without the password.
+        url: String,
+        /// What it said.
+        reason: String,
+    },
 }
 
 impl RegisterError {
-    /// In one word.
+    /// In one word, that of the log and the metrics.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) {
+    /// if let Err(error) = hatchery.require_register().await {
+    ///     eprintln!("Redis is {}", error.trouble()); // away, slow, read-only, out of memory, …
+    /// }
+    /// # }
+    /// ```
     #[must_use]
     pub const fn trouble(&self) -> Trouble {
         match self {
             Self::Unreachable { trouble, .. } => *trouble,
-            Self::Address(_) | Self::Refused { .. } => Trouble::Refusing,
+            Self::Address(_) | Self::Refused { .. } | Self::Unreadable { .. } => Trouble::Refusing,
         }
     }
 }

@@ -15,8 +15,30 @@ use rustls::{
 
 pub(crate) use self::words::{cause, explain};
 
-/// Whose certificates are trusted, and which one is shown to those who ask for it. By default those whom the system
-/// trusts, and none.
+/// Whose certificates are trusted, and which one is shown to those who ask for it.
+///
+/// It counts where a URL says `amqps` or `rediss`. By default those are trusted whom the system trusts, and none is
+/// shown. One choice holds for the broker and for Redis.
+///
+/// What is wrong with a certificate or a key is said here, and not only when a connection is made. They are read once:
+/// who changes the files starts the program again.
+///
+/// ```no_run
+/// # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
+/// use hatchery::{Hatchery, Tls};
+///
+/// let tls = Tls::default()
+///     .trust_file("/etc/payroll/ca.pem")?
+///     .identify_files("/etc/payroll/tls.crt", "/etc/payroll/tls.key")?;
+/// let hatchery = Hatchery::builder(topology)
+///     .amqp_url("amqps://rabbit.internal/prod")
+///     .redis_url("rediss://redis.internal")
+///     .tls(tls)
+///     .connect()
+///     .await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Default)]
 pub struct Tls {
     authorities: Option<Arc<[u8]>>,
@@ -32,6 +54,14 @@ struct Identity {
 }
 
 /// Why certificates cannot be used. No key is in it.
+///
+/// ```
+/// use hatchery::{Tls, TlsError};
+///
+/// let missing = Tls::default().trust_file("/nonexistent/ca.pem").expect_err("no such file");
+/// assert!(matches!(&missing, TlsError::File { path, .. } if path.ends_with("ca.pem")));
+/// assert!(missing.to_string().starts_with("cannot read /nonexistent/ca.pem: "));
+/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
@@ -66,7 +96,18 @@ impl Tls {
     /// Trusts these authorities and nobody else: certificates in PEM, one after the other.
     ///
     /// # Errors
-    /// When there is none, or one cannot be read.
+    /// When there is none, or one cannot be read ([`TlsError::Authorities`]).
+    ///
+    /// ```
+    /// # let authority = rcgen::generate_simple_self_signed(["rabbit.internal".to_owned()])?;
+    /// # let from_a_secret_store = || authority.cert.pem();
+    /// use hatchery::{Tls, TlsError};
+    ///
+    /// let pem: String = from_a_secret_store();
+    /// let tls = Tls::default().trust(pem)?;
+    /// assert!(matches!(tls.trust("-----BEGIN"), Err(TlsError::Authorities { .. })));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn trust(self, authorities: impl Into<Vec<u8>>) -> Result<Self, TlsError> {
         self.trust_from(authorities.into(), "the text")
     }
@@ -74,7 +115,12 @@ impl Tls {
     /// The same from a file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// When it cannot be read ([`TlsError::File`]), or what [`trust`](Self::trust) says.
+    ///
+    /// ```no_run
+    /// let tls = hatchery::Tls::default().trust_file("/etc/ssl/certs/company.pem")?;
+    /// # Ok::<(), hatchery::TlsError>(())
+    /// ```
     pub fn trust_file(self, path: impl AsRef<Path>) -> Result<Self, TlsError> {
         let path = path.as_ref();
         self.trust_from(read(path)?, &path.display().to_string())
@@ -84,7 +130,18 @@ impl Tls {
     /// all in PEM. An encrypted key cannot be read.
     ///
     /// # Errors
-    /// When one of them cannot be read, or they do not belong together.
+    /// When one of them cannot be read, or they do not belong together ([`TlsError::Identity`]).
+    ///
+    /// ```
+    /// # let own = rcgen::generate_simple_self_signed(["payroll".to_owned()])?;
+    /// # let (certificate, key) = (own.cert.pem(), own.signing_key.serialize_pem());
+    /// # let of_another = rcgen::KeyPair::generate()?.serialize_pem();
+    /// use hatchery::{Tls, TlsError};
+    ///
+    /// let tls = Tls::default().identify(certificate.as_str(), key)?;
+    /// assert!(matches!(tls.identify(certificate, of_another), Err(TlsError::Identity(_))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn identify(self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Result<Self, TlsError> {
         let identity = Identity { chain: chain.into(), key: key.into() };
         // To hear now what is wrong with it.
@@ -95,7 +152,14 @@ impl Tls {
     /// The same from two files.
     ///
     /// # Errors
-    /// When one of them cannot be read, or they do not belong together.
+    /// When one of them cannot be read ([`TlsError::File`]), or what [`identify`](Self::identify) says.
+    ///
+    /// ```no_run
+    /// use hatchery::Tls;
+    ///
+    /// let tls = Tls::default().identify_files("/etc/payroll/tls.crt", "/etc/payroll/tls.key")?;
+    /// # Ok::<(), hatchery::TlsError>(())
+    /// ```
     pub fn identify_files(self, chain: impl AsRef<Path>, key: impl AsRef<Path>) -> Result<Self, TlsError> {
         self.identify(read(chain.as_ref())?, read(key.as_ref())?)
     }

@@ -81,7 +81,10 @@ impl Exit {
         if let Some(broker) = error.downcast_ref::<BrokerError>() {
             return Some(match broker {
                 BrokerError::Locked { .. } => (Self::Locked, None),
-                BrokerError::Missing { .. } | BrokerError::Nacked { .. } | BrokerError::Closed => (Self::Error, None),
+                BrokerError::Missing { .. }
+                | BrokerError::Nacked { .. }
+                | BrokerError::TooLarge { .. }
+                | BrokerError::Closed => (Self::Error, None),
                 BrokerError::Unreachable { .. } | BrokerError::Refused { .. } => (Self::Unreachable, Some(AMQP)),
                 _ => (Self::Unreachable, None),
             });

@@ -5,6 +5,7 @@ use hatchery::{
     domain::{
         compile::{compile, hatcheries},
         spec::QueueType,
+        ttl,
         words::Word,
     },
 };
@@ -79,7 +80,16 @@ fn warnings(topology: &Topology) -> Vec<String> {
              that kills its worker: it comes again until somebody removes it"
         )
     });
-    given_up.chain(uncounted).collect()
+    let latest = topology.latest_redelivery();
+    let forgetting = topology.forgetting_too_soon().map(|(event_type, remembered)| {
+        format!(
+            "`dedup-retention` in {event_type}: what was handled is remembered for {}, and RabbitMQ delivers it again up to \
+             {} later where it got no acknowledgement (`ack-timeout`, looked at once a minute): then it runs again",
+            ttl::say(remembered),
+            ttl::say(latest)
+        )
+    });
+    given_up.chain(uncounted).chain(forgetting).collect()
 }
 
 fn findings(error: &FileError) -> Vec<serde_json::Value> {
@@ -92,4 +102,37 @@ fn findings(error: &FileError) -> Vec<serde_json::Value> {
         })
     };
     error.findings().iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use rstest::rstest;
+
+    use super::*;
+
+    /// Golden: `tests/warned/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    #[rstest]
+    #[case::none("none", "redis: { dedup-retention: 31m }\ntypes: { mail: {} }")]
+    #[case::dedup_retention(
+        "dedup-retention",
+        "redis: { dedup-retention: 30m }\n\
+         types: { mail: {}, plain: { register: off }, rare: { retry: { delays: [15m, 20m] } }, slow: { retry: { delays: [15m] } } }"
+    )]
+    #[case::ack_timeout("ack-timeout", "ack-timeout: 2h\ntypes: { mail: {} }")]
+    #[case::classic("classic", "queue-type: classic\ntypes: { mail: {}, plain: { register: off } }")]
+    fn what_is_given_up_is_said(#[case] name: &str, #[case] file: &str) {
+        let topology = hatchery::file::read(&format!("version: 1\nname: billing\n{file}\n"), "topology.yaml");
+        let mut written = warnings(&topology.expect("valid")).join("\n");
+        if !written.is_empty() {
+            written.push('\n');
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/warned/{name}.txt"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&path, &written).expect("written");
+        }
+        let expected = fs::read_to_string(&path).expect("a golden file");
+        assert_eq!(expected, written, "UPDATE_GOLDEN=1 writes it anew");
+    }
 }

@@ -174,6 +174,7 @@ fn text(summary: &Summary) -> String {
         (summary.requeued, "requeued"),
         (summary.dead_lettered, "dead-lettered"),
         (summary.poisoned, "poison"),
+        (summary.rejected, "rejected"),
         (summary.replaced, "replaced"),
         (summary.stale, "stale"),
         (summary.given_back, "given back"),

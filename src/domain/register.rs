@@ -17,7 +17,17 @@ use uuid::Uuid;
 
 use super::words::{EventType, Reference};
 
-/// What a copy competes with. On the wire it is the header `slot`.
+/// What an event competes with: which others of its (type, reference) replace it, or are replaced by it.
+///
+/// On the wire it is the header `slot`.
+///
+/// ```
+/// use hatchery::Slot;
+///
+/// let dated: Slot = "d:1780304400000".parse().expect("a slot");
+/// assert_eq!(dated, Slot::DatedAt(1_780_304_400_000)); // 2026-06-01T09:00:00Z
+/// assert_eq!(Slot::Immediate.to_string(), "i");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Slot {
     /// `i`: immediate events, the newest counts.
@@ -26,9 +36,9 @@ pub enum Slot {
     First,
     /// `d`: dated events, the newest counts whatever its date.
     Dated,
-    /// `d:<ms>`: dated events of this very time.
+    /// `d:<ms>`: dated events of this very time, in milliseconds since 1970.
     DatedAt(i64),
-    /// `q:<ms>`: what a handler put off to this time.
+    /// `q:<ms>`: what a handler, or a person, put off to this time, in milliseconds since 1970.
     RequeuedAt(i64),
     /// `e:<id>`: competes with nothing, and is only protected from running twice.
     Event(String),
@@ -70,6 +80,20 @@ impl FromStr for Slot {
 }
 
 /// What a copy carries to be told from the others: headers `slot`, `version` and `generation`.
+///
+/// Publishers and workers set it. That of [`Known::copy`](crate::Known::copy) says which copy is still to run, and what
+/// is at its end has none:
+///
+/// ```no_run
+/// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+/// use hatchery::Which;
+///
+/// let mut known = events.show(&Which::reference("hr-import", "1234")).await?;
+/// known.retain(|event| event.copy.is_some());
+/// println!("{} are still to run", known.len());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stamp {
     /// What it competes with.
@@ -334,15 +358,30 @@ pub struct Cancel {
     pub horizon: Duration,
 }
 
-/// The answer to [`Cancel`], for each slot that was cancelled.
+/// What was found in a slot that was cancelled.
+///
+/// ```no_run
+/// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+/// use hatchery::Which;
+///
+/// let cancelled = events.cancel(&Which::reference("hr-import", "1234")).await?;
+/// if cancelled.iter().any(|slot| slot.running) {
+///     println!("an import of 1234 is running, and goes on");
+/// }
+/// println!("{} of 1234 will not run", cancelled.iter().filter(|slot| slot.waiting).count());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cancelled {
     /// Which.
     pub slot: Slot,
-    /// Something waited in it, as far as is known.
+    /// Something waited in it, as far as is known. It will not run.
     pub waiting: bool,
-    /// Something of it had been started and was not settled: that run goes on.
+    /// Something of it had been started and was not settled: that run goes on, and is not tried again.
     pub running: bool,
+    /// Its mark was a cancel's before: of this very call, perhaps, if its first answer was lost.
+    pub already: bool,
 }
 
 #[cfg(test)]

@@ -13,31 +13,73 @@ use super::{
     wire::millis_text,
 };
 
-/// A handler's answer.
+/// A handler's answer: what is to follow. There is no other.
+///
+/// An error instead of an answer, a panic, and no answer within `handler-timeout` are a [`Retry`](Self::Retry) with
+/// what they say as the reason. A reason is for people: in one line it stands on the message in the management UI and
+/// in the log.
+///
+/// What an answer means is best decided by a function of its own, which a test can ask:
+///
+/// ```
+/// use std::time::Duration;
+/// use hatchery::{Outcome, jiff::Timestamp, parse_time};
+///
+/// /// What follows an answer of the mail server.
+/// fn outcome(code: u16) -> Outcome {
+///     match code {
+///         200..300 => Outcome::Done,
+///         421 => {
+///             let after = Some(Duration::from_mins(1));
+///             Outcome::Retry { reason: "the server is busy".to_owned(), after }
+///         }
+///         550 => Outcome::DeadLetter { reason: "no such mailbox".to_owned() },
+///         551 => Outcome::Discard { reason: "they have left".to_owned() },
+///         code => Outcome::Retry { reason: format!("the server said {code}"), after: None },
+///     }
+/// }
+///
+/// /// An import of somebody who leaves comes again on their last day.
+/// fn next(leaves: Option<Timestamp>, now: Timestamp) -> Outcome {
+///     match leaves {
+///         Some(at) if at > now => Outcome::Requeue { at, reason: format!("end_date={at}") },
+///         _ => Outcome::Done,
+///     }
+/// }
+///
+/// assert_eq!(outcome(250), Outcome::Done);
+/// assert!(matches!(outcome(451), Outcome::Retry { reason, .. } if reason.ends_with("451")));
+/// let (may, june) = (parse_time("2026-05-01T00:00:00Z")?, parse_time("2026-06-01T00:00:00Z")?);
+/// assert!(matches!(next(Some(june), may), Outcome::Requeue { at, .. } if at == june));
+/// assert_eq!(next(Some(june), june), Outcome::Done);
+/// # Ok::<(), hatchery::TimeError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Handled to the end.
     Done,
-    /// Again at this time, by the handler's wish; no attempt is spent.
+    /// Again at this time, by the handler's wish. No attempt is spent: it begins afresh, with none. Of immediate events
+    /// of a reference that are put off to the same time the newest runs, where the type coalesces them.
     Requeue {
-        /// When.
+        /// When, in milliseconds, rounded up. A time that is past, or less than a second away, is in a second.
         at: Timestamp,
         /// Why, for people.
         reason: String,
     },
-    /// A passing failure: again after the next delay of the type, or after this one.
+    /// A passing failure: what follows it is `on-failure` of the type. An attempt is spent, and after `max-attempts` of
+    /// them the event goes to dead-letter.
     Retry {
         /// What failed.
         reason: String,
-        /// Instead of the type's own delay.
+        /// After this long, in milliseconds, rounded up, instead of the type's own delay.
         after: Option<Duration>,
     },
-    /// It will never work.
+    /// It will never work: to the dead-letter queue, where people find it with the reason.
     DeadLetter {
         /// Why.
         reason: String,
     },
-    /// A business rule ended it: as good as done.
+    /// A business rule ended it: as good as done, and logged with the reason.
     Discard {
         /// Which.
         reason: String,
@@ -177,6 +219,10 @@ pub fn crashed(crashes: u32, attempts: u32, now: Timestamp) -> Decision {
 /// Returns of a delivery that make it a suspect where no register knows what ran: RabbitMQ counts a crash against
 /// everything that the worker held, and the first two may have been anybody's.
 pub const SUSPECT: u32 = 2;
+
+/// Returns of a delivery after which it is published again where the register knows what ran: half of what RabbitMQ allows,
+/// so that there is time enough to do so also while workers die.
+pub const OFTEN: u32 = 50;
 
 /// The decision about an event whose worker died so often while it ran alone, if that is too often. It had come back as
 /// often as makes a suspect before, so there are never more than `limit` starts in all.

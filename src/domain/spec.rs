@@ -14,7 +14,20 @@ use super::{
     words::{EventType, Word},
 };
 
-/// A whole topology.
+/// A whole topology, as [`read_file`](crate::read_file) reads it: every default is filled in.
+///
+/// Nothing here changes the broker; `topology apply` does.
+///
+/// A program asks it for its [`name`](Self::name) and for the names of its [`types`](Self::types). What else the fields
+/// are made of is in [`domain::spec`](crate::domain::spec), grows with the file's keys, and is not part of what can be
+/// relied on.
+///
+/// ```
+/// let topology = hatchery::read_file("topology.yaml")?;
+/// let types: Vec<&str> = topology.types.keys().map(|name| name.as_str()).collect();
+/// assert_eq!((topology.name.as_str(), types), ("billing", vec!["hr-import", "mail"]));
+/// # Ok::<(), hatchery::ReadError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// The first word of every object's name on the broker, and the owner written on it.
@@ -25,7 +38,7 @@ pub struct Topology {
     pub adopt: BTreeSet<String>,
     /// The type of every queue.
     pub queue_type: QueueType,
-    /// The named timers, in the order of the file, each once.
+    /// The named timers (`hatcheries`), in the order of the file, each once.
     pub hatcheries: Vec<Ttl>,
     /// The timer for every other delay.
     pub ladder: Ladder,
@@ -195,6 +208,20 @@ impl Topology {
     /// The types that have an aside queue.
     pub fn putting_aside(&self) -> impl Iterator<Item = (&EventType, &TypeSpec)> {
         self.types.iter().filter(|(_, spec)| spec.puts_aside())
+    }
+
+    /// So long after a run was settled its event may be delivered again, where RabbitMQ never got the acknowledgement. It looks
+    /// once a minute.
+    #[must_use]
+    pub fn latest_redelivery(&self) -> Duration {
+        self.ack_timeout.saturating_add(Duration::from_mins(1))
+    }
+
+    /// The types that may have forgotten by then that an event was handled, and for how long they remember it.
+    pub fn forgetting_too_soon(&self) -> impl Iterator<Item = (&EventType, Duration)> {
+        let registered = self.types.iter().filter(|(_, spec)| spec.register);
+        let remembered = registered.map(|(name, spec)| (name, spec.terms(&self.redis).dedup_retention));
+        remembered.filter(|(_, remembered)| *remembered < self.latest_redelivery())
     }
 
     /// The name that its keys in Redis have: the first one, so that a new name finds the marks of what is under way.

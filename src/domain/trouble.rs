@@ -3,7 +3,17 @@
 use std::fmt;
 
 /// Why the register does not answer: the words of the log, the metrics and the documentation.
+///
+/// As a text it is as people say it; [`label`](Self::label) is as a metric has it.
+///
+/// ```
+/// use hatchery::Trouble;
+///
+/// assert_eq!(Trouble::OutOfMemory.to_string(), "out of memory");
+/// assert_eq!(Trouble::OutOfMemory.label(), "out-of-memory");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Trouble {
     /// It cannot be reached.
     Away,
@@ -23,10 +33,18 @@ pub enum Trouble {
 
 impl Trouble {
     /// All of them.
+    ///
+    /// ```
+    /// assert!(hatchery::Trouble::ALL.iter().all(|trouble| !trouble.label().contains(' ')));
+    /// ```
     pub const ALL: [Self; 7] =
         [Self::Away, Self::Slow, Self::ReadOnly, Self::OutOfMemory, Self::Busy, Self::FailingOver, Self::Refusing];
 
     /// As one word, for the label of a metric.
+    ///
+    /// ```
+    /// assert_eq!(hatchery::Trouble::FailingOver.label(), "failing-over");
+    /// ```
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Span, SpanRelativeTo, Timestamp, fmt::temporal::Piece
 /// RabbitMQ refuses a TTL above ten years (measured: 315,360,000,000 ms is the largest it takes).
 pub const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 
-/// A message TTL: at least one millisecond, at most ten years.
+/// A message TTL: whole milliseconds, at least one, at most ten years.
 ///
 /// It is written in the largest unit that divides it exactly, so that one TTL has one name:
 ///
@@ -20,7 +20,16 @@ pub const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ttl(u64);
 
-/// Why a text or a duration is not a TTL.
+/// Why a text or a duration is not a TTL, or a text not a duration. The text is in the message.
+///
+/// ```
+/// use hatchery::{Ttl, TtlError, parse_duration};
+///
+/// assert!(matches!("0s".parse::<Ttl>(), Err(TtlError::TooShort(_))));
+/// assert!(matches!("11000d".parse::<Ttl>(), Err(TtlError::TooLong(_))));
+/// let error = parse_duration("5").expect_err("of what?");
+/// assert!(error.to_string().starts_with("`5` is not a duration; write a number and a unit, like 250ms"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TtlError {
@@ -30,10 +39,10 @@ pub enum TtlError {
     /// Zero, negative, or finer than a millisecond.
     #[error("{0} is too short; the shortest TTL is 1ms, in whole milliseconds")]
     TooShort(String),
-    /// Less than nothing.
+    /// Less than nothing, where a duration was expected.
     #[error("`{0}` is negative; write how long from now, like 5s")]
     Negative(String),
-    /// Beyond any duration.
+    /// Beyond any duration that can be kept.
     #[error("`{0}` is too long a duration")]
     Endless(String),
     /// Above what RabbitMQ takes.
@@ -45,7 +54,17 @@ impl Ttl {
     /// The TTL of this duration, which must be whole milliseconds.
     ///
     /// # Errors
-    /// When it is 0, has a fraction of a millisecond, or is above ten years.
+    /// When it is 0 or has a fraction of a millisecond ([`TtlError::TooShort`]), or is above ten years
+    /// ([`TtlError::TooLong`]).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use hatchery::Ttl;
+    ///
+    /// assert_eq!(Ttl::new(Duration::from_mins(90))?.to_string(), "90m");
+    /// assert!(Ttl::new(Duration::from_micros(1_500)).is_err());
+    /// # Ok::<(), hatchery::TtlError>(())
+    /// ```
     pub fn new(duration: Duration) -> Result<Self, TtlError> {
         let text = || format!("{duration:?}");
         if duration.is_zero() || !duration.subsec_nanos().is_multiple_of(1_000_000) {
@@ -64,12 +83,24 @@ impl Ttl {
     }
 
     /// In milliseconds, as the queue argument `x-message-ttl` takes it.
+    ///
+    /// ```
+    /// assert_eq!("1m 30s".parse::<hatchery::Ttl>()?.as_millis(), 90_000);
+    /// # Ok::<(), hatchery::TtlError>(())
+    /// ```
     #[must_use]
     pub const fn as_millis(self) -> u64 {
         self.0
     }
 
     /// As a duration.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// assert_eq!("5m".parse::<hatchery::Ttl>()?.as_duration(), Duration::from_secs(300));
+    /// # Ok::<(), hatchery::TtlError>(())
+    /// ```
     #[must_use]
     pub const fn as_duration(self) -> Duration {
         Duration::from_millis(self.0)
@@ -103,10 +134,23 @@ impl FromStr for Ttl {
     }
 }
 
-/// A duration as people write it in the file and on the command line: `250ms`, `90s`, `1h 30m`, `365d`; a day is 24 hours.
+/// A duration as people write it in the file and on the command line: `250ms`, `90s`, `1h 30m`, `365d`.
+///
+/// A day is 24 hours. Weeks are `w`, and months and years are none, for they differ.
 ///
 /// # Errors
-/// When the text is no duration, a negative one, or one that is longer than all times.
+/// When the text is no duration ([`TtlError::NotADuration`]), a negative one ([`TtlError::Negative`]), or one that is
+/// longer than all times ([`TtlError::Endless`]).
+///
+/// ```
+/// use std::time::Duration;
+/// use hatchery::parse_duration;
+///
+/// assert_eq!(parse_duration("1h 30m")?, Duration::from_mins(90));
+/// assert_eq!(parse_duration("1w 1d")?, Duration::from_hours(8 * 24));
+/// assert!(parse_duration("-5s").is_err());
+/// # Ok::<(), hatchery::TtlError>(())
+/// ```
 pub fn parse_duration(text: &str) -> Result<Duration, TtlError> {
     let Some(signed) = signed(text) else {
         // With other numbers it may be a duration.
@@ -150,7 +194,16 @@ pub fn roughly(duration: Duration) -> String {
     }
 }
 
-/// Why a text is no time that can be kept.
+/// Why a text is no time that can be kept. The text is in the message.
+///
+/// ```
+/// use hatchery::{TimeError, parse_time};
+///
+/// // Nine o'clock where?
+/// assert!(matches!(parse_time("2026-06-01T09:00:00"), Err(TimeError::NotATime(_))));
+/// let error = parse_time("9999-12-31T23:59:59Z").expect_err("too late");
+/// assert!(error.to_string().ends_with("an event can have is 9999-12-30T22:00:00Z"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimeError {
@@ -162,12 +215,22 @@ pub enum TimeError {
     TooLate(String),
 }
 
-/// A time as RFC 3339 writes it. What is finer than a nanosecond is rounded up, and a leap second is the next one: nothing
-/// comes early.
+/// A time as RFC 3339 writes it.
+///
+/// What is finer than a nanosecond is rounded up, and a leap second is the next one: nothing comes early.
 ///
 /// # Errors
-/// When it is none, has no offset from UTC, or is one of the last two days of the year 9999, which a [`Timestamp`] does not
-/// hold.
+/// When it is none or has no offset from UTC ([`TimeError::NotATime`]), or is one of the last two days of the year
+/// 9999, which a `Timestamp` does not hold ([`TimeError::TooLate`]).
+///
+/// ```
+/// use hatchery::parse_time;
+///
+/// let nine = parse_time("2026-06-01T09:00:00+02:00")?;
+/// assert_eq!(nine, parse_time("2026-06-01T07:00:00Z")?);
+/// assert_eq!(parse_time("2016-12-31T23:59:60Z")?, parse_time("2017-01-01T00:00:00Z")?);
+/// # Ok::<(), hatchery::TimeError>(())
+/// ```
 pub fn parse_time(text: &str) -> Result<Timestamp, TimeError> {
     let too_late = || TimeError::TooLate(text.to_owned());
     let (short, more) = whole_nanoseconds(text.trim());

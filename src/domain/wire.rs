@@ -3,12 +3,14 @@
 //! `docs/wire-format.md` is this file in prose, for those who publish or consume without hatchery.
 
 pub mod kept;
+mod reason;
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 
+pub use self::reason::{REASON_LIMIT, cut_reason};
 use super::{
     event::Event,
     register::{Slot, Stamp},
@@ -154,15 +156,6 @@ pub enum Poison {
     },
 }
 
-/// The longest `reason`, in bytes: it is for people, in every list of the management UI.
-pub const REASON_LIMIT: usize = 1_000;
-
-/// Cuts a reason to what a header may hold, at a character's boundary.
-#[must_use]
-pub fn cut_reason(reason: &str) -> &str {
-    &reason[..reason.floor_char_boundary(REASON_LIMIT)]
-}
-
 /// A message's properties are one AMQP frame, 128 KiB at most as RabbitMQ comes, and a copy has a few more than its
 /// original: the broker would end the connection of whoever published it.
 const COPYABLE: usize = 96 * 1024;
@@ -281,6 +274,7 @@ fn read(
         Some(created_at) => created_at,
         None => seconds(properties.timestamp).unwrap_or(now),
     };
+    let busy = headers.small(header::BUSY)?;
     Ok(Event {
         id,
         event_type: event_type.clone(),
@@ -288,9 +282,9 @@ fn read(
         created_at,
         nbf: headers.time(header::NBF)?,
         attempts: headers.small(header::ATTEMPTS)?,
-        busy: headers.small(header::BUSY)?,
+        busy,
         crashes: headers.small(header::CRASHES)?,
-        reason: headers.text(header::REASON, "text")?.map(str::to_owned),
+        reason: headers.text(header::REASON, "text")?.and_then(|text| reason::own(busy, text)).map(str::to_owned),
         first_failure: headers.text(header::FIRST_FAILURE, "text")?.map(str::to_owned),
         last_failure: headers.text(header::LAST_FAILURE, "text")?.map(str::to_owned),
         stamp,
@@ -369,7 +363,7 @@ pub fn encode(event: &Event) -> Properties {
     set(header::BUSY, (event.busy > 0).then(|| Value::I64(event.busy.into())));
     set(header::CRASHES, (event.crashes > 0).then(|| Value::I64(event.crashes.into())));
     let for_people = |text: &Option<String>| text.as_deref().map(|text| Value::text(cut_reason(text)));
-    set(header::REASON, for_people(&event.reason));
+    set(header::REASON, for_people(&reason::waiting(event.busy, event.reason.as_deref())));
     set(header::FIRST_FAILURE, for_people(&event.first_failure));
     set(header::LAST_FAILURE, for_people(&event.last_failure));
     set(header::SLOT, Some(Value::text(&event.stamp.slot.to_string())));
@@ -379,12 +373,26 @@ pub fn encode(event: &Event) -> Properties {
     properties
 }
 
-/// The properties of a poison delivery on its way to dead-letter: everything it came with, an id, and the reason.
+/// The properties of a poison delivery on its way to dead-letter: everything it came with, an id, the reason, and that as
+/// its failure. A failure that it came with and that is no text is what is wrong with it, and stays.
 #[must_use]
-pub fn encode_poison(incoming: &Incoming, poison: &Poison, fresh_id: impl FnOnce() -> String) -> Properties {
+pub fn encode_poison(
+    incoming: &Incoming,
+    poison: &Poison,
+    now: Timestamp,
+    fresh_id: impl FnOnce() -> String,
+) -> Properties {
     let mut properties = foreign(incoming.properties.clone());
     properties.message_id.get_or_insert_with(fresh_id);
-    properties.headers.insert(header::REASON.to_owned(), Value::text(cut_reason(&poison.to_string())));
+    let headers = &mut properties.headers;
+    headers.insert(header::REASON.to_owned(), Value::text(cut_reason(&poison.to_string())));
+    let failure = Value::text(cut_reason(&format!("{} {poison}", millis_text(now))));
+    if Reader(headers).get(header::FIRST_FAILURE).is_none() {
+        headers.insert(header::FIRST_FAILURE.to_owned(), failure.clone());
+    }
+    if Reader(headers).get(header::LAST_FAILURE).is_none_or(|last| last.as_str().is_some()) {
+        headers.insert(header::LAST_FAILURE.to_owned(), failure);
+    }
     properties
 }
 

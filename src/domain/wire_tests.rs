@@ -26,7 +26,7 @@ fn an_event_is_read_as_it_is_written() {
                 ("nbf", Value::text("2026-05-28T20:26:45.000Z")),
                 ("attempts", Value::I64(2)),
                 ("busy", Value::I64(1)),
-                ("reason", Value::text("why")),
+                ("reason", Value::text("busy: times=1 another event of its reference ran; why")),
                 ("slot", Value::text("i")),
                 ("version", Value::I64(1_780_000_000_000_000)),
                 ("generation", Value::I64(3)),
@@ -40,7 +40,7 @@ fn an_event_is_read_as_it_is_written() {
         body: "payload".into(),
     };
     let event = decode(&word("import"), full.clone(), noon(), String::new).expect("an event");
-    assert_eq!(event.stamp.slot, Slot::Immediate);
+    assert_eq!((&event.stamp.slot, event.reason.as_deref()), (&Slot::Immediate, Some("why")));
     assert_eq!((event.attempts, event.busy, event.stamp.generation), (2, 1, 3));
     assert_eq!(encode(&event), full.properties);
     assert_eq!(event.payload, full.body);
@@ -75,9 +75,41 @@ fn a_header_of_the_wrong_type_is_poison(#[case] name: &str, #[case] value: Value
     assert!(poison.to_string().starts_with("poison: "), "{poison}");
 }
 
-#[test]
-fn a_long_reason_is_cut_between_two_characters() {
-    let reason = "ä".repeat(800);
-    assert_eq!(cut_reason(&reason).len(), 1_000);
-    assert_eq!(cut_reason(&format!("x{reason}")).len(), 999);
+#[rstest]
+#[case::never_failed(None, None, "2026-06-01T12:00:00.000Z poison", "2026-06-01T12:00:00.000Z poison")]
+#[case::failed_before(Some("first"), Some("last"), "first", "2026-06-01T12:00:00.000Z poison")]
+fn poison_says_when_it_failed(
+    #[case] first: Option<&str>,
+    #[case] last: Option<&str>,
+    #[case] expected_first: &str,
+    #[case] expected_last: &str,
+) {
+    let before = [("first_failure", first), ("last_failure", last)];
+    let mut headers: Headers =
+        before.into_iter().filter_map(|(name, text)| Some((name.to_owned(), Value::text(text?)))).collect();
+    headers.insert("attempts".into(), Value::text("many"));
+    let buried = bury(headers);
+    let text = |name: &str| buried.headers[name].as_str().expect("text").to_owned();
+    assert!(text("first_failure").starts_with(expected_first), "{buried:?}");
+    assert!(text("last_failure").starts_with(expected_last), "{buried:?}");
+}
+
+#[rstest]
+#[case("first_failure")]
+#[case("last_failure")]
+fn a_failure_that_is_poison_stays_as_it_came(#[case] name: &str) {
+    let buried = bury([(name.to_owned(), Value::I64(7))].into());
+    assert_eq!(buried.headers[name], Value::I64(7));
+    let failures = ["first_failure", "last_failure"].map(|name| buried.headers[name].as_str().is_some());
+    assert_eq!(failures, [name != "first_failure", name != "last_failure"]);
+}
+
+fn bury(headers: Headers) -> Properties {
+    let incoming = Incoming {
+        routing_key: "mail.now".into(),
+        properties: Properties { headers, ..Properties::default() },
+        body: "{}".into(),
+    };
+    let (poison, incoming) = *decode(&word("mail"), incoming, noon(), String::new).expect_err("no event");
+    encode_poison(&incoming, &poison, noon(), String::new)
 }

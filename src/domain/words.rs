@@ -3,28 +3,67 @@
 use std::{borrow::Borrow, fmt, str::FromStr};
 
 /// Why a text cannot be a name or a reference.
+///
+/// ```
+/// use hatchery::{EventType, Reference, WordError};
+///
+/// assert_eq!("".parse::<Reference>(), Err(WordError::Length(0)));
+/// let error = "hr.import".parse::<EventType>().expect_err("two words");
+/// assert!(error.to_string().starts_with("`hr.import` is not one word of 1 to 64 letters"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WordError {
-    /// Not one word.
+    /// Not one word; this text.
     #[error("`{0}` is not one word of 1 to 64 letters, digits, `_` or `-` (a dot would split the routing key)")]
     NotAWord(String),
-    /// Empty, or above 255 bytes.
+    /// Empty, or above 255 bytes; so many.
     #[error("a reference has 1 to 255 bytes, this one has {0}")]
     Length(usize),
-    /// A control character.
+    /// A control character, at this byte.
     #[error("a reference has no control characters, this one has one at byte {0}")]
     Control(usize),
 }
 
-/// One word, `[A-Za-z0-9_-]{1,64}`: the name of a topology.
+/// One word, `[A-Za-z0-9_-]{1,64}`: the name of a topology, or of a type.
+///
+/// ```
+/// use hatchery::Word;
+///
+/// let name: Word = "hr-import".parse()?;
+/// assert_eq!(name.as_str(), "hr-import");
+/// assert!(Word::try_from("größe".to_owned()).is_err());
+/// # Ok::<(), hatchery::WordError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Word(String);
 
 /// The type of an event: one word, the first of its routing key, and the name of its handler.
+///
+/// ```
+/// use hatchery::{Outcome, Run};
+///
+/// // One handler for two types.
+/// async fn send(run: Run) -> std::io::Result<Outcome> {
+///     let greeting = match run.event.event_type.as_str() {
+///         "newsletter" => "Dear reader",
+///         _ => "Dear customer",
+///     };
+///     println!("{greeting}");
+///     Ok(Outcome::Done)
+/// }
+/// ```
 pub type EventType = Word;
 
 /// The object that an event is about: 1 to 255 bytes of UTF-8 without control characters.
+///
+/// ```
+/// use hatchery::Reference;
+///
+/// let employee: Reference = "acme/1234".parse()?;
+/// assert_eq!(employee.as_str().split_once('/'), Some(("acme", "1234")));
+/// # Ok::<(), hatchery::WordError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Reference(String);
 
@@ -88,8 +127,23 @@ text!(Word);
 text!(Reference);
 
 /// A type that the file does not have.
+///
+/// ```
+/// use hatchery::{EventsError, Hatchery, Which};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let events = Hatchery::builder(hatchery::read_file("topology.yaml")?).events()?;
+/// let refused = events.cancel(&Which::reference("hr-imprt", "1234")).await;
+/// let Err(EventsError::UnknownType(error)) = refused else { panic!("a slip of the pen") };
+/// assert_eq!(error.nearest.as_deref(), Some("hr-import"));
+/// assert_eq!(error.to_string(), "there is no type `hr-imprt` in the file; is it `hr-import`?");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no type `{event_type}` in the file{}", .nearest.as_ref().map(|name| format!("; is it `{name}`?")).unwrap_or_default())]
+#[non_exhaustive]
 pub struct UnknownType {
     /// What was asked for.
     pub event_type: String,

@@ -11,6 +11,18 @@ const SHOWN: usize = 30;
 const LONGEST_LINE: usize = 2_000;
 
 /// Why a file was refused, with every finding in the order of the file.
+///
+/// It is shown as the compiler shows errors, with the lines that it is about.
+///
+/// ```
+/// let text = "version: 1\nname: billing\ntypes:\n  mail: { prefech: 10 }\n";
+/// let error = hatchery::file::read(text, "topology.yaml").expect_err("a slip of the pen");
+///
+/// let [finding] = error.findings() else { panic!("one mistake") };
+/// assert_eq!((finding.line, finding.column), (4, 11));
+/// assert_eq!(finding.help, "write `prefetch`");
+/// assert!(error.to_string().contains("--> topology.yaml:4:11"));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.render(false))]
 pub struct FileError {
@@ -21,6 +33,14 @@ pub struct FileError {
 }
 
 /// The kind of refusal.
+///
+/// ```
+/// use hatchery::Refusal;
+///
+/// let read = |text| hatchery::file::read(text, "topology.yaml").expect_err("refused");
+/// assert_eq!(read("name: [").refusal(), Refusal::Syntax);
+/// assert_eq!(read("name: billing").refusal(), Refusal::Content);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -34,7 +54,16 @@ pub enum Refusal {
     Content,
 }
 
-/// One thing that is wrong.
+/// One thing that is wrong, and where. It is shown in one line, as editors and pipelines like it.
+///
+/// ```
+/// let text = "version: 1\nname: billing\ntypes: { mail: { concurrency: none } }\n";
+/// let error = hatchery::file::read(text, "topology.yaml").expect_err("no number");
+/// for finding in error.findings() {
+///     assert_eq!(&text[finding.range.clone()], "none");
+///     assert!(finding.to_string().starts_with("3:31: "), "{finding}");
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
@@ -77,18 +106,39 @@ impl FileError {
     }
 
     /// The kind of refusal.
+    ///
+    /// ```
+    /// let error = hatchery::file::read("", "topology.yaml").expect_err("it is empty");
+    /// assert_eq!(error.refusal(), hatchery::Refusal::Content);
+    /// ```
     #[must_use]
     pub const fn refusal(&self) -> Refusal {
         self.refusal
     }
 
     /// Everything that is wrong, in the order of the file; at least one.
+    ///
+    /// ```
+    /// let text = "version: 1\nname: two words\ntypes: { mail: { prefetch: 0 } }\n";
+    /// let error = hatchery::file::read(text, "topology.yaml").expect_err("two mistakes");
+    /// let lines: Vec<usize> = error.findings().iter().map(|finding| finding.line).collect();
+    /// assert_eq!(lines, [2, 3]);
+    /// ```
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Each finding with its line of the file, in colour for a terminal or plain.
+    /// Each finding with its line of the file, in colour for a terminal or plain. What the error shows is the plain
+    /// one.
+    ///
+    /// ```
+    /// use std::io::{IsTerminal as _, stderr};
+    ///
+    /// let error = hatchery::file::read("name: billing", "topology.yaml").expect_err("not all of it");
+    /// eprintln!("{}", error.render(stderr().is_terminal()));
+    /// assert_eq!(error.render(false), error.to_string());
+    /// ```
     #[must_use]
     pub fn render(&self, color: bool) -> String {
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };

@@ -10,6 +10,16 @@ use super::{FileError, read, yaml::MOST_BYTES};
 use crate::domain::spec::Topology;
 
 /// Why a file gave no topology.
+///
+/// ```
+/// use hatchery::ReadError;
+///
+/// let missing = hatchery::read_file("/nonexistent/topology.yaml").expect_err("no such file");
+/// assert_eq!(missing.to_string(), "cannot read /nonexistent/topology.yaml");
+/// // Why is one level below, as `anyhow` shows it with `{:#}`.
+/// let ReadError::Io { source, .. } = missing else { panic!("it was not read") };
+/// assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
@@ -29,15 +39,25 @@ pub enum ReadError {
         /// The first byte that is none.
         at: usize,
     },
-    /// It describes no topology.
+    /// It describes no topology; this says where and why.
     #[error(transparent)]
     Content(#[from] FileError),
 }
 
 /// Reads and checks a `topology.yaml`.
 ///
+/// A relative path is one from the process' working directory. Nothing is connected to. Who had rather have the file in
+/// the program reads it by [`file::read`](super::read) and `include_str!`.
+///
 /// # Errors
 /// When it cannot be read, or describes no topology.
+///
+/// ```
+/// let topology = hatchery::read_file("topology.yaml")?;
+/// assert_eq!(topology.name.as_str(), "billing");
+/// assert!(topology.types.contains_key("hr-import"));
+/// # Ok::<(), hatchery::ReadError>(())
+/// ```
 pub fn read_file(path: impl AsRef<Path>) -> Result<Topology, ReadError> {
     let name = path.as_ref().display().to_string();
     Ok(read(&read_text(path)?, &name)?)

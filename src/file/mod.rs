@@ -34,14 +34,17 @@ use yaml::{Node, Value};
 
 /// The topology that this text describes; the path is for the messages.
 ///
-/// ```
-/// let topology = hatchery::file::read("version: 1\nname: billing\ntypes: { mail: {} }", "topology.yaml")?;
-/// assert_eq!(topology.name.as_str(), "billing");
-/// # Ok::<(), hatchery::file::FileError>(())
-/// ```
-///
 /// # Errors
 /// When it describes none, with everything that is wrong; what is not even YAML stands alone.
+///
+/// ```
+/// // Part of the program: nothing has to be shipped with it.
+/// const TOPOLOGY: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/topology.yaml"));
+///
+/// let topology = hatchery::file::read(TOPOLOGY, "topology.yaml")?;
+/// assert_eq!(topology.name.as_str(), "billing");
+/// # Ok::<(), hatchery::FileError>(())
+/// ```
 pub fn read(text: &str, path: &str) -> Result<Topology, FileError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let root = yaml::parse(text).map_err(|(refusal, draft)| FileError::new(refusal, path, text, vec![draft]))?;

@@ -10,7 +10,7 @@
 //! aside queues. In between it finishes what it holds. (Measured: doing both by turns, with deliveries prefetched
 //! meanwhile, convicts the neighbours all the same.)
 
-use std::{sync::Arc, time::Duration};
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
 use fail::fail_point;
 use tokio::{sync::OwnedRwLockWriteGuard, task::JoinSet};
@@ -20,6 +20,7 @@ use uuid::Uuid;
 use super::{
     claim::Patience,
     common::Common,
+    settle::Unpublished,
     work::{Lane, Verdict, Way},
 };
 use crate::{
@@ -82,24 +83,40 @@ async fn until_something_is_aside(common: &Common, lanes: &[Arc<Lane>], over: &C
 }
 
 impl Lane {
-    /// A suspect from the processing queue. While it is in both queues nothing runs, if that can be had: a neighbour that
-    /// kills the process in between makes two of it, with a count each.
+    /// A suspect from the processing queue.
     pub(super) async fn work_aside(&self, event: Event, returns: u32, receipt: Box<dyn Receipt>) {
-        let still = self.still().await;
         tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
-        self.common.tally.put_aside();
-        self.common.suspects.notify_one();
         let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event };
-        let mut putting = std::pin::pin!(self.put_aside(&copy));
+        let publishing = async {
+            self.put_aside(&copy).await?;
+            self.common.tally.put_aside();
+            self.common.suspects.notify_one();
+            Ok(())
+        };
+        self.move_on(publishing, receipt).await;
+    }
+
+    /// An event of a type with the register that has come back so often that RabbitMQ would soon put it into dead-letter
+    /// itself, for deaths that were others': the register knows better who is to blame. As a copy it is counted anew.
+    pub(super) async fn count_anew(&self, event: &Event, returns: u32, receipt: Box<dyn Receipt>) {
+        tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "it comes back again and again; published again, to be counted anew");
+        self.move_on(self.send_on(event, Duration::ZERO), receipt).await;
+    }
+
+    /// Publishes a delivery's copy and answers it. While it is in both queues nothing runs, if that can be had: a neighbour
+    /// that kills the process in between makes two of it, with a count each.
+    async fn move_on(&self, publishing: impl Future<Output = Result<(), Unpublished>>, receipt: Box<dyn Receipt>) {
+        let still = self.still().await;
+        let mut publishing = std::pin::pin!(publishing);
         // Neither may the others wait for as long as the broker blocks publishers.
-        let (put, still) = if let Ok(put) = tokio::time::timeout(STILL, &mut putting).await {
-            (put, still)
+        let (published, still) = if let Ok(published) = tokio::time::timeout(STILL, &mut publishing).await {
+            (published, still)
         } else {
             drop(still);
-            (putting.await, None)
+            (publishing.await, None)
         };
         fail_point!("work.put-aside");
-        self.answer(put.into(), receipt).await;
+        self.answer(published.into(), receipt).await;
         drop(still);
     }
 
@@ -119,16 +136,20 @@ impl Lane {
 
     /// From the processing queue, and no suspect.
     pub(super) async fn handle_unregistered(&self, event: &mut Event, patience: &Patience) -> Verdict {
-        // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
-        let Some(_turn) = self.turn(patience).await else { return Verdict::GiveBack };
-        match self.until_settled(event, None, None, &CancellationToken::new()).await {
-            Way::Settled => Verdict::Acknowledge,
-            Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
+        let mut tries = 0;
+        loop {
+            return match self.run_unregistered(event, patience, &mut tries).await {
+                Some(Way::Settled) => Verdict::Acknowledge,
+                Some(Way::Refused) => Verdict::Reject,
+                Some(Way::NotStarted) => continue,
+                Some(Way::GivenBack | Way::Again { .. }) | None => Verdict::GiveBack,
+            };
         }
     }
 
-    /// Runs what is aside, one at a time and nothing else beside it, until there is no more. Looked at first, because
-    /// another worker may have taken it while this one finished what it held: nothing has to be quiet for that.
+    /// Runs what is aside, one at a time and nothing else beside it, until there is no more, or no room to run it: then it
+    /// waits for the next look, and nothing waits for it. Looked at first, because another worker may have taken it while
+    /// this one finished what it held: nothing has to be quiet for that.
     async fn empty_aside(&self, tracker: &TaskTracker) {
         while self.is_anything_aside().await {
             let Some(_quiet) = self.quiet().await else { return };
@@ -136,7 +157,11 @@ impl Lane {
             let _worked_on = tracker.token();
             // Only now: a neighbour that kills the process before this one runs must not be counted against it.
             match self.common.broker.take(&self.aside()).await {
-                Ok(Some(delivery)) => self.work_alone(delivery).await,
+                Ok(Some(delivery)) => {
+                    if self.work_alone(delivery).await.is_break() {
+                        return;
+                    }
+                }
                 Ok(None) => return,
                 Err(error @ (BrokerError::Refused { .. } | BrokerError::Rejected { .. } | BrokerError::Closed)) => {
                     return self.common.fail(WorkError::Broker(error));
@@ -158,31 +183,36 @@ impl Lane {
         }
     }
 
-    /// From the aside queue.
-    async fn work_alone(&self, delivery: Delivery) {
+    /// From the aside queue. No more of it where there was no room for this one.
+    async fn work_alone(&self, delivery: Delivery) -> ControlFlow<()> {
         self.common.tally.delivered();
         let Delivery { message, receipt } = delivery;
         let returns = wire::returns(&message.properties);
-        let verdict = match self.due(message).await {
+        let (verdict, next) = match self.due(message).await {
             Ok(event) => self.handle_alone(event, returns).await,
-            Err(verdict) => verdict,
+            Err(verdict) => (verdict, ControlFlow::Continue(())),
         };
         self.answer(verdict, receipt).await;
+        next
     }
 
-    async fn handle_alone(&self, mut event: Event, returns: u32) -> Verdict {
+    async fn handle_alone(&self, mut event: Event, returns: u32) -> (Verdict, ControlFlow<()>) {
         let deaths = event.crashes.saturating_add(returns);
         let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit, self.common.clock.now());
         // What the tries in place leave there is no reason to be aside.
         let reason = event.reason.clone();
-        match self.until_settled(&mut event, too_often, None, &CancellationToken::new()).await {
+        let way = self.until_settled(&mut event, too_often, None, &CancellationToken::new(), &mut 0).await;
+        let next = if matches!(way, Way::NotStarted) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let verdict = match way {
             Way::Settled => Verdict::Acknowledge,
-            Way::GivenBack | Way::Again { .. } => {
+            Way::Refused => Verdict::Reject,
+            Way::GivenBack | Way::NotStarted | Way::Again { .. } => {
                 // As a copy: before RabbitMQ 4.3 what is given back counts like a crash.
                 self.common.tally.given_back();
                 self.put_aside(&Event { crashes: deaths, reason, ..event }).await.into()
             }
-        }
+        };
+        (verdict, next)
     }
 
     async fn is_anything_aside(&self) -> bool {

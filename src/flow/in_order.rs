@@ -150,7 +150,12 @@ impl Lane {
             };
             match tried_once {
                 Ok(Way::Settled) => return Verdict::Acknowledge,
+                Ok(Way::Refused) => return Verdict::Reject,
                 Ok(Way::GivenBack) => return Verdict::GiveBack,
+                Ok(Way::NotStarted) => {
+                    next = Instant::now();
+                    continue;
+                }
                 Ok(Way::Again { after }) => next = Instant::now() + after,
                 Err(verdict) => return verdict,
             }
@@ -159,12 +164,11 @@ impl Lane {
         }
     }
 
-    /// Runs it once, when there is room for it; or what becomes of its delivery, if it may not run at all. None when the
+    /// Runs it once, in a round of its own, when there is room for it; or what becomes of its delivery, if it may not run at all. None when the
     /// worker stops, or the patience is over.
     async fn try_in_place(&self, event: &mut Event, patience: &Patience) -> Option<Result<Way, Verdict>> {
         if !self.spec.register {
-            let _turn = self.turn(patience).await?;
-            return Some(Ok(self.until_settled(event, None, None, &CancellationToken::new()).await));
+            return self.run_unregistered(event, patience, &mut 0).await.map(Ok);
         }
         let token = Uuid::now_v7();
         let (claimed, turn) = self.claim_in_place(event, token, patience).await?;
@@ -173,7 +177,7 @@ impl Lane {
             return Some(Err(self.not_run(event, &claimed).await));
         };
         event.stamp = stamp;
-        Some(Ok(self.run_and_settle(event, crashes, settle::Claimed { token, fence, turn }).await))
+        Some(Ok(self.run_and_settle(event, crashes, settle::Claimed { token, fence, turn }, &mut 0).await))
     }
 }
 

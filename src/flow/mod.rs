@@ -11,6 +11,7 @@ mod batch;
 mod claim;
 mod common;
 mod consume;
+mod cramped;
 pub mod events;
 mod in_order;
 mod lease;

@@ -5,6 +5,7 @@
 //! reference may run before it.
 
 use std::{
+    fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -47,26 +48,63 @@ const IN_FLIGHT: usize = 1_000;
 const SHORT: usize = 255;
 
 /// An event that the broker has confirmed.
+///
+/// From here on it is handled to the end, or waits where people can see it, or gives way to a newer one of its
+/// reference, or is cancelled.
+///
+/// ```no_run
+/// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
+/// use hatchery::NewEvent;
+///
+/// let published = publisher.publish(NewEvent::new("hr-import", "{}").reference("1234")).await?;
+/// if published.unversioned {
+///     eprintln!("{}: an older import of 1234 may run after this one", published.id);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Published {
-    /// Its id.
+    /// Its id: the caller's own, or a new UUIDv7.
     pub id: String,
-    /// Its reference was to be coalesced, but the register gave no version: it competes with nothing.
+    /// Its reference was to be coalesced, but the register gave no version within 250 ms: it competes with nothing, so
+    /// older events of its reference run too, and may run after it.
     pub unversioned: bool,
 }
 
 /// Why an event was not published.
+///
+/// What is wrong with the event itself is said before anything is sent, and says the same each time. After
+/// [`Broker`](Self::Broker) and [`Timeout`](Self::Timeout) publish it again: the same id makes the second one the same
+/// event, where coalescing does not do so anyway.
+///
+/// ```no_run
+/// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
+/// use hatchery::{BrokerError, NewEvent, PublishError};
+///
+/// match publisher.publish(NewEvent::new("hr-imprt", "{}")).await {
+///     Ok(published) => println!("{}", published.id),
+///     // there is no type `hr-imprt` in the file; is it `hr-import`?
+///     Err(PublishError::UnknownType(error)) => println!("{error}"),
+///     Err(PublishError::TooLarge { length, limit }) => println!("{length} bytes, not {limit}"),
+///     // `topology apply` has not run here.
+///     Err(PublishError::Broker(BrokerError::Missing { object })) => println!("no {object}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PublishError {
     /// The file has no such type.
     #[error(transparent)]
     UnknownType(#[from] UnknownType),
-    /// The reference.
+    /// The reference is empty, longer than 255 bytes, or has a control character.
     #[error(transparent)]
     Reference(#[from] WordError),
-    /// A text property is empty or does not fit.
+    /// The id, the correlation id, the content type or the traceparent is empty, or longer than 255 bytes.
     #[error("the {field} has {length} bytes; it takes 1 to {SHORT}")]
     Length {
         /// Which.
@@ -82,27 +120,61 @@ pub enum PublishError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// Its delay leads beyond the times that an event can have.
+    /// Its delay leads beyond the times that an event can have, the last of which is 9999-12-30T22:00:00Z.
     #[error("the delay leads beyond the year 9999")]
     TooLate,
     /// The broker did not confirm it. It may have arrived all the same.
     #[error("not confirmed: {0}")]
     Broker(#[from] BrokerError),
-    /// The broker did not confirm it in time. It may have arrived all the same.
+    /// The broker did not confirm it within 30 seconds: it is away, blocks publishers, or has too much to do. It may
+    /// have arrived all the same.
     #[error("not confirmed within {} s; it may have arrived all the same", PUBLISH_LIMIT.as_secs())]
     Timeout,
 }
 
-/// Publishes events. Clones share one connection.
+/// Publishes events. Clones share one connection, and are cheap.
 ///
 /// So many events at most ([`in_flight`](Self::in_flight)) are sent and not confirmed yet; further ones wait for their
 /// turn. Whoever has more events than fit into memory uses [`publish_stream`](Self::publish_stream), which takes no
 /// event before there is room for it, also while the broker is away or blocks publishers.
+///
+/// Publishing needs RabbitMQ alone. While Redis is away it is asked once a second and waited for 250 ms at most, and
+/// events are published without a version ([`Published::unversioned`]).
+///
+/// ```no_run
+/// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::PublishError> {
+/// use hatchery::{NewEvent, PublishError, Publisher};
+///
+/// /// A service that publishes keeps a clone.
+/// struct Personnel { publisher: Publisher }
+///
+/// impl Personnel {
+///     async fn change(&self, employee: u32, change: String) -> Result<String, PublishError> {
+///         let event = NewEvent::new("hr-import", change).reference(employee.to_string());
+///         Ok(self.publisher.publish(event).await?.id)
+///     }
+/// }
+///
+/// let personnel = Personnel { publisher: hatchery.publisher() };
+/// personnel.change(1234, r#"{"salary": 6000}"#.to_owned()).await?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Publisher {
     shared: Arc<Shared>,
     room: Arc<Semaphore>,
     in_flight: usize,
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let topology = &self.shared.topology.name;
+        f.debug_struct("Publisher")
+            .field("topology", topology)
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
 }
 
 struct Shared {
@@ -115,7 +187,18 @@ struct Shared {
     away: Mutex<Option<Instant>>,
     broker_outage: BrokerOutage,
     register_outage: RegisterOutage,
+    /// Events whose keys in the register could not be read.
+    unread: Mutex<Unread>,
 }
+
+#[derive(Default)]
+struct Unread {
+    events: u64,
+    said: Option<Instant>,
+}
+
+/// Between two lines about what cannot be read.
+const SAY_UNREAD: Duration = Duration::from_mins(1);
 
 /// Nobody has said anything for as long as a publisher waits.
 fn late() -> RegisterError {
@@ -142,7 +225,8 @@ struct Draft {
 }
 
 impl Publisher {
-    /// A publisher for a topology, over any broker and register.
+    /// A publisher for a topology, over any broker and register. [`Hatchery::publisher`](crate::Hatchery::publisher) is
+    /// the usual way; this one is for tests, and not part of what can be relied on.
     #[must_use]
     pub fn new(
         topology: Arc<Topology>,
@@ -154,29 +238,55 @@ impl Publisher {
             ways: Ways::of(&topology),
             topology,
             broker,
-            register: Batches::new(register),
+            register: Batches::new(register, Side::Publisher),
             clock,
             away: Mutex::new(None),
             broker_outage: BrokerOutage::default(),
             register_outage: RegisterOutage::new(Side::Publisher),
+            unread: Mutex::default(),
         };
         Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(IN_FLIGHT)), in_flight: IN_FLIGHT }
     }
 
     /// How many events may be sent and not confirmed yet, at least 1; 1,000 unless said otherwise. This publisher and
     /// the clones that are made of it from now on share them.
+    ///
+    /// More of them is faster up to what the broker takes, and more memory: each holds its payload.
+    ///
+    /// ```no_run
+    /// # fn example(hatchery: hatchery::Hatchery) {
+    /// // Documents of a megabyte: 64 MiB at most are under way.
+    /// let publisher = hatchery.publisher().in_flight(64);
+    /// # }
+    /// ```
     #[must_use]
     pub fn in_flight(self, events: usize) -> Self {
         let in_flight = events.clamp(1, Semaphore::MAX_PERMITS);
         Self { room: Arc::new(Semaphore::new(in_flight)), in_flight, ..self }
     }
 
-    /// Publishes one event and waits for the broker's confirm. Many may be under way at a time; among events of one
-    /// reference the order of these calls decides which is newer.
+    /// Publishes one event and waits for the broker's confirm, for 30 seconds at most. Many may be under way at a time;
+    /// among events of one reference the order of these calls decides which is newer.
+    ///
+    /// The future borrows nothing, so it can be spawned. Nothing is sent before it is polled; dropped half-way, the
+    /// event may have been published or not.
     ///
     /// # Errors
-    /// When the event is invalid, or the broker does not confirm it. Redis is not needed: without it the event
-    /// competes with nothing.
+    /// When the event is invalid, or the broker does not confirm it ([`PublishError`] says what to do then). Redis is
+    /// not needed: without it the event competes with nothing.
+    ///
+    /// ```no_run
+    /// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
+    /// use hatchery::NewEvent;
+    ///
+    /// publisher.publish(NewEvent::new("mail", r#"{"to": "ann"}"#)).await?;
+    ///
+    /// // Two at a time: the second one is the newer one.
+    /// let earns = |salary| NewEvent::new("hr-import", format!("{{\"salary\": {salary}}}")).reference("1234");
+    /// tokio::try_join!(publisher.publish(earns(5_000)), publisher.publish(earns(6_000)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn publish(&self, event: NewEvent) -> impl Future<Output = Result<Published, PublishError>> + Send + use<> {
         let (shared, room) = (Arc::clone(&self.shared), Arc::clone(&self.room));
         let draft = shared.draft(event);
@@ -185,7 +295,7 @@ impl Publisher {
         async move {
             let mut draft = draft?;
             let version = match version {
-                Some(version) => shared.wait(version).await,
+                Some(version) => shared.wait(&draft.event, version).await,
                 None => None,
             };
             let _room = room.acquire_owned().await;
@@ -193,7 +303,24 @@ impl Publisher {
         }
     }
 
-    /// Publishes many events, as many at a time as may be in flight, and answers for each in their order.
+    /// Publishes many events, as many at a time as may be in flight, and answers for each in their order. One that
+    /// fails holds no other up. [`publish_stream`](Self::publish_stream) does the same for more than fit into memory.
+    ///
+    /// ```no_run
+    /// # async fn example(publisher: hatchery::Publisher) {
+    /// use hatchery::NewEvent;
+    ///
+    /// let names = ["ann", "ben", "cem"];
+    /// let mail = |name| NewEvent::new("mail", format!(r#"{{"to": "{name}"}}"#));
+    /// let mails = names.iter().map(mail).collect();
+    /// for (name, answer) in names.iter().zip(publisher.publish_batch(mails).await) {
+    ///     match answer {
+    ///         Ok(published) => println!("{name}: {}", published.id),
+    ///         Err(error) => eprintln!("{name}: {error}"),
+    ///     }
+    /// }
+    /// # }
+    /// ```
     pub async fn publish_batch(&self, events: Vec<NewEvent>) -> Vec<Result<Published, PublishError>> {
         self.publish_stream(stream::iter(events)).collect().await
     }
@@ -201,13 +328,16 @@ impl Publisher {
     /// Publishes events as they come, as many at a time as may be in flight, and answers for each in their order. The
     /// next event is asked for when there is room for it, so that memory stays bounded however many there are.
     ///
+    /// It goes on as long as it is read. The methods to do so are those of `StreamExt` and `TryStreamExt` in
+    /// `futures-util`.
+    ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::PublishError> {
     /// use futures_util::{StreamExt, TryStreamExt, stream};
     /// use hatchery::NewEvent;
     ///
     /// let employees = stream::iter(0..1_000_000);
-    /// let events = employees.map(|number: u32| NewEvent::new("hr-import", "{}").reference(number.to_string()));
+    /// let events = employees.map(|number: u32| NewEvent::new("hr-import", "{}").reference(format!("{number}")));
     /// let publisher = hatchery.publisher().in_flight(500);
     /// publisher.publish_stream(events).try_for_each(|_| async { Ok(()) }).await?;
     /// # Ok(())
@@ -250,7 +380,8 @@ impl Shared {
         if let (Slot::Immediate | Slot::First, Some(window)) = (&slot, spec.coalesce.window) {
             delay = window.as_duration();
         }
-        let due = event::due(now, delay).ok_or(PublishError::TooLate)?;
+        // To the millisecond, as its date: who names an event by when it is due names its slot.
+        let due = event::due(now, delay).map(event::ceil_millis).ok_or(PublishError::TooLate)?;
         let event = Event {
             event_type: event_type.clone(),
             reference,
@@ -302,7 +433,11 @@ impl Shared {
         Some(Asked { at: Instant::now(), answer })
     }
 
-    async fn wait(&self, asked: Asked<impl Future<Output = Result<Reserved, RegisterError>>>) -> Option<i64> {
+    async fn wait(
+        &self,
+        event: &Event,
+        asked: Asked<impl Future<Output = Result<Reserved, RegisterError>>>,
+    ) -> Option<i64> {
         let Asked { at: asked, answer } = asked;
         match tokio::time::timeout(VERSION_WAIT, answer).await {
             Ok(Ok(Reserved::Version(version))) => {
@@ -311,10 +446,34 @@ impl Shared {
             }
             // Nobody asked, so nobody is stale.
             Ok(Ok(Reserved::Stale)) => {}
+            // What is there is about its reference alone, and others are answered.
+            Ok(Err(error @ RegisterError::Unreadable { .. })) => {
+                self.register_outage.answered(asked);
+                self.say_unread(event, &error);
+            }
             Ok(Err(error)) => self.went_away(asked, &error),
             Err(_) => self.went_away(asked, &late()),
         }
         None
+    }
+
+    /// Once a minute while it lasts: each publish meets it.
+    fn say_unread(&self, event: &Event, error: &RegisterError) {
+        let so_far = {
+            let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
+            unread.events += 1;
+            if unread.said.is_some_and(|said| said.elapsed() < SAY_UNREAD) {
+                return;
+            }
+            unread.said = Some(Instant::now());
+            unread.events
+        };
+        let (id, event_type, reference) =
+            (&event.id, &event.event_type, event.reference.as_ref().map(Reference::as_str));
+        tracing::error!(
+            %error, id, %event_type, reference, so_far,
+            "published without a version; so are others of its reference until that key is deleted or mended"
+        );
     }
 
     fn is_away(&self) -> bool {
@@ -365,6 +524,11 @@ impl Shared {
         });
         let error = match tokio::time::timeout(VERSION_WAIT, record).await {
             Ok(Ok(())) => {
+                self.register_outage.answered(asked);
+                return;
+            }
+            Ok(Err(error @ RegisterError::Unreadable { .. })) => {
+                tracing::debug!(%error, id = %event.id, event_type = %event.event_type, "not recorded");
                 self.register_outage.answered(asked);
                 return;
             }

@@ -1,20 +1,27 @@
-//! How many events a publisher has under way.
+//! How many events a publisher has under way, and when it says that they are due.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
 use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream};
+use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
 use super::publish::Publisher;
 use crate::{
     NewEvent,
     adapters::{clock::SystemClock, memory::MemoryRegister},
-    domain::wire::Message,
-    ports::{Broker, BrokerError, Deliveries, Delivery, Order, Register},
+    domain::{
+        register::{Slot, Subject},
+        wire::Message,
+    },
+    ports::{Broker, BrokerError, Clock, Deliveries, Delivery, Index as _, Order, Register},
 };
 
 /// Confirms when it is told to.
@@ -54,8 +61,7 @@ fn publisher() -> (Arc<Slow>, Publisher) {
     let broker =
         Arc::new(Slow { confirms: Semaphore::new(0), unconfirmed: AtomicUsize::new(0), most: AtomicUsize::new(0) });
     let topology = crate::file::read("version: 1\nname: t\ntypes: { mail: {} }", "topology.yaml").expect("valid");
-    let register: Arc<dyn Register> =
-        Arc::new(MemoryRegister::new(Arc::new(SystemClock), std::time::Duration::from_secs(1)));
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(Arc::new(SystemClock), Duration::from_secs(1)));
     let publisher = Publisher::new(Arc::new(topology), broker.clone(), &register, Arc::new(SystemClock));
     (broker, publisher)
 }
@@ -95,4 +101,31 @@ async fn no_event_is_asked_for_before_there_is_room() {
     assert_eq!(asked.load(Ordering::SeqCst), 6);
     broker.confirms.add_permits(99);
     assert_eq!(published.count().await, 99);
+}
+
+/// Half-way between two milliseconds.
+struct Between;
+
+impl Clock for Between {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_microsecond(1_000_000_000_500).expect("a time")
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_shown_to_be_due_at_the_date_that_it_competes_for() {
+    let (broker, _) = publisher();
+    broker.confirms.add_permits(1);
+    let file = "version: 1\nname: t\ntypes: { import: { coalesce: latest } }";
+    let topology = crate::file::read(file, "topology.yaml").expect("valid");
+    let register = Arc::new(MemoryRegister::new(Arc::new(Between), Duration::from_secs(1)));
+    let asked: Arc<dyn Register> = register.clone();
+    let publisher = Publisher::new(Arc::new(topology), broker, &asked, Arc::new(Between));
+    let event = NewEvent::new("import", "{}").reference("1234").delay(Duration::from_hours(1));
+    publisher.publish(event).await.expect("published");
+
+    let (event_type, reference) = ("import".parse().expect("a word"), "1234".parse().ok());
+    let shown = register.look(&[Subject { event_type, reference, id: String::new() }]).await.expect("it answers");
+    let (slot, entry) = (&shown[0][0].slot, shown[0][0].entry.as_ref().expect("it waits"));
+    assert_eq!(*slot, Slot::DatedAt(entry.due.as_millisecond()));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::batch::Batched;
+use super::{batch::Batched, outage::Side};
 use crate::{
     domain::register::{Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle},
     ports::{Register, RegisterError},
@@ -10,34 +10,56 @@ use crate::{
 
 /// Asks the register in batches.
 pub(crate) struct Batches {
-    register: Arc<dyn Register>,
+    asker: Asker,
     reserve: Batched<Reserve, Reserved>,
     record: Batched<Record, ()>,
     claim: Batched<Claim, Claimed>,
     settle: Batched<Settle, ()>,
 }
 
+/// The register, and whose questions these are.
+#[derive(Clone)]
+struct Asker {
+    register: Arc<dyn Register>,
+    side: Side,
+}
+
+impl Asker {
+    /// Waits for an answer. Any question may be the first to find the register emptied.
+    async fn hear<T>(&self, answer: impl Future<Output = T> + Send) -> T {
+        let answer = answer.await;
+        self.side.count_emptied(self.register.times_emptied());
+        answer
+    }
+}
+
 impl Batches {
-    pub(crate) fn new(register: &Arc<dyn Register>) -> Self {
-        let of = || Arc::clone(register);
+    pub(super) fn new(register: &Arc<dyn Register>, side: Side) -> Self {
+        let of = || Asker { register: Arc::clone(register), side };
         let (reserve, record, claim, settle) = (of(), of(), of(), of());
         Self {
-            register: of(),
-            reserve: Batched::start(move |batch| {
-                let register = Arc::clone(&reserve);
-                Box::pin(async move { register.reserve(&batch).await })
+            asker: of(),
+            reserve: Batched::start(move |batch, part| {
+                let asker = reserve.clone();
+                Box::pin(async move { asker.hear(asker.register.reserve(&batch[part])).await })
             }),
-            record: Batched::start(move |batch| {
-                let register = Arc::clone(&record);
-                Box::pin(async move { register.record(&batch).await.map(|()| vec![(); batch.len()]) })
+            record: Batched::start(move |batch, part| {
+                let asker = record.clone();
+                Box::pin(async move {
+                    let told = asker.hear(asker.register.record(&batch[part.clone()])).await;
+                    told.map(|()| vec![(); part.len()])
+                })
             }),
-            claim: Batched::start(move |batch| {
-                let register = Arc::clone(&claim);
-                Box::pin(async move { register.claim(&batch).await })
+            claim: Batched::start(move |batch, part| {
+                let asker = claim.clone();
+                Box::pin(async move { asker.hear(asker.register.claim(&batch[part])).await })
             }),
-            settle: Batched::start(move |batch| {
-                let register = Arc::clone(&settle);
-                Box::pin(async move { register.settle(&batch).await.map(|()| vec![(); batch.len()]) })
+            settle: Batched::start(move |batch, part| {
+                let asker = settle.clone();
+                Box::pin(async move {
+                    let told = asker.hear(asker.register.settle(&batch[part.clone()])).await;
+                    told.map(|()| vec![(); part.len()])
+                })
             }),
         }
     }
@@ -61,18 +83,18 @@ impl Batches {
 
     /// In no batch: what is refused takes the others of its batch with it.
     pub(crate) async fn settle_alone(&self, tell: &Settle) -> Result<(), RegisterError> {
-        self.register.settle(std::slice::from_ref(tell)).await
+        self.asker.hear(self.asker.register.settle(std::slice::from_ref(tell))).await
     }
 
     pub(crate) async fn ping(&self) -> Result<(), RegisterError> {
-        self.register.ping().await
+        self.asker.hear(self.asker.register.ping()).await
     }
 
     pub(crate) async fn renew(&self, ask: Renew) -> Result<Option<Renewed>, RegisterError> {
-        Ok(self.register.renew(&[ask]).await?.pop())
+        Ok(self.asker.hear(self.asker.register.renew(&[ask])).await?.pop())
     }
 
     pub(crate) async fn release(&self, tell: Release) -> Result<(), RegisterError> {
-        self.register.release(&[tell]).await
+        self.asker.hear(self.asker.register.release(&[tell])).await
     }
 }

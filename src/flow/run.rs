@@ -11,10 +11,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     aside,
     common::Common,
+    cramped::Cramped,
     outage::{BrokerOutage, RegisterOutage, Side},
     register::Batches,
     tally::{Summary, Tally},
-    ways::Ways,
+    ways::{self, Ways},
     work::Lane,
     worker::{WorkError, Worker},
 };
@@ -39,22 +40,44 @@ impl Worker {
     /// Works until it is told to stop. Then it stops consuming, finishes what runs within the drain limit, and gives
     /// the rest back.
     ///
+    /// The token is the caller's: cancel it on SIGTERM, which is how a container is stopped, and on Ctrl-C. Dropping
+    /// the future stops at once; what ran is delivered again, and counts as a crash of its worker.
+    ///
     /// # Errors
-    /// When it cannot start (the broker is away, refuses or misses an object), a handler cannot be started, or the program
-    /// closes the connection. Once it works, a lost connection is waited for.
+    /// When it cannot start (no handler, one for a type that the file does not have, the broker is away, refuses or
+    /// misses an object), a handler cannot be started, or the program closes the connection. Once it works, a lost
+    /// connection is waited for, and so is Redis.
+    ///
+    /// ```no_run
+    /// # async fn example(worker: hatchery::Worker) -> Result<(), Box<dyn std::error::Error>> {
+    /// use hatchery::CancellationToken;
+    /// use tokio::signal::unix::{SignalKind, signal};
+    ///
+    /// let stop = CancellationToken::new();
+    /// let stopping = stop.clone();
+    /// let mut terminate = signal(SignalKind::terminate())?;
+    /// tokio::spawn(async move {
+    ///     tokio::select! {
+    ///         _ = tokio::signal::ctrl_c() => {}
+    ///         _ = terminate.recv() => {}
+    ///     }
+    ///     stopping.cancel();
+    /// });
+    /// let summary = worker.run(stop).await?;
+    /// println!("{} done, {} given back", summary.done, summary.given_back);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn run(self, stop: CancellationToken) -> Result<Summary, WorkError> {
         let lanes_of = self.lanes()?;
         let ways = Ways::of(&self.topology);
         let names = &ways.names;
         let puts_aside = |event_type: &&EventType| self.topology.types[*event_type].puts_aside();
-        let aside: Vec<&EventType> = lanes_of.iter().map(|(event_type, _)| event_type).filter(puts_aside).collect();
-        let queues: Vec<String> = lanes_of
-            .iter()
-            .map(|(event_type, _)| names.processing(event_type))
-            .chain(aside.iter().map(|event_type| names.put_aside(event_type)))
-            .collect();
-        let exchanges = [names.scheduler(), names.retry(), names.dead_letter()];
-        let exchanges: Vec<String> = exchanges.into_iter().chain((!aside.is_empty()).then(|| names.aside())).collect();
+        let types = lanes_of.iter().map(|(event_type, _)| event_type);
+        let aside = types.clone().filter(puts_aside).map(|event_type| names.put_aside(event_type));
+        let worked_on: Vec<String> = types.map(|event_type| names.processing(event_type)).chain(aside).collect();
+        let (exchanges, queues) =
+            ways::needed(&self.topology, |event_type| self.handlers.contains_key(event_type.as_str()))?;
         match stop.run_until_cancelled(self.broker.require(&exchanges, &queues)).await {
             Some(required) => required?,
             // Nothing has begun yet that could be finished, and the broker may never answer.
@@ -65,7 +88,7 @@ impl Worker {
         let common = Arc::new(Common {
             ways,
             broker: self.broker,
-            register: Batches::new(&self.register),
+            register: Batches::new(&self.register, Side::Worker),
             clock: self.clock,
             quiet: Arc::new(RwLock::new(())),
             still: tokio::sync::Mutex::default(),
@@ -96,6 +119,7 @@ impl Worker {
                 permits: Arc::new(Semaphore::new(concurrency.into())),
                 busy: Semaphore::new(usize::from(prefetch / 2)),
                 prefetch,
+                cramped: Cramped::default(),
                 common: Arc::clone(&common),
                 event_type,
                 spec,
@@ -119,7 +143,7 @@ impl Worker {
         }
         if self.stop_when_empty {
             tokio::select! {
-                () = common.until_empty(&queues, &tracker) => common.stop.cancel(),
+                () = common.until_empty(&worked_on, &tracker) => common.stop.cancel(),
                 () = common.stop.cancelled() => {}
             }
         }

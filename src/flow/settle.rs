@@ -3,6 +3,10 @@
 //! A crash before the confirm: the delivery comes again and the handler runs again. A crash after the confirm: both the
 //! delivery and its follow-up are in the broker; after *settle* the register knows the delivery as stale, before it the
 //! one that is claimed first makes the other stale or runs twice at worst. Nothing is lost at any point.
+//!
+//! A follow-up that is larger than the broker takes never is in the broker. Then the delivery itself is all that is left: the
+//! claim is released, the delivery is rejected, and the broker moves it to dead-letter as it came. Whoever sends it
+//! there again finds it neither finished nor stale. A crash on either side of the release runs it once more.
 
 use std::time::Duration;
 
@@ -56,15 +60,23 @@ pub(super) struct Claimed {
     pub(super) turn: Turn,
 }
 
-/// This program has closed its connections to the broker: the message is not published, and never will be.
-pub(super) struct Closed;
+/// Why a copy is not published, and no further try would do it.
+pub(super) enum Unpublished {
+    /// This program has closed its connections to the broker.
+    Closed,
+    /// It is larger than the broker takes; the broker's limit was higher when the event came. The delivery itself is all
+    /// that there is of it.
+    TooLarge,
+}
 
-impl From<Result<(), Closed>> for Verdict {
-    /// What becomes of a delivery whose copy was published, or was not.
-    fn from(published: Result<(), Closed>) -> Self {
+impl From<Result<(), Unpublished>> for Verdict {
+    /// What becomes of a delivery whose copy was published, or was not. The broker dead-letters by itself what it would not
+    /// take from us.
+    fn from(published: Result<(), Unpublished>) -> Self {
         match published {
             Ok(()) => Self::Acknowledge,
-            Err(Closed) => Self::GiveBack,
+            Err(Unpublished::Closed) => Self::GiveBack,
+            Err(Unpublished::TooLarge) => Self::Reject,
         }
     }
 }
@@ -90,7 +102,7 @@ impl Lane {
         event: &Event,
         decision: Decision,
         claimed: Option<&mut Claimed>,
-    ) -> Result<(), Closed> {
+    ) -> Result<(), Unpublished> {
         let (copy, end, count) = self.follow_up(event, decision).await?;
         let ways = &self.common.ways;
         match copy {
@@ -148,7 +160,7 @@ impl Lane {
         }
     }
 
-    async fn follow_up(&self, event: &Event, decision: Decision) -> Result<FollowUp, Closed> {
+    async fn follow_up(&self, event: &Event, decision: Decision) -> Result<FollowUp, Unpublished> {
         let now = self.common.clock.now();
         Ok(match decision {
             Decision::Finish => (None, Some(End::Finished), |_| {}),
@@ -182,7 +194,7 @@ impl Lane {
     /// Again later, by the handler's wish. An immediate event is published like any other, into the slot of its date, where
     /// the newest of its reference counts. Any other stays in the slot that it has: dated events of a reference that are put
     /// off to one time would replace each other there, and an immediate one would replace them.
-    async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<FollowUp, Closed> {
+    async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<FollowUp, Unpublished> {
         let now = self.common.clock.now();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = event::until(now, at).max(SOONEST);
@@ -260,7 +272,7 @@ impl Lane {
     }
 
     /// To the scheduler, to come out after this long from now, also where the broker takes it only later.
-    pub(super) async fn send_on(&self, copy: &Event, wait: Duration) -> Result<(), Closed> {
+    pub(super) async fn send_on(&self, copy: &Event, wait: Duration) -> Result<(), Unpublished> {
         let due = event::later(self.common.clock.now(), wait);
         let mut first = Some(wait);
         self.publish(|| {
@@ -270,21 +282,25 @@ impl Lane {
         .await
     }
 
-    /// The same copy again in a moment: its reference is busy. The wait doubles from 250 ms to 4 s.
-    pub(super) async fn send_busy(&self, event: &Event) -> Result<(), Closed> {
+    /// The same copy again in a moment: its reference is busy. The wait doubles from 250 ms to 4 s. Who stops when nothing is left
+    /// waits for it, if that will not be for ever.
+    pub(super) async fn send_busy(&self, event: &Event, is_expected: bool) -> Result<(), Unpublished> {
+        self.common.tally.busy();
         let wait = BUSY.as_duration().saturating_mul(1 << event.busy.min(8)).min(LONGEST_BUSY);
         let copy = Event { busy: event.busy.saturating_add(1), ..event.clone() };
         self.send_on(&copy, wait).await?;
-        self.common.expect_back(wait + ON_ITS_WAY);
+        if is_expected {
+            self.common.expect_back(wait + ON_ITS_WAY);
+        }
         Ok(())
     }
 
     /// Publishes until the broker has confirmed it. A copy too many is known by its generation; one too few is a loss. The
     /// message is made anew for each try.
-    pub(super) async fn publish(&self, mut message: impl FnMut() -> Message + Send) -> Result<(), Closed> {
+    pub(super) async fn publish(&self, mut message: impl FnMut() -> Message + Send) -> Result<(), Unpublished> {
         let published = (|| self.common.broker.publish(message()))
             .retry(patience())
-            .when(|error| !matches!(error, BrokerError::Closed))
+            .when(|error| !matches!(error, BrokerError::Closed | BrokerError::TooLarge { .. }))
             .notify(|error, _| self.common.broker_outage.begins(error));
         // There is no last try.
         match published.await {
@@ -292,15 +308,22 @@ impl Lane {
                 self.common.broker_outage.ends();
                 Ok(())
             }
+            Err(error @ BrokerError::TooLarge { .. }) => {
+                self.common.broker_outage.ends();
+                let id = message().properties.message_id;
+                tracing::error!(%error, id, event_type = %self.event_type, "its copy is not published: it is rejected, and the broker dead-letters it as it came");
+                self.common.tally.rejected();
+                Err(Unpublished::TooLarge)
+            }
             Err(error) => {
                 self.common.fail(WorkError::Broker(error));
-                Err(Closed)
+                Err(Unpublished::Closed)
             }
         }
     }
 
     /// The same copy to the aside queue, to run by itself. There RabbitMQ counts from 0 again.
-    pub(super) async fn put_aside(&self, copy: &Event) -> Result<(), Closed> {
+    pub(super) async fn put_aside(&self, copy: &Event) -> Result<(), Unpublished> {
         self.publish(|| self.common.ways.to_aside(copy)).await
     }
 }

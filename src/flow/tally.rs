@@ -12,7 +12,23 @@ macro_rules! tally {
             $($field: AtomicU64),*
         }
 
-        /// What a worker has done.
+        /// What a worker has done, from its start to its end.
+        ///
+        /// Each field counts deliveries or runs, of all its types together; one event may count several times, as when
+        /// it failed twice and was done at last.
+        ///
+        /// ```no_run
+        /// # async fn example(worker: hatchery::Worker) -> Result<(), Box<dyn std::error::Error>> {
+        /// use hatchery::{CancellationToken, Summary};
+        ///
+        /// let summary: Summary = worker.stop_when_empty(true).run(CancellationToken::new()).await?;
+        /// println!("{}", serde_json::to_string(&summary)?); // {"delivered":3,"done":2,…}
+        /// if summary.dead_lettered + summary.poisoned > 0 {
+        ///     eprintln!("somebody has to look at the dead letters");
+        /// }
+        /// # Ok(())
+        /// # }
+        /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
         #[non_exhaustive]
         pub struct Summary {
@@ -34,7 +50,7 @@ tally! {
     done,
     /// Runs that a business rule ended.
     discarded,
-    /// Runs that failed and are tried again.
+    /// Runs that failed and are tried again, in place or by way of a retry queue.
     retried,
     /// Runs that failed and are not tried again, as the file says.
     dropped,
@@ -42,15 +58,18 @@ tally! {
     requeued,
     /// Events given up.
     dead_lettered,
-    /// Deliveries that were no events.
+    /// Deliveries that were no events: a header of the wrong type, say. They are in dead-letter too, and are not
+    /// counted there.
     poisoned,
+    /// Deliveries left to the broker to dead-letter, because it does not take their copies.
+    rejected,
     /// Copies dropped because the event was finished, cancelled, or has a later copy.
     stale,
     /// Copies dropped because a newer event of the same reference waits.
     replaced,
-    /// Copies sent on because their reference was busy.
+    /// Copies sent on because their reference was busy, or what Redis holds of it cannot be read.
     busy,
-    /// Deliveries given back to the queue.
+    /// Deliveries given back to the queue, not started or not ended.
     given_back,
     /// Deliveries put aside to run alone: they may have killed their worker.
     put_aside,
@@ -88,6 +107,10 @@ impl Tally {
 
     pub(super) fn poisoned(&self) {
         Self::add(&self.poisoned);
+    }
+
+    pub(super) fn rejected(&self) {
+        Self::add(&self.rejected);
     }
 
     pub(super) fn dropped(&self) {

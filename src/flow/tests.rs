@@ -2,15 +2,19 @@
 
 mod aside;
 mod claiming;
+mod cramped;
 mod delivered;
 mod fake;
 mod in_order;
+mod large;
 mod logged;
 mod publishing;
+mod reconnecting;
 mod runs;
 mod settling;
 mod shelf;
 mod trial;
+mod unclaimed;
 mod unsettled;
 
 use std::{

@@ -8,9 +8,10 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
 use super::{
-    claim::Patience,
+    claim::{Asked, Patience},
     common::Common,
-    settle::{self, Closed},
+    cramped::Cramped,
+    settle::{self, Unpublished},
     worker::WorkError,
 };
 use crate::{
@@ -18,7 +19,7 @@ use crate::{
         event::{self, Event},
         names,
         register::{self, Renew, Terms},
-        settlement::{self, Decision, Next, Outcome, Ran, SUSPECT},
+        settlement::{self, Decision, Next, OFTEN, Outcome, Ran, SUSPECT},
         spec::TypeSpec,
         ttl::{roughly, say},
         wire::{self, Incoming, Message, Poison},
@@ -31,6 +32,10 @@ use crate::{
 /// How long a handler that was aborted may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
+/// What Redis puts off waits at least this long. It is due by Redis's clock: where this machine's is ahead of that, it would go
+/// round without a pause until Redis's is there too.
+const SOONEST_LATER: Duration = Duration::from_millis(250);
+
 /// One type in a worker.
 pub(super) struct Lane {
     pub(super) common: Arc<Common>,
@@ -42,6 +47,7 @@ pub(super) struct Lane {
     /// Places in memory for events whose reference is busy.
     pub(super) busy: Semaphore,
     pub(super) prefetch: u16,
+    pub(super) cramped: Cramped,
 }
 
 /// What becomes of a delivery.
@@ -57,8 +63,12 @@ pub(super) enum Verdict {
 /// How an event's turn ended.
 pub(super) enum Way {
     Settled,
+    /// The broker does not take what follows. The claim is released.
+    Refused,
     /// No attempt is spent.
     GivenBack,
+    /// There was no room for its handler. No attempt is spent, and the claim is released.
+    NotStarted,
     /// It failed, and is tried again in its place after this long. The claim is released.
     Again {
         after: Duration,
@@ -70,6 +80,8 @@ enum Ended {
     Outcome(Outcome),
     /// It was given back, and no attempt is spent.
     GivenBack,
+    /// It has not begun.
+    NotStarted,
 }
 
 impl Lane {
@@ -79,6 +91,9 @@ impl Lane {
         let Delivery { message, receipt } = delivery;
         let returns = wire::returns(&message.properties);
         let verdict = match self.due(message).await {
+            Ok(event) if self.spec.register && returns >= OFTEN => {
+                return self.count_anew(&event, returns, receipt).await;
+            }
             Ok(mut event) if self.spec.register => self.handle(&mut event, &patience).await,
             Ok(event) if returns >= SUSPECT => return self.work_aside(event, returns, receipt).await,
             Ok(mut event) => self.handle_unregistered(&mut event, &patience).await,
@@ -124,23 +139,31 @@ impl Lane {
     }
 
     async fn handle(&self, event: &mut Event, patience: &Patience) -> Verdict {
-        let token = Uuid::now_v7();
-        let Some((claimed, turn)) = self.claim_soon(event, token, patience).await else { return Verdict::GiveBack };
-        fail_point!("work.claimed");
-        match claimed {
-            register::Claimed::Busy => {
-                self.common.tally.busy();
-                self.send_busy(event).await.into()
-            }
-            register::Claimed::Run { fence, crashes, stamp } => {
-                event.stamp = stamp;
-                // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
-                match self.run_and_settle(event, crashes, settle::Claimed { token, fence, turn }).await {
-                    Way::Settled => Verdict::Acknowledge,
-                    Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
+        let mut tries = 0;
+        loop {
+            let token = Uuid::now_v7();
+            let Some((asked, turn)) = self.claim_soon(event, token, patience).await else { return Verdict::GiveBack };
+            fail_point!("work.claimed");
+            let claimed = match asked {
+                Asked::Answered(claimed) => claimed,
+                Asked::Unreadable => return self.send_busy(event, false).await.into(),
+            };
+            return match claimed {
+                register::Claimed::Busy => self.send_busy(event, true).await.into(),
+                register::Claimed::Run { fence, crashes, stamp } => {
+                    event.stamp = stamp;
+                    // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
+                    match self.run_and_settle(event, crashes, settle::Claimed { token, fence, turn }, &mut tries).await
+                    {
+                        Way::Settled => Verdict::Acknowledge,
+                        Way::Refused => Verdict::Reject,
+                        // Meanwhile it may have been cancelled or replaced, or its patience may be over.
+                        Way::NotStarted => continue,
+                        Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
+                    }
                 }
-            }
-            unwanted => self.not_run(event, &unwanted).await,
+                unwanted => self.not_run(event, &unwanted).await,
+            };
         }
     }
 
@@ -153,7 +176,8 @@ impl Lane {
                 Verdict::Acknowledge
             }
             register::Claimed::Later(time) => {
-                self.send_on(event, event::until(self.common.clock.now(), *time)).await.into()
+                let wait = event::until(self.common.clock.now(), *time).max(SOONEST_LATER);
+                self.send_on(event, wait).await.into()
             }
             // Not an answer to who claims alone, and who waits until it is not busy.
             register::Claimed::Alone | register::Claimed::Busy | register::Claimed::Run { .. } => Verdict::GiveBack,
@@ -161,8 +185,14 @@ impl Lane {
     }
 
     /// Until the event is settled the lease is renewed: a follow-up waits as long as the broker is away, and nobody else
-    /// may take the event for abandoned meanwhile.
-    pub(super) async fn run_and_settle(&self, event: &mut Event, crashes: u32, mut claimed: settle::Claimed) -> Way {
+    /// may take the event for abandoned meanwhile. So many tries in place were made before.
+    pub(super) async fn run_and_settle(
+        &self,
+        event: &mut Event,
+        crashes: u32,
+        mut claimed: settle::Claimed,
+        tries: &mut u32,
+    ) -> Way {
         let lost = CancellationToken::new();
         let renew = Renew {
             subject: event.subject(),
@@ -176,10 +206,24 @@ impl Lane {
         if crashes > 0 && too_often.is_none() {
             tracing::warn!(id = %event.id, event_type = %self.event_type, crashes, "its worker died while it ran; it runs again");
         }
-        tokio::select! {
-            way = self.until_settled(event, too_often, Some(&mut claimed), &lost) => way,
+        let way = tokio::select! {
+            way = self.until_settled(event, too_often, Some(&mut claimed), &lost, tries) => way,
             never = self.renew(renew, &lost) => match never {},
-        }
+        };
+        self.end_turn(way, claimed.turn).await
+    }
+
+    /// The same without the register, when there is a turn for it. None when the worker stops, or the patience is over.
+    pub(super) async fn run_unregistered(
+        &self,
+        event: &mut Event,
+        patience: &Patience,
+        tries: &mut u32,
+    ) -> Option<Way> {
+        // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
+        let turn = self.turn(patience).await?;
+        let way = self.until_settled(event, None, None, &CancellationToken::new(), tries).await;
+        Some(self.end_turn(way, turn).await)
     }
 
     /// Runs it, unless it has crashed too often, and carries out what follows. Nothing is claimed where there is no register.
@@ -189,10 +233,11 @@ impl Lane {
         too_often: Option<Decision>,
         mut claimed: Option<&mut settle::Claimed>,
         lost: &CancellationToken,
+        tries: &mut u32,
     ) -> Way {
         let decided = match too_often {
             Some(decision) => Ok(decision),
-            None => self.until_decided(event, claimed.as_ref().map(|claimed| claimed.fence), lost).await,
+            None => self.until_decided(event, claimed.as_ref().map(|claimed| claimed.fence), lost, tries).await,
         };
         let way = match decided {
             Ok(decision) => {
@@ -202,7 +247,8 @@ impl Lane {
                 }
                 match self.carry_out(event, decision, claimed.as_deref_mut()).await {
                     Ok(()) => return Way::Settled,
-                    Err(Closed) => Way::GivenBack,
+                    Err(Unpublished::Closed) => Way::GivenBack,
+                    Err(Unpublished::TooLarge) => Way::Refused,
                 }
             }
             Err(way) => way,
@@ -210,27 +256,33 @@ impl Lane {
         if let Some(claimed) = claimed {
             self.release(event, &event.stamp, claimed.token).await;
         }
+        if matches!(way, Way::Refused) {
+            fail_point!("work.released");
+        }
         way
     }
 
-    /// Runs it, in place again and again where the type says so. Where nothing is decided by that, how its turn ended.
+    /// Runs it, in place again and again where the type says so. Where nothing is decided by that, how its turn ended. A round
+    /// goes on in the next turn where there was no room for one of its tries.
     async fn until_decided(
         &self,
         event: &mut Event,
         fence: Option<i64>,
         lost: &CancellationToken,
+        tries: &mut u32,
     ) -> Result<Decision, Way> {
-        let mut tries = 0;
         loop {
-            let Ended::Outcome(outcome) = self.run(event, fence, lost).await else {
-                return Err(Way::GivenBack);
+            let outcome = match self.run(event, fence, lost).await {
+                Ended::Outcome(outcome) => outcome,
+                Ended::GivenBack => return Err(Way::GivenBack),
+                Ended::NotStarted => return Err(Way::NotStarted),
             };
             self.common.tally.ran(&outcome);
             if let Outcome::Discard { reason } = &outcome {
                 let reason = settlement::one_line(reason);
                 tracing::info!(id = %event.id, event_type = %self.event_type, %reason, "discarded");
             }
-            let ran = Ran { id: &event.id, attempts: event.attempts, tries, now: self.common.clock.now() };
+            let ran = Ran { id: &event.id, attempts: event.attempts, tries: *tries, now: self.common.clock.now() };
             let (after, failed) = match settlement::decide(outcome, ran, self.spec.on_failure, &self.spec.retry) {
                 Next::Settle(decision) => return Ok(decision),
                 Next::Again { after, failed } => (after, failed),
@@ -245,7 +297,7 @@ impl Lane {
             if self.common.give_back.run_until_cancelled(tokio::time::sleep(after)).await.is_none() {
                 return Err(Way::GivenBack);
             }
-            tries += 1;
+            *tries += 1;
         }
     }
 
@@ -254,7 +306,7 @@ impl Lane {
         let lost = lost.child_token();
         let over = lost.clone().drop_guard();
         let run = Run { event: event.clone(), fence, lost };
-        let handler = Arc::clone(&self.handler);
+        let (handler, cramped) = (Arc::clone(&self.handler), self.cramped.times());
         // A task of its own: a panic ends it and not the worker, and it ends with this one.
         let mut running = AbortOnDropHandle::new(tokio::spawn(async move { handler.handle(run).await }));
         let ended = tokio::select! {
@@ -268,6 +320,10 @@ impl Lane {
                     self.common.fail(WorkError::Handler(reason));
                     Ended::GivenBack
                 }
+                Ok(Err(HandlerError::NoRoom(reason))) => {
+                    self.say_no_room(&reason);
+                    return Ended::NotStarted;
+                }
                 Err(panic) => {
                     let reason = format!("panic: {}", panic_text(panic));
                     Ended::Outcome(Outcome::Retry { reason, after: None })
@@ -279,6 +335,9 @@ impl Lane {
             }
             () = self.common.give_back.cancelled() => Ended::GivenBack,
         };
+        if matches!(ended, Ended::Outcome(_)) {
+            self.say_room(cramped);
+        }
         if !running.is_finished() {
             // What it holds is let go of before the next run may want it. Code that does not await hears of it no sooner.
             drop(over);
@@ -291,14 +350,14 @@ impl Lane {
     }
 
     /// What cannot be an event goes to dead-letter as it came, with the reason.
-    async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Closed> {
+    async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Unpublished> {
         let id = incoming.properties.message_id.as_deref();
         tracing::warn!(id, event_type = %self.event_type, routing_key = %incoming.routing_key, "{poison}");
         self.common.tally.poisoned();
         let message = Message {
             exchange: self.common.ways.names.dead_letter(),
             routing_key: names::dead_letter_key(&self.event_type),
-            properties: wire::encode_poison(incoming, poison, fresh_id),
+            properties: wire::encode_poison(incoming, poison, self.common.clock.now(), fresh_id),
             body: incoming.body.clone(),
         };
         self.publish(|| message.clone()).await

@@ -1,17 +1,86 @@
 //! A worker as it is told what to do: handlers by type, and how to stop. `run.rs` does it.
 
-use std::{collections::BTreeMap, fmt::Display, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::{self, Display},
+    sync::Arc,
+    time::Duration,
+};
 
 use serde::de::DeserializeOwned;
 use tower_service::Service;
 
 use crate::{
-    domain::{spec::Topology, words::UnknownType},
+    domain::{safety::Unsafe, spec::Topology, words::UnknownType},
     handler::{Closure, Handler, Json, Layered, Outcome, Run},
     ports::{Broker, BrokerError, Clock, Register},
 };
 
 /// A worker: handlers by type, and how to stop.
+///
+/// [`Hatchery::worker`](crate::Hatchery::worker) makes one, the methods here say what it does, and [`run`](Self::run)
+/// does it. As many of them as you like work on one topology, in one process or in many.
+///
+/// How many events of a type are handled at a time, how long one may take, and what follows a failure stand in the file
+/// (`concurrency`, `handler-timeout`, `on-failure`, `retry`). A handler answers with an [`Outcome`]; an error, a panic
+/// and no answer in time are failures.
+///
+/// | what there is | takes |
+/// | --- | --- |
+/// | an async function or closure | [`handle`](Self::handle) |
+/// | the same, and payloads that are JSON | [`handle_json`](Self::handle_json) |
+/// | a `tower` service, with layers: limits, traces, what all types need | [`service`](Self::service) |
+/// | a type of your own | [`handler`](Self::handler) |
+///
+/// What runs share is in an `Arc`, of which each run has a clone:
+///
+/// ```no_run
+/// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
+/// use std::sync::Arc;
+/// use hatchery::{CancellationToken, NewEvent, Outcome, Publisher, Run};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Employee { name: String, leaves: Option<hatchery::jiff::Timestamp> }
+///
+/// struct Payroll { publisher: Publisher }
+///
+/// impl Payroll {
+///     async fn import(&self, employee: Employee, run: Run) -> anyhow::Result<Outcome> {
+///         // May run again for the same event: the id makes it the same mail.
+///         let mail = NewEvent::json("mail", &employee.name)?.id(format!("for-{}", run.event.id));
+///         self.publisher.publish(mail).await?;
+///         Ok(match employee.leaves {
+///             Some(at) => Outcome::Requeue { at, reason: "their last day".to_owned() },
+///             None => Outcome::Done,
+///         })
+///     }
+/// }
+///
+/// async fn mail(name: String, _: Run) -> anyhow::Result<Outcome> {
+///     println!("Dear {name}");
+///     Ok(Outcome::Done)
+/// }
+///
+/// let payroll = Arc::new(Payroll { publisher: hatchery.publisher() });
+/// let worker = hatchery
+///     .worker()
+///     .handle_json("hr-import", move |employee: Employee, run: Run| {
+///         let payroll = Arc::clone(&payroll);
+///         async move { payroll.import(employee, run).await }
+///     })
+///     .handle_json("mail", mail);
+///
+/// let stop = CancellationToken::new();
+/// let stopping = stop.clone();
+/// tokio::spawn(async move {
+///     tokio::signal::ctrl_c().await.ok();
+///     stopping.cancel();
+/// });
+/// let summary = worker.run(stop).await?;
+/// println!("{summary:?}");
+/// # Ok(())
+/// # }
+/// ```
 pub struct Worker {
     pub(super) topology: Arc<Topology>,
     pub(super) broker: Arc<dyn Broker>,
@@ -24,26 +93,56 @@ pub struct Worker {
 }
 
 /// Why a worker ended that was not asked to.
+///
+/// ```no_run
+/// # async fn example(worker: hatchery::Worker) -> std::process::ExitCode {
+/// use std::process::ExitCode;
+/// use hatchery::{BrokerError, CancellationToken, WorkError};
+///
+/// match worker.run(CancellationToken::new()).await {
+///     Ok(_) => ExitCode::SUCCESS,
+///     // Somebody has to look at the file, or at the program.
+///     Err(error @ (WorkError::UnknownType(_) | WorkError::NoHandler)) => panic!("{error}"),
+///     // billing.processor.mail does not exist on the broker; run `topology apply`
+///     Err(error) => {
+///         eprintln!("{error}");
+///         ExitCode::FAILURE
+///     }
+/// }
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkError {
-    /// The file has no such type.
+    /// The file has no type by the name of a handler. Nothing was begun.
     #[error(transparent)]
     UnknownType(#[from] UnknownType),
-    /// Nothing to do.
+    /// There is no handler, so there is nothing to do.
     #[error("the worker has no handler")]
     NoHandler,
+    /// The topology is not safe to work on.
+    #[error(transparent)]
+    Topology(#[from] Unsafe),
     /// At the start: the broker is away, refuses, or misses an object. Later: it does not let this user consume, or this
     /// program has closed the connection.
     #[error(transparent)]
     Broker(#[from] BrokerError),
-    /// A handler cannot be started at all.
+    /// A handler cannot be started at all ([`HandlerError::CannotStart`](crate::HandlerError::CannotStart)), which says
+    /// this.
     #[error("{0}")]
     Handler(String),
 }
 
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let types: Vec<&String> = self.handlers.keys().collect();
+        f.debug_struct("Worker").field("topology", &self.topology.name).field("types", &types).finish_non_exhaustive()
+    }
+}
+
 impl Worker {
-    /// A worker over any broker and register, with no handlers yet.
+    /// A worker over any broker and register, with no handlers yet. [`Hatchery::worker`](crate::Hatchery::worker) is
+    /// the usual way; this one is for tests, and not part of what can be relied on.
     #[must_use]
     pub fn new(
         topology: Arc<Topology>,
@@ -63,10 +162,37 @@ impl Worker {
         }
     }
 
-    /// Handles a type with an async closure. An error that can be shown is a failure, which is tried again.
+    /// Handles a type with an async function or closure. An error that can be shown is a failure, which is tried again
+    /// as the file says; what it shows (`{:#}`, so that of `anyhow` the whole chain) is the reason that people read.
+    ///
+    /// A closure has to name its error type somewhere, as in `Ok::<_, anyhow::Error>(…)`; a function does so anyway.
+    /// The type has to be in the file, which [`run`](Self::run) finds out. A type has one handler: the last that is
+    /// said counts.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::WorkError> {
+    /// use hatchery::{CancellationToken, Outcome, Run};
+    ///
+    /// async fn print(run: Run) -> std::io::Result<Outcome> {
+    ///     tokio::fs::write("/dev/lp0", &run.event.payload).await?;
+    ///     Ok(Outcome::Done)
+    /// }
+    ///
+    /// let copies = 3;
+    /// let print_all = move |run: Run| async move {
+    ///     for _ in 0..copies {
+    ///         print(run.clone()).await?;
+    ///     }
+    ///     Ok::<_, std::io::Error>(Outcome::Done)
+    /// };
+    /// let worker = hatchery.worker().handle("print", print).handle("print-all", print_all);
+    /// worker.run(CancellationToken::new()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// At the time limit the closure is dropped where it awaits. Code that blocks without awaiting goes on beyond it, and
-    /// beyond its lease: run it in `tokio::task::spawn_blocking`, and watch `Run::lost`.
+    /// beyond its lease: run it in `tokio::task::spawn_blocking`, and watch [`Run::lost`].
     #[must_use]
     pub fn handle<F, R, E>(self, event_type: &str, handler: F) -> Self
     where
@@ -77,8 +203,9 @@ impl Worker {
         self.handler(event_type, Arc::new(Closure(handler)))
     }
 
-    /// Handles a type whose payloads are JSON of one shape, with an async closure. A payload that cannot be read goes to
-    /// dead-letter, for it will never be readable; everything else is as with [`handle`](Self::handle).
+    /// Handles a type whose payloads are JSON of one shape, with an async function or closure. A payload that cannot be
+    /// read goes to dead-letter, for it will never be readable, and the reason says where the fault is; everything else
+    /// is as with [`handle`](Self::handle). The content type is not looked at.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
@@ -117,17 +244,44 @@ impl Worker {
     /// Handles a type with a `tower` service, and so with any layers around it. Each run has a clone of it. An error of
     /// the service or of a layer is a failure, which is tried again.
     ///
+    /// A limit of `tower` is shared by the clones of its service, and so by all runs of the type; a `ServiceBuilder`
+    /// that is used for two types makes two limits (`GlobalConcurrencyLimitLayer` makes one). A layer whose service is
+    /// no `Clone`, like `rate_limit`, stands below a `buffer`. What waits for a limit waits within the type's
+    /// `handler-timeout`, and takes one of its `concurrency`. A boxed service is a `BoxCloneSyncService`.
+    ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
     /// use hatchery::{CancellationToken, Outcome, Run};
     /// use tower::{ServiceBuilder, service_fn};
     ///
-    /// let service = ServiceBuilder::new()
-    ///     .buffer(1_000)
-    ///     .rate_limit(10, Duration::from_secs(1))
-    ///     .service(service_fn(|run: Run| async move { Ok::<_, std::io::Error>(Outcome::Done) }));
-    /// hatchery.worker().service("mail", service).run(CancellationToken::new()).await?;
+    /// #[derive(serde::Deserialize)]
+    /// struct Mail { to: String }
+    ///
+    /// async fn send(run: Run) -> anyhow::Result<Outcome> {
+    ///     let Ok(Mail { to }) = run.event.json() else {
+    ///         return Ok(Outcome::DeadLetter { reason: "not a mail".to_owned() });
+    ///     };
+    ///     println!("Dear {to}");
+    ///     Ok(Outcome::Done)
+    /// }
+    ///
+    /// async fn print(_: Run) -> anyhow::Result<Outcome> { Ok(Outcome::Done) }
+    ///
+    /// // The mail server takes ten a second, from all runs together.
+    /// let limit = ServiceBuilder::new().buffer(100).rate_limit(10, Duration::from_secs(1));
+    /// let send = limit.service(service_fn(send));
+    /// // What all types need stands around each of them: here a line in the log for each run.
+    /// let all = ServiceBuilder::new()
+    ///     .map_request(|run: Run| {
+    ///         tracing::info!(id = %run.event.id, attempts = run.event.attempts, "runs");
+    ///         run
+    ///     });
+    /// let worker = hatchery
+    ///     .worker()
+    ///     .service("mail", all.service(send))
+    ///     .service("print", all.service(service_fn(print)));
+    /// worker.run(CancellationToken::new()).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -141,21 +295,54 @@ impl Worker {
         self.handler(event_type, Arc::new(Layered(service)))
     }
 
-    /// Handles a type.
+    /// Handles a type with a [`Handler`] of your own, which says how.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery, mailer: impl hatchery::Handler) -> Result<(), hatchery::WorkError> {
+    /// use std::sync::Arc;
+    /// use hatchery::{CancellationToken, Handler};
+    ///
+    /// // One for two types, each event of which says by `run.event.event_type` what it is.
+    /// let mailer: Arc<dyn Handler> = Arc::new(mailer);
+    /// let worker = hatchery.worker().handler("mail", mailer.clone()).handler("newsletter", mailer);
+    /// worker.run(CancellationToken::new()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn handler(mut self, event_type: &str, handler: Arc<dyn Handler>) -> Self {
         self.handlers.insert(event_type.to_owned(), handler);
         self
     }
 
-    /// Handlers that run at a time, instead of what the file says for each type. The prefetch changes in proportion, so
-    /// that no delivery waits longer for its turn than the file allows.
+    /// Handlers that run at a time, of each type, instead of what the file says; at least 1. The prefetch changes in
+    /// proportion, so that no delivery waits longer for its turn than the file allows. Types with `on-failure: block`
+    /// keep their one.
+    ///
+    /// ```no_run
+    /// # fn example(worker: hatchery::Worker) -> Result<hatchery::Worker, Box<dyn std::error::Error>> {
+    /// let cores = std::thread::available_parallelism()?;
+    /// let worker = worker.concurrency(u16::try_from(cores.get())?);
+    /// # Ok(worker)
+    /// # }
+    /// ```
     #[must_use]
     pub fn concurrency(self, concurrency: u16) -> Self {
         Self { concurrency: Some(concurrency.max(1)), ..self }
     }
 
-    /// How long a stop waits for the handlers that run, instead of what the file says.
+    /// How long a stop waits for the handlers that run, instead of what the file says (25 s; of several types the
+    /// longest). What runs for longer is dropped where it awaits, and its event is given back; that takes four seconds
+    /// more at most.
+    ///
+    /// ```no_run
+    /// # fn example(worker: hatchery::Worker) -> hatchery::Worker {
+    /// use std::time::Duration;
+    ///
+    /// // `terminationGracePeriodSeconds: 90`
+    /// worker.drain_timeout(Duration::from_secs(85))
+    /// # }
+    /// ```
     #[must_use]
     pub fn drain_timeout(self, limit: Duration) -> Self {
         Self { drain_timeout: Some(limit), ..self }
@@ -163,6 +350,17 @@ impl Worker {
 
     /// Stops by itself once the processing and aside queues of its types are empty and everything it took is settled, what
     /// found its reference busy included. What waits in a hatchery, the ladder or a retry queue is not waited for.
+    ///
+    /// ```no_run
+    /// # async fn example(worker: hatchery::Worker) -> Result<(), hatchery::WorkError> {
+    /// use hatchery::CancellationToken;
+    ///
+    /// // A job that runs at night.
+    /// let summary = worker.stop_when_empty(true).run(CancellationToken::new()).await?;
+    /// println!("{} done, {} failed", summary.done, summary.retried);
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn stop_when_empty(self, yes: bool) -> Self {
         Self { stop_when_empty: yes, ..self }

@@ -9,6 +9,7 @@ mod consumer;
 pub mod declare;
 pub mod destroy;
 mod mover;
+mod objects;
 mod publisher;
 mod receipts;
 pub mod steps;
@@ -18,11 +19,7 @@ pub(in crate::adapters) mod url;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
-use lapin::{
-    Connection, ExchangeKind,
-    options::{BasicGetOptions, ExchangeDeclareOptions, QueueDeclareOptions},
-    types::FieldTable,
-};
+use lapin::{Connection, options::BasicGetOptions};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -147,27 +144,10 @@ impl Broker for RabbitMq {
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
-        let channel = self.channel().await?;
-        let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        let declared = channel
-            .queue_declare(codec::short(queue)?, options, FieldTable::default())
-            .await
-            .map_err(|error| self.url.error(&error, &format!("the queue {queue}")))?;
-        Ok(declared.message_count().into())
+        self.ready_by(&self.channel().await?, queue).await
     }
 
     async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
-        for queue in queues {
-            self.ready(queue).await?;
-        }
-        let channel = self.channel().await?;
-        for exchange in exchanges {
-            let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
-            channel
-                .exchange_declare(codec::short(exchange)?, ExchangeKind::Topic, options, FieldTable::default())
-                .await
-                .map_err(|error| self.url.error(&error, &format!("the exchange {exchange}")))?;
-        }
-        Ok(())
+        self.look_for(exchanges, queues).await
     }
 }

@@ -152,20 +152,32 @@ pub(super) fn confirmed(confirmation: &Confirmation, exchange: &str) -> Result<(
 /// What an error means for a message. One that is about another message has closed the channel that they share, and this one
 /// may be published again at once.
 fn fault(url: &AmqpUrl, error: &lapin::Error, exchange: &str, size: usize) -> BrokerError {
-    if let ErrorKind::ProtocolError(amqp) = error.kind()
-        && is_about_another(amqp.get_message().as_str(), exchange, size)
-    {
-        return url.unreachable(format!("another message has closed the channel: {}", amqp.get_message()));
+    if let ErrorKind::ProtocolError(amqp) = error.kind() {
+        let reason = amqp.get_message().to_string();
+        if is_about_another(&reason, exchange, size) {
+            return url.unreachable(format!("another message has closed the channel: {reason}"));
+        }
+        if size_named(&reason).is_some() {
+            return BrokerError::TooLarge { exchange: exchange.to_owned(), size, reason };
+        }
     }
     url.error(error, &format!("the exchange {exchange}"))
 }
 
 /// The broker names the exchange that is missing or that refuses, and the size of a message that is too large.
 fn is_about_another(reason: &str, exchange: &str, size: usize) -> bool {
-    let named = |before: &str, end: char| Some(reason.split_once(before)?.1.split(end).next().unwrap_or_default());
-    let exchange_named = named("exchange '", '\'');
-    let size_named = named("message size ", ' ');
-    exchange_named.is_some_and(|named| named != exchange) || size_named.is_some_and(|named| named.parse() != Ok(size))
+    let exchange_named = named(reason, "exchange '", '\'');
+    exchange_named.is_some_and(|named| named != exchange)
+        || size_named(reason).is_some_and(|named| named.parse() != Ok(size))
+}
+
+/// The size of a message that is larger than `max_message_size`.
+fn size_named(reason: &str) -> Option<&str> {
+    named(reason, "message size ", ' ')
+}
+
+fn named<'a>(reason: &'a str, before: &str, end: char) -> Option<&'a str> {
+    reason.split_once(before)?.1.split(end).next()
 }
 
 /// Closes a connection, in bounded time: the broker takes a lost client for one that has closed.

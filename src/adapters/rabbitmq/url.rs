@@ -27,7 +27,8 @@ pub struct AmqpUrl {
     tls: Tls,
 }
 
-/// A text that is no AMQP URL.
+/// A text that is no AMQP URL ([`ConnectError::Url`](crate::ConnectError::Url)). The message does not repeat it, for it
+/// may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "not an AMQP URL: {0}; it looks like amqp://user:password@host:5672/vhost, and several of them, with commas between \

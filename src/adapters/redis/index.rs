@@ -48,6 +48,8 @@ impl RedisRegister {
             let end = find.due_before.map_or(END_OF_TIME + 1, due_millis);
             script
                 .key(self.keys.index(shard.number, &find.event_type))
+                // Homes that are elsewhere, while their hash slot is on its way, would be taken for gone.
+                .key(self.keys.none(shard.number))
                 .arg(self.keys.homes(shard.number, &find.event_type))
                 .arg(find.due_from.map_or(0, due_millis))
                 .arg(end);

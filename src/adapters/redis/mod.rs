@@ -1,5 +1,7 @@
 //! The register in Redis: each call is one Lua script over a batch, a script call per shard.
 
+mod counters;
+mod damage;
 mod index;
 mod keys;
 mod link;
@@ -11,7 +13,7 @@ use std::{
     fmt,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -21,12 +23,14 @@ use futures_util::{
     future::join_all,
     stream::{self, StreamExt as _},
 };
-use redis::{Script, ScriptInvocation};
+use redis::{FromRedisValue, Script, ScriptInvocation};
 
 use self::{
+    counters::{Counters, Known},
+    damage::Damage,
     keys::Keys,
     link::{Link, Within},
-    scripts::Call,
+    scripts::{Call, Now, Timely},
 };
 use crate::{
     adapters::tls::Tls,
@@ -55,8 +59,10 @@ pub struct RedisRegister {
     backlog_retention: Duration,
     limit: Duration,
     clock: Option<Arc<dyn Clock>>,
-    /// Of each shard whether its counter was raised, so that whoever finds none there finds it emptied.
-    wrote: Arc<[AtomicBool]>,
+    counters: Arc<Counters>,
+    /// How often it was found emptied, as far as nobody was told of it.
+    emptied: Arc<AtomicU64>,
+    damage: Arc<Damage>,
 }
 
 impl fmt::Debug for RedisRegister {
@@ -85,7 +91,9 @@ impl RedisRegister {
             backlog_retention: spec.backlog_retention,
             limit: DEFAULT_LIMIT,
             clock: None,
-            wrote: (0..spec.shards.max(1)).map(|_| AtomicBool::default()).collect(),
+            counters: Arc::new(Counters::new(spec.shards)),
+            emptied: Arc::default(),
+            damage: Arc::default(),
         })
     }
 
@@ -157,10 +165,10 @@ impl RedisRegister {
         for (_, call) in &calls {
             call.write(&self.keys, shard, &mut script);
         }
-        let raw: Vec<C::Raw> = self.link.call(&script, self.keys.slot(shard), self.limit.into()).await?;
-        if C::COUNTS {
-            self.wrote(shard).store(true, Ordering::Relaxed);
+        if C::REACHES_OUT {
+            script.key(self.keys.none(shard));
         }
+        let raw: Vec<C::Raw> = self.call(&script, shard, self.limit.into()).await?;
         if raw.len() != calls.len() {
             return Err(self.link.unexpected(format!("{} answers to {} questions", raw.len(), calls.len())));
         }
@@ -169,23 +177,46 @@ impl RedisRegister {
 }
 
 impl RedisRegister {
-    fn wrote(&self, shard: u16) -> &AtomicBool {
-        &self.wrote[usize::from(shard)]
+    /// Calls a script that answers a batch.
+    async fn call<R: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+        shard: u16,
+        within: Within,
+    ) -> Result<Vec<R>, RegisterError> {
+        let known = self.counters.known(shard);
+        let (counter, answers, damage): (u8, Vec<R>, Option<Vec<u8>>) =
+            self.link.call(script, self.keys.slot(shard), within).await?;
+        self.heed(shard, known, counter);
+        if let Some(damage) = damage.filter(|_| self.damage.is_due()) {
+            self.link.say_damaged(&String::from_utf8_lossy(&damage));
+        }
+        Ok(answers)
     }
 
-    /// Makes sure that a shard takes writes, and says whether it was emptied.
-    async fn ping_shard(&self, shard: u16, within: Within) -> Result<bool, RegisterError> {
+    fn heed(&self, shard: u16, known: Known, counter: u8) {
+        if self.counters.met(shard, known, counter.into()) {
+            self.link.say_emptied();
+            self.emptied.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A cancel that comes when it is not waited for any more would reach what was published since. Of all calls it alone is
+    /// about whatever is there when it comes.
+    fn timely<'a>(&self, call: &'a Cancel, now: i64) -> Timely<'a> {
+        let limit = i64::try_from(self.limit.as_micros()).unwrap_or(i64::MAX);
+        Timely { call, until: now.saturating_add(limit) }
+    }
+
+    /// Makes sure that a shard takes writes.
+    async fn ping_shard(&self, shard: u16, within: Within) -> Result<(), RegisterError> {
         // A server that wants a password says so at the first command, not when it is connected to, one that forbids
         // scripts, not before it is asked to run one, and one that takes no writes, not before something is written.
         let mut script = self.begin(&scripts::PING, shard);
         // And a slot that is on its way between two nodes serves no call some of whose keys are not there yet, as those of a
         // claim are.
         script.key(self.keys.none(shard));
-        // What is written meanwhile is not there yet, and was not emptied either.
-        let wrote = self.wrote(shard).load(Ordering::Relaxed);
-        let knew: bool = self.link.call(&script, self.keys.slot(shard), within).await?;
-        self.wrote(shard).store(true, Ordering::Relaxed);
-        Ok(wrote && !knew)
+        self.call::<u8>(&script, shard, within).await.map(drop)
     }
 }
 
@@ -196,11 +227,12 @@ impl Register for RedisRegister {
         // for Redis waits for all of it.
         let within = self.limit.into();
         let pings = (0..self.keys.shards()).map(|shard| self.ping_shard(shard, within));
-        let emptied: Vec<_> = stream::iter(pings).buffered(TOGETHER).collect().await;
-        if emptied.iter().any(|answer| matches!(answer, Ok(true))) {
-            self.link.say_emptied();
-        }
-        emptied.into_iter().try_for_each(|answer| answer.map(drop))
+        let answers: Vec<_> = stream::iter(pings).buffered(TOGETHER).collect().await;
+        answers.into_iter().collect()
+    }
+
+    fn times_emptied(&self) -> u64 {
+        self.emptied.swap(0, Ordering::Relaxed)
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
@@ -232,11 +264,16 @@ impl Register for RedisRegister {
     }
 
     async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
-        self.ask(batch).await
+        let times = self.ask(&batch.iter().map(|call| Now(&call.subject)).collect::<Vec<_>>()).await?;
+        let timely = batch.iter().zip(times).map(|(call, now)| self.timely(call, now));
+        self.ask(&timely.collect::<Vec<_>>()).await
     }
 
     async fn cancel_anywhere(&self, call: &Cancel) -> Result<Vec<Cancelled>, RegisterError> {
-        let shards = (0..self.keys.shards()).map(|shard| self.ask_shard(shard, vec![(0, call)]));
+        let shards = (0..self.keys.shards()).map(|shard| async move {
+            let (_, now) = self.ask_shard(shard, vec![(0, &Now(&call.subject))]).await?.remove(0);
+            self.ask_shard(shard, vec![(0, &self.timely(call, now))]).await
+        });
         let answers: Result<Vec<_>, _> = join_all(shards).await.into_iter().collect();
         let mut all: Vec<Cancelled> = Vec::new();
         for found in answers?.into_iter().flatten().flat_map(|(_, found)| found) {
@@ -245,6 +282,7 @@ impl Register for RedisRegister {
                 Some(known) => {
                     known.waiting |= found.waiting;
                     known.running |= found.running;
+                    known.already |= found.already;
                 }
                 None => all.push(found),
             }

@@ -33,6 +33,7 @@ macro_rules! indexed {
 }
 
 script!(PING, "scripts/ping.lua");
+script!(NOW, "scripts/now.lua");
 script!(RESERVE, "scripts/reserve.lua");
 script!(CLAIM, "scripts/claim.lua");
 script!(RENEW, "scripts/renew.lua");
@@ -51,8 +52,9 @@ pub(super) trait Call: Sync {
     type Raw: FromRedisValue + Send;
     /// What that means.
     type Answer: Send;
-    /// Once it has answered the shard has a counter, unless somebody empties it.
-    const COUNTS: bool = false;
+    /// The script may touch keys that are not named: kept messages, homes that the index names. A key that is never there is
+    /// named instead, so that no node runs it while the hash slot is on its way and some of its keys are elsewhere.
+    const REACHES_OUT: bool = false;
 
     fn script() -> &'static Script;
     fn subject(&self) -> &Subject;
@@ -73,7 +75,6 @@ fn copy(keys: &Keys, shard: u16, subject: &Subject, stamp: &Stamp, terms: &Terms
 impl Call for Reserve {
     type Raw = i64;
     type Answer = Reserved;
-    const COUNTS: bool = true;
 
     fn script() -> &'static Script {
         &RESERVE
@@ -105,6 +106,7 @@ impl Call for Reserve {
 impl Call for Record {
     type Raw = i64;
     type Answer = ();
+    const REACHES_OUT: bool = true;
 
     fn script() -> &'static Script {
         &RECORD
@@ -132,7 +134,6 @@ impl Call for Record {
 impl Call for Claim {
     type Raw = (String, i64, u32, u8);
     type Answer = Claimed;
-    const COUNTS: bool = true;
 
     fn script() -> &'static Script {
         &CLAIM
@@ -215,6 +216,7 @@ impl Call for Release {
 impl Call for Settle {
     type Raw = u8;
     type Answer = ();
+    const REACHES_OUT: bool = true;
 
     fn script() -> &'static Script {
         &SETTLE
@@ -249,6 +251,7 @@ impl Call for Settle {
 impl Call for Later {
     type Raw = u8;
     type Answer = Postponed;
+    const REACHES_OUT: bool = true;
 
     fn script() -> &'static Script {
         &LATER
@@ -277,40 +280,73 @@ impl Call for Later {
     }
 }
 
-impl Call for Cancel {
-    type Raw = Vec<(String, u8, u8)>;
+/// What time it is where this subject is kept, in µs.
+pub(super) struct Now<'a>(pub(super) &'a Subject);
+
+impl Call for Now<'_> {
+    type Raw = i64;
+    type Answer = i64;
+
+    fn script() -> &'static Script {
+        &NOW
+    }
+
+    fn subject(&self) -> &Subject {
+        self.0
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        to.key(keys.none(shard));
+    }
+
+    fn read(&self, raw: i64) -> i64 {
+        raw
+    }
+}
+
+/// A cancel, and until when it is waited for, in µs of Redis's time.
+pub(super) struct Timely<'a> {
+    pub(super) call: &'a Cancel,
+    pub(super) until: i64,
+}
+
+impl Call for Timely<'_> {
+    type Raw = Vec<(String, u8, u8, u8)>;
     type Answer = Vec<Cancelled>;
+    const REACHES_OUT: bool = true;
 
     fn script() -> &'static Script {
         &CANCEL
     }
 
     fn subject(&self) -> &Subject {
-        &self.subject
+        &self.call.subject
     }
 
     fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        let alone = Slot::Event(self.subject.id.clone());
-        let slot = match &self.slot {
-            None if self.subject.reference.is_none() => Some(&alone),
+        let Cancel { subject, slot, due, horizon } = self.call;
+        let alone = Slot::Event(subject.id.clone());
+        let slot = match slot {
+            None if subject.reference.is_none() => Some(&alone),
             slot => slot.as_ref(),
         };
-        to.key(keys.home(shard, &self.subject, slot.unwrap_or(&Slot::Immediate)))
-            .key(keys.index(shard, &self.subject.event_type))
+        to.key(keys.home(shard, subject, slot.unwrap_or(&Slot::Immediate)))
+            .key(keys.index(shard, &subject.event_type))
             .arg(slot.map_or_else(String::new, Slot::field))
-            .arg(self.due.map_or(0, due_millis))
-            .arg(millis(self.horizon));
+            .arg(due.map_or(0, due_millis))
+            .arg(millis(*horizon))
+            .arg(self.until);
     }
 
     fn read(&self, mut raw: Self::Raw) -> Vec<Cancelled> {
         raw.sort_unstable();
-        let slot = |field: &str| match &self.slot {
+        let slot = |field: &str| match &self.call.slot {
             Some(slot) => Some(slot.clone()),
-            None if field == "e" => Some(Slot::Event(self.subject.id.clone())),
+            None if field == "e" => Some(Slot::Event(self.call.subject.id.clone())),
             None => field.parse().ok(),
         };
-        let cancelled = |(field, waiting, running): (String, u8, u8)| {
-            Some(Cancelled { slot: slot(&field)?, waiting: waiting == 1, running: running == 1 })
+        let cancelled = |(field, waiting, running, already): (String, u8, u8, u8)| {
+            Some(Cancelled { slot: slot(&field)?, waiting: waiting == 1, running: running == 1, already: already == 1 })
         };
         raw.into_iter().filter_map(cancelled).collect()
     }

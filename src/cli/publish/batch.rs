@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Context as _;
 use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
-use hatchery::{PublishError, Published, Publisher};
+use hatchery::{PublishError, Published, Publisher, ports::BrokerError};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncBufRead, BufReader};
 
@@ -156,8 +156,11 @@ fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl 
     async move {
         let published = match publishing {
             Either::Left(publishing) => publishing.await.map_err(|error| {
-                if matches!(error, PublishError::Broker(_) | PublishError::Timeout) {
-                    trust.lose();
+                match error {
+                    // That is about this one alone.
+                    PublishError::Broker(BrokerError::TooLarge { .. }) => {}
+                    PublishError::Broker(_) | PublishError::Timeout => trust.lose(),
+                    _ => {}
                 }
                 error.to_string()
             }),

@@ -12,6 +12,16 @@ use super::{
 use crate::domain::words::{EventType, Reference};
 
 /// What has become of the newest event of a slot, as far as the register knows.
+///
+/// ```
+/// use hatchery::State;
+///
+/// assert_eq!(State::DeadLetter.to_string(), "dead-letter");
+/// assert_eq!("dead-letter".parse(), Ok(State::DeadLetter));
+/// // What is at its end is shown, and cannot be looked for.
+/// let error = "handled".parse::<State>().expect_err("at its end");
+/// assert_eq!(error.to_string(), "`handled` is none of waiting, running, retry and dead-letter");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum State {
@@ -30,10 +40,20 @@ pub enum State {
 }
 
 impl State {
-    /// Those of events that are not at their end.
+    /// Those of events that are not at their end: all that a search finds.
+    ///
+    /// ```
+    /// use hatchery::State;
+    ///
+    /// assert!(State::OPEN.contains(&State::Retry) && !State::OPEN.contains(&State::Cancelled));
+    /// ```
     pub const OPEN: [Self; 4] = [Self::Waiting, Self::Running, Self::Retry, Self::DeadLetter];
 
-    /// Its name.
+    /// Its name, as the command line has it.
+    ///
+    /// ```
+    /// assert_eq!(hatchery::State::Waiting.as_str(), "waiting");
+    /// ```
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +73,7 @@ impl fmt::Display for State {
     }
 }
 
-/// A text that is no state that can be looked for.
+/// A text that is no [`State`] that can be looked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is none of waiting, running, retry and dead-letter")]
 pub struct StateError(String);
@@ -67,6 +87,30 @@ impl FromStr for State {
 }
 
 /// A slot and its newest event, as far as the register knows them.
+///
+/// It is told for people, and may be wrong after Redis has lost something; nothing is decided from it.
+///
+/// ```no_run
+/// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+/// use hatchery::{Known, State, Which};
+///
+/// fn line(event: &Known) -> String {
+///     let due = event.due.map_or_else(|| "some time".to_owned(), |due| due.to_string());
+///     let why = event.reason.as_deref().unwrap_or_default();
+///     match event.state {
+///         State::Waiting => format!("waits until {due}"),
+///         State::Retry => format!("failed {} times, again at {due}: {why}", event.attempts),
+///         State::DeadLetter => format!("given up: {why}"),
+///         state => state.to_string(),
+///     }
+/// }
+///
+/// for event in events.show(&Which::reference("hr-import", "1234")).await? {
+///     println!("{}: {}", event.slot, line(&event));
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Known {
@@ -74,7 +118,7 @@ pub struct Known {
     pub event_type: EventType,
     /// The object that it is about.
     pub reference: Option<Reference>,
-    /// The event. Not known where the index was lost, nor of what is at its end.
+    /// The event's id. Not known where the index was lost, nor of what is at its end.
     pub id: Option<String>,
     /// What it competes with.
     pub slot: Slot,
@@ -82,7 +126,7 @@ pub struct Known {
     pub state: State,
     /// Something of its slot has been started and is not settled: this event, or one that it replaces.
     pub running: bool,
-    /// When its latest copy is due.
+    /// When its latest copy is due, in milliseconds.
     pub due: Option<Timestamp>,
     /// Failed attempts so far.
     pub attempts: u32,
@@ -95,7 +139,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// What is shown of a slot. The subject is whom it was asked for; where there is an entry, that knows better.
+    /// What is shown of a slot. The subject is whom it was asked for; where there is an entry, that knows better. Of no
+    /// use outside of the crate.
     #[must_use]
     pub fn of(subject: &Subject, shown: Shown) -> Self {
         let Shown { slot, state, leased, entry } = shown;
@@ -134,7 +179,7 @@ impl Known {
         }
     }
 
-    /// Whom the register's calls about it are about.
+    /// Whom the register's calls about it are about; of no use outside of the crate.
     #[must_use]
     pub fn subject(&self) -> Subject {
         let id = self.id.clone().unwrap_or_default();
@@ -156,9 +201,31 @@ fn wanted(slot: &Slot, state: &SlotState) -> Option<Stamp> {
 
 /// Which events are looked for: all that nothing here excludes.
 ///
+/// Events that were handled or cancelled are never among them. What is said once more counts instead of what was said
+/// before; types and states are added to each other. What cannot be (a type that the file does not have, a reference
+/// with a control character) is told by the search.
+///
 /// ```
-/// use hatchery::{Filter, State};
-/// let failing = Filter::default().event_type("hr-import").reference_prefix("12").state(State::Retry).attempts(3);
+/// # use hatchery::{Known, Slot, domain::register::{Note, Stage, Subject, index::{Entry, Shown}, state::SlotState}};
+/// # let subject = Subject { event_type: "hr-import".parse()?, reference: Some("12-34".parse()?), id: "a".to_owned() };
+/// # let (slot, due) = (Slot::Event("a".to_owned()), hatchery::parse_time("2026-06-01T09:00:00Z")?);
+/// # let note = Note { stage: Stage::Retry, attempts: 3, reason: Some("Connection refused".to_owned()) };
+/// # let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due, note });
+/// # let event = Known::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry });
+/// use hatchery::{Filter, State, parse_time};
+///
+/// // What of the twelfth department has failed three times, is due by nine, and cannot connect.
+/// let failing = Filter::default()
+///     .event_type("hr-import")
+///     .reference_prefix("12-")
+///     .state(State::Retry)
+///     .attempts(3)
+///     .due_before(parse_time("2026-06-01T09:00:01Z")?)
+///     .reason("connection refused");
+/// assert!(failing.matches(&event)); // one of 12-34, due at nine, that has failed three times
+/// assert!(!failing.clone().attempts(4).matches(&event));
+/// assert!(!failing.reference("12-35").matches(&event));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
@@ -176,53 +243,144 @@ pub struct Filter {
 
 impl Filter {
     /// Of this type, or of one of several. Without any: of every type that the register knows.
+    ///
+    /// ```no_run
+    /// # fn example(events: hatchery::Events) {
+    /// use hatchery::Filter;
+    ///
+    /// let both = events.search(&Filter::default().event_type("hr-import").event_type("mail"));
+    /// # }
+    /// ```
     pub fn event_type(mut self, event_type: impl Into<String>) -> Self {
         self.types.push(event_type.into());
         self
     }
 
     /// About this object.
+    ///
+    /// ```no_run
+    /// # fn example(events: hatchery::Events) {
+    /// use hatchery::Filter;
+    ///
+    /// let of_all_types = events.search(&Filter::default().reference("1234"));
+    /// # }
+    /// ```
     pub fn reference(self, reference: impl Into<String>) -> Self {
         Self { reference: Some(reference.into()), ..self }
     }
 
-    /// About an object whose name begins so.
+    /// About an object whose name begins so, in these very letters.
+    ///
+    /// ```no_run
+    /// # fn example(events: hatchery::Events) {
+    /// use hatchery::Filter;
+    ///
+    /// let of_a_tenant = events.cancel_all(&Filter::default().reference_prefix("acme/"));
+    /// # }
+    /// ```
     pub fn reference_prefix(self, prefix: impl Into<String>) -> Self {
         Self { reference_prefix: Some(prefix.into()), ..self }
     }
 
     /// With this id.
+    ///
+    /// ```no_run
+    /// # fn example(events: hatchery::Events) {
+    /// use hatchery::Filter;
+    ///
+    /// // Whatever its type is; where that is known, `Which::id` is faster.
+    /// let one = events.search(&Filter::default().id("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11"));
+    /// # }
+    /// ```
     pub fn id(self, id: impl Into<String>) -> Self {
         Self { id: Some(id.into()), ..self }
     }
 
     /// In this state, or in one of several.
+    ///
+    /// ```no_run
+    /// # fn example(events: hatchery::Events) {
+    /// use hatchery::{Filter, State};
+    ///
+    /// let failed = events.search(&Filter::default().state(State::Retry).state(State::DeadLetter));
+    /// # }
+    /// ```
     pub fn state(mut self, state: State) -> Self {
         self.states.push(state);
         self
     }
 
     /// Due at this time or later.
+    ///
+    /// ```no_run
+    /// # fn example(events: hatchery::Events) -> Result<(), hatchery::TimeError> {
+    /// use hatchery::{Filter, parse_time};
+    ///
+    /// let june = Filter::default()
+    ///     .due_from(parse_time("2026-06-01T00:00:00Z")?)
+    ///     .due_before(parse_time("2026-07-01T00:00:00Z")?);
+    /// let of_june = events.search(&june);
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn due_from(self, time: Timestamp) -> Self {
         Self { due_from: Some(time), ..self }
     }
 
     /// Due before this time.
+    ///
+    /// ```no_run
+    /// # fn example(events: hatchery::Events) {
+    /// use hatchery::{Filter, jiff::Timestamp};
+    ///
+    /// // What should have run by now.
+    /// let late = events.search(&Filter::default().due_before(Timestamp::now()));
+    /// # }
+    /// ```
     pub fn due_before(self, time: Timestamp) -> Self {
         Self { due_before: Some(time), ..self }
     }
 
     /// Failed so often, or more often.
+    ///
+    /// ```no_run
+    /// # fn example(events: hatchery::Events) {
+    /// use hatchery::Filter;
+    ///
+    /// let troubled = events.search(&Filter::default().attempts(3));
+    /// # }
+    /// ```
     pub fn attempts(self, at_least: u32) -> Self {
         Self { attempts: at_least, ..self }
     }
 
     /// With this text in their reason, in capitals or not.
+    ///
+    /// ```no_run
+    /// # fn example(events: hatchery::Events) {
+    /// use hatchery::{Filter, State};
+    ///
+    /// // The mail server is there again.
+    /// let failed = Filter::default().state(State::Retry).reason("connection refused");
+    /// let again = events.run_now_all(&failed);
+    /// # }
+    /// ```
     pub fn reason(self, contains: impl Into<String>) -> Self {
         Self { reason: Some(contains.into().to_lowercase()), ..self }
     }
 
     /// Whether an event is one of these. Its type is not looked at.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// use hatchery::{Filter, State, Which};
+    ///
+    /// let given_up = Filter::default().state(State::DeadLetter);
+    /// let known = events.show(&Which::reference("hr-import", "1234")).await?;
+    /// println!("{} given up", known.iter().filter(|event| given_up.matches(event)).count());
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn matches(&self, event: &Known) -> bool {
         let reference = event.reference.as_ref().map(Reference::as_str);

@@ -89,7 +89,14 @@ impl Shard {
         let lease_key = call.subject.leaseholder(&call.terms).lease();
         let held = self.held(at, &lease_key);
         if let Some(lease) = held.filter(|lease| lease.token == call.token) {
-            return Claimed::run(call, lease.fence, lease.crashes, lease.field == call.stamp.slot.field());
+            let own = lease.field == call.stamp.slot.field();
+            let slot = if own { key(&call.subject, &call.stamp.slot) } else { own_key(&call.subject) };
+            // Nobody has heard that it may start, and it has been cancelled since. Who holds the lease may run all the same,
+            // if this call came twice: the lease stays.
+            if self.load(at, &slot).stale(lease.version, lease.generation) {
+                return Claimed::Stale;
+            }
+            return Claimed::run(call, lease.fence, lease.crashes, own);
         }
         let busy = held.is_some();
         let Counted { key, version, generation, own } = self.counted(at, &call.subject, &call.stamp);
@@ -226,7 +233,7 @@ impl Shard {
     fn cancel_slot(&mut self, at: At, call: &Cancel, which: Slot, version: i64) -> Cancelled {
         let key = key(&call.subject, &which);
         let mut slot = self.load(at, &key);
-        let seen = slot.until > 0;
+        let (seen, already) = (slot.until > 0, slot.cancelled);
         let running = slot.begun && !slot.mark.finished;
         let waiting = seen && slot.open() && (!running || slot.newest > slot.mark.version);
         slot.raise(Mark { version, finished: true, generation: 0 });
@@ -240,7 +247,7 @@ impl Shard {
         }
         stay_open(&mut slot, at);
         self.slots.insert(key, slot);
-        Cancelled { slot: which, waiting, running }
+        Cancelled { slot: which, waiting, running, already }
     }
 
     /// The slots of a reference that are remembered.
@@ -287,8 +294,7 @@ impl Shard {
         } else if matches!(stamp.slot, Slot::Event(_)) {
             Counted { key: key(subject, &stamp.slot), version: 0, generation, own: true }
         } else {
-            let key = (subject.own_home().to_string(), "e".to_owned());
-            Counted { key, version: 0, generation, own: false }
+            Counted { key: own_key(subject), version: 0, generation, own: false }
         }
     }
 
@@ -317,6 +323,11 @@ impl Shard {
 
 fn key(subject: &Subject, slot: &Slot) -> (String, String) {
     (subject.home(slot).to_string(), slot.field())
+}
+
+/// Of the slot that competes with nothing.
+fn own_key(subject: &Subject) -> (String, String) {
+    (subject.own_home().to_string(), "e".to_owned())
 }
 
 impl Claimed {

@@ -200,3 +200,8 @@ fn two_returns_and_the_deaths_alone_make_the_limit(
     });
     assert_eq!(crashed_alone(deaths, 1, limit, now()), expected);
 }
+
+#[test]
+fn what_is_counted_anew_is_not_yet_put_aside_by_the_broker() {
+    assert_eq!(i64::from(OFTEN), crate::domain::compile::DELIVERY_LIMIT / 2);
+}

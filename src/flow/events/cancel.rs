@@ -1,7 +1,8 @@
 //! Cancelling: the register's call and nothing else. What arrives of a cancelled event is stale.
 //!
 //! The call marks the slot with a fresh version, so it may be lost or repeated: repeated, it also cancels what was
-//! published in between. Once it has returned, nothing that was published before it starts any more.
+//! published in between. Once it has returned, nothing that was published before it starts any more. Where its first answer was
+//! lost the second one finds it cancelled, and what had waited is known from what was shown before.
 
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use uuid::Uuid;
 use super::{Events, EventsError, Shared, Which, which::Asked};
 use crate::domain::register::{
     Cancel, Cancelled, Slot, Subject,
-    search::{Filter, Known},
+    search::{Filter, Known, State},
 };
 
 /// Batches under way at a time, so that no round trip is waited for in vain.
@@ -58,8 +59,7 @@ impl Events {
             }
         }
         let slots = asked.slots(!open.is_empty())?;
-        // A run that was cancelled before is known by its lease alone.
-        let runs: Vec<Slot> = open.iter().filter(|event| event.running).map(|event| event.slot.clone()).collect();
+        let shown = open.clone();
         let call = |slot| self.shared.cancel(asked.subject.clone(), slot, None);
         let (whole, mut calls) = match slots {
             None => (true, vec![call(None)]),
@@ -72,7 +72,11 @@ impl Events {
             }
         }
         let answers = self.shared.register.cancel(&calls).await?.into_iter().flatten();
-        let answers = answers.map(|slot| Cancelled { running: slot.running || runs.contains(&slot.slot), ..slot });
+        let answers = answers.map(|found| match shown.iter().find(|event| event.slot == found.slot) {
+            // A run that was cancelled before is known by its lease alone.
+            Some(event) => Cancelled { running: found.running || event.running, ..told(found, event) },
+            None => found,
+        });
         Ok(answers.collect())
     }
 
@@ -92,8 +96,9 @@ impl Events {
         Ok(())
     }
 
-    /// Cancels all events that a search finds, many at a time, and answers for each. The stream has to be read to its end;
-    /// what comes after an error was begun before it.
+    /// Cancels all events that a search finds, many at a time, and answers for each. The stream has to be read to its
+    /// end: nothing is done that is not asked for. What comes after an error was begun before it, and nothing more is
+    /// begun.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -101,8 +106,8 @@ impl Events {
     /// use hatchery::Filter;
     ///
     /// let department = Filter::default().event_type("hr-import").reference_prefix("12-");
-    /// let cancelled = events.cancel_all(&department).try_fold(0, |sum, _| async move { Ok(sum + 1) }).await?;
-    /// println!("{cancelled} cancelled");
+    /// let cancelled: Vec<_> = events.cancel_all(&department).try_collect().await?;
+    /// println!("{} cancelled", cancelled.len());
     /// # Ok(())
     /// # }
     /// ```
@@ -119,9 +124,25 @@ impl Events {
                 let answers = shared.register.cancel(&calls).await?;
                 // One slot was asked for, so there is one answer.
                 let answered = batch.into_iter().zip(answers);
-                Ok(answered.filter_map(|(event, mut answer)| Some((event, answer.pop()?))).collect())
+                Ok(answered
+                    .filter_map(|(event, mut answer)| {
+                        let found = told(answer.pop()?, &event);
+                        Some((event, found))
+                    })
+                    .collect())
             }
         })
+    }
+}
+
+/// What was found in a slot that was shown like this just before. Handled meanwhile it would be at its end, and its mark no
+/// cancel's.
+fn told(found: Cancelled, shown: &Known) -> Cancelled {
+    let waited = shown.copy.is_some() && shown.state != State::Running;
+    Cancelled {
+        waiting: found.waiting || found.already && waited,
+        running: found.running || found.already && shown.running,
+        ..found
     }
 }
 

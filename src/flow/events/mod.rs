@@ -29,7 +29,19 @@ use crate::{
     ports::{Broker, Clock, Index, Register, RegisterError},
 };
 
-/// The events of a topology, as far as the register knows them. Clones share the connections.
+/// The events of a topology that wait: to look for them, cancel them, and give them another time.
+///
+/// It knows what the register knows. Clones share the connections. [`Hatchery::events`](crate::Hatchery::events) makes
+/// it, and [`Builder::events`](crate::Builder::events) for who needs nothing else.
+///
+/// Those that are named one by one, by a reference or an id, are a [`Which`]: [`show`](Self::show),
+/// [`cancel`](Self::cancel), [`reschedule`](Self::reschedule), [`run_now`](Self::run_now). All that have something in
+/// common are a [`Filter`](crate::Filter): [`search`](Self::search), [`cancel_all`](Self::cancel_all),
+/// [`reschedule_all`](Self::reschedule_all), [`run_now_all`](Self::run_now_all). Those answer with streams, whose
+/// methods are in `futures-util`.
+///
+/// Types with `register: off` are in RabbitMQ alone, and not among them. Without the event's message, which Redis has
+/// only where the type says `keep-payload`, an event can be cancelled and put off, but not brought forward.
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::EventsError> {
@@ -44,7 +56,7 @@ use crate::{
 /// }
 /// // Employee 1234 has left.
 /// for cancelled in events.cancel(&Which::reference("hr-import", "1234")).await? {
-///     println!("{}: waiting {}, running {}", cancelled.slot, cancelled.waiting, cancelled.running);
+///     println!("{}: running {}", cancelled.slot, cancelled.running);
 /// }
 /// # Ok(())
 /// # }
@@ -71,6 +83,24 @@ struct Shared {
 }
 
 /// Why events are not found, cancelled or moved.
+///
+/// What is wrong with the question is said without asking anybody:
+///
+/// ```
+/// use hatchery::{EventsError, Hatchery, Which};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = "version: 1\nname: billing\ntypes: { mail: {}, print: { register: off } }";
+/// let events = Hatchery::builder(hatchery::file::read(file, "topology.yaml")?).events()?;
+///
+/// let off = events.show(&Which::reference("print", "1234")).await.expect_err("not in Redis");
+/// assert!(matches!(off, EventsError::Unregistered { .. }));
+/// let long = events.show(&Which::id("mail", "x".repeat(256))).await.expect_err("no id");
+/// assert_eq!(long.to_string(), "an id has 1 to 255 bytes, this one has 256");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EventsError {
@@ -83,13 +113,13 @@ pub enum EventsError {
         /// The type.
         event_type: String,
     },
-    /// The reference.
+    /// The reference is empty, longer than 255 bytes, or has a control character.
     #[error(transparent)]
     Reference(#[from] WordError),
-    /// The id.
+    /// The id has not 1 to 255 bytes, but so many.
     #[error("an id has 1 to 255 bytes, this one has {0}")]
     Id(usize),
-    /// Immediate events of this type are told apart by their ids alone.
+    /// Immediate events of this type are told apart by their ids alone, and [`Which::immediate`] names none.
     #[error(
         "immediate events of {event_type} compete with nothing (`coalesce: {{ immediate: off }}`), so there may be many of \
          one reference: name one by its id, or all events of the reference"
@@ -98,13 +128,14 @@ pub enum EventsError {
         /// The type.
         event_type: String,
     },
-    /// It is known, by another name.
+    /// An event with this id waits, under another reference or in another spelling of the same UUID. Nothing was
+    /// cancelled.
     #[error("nothing is known by this name, but the event {known}: nothing is cancelled")]
     OtherName {
         /// Its id and reference.
         known: String,
     },
-    /// Redis is away, or refuses.
+    /// Redis is away, or refuses. Of several events some may be done: ask again.
     #[error(transparent)]
     Register(#[from] RegisterError),
     /// A moved event was not confirmed. It may come twice: at its old time, and at the new one.
@@ -113,7 +144,8 @@ pub enum EventsError {
 }
 
 impl Events {
-    /// The events of a topology, over any broker and register.
+    /// The events of a topology, over any broker and register. [`Hatchery::events`](crate::Hatchery::events) is the
+    /// usual way; this one is for tests, and not part of what can be relied on.
     #[must_use]
     pub fn new(
         topology: Arc<Topology>,

@@ -36,6 +36,23 @@ use crate::domain::{
 };
 
 /// What became of an event that was to have another time.
+///
+/// ```no_run
+/// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+/// use hatchery::{Moved, Which};
+///
+/// for (event, moved) in events.run_now(&Which::reference("hr-import", "1234")).await? {
+///     match moved {
+///         Moved::Done => println!("{}: on its way", event.slot),
+///         Moved::Running => println!("{}: runs already", event.slot),
+///         Moved::NotKept(why) => println!("{}: {why}", event.slot),
+///         // Gone, and what may come to be.
+///         _ => println!("{}: handled or cancelled meanwhile", event.slot),
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Moved {
@@ -45,11 +62,16 @@ pub enum Moved {
     Running,
     /// Handled, cancelled or replaced meanwhile.
     Gone,
-    /// It would have to be published again, and its message is not kept.
+    /// It would have to be published again, and its message is not kept. It waits as it did.
     NotKept(NotKept),
 }
 
 /// Why an event would have to be published again.
+///
+/// ```
+/// let why = hatchery::NotKept::Earlier.to_string();
+/// assert!(why.starts_with("an earlier time takes its payload, which is not kept"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotKept {
@@ -97,8 +119,9 @@ enum Plan {
 }
 
 impl Events {
-    /// Gives events that are named one by one another time, and answers for each that waits or runs. An event whose message
-    /// is not kept (`keep-payload`) can only be put off.
+    /// Gives events that are named one by one another time, and answers for each that waits or runs. An event whose
+    /// message is not kept (`keep-payload`) can only be put off. The time counts in milliseconds, rounded up; one that
+    /// is past is now.
     ///
     /// # Errors
     /// When the register does not answer, the broker does not confirm, or there cannot be such an event.
@@ -148,9 +171,14 @@ impl Events {
     /// use futures_util::TryStreamExt;
     /// use hatchery::{Filter, Moved, State, parse_time};
     ///
-    /// let (monday, retries) = (parse_time("2026-06-01T06:00:00Z")?, Filter::default().state(State::Retry));
-    /// let done = events.reschedule_all(&retries, monday).try_filter(|(_, moved)| std::future::ready(*moved == Moved::Done));
-    /// println!("{} wait until Monday", done.try_fold(0, |sum, _| async move { Ok(sum + 1) }).await?);
+    /// let monday = parse_time("2026-06-01T06:00:00Z")?;
+    /// let retries = Filter::default().state(State::Retry);
+    /// let mut answers = std::pin::pin!(events.reschedule_all(&retries, monday));
+    /// while let Some((event, moved)) = answers.try_next().await? {
+    ///     if moved != Moved::Done {
+    ///         println!("{:?} does not wait until Monday", event.id);
+    ///     }
+    /// }
     /// # Ok(())
     /// # }
     /// ```
@@ -162,7 +190,22 @@ impl Events {
         self.move_all(filter, To::At(ceil_millis(at)))
     }
 
-    /// Runs all events that a search finds now, many at once, and answers for each. The stream has to be read to its end.
+    /// Runs all events that a search finds now, many at once, and answers for each. The stream has to be read to its
+    /// end; what comes after an error was begun before it.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// use futures_util::TryStreamExt;
+    /// use hatchery::{Filter, Moved, State};
+    ///
+    /// // The mail server is there again.
+    /// let failed = Filter::default().state(State::Retry).reason("connection refused");
+    /// let answers: Vec<_> = events.run_now_all(&failed).try_collect().await?;
+    /// let done = answers.iter().filter(|(_, moved)| *moved == Moved::Done).count();
+    /// println!("{done} of {} run now", answers.len());
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn run_now_all(
         &self,
         filter: &Filter,
@@ -171,10 +214,25 @@ impl Events {
     }
 
     /// Which of these could not be given that time, or run now where there is none, because their messages are not kept. In
-    /// the order of the events.
+    /// the order of the events. It asks, and changes nothing.
     ///
     /// # Errors
     /// When the register does not answer.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// use hatchery::Which;
+    ///
+    /// let known = events.show(&Which::reference("hr-import", "1234")).await?;
+    /// for (event, why_not) in known.iter().zip(events.not_kept(&known, None).await?) {
+    ///     match why_not {
+    ///         Some(why_not) => println!("{}: {why_not}", event.slot),
+    ///         None => println!("{} can run now", event.slot),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub async fn not_kept(&self, events: &[Known], at: Option<Timestamp>) -> Result<Vec<Option<NotKept>>, EventsError> {
         let shared = &self.shared;
         let to = at.map_or_else(|| To::Now(shared.now()), |at| To::At(ceil_millis(at)));

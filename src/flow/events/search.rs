@@ -39,6 +39,9 @@ impl Events {
     /// Where a type coalesces all its events, those of one reference are found at once; anything else is looked for
     /// among all events of the types in the time that is asked for.
     ///
+    /// An error ends the stream: a type that the file does not have, a reference that cannot be one, or a Redis that
+    /// does not answer ([`EventsError`]).
+    ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
     /// use futures_util::TryStreamExt;

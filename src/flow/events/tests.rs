@@ -234,7 +234,7 @@ fn of_1234() -> Which {
 }
 
 fn waits(slot: &str) -> Cancelled {
-    Cancelled { slot: slot.parse().expect("a slot"), waiting: true, running: false }
+    Cancelled { slot: slot.parse().expect("a slot"), waiting: true, running: false, already: false }
 }
 
 #[tokio::test]
@@ -348,7 +348,7 @@ async fn events_that_compete_with_nothing_go_with_their_reference_or_by_their_id
 #[tokio::test]
 async fn what_the_register_has_never_heard_of_is_cancelled_by_its_id() {
     let world = World::new();
-    let unknown = Cancelled { slot: Slot::Event("x".into()), waiting: false, running: false };
+    let unknown = Cancelled { slot: Slot::Event("x".into()), waiting: false, running: false, already: false };
     assert_eq!(world.events.cancel(&Which::id("mail", "x")).await.expect("it answers"), [unknown]);
     let event = world.put("mail", "", "x", "e:x", false).await;
     assert_eq!(world.claim(&event).await, Claimed::Stale);
@@ -378,7 +378,7 @@ async fn what_runs_is_told_and_goes_on() {
     ] {
         assert!(matches!(&moved[..], [(_, Moved::Running)]), "{moved:?}");
     }
-    let running = Cancelled { slot: Slot::Immediate, waiting: false, running: true };
+    let running = Cancelled { slot: Slot::Immediate, waiting: false, running: true, already: false };
     assert_eq!(world.events.cancel(&of_1234()).await.expect("it answers"), [running]);
     assert!(world.sent().is_empty());
 }

@@ -17,8 +17,11 @@ use crate::domain::{
 ///
 /// ```
 /// use hatchery::{Which, parse_time};
+///
 /// let all = Which::reference("hr-import", "1234");
-/// let of_june = Which::reference("hr-import", "1234").at(parse_time("2026-06-01T00:00:00Z")?);
+/// let of_june = all.clone().at(parse_time("2026-06-01T00:00:00Z")?);
+/// // A reference has at most one part that is meant; of several the last one counts.
+/// assert_eq!(of_june.clone().immediate(), all.immediate());
 /// let one = Which::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11");
 /// # Ok::<(), hatchery::TimeError>(())
 /// ```
@@ -39,27 +42,72 @@ enum Part {
 }
 
 impl Which {
-    /// All events of a reference.
+    /// All events of a reference, of this type.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// // Employee 1234 has left.
+    /// events.cancel(&hatchery::Which::reference("hr-import", "1234")).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn reference(event_type: impl Into<String>, reference: impl Into<String>) -> Self {
         Self { event_type: event_type.into(), reference: Some(reference.into()), part: Part::All }
     }
 
-    /// The event with this id.
+    /// The event with this id: what [`Published::id`](crate::Published::id) said, in the same spelling.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::time::Duration;
+    /// use hatchery::{NewEvent, Which};
+    ///
+    /// let mail = NewEvent::new("mail", r#"{"to": "ann"}"#).delay(Duration::from_mins(10));
+    /// let id = hatchery.publisher().publish(mail).await?.id;
+    /// // "Undo" was clicked.
+    /// hatchery.events().cancel(&Which::id("mail", id)).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn id(event_type: impl Into<String>, id: impl Into<String>) -> Self {
         Self { event_type: event_type.into(), reference: None, part: Part::Id(id.into()) }
     }
 
     /// The reference of the event that was named by its id: where its type coalesces, it is found at once by that.
+    ///
+    /// ```
+    /// use hatchery::Which;
+    ///
+    /// let one = Which::id("hr-import", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("1234");
+    /// assert_ne!(one, Which::reference("hr-import", "1234"));
+    /// ```
     pub fn of(self, reference: impl Into<String>) -> Self {
         Self { reference: Some(reference.into()), ..self }
     }
 
-    /// Of the reference only what is due at this time.
+    /// Of the reference only what is due at this time, in milliseconds, rounded up.
+    ///
+    /// ```
+    /// use hatchery::{Which, parse_time};
+    ///
+    /// let of_1234 = Which::reference("hr-import", "1234");
+    /// let june = of_1234.clone().at(parse_time("2026-06-01T00:00:00.0001Z")?);
+    /// assert_eq!(june, of_1234.at(parse_time("2026-06-01T00:00:00.001Z")?));
+    /// # Ok::<(), hatchery::TimeError>(())
+    /// ```
     pub fn at(self, time: Timestamp) -> Self {
         Self { part: Part::At(ceil_millis(time)), ..self }
     }
 
-    /// Of the reference only what has no date.
+    /// Of the reference only what has no date, where the type says `immediate: latest` or `first`.
+    ///
+    /// ```no_run
+    /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
+    /// // Not now; the changes of later dates stay.
+    /// events.cancel(&hatchery::Which::reference("hr-import", "1234").immediate()).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn immediate(self) -> Self {
         Self { part: Part::Immediate, ..self }
     }

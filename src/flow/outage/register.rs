@@ -4,6 +4,7 @@
 //!   or the workers of this process see it, else 0.
 //! - `hatchery_register_errors_total{state, side}`: questions that had no answer.
 //! - `hatchery_published_unversioned_total{side}`: events that compete with nothing, because the register gave no version.
+//! - `hatchery_register_emptied_total{side}`: how often a question found that what this process knew to be there was gone.
 
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
@@ -31,6 +32,13 @@ impl Side {
         match self {
             Self::Publisher => "publisher",
             Self::Worker => "worker",
+        }
+    }
+
+    /// The register was found emptied so often by its last question.
+    pub(in crate::flow) fn count_emptied(self, times: u64) {
+        if times > 0 {
+            counter!("hatchery_register_emptied_total", "side" => self.label()).increment(times);
         }
     }
 
@@ -84,6 +92,7 @@ impl RegisterOutage {
             counter!("hatchery_register_errors_total", "state" => trouble.label(), "side" => side.label()).increment(0);
         }
         counter!("hatchery_published_unversioned_total", "side" => side.label()).increment(0);
+        counter!("hatchery_register_emptied_total", "side" => side.label()).increment(0);
         outage
     }
 

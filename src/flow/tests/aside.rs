@@ -162,3 +162,14 @@ async fn a_broker_that_takes_no_publish_stops_no_neighbour_of_what_is_put_aside(
     assert!(first("not confirmed") < first("handler"), "{diary:?}");
     assert!(first("handler") < first("publish t.aside plain.aside"), "{diary:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_large_to_put_aside_does_not_count_and_wakes_nobody() {
+    let fake = Arc::new(Fake { narrow: true.into(), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming("plain.now", &[came_back(2)]));
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let worker = worker.handle("plain", |_| async { Ok::<_, String>(Outcome::Done) });
+    let summary = worker.run(CancellationToken::new()).await.expect("it goes on");
+    assert_eq!((summary.put_aside, summary.rejected), (0, 1));
+    assert_eq!(fake.asked.lock().expect("no panic").len(), 1, "it consumes on");
+}

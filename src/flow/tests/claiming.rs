@@ -19,6 +19,18 @@ async fn the_register_decides_whether_it_runs(#[case] answer: Claimed, #[case] e
     }
 }
 
+/// It is noon here, and not there yet.
+#[rstest]
+#[case::past("2026-06-01T11:59:50Z")]
+#[case::now("2026-06-01T12:00:00Z")]
+#[case::in_a_moment("2026-06-01T12:00:00.001Z")]
+#[tokio::test]
+async fn what_is_put_off_by_a_clock_that_is_behind_does_not_go_round_without_a_pause(#[case] later: Timestamp) {
+    let fake = Arc::new(Fake { claims: Mutex::new(vec![Claimed::Later(later)]), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    assert_eq!(work(&fake, Outcome::Done).await, ["claim", "publish t.scheduler mail.250ms", "acknowledge"]);
+}
+
 #[tokio::test]
 async fn what_finds_no_place_to_wait_in_goes_by_way_of_the_busy_hatchery() {
     let fake = Arc::new(Fake { claims: Mutex::new(vec![Claimed::Busy]), ..Fake::default() });
@@ -59,4 +71,22 @@ async fn a_version_given_out_by_nobody_is_not_carried_on() {
     work(&fake, failure()).await;
     assert_eq!(header(&fake.published(), "slot").as_deref(), Some("e:id-1"));
     assert_eq!(header(&fake.published(), "version"), None);
+}
+
+#[rstest]
+#[case::often(49, &["claim", "handler", "settle finished", "acknowledge"])]
+#[case::too_often(50, &["publish t.scheduler mail.now", "acknowledge"])]
+#[tokio::test]
+async fn what_the_broker_would_soon_put_aside_is_counted_anew(#[case] times: i64, #[case] expected: &[&str]) {
+    let fake = Arc::new(Fake::default());
+    fake.incoming
+        .lock()
+        .expect("no panic")
+        .push(incoming("mail.now", &[came_back(times), ("generation", Value::I64(3))]));
+    assert_eq!(work(&fake, Outcome::Done).await, expected);
+    if let [_, _] = expected {
+        let copy = fake.published();
+        assert_eq!(header(&copy, "generation").as_deref(), Some("3"), "to the register it is the same");
+        assert_eq!(header(&copy, "x-delivery-count"), None);
+    }
 }

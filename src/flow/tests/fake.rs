@@ -12,6 +12,7 @@ types:
   plain: { register: off, retry: { delays: [1s, 2s], max-attempts: 3 } }
   quick: { register: off, on-failure: in-place, in-place: { tries: 2, delay: 1ms } }
   exact: { register: off, on-failure: block, retry: { delays: [1ms] } }
+  hasty: { lease: 1s }
   ping: { on-failure: drop, prefetch: 1, concurrency: 1 }
   post: { retry: { delays: [8s], jitter: 50% } }
   keen: { on-failure: in-place, in-place: { tries: 3, delay: 1ms } }
@@ -42,17 +43,27 @@ pub(super) struct Fake {
     pub(super) published: Mutex<Vec<Message>>,
     /// How many publishes the broker does not confirm at first.
     pub(super) lose: AtomicUsize,
+    /// There is nobody to consume from.
+    pub(super) absent: AtomicBool,
+    /// When that was tried.
+    pub(super) asked: Mutex<Vec<tokio::time::Instant>>,
+    /// Whatever is published is larger than the broker takes.
+    pub(super) narrow: AtomicBool,
     /// What is delivered.
     pub(super) incoming: Mutex<Vec<Incoming>>,
     /// What is in the aside queue, the first one last.
     pub(super) aside: Mutex<Vec<Incoming>>,
     pub(super) claims: Mutex<Vec<Claimed>>,
+    /// Events that may have killed their worker, by id.
+    pub(super) suspects: Vec<String>,
     pub(super) away: bool,
     pub(super) stale: bool,
     /// A lease that is renewed is lost.
     pub(super) lost: bool,
     /// Claims get no answer, and everything else does.
     pub(super) deaf: AtomicBool,
+    /// Events that cannot be claimed, by id, nor what is claimed with them.
+    pub(super) unclaimed: Mutex<HashMap<String, RegisterError>>,
     /// How many releases get no answer at first.
     pub(super) unreleased: AtomicUsize,
     /// Events that cannot be settled, by id, nor what is settled with them.
@@ -87,6 +98,11 @@ impl Broker for Fake {
         if self.closed.load(Ordering::SeqCst) {
             return Err(BrokerError::Closed);
         }
+        if self.narrow.load(Ordering::SeqCst) {
+            self.diary.note("too large");
+            let (exchange, size) = (message.exchange, message.body.len());
+            return Err(BrokerError::TooLarge { exchange, size, reason: "message size".into() });
+        }
         if self.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
             self.diary.note("not confirmed");
             return Err(BrokerError::Unreachable { url: "amqp".into(), reason: "cut".into() });
@@ -101,6 +117,10 @@ impl Broker for Fake {
     }
 
     async fn consume(&self, _: &str, _: u16, _: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
+        self.asked.lock().expect("no panic").push(tokio::time::Instant::now());
+        if self.absent.load(Ordering::SeqCst) {
+            return Err(BrokerError::Unreachable { url: "amqp".into(), reason: "cut".into() });
+        }
         let (sender, queue) = mpsc::unbounded_channel();
         for message in self.incoming.lock().expect("no panic").drain(..) {
             sender.send(message).expect("the queue is there");
@@ -183,9 +203,19 @@ impl Register for Fake {
         if self.deaf.load(Ordering::SeqCst) {
             return Err(unreachable());
         }
+        let unclaimed = self.unclaimed.lock().expect("no panic");
+        if let Some(error) = batch.iter().find_map(|ask| unclaimed.get(&ask.subject.id)) {
+            self.diary.note(format!("{} not claimed", batch.len()));
+            return Err(error.clone());
+        }
         let mut claims = self.claims.lock().expect("no panic");
         let run = |ask: &Claim| Claimed::Run { fence: 9, crashes: 0, stamp: ask.stamp.clone() };
-        let answers = batch.iter().map(|ask| if claims.is_empty() { run(ask) } else { claims.remove(0) }).collect();
+        let answers = batch.iter().map(|ask| match claims.is_empty() {
+            true if !ask.alone && self.suspects.contains(&ask.subject.id) => Claimed::Alone,
+            true => run(ask),
+            false => claims.remove(0),
+        });
+        let answers = answers.collect();
         self.answer(format!("claim{alone}"), answers)
     }
 
@@ -311,6 +341,13 @@ impl std::io::Write for Log {
 
 impl Log {
     pub(super) fn keep(&self) -> tracing::subscriber::DefaultGuard {
+        // Where one subscriber is all there is, `tracing` takes a place in the code that another thread comes to first for one
+        // that nobody listens to, for good. This one is every thread's, and throws away what it is told.
+        static LISTENED_TO: std::sync::Once = std::sync::Once::new();
+        LISTENED_TO.call_once(|| {
+            let everybody = tracing_subscriber::fmt().with_writer(std::io::sink).finish();
+            tracing::subscriber::set_global_default(everybody).expect("the first one");
+        });
         let log = self.clone();
         let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || log.clone());
         tracing::subscriber::set_default(subscriber.finish())

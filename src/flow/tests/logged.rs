@@ -57,3 +57,13 @@ async fn a_follow_up_counts_once_the_broker_has_it() {
     let summary = worker.run(stop).await.expect("it stops");
     assert_eq!((summary.delivered, summary.retried), (1, 0), "{summary:?}");
 }
+
+#[tokio::test]
+async fn what_comes_back_again_and_again_is_named() {
+    let (log, fake) = (Log::default(), Arc::new(Fake::default()));
+    let _kept = log.keep();
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[came_back(50)]));
+    work(&fake, Outcome::Done).await;
+    let said = log.lines("counted anew").concat();
+    assert!(said.contains("WARN") && said.contains("id=id-1 event_type=mail returns=50"), "{:?}", log.lines(""));
+}

@@ -55,6 +55,25 @@ async fn a_delay_that_the_handler_chooses_raises_the_due_time_first() {
     assert_eq!(header(&fake.published(), "nbf").as_deref(), Some("2026-06-01T12:00:05.000Z"));
 }
 
+/// A handler that asks for it each time would else run without a pause.
+#[rstest]
+#[case::near("2026-06-01T12:00:00.010Z")]
+#[case::now("2026-06-01T12:00:00Z")]
+#[case::past("2020-06-01T12:00:00Z")]
+#[tokio::test]
+async fn a_requeue_takes_a_second_at_least(#[case] at: &str) {
+    for message in [incoming("mail.now", &[]), versioned(), incoming("plain.now", &[])] {
+        let fake = Arc::new(Fake::default());
+        let event_type = message.routing_key.split('.').next().expect("a word").to_owned();
+        fake.incoming.lock().expect("no panic").push(message);
+        let diary = work(&fake, Outcome::Requeue { at: at.parse().expect("a time"), reason: "later".into() }).await;
+        // Four steps of 250 ms.
+        let sent = diary.iter().find(|entry| entry.starts_with("publish")).expect("a copy");
+        assert!(sent.starts_with(&format!("publish t.scheduler {event_type}.250ms-27.0.")), "{sent}");
+        assert!(sent.ends_with(".0.1.0.0"), "{sent}");
+    }
+}
+
 #[tokio::test]
 async fn a_delay_with_jitter_goes_through_the_ladder() {
     let fake = Arc::new(Fake::default());

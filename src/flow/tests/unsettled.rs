@@ -50,8 +50,10 @@ async fn a_suspect_that_has_run_holds_up_no_type_that_needs_no_redis() {
 #[tokio::test(start_paused = true)]
 async fn what_redis_refuses_to_settle_holds_up_nothing_else() {
     let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
-    let refused = RegisterError::Refused { url: "redis".into(), reason: "WRONGTYPE".into() };
-    fake.unsettled.lock().expect("no panic").insert("bad".to_owned(), refused);
+    let log = Log::default();
+    let _kept = log.keep();
+    let unreadable = RegisterError::Unreadable { url: "redis".into(), reason: "WRONGTYPE".into() };
+    fake.unsettled.lock().expect("no panic").insert("bad".to_owned(), unreadable);
     shelf.put(event("mail", "bad"));
     for n in 0..20 {
         shelf.put(event("mail", &n.to_string()));
@@ -67,6 +69,8 @@ async fn what_redis_refuses_to_settle_holds_up_nothing_else() {
     assert!(diary.contains(&"run id-1".to_owned()), "{diary:?}");
     assert_eq!(diary.last().map(String::as_str), Some("1 not settled"));
     assert!(!diary.contains(&"ping".to_owned()), "Redis was not away: {diary:?}");
+    let errors = log.lines("ERROR");
+    assert!(errors.len() == 1 && errors[0].contains("id=\"bad\""), "{errors:?}");
     fake.unsettled.lock().expect("no panic").clear();
     a_while().await;
     stop.cancel();

@@ -28,6 +28,7 @@ use self::{
 use super::{
     Handler, HandlerError, Outcome, Run, answer,
     fields::{Field, fields},
+    is_want_of_room,
 };
 
 /// The exit status that means "it will never work" (`EX_DATAERR` of sysexits.h).
@@ -36,9 +37,6 @@ const DEAD_LETTER: i32 = 65;
 /// How long what a program that has ended left running may still print. After that it ends too, and this long is waited for
 /// the output of what has left the group.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
-
-/// The pause before another try where there is no room for a process.
-const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// A program and its arguments.
 #[derive(Clone, Debug)]
@@ -105,11 +103,13 @@ impl Exec {
 #[async_trait]
 impl Handler for Exec {
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
-        let cannot = |error: io::Error| HandlerError::CannotStart(self.why_not(&error));
+        let cannot = |error: io::Error| match self.why_not(&error) {
+            why if is_want_of_room(&error) => HandlerError::NoRoom(why),
+            why => HandlerError::CannotStart(why),
+        };
         let failed = |error: io::Error| HandlerError::Failed(format!("{}: {error}", self.program.display()));
         // Ends the whole group when this future is dropped: at the time limit, or when the worker gives the event back.
-        let starting = with_room(|| Group::start(|| self.spawn(&run))).await;
-        let (mut child, mut group) = starting.map_err(cannot)?;
+        let (mut child, mut group) = Group::start(|| self.spawn(&run)).map_err(cannot)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(HandlerError::CannotStart("its output cannot be read".to_owned()));
         };
@@ -128,26 +128,6 @@ impl Handler for Exec {
         let (said, complained) = (answer(by_itself.0, said.last_line()), reason(by_itself.1, complained.last_line()));
         outcome(status, &said, &complained.text)
     }
-}
-
-/// Tries again where only this moment's want of processes, open files or memory is in the way. The time limit of the handler is
-/// the limit of this too.
-async fn with_room<T>(mut start: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match start() {
-            Err(error) if is_passing(&error) => {
-                tracing::warn!(%error, "no program can be started; trying again");
-                tokio::time::sleep(NO_ROOM).await;
-            }
-            started => return started,
-        }
-    }
-}
-
-fn is_passing(error: &io::Error) -> bool {
-    use rustix::io::Errno;
-    let errno = Errno::from_io_error(error);
-    errno.is_some_and(|errno| [Errno::AGAIN, Errno::MFILE, Errno::NFILE, Errno::NOMEM].contains(&errno))
 }
 
 /// What a program has answered by its end is not hidden by what it left running. Where it has answered nothing by then, its
@@ -218,18 +198,9 @@ mod tests {
     #[tokio::test]
     async fn an_answer_is_heard(#[case] script: &str, #[case] expected: Result<Outcome, &str>) {
         let heard = shell(script).await.map_err(|error| match error {
-            HandlerError::Failed(reason) | HandlerError::CannotStart(reason) => reason,
+            HandlerError::Failed(reason) | HandlerError::CannotStart(reason) | HandlerError::NoRoom(reason) => reason,
         });
         assert_eq!(heard, expected.map_err(str::to_owned));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn want_of_room_passes_and_nothing_else_does() {
-        let mut answers = vec![Ok(7), Err(rustix::io::Errno::AGAIN), Err(rustix::io::Errno::MFILE)];
-        let started = with_room(|| answers.pop().expect("one more").map_err(io::Error::from)).await;
-        assert_eq!(started.expect("it starts"), 7);
-        let refused = with_room(|| Err::<(), _>(io::Error::from(rustix::io::Errno::NOENT))).await;
-        assert_eq!(refused.expect_err("it does not").kind(), io::ErrorKind::NotFound);
     }
 
     #[tokio::test]

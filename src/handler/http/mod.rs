@@ -16,7 +16,7 @@ use reqwest::{
 
 use self::outcome::{Answer, End};
 pub use self::url::{ServiceUrl, ServiceUrlError};
-use super::{Handler, HandlerError, Outcome, Run};
+use super::{Handler, HandlerError, Outcome, Run, is_want_of_room};
 use crate::adapters::tls;
 
 /// As much of a body is read. What answers with more has its connection closed.
@@ -97,7 +97,11 @@ impl Handler for Http {
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
         match self.ask(run).await {
             Ok(answer) => Ok(outcome::outcome(&answer, Timestamp::now())),
-            Err(error) => Err(HandlerError::Failed(format!("no answer from {}: {}", self.url, tls::cause(&error)))),
+            Err(error) => {
+                let reason = format!("no answer from {}: {}", self.url, tls::cause(&error));
+                let not_asked = error.is_connect() && is_want_of_room(&error);
+                Err(if not_asked { HandlerError::NoRoom(reason) } else { HandlerError::Failed(reason) })
+            }
         }
     }
 }
@@ -125,6 +129,7 @@ async fn read(mut response: Response) -> Answer {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::handler::tests::run;
 
     #[test]
     fn neither_a_client_nor_its_error_shows_a_password() {
@@ -132,6 +137,18 @@ mod tests {
         let client = Http::new(url()).expect("a client");
         let error = HttpError { url: url().to_string(), reason: "x".into() };
         assert!(!format!("{client:?} {error:?} {error}").contains("s3cret"));
+    }
+
+    /// With IPv6 and without.
+    #[tokio::test]
+    async fn a_service_on_this_machine_that_is_down_is_a_failure() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        drop(listener);
+        let url = ServiceUrl::new(&format!("http://localhost:{port}/")).expect("valid");
+        let ended = Http::new(url).expect("a client").handle(run("")).await;
+        let Err(HandlerError::Failed(why)) = ended else { panic!("{ended:?}") };
+        assert!(why.starts_with("no answer from http://localhost:"), "{why}");
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! SIGTERM when there is nothing to stop yet, or nobody to stop for.
 
-use std::{collections::BTreeSet, fs, io::Write as _, time::Duration};
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write as _,
+    time::{Duration, Instant},
+};
 
 use hatchery::NewEvent;
 use rustix::process::Signal;
@@ -99,6 +104,50 @@ async fn a_second_signal_under_load_loses_nothing() {
     let again = place.lines("runs").len() - EVENTS;
     assert!(again <= stopped * 8, "{again} ran twice in {stopped} stops");
     assert!(stopped >= 2, "one is not enough to see both signals");
+}
+
+/// What runs cannot be given back there, and is not waited for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_signal_while_the_broker_is_away_ends_it_at_once_and_loses_nothing() {
+    const EVENTS: usize = 8;
+    let declared = Declared::new("types: { mail: { concurrency: 4, prefetch: 6, lease: 1s } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let relay = Relay::to(&declared.host.amqp()).await;
+    for n in 0..EVENTS {
+        publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
+    }
+    let script = place.write("handler.sh", "n=$(cat); echo $$ >> begun; [ -e quick ] || sleep 600; echo $n >> runs");
+    let mut command = place.worker("mail", &script);
+    command.env("AMQP_URL", &relay.url);
+    let worker = Process::spawn(command);
+    eventually("programs run", async || (place.lines("begun").len() == 4).then_some(())).await;
+    relay.close();
+    let says = |what: &str| place.lines("log").iter().any(|line| line.contains(what));
+    eventually("the broker is away", async || says("consuming t.processor.mail again in").then_some(())).await;
+    worker.signal(Signal::TERM);
+    eventually("it stops", async || says("stopping").then_some(())).await;
+    let asked = Instant::now();
+    let ended = worker.ended_by(Signal::TERM).await;
+    assert!(
+        ended.status.code() == Some(1) && asked.elapsed() < Duration::from_secs(5),
+        "{:?}: {ended:?}",
+        asked.elapsed()
+    );
+    let programs = place.lines("begun");
+    let runs = |program: &String| {
+        fs::read_to_string(format!("/proc/{program}/cmdline")).is_ok_and(|line| line.contains("handler.sh"))
+    };
+    eventually("its programs end", async || (!programs.iter().any(runs)).then_some(())).await;
+    assert_eq!(place.lines("runs"), Vec::<String>::new());
+    relay.open();
+    place.write("quick", "");
+    let worker = Process::spawn(place.worker("mail", &script));
+    eventually("all have run", async || (place.lines("runs").len() >= EVENTS).then_some(())).await;
+    declared.amqp().await.emptied(&declared.passages()).await;
+    assert_eq!(worker.stop().await["done"], EVENTS);
+    let ran: BTreeSet<String> = place.lines("runs").into_iter().collect();
+    assert_eq!((ran.len(), place.lines("runs").len()), (EVENTS, EVENTS), "each once: {ran:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -81,6 +81,37 @@ async fn everything_works_with_certificates_on_both_sides() {
     assert_eq!(worked["done"], 2, "{worked}");
 }
 
+/// `SSL_CERT_FILE` names them where a system does not have them at the usual place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whom_the_system_trusts_is_trusted_without_a_flag() {
+    let broker = private::broker().await;
+    let redis = Secured::start(&broker.authority, &broker.authority.issue("system", &["127.0.0.1"]), "no");
+    let declared = Declared::on(broker.host(), "types: { mail: {} }", &redis.url()).await;
+    let place = Place::new(&declared);
+    let (amqps, https) = (broker.amqps(&declared.host), broker.https(&declared.host));
+    let run = async |system: &Path, changed: Option<(&str, String)>, arguments: &[&str]| {
+        let mut command = place.command(arguments);
+        command.env("AMQP_URL", &amqps).env("RABBITMQ_MANAGEMENT_URL", &https).env("SSL_CERT_FILE", system);
+        // The broker asks who comes.
+        command.env("TOPOLOGY_CERT_FILE", &broker.client.chain).env("TOPOLOGY_KEY_FILE", &broker.client.key);
+        command.envs(changed);
+        place.run(&mut command).await
+    };
+    let system = broker.authority.file();
+    run(&system, None, &["plan", "--detailed-exitcode"]).await.expect(0);
+    run(&system, None, &["publish", "mail", "--reference", "1", "--payload", "{}"]).await.expect(0);
+    let work = ["-o", "json", "work", "--type", "mail", "--stop-when-empty", "--exec", "true"];
+    assert_eq!(run(&system, None, &work).await.expect(0).summary()["done"], 1);
+
+    // Each of the three looks at them.
+    let stranger = Authority::called("stranger");
+    let plain = ("AMQP_URL", declared.host.amqp());
+    for (changed, arguments) in [(None, PUBLISH), (None, PLAN), (Some(plain), WORK)] {
+        let ended = run(&stranger.file(), changed, arguments).await.expect(6);
+        assert!(ended.stderr.contains("no authority that is trusted here has issued it"), "{arguments:?}: {ended:?}");
+    }
+}
+
 /// A verb that needs one of the three, and a text that its error has to have.
 struct Case<'a> {
     verb: &'a [&'a str],

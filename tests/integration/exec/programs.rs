@@ -97,6 +97,33 @@ async fn a_program_that_disappears_stops_the_worker_and_spends_no_attempt() {
 }
 
 #[tokio::test]
+async fn want_of_open_files_spends_no_attempt_and_buries_nothing() {
+    let types = "claimed: {}, plain: { register: off }";
+    let defaults = "defaults: { handler-timeout: 1s, retry: { delays: [50ms], max-attempts: 1 } }";
+    let declared = Declared::new(&format!("{defaults}\ntypes: {{ {types} }}")).await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    for event_type in ["claimed", "plain"] {
+        let place = Place::new(&declared);
+        let script = place.write("handler.sh", "echo $EVENT_ATTEMPTS >> runs");
+        let worker = Process::spawn(place.worker(event_type, &script));
+        publish(&hatchery, NewEvent::new(event_type, "first")).await;
+        eventually("it works", async || (place.lines("runs").len() == 1).then_some(())).await;
+        let before = worker.limit_files(Some(3));
+        publish(&hatchery, NewEvent::new(event_type, "second")).await;
+        // Once a second: the time limit has passed by then.
+        let tries = || place.lines("log").iter().filter(|line| line.contains("no room for a handler")).count();
+        eventually("it is tried again and again", async || (tries() >= 4).then_some(())).await;
+        worker.limit_files(before);
+        eventually("it runs", async || (place.lines("runs").len() == 2).then_some(())).await;
+        assert_eq!(place.lines("runs"), ["0", "0"]);
+        let summary = worker.stop().await;
+        assert_eq!((&summary["done"], &summary["dead_lettered"]), (&2.into(), &0.into()), "{summary}");
+        assert!(amqp.filled(&declared.queues()).await.is_empty());
+    }
+}
+
+#[tokio::test]
 async fn nobody_has_to_read_a_large_payload() {
     let declared = Declared::new(JOB).await;
     let hatchery = declared.connect().await;

@@ -6,6 +6,8 @@ mod crash_loop;
 mod crowd;
 #[cfg(feature = "fail-points")]
 mod in_order;
+#[cfg(feature = "fail-points")]
+mod large;
 mod poison;
 #[cfg(feature = "fail-points")]
 mod publisher;

@@ -29,6 +29,8 @@ use crate::support::{
 
 const LIMIT: usize = 5;
 const CULPRIT: &str = "culprit";
+/// So many side by side that each kill, counted against all that the worker holds, would reach RabbitMQ's own limit.
+const CROWD: usize = 40;
 /// How long it may take until all is done.
 const LONGEST: Duration = Duration::from_mins(5);
 
@@ -87,16 +89,31 @@ struct Poisoned {
 impl Poisoned {
     /// So many events, the culprits among them, as far from each other and from both ends as they can be.
     async fn new(spec: &'static str, events: usize, culprits: usize) -> Self {
+        let every = events / (culprits + 1);
+        Self::with(spec, events, culprits, |n| (n > 0 && n % every == 0 && n / every <= culprits).then(|| n / every))
+            .await
+    }
+
+    /// The culprits stand side by side behind a few others.
+    async fn crowded(spec: &'static str, events: usize, culprits: usize) -> Self {
+        Self::with(spec, events, culprits, |n| n.checked_sub(5).filter(|n| *n < culprits).map(|n| n + 1)).await
+    }
+
+    async fn with(
+        spec: &'static str,
+        events: usize,
+        culprits: usize,
+        culprit: impl Fn(usize) -> Option<usize>,
+    ) -> Self {
         let declared = Declared::new(&format!(
             "types: {{ work: {{ prefetch: 200, concurrency: 16, crash-limit: {LIMIT}, {spec} }} }}\n"
         ))
         .await;
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("topology.yaml"), &declared.text).unwrap();
-        let every = events / (culprits + 1);
-        let payload = |n: usize| match n {
-            n if n > 0 && n % every == 0 && n / every <= culprits => format!("{CULPRIT}-{}", n / every),
-            n => n.to_string(),
+        let payload = |n: usize| match culprit(n) {
+            Some(culprit) => format!("{CULPRIT}-{culprit}"),
+            None => n.to_string(),
         };
         let hatchery = declared.connect().await;
         let batch = (0..events).map(|n| NewEvent::new("work", payload(n))).collect();
@@ -228,4 +245,15 @@ async fn several_pods_put_several_of_them_aside() {
         Poisoned::new(spec, events() / 5, 3).await.works(3).await;
     }))
     .await;
+}
+
+/// More than RabbitMQ's own limit of returns allows for, were each kill counted against all that the worker held.
+#[tokio::test]
+async fn many_side_by_side_are_put_aside_alone_without_the_register() {
+    Poisoned::crowded("register: off", 400, CROWD).await.works(1).await;
+}
+
+#[tokio::test]
+async fn many_side_by_side_are_put_aside_alone_with_the_register() {
+    Poisoned::crowded("lease: 500ms", 400, CROWD).await.works(1).await;
 }

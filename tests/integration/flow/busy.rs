@@ -3,6 +3,7 @@
 use hatchery::NewEvent;
 
 use crate::support::{
+    amqp::shown,
     broker::eventually,
     declared::{Declared, publish},
     workers::Working,
@@ -33,18 +34,30 @@ async fn what_stays_busy_leaves_after_a_second() {
     let declared = exclusive("prefetch: 8, concurrency: 4").await;
     let hatchery = declared.connect().await;
     for n in 0..2 {
-        publish(&hatchery, NewEvent::new("mail", n.to_string()).reference("1234")).await;
+        publish(&hatchery, NewEvent::new("mail", n.to_string()).reference("1234").reason("why")).await;
     }
     let (worker, gate) = Working::gated(hatchery.worker(), "mail");
     let first = worker.runs.reach(1).await.remove(0);
     let amqp = declared.amqp().await;
-    eventually("it is in the busy hatchery", async || {
-        (!amqp.filled(&declared.hatcheries()).await.is_empty()).then_some(())
-    })
-    .await;
+    // As in the management UI: it is there again afterwards.
+    let looked = async || {
+        for hatchery in amqp.filled(&declared.hatcheries()).await.into_keys() {
+            if let Some(message) = amqp.look(&hatchery).await {
+                return Some(message);
+            }
+        }
+        None
+    };
+    let message = eventually("it is in the busy hatchery", looked).await;
+    let reason = shown(&message, "reason").unwrap();
+    assert!(
+        reason.starts_with("busy: times=") && reason.ends_with(" another event of its reference ran; why"),
+        "{reason}"
+    );
     gate.let_through(2);
     let second = worker.runs.reach(2).await.remove(1);
     assert!(second.event.busy >= 1, "{second:?}");
+    assert_eq!(second.event.reason.as_deref(), Some("why"), "{second:?}");
     assert!(second.at.duration_since(first.at).as_millis() >= 1_250, "{second:?}");
     let summary = worker.stop().await;
     assert_eq!(summary.done, 2);

@@ -1,11 +1,12 @@
 //! Which events of one reference stand for each other.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hatchery::{NewEvent, Outcome};
 use jiff::Timestamp;
 
 use crate::support::{
+    broker::eventually,
     declared::{Declared, publish},
     workers::Working,
 };
@@ -20,7 +21,7 @@ async fn import(coalesce: &str) -> Declared {
 
 #[tokio::test]
 async fn ten_changes_within_a_window_are_one_run_with_the_last_payload() {
-    let declared = import("{ immediate: latest, delayed: each-time, window: 500ms }").await;
+    let declared = import("{ immediate: latest, delayed: each-time, window: 3s }").await;
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     let changes = (1..=10).map(|n| change(&n.to_string())).collect();
@@ -31,6 +32,32 @@ async fn ten_changes_within_a_window_are_one_run_with_the_last_payload() {
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.replaced), (2, 9));
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+/// Each change is replaced by the next one before its window is over, until the reference has waited for `max-wait`.
+#[tokio::test]
+async fn a_stream_of_changes_that_never_pauses_runs_all_the_same() {
+    // Without a limit of its own it were ten windows.
+    let declared = import("{ immediate: latest, delayed: each-time, window: 1s, max-wait: 2s }").await;
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    let (began, mut published) = (Instant::now(), 0);
+    while worker.runs.seen().is_empty() {
+        publish(&hatchery, change(&published.to_string())).await;
+        published += 1;
+        assert!(began.elapsed() < Duration::from_secs(8), "{published} changes and no run");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let first: usize = worker.runs.payloads()[0].parse().unwrap();
+    assert!(first > 0 && first < published - 1, "{first} of {published}: it has waited, and a newer one waits still");
+    // Nothing is lost by that: the last one runs, too.
+    let last = (published - 1).to_string();
+    eventually("the last one runs", async || worker.runs.payloads().contains(&last).then_some(())).await;
+    let amqp = declared.amqp().await;
+    amqp.emptied(&declared.queues()).await;
+    let summary = worker.stop().await;
+    assert_eq!(summary.done + summary.replaced + summary.stale, u64::try_from(published).unwrap(), "{summary:?}");
+    assert!(summary.done <= 4, "{summary:?}");
 }
 
 #[tokio::test]

@@ -49,6 +49,11 @@ async fn what_cannot_be_an_event_goes_to_dead_letter_as_it_came(#[case] name: &s
     }
     let reason = shown(&letter, "reason").unwrap();
     assert!(reason.starts_with(&format!("poison: the header `{name}` should be ")), "{reason}");
+    for failure in ["first_failure", "last_failure"] {
+        let failure = shown(&letter, failure).unwrap();
+        let (when, what) = failure.split_once(' ').unwrap();
+        assert!(when.parse::<Timestamp>().is_ok() && what == reason, "{failure}");
+    }
     let summary = worker.stop().await;
     assert_eq!((summary.poisoned, summary.delivered), (1, 1));
     assert!(amqp.filled(&declared.queues()).await.is_empty());

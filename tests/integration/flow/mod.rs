@@ -9,6 +9,7 @@ mod delays;
 mod foreign;
 mod in_order;
 mod in_place;
+mod large;
 mod listed;
 mod once;
 mod outcomes;

@@ -171,6 +171,24 @@ async fn what_competes_with_nothing_is_put_off_and_stays_the_same_event() {
 }
 
 #[tokio::test]
+async fn what_is_put_off_to_a_time_that_is_near_or_past_takes_a_second() {
+    for coalesce in ["off", "latest"] {
+        let declared = mail(&format!("coalesce: {coalesce}")).await;
+        let hatchery = declared.connect().await;
+        publish(&hatchery, NewEvent::new("mail", "{}").reference("1234")).await;
+        let worker = Working::start(&hatchery, "mail", |event| match event.reason.as_deref() {
+            None => Outcome::Requeue { at: Timestamp::now() + Duration::from_millis(1), reason: "near".into() },
+            Some("near") => Outcome::Requeue { at: event.created_at, reason: "past".into() },
+            Some(_) => Outcome::Done,
+        });
+        let runs = worker.runs.reach(3).await;
+        assert!(runs.windows(2).all(|pair| millis(pair[0].at, pair[1].at) >= 1_000), "{runs:?}");
+        let summary = worker.stop().await;
+        assert_eq!((summary.requeued, summary.done), (2, 1));
+    }
+}
+
+#[tokio::test]
 async fn what_is_coalesced_is_put_off_into_the_slot_of_its_date() {
     let declared = mail("coalesce: latest").await;
     let hatchery = declared.connect().await;

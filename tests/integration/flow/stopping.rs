@@ -5,7 +5,7 @@ use std::time::Duration;
 use hatchery::{NewEvent, Outcome, PublishError, WorkError, ports::BrokerError};
 
 use crate::support::{
-    broker::eventually,
+    broker::{PATIENCE, eventually},
     declared::{Declared, publish},
     workers::Working,
 };
@@ -77,13 +77,41 @@ async fn a_worker_may_stop_when_its_queues_are_empty() {
 
 #[tokio::test]
 async fn a_worker_says_at_once_what_is_missing() {
-    let declared = Declared::new("types: { mail: {} }").await;
+    let ladder = "ladder: { resolution: 1s, horizon: 3s }";
+    let declared =
+        Declared::new(&format!("{ladder}\ntypes: {{ mail: {{ retry: {{ delays: [50ms] }} }}, other: {{}} }}")).await;
     let hatchery = declared.connect().await;
     let error = Working::start(&hatchery, "post", |_| Outcome::Done).ended().await.unwrap_err();
     assert!(matches!(error, WorkError::UnknownType(_)), "{error}");
-    declared.amqp().await.delete_queue(&declared.processing("mail")).await;
-    let error = Working::start(&hatchery, "mail", |_| Outcome::Done).ended().await.unwrap_err().to_string();
-    assert!(error.contains("the queue t.processor.mail") && error.contains("topology apply"), "{error}");
+    let amqp = declared.amqp().await;
+    // All that its copies may need, from the end of the way to its beginning.
+    let refused = async || {
+        let ended = Working::start(&hatchery, "mail", |_| Outcome::Done).ended();
+        tokio::time::timeout(PATIENCE, ended).await.expect("it does not begin").unwrap_err().to_string()
+    };
+    for queue in [
+        "t.unrouted",
+        "t.hatchery.250ms",
+        "t.ladder.1s-2.0",
+        "t.retry.mail.50ms",
+        "t.dead-letter.mail",
+        "t.processor.mail",
+    ] {
+        amqp.delete_queue(queue).await;
+        let error = refused().await;
+        assert!(error.contains(&format!("the queue {queue}")) && error.contains("topology apply"), "{error}");
+        declared.apply().await;
+    }
+    declared.host.delete("exchanges", &["t.ladder.1s-2.1"]);
+    let error = refused().await;
+    assert!(error.contains("the exchange t.ladder.1s-2.1"), "{error}");
+    declared.apply().await;
+    // Other types are not its business.
+    amqp.delete_queue("t.processor.other").await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    publish(&hatchery, NewEvent::new("mail", "")).await;
+    worker.runs.reach(1).await;
+    assert_eq!(worker.stop().await.done, 1);
 }
 
 #[tokio::test]

@@ -104,3 +104,25 @@ async fn an_answer_that_breaks_off_is_a_failure_and_not_done() {
     assert!(again.header("event-reason").contains("200 OK: the answer broke off: "), "{again:?}");
     assert_eq!(worker.stop().await["done"], 1);
 }
+
+#[tokio::test]
+async fn want_of_open_files_spends_no_attempt_and_buries_nothing() {
+    let limits = "handler-timeout: 1s, retry: { delays: [50ms], max-attempts: 1 }";
+    let declared = Declared::new(&format!("types: {{ job: {{ {limits} }} }}")).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let service = Service::start(|_| says(200, "")).await;
+    let worker = worker(&place, &service.url());
+    let lines = |what: &str| place.lines("log").iter().filter(|line| line.contains(what)).count();
+    eventually("it consumes", async || (lines("consuming t.processor.job") == 1).then_some(())).await;
+    // It has no connection to the service yet.
+    let before = worker.limit_files(Some(3));
+    publish(&hatchery, NewEvent::new("job", "{}")).await;
+    eventually("it is tried again and again", async || (lines("no room for a handler") >= 4).then_some(())).await;
+    worker.limit_files(before);
+    let asked = service.reach(1).await;
+    assert_eq!(asked[0].headers["event-attempts"], "0");
+    let summary = worker.stop().await;
+    assert_eq!((&summary["done"], &summary["dead_lettered"]), (&1.into(), &0.into()), "{summary}");
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}

@@ -15,7 +15,7 @@ use tokio::{
 use super::bench::{EXCLUSIVE, event, register, spec, topology};
 use crate::support::{
     broker::eventually,
-    redis::{Server, free_port, prefix, url},
+    redis::{Server, connect, free_port, prefix, url},
 };
 
 /// A limit for what should take a fraction of it.
@@ -65,8 +65,7 @@ async fn a_password_that_is_mended_works_without_a_new_register() {
     let server = Server::start(port, &["--requirepass", "other"]);
     let register = lazy(&format!("redis://:correct@127.0.0.1:{port}"));
     assert!(matches!(ask(&register).await, Err(RegisterError::Refused { .. })));
-    let other = ::redis::Client::open(format!("redis://:other@127.0.0.1:{port}")).unwrap();
-    let mut other = other.get_multiplexed_async_connection().await.unwrap();
+    let mut other = connect(&format!("redis://:other@127.0.0.1:{port}")).await.unwrap();
     let set = ::redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("correct").to_owned();
     let () = set.query_async(&mut other).await.unwrap();
     ask(&register).await.unwrap();

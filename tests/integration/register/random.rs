@@ -14,12 +14,13 @@ use hatchery::{
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
+use redis::AsyncCommands as _;
 
 use super::{
     bench::{BACKLOG, DAY, DEDUP, EXCLUSIVE, HORIZON, LEASE, MAX_WAIT, MS, event, register, token},
     stored::Stored,
 };
-use crate::support::{clock::TestClock, redis};
+use crate::support::{self, clock::TestClock};
 
 /// A version, which is known only once the sequence runs.
 #[derive(Clone, Copy, Debug)]
@@ -175,10 +176,10 @@ struct Pair {
 impl Pair {
     async fn new() -> Self {
         let clock = Arc::new(TestClock::default());
-        let prefix = redis::prefix();
+        let prefix = support::redis::prefix();
         Self {
             memory: MemoryRegister::new(clock.clone(), BACKLOG),
-            redis: register(redis::url(), &prefix, 1).with_clock(clock.clone()),
+            redis: register(support::redis::url(), &prefix, 1).with_clock(clock.clone()),
             clock,
             stored: Stored::connect(&prefix).await,
             given: Vec::new(),
@@ -380,6 +381,35 @@ fn redis_does_what_the_transitions_say() {
                 pair.compare().await?;
                 pair.compare_kept().await?;
                 pair.compare_index(&step.items).await?;
+            }
+            pair.stored.clear().await;
+            Ok::<_, TestCaseError>(())
+        })?;
+    });
+}
+
+/// What people read, in every home that the sequences are about.
+const FOR_PEOPLE: [&str; 5] = ["import:x", "import:p:r:1", "import:p:r:2 {x}:*", "import:p:i:a", "import:p:i:b"];
+
+#[test]
+fn it_does_so_whatever_is_where_the_index_and_kept_messages_should_be() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    proptest!(ProptestConfig { cases: cases() / 2, ..ProptestConfig::default() }, |(
+        steps in prop::collection::vec((step(), prop::option::weighted(0.5, 0..FOR_PEOPLE.len())), 1..50),
+    )| {
+        runtime.block_on(async {
+            let mut pair = Pair::new().await;
+            let mut connection = pair.stored.connection();
+            for (step, changed) in &steps {
+                if let Some(name) = changed.map(|name| pair.stored.key(FOR_PEOPLE[name])) {
+                    let kind: String = connection.key_type(&name).await.unwrap();
+                    let () = match kind.as_str() {
+                        "string" => connection.del(&name).await.unwrap(),
+                        _ => connection.set(&name, "garbage").await.unwrap(),
+                    };
+                }
+                pair.step(step).await?;
+                pair.compare().await?;
             }
             pair.stored.clear().await;
             Ok::<_, TestCaseError>(())

@@ -122,6 +122,26 @@ async fn scripts_are_loaded_again_after_they_were_flushed() {
 }
 
 #[tokio::test]
+async fn scripts_that_are_flushed_all_the_time_fail_no_call() {
+    let redis = server::Server::start(server::free_port(), &[]);
+    let register = register(&redis.url, "t", 1);
+    let flushing = async {
+        loop {
+            redis.say(&["SCRIPT", "FLUSH"]).await;
+        }
+    };
+    let calling = async {
+        for n in 0..300 {
+            register.reserve(&[reserve(&event("1", &n.to_string()), &Slot::Immediate)]).await.unwrap();
+        }
+    };
+    tokio::select! {
+        () = flushing => {}
+        () = calling => {}
+    }
+}
+
+#[tokio::test]
 async fn a_batch_over_many_shards_is_answered_in_its_order() {
     let (register, _) = fresh(5).await;
     let slot = Slot::Immediate;

@@ -6,18 +6,22 @@ use hatchery::{
     NewEvent, Outcome,
     adapters::redis::RedisRegister,
     domain::{
-        register::{Reserve, Slot},
+        register::{Reserve, Reserved, Slot},
         trouble::Trouble,
     },
+    ports::RegisterError,
 };
+
+use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use super::bench;
 use crate::support::{
-    broker::eventually,
+    broker::{VirtualHost, eventually},
+    clock::TestClock,
     declared::Declared,
     logs::Logs,
     process::{Place, Process},
-    redis::{Server, free_port},
+    redis::{Server, connect, free_port},
     workers::Working,
 };
 
@@ -141,8 +145,7 @@ async fn busy_with_a_script_of_somebody_else() {
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     let register = bench::register(&redis.url, "another", 1);
     hatchery::ports::Register::ping(&register).await.unwrap();
-    let client = ::redis::Client::open(redis.url.as_str()).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let mut connection = connect(&redis.url).await.unwrap();
     let endless = tokio::spawn(async move {
         let script = ::redis::cmd("EVAL").arg("while true do end").arg(0).to_owned();
         script.query_async::<()>(&mut connection).await
@@ -216,6 +219,162 @@ async fn a_shard_that_nobody_has_written_to_was_not_emptied() {
     ping(&register).await;
     ping(&register).await;
     assert_eq!(logs.with(&["was emptied"]).len(), 2, "once for all of its shards");
+}
+
+/// How often it was counted that Redis was emptied, by publishers and by workers.
+fn emptied(metrics: &PrometheusHandle) -> [u32; 2] {
+    let text = metrics.render();
+    ["publisher", "worker"].map(|side| {
+        let begin = format!("hatchery_register_emptied_total{{side=\"{side}\"}} ");
+        text.lines().find_map(|line| line.strip_prefix(&begin)).map_or(0, |count| count.parse().unwrap())
+    })
+}
+
+#[tokio::test]
+async fn a_publisher_tells_once_that_redis_was_emptied_under_it() {
+    let redis = Server::start(free_port(), &[]);
+    let declared = Declared::with_shards(VirtualHost::new(), TYPES, &redis.url, 8).await;
+    let (logs, recorder) = (Logs::capture(), PrometheusBuilder::new().build_recorder());
+    let _counted_here = metrics::set_default_local_recorder(&recorder);
+    let publisher = declared.connect().await.publisher();
+    let publish = async || {
+        let published = publisher.publish_batch((0..100).map(change).collect()).await;
+        assert!(published.iter().all(Result::is_ok), "{published:?}");
+    };
+    publish().await;
+    for times in 1..=3 {
+        tokio::join!(publish(), redis.say(&["FLUSHALL"]));
+        eventually("it is told", async || {
+            publish().await;
+            (emptied(&recorder.handle()) == [times, 0]).then_some(())
+        })
+        .await;
+        publish().await;
+        assert_eq!(logs.with(&["was emptied"]).len(), times as usize, "{:#?}", logs.with(&[]));
+        assert_eq!(emptied(&recorder.handle()), [times, 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_worker_tells_once_that_redis_was_emptied_under_it() {
+    let redis = Server::start(free_port(), &[]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let (logs, recorder) = (Logs::capture(), PrometheusBuilder::new().build_recorder());
+    let _counted_here = metrics::set_default_local_recorder(&recorder);
+    // A program of its own, which asks nothing more.
+    let publisher = declared.connect().await.publisher();
+    let published = publisher.publish_batch((0..30).map(change).collect()).await;
+    assert!(published.iter().all(Result::is_ok), "{published:?}");
+    let hatchery = declared.connect().await;
+    let (worker, gate) = Working::gated(hatchery.worker(), "import");
+    for times in 1..=2 {
+        worker.runs.reach(10 * times).await;
+        redis.say(&["FLUSHALL"]).await;
+        gate.let_through(10);
+    }
+    worker.runs.reach(30).await;
+    gate.let_through(10);
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.retried), (30, 0));
+    assert_eq!(logs.with(&["was emptied"]).len(), 2, "{:#?}", logs.with(&[]));
+    assert_eq!(emptied(&recorder.handle()), [0, 2]);
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_read_stops_nothing_but_its_own_reference() {
+    let redis = Server::start(free_port(), &[]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let logs = Logs::capture();
+    let hatchery = declared.connect().await;
+    let published = hatchery.publisher().publish_batch((0..10).map(change).collect()).await;
+    assert!(published.iter().all(|event| event.as_ref().is_ok_and(|event| !event.unversioned)), "{published:?}");
+    let key = format!("{}:{{t:0}}:import:r:7", declared.topology.redis.prefix);
+    redis.say(&["SET", &key, "not a hash"]).await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    worker.runs.reach(9).await;
+    let told = ["ERROR", "WRONGTYPE", "event_type=import", "reference=\"7\""];
+    eventually("it is told", async || (!logs.with(&told).is_empty()).then_some(())).await;
+    // Others go on meanwhile, one after the other.
+    for n in 10..13 {
+        hatchery.publisher().publish(change(n)).await.unwrap();
+        worker.runs.reach(n as usize).await;
+    }
+    let mut payloads = worker.runs.payloads();
+    payloads.sort_by_key(|payload| payload.parse::<u32>().unwrap());
+    let expected: Vec<_> = (0..13).filter(|n| *n != 7).map(|n| n.to_string()).collect();
+    assert_eq!(payloads, expected);
+    redis.say(&["DEL", &key]).await;
+    let last = worker.runs.reach(13).await.remove(12);
+    assert_eq!((&last.event.payload[..], last.event.busy >= 1), (&b"7"[..], true));
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.retried, summary.given_back), (13, 0, 0));
+    assert!(logs.with(&[WAITING]).is_empty(), "{:#?}", logs.with(&[]));
+    assert!(logs.with(&[&told[..], &["it is not started"]].concat()).len() < 8, "{:#?}", logs.with(&[]));
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_read_takes_the_version_of_no_other_event() {
+    let redis = Server::start(free_port(), &[]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let logs = Logs::capture();
+    let key = |reference: u32| format!("{}:{{t:0}}:import:r:{reference}", declared.topology.redis.prefix);
+    redis.say(&["SET", &key(7), "not a hash"]).await;
+    redis.say(&["HSET", &key(8), "i", "short"]).await;
+    let hatchery = declared.connect().await;
+    let publisher = hatchery.publisher();
+    // Two of each reference: the second one is the newer.
+    let events = (0..40).map(|n| NewEvent::new("import", n.to_string()).reference((n % 20).to_string()));
+    let published = publisher.publish_batch(events.collect()).await;
+    for (n, published) in (0..).zip(&published) {
+        assert_eq!(published.as_ref().unwrap().unversioned, [7, 8].contains(&(n % 20)), "{n}");
+    }
+    // And at once: nobody takes Redis for away.
+    assert!(!publisher.publish(change(99)).await.unwrap().unversioned);
+    assert!(logs.with(&[PUBLISHING]).is_empty(), "{:#?}", logs.with(&[]));
+    assert!(
+        !logs.with(&["ERROR", "WRONGTYPE", "event_type=import", "reference=\"7\""]).is_empty(),
+        "{:#?}",
+        logs.with(&[])
+    );
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    let seen = worker.runs.reach(23).await;
+    declared.amqp().await.emptied(&declared.queues()).await;
+    assert_eq!(worker.runs.seen().len(), 23);
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.replaced), (23, 18), "{summary:?}");
+    let older = |seen: &&crate::support::workers::Seen| {
+        let n: u32 = String::from_utf8_lossy(&seen.event.payload).parse().unwrap();
+        n < 20 && ![7, 8].contains(&n)
+    };
+    assert_eq!(seen.iter().find(older).map(|seen| seen.event.id.clone()), None, "the newer one of each runs");
+}
+
+#[tokio::test]
+async fn what_was_given_beside_a_key_that_cannot_be_read_is_not_given_again() {
+    let redis = Server::start(free_port(), &[]);
+    let clock = std::sync::Arc::new(TestClock::default());
+    // A clock that stands still, as one that was set back does for a while.
+    let register = bench::register(&redis.url, "x", 1).with_clock(clock);
+    let call = |reference: &str| Reserve {
+        subject: bench::event(reference, "a"),
+        slot: Slot::Immediate,
+        due: jiff::Timestamp::UNIX_EPOCH,
+        asked_by: None,
+        terms: bench::EXCLUSIVE,
+    };
+    redis.say(&["SET", "x:{billing:0}:import:r:2", "not a hash"]).await;
+    let reserve = async |calls: &[Reserve]| hatchery::ports::Register::reserve(&register, calls).await;
+    let Reserved::Version(first) = reserve(&[call("1")]).await.unwrap()[0] else { panic!("nobody asked") };
+    let error = reserve(&[call("1"), call("1"), call("2"), call("3")]).await.unwrap_err();
+    assert!(matches!(error, RegisterError::Unreadable { .. }), "{error:?}");
+    assert!(error.to_string().contains("WRONGTYPE"), "{error}");
+    let next = reserve(&[call("1")]).await.unwrap()[0];
+    assert!(matches!(next, Reserved::Version(version) if version > first + 2), "{first} {next:?}");
+    redis.say(&["DEL", "x:{billing:0}:import:r:2"]).await;
+    redis.say(&["HSET", "x:{billing:0}:import:r:2", "i", "short"]).await;
+    let error = reserve(&[call("2")]).await.unwrap_err();
+    assert!(matches!(error, RegisterError::Unreadable { .. }), "{error:?}");
+    assert!(error.to_string().contains("too short"), "{error}");
 }
 
 #[tokio::test]

@@ -16,8 +16,7 @@ pub(crate) struct Stored {
 impl Stored {
     /// The one shard of a register with this prefix.
     pub(crate) async fn connect(prefix: &str) -> Self {
-        let client = redis::Client::open(support::redis::url()).unwrap();
-        let connection = client.get_multiplexed_async_connection().await.unwrap();
+        let connection = support::redis::connect(support::redis::url()).await.unwrap();
         Self { connection, base: format!("{prefix}:{{billing:0}}:") }
     }
 

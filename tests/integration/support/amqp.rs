@@ -1,6 +1,6 @@
 //! The broker as a stranger sees it, over AMQP alone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
@@ -32,6 +32,23 @@ impl Amqp {
         let options = BasicPublishOptions::default();
         let sent = self.channel.basic_publish(exchange.into(), key.into(), options, body, properties).await;
         assert!(sent.unwrap().await.unwrap().is_ack());
+    }
+
+    /// Publishes events of these ids and bodies, which come into their queue in this order, and waits for the confirms.
+    pub(crate) async fn publish_in_order(&self, exchange: &str, key: &str, events: impl Iterator<Item = String>) {
+        let options = BasicPublishOptions::default();
+        let mut confirms = VecDeque::new();
+        for event in events {
+            let properties = BasicProperties::default().with_message_id(event.as_str().into());
+            let sent = self.channel.basic_publish(exchange.into(), key.into(), options, event.as_bytes(), properties);
+            confirms.push_back(sent.await.unwrap());
+            if confirms.len() == 500 {
+                assert!(confirms.pop_front().unwrap().await.unwrap().is_ack());
+            }
+        }
+        for confirm in confirms {
+            assert!(confirm.await.unwrap().is_ack());
+        }
     }
 
     /// How many messages are ready.
@@ -77,6 +94,13 @@ impl Amqp {
     pub(crate) async fn get(&self, queue: &str) -> Option<BasicGetMessage> {
         let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;
         message.ack(BasicAckOptions::default()).await.unwrap();
+        Some(message)
+    }
+
+    /// Looks at the next message of a queue, if there is one, and gives it back.
+    pub(crate) async fn look(&self, queue: &str) -> Option<BasicGetMessage> {
+        let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;
+        message.acker.reject(BasicRejectOptions { requeue: true }).await.unwrap();
         Some(message)
     }
 

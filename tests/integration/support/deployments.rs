@@ -8,7 +8,7 @@ use tokio::sync::OnceCell;
 
 use super::{
     broker::eventually,
-    redis::{Server, free_port},
+    redis::{Server, connect, free_port},
 };
 
 /// Slots of a cluster.
@@ -55,8 +55,7 @@ impl Node {
 
     /// Gives it a command.
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
-        let client = redis::Client::open(self.url.as_str())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut connection = connect(&self.url).await?;
         redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await
     }
 

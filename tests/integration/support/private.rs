@@ -15,6 +15,9 @@ use super::{
     redis::free_port,
 };
 
+/// The largest message that RabbitMQ takes since 4.0, where nobody says otherwise.
+pub(crate) const USUAL: usize = 16 << 20;
+
 pub(crate) struct Private {
     server: &'static Server,
     amqps: u16,
@@ -116,6 +119,12 @@ impl Private {
     pub(crate) fn ctl(&mut self, arguments: &str) {
         writeln!(self.input, "ctl {arguments}").unwrap();
         assert_eq!(line(&mut self.output), format!("DONE ctl {arguments}"));
+    }
+
+    /// The largest message that it takes, on channels that are opened from now on.
+    pub(crate) fn limit(&mut self, bytes: usize) {
+        self.ctl(&format!("eval application:set_env(rabbit,max_message_size,{bytes})."));
+        self.ctl(&format!("eval persistent_term:put(max_message_size,{bytes})."));
     }
 
     /// Blocks all who publish, as it does when it runs out of memory.

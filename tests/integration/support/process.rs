@@ -7,7 +7,7 @@ use std::{
     process::{ExitStatus, Stdio},
 };
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
@@ -124,6 +124,13 @@ impl Process {
     pub(crate) fn signal(&self, signal: Signal) {
         let id = i32::try_from(self.id()).unwrap();
         kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
+    }
+
+    /// Sets how many files it may have open, and returns what it was.
+    pub(crate) fn limit_files(&self, most: Option<u64>) -> Option<u64> {
+        let id = Pid::from_raw(i32::try_from(self.id()).unwrap());
+        let limits = Rlimit { current: most, maximum: getrlimit(Resource::Nofile).maximum };
+        prlimit(id, Resource::Nofile, limits).unwrap().current
     }
 
     /// How it ended, if it has.

@@ -11,6 +11,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use ::redis::{AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection};
+
 /// The shared server. Tests keep apart by [`prefix`].
 pub(crate) fn url() -> &'static str {
     static GIVEN: OnceLock<String> = OnceLock::new();
@@ -19,6 +21,12 @@ pub(crate) fn url() -> &'static str {
         std::env::var("HATCHERY_TEST_REDIS_URL")
             .unwrap_or_else(|_| STARTED.get_or_init(|| Server::start(free_port(), &[])).url.clone())
     })
+}
+
+/// A connection that waits as long as it takes: the crate's own limit of half a second is one that a busy machine misses.
+pub(crate) async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
 /// A prefix for keys that no other test has.
@@ -77,8 +85,7 @@ impl Server {
 impl Server {
     /// Gives it a command.
     pub(crate) async fn say(&self, command: &[&str]) {
-        let client = ::redis::Client::open(self.url.as_str()).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let mut connection = connect(&self.url).await.unwrap();
         let mut said = ::redis::cmd(command[0]);
         let () = said.arg(&command[1..]).query_async(&mut connection).await.unwrap();
     }

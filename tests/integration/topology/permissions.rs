@@ -189,6 +189,21 @@ fn a_worker_needs_to_read() {
     assert!(ran.stderr.contains("ACCESS_REFUSED") && ran.stderr.contains("billing.processor.mail"), "{ran:?}");
 }
 
+/// RabbitMQ 4.3 asks for a permission for that too. Older versions tell everybody.
+#[test]
+fn a_worker_that_may_read_all_of_it_says_what_is_missing() {
+    let bench = Bench::new(&topology());
+    bench.apply();
+    let seeing = Rights { read: r"^billing\.".into(), ..rights("worker") };
+    let user = bench.host.user("worker", &seeing);
+    for queue in ["billing.retry.mail.20ms", "billing.ladder.50ms-5.3"] {
+        bench.host.delete("queues", &[queue]);
+        let ran = run(&bench, &user, &["work", "--type", "mail", "--exec", "/bin/true"]).expect(1);
+        assert!(ran.stderr.contains(&format!("the queue {queue} does not exist")), "{ran:?}");
+        bench.apply();
+    }
+}
+
 #[rstest]
 #[case("retry")]
 #[case("scheduler")]

@@ -87,6 +87,17 @@ impl Failure {
         }
     }
 
+    /// Whether a script has met a key that holds something else than it has to.
+    pub(super) fn is_unreadable(&self) -> bool {
+        let Self::Redis(error) = self else { return false };
+        match error.code() {
+            Some("WRONGTYPE") => true,
+            // An error of the script itself, which unpacks what is there.
+            Some("ERR") => error.detail().is_some_and(|detail| detail.starts_with("user_script:")),
+            _ => false,
+        }
+    }
+
     /// In one word, where trying again may help, and in words.
     pub(super) fn explain(&self, limit: Duration) -> (Option<Trouble>, String) {
         match self {
@@ -119,6 +130,8 @@ fn trouble(error: &RedisError) -> Option<Trouble> {
             // A script of somebody else's runs for long.
             Some("BUSY") => Some(Trouble::Busy),
             Some("OOM") => Some(Trouble::OutOfMemory),
+            // Our own script's: see `cancel.lua`.
+            Some("LATE") => Some(Trouble::Slow),
             // It cannot save, or has too few replicas to write.
             Some("MISCONF" | "NOREPLICAS") => Some(Trouble::ReadOnly),
             _ => None,

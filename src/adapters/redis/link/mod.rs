@@ -11,7 +11,7 @@ mod turns;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{FromRedisValue, RedisResult, ScriptInvocation};
+use redis::{ErrorKind, FromRedisValue, RedisResult, ScriptInvocation, ServerErrorKind, aio::ConnectionLike};
 use tokio::time::Instant;
 
 pub(super) use self::slots::slot;
@@ -97,7 +97,7 @@ impl Link {
         let deadline = within.deadline;
         let answer = match &self.way {
             Way::Server(server) => {
-                let by = |mut connection| async move { script.invoke_async(&mut connection).await };
+                let by = |mut connection| async move { invoke(script, &mut connection).await };
                 server.ask(deadline, by).await
             }
             Way::Cluster(cluster) => cluster.call(script, slot, deadline).await,
@@ -113,6 +113,15 @@ impl Link {
         );
     }
 
+    /// For the log: a call has met a key of the index that it could not use.
+    pub(super) fn say_damaged(&self, key: &str) {
+        let url = &self.url;
+        tracing::warn!(
+            "Redis at {url} holds what cannot be read: {key}; it is for people alone, so events go on, and lists and kept \
+             payloads lack what belongs there until the key is deleted"
+        );
+    }
+
     /// An answer that is none.
     pub(super) fn unexpected(&self, reason: String) -> RegisterError {
         RegisterError::Refused { url: self.url.clone(), reason }
@@ -122,7 +131,22 @@ impl Link {
         let url = self.url.clone();
         match failure.explain(limit) {
             (Some(trouble), reason) => RegisterError::Unreachable { url, trouble, reason },
+            (None, reason) if failure.is_unreadable() => RegisterError::Unreadable { url, reason },
             (None, reason) => RegisterError::Refused { url, reason },
+        }
+    }
+}
+
+/// Calls a script. The crate loads one that the server does not know, and asks once more; all scripts may be flushed in between,
+/// and that is no answer. Whoever calls this has a limit.
+async fn invoke<T: FromRedisValue>(
+    script: &ScriptInvocation<'_>,
+    connection: &mut impl ConnectionLike,
+) -> RedisResult<T> {
+    loop {
+        match script.invoke_async(connection).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
+            answer => return answer,
         }
     }
 }

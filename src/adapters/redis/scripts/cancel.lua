@@ -1,8 +1,8 @@
 -- cancel: keys home, index; arguments field (empty: every slot), when it is due as far as the caller knows (0: not known), and
--- how far ahead a slot may be due that is not known. Answers field, 1 where something waited, 1 where something had begun, for
--- each slot.
+-- how far ahead a slot may be due that is not known, and until when it is waited for (us). Answers field, 1 where something
+-- waited, 1 where something had begun, 1 where it had been cancelled already, for each slot.
 local function cancel(home, index, field, slot, version, due, horizon)
-  local seen = slot.ends > 0
+  local seen, already = slot.ends > 0, slot.cancelled
   local running = slot.begun and not slot.finished
   local waiting = seen and open(slot) and (not running or slot.newest > slot.version)
   -- What was published without a version is known to the index alone.
@@ -16,7 +16,7 @@ local function cancel(home, index, field, slot, version, due, horizon)
   end
   stay_open(slot)
   forget(index, home, field, slot)
-  return { field, waiting and 1 or 0, running and 1 or 0 }
+  return { field, waiting and 1 or 0, running and 1 or 0, already and 1 or 0 }
 end
 
 -- All that is remembered of a reference, with one version.
@@ -46,7 +46,11 @@ local function cancel_all(home, index, due, horizon)
   return answers
 end
 
-return each(2, 3, function(k, a)
+-- Its caller has given it up: it must not reach what was published since. A batch is waited for as one.
+if #KEYS > 1 and now_us > tonumber(ARGV[6]) then
+  return redis.error_reply('LATE it came when nobody waited for it any more')
+end
+return each(2, 4, function(k, a)
   local home, index, field = KEYS[k], KEYS[k + 1], ARGV[a]
   local due, horizon = tonumber(ARGV[a + 1]), tonumber(ARGV[a + 2])
   if field == '' then

@@ -5,7 +5,14 @@ return each(3, 7, function(k, a)
   local field, generation, token = ARGV[a], tonumber(ARGV[a + 2]), ARGV[a + 3]
   local lease = holder(lease_key)
   if lease and lease.token == token then
-    return { 'run', lease.fence, lease.crashes, lease.field == field and 1 or 0 }
+    local own = lease.field == field
+    local slot = load(own and KEYS[k] or KEYS[k + 1], own and field or 'e')
+    -- Nobody has heard that it may start, and it has been cancelled since. Who holds the lease may run all the same, if this
+    -- call came twice: the lease stays.
+    if stale(slot, lease.version, lease.generation) then
+      return { 'stale', 0, 0, 0 }
+    end
+    return { 'run', lease.fence, lease.crashes, own and 1 or 0 }
   end
 
   local home, slot_field, version = counted(KEYS[k], KEYS[k + 1], field, tonumber(ARGV[a + 1]))

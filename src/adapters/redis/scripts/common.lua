@@ -2,7 +2,8 @@
 -- in Rust. A script answers a batch about one shard.
 --
 -- KEYS[1] is the shard's counter, ARGV[1] the backlog-retention in ms, ARGV[2] the time in us where a test says it and
--- otherwise empty. Then come the items, so many keys and arguments each.
+-- otherwise empty. Then come the items, so many keys and arguments each (two keys at least), and for a script that touches more
+-- keys than these one that is never there: in a Cluster no node serves the call while some keys of the hash slot are elsewhere.
 --
 -- Lua counts in doubles: whole up to 2^53, and a version in us is below that. But tostring and .. keep 14 digits only.
 
@@ -38,6 +39,28 @@ local last = given
 
 local function text(number)
   return string.format('%.0f', number)
+end
+
+-- What is about the index or the kept messages alone fails no call, for nothing is decided from it: where Redis refuses it (its key
+-- holds what somebody else wrote) nothing is answered, and `damage` goes with the answers for somebody to hear of it.
+local damage = false
+
+local function try(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) == 'table' and reply.err then
+    damage = damage or key .. ': ' .. reply.err
+    return nil
+  end
+  return reply
+end
+
+-- People who ask are told which key it is.
+local function ask(command, key, ...)
+  local reply = redis.pcall(command, key, ...)
+  if type(reply) == 'table' and reply.err then
+    error({ err = reply.err .. ' (' .. key .. ')' }, 0)
+  end
+  return reply
 end
 
 local function give()
@@ -95,15 +118,17 @@ end
 
 -- What the index says of a slot stands beside it, in the field with a `+` behind the slot's: its due time first. It lasts as
 -- long as the slot; for an event without coalescing there is no slot until it is claimed, and it lasts as one that is open
--- would.
+-- would. Less than its time and flags was written by somebody else, and says nothing.
+local LEAST = 7
+
 local function outlasts(field, details)
-  return field == 'e' and struct.unpack('<I6', details) + backlog > now
+  return field == 'e' and #details >= LEAST and struct.unpack('<I6', details) + backlog > now
 end
 
 local HAS_KEPT = 64
 
 local function is_kept(details)
-  return details and bit.band(string.byte(details, 7), HAS_KEPT) ~= 0
+  return details and #details >= LEAST and bit.band(string.byte(details, 7), HAS_KEPT) ~= 0
 end
 
 -- What is past its time is not worth a call that fails (a hash slot may be on its way to another node): it expires by itself.
@@ -116,7 +141,7 @@ local function load(home, field)
   local packed = redis.call('HMGET', home, field, field .. '+')
   local slot = unpacked(packed[1])
   slot.details = packed[2]
-  if slot.details and slot.ends == 0 and not outlasts(field, slot.details) then
+  if slot.details and (#slot.details < LEAST or slot.ends == 0 and not outlasts(field, slot.details)) then
     slot.leftover = is_kept(slot.details)
     slot.details, slot.noted = false, ''
   end
@@ -176,10 +201,11 @@ local function save(home, field, slot)
       ends = max(ends, redis.call('PEXPIRETIME', home))
     end
     for i = 1, #seen, 2 do
-      local name, other = seen[i], struct.unpack('<I6', seen[i + 1])
+      local name, packed = seen[i], seen[i + 1]
       if name == 'e+' then
-        ends = max(ends, other + backlog)
+        ends = max(ends, #packed >= LEAST and struct.unpack('<I6', packed) + backlog or 0)
       elseif string.sub(name, -1) ~= '+' then
+        local other = struct.unpack('<I6', packed)
         if other > now then
           ends = max(ends, other)
         elseif name == 'e' then
@@ -279,15 +305,25 @@ local function give_back(key, token)
   return true
 end
 
--- Answers every item of the batch: `answer` is told where its keys and arguments begin.
+-- Answers every item of the batch: `answer` is told where its keys and arguments begin. Before the answers it says whether
+-- there was a counter: 2, or 1 where there is one now, or 0. Whoever knew of one was robbed of it. Behind them it says which key
+-- of the index could not be used, if any.
 local function each(keys, arguments, answer)
   local answers = {}
-  for i = 0, (#KEYS - 1) / keys - 1 do
-    answers[i + 1] = answer(2 + keys * i, 3 + arguments * i)
-  end
+  local done, failure = pcall(function()
+    for i = 0, (#KEYS - 1) / keys - 1 do
+      answers[i + 1] = answer(2 + keys * i, 3 + arguments * i)
+    end
+  end)
+  -- Also where a key cannot be read: what was given to those before it is not given again.
   if last > given then
     redis.call('SET', KEYS[1], text(last))
   end
-  return answers
+  if not done then
+    -- Where it is raised again, what Redis has answered loses the word by which it is told from an error of the script.
+    local said = type(failure) == 'table' and failure.err or failure
+    return string.find(said, '^%u+ ') and { err = said } or error(said, 0)
+  end
+  return { given > 0 and 2 or (last > 0 and 1 or 0), answers, damage }
 end
 

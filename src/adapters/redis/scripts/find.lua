@@ -1,6 +1,6 @@
--- find: key index; arguments what the homes' names begin with, from when and before when (ms), the place to go on behind (due
--- and member, empty: from the beginning), and how many at most. Answers what it found (member, due, slot, details; an empty
--- slot is none), the last place that it came to, and 1 where there may be more.
+-- find: keys index, and one that is never there; arguments what the homes' names begin with, from when and before when (ms), the
+-- place to go on behind (due and member, empty: from the beginning), and how many at most. Answers what it found (member, due,
+-- slot, details; an empty slot is none), the last place that it came to, and 1 where there may be more.
 local index, base = KEYS[2], ARGV[3]
 local from, before, after, limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[8])
 
@@ -17,7 +17,7 @@ end
 
 -- How many members come before that time.
 local function earlier(due, included)
-  return redis.call('ZCOUNT', index, '-inf', (included and '' or '(') .. text(due))
+  return ask('ZCOUNT', index, '-inf', (included and '' or '(') .. text(due))
 end
 
 local rank = earlier(from, false)
@@ -26,7 +26,7 @@ if after then
   local low, high = earlier(after, false), earlier(after, true)
   while low < high do
     local middle = floor((low + high) / 2)
-    if behind(redis.call('ZRANGE', index, middle, middle)[1], ARGV[7]) then
+    if behind(ask('ZRANGE', index, middle, middle)[1], ARGV[7]) then
       high = middle
     else
       low = middle + 1
@@ -35,7 +35,7 @@ if after then
   rank = max(rank, low)
 end
 
-local page = redis.call('ZRANGE', index, rank, rank + limit - 1, 'WITHSCORES')
+local page = ask('ZRANGE', index, rank, rank + limit - 1, 'WITHSCORES')
 local found, gone, last_due, last_member = {}, {}, 0, ''
 local more = #page == 2 * limit
 for i = 1, #page, 2 do
@@ -46,14 +46,20 @@ for i = 1, #page, 2 do
   end
   last_due, last_member = due, place
   local name, field = string.match(place, '^(.*)%z([^%z]*)$')
-  local packed = redis.call('HMGET', base .. name, field, field .. '+')
+  local home = name and base .. name
+  local packed = home and ask('HMGET', home, field, field .. '+') or {}
   local slot, details = packed[1], packed[2]
+  if slot and #slot < 6 then
+    error({ err = 'WRONGTYPE a slot is too short (' .. home .. ')' }, 0)
+  end
   local lives = slot and struct.unpack('<I6', slot) > now
   if details and (lives or outlasts(field, details)) then
     found[#found + 1] = { place, due, lives and slot or '', details }
   else
     gone[#gone + 1] = place
-    forget_kept(base .. name, field)
+    if home then
+      forget_kept(home, field)
+    end
   end
 end
 if #gone > 0 then

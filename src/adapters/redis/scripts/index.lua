@@ -1,4 +1,5 @@
--- What the calls write into the index; src/domain/register/index.rs says the same in Rust. Nothing is decided from it.
+-- What the calls write into the index; src/domain/register/index.rs says the same in Rust. Nothing is decided from it,
+-- and no call fails for it.
 --
 -- Details are due 6 bytes, flags 1, and more that only Rust reads; but an id stands behind the flags: 16 bytes where it is a
 -- UUID, or its length 2 and the text. <type>:x is a sorted set of members `<kind>:<name>\0<field>` by due time.
@@ -12,7 +13,7 @@ local function id_of(details)
   local flags = string.byte(details, 7)
   if bit.band(flags, IS_UUID) ~= 0 then
     return string.sub(details, 8, 23)
-  elseif bit.band(flags, IS_TEXT) ~= 0 then
+  elseif bit.band(flags, IS_TEXT) ~= 0 and #details >= 9 then
     return string.sub(details, 8, 9 + struct.unpack('<I2', details, 8))
   end
   return ''
@@ -38,20 +39,30 @@ end
 local function keep_kept(home, details)
   local key = kept_key(home)
   local ends = min(max(due_of(details), now) + backlog, END_OF_TIME)
-  redis.call('PEXPIREAT', key, text(max(ends, redis.call('PEXPIRETIME', key))))
+  try('PEXPIREAT', key, text(max(ends, try('PEXPIRETIME', key) or 0)))
+end
+
+-- Says whether the message is kept from now on.
+local function keep_message(home, field, details, message)
+  if not try('HSET', kept_key(home), field, message) then
+    return false
+  end
+  keep_kept(home, details)
+  return true
 end
 
 -- From now on the index says this of a slot that is written afterwards. The message is empty where none is kept.
 local function note(index, home, field, slot, details, message)
   if message ~= '' then
-    redis.call('HSET', kept_key(home), field, message)
-    keep_kept(home, details)
+    if not keep_message(home, field, details, message) then
+      details = without_kept(details)
+    end
   elseif is_kept(slot.details) or slot.leftover then
-    redis.call('HDEL', kept_key(home), field)
+    try('HDEL', kept_key(home), field)
   end
   slot.leftover = false
   slot.noted = details
-  redis.call('ZADD', index, text(due_of(details)), member(index, home, field))
+  try('ZADD', index, text(due_of(details)), member(index, home, field))
 end
 
 -- The same of a later copy of what it says it of already: its message stays.
@@ -68,20 +79,19 @@ end
 -- A message that comes when its event has failed already: the index knows it, and its message is not kept yet.
 local function note_message(index, home, field, slot, details, message)
   local known = slot.details
-  if message ~= '' and known and not is_kept(known) and id_of(known) == id_of(details) then
+  if message ~= '' and known and not is_kept(known) and id_of(known) == id_of(details)
+    and keep_message(home, field, known, message) then
     slot.noted = with_kept(known)
-    redis.call('HSET', kept_key(home), field, message)
-    keep_kept(home, known)
   end
 end
 
 local function forget(index, home, field, slot)
   if is_kept(slot.details) then
-    redis.call('HDEL', kept_key(home), field)
+    try('HDEL', kept_key(home), field)
   end
   if slot.details then
     slot.noted = ''
-    redis.call('ZREM', index, member(index, home, field))
+    try('ZREM', index, member(index, home, field))
   end
 end
 

@@ -25,12 +25,14 @@ end
 
 -- What nobody has handled goes with its slot, and its place in the index here, a few at a time.
 local function tidy(index)
-  for _, old in ipairs(redis.call('ZRANGEBYSCORE', index, '-inf', text(max(now - backlog, 0)), 'LIMIT', 0, 2)) do
+  for _, old in ipairs(try('ZRANGEBYSCORE', index, '-inf', text(max(now - backlog, 0)), 'LIMIT', 0, 2) or {}) do
     local home, field = string.match(old, '^(.*)%z([^%z]*)$')
-    home = string.sub(index, 1, -2) .. home
-    if redis.call('HEXISTS', home, field .. '+') == 0 then
-      redis.call('ZREM', index, old)
-      forget_kept(home, field)
+    home = home and string.sub(index, 1, -2) .. home
+    if not home or try('HEXISTS', home, field .. '+') ~= 1 then
+      try('ZREM', index, old)
+      if home then
+        forget_kept(home, field)
+      end
     end
   end
 end

@@ -6,7 +6,7 @@ use super::{I, copied};
 use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, HORIZON, MS, event, token};
 
 fn cancelled(slot: &Slot, waiting: bool, running: bool) -> Cancelled {
-    Cancelled { slot: slot.clone(), waiting, running }
+    Cancelled { slot: slot.clone(), waiting, running, already: false }
 }
 
 rules! {
@@ -65,7 +65,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
         assert_eq!(b.cancel(&a, Some(&I)).await, [cancelled(&I, false, true)]);
-        assert_eq!(b.cancel(&a, Some(&I)).await, [cancelled(&I, false, false)]);
+        assert_eq!(b.cancel(&a, Some(&I)).await, [Cancelled { already: true, ..cancelled(&I, false, false) }]);
         b.settle(&a, &first, token(1), End::Finished).await;
         let second = b.publish(&a, &I).await;
         b.start(&a, &second, token(2)).await;

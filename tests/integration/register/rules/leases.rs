@@ -122,6 +122,26 @@ rules! {
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
     }
 
+    async fn a_claim_that_is_repeated_after_a_cancel_starts_nothing(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &I).await;
+        b.start(&a, &first, token(1)).await;
+        assert!(b.cancel(&a, None).await[0].running);
+        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        // It may be that only the call came twice, and it runs.
+        assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
+        let second = b.publish(&n, &I).await;
+        assert_eq!(b.claim(&n, &second, token(2)).await, Claimed::Busy);
+        b.advance(LEASE);
+        b.handle(&n, &second).await;
+        // A version that nobody gave: it counts in a slot of its own.
+        let foreign = stamp(&I, 1 << 52, 0);
+        b.start(&a, &foreign, token(3)).await;
+        b.start(&a, &foreign, token(3)).await;
+        b.cancel(&a, Some(&Slot::Event("a".to_owned()))).await;
+        assert_eq!(b.claim(&a, &foreign, token(3)).await, Claimed::Stale);
+    }
+
     async fn repeating_a_call_changes_nothing(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;

@@ -1,0 +1,149 @@
+//! Whether exchanges and queues are there, asked by passive declarations.
+//!
+//! RabbitMQ 4.3 asks for a permission for that too, and refuses before it looks: what a user may not see counts as being
+//! there. A refusal closes the channel, and stands in the broker's log as an error. Permissions are patterns of names, so
+//! of what begins alike (`billing.ladder.`) no more is asked once one is refused.
+
+use std::collections::BTreeSet;
+
+use lapin::{
+    Channel, ErrorKind, ExchangeKind,
+    options::{ExchangeDeclareOptions, QueueDeclareOptions},
+    protocol::{AMQPErrorKind, AMQPSoftError},
+    types::FieldTable,
+};
+
+use super::{RabbitMq, codec};
+use crate::ports::BrokerError;
+
+impl RabbitMq {
+    /// How many messages of a queue are ready.
+    pub(super) async fn ready_by(&self, channel: &Channel, queue: &str) -> Result<u64, BrokerError> {
+        let ready = declare_queue(channel, queue).await;
+        ready.map_err(|failed| failed.about(self, &format!("the queue {queue}")))
+    }
+
+    /// Makes sure that none of these is known to be missing.
+    pub(super) async fn look_for(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
+        let mut channel = self.channel().await?;
+        let mut refused = BTreeSet::new();
+        let all =
+            exchanges.iter().map(|name| (Kind::Exchange, name)).chain(queues.iter().map(|name| (Kind::Queue, name)));
+        for (kind, name) in all {
+            if refused.contains(&(kind, family(name))) {
+                continue;
+            }
+            let answer = match kind {
+                Kind::Exchange => declare_exchange(&channel, name).await,
+                Kind::Queue => declare_queue(&channel, name).await.map(drop),
+            };
+            match answer {
+                Ok(()) => {}
+                Err(Failed::Broker(error)) if is_refused(&error) => {
+                    tracing::debug!("whether {} {name} is there is not for this user to see", kind.word());
+                    refused.insert((kind, family(name)));
+                    channel = self.channel().await?;
+                }
+                Err(Failed::Broker(error)) if is_down(&error) => {
+                    tracing::debug!(%error, "{} {name} is there, and its node is down", kind.word());
+                    channel = self.channel().await?;
+                }
+                Err(failed) => return Err(failed.about(self, &format!("{} {name}", kind.word()))),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Exchange,
+    Queue,
+}
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Exchange => "the exchange",
+            Self::Queue => "the queue",
+        }
+    }
+}
+
+/// Why there is no answer.
+enum Failed {
+    Name(BrokerError),
+    Broker(lapin::Error),
+}
+
+impl Failed {
+    fn about(self, broker: &RabbitMq, object: &str) -> BrokerError {
+        match self {
+            Self::Name(error) => error,
+            Self::Broker(error) => broker.url.error(&error, object),
+        }
+    }
+}
+
+async fn declare_queue(channel: &Channel, queue: &str) -> Result<u64, Failed> {
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let name = codec::short(queue).map_err(Failed::Name)?;
+    let declared = channel.queue_declare(name, options, FieldTable::default()).await.map_err(Failed::Broker)?;
+    Ok(declared.message_count().into())
+}
+
+async fn declare_exchange(channel: &Channel, exchange: &str) -> Result<(), Failed> {
+    let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+    let name = codec::short(exchange).map_err(Failed::Name)?;
+    let declared = channel.exchange_declare(name, ExchangeKind::Topic, options, FieldTable::default()).await;
+    declared.map_err(Failed::Broker)
+}
+
+fn is_refused(error: &lapin::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ProtocolError(amqp) if matches!(amqp.kind(), AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED))
+    )
+}
+
+fn is_down(error: &lapin::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ProtocolError(amqp)
+            if matches!(amqp.kind(), AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND))
+                && says_down(amqp.get_message().as_str())
+    )
+}
+
+/// A classic queue is on one node. While that is down the others answer as if the queue were missing, but for the words.
+fn says_down(reply: &str) -> bool {
+    reply.contains("home node") && reply.contains("is down or inaccessible")
+}
+
+/// The first two words of a name, which say what an object is for.
+fn family(name: &str) -> &str {
+    match name.match_indices('.').nth(1) {
+        Some((end, _)) => &name[..end],
+        None => name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_whose_node_is_down_is_not_missing() {
+        let down = "NOT_FOUND - home node 'rabbit@b' of durable queue 'billing.processor.mail' in vhost '/' is down or inaccessible";
+        assert!(says_down(down));
+        assert!(!says_down("NOT_FOUND - no queue 'billing.processor.mail' in vhost '/'"));
+    }
+
+    #[test]
+    fn what_begins_alike_is_a_family() {
+        assert_eq!(family("billing.ladder.250ms-27.3"), "billing.ladder");
+        assert_eq!(family("billing.retry.mail.1m"), "billing.retry");
+        assert_eq!(family("billing.unrouted"), "billing.unrouted");
+        assert_eq!(family("lone"), "lone");
+    }
+}

@@ -1,0 +1,72 @@
+//! Why a message is in a queue, as its header says it.
+
+/// The longest `reason`, in bytes: it is for people, in every list of the management UI.
+pub const REASON_LIMIT: usize = 1_000;
+
+/// Cuts a reason to what a header may hold, at a character's boundary.
+#[must_use]
+pub fn cut_reason(reason: &str) -> &str {
+    &reason[..reason.floor_char_boundary(REASON_LIMIT)]
+}
+
+/// The reason of a copy that was sent on because its reference was busy, so often in a row: that, and before it why the event
+/// is there at all, which the handler is still to read.
+pub(super) fn waiting(busy: u32, own: Option<&str>) -> Option<String> {
+    match (busy, own) {
+        (0, own) => own.map(str::to_owned),
+        (_, None) => Some(say(busy)),
+        (_, Some(own)) => Some(format!("{}; {own}", say(busy))),
+    }
+}
+
+/// The event's own part of it.
+pub(super) fn own(busy: u32, reason: &str) -> Option<&str> {
+    match reason.strip_prefix(&say(busy)) {
+        Some("") if busy > 0 => None,
+        Some(rest) if busy > 0 => Some(rest.strip_prefix("; ").unwrap_or(reason)),
+        _ => Some(reason),
+    }
+}
+
+fn say(busy: u32) -> String {
+    format!("busy: times={busy} another event of its reference ran")
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn a_long_reason_is_cut_between_two_characters() {
+        let reason = "ä".repeat(800);
+        assert_eq!(cut_reason(&reason).len(), 1_000);
+        assert_eq!(cut_reason(&format!("x{reason}")).len(), 999);
+    }
+
+    #[rstest]
+    #[case(0, None, None)]
+    #[case(0, Some("why"), Some("why"))]
+    #[case(1, None, Some("busy: times=1 another event of its reference ran"))]
+    #[case(7, Some("why"), Some("busy: times=7 another event of its reference ran; why"))]
+    #[case(7, Some(""), Some("busy: times=7 another event of its reference ran; "))]
+    fn what_waits_says_so_and_keeps_its_own_reason(
+        #[case] busy: u32,
+        #[case] before: Option<&str>,
+        #[case] shown: Option<&str>,
+    ) {
+        let waits = waiting(busy, before);
+        assert_eq!(waits.as_deref(), shown);
+        assert_eq!(waits.as_deref().and_then(|reason| own(busy, reason)), before);
+    }
+
+    #[rstest]
+    #[case::not_written_here("why")]
+    #[case::another_count("busy: times=2 another event of its reference ran; why")]
+    #[case::something_else("busy: times=1 another event of its reference ran, and why")]
+    fn a_strangers_reason_is_left_alone(#[case] reason: &str) {
+        assert_eq!(own(1, reason), Some(reason));
+        assert_eq!(own(0, reason), Some(reason));
+    }
+}

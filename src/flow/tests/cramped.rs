@@ -1,0 +1,214 @@
+//! Where the machine has no room for a handler.
+
+use tokio::time::Instant;
+
+use super::*;
+use crate::handler::{Handler, HandlerError, Run};
+
+/// A handler that finds no room at first, and then whether it is a first attempt.
+struct Cramped {
+    diary: Diary,
+    tries: AtomicUsize,
+}
+
+#[async_trait]
+impl Handler for Cramped {
+    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+        if self.tries.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            return Err(HandlerError::NoRoom("too many open files".into()));
+        }
+        self.diary.note(format!("handler {}", run.event.attempts));
+        Ok(Outcome::Done)
+    }
+}
+
+async fn cramped(fake: &Arc<Fake>, event_type: &str, tries: usize) -> (Vec<String>, Duration) {
+    let handler = Cramped { diary: fake.diary.clone(), tries: tries.into() };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let began = Instant::now();
+    worker.handler(event_type, Arc::new(handler)).run(CancellationToken::new()).await.expect("it goes on");
+    (fake.diary.entries(), began.elapsed())
+}
+
+#[rstest]
+#[case::claimed("mail", &["claim", "release"], &["claim", "handler 0", "settle finished", "acknowledge"])]
+#[case::with_a_short_lease("hasty", &["claim", "release"], &["claim", "handler 0", "settle finished", "acknowledge"])]
+#[case::unregistered("plain", &[], &["handler 0", "acknowledge"])]
+#[case::in_order("strict", &["claim alone", "release"], &["claim alone", "handler 0", "settle finished", "acknowledge", "close"])]
+#[tokio::test(start_paused = true)]
+async fn a_handler_without_room_spends_no_attempt_however_long_that_lasts(
+    #[case] event_type: &str,
+    #[case] each: &[&str],
+    #[case] last: &[&str],
+) {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming(&format!("{event_type}.now"), &[]));
+    // Longer than the time limit of a handler.
+    let (diary, took) = cramped(&fake, event_type, 100).await;
+    let expected = [each.repeat(100), last.to_vec()].concat();
+    assert_eq!(diary, expected);
+    assert!(took >= Duration::from_secs(100) && took < Duration::from_secs(110), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_alone_and_has_no_room_goes_back_aside_and_counts_as_no_death() {
+    let fake = Arc::new(Fake::default());
+    fake.aside.lock().expect("no panic").push(incoming("plain.aside", &[("crashes", Value::I64(1))]));
+    let (diary, _) = cramped(&fake, "plain", 20).await;
+    assert_eq!(
+        diary,
+        [["publish t.aside plain.aside", "acknowledge"].repeat(20), vec!["handler 0", "acknowledge"]].concat()
+    );
+    assert_eq!(header(&fake.published(), "crashes").as_deref(), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_no_room_for_too_long_is_given_back_before_the_broker_takes_it() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let (diary, took) = cramped(&fake, "mail", usize::MAX).await;
+    assert_eq!(diary[diary.len() - 3..], ["claim", "release", "give back"]);
+    // Half an hour is what the broker waits.
+    assert!(took < Duration::from_mins(16), "{took:?}");
+}
+
+/// A handler that does, call by call or event by event, what this says.
+struct Told<F>(F);
+
+#[async_trait]
+impl<F, R> Handler for Told<F>
+where
+    F: Fn(Run) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<Outcome, HandlerError>> + Send,
+{
+    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+        (self.0)(run).await
+    }
+}
+
+fn no_room() -> HandlerError {
+    HandlerError::NoRoom("too many processes".into())
+}
+
+fn named(event_type: &str, id: &str) -> Incoming {
+    let mut message = incoming(event_type, &[]);
+    message.properties.message_id = Some(id.into());
+    message
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_suspect_without_room_stops_nothing_else() {
+    let fake = Arc::new(Fake { suspects: vec!["suspect".into()], ..Fake::default() });
+    let events = ["suspect", "first", "second", "last"].map(|id| named("mail.now", id));
+    fake.incoming.lock().expect("no panic").extend(events);
+    let (stop, began, diary) = (CancellationToken::new(), Instant::now(), fake.diary.clone());
+    let told = stop.clone();
+    let handler = move |run: Run| {
+        let id = run.event.id;
+        diary.note(id.clone());
+        if id == "last" {
+            told.cancel();
+        }
+        async move { if id == "suspect" { Err(no_room()) } else { Ok(Outcome::Done) } }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).concurrency(2);
+    worker.handler("mail", Arc::new(Told(handler))).run(stop).await.expect("it was told to stop");
+    let diary = fake.diary.entries();
+    let first = |what: &str| diary.iter().position(|entry| entry == what).expect(what);
+    assert!(first("suspect") < first("second"), "{diary:?}");
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_alone_and_has_no_room_keeps_no_other_event_waiting() {
+    let fake = Arc::new(Fake::default());
+    fake.aside.lock().expect("no panic").push(named("plain.aside", "suspect"));
+    fake.incoming.lock().expect("no panic").push(named("plain.now", "other"));
+    let (stop, diary) = (CancellationToken::new(), fake.diary.clone());
+    let told = stop.clone();
+    let handler = move |run: Run| {
+        let id = run.event.id;
+        diary.note(id.clone());
+        if id == "other" {
+            told.cancel();
+        }
+        async move { if id == "suspect" { Err(no_room()) } else { Ok(Outcome::Done) } }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    let worker = worker.handler("plain", Arc::new(Told(handler))).run(stop);
+    let ended = tokio::time::timeout(Duration::from_mins(1), worker).await;
+    ended.expect("the other one has run").expect("it was told to stop");
+    let expected = ["suspect", "publish t.aside plain.aside", "acknowledge", "other", "acknowledge"];
+    assert_eq!(fake.diary.entries(), expected);
+}
+
+#[rstest]
+#[case::claimed("keen", 3, &["claim", "no luck", "no luck", "no room", "release", "claim", "no luck"])]
+#[case::unregistered("quick", 2, &["no luck", "no room", "no luck"])]
+#[tokio::test(start_paused = true)]
+async fn a_round_in_place_goes_on_where_there_was_no_room(
+    #[case] event_type: &str,
+    #[case] cramped: usize,
+    #[case] expected: &[&str],
+) {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").push(incoming(&format!("{event_type}.now"), &[]));
+    let (diary, calls) = (fake.diary.clone(), AtomicUsize::new(0));
+    let handler = move |_| {
+        let room = calls.fetch_add(1, Ordering::SeqCst) + 1 != cramped;
+        diary.note(if room { "no luck" } else { "no room" });
+        async move { Err(if room { HandlerError::Failed("no luck".into()) } else { no_room() }) }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let worker = worker.handler(event_type, Arc::new(Told(handler)));
+    worker.run(CancellationToken::new()).await.expect("it goes on");
+    let diary = fake.diary.entries();
+    assert_eq!(diary[..expected.len()], *expected);
+    assert_eq!(diary[expected.len()], format!("publish t.dead-letter {event_type}.dead-letter"));
+    assert_eq!(header(&fake.published(), "attempts").as_deref(), Some("1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn room_for_some_and_not_for_others_is_not_said_each_time() {
+    let (log, fake) = (Log::default(), Arc::new(Fake::default()));
+    let _kept = log.keep();
+    let events = (0..100).map(|n| named("mail.now", &n.to_string()));
+    fake.incoming.lock().expect("no panic").extend(events);
+    let calls = AtomicUsize::new(0);
+    let handler = move |_| {
+        let room = calls.fetch_add(1, Ordering::SeqCst) % 2 == 1;
+        async move { if room { Ok(Outcome::Done) } else { Err(no_room()) } }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let worker = worker.concurrency(16).handler("mail", Arc::new(Told(handler)));
+    let summary = worker.run(CancellationToken::new()).await.expect("it goes on");
+    assert_eq!(summary.done, 100);
+    let said =
+        ["there is no room for a handler", "there is room for a handler again"].map(|what| log.lines(what).len());
+    assert_eq!(said, [1, 1], "{:?}", log.lines(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_end_of_what_began_before_is_no_room_again() {
+    let (log, fake) = (Log::default(), Arc::new(Fake::default()));
+    let _kept = log.keep();
+    fake.incoming.lock().expect("no panic").extend([named("mail.now", "long"), named("mail.now", "cramped")]);
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    let handler = move |run: Run| {
+        let told = told.clone();
+        async move {
+            if run.event.id == "cramped" {
+                return Err(no_room());
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            told.cancel();
+            Ok(Outcome::Done)
+        }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    worker.handler("mail", Arc::new(Told(handler))).run(stop).await.expect("it was told to stop");
+    let said =
+        ["there is no room for a handler", "there is room for a handler again"].map(|what| log.lines(what).len());
+    assert_eq!(said, [1, 0], "{:?}", log.lines(""));
+}

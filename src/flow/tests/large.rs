@@ -1,0 +1,67 @@
+//! Follow-ups that are larger than the broker takes.
+
+use super::*;
+
+fn early() -> Incoming {
+    incoming("mail.now", &[("nbf", Value::text("2026-06-01T12:00:05Z"))])
+}
+
+fn never() -> Outcome {
+    Outcome::DeadLetter { reason: "never".into() }
+}
+
+fn tomorrow() -> Outcome {
+    Outcome::Requeue { at: "2026-06-02T12:00:00Z".parse().expect("a time"), reason: "later".into() }
+}
+
+const REJECTED: [&str; 3] = ["too large", "release", "reject"];
+
+#[rstest]
+#[case::retry("mail", failure(), &["claim", "handler"], &REJECTED)]
+#[case::dead_letter("mail", never(), &["claim", "handler"], &REJECTED)]
+#[case::requeue("mail", tomorrow(), &["claim", "handler", "reserve e:id-1"], &REJECTED)]
+#[case::in_place("keen", failure(), &["claim", "handler", "handler", "handler"], &REJECTED)]
+#[case::in_order("strict", never(), &["claim alone", "handler"], &["too large", "release", "reject", "close"])]
+#[case::without_the_register("plain", failure(), &["handler"], &["too large", "reject"])]
+#[tokio::test]
+async fn what_cannot_follow_is_left_to_the_broker_to_bury(
+    #[case] event_type: &str,
+    #[case] outcome: Outcome,
+    #[case] before: &[&str],
+    #[case] after: &[&str],
+) {
+    let fake = Arc::new(Fake { narrow: true.into(), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming(&format!("{event_type}.now"), &[]));
+    assert_eq!(work(&fake, outcome).await, [before, after].concat());
+}
+
+#[rstest]
+#[case::early(early())]
+#[case::poison(incoming("mail.now", &[("attempts", Value::text("many"))]))]
+#[case::suspect(incoming("plain.now", &[came_back(2)]))]
+#[tokio::test]
+async fn neither_is_what_does_not_run(#[case] message: Incoming) {
+    let fake = Arc::new(Fake { narrow: true.into(), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(message);
+    assert_eq!(work(&fake, Outcome::Done).await, ["too large", "reject"]);
+}
+
+#[tokio::test]
+async fn nor_what_runs_alone() {
+    let fake = Arc::new(Fake { narrow: true.into(), ..Fake::default() });
+    fake.aside.lock().expect("no panic").push(incoming("plain.aside", &[]));
+    assert_eq!(work(&fake, failure()).await, ["handler", "too large", "reject"]);
+}
+
+#[tokio::test]
+async fn it_is_named_and_counted_as_nothing_else() {
+    let (log, fake) = (Log::default(), Arc::new(Fake { narrow: true.into(), ..Fake::default() }));
+    let _kept = log.keep();
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let worker = worker.handle("mail", |_| async { Ok::<_, String>(failure()) });
+    let summary = worker.run(CancellationToken::new()).await.expect("it goes on");
+    assert_eq!((summary.delivered, summary.rejected, summary.retried), (1, 1, 0), "{summary:?}");
+    let said = log.lines("the broker takes no message of 2 bytes for t.retry").concat();
+    assert!(said.contains("ERROR") && said.contains("id-1") && said.contains("event_type=mail"), "{:?}", log.lines(""));
+}

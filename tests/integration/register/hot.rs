@@ -1,0 +1,103 @@
+//! One reference with very many dates: what a call costs does not grow with them.
+
+use std::time::Duration;
+
+use hatchery::{
+    adapters::redis::RedisRegister,
+    domain::register::{Cancel, Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject},
+    ports::Register as _,
+};
+use jiff::Timestamp;
+use redis::aio::MultiplexedConnection;
+
+use super::bench::{EXCLUSIVE, HORIZON, event, register, token};
+use crate::support::redis::{Server, connect, free_port, prefix};
+
+/// Calls of each kind.
+const ROUNDS: usize = 200;
+
+struct Hot {
+    register: RedisRegister,
+    connection: MultiplexedConnection,
+}
+
+impl Hot {
+    /// Gives a version to each of these dates and notes it, so many at a time.
+    async fn publish(&self, subject: &Subject, dates: &[i64]) -> Vec<Stamp> {
+        let due = |date| Timestamp::from_millisecond(date).unwrap();
+        let reserve = |date: &i64| Reserve {
+            subject: subject.clone(),
+            slot: Slot::DatedAt(*date),
+            due: due(*date),
+            asked_by: None,
+            terms: EXCLUSIVE,
+        };
+        let versions = self.register.reserve(&dates.iter().map(reserve).collect::<Vec<_>>()).await.unwrap();
+        let stamp = |(date, version): (&i64, Reserved)| match version {
+            Reserved::Version(version) => Stamp { slot: Slot::DatedAt(*date), version, generation: 0 },
+            Reserved::Stale => panic!("nobody asked"),
+        };
+        let stamps: Vec<Stamp> = dates.iter().zip(versions).map(stamp).collect();
+        let record = |(date, stamp): (&i64, &Stamp)| Record {
+            subject: subject.clone(),
+            slot: stamp.slot.clone(),
+            version: stamp.version,
+            due: due(*date),
+            reason: None,
+            kept: None,
+            terms: EXCLUSIVE,
+        };
+        self.register.record(&dates.iter().zip(&stamps).map(record).collect::<Vec<_>>()).await.unwrap();
+        stamps
+    }
+
+    /// The life of an event of one date.
+    async fn live(&self, subject: &Subject, date: i64, round: usize) {
+        let stamp = self.publish(subject, &[date]).await.remove(0);
+        let (token, due, terms) = (token(u128::try_from(round).unwrap()), Timestamp::now(), EXCLUSIVE);
+        let claim = Claim { subject: subject.clone(), stamp, token, due, alone: false, terms };
+        let claimed = self.register.claim(&[claim]).await.unwrap().remove(0);
+        let Claimed::Run { fence, stamp, .. } = claimed else { panic!("{claimed:?}") };
+        let slot = Some(stamp.slot.clone());
+        let settle = Settle { subject: subject.clone(), stamp, fence, token, due, end: End::Finished, terms };
+        self.register.settle(&[settle]).await.unwrap();
+        let cancel = Cancel { subject: subject.clone(), slot, due: None, horizon: HORIZON };
+        self.register.cancel(&[cancel]).await.unwrap();
+    }
+
+    /// µs in Redis of a call about a reference with so many dates.
+    async fn cost(&mut self, count: i64) -> f64 {
+        let subject = event(&count.to_string(), "a");
+        let first = (Timestamp::now() + Duration::from_hours(24)).as_millisecond();
+        let dates: Vec<i64> = (first..first + count).collect();
+        for batch in dates.chunks(500) {
+            self.publish(&subject, batch).await;
+        }
+        let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut self.connection).await.unwrap();
+        let apart = dates.len() / ROUNDS;
+        for (round, date) in dates.iter().step_by(apart).take(ROUNDS).enumerate() {
+            self.live(&subject, *date, round).await;
+        }
+        let told: String = redis::cmd("INFO").arg("commandstats").query_async(&mut self.connection).await.unwrap();
+        let line = told.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
+        let (_, cost) = line.split_once("usec_per_call=").unwrap();
+        cost.split(',').next().unwrap().parse().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_call_about_one_of_thousands_of_dates_costs_what_one_of_hundreds_does() {
+    let server = Server::start(free_port(), &[]);
+    let connection = connect(&server.url).await.unwrap();
+    let mut hot = Hot { register: register(&server.url, &prefix(), 1), connection };
+    // What else runs on this machine may hold up either.
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let (hundreds, thousands) = (hot.cost(500).await, hot.cost(10_000).await);
+        if thousands < hundreds * 3.0 {
+            return;
+        }
+        seen.push((hundreds, thousands));
+    }
+    panic!("it grows with the dates: {seen:?} µs");
+}

@@ -1,0 +1,247 @@
+//! A hash slot of a cluster that moves, key by key, while events have kept messages.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::TryStreamExt as _;
+use hatchery::{
+    EventsError, Filter, Moved, NewEvent, Outcome, Which,
+    adapters::redis::RedisRegister,
+    domain::{
+        register::{
+            Cancel, Claim, Claimed, End, Later, Note, Record, Renew, Reserve, Reserved, Settle, Slot, Stage, Stamp,
+            index::Find,
+        },
+        trouble::Trouble,
+    },
+    ports::{Index as _, Register as _, RegisterError},
+};
+use jiff::Timestamp;
+
+use super::{
+    bench::{EXCLUSIVE, HORIZON, event, register, stamp, token},
+    cluster::{Moving, last},
+};
+use crate::support::{
+    broker::eventually,
+    declared::Declared,
+    deployments::{Cluster, Kind},
+    redis::prefix,
+    workers::Working,
+};
+
+const DUE: Timestamp = Timestamp::UNIX_EPOCH;
+const PUT_OFF: Slot = Slot::DatedAt(5);
+
+/// One reference: a run that began, a newer event with a version, which is being published, and two dates.
+struct Events {
+    register: RedisRegister,
+    running: Stamp,
+    fence: i64,
+    newer: i64,
+    put_off: Stamp,
+}
+
+impl Events {
+    async fn new(register: RedisRegister) -> Self {
+        let (running, put_off) = (stamp(&Slot::Immediate, 0, 0), stamp(&PUT_OFF, 0, 0));
+        let mut of = Self { register, running, fence: 0, newer: 0, put_off };
+        for (slot, message) in [(Slot::Immediate, "one"), (PUT_OFF, "put off"), (Slot::Dated, "cancelled")] {
+            let version = of.reserve(&of.register, &slot).await.unwrap();
+            of.record(&of.register, &slot, version, message).await.unwrap();
+            match slot {
+                Slot::Immediate => of.running.version = version,
+                PUT_OFF => of.put_off.version = version,
+                _ => {}
+            }
+        }
+        of.newer = of.reserve(&of.register, &Slot::Immediate).await.unwrap();
+        let claim = Claim {
+            subject: event("1", "a"),
+            stamp: of.running.clone(),
+            token: token(1),
+            due: DUE,
+            alone: false,
+            terms: EXCLUSIVE,
+        };
+        let Claimed::Run { fence, .. } = of.register.claim(&[claim]).await.unwrap()[0] else { panic!("it may run") };
+        Self { fence, ..of }
+    }
+
+    async fn reserve(&self, register: &RedisRegister, slot: &Slot) -> Result<i64, RegisterError> {
+        let subject = event("1", "a");
+        let call = Reserve { subject, slot: slot.clone(), due: DUE, asked_by: None, terms: EXCLUSIVE };
+        match register.reserve(&[call]).await?[0] {
+            Reserved::Version(version) => Ok(version),
+            Reserved::Stale => panic!("nobody asked"),
+        }
+    }
+
+    async fn record(
+        &self,
+        register: &RedisRegister,
+        slot: &Slot,
+        version: i64,
+        message: &'static str,
+    ) -> Result<(), RegisterError> {
+        let (subject, kept) = (event("1", "a"), Some(Bytes::from_static(message.as_bytes())));
+        let call = Record { subject, slot: slot.clone(), version, due: DUE, reason: None, kept, terms: EXCLUSIVE };
+        register.record(&[call]).await
+    }
+
+    /// Each call, by this register: whether it was answered.
+    async fn calls(&self, register: &RedisRegister) -> [(&'static str, Result<(), RegisterError>); 8] {
+        let (subject, terms) = (event("1", "a"), EXCLUSIVE);
+        let renew = Renew { subject: subject.clone(), stamp: self.running.clone(), token: token(1), due: DUE, terms };
+        let note = Note { stage: Stage::Retry, attempts: 1, reason: None };
+        let settle = Settle {
+            subject: subject.clone(),
+            stamp: self.running.clone(),
+            fence: self.fence,
+            token: token(1),
+            due: DUE,
+            end: End::Copied { due: DUE, note },
+            terms,
+        };
+        let later = Later { subject: subject.clone(), stamp: self.put_off.clone(), at: Timestamp::now(), terms };
+        let cancel = Cancel { subject: subject.clone(), slot: Some(Slot::Dated), due: None, horizon: HORIZON };
+        [
+            ("renew", register.renew(&[renew]).await.map(drop)),
+            ("settle", register.settle(&[settle]).await),
+            ("reserve", self.reserve(register, &Slot::Immediate).await.map(drop)),
+            ("record", self.record(register, &Slot::Immediate, self.newer, "newer").await),
+            ("later", register.later(&[later]).await.map(drop)),
+            ("cancel", register.cancel(&[cancel]).await.map(drop)),
+            ("find", register.find(&find()).await.map(drop)),
+            ("look", register.look(&[subject]).await.map(drop)),
+        ]
+    }
+
+    async fn kept(&self, slot: &Slot) -> Option<Bytes> {
+        self.register.kept(&[(event("1", "a"), slot.clone())]).await.unwrap().remove(0)
+    }
+}
+
+fn find() -> Find {
+    Find { event_type: event("", "").event_type, due_from: None, due_before: None, after: None, limit: 9 }
+}
+
+#[tokio::test]
+async fn calls_wait_and_nothing_is_in_the_way_of_the_keys() {
+    let cluster = Cluster::start(Kind::default()).await;
+    for name in ["last", "import:x", "import:r:1", "import:p:r:1", "import:l:r:1"] {
+        goes_by_itself(&cluster, name, true).await;
+        goes_by_itself(&cluster, name, false).await;
+    }
+}
+
+/// The key of this name goes first, or last.
+async fn goes_by_itself(cluster: &Cluster, name: &str, goes_first: bool) {
+    let prefix = prefix();
+    let events = Events::new(register(&cluster.url(), &prefix, 1)).await;
+    let hasty = events.register.clone().with_limit(Duration::from_millis(150));
+    let moving = Moving::slot_of(cluster, &last(&prefix, 0)).await;
+    moving.importing().await;
+    moving.migrating().await;
+    let keys = moving.keys().await;
+    assert_eq!(keys.len(), 5, "{keys:?}");
+    let go: Vec<String> = keys.into_iter().filter(|key| key.ends_with(name) == goes_first).collect();
+    moving.bring(&go).await;
+    for (call, answer) in events.calls(&hasty).await {
+        if let Err(error) = answer {
+            assert_eq!(error.trouble(), Trouble::FailingOver, "{call}, {name} first {goes_first}: {error}");
+        }
+    }
+    loop {
+        let keys = moving.keys().await;
+        if keys.is_empty() {
+            break;
+        }
+        moving.bring(&keys).await;
+    }
+    moving.finish().await;
+    let listed = async || {
+        let found = events.register.find(&find()).await.unwrap().events;
+        found.into_iter().map(|shown| shown.slot).filter(|slot| *slot != Slot::Dated).collect::<Vec<_>>()
+    };
+    assert_eq!(listed().await.len(), 2, "{:?}", listed().await);
+    for (call, answer) in events.calls(&events.register).await {
+        answer.unwrap_or_else(|error| panic!("{call}, {name} first {goes_first}: {error}"));
+    }
+    let kept = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
+    assert_eq!(events.kept(&Slot::Immediate).await, kept("newer"));
+    assert_eq!(events.kept(&PUT_OFF).await, kept("put off"));
+    assert_eq!(events.kept(&Slot::Dated).await, None);
+    assert_eq!(listed().await.len(), 2);
+    // All prefixes have their keys in one hash slot.
+    for node in &cluster.nodes {
+        node.ask::<()>(&["FLUSHALL"]).await.unwrap();
+    }
+}
+
+/// Dated events, each of a reference of its own.
+const DATED: usize = 20;
+
+#[tokio::test]
+async fn no_event_is_lost_while_the_register_moves() {
+    let cluster = Cluster::start(Kind::default()).await;
+    let types = "ladder: { resolution: 50ms, horizon: 2h }\n\
+                 types: { import: { coalesce: { delayed: each-time }, keep-payload: 4KiB } }\n";
+    let declared = Declared::with_redis(types, &cluster.url()).await;
+    let hatchery = declared.connect().await;
+    let (publisher, events) = (hatchery.publisher(), hatchery.events());
+    let change = |name: &str| NewEvent::new("import", name.to_owned()).reference(name).id(name);
+    let dated: Vec<String> = (0..DATED).map(|n| format!("dated {n}")).collect();
+    for name in &dated {
+        assert!(!publisher.publish(change(name).delay(Duration::from_hours(1))).await.unwrap().unversioned);
+    }
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    assert!(!publisher.publish(change("before")).await.unwrap().unversioned);
+    worker.runs.reach(1).await;
+
+    let counter = format!("{}:{{t:0}}:last", declared.topology.redis.prefix);
+    let moving = Moving::slot_of(&cluster, &counter).await;
+    moving.importing().await;
+    moving.migrating().await;
+    let (mut brought, mut expected) = (0, vec!["before".to_owned()]);
+    loop {
+        let keys = moving.keys().await;
+        if keys.is_empty() {
+            break;
+        }
+        for key in keys {
+            moving.bring(&[key]).await;
+            brought += 1;
+            if brought % 10 == 0 {
+                let name = format!("during {brought}");
+                publisher.publish(change(&name)).await.unwrap();
+                expected.push(name);
+            }
+            if brought == DATED {
+                let told = events.run_now(&Which::id("import", dated[0].clone()).of(dated[0].clone())).await;
+                let Err(EventsError::Register(error)) = told else { panic!("{told:?}") };
+                assert_eq!(error.trouble(), Trouble::FailingOver, "{error}");
+            }
+        }
+    }
+    assert!(brought > 2 * DATED, "a home and a kept message each: {brought}");
+    moving.finish().await;
+
+    publisher.publish(change("after")).await.unwrap();
+    expected.push("after".to_owned());
+    for name in &dated {
+        let which = Which::id("import", name.clone()).of(name.clone());
+        let moved = eventually("Redis answers again", async || events.run_now(&which).await.ok()).await;
+        assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
+    }
+    expected.extend(dated);
+    worker.runs.reach(expected.len()).await;
+    let runs = worker.runs.clone();
+    worker.stop().await;
+    let mut ran = runs.payloads();
+    ran.sort();
+    expected.sort();
+    assert_eq!(ran, expected);
+    let left: Vec<_> = events.search(&Filter::default()).try_collect().await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -65,7 +65,7 @@ impl World {
         live.extend(self.events.iter().map(|event| (event.place, event.version)).filter(|(_, version)| *version > 0));
         live.extend(self.late.iter().filter_map(|late| match late {
             Late::Claim(message) => Some((message.place, message.version)),
-            Late::Record { .. } | Late::Settle { .. } => None,
+            Late::Record { .. } | Late::Settle { .. } | Late::Cancel { .. } => None,
         }));
         let account = &mut self.account;
         account.settled.retain(|one| live.contains(&(one.place, one.version)));
@@ -117,6 +117,7 @@ impl World {
                     each(&mut message.version);
                     each(fence);
                 }
+                Late::Cancel { .. } => {}
             }
         }
         let account = &mut self.account;

@@ -177,7 +177,7 @@ impl World {
                 Some(())
             }
             Step::RedisRolledBack => trouble::forgets(w, true),
-            Step::Acts { action, about } => person::acts(w, scenario, action, about),
+            Step::Acts { action, about, fault } => person::acts(w, scenario, action, about, fault),
             Step::Person(fault) => person::goes_on(w, scenario, fault),
             Step::PersonCrashes => person::crashes(w),
             Step::Tick => trouble::tick(w, scenario),
@@ -195,18 +195,14 @@ impl Step {
             | Self::Claim { fault, .. }
             | Self::GiveBack { fault, .. }
             | Self::Effect { fault, .. }
+            | Self::Acts { fault, .. }
             | Self::LeaseRunsOut { fault, .. } => *fault,
             Self::WorkerCrashes(_) => Some(Fault::WorkerCrashes),
             Self::Disconnects(_) => Some(Fault::Disconnect),
             Self::RedisEmptied => Some(Fault::RedisEmptied),
             Self::ReplicaStops => Some(Fault::RedisRolledBack),
             Self::PersonCrashes => Some(Fault::PersonCrashes),
-            Self::ClaimAgain { .. }
-            | Self::Ends { .. }
-            | Self::Arrives(_)
-            | Self::RedisRolledBack
-            | Self::Acts { .. }
-            | Self::Tick => None,
+            Self::ClaimAgain { .. } | Self::Ends { .. } | Self::Arrives(_) | Self::RedisRolledBack | Self::Tick => None,
         }
     }
 

@@ -131,6 +131,33 @@ fn a_lease_per_process() {
     breaks(Property::OneAtATime, &every_order, Protocol { token_per_process: true, ..OURS });
 }
 
+#[test]
+fn a_cancel_that_counts_whenever_it_arrives() {
+    for kinds in [&[Fault::CallLate], &[Fault::PersonCrashes]] {
+        let late = Scenario { kinds, answers: &[], ..scenario("latest, cancelled and replayed", 1) };
+        breaks(Property::NothingLost, &late, Protocol { cancels_late: true, ..OURS });
+    }
+}
+
+struct SameAnswerAgain;
+
+impl Rules for SameAnswerAgain {
+    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> Claimed {
+        let lease = shard.leases.get(&call.subject.leaseholder(&call.terms).lease());
+        match lease.filter(|lease| lease.token == call.token) {
+            Some(lease) => Claimed::Run { fence: lease.fence, crashes: lease.crashes, stamp: call.stamp.clone() },
+            None => shard.claim(at, call),
+        }
+    }
+}
+
+#[test]
+fn a_claim_that_is_repeated_is_let_in_whatever_was_cancelled() {
+    let kinds = &[Fault::AnswerLost];
+    let lost = Scenario { kinds, answers: &[], ..scenario("latest, cancelled and replayed", 1) };
+    breaks(Property::CancelledStaysCancelled, &lost, rules(&SameAnswerAgain));
+}
+
 struct CancelNewest;
 
 impl Rules for CancelNewest {

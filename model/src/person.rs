@@ -7,10 +7,10 @@ use crate::{
     properties,
     publisher::later,
     register::by_id,
-    scenario::{Action, Fault, Scenario},
+    scenario::{Action, Fault, Protocol, Scenario},
     step::Step,
     worker,
-    world::{Doing, Event, Message, NOBODY, Person, Place, World, only},
+    world::{Doing, Event, Late, Message, NOBODY, Person, Place, World, only},
 };
 
 /// What people can do next.
@@ -33,20 +33,33 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
             Action::RunNow | Action::Reschedule => world.register.slots.len() + world.events.len(),
             Action::Later => world.register.slots.len(),
         };
-        steps.extend((0..about).map(|about| Step::Acts { action: n, about }));
+        steps.extend((0..about).map(|about| Step::Acts { action: n, about, fault: None }));
+        if action.cancels() && world.faults > 0 {
+            let faults = [Fault::AnswerLost, Fault::CallLate, Fault::PersonCrashes].into_iter();
+            let faults = faults.filter(|fault| scenario.allows(*fault) && scenario.protocol.knows(*fault));
+            steps.extend(faults.map(|fault| Step::Acts { action: n, about: 0, fault: Some(fault) }));
+        }
     }
 }
 
 /// A person begins.
-pub(crate) fn acts(world: &mut World, scenario: &Scenario, action: usize, about: usize) -> Option<()> {
-    world.actions &= !(1 << action);
+pub(crate) fn acts(
+    world: &mut World,
+    scenario: &Scenario,
+    number: usize,
+    about: usize,
+    fault: Option<Fault>,
+) -> Option<()> {
+    let action = *scenario.actions.get(number)?;
+    if let Some(fault) = fault {
+        return cancels_with(world, scenario, number, action, fault);
+    }
+    world.actions &= !(1 << number);
     let order = &scenario.protocol.order;
-    match scenario.actions.get(action)? {
-        Action::CancelReference => cancel(world, scenario, None),
-        Action::CancelSlot(place) => cancel(world, scenario, Some(*place)),
-        Action::CancelEvent(event) => {
-            let places = world.cancel(scenario, by_id(*event), None);
-            properties::cancelled(world, &places, false, world.highest());
+    match action {
+        Action::CancelReference | Action::CancelSlot(_) | Action::CancelEvent(_) => {
+            let places = cancel(world, scenario, action)?;
+            properties::cancelled(world, &places, action == Action::CancelReference, world.highest());
         }
         Action::Shovel => {
             let letter = world.letters.remove(about);
@@ -89,10 +102,51 @@ pub(crate) fn acts(world: &mut World, scenario: &Scenario, action: usize, about:
     Some(())
 }
 
-/// The library says which slots it has cancelled; a cancel of the reference is held to all.
-fn cancel(world: &mut World, scenario: &Scenario, place: Option<Place>) {
-    let places = world.cancel(scenario, crate::register::subject(0), place.map(Place::slot));
-    properties::cancelled(world, &places, place.is_none(), world.highest());
+/// The register's call, and the slots that it says it has cancelled.
+pub(crate) fn cancel(world: &mut World, scenario: &Scenario, action: Action) -> Option<Vec<Place>> {
+    let of_reference = crate::register::subject(0);
+    Some(match action {
+        Action::CancelReference => world.cancel(scenario, of_reference, None),
+        Action::CancelSlot(place) => world.cancel(scenario, of_reference, Some(place.slot())),
+        Action::CancelEvent(event) => world.cancel(scenario, by_id(event), None),
+        _ => return None,
+    })
+}
+
+/// A cancel whose answer is lost, which arrives a second time later, or which arrives when its caller has given it up. Who has
+/// heard no answer may try again.
+fn cancels_with(world: &mut World, scenario: &Scenario, number: usize, action: Action, fault: Fault) -> Option<()> {
+    let asked = match action {
+        Action::CancelReference => properties::asked(world, |_| true),
+        Action::CancelSlot(of) => properties::asked(world, |place| place == of),
+        Action::CancelEvent(event) => only(event),
+        _ => return None,
+    };
+    match fault {
+        Fault::AnswerLost => {
+            cancel(world, scenario, action)?;
+            properties::cancelled_unheard(world, asked);
+            return Some(());
+        }
+        Fault::CallLate => acts(world, scenario, number, 0, None)?,
+        _ => {}
+    }
+    world.late.push(Late::Cancel { action: u8::try_from(number).ok()?, asked });
+    Some(())
+}
+
+impl Action {
+    /// It is one call of the register, and no more.
+    fn cancels(self) -> bool {
+        matches!(self, Self::CancelReference | Self::CancelSlot(_) | Self::CancelEvent(_))
+    }
+}
+
+impl Protocol {
+    /// A cancel that its caller does not wait for any more does nothing: it is as if it never came.
+    fn knows(&self, fault: Fault) -> bool {
+        fault == Fault::AnswerLost || self.cancels_late
+    }
 }
 
 /// In slot `f` a person settles with what the slot has `covered` when it is looked at, as a run does with its fence: what

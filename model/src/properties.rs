@@ -149,6 +149,17 @@ pub(crate) fn settled(world: &mut World, message: &Message, fence: i64, end: End
     }
 }
 
+/// What a cancel of the whole reference is about, of this place, or of an event without a version: all that has a version by now.
+pub(crate) fn asked(world: &World, reached: impl Fn(Place) -> bool) -> Set {
+    let given = world.account.given.iter().filter(|given| reached(given.place));
+    given.fold(0, |set, given| set | given.serves | only(given.event))
+}
+
+/// A cancel has had its effect, and its caller does not know: nothing is promised, and what it was asked for may be gone.
+pub(crate) fn cancelled_unheard(world: &mut World, asked: Set) {
+    world.account.cancelled |= asked;
+}
+
 /// A cancel has returned. `all` is a cancel of the whole reference, which reaches what a running handler will ask for, too.
 pub(crate) fn cancelled(world: &mut World, places: &[Place], all: bool, below: i64) {
     let account = &mut world.account;

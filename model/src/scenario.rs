@@ -56,7 +56,7 @@ pub(crate) enum Fault {
     GivesBack,
     /// A publish has arrived and its confirm has not.
     ConfirmLost,
-    /// A claim has arrived and its answer has not.
+    /// A claim or a cancel has arrived and its answer has not.
     AnswerLost,
     /// A call arrives a second time later, or only later.
     CallLate,
@@ -138,11 +138,13 @@ pub(crate) struct Protocol {
     pub(crate) letter_generation: i64,
     /// A worker has one token for all its claims.
     pub(crate) token_per_process: bool,
+    /// A cancel counts whenever it arrives, and not only as long as its caller waits for it.
+    pub(crate) cancels_late: bool,
 }
 
 /// The one that runs.
 pub(crate) const OURS: Protocol =
-    Protocol { rules: &Ours, order: Order::OURS, letter_generation: 1, token_per_process: false };
+    Protocol { rules: &Ours, order: Order::OURS, letter_generation: 1, token_per_process: false, cancels_late: false };
 
 impl Scenario {
     /// The same with two events.

@@ -49,10 +49,11 @@ pub(crate) enum Step {
     ReplicaStops,
     /// It becomes the master.
     RedisRolledBack,
-    /// A person begins something; the second is which letter or slot it is about.
+    /// A person begins something, perhaps with a fault; the second is which letter or slot it is about.
     Acts {
         action: usize,
         about: usize,
+        fault: Option<Fault>,
     },
     Person(Option<Fault>),
     PersonCrashes,

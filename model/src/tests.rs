@@ -26,6 +26,12 @@ fn two_events_in_every_mode_and_a_fault() {
     hold(SCENARIOS.iter().map(|scenario| scenario.of_two()), 1);
 }
 
+/// Not in every mode: `scripts/soak model`.
+#[test]
+fn three_events_and_a_fault() {
+    hold(SCENARIOS.iter().filter(|scenario| ["latest", "first", "mixed"].contains(&scenario.name)).copied(), 1);
+}
+
 /// A run that is cut off while its handler goes on, the run after it, and calls that come late.
 #[test]
 fn slot_f_and_workers_that_are_cut_off() {
@@ -42,6 +48,13 @@ fn redis_forgets() {
 #[test]
 fn people() {
     hold(PEOPLE.iter().copied(), 0);
+}
+
+/// A cancel that is tried again, and a claim that is asked again after a cancel.
+#[test]
+fn people_and_an_answer_that_is_lost() {
+    let cancelled = PEOPLE.iter().filter(|scenario| scenario.name.contains("cancelled"));
+    hold(cancelled.map(|scenario| Scenario { kinds: &[Fault::AnswerLost], answers: &[], ..*scenario }), 1);
 }
 
 #[test]

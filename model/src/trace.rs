@@ -74,14 +74,22 @@ fn line(world: &World, scenario: &Scenario, step: Step, next: &World) -> String 
             Some(Late::Record { event, .. }) => format!("the record of {} arrives", name(*event)),
             Some(Late::Claim(message)) => format!("a claim of {message} arrives; nobody hears the answer"),
             Some(Late::Settle { message, .. }) => format!("a settle of {message} arrives"),
+            Some(Late::Cancel { action, .. }) => {
+                format!("{:?} arrives, which nobody waits for", scenario.actions.get(usize::from(*action)))
+            }
             None => String::new(),
         },
         Step::RedisEmptied => "Redis is EMPTIED".to_owned(),
         Step::ReplicaStops => "Redis's replica STOPS to follow".to_owned(),
         Step::RedisRolledBack => "that replica becomes the master: Redis is ROLLED BACK".to_owned(),
-        Step::Acts { action, .. } => {
+        Step::Acts { action, fault, .. } => {
             let about = next.person.map(|person| format!(" of {}", person.doing.message)).unwrap_or_default();
-            format!("a person: {:?}{about}", scenario.actions.get(action))
+            let more = fault.map_or("", |fault| match fault {
+                Fault::AnswerLost => "; the answer is LOST",
+                Fault::CallLate => "; the same call is still on its way once MORE",
+                _ => "; GIVES UP while the call is on its way",
+            });
+            format!("a person: {:?}{about}{more}", scenario.actions.get(action))
         }
         Step::Person(fault) => format!("the person: {}", effect(world.person.map(|person| person.doing), fault)),
         Step::PersonCrashes => "the person's program CRASHES".to_owned(),

@@ -1,7 +1,7 @@
 //! What happens by itself: leases that run out, calls that come late, a Redis that loses what it knows, and time.
 
 use crate::{
-    properties,
+    person, properties,
     scenario::{Fault, Scenario},
     step::Step,
     world::{Late, NOBODY, Phase, Register, World},
@@ -72,6 +72,10 @@ pub(crate) fn arrives(world: &mut World, scenario: &Scenario, index: usize) -> O
         Late::Settle { message, fence, end } => {
             world.settle(scenario, &message, fence, NOBODY, end);
             properties::settled(world, &message, fence, end);
+        }
+        Late::Cancel { action, asked } => {
+            person::cancel(world, scenario, *scenario.actions.get(usize::from(action))?)?;
+            properties::cancelled_unheard(world, asked);
         }
     }
     Some(())

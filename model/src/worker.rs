@@ -170,11 +170,9 @@ pub(crate) fn claim_again(world: &mut World, scenario: &Scenario, worker: usize,
             world.workers.get_mut(worker)?.remove(index);
         }
         Claimed::Run { fence, crashes, .. } => {
-            // Where the lease has run out meanwhile it is a start of its own.
-            if fence != task.doing.fence {
-                task.doing.stands = properties::starts(world, scenario, &message, fence);
-                (task.doing.fence, task.lost) = (fence, false);
-            }
+            // The handler starts by this answer, whatever an earlier one has said that nobody heard.
+            task.doing.stands = properties::starts(world, scenario, &message, fence);
+            (task.doing.fence, task.lost) = (fence, false);
             run(&mut task, scenario, crashes, world.now);
             *world.workers.get_mut(worker)?.get_mut(index)? = task;
         }

@@ -147,9 +147,23 @@ pub(crate) struct Task {
 /// A call to the register that is still on its way, although its caller has gone on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Late {
-    Record { event: u8, place: Place, version: i64, due: Tick },
+    Record {
+        event: u8,
+        place: Place,
+        version: i64,
+        due: Tick,
+    },
     Claim(Message),
-    Settle { message: Message, fence: i64, end: Ending },
+    Settle {
+        message: Message,
+        fence: i64,
+        end: Ending,
+    },
+    /// Which of the scenario's actions it is, and the events that it was asked for.
+    Cancel {
+        action: u8,
+        asked: Set,
+    },
 }
 
 /// What the register is told of a run's end.

@@ -1,5 +1,7 @@
 //! The broker's queues, as somebody sees and moves them who knows nothing of hatchery.
 
+use std::cell::RefCell;
+
 use anyhow::{Context as _, ensure};
 use futures_util::StreamExt as _;
 use hatchery::adapters::rabbitmq::connection::AmqpUrl;
@@ -43,30 +45,30 @@ impl Queues {
     }
 
     /// Moves all that is ready in a queue to an exchange, each message with its own routing key, as a shovel does it:
-    /// publish, confirm, acknowledge. How many there were.
-    pub(crate) async fn shovel(&self, queue: &str, exchange: &str) -> anyhow::Result<u64> {
+    /// publish, confirm, acknowledge. The ids of what was moved.
+    pub(crate) async fn shovel(&self, queue: &str, exchange: &str) -> anyhow::Result<Vec<String>> {
+        let ids = RefCell::new(Vec::new());
         let channel = self.connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
         let to = ShortString::from(exchange);
-        let moved = self
-            .each(queue, async |delivery| {
-                let (key, options) = (delivery.routing_key.clone(), BasicPublishOptions::default());
-                let properties = delivery.properties.clone();
-                let sent = channel.basic_publish(to.clone(), key, options, &delivery.data, properties).await?;
-                ensure!(matches!(sent.await?, Confirmation::Ack(_)), "{exchange} did not confirm a moved message");
-                Ok(())
-            })
-            .await?;
+        self.each(queue, async |delivery| {
+            let (key, options) = (delivery.routing_key.clone(), BasicPublishOptions::default());
+            let properties = delivery.properties.clone();
+            let sent = channel.basic_publish(to.clone(), key, options, &delivery.data, properties).await?;
+            ensure!(matches!(sent.await?, Confirmation::Ack(_)), "{exchange} did not confirm a moved message");
+            ids.borrow_mut().push(id_of(delivery)?);
+            Ok(())
+        })
+        .await?;
         close(&channel).await?;
-        Ok(moved)
+        Ok(ids.into_inner())
     }
 
     /// Takes all that is ready in a queue; the message ids.
     pub(crate) async fn drain(&self, queue: &str) -> anyhow::Result<Vec<String>> {
-        let ids = std::cell::RefCell::new(Vec::new());
+        let ids = RefCell::new(Vec::new());
         self.each(queue, async |delivery| {
-            let id = delivery.properties.message_id().as_ref().context("a message without an id")?;
-            ids.borrow_mut().push(id.to_string());
+            ids.borrow_mut().push(id_of(delivery)?);
             Ok(())
         })
         .await?;
@@ -74,9 +76,9 @@ impl Queues {
     }
 
     /// Does something with all that is ready, many at a time, and acknowledges it.
-    async fn each(&self, queue: &str, act: impl AsyncFn(&Delivery) -> anyhow::Result<()>) -> anyhow::Result<u64> {
+    async fn each(&self, queue: &str, act: impl AsyncFn(&Delivery) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let channel = self.connection.create_channel().await?;
-        let ready = u64::from(declared(&channel, queue).await?.message_count());
+        let ready = declared(&channel, queue).await?.message_count();
         channel.basic_qos(WINDOW, BasicQosOptions::default()).await?;
         let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
         let consumer = channel.basic_consume(queue.into(), "".into(), options, arguments).await?;
@@ -95,9 +97,12 @@ impl Queues {
             done?;
         }
         drop(acts);
-        close(&channel).await?;
-        Ok(ready)
+        close(&channel).await
     }
+}
+
+fn id_of(delivery: &Delivery) -> anyhow::Result<String> {
+    Ok(delivery.properties.message_id().as_ref().context("a message without an id")?.to_string())
 }
 
 async fn declared(channel: &Channel, queue: &str) -> anyhow::Result<lapin::Queue> {

@@ -3,10 +3,18 @@
 use std::{collections::BTreeMap, process::Stdio};
 
 use anyhow::{Context as _, bail, ensure};
+use redis::{AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
 };
+
+/// A connection to Redis that waits as long as it takes: the crate's own limit of half a second is one that a busy machine
+/// misses.
+pub(crate) async fn connect_to_redis(url: &str) -> RedisResult<MultiplexedConnection> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
+}
 
 pub(crate) struct Servers {
     pub(crate) amqp: String,

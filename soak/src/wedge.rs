@@ -65,7 +65,7 @@ struct Wedge<'a> {
     next: u32,
     alone: Seen,
     beside: Seen,
-    /// Events of the deleted type: published, found in `unrouted`, moved back, handled in the end.
+    /// Events of the deleted type: published, found in `unrouted` by their ids, moved back, handled in the end.
     gone: [u64; 4],
     off: [usize; 3],
 }
@@ -111,8 +111,7 @@ impl Wedge<'_> {
     async fn alone(&mut self, console: &mut Console) -> anyhow::Result<()> {
         let plan = self.plan(HEALTHY);
         let runs = self.healthy(&plan, None, console).await?;
-        self.note(&plan, &runs, false);
-        Ok(())
+        self.note(&plan, &runs, false)
     }
 
     async fn beside(&mut self, console: &mut Console) -> anyhow::Result<()> {
@@ -120,15 +119,18 @@ impl Wedge<'_> {
         self.queues.delete(&queue).await?;
         let (plan, others) = (self.plan(HEALTHY), self.plan(GONE));
         let runs = self.healthy(&plan, Some(&others), console).await?;
-        self.note(&plan, &runs, true);
+        self.note(&plan, &runs, true)?;
 
         console.step("Look for the others in unrouted, apply, and move them back");
         let unrouted = self.names.unrouted();
         let published = u64::from(self.args.events);
         self.gone[0] += published;
-        self.gone[1] += self.queues.ready(std::slice::from_ref(&unrouted)).await?;
         self.stage.apply().await?;
-        self.gone[2] += self.queues.shovel(&unrouted, &self.names.processor()).await?;
+        let moved = self.queues.shovel(&unrouted, &self.names.processor()).await?;
+        let found = Account::take(others.numbers(), moved.iter().map(|id| id.parse().unwrap_or(u32::MAX)));
+        if !found.twice.is_empty() {
+            console.note(&format!("in unrouted more than once: {:?}", found.twice));
+        }
         let hatchery = self.stage.connect().await?;
         let working = Working::start(&hatchery, &[GONE]);
         let busy = async || traffic::is_busy(&self.queues, &self.stage.topology, &[]).await;
@@ -136,6 +138,8 @@ impl Wedge<'_> {
         let runs = working.stop().await?.all();
         hatchery.close().await;
         let account = Account::take(others.numbers(), runs.iter().map(|run| run.number));
+        self.gone[1] += found.handled as u64;
+        self.gone[2] += moved.len() as u64;
         self.gone[3] += account.handled as u64;
         self.off(&runs, &account);
         Ok(())
@@ -178,14 +182,16 @@ impl Wedge<'_> {
         Ok(runs)
     }
 
-    fn note(&mut self, plan: &Plan, runs: &[Run], beside: bool) {
+    fn note(&mut self, plan: &Plan, runs: &[Run], beside: bool) -> anyhow::Result<()> {
         let step = self.stage.topology.ladder.resolution().as_duration();
+        self.stage.keep(&format!("{}-{}.tsv", plan.first, if beside { "beside" } else { "alone" }), runs)?;
         let account = Account::take(plan.numbers(), runs.iter().map(|run| run.number));
         let seen = if beside { &mut self.beside } else { &mut self.alone };
         seen.late.extend(runs.iter().map(|run| run.at - run.nbf));
         seen.beyond.extend(plan.lateness(runs, step));
         seen.handled += account.handled;
         self.off(runs, &account);
+        Ok(())
     }
 
     fn off(&mut self, runs: &[Run], account: &Account) {

@@ -10,6 +10,8 @@ use tokio::{
     time::Instant,
 };
 
+use crate::servers::connect_to_redis;
+
 /// How long it may take to answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -54,7 +56,7 @@ impl Redis {
     }
 
     pub(super) async fn flush(&self) -> anyhow::Result<()> {
-        let mut connection = Client::open(self.url())?.get_multiplexed_async_connection().await?;
+        let mut connection = connect_to_redis(&self.url()).await?;
         Ok(redis::cmd("FLUSHALL").query_async(&mut connection).await?)
     }
 

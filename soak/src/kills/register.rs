@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use hatchery::Topology;
-use redis::{Client, aio::MultiplexedConnection};
+use redis::aio::MultiplexedConnection;
+
+use crate::servers::connect_to_redis;
 
 /// Where the flags are in a packed slot, and the one that says that the event has been handled to the end.
 const FLAGS: usize = 37;
@@ -17,7 +19,7 @@ pub(super) struct Register {
 
 impl Register {
     pub(super) async fn connect(url: &str, topology: &Topology, event_type: &str) -> anyhow::Result<Self> {
-        let connection = Client::open(url)?.get_multiplexed_async_connection().await?;
+        let connection = connect_to_redis(url).await?;
         let before = format!("{}:{{{}:0}}:{event_type}:i:", topology.redis.prefix, topology.name);
         Ok(Self { connection, before })
     }

@@ -1,5 +1,6 @@
 //! What the register costs: Redis's memory for each event that waits, was handled or was cancelled, and the time of each call.
 
+mod hot;
 mod server;
 
 use std::time::{Duration, Instant};
@@ -50,6 +51,8 @@ enum Kind {
     Latest,
     /// `delayed: each-time`.
     EachTime,
+    /// A handler's `Requeue`, or a person's reschedule.
+    Requeued,
     /// No coalescing.
     Alone,
 }
@@ -59,6 +62,7 @@ impl Kind {
         match self {
             Self::Latest => "latest, window 2s",
             Self::EachTime => "each time, in 30 days",
+            Self::Requeued => "requeued, in 30 days",
             Self::Alone => "not coalesced",
         }
     }
@@ -66,7 +70,7 @@ impl Kind {
     fn due(self, now: Timestamp) -> Timestamp {
         now + match self {
             Self::Latest => Duration::from_secs(2),
-            Self::EachTime => Duration::from_hours(30 * 24),
+            Self::EachTime | Self::Requeued => Duration::from_hours(30 * 24),
             Self::Alone => Duration::ZERO,
         }
     }
@@ -75,6 +79,7 @@ impl Kind {
         match self {
             Self::Latest => Slot::Immediate,
             Self::EachTime => Slot::DatedAt(due.as_millisecond()),
+            Self::Requeued => Slot::RequeuedAt(due.as_millisecond()),
             Self::Alone => Slot::Event(id.to_owned()),
         }
     }
@@ -94,11 +99,13 @@ struct Case {
     fate: Fate,
 }
 
-const CASES: [Case; 7] = [
+const CASES: [Case; 9] = [
     Case { kind: Kind::Latest, reason: None, fate: Fate::Handled },
     Case { kind: Kind::Latest, reason: Some(REASON), fate: Fate::Cancelled },
     Case { kind: Kind::EachTime, reason: None, fate: Fate::Handled },
     Case { kind: Kind::EachTime, reason: Some(REASON), fate: Fate::Cancelled },
+    Case { kind: Kind::Requeued, reason: None, fate: Fate::Handled },
+    Case { kind: Kind::Requeued, reason: Some(REASON), fate: Fate::Cancelled },
     Case { kind: Kind::Alone, reason: None, fate: Fate::Handled },
     Case { kind: Kind::Alone, reason: Some(REASON), fate: Fate::Cancelled },
     Case { kind: Kind::Latest, reason: None, fate: Fate::Cancelled },
@@ -132,10 +139,14 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
         let [reserve, record, claim, settle, cancel] = times.each_ref().map(String::as_str);
         time.tell(&[what, reserve, record, claim, settle, cancel, ""]);
     }
+    console.step("One reference with many dates");
+    let hot = hot::table(&mut server).await?;
     console.step(&format!("The account, of Redis {version}"));
     console.say(&memory.render());
     console.say(&time.render());
+    console.say(&hot.render());
     console.note(&format!("references of 10 characters, ids UUIDs; batches of {BATCH}; the time is Redis's CPU time"));
+    console.note("the last table is of one reference: bytes of a date, and µs of a call about one event");
     let holds = memory.holds();
     server.end().await;
     Ok(holds)
@@ -155,14 +166,7 @@ struct Measured {
 
 async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Console) -> anyhow::Result<Measured> {
     server.flush().await?;
-    let spec = RedisSpec {
-        prefix: "hatchery".to_owned(),
-        shards: 1,
-        dedup_retention: TERMS.dedup_retention,
-        backlog_retention: Duration::from_hours(7 * 24),
-    };
-    let register = RedisRegister::connect(&server.url, &"billing".parse()?, &spec).await?;
-    let register = register.with_limit(Duration::from_mins(1));
+    let register = register(server).await?;
     let empty = server.memory().await?;
     let began = Instant::now();
     let (now, mut measured) = (Timestamp::now(), Measured::default());
@@ -188,16 +192,8 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
     }
     let before = server.busy().await?;
     for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
-        let record = |(subject, stamp): (&Subject, &Stamp)| Record {
-            subject: subject.clone(),
-            slot: stamp.slot.clone(),
-            version: stamp.version,
-            due,
-            reason: case.reason.map(str::to_owned),
-            kept: None,
-            terms: TERMS,
-        };
-        let calls: Vec<_> = batch.iter().zip(stamps).map(record).collect();
+        let calls: Vec<_> =
+            batch.iter().zip(stamps).map(|(subject, stamp)| note(subject, stamp, due, case.reason)).collect();
         register.record(&calls).await?;
     }
     measured.record = Some(server.busy().await?.since(before, events));
@@ -270,6 +266,29 @@ fn subject(number: u32) -> anyhow::Result<Subject> {
         reference: Some(reference.parse()?),
         id: Uuid::now_v7().to_string(),
     })
+}
+
+async fn register(server: &Server) -> anyhow::Result<RedisRegister> {
+    let spec = RedisSpec {
+        prefix: "hatchery".to_owned(),
+        shards: 1,
+        dedup_retention: TERMS.dedup_retention,
+        backlog_retention: Duration::from_hours(7 * 24),
+    };
+    let register = RedisRegister::connect(&server.url, &"billing".parse()?, &spec).await?;
+    Ok(register.with_limit(Duration::from_mins(1)))
+}
+
+fn note(subject: &Subject, stamp: &Stamp, due: Timestamp, reason: Option<&str>) -> Record {
+    Record {
+        subject: subject.clone(),
+        slot: stamp.slot.clone(),
+        version: stamp.version,
+        due,
+        reason: reason.map(str::to_owned),
+        kept: None,
+        terms: TERMS,
+    }
 }
 
 fn reserve(subject: &Subject, stamp: &Stamp, due: Timestamp) -> Reserve {

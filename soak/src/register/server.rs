@@ -47,6 +47,13 @@ impl Server {
         Ok(Busy(user + system))
     }
 
+    /// How long its scripts have run so far, in µs.
+    pub(super) async fn scripts(&mut self) -> anyhow::Result<f64> {
+        let told = self.info("commandstats", "cmdstat_evalsha").await?;
+        let took = told.split(',').find_map(|field| field.strip_prefix("usec="));
+        Ok(took.context("Redis says nothing of the time")?.parse()?)
+    }
+
     pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
         Ok(redis::cmd("FLUSHALL").query_async(&mut self.connection).await?)
     }

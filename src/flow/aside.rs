@@ -42,6 +42,20 @@ const LOOK_LONGER: Duration = Duration::from_secs(10);
 /// handler may take hours.
 const STILL: Duration = Duration::from_secs(5);
 
+/// Does this while nothing else runs, by what keeps that off, and gives that back. It is let go of when that takes long: the
+/// others may not wait for as long as the broker blocks publishers, or Redis is away.
+pub(super) async fn for_a_while<T, Still>(
+    still: Option<Still>,
+    work: impl Future<Output = T>,
+) -> (T, Option<Still>) {
+    let mut work = std::pin::pin!(work);
+    if let Ok(done) = tokio::time::timeout(STILL, &mut work).await {
+        return (done, still);
+    }
+    drop(still);
+    (work.await, None)
+}
+
 /// How long until the next look. All workers see one and the same event, and each that sees it pauses: so they look at
 /// times of their own, and the first one has taken it when the others look.
 fn look() -> Duration {
@@ -106,15 +120,7 @@ impl Lane {
     /// Publishes a delivery's copy and answers it. While it is in both queues nothing runs, if that can be had: a neighbour
     /// that kills the process in between makes two of it, with a count each.
     async fn move_on(&self, publishing: impl Future<Output = Result<(), Unpublished>>, receipt: Box<dyn Receipt>) {
-        let still = self.still().await;
-        let mut publishing = std::pin::pin!(publishing);
-        // Neither may the others wait for as long as the broker blocks publishers.
-        let (published, still) = if let Ok(published) = tokio::time::timeout(STILL, &mut publishing).await {
-            (published, still)
-        } else {
-            drop(still);
-            (publishing.await, None)
-        };
+        let (published, still) = for_a_while(self.still().await, publishing).await;
         fail_point!("work.put-aside");
         self.answer(published.into(), receipt).await;
         drop(still);

@@ -29,7 +29,7 @@ pub(super) struct Turn {
 }
 
 /// What else may run in this process meanwhile.
-enum Quiet {
+pub(super) enum Quiet {
     /// Whatever else has a turn.
     Shared { _guard: OwnedRwLockReadGuard<()> },
     /// Nothing: it may kill its worker.
@@ -54,9 +54,9 @@ impl Turn {
         });
     }
 
-    /// It keeps its room and nothing else: it may last for ever.
-    pub(super) fn leave_quiet(&mut self) {
-        self.quiet = None;
+    /// It keeps its room and nothing else: it may last for ever. What it kept from running starts when this is dropped.
+    pub(super) fn leave_quiet(&mut self) -> Option<Quiet> {
+        self.quiet.take()
     }
 }
 

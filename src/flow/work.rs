@@ -8,6 +8,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
 use super::{
+    aside::for_a_while,
     claim::{Asked, Patience},
     common::Common,
     cramped::Cramped,
@@ -235,6 +236,7 @@ impl Lane {
         lost: &CancellationToken,
         tries: &mut u32,
     ) -> Way {
+        let crashed = too_often.is_some();
         let decided = match too_often {
             Some(decision) => Ok(decision),
             None => self.until_decided(event, claimed.as_ref().map(|claimed| claimed.fence), lost, tries).await,
@@ -242,10 +244,15 @@ impl Lane {
         let way = match decided {
             Ok(decision) => {
                 fail_point!("work.handled");
-                if let Some(claimed) = &mut claimed {
+                let quiet = claimed.as_mut().and_then(|claimed| {
+                    if crashed {
+                        return claimed.turn.leave_quiet();
+                    }
                     claimed.turn.decided();
-                }
-                match self.carry_out(event, decision, claimed.as_deref_mut()).await {
+                    None
+                });
+                // Another one that kills its worker before this dead letter is settled would make two of it.
+                match for_a_while(quiet, self.carry_out(event, decision, claimed.as_deref_mut())).await.0 {
                     Ok(()) => return Way::Settled,
                     Err(Unpublished::Closed) => Way::GivenBack,
                     Err(Unpublished::TooLarge) => Way::Refused,

@@ -47,6 +47,37 @@ async fn a_suspect_that_has_run_holds_up_no_type_that_needs_no_redis() {
     assert_eq!(fake.diary.entries().last().map(String::as_str), Some("settle finished"));
 }
 
+/// Whatever killed the process there would make two dead letters of one.
+#[rstest]
+#[case::settled_soon(Duration::from_secs(4), &["settle copied", "run other"])]
+#[case::not_settled_for_long(Duration::from_mins(1), &["run other", "settle copied"])]
+#[tokio::test(start_paused = true)]
+async fn until_a_dead_letter_for_crashes_is_settled_nothing_else_starts_for_a_while(
+    #[case] away: Duration,
+    #[case] expected: &[&str],
+) {
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    let stamp = Stamp::alone("culprit", 0);
+    let limit = Claimed::Run { fence: 9, crashes: 100, stamp };
+    *fake.claims.lock().expect("no panic") = vec![Claimed::Alone, limit];
+    fake.unsettled.lock().expect("no panic").insert("culprit".to_owned(), unreachable());
+    shelf.put(event("mail", "culprit"));
+    let (stop, worker) = start(&shelf, &fake);
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let diary = fake.diary.entries();
+    assert_eq!(diary[..3], ["claim", "claim alone", "1 not settled"]);
+    shelf.put(event("plain", "other"));
+    tokio::time::sleep(away).await;
+    fake.unsettled.lock().expect("no panic").clear();
+    a_while().await;
+    stop.cancel();
+    let summary = worker.await.expect("no panic");
+    assert_eq!((summary.done, summary.dead_lettered), (1, 1), "{summary:?}");
+    let diary = fake.diary.entries();
+    let of_both: Vec<_> = diary.iter().filter(|entry| expected.contains(&entry.as_str())).collect();
+    assert_eq!(of_both, expected, "{diary:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_redis_refuses_to_settle_holds_up_nothing_else() {
     let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));

@@ -13,11 +13,7 @@ use crate::{
         tls::Tls,
     },
     domain::spec::Topology,
-    flow::{
-        events::Events,
-        publish::{Publisher, VERSION_WAIT},
-        worker::Worker,
-    },
+    flow::{events::Events, publish::Publisher, versions::VERSION_WAIT, worker::Worker},
     ports::{Broker, BrokerError, Register, RegisterError},
 };
 
@@ -138,6 +134,7 @@ pub struct Builder {
     redis_url: String,
     name: String,
     tls: Tls,
+    version_wait: Duration,
 }
 
 impl Builder {
@@ -209,6 +206,23 @@ impl Builder {
         Self { name: name.into(), ..self }
     }
 
+    /// How long a publish waits for the version of an event that is coalesced, before it goes without
+    /// ([`Published::unversioned`](crate::Published::unversioned)). At first 250 ms; more where Redis is far away, or
+    /// where old events that run too are worse than publishes that take long.
+    ///
+    /// ```no_run
+    /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
+    /// use std::time::Duration;
+    ///
+    /// let builder = hatchery::Hatchery::builder(topology).redis_url("redis://redis.another-region.internal");
+    /// let hatchery = builder.version_wait(Duration::from_secs(1)).connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn version_wait(self, wait: Duration) -> Self {
+        Self { version_wait: wait, ..self }
+    }
+
     /// Whom to trust, and which certificate to show, where a URL says `amqps` or `rediss`. At first whom the system
     /// trusts, and none.
     ///
@@ -278,7 +292,7 @@ impl Builder {
     /// ```
     pub async fn connect(self) -> Result<Hatchery, ConnectError> {
         let register = self.register()?;
-        let Self { topology, amqp_url, name, tls, .. } = self;
+        let Self { topology, amqp_url, name, tls, version_wait, .. } = self;
         let topology = Arc::new(topology);
         // A publisher waits for it but shortly, and a connection may take longer than that.
         if topology.types.values().any(|spec| spec.register) {
@@ -288,9 +302,10 @@ impl Builder {
         broker.connect().await?;
         // Who waits for a version that long only also leaves a Redis that does not answer that soon; and says so, rather than
         // that nobody has said anything.
-        let limit = VERSION_WAIT.saturating_sub(Duration::from_millis(10));
+        let limit = version_wait.saturating_sub(Duration::from_millis(10));
         let versions: Arc<dyn Register> = Arc::new(register.clone().with_limit(limit));
-        let publisher = Publisher::new(Arc::clone(&topology), broker.clone(), &versions, Arc::new(SystemClock));
+        let clock = Arc::new(SystemClock);
+        let publisher = Publisher::waiting(Arc::clone(&topology), broker.clone(), &versions, clock, version_wait);
         Ok(Hatchery { topology, broker, register, publisher })
     }
 }
@@ -340,6 +355,7 @@ impl Hatchery {
             redis_url: "redis://localhost:6379".to_owned(),
             name: "hatchery".to_owned(),
             tls: Tls::default(),
+            version_wait: VERSION_WAIT,
         }
     }
 

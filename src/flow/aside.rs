@@ -44,10 +44,7 @@ const STILL: Duration = Duration::from_secs(5);
 
 /// Does this while nothing else runs, by what keeps that off, and gives that back. It is let go of when that takes long: the
 /// others may not wait for as long as the broker blocks publishers, or Redis is away.
-pub(super) async fn for_a_while<T, Still>(
-    still: Option<Still>,
-    work: impl Future<Output = T>,
-) -> (T, Option<Still>) {
+pub(super) async fn for_a_while<T, Still>(still: Option<Still>, work: impl Future<Output = T>) -> (T, Option<Still>) {
     let mut work = std::pin::pin!(work);
     if let Ok(done) = tokio::time::timeout(STILL, &mut work).await {
         return (done, still);

@@ -4,42 +4,33 @@
 //! them by version or id. A crash after the confirm and before *record*: the event runs, only that older ones of its
 //! reference may run before it.
 
-use std::{
-    fmt,
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use backon::Retryable;
 use fail::fail_point;
 use futures_util::{Stream, StreamExt, stream};
 use jiff::Timestamp;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 use super::{
     new_event::{NewEvent, When},
-    outage::{BrokerOutage, RegisterOutage, Side},
-    register::Batches,
+    outage::BrokerOutage,
+    versions::{Answer, Asked, VERSION_WAIT, Versions},
     ways::Ways,
 };
 use crate::{
     domain::{
         delay::Route,
         event::{self, Event},
-        register::{Record, Reserve, Reserved, Slot, Stamp, Terms},
+        register::{Record, Reserve, Slot, Stamp, Terms},
         spec::{Topology, TypeSpec},
-        trouble::Trouble,
         wire::{Message, Properties, kept},
         words::{EventType, Reference, UnknownType, WordError},
     },
-    ports::{Broker, BrokerError, Clock, Register, RegisterError},
+    ports::{Broker, BrokerError, Clock, Register},
 };
 
-/// How long a publisher waits for a version. Without one the event competes with nothing.
-pub(crate) const VERSION_WAIT: Duration = Duration::from_millis(250);
-/// How long it does not ask again after that.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// How long an event is tried to be published before its publish fails.
 const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
 /// Publishes that wait for their confirm at a time, unless [`Publisher::in_flight`] says otherwise.
@@ -68,8 +59,9 @@ const SHORT: usize = 255;
 pub struct Published {
     /// Its id: the caller's own, or a new UUIDv7.
     pub id: String,
-    /// Its reference was to be coalesced, but the register gave no version within 250 ms: it competes with nothing, so
-    /// older events of its reference run too, and may run after it.
+    /// Its reference was to be coalesced, but the register gave no version within 250 ms (or as
+    /// [`Builder::version_wait`](crate::Builder::version_wait) says): it competes with nothing, so older events of its
+    /// reference run too, and may run after it.
     pub unversioned: bool,
 }
 
@@ -138,8 +130,8 @@ pub enum PublishError {
 /// turn. Whoever has more events than fit into memory uses [`publish_stream`](Self::publish_stream), which takes no
 /// event before there is room for it, also while the broker is away or blocks publishers.
 ///
-/// Publishing needs RabbitMQ alone. While Redis is away it is asked once a second and waited for 250 ms at most, and
-/// events are published without a version ([`Published::unversioned`]).
+/// Publishing needs RabbitMQ alone. While Redis is away it is asked once a second and waited for 250 ms at most
+/// ([`Builder::version_wait`](crate::Builder::version_wait)), and events are published without a version ([`Published::unversioned`]).
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::PublishError> {
@@ -181,35 +173,9 @@ struct Shared {
     topology: Arc<Topology>,
     ways: Ways,
     broker: Arc<dyn Broker>,
-    register: Batches,
+    versions: Versions,
     clock: Arc<dyn Clock>,
-    /// Until then the register is not asked.
-    away: Mutex<Option<Instant>>,
     broker_outage: BrokerOutage,
-    register_outage: RegisterOutage,
-    /// Events whose keys in the register could not be read.
-    unread: Mutex<Unread>,
-}
-
-#[derive(Default)]
-struct Unread {
-    events: u64,
-    said: Option<Instant>,
-}
-
-/// Between two lines about what cannot be read.
-const SAY_UNREAD: Duration = Duration::from_mins(1);
-
-/// Nobody has said anything for as long as a publisher waits.
-fn late() -> RegisterError {
-    let reason = format!("no answer within {VERSION_WAIT:?}");
-    RegisterError::Unreachable { url: "its address".to_owned(), trouble: Trouble::Slow, reason }
-}
-
-/// A question, and since when it stands.
-struct Asked<F> {
-    at: Instant,
-    answer: F,
 }
 
 /// An event on its way, and by which way.
@@ -234,16 +200,24 @@ impl Publisher {
         register: &Arc<dyn Register>,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        Self::waiting(topology, broker, register, clock, VERSION_WAIT)
+    }
+
+    /// The same, with as long as it waits for a version.
+    pub(crate) fn waiting(
+        topology: Arc<Topology>,
+        broker: Arc<dyn Broker>,
+        register: &Arc<dyn Register>,
+        clock: Arc<dyn Clock>,
+        version_wait: Duration,
+    ) -> Self {
         let shared = Shared {
             ways: Ways::of(&topology),
             topology,
             broker,
-            register: Batches::new(register, Side::Publisher),
+            versions: Versions::new(register, version_wait),
             clock,
-            away: Mutex::new(None),
             broker_outage: BrokerOutage::default(),
-            register_outage: RegisterOutage::new(Side::Publisher),
-            unread: Mutex::default(),
         };
         Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(IN_FLIGHT)), in_flight: IN_FLIGHT }
     }
@@ -295,7 +269,7 @@ impl Publisher {
         async move {
             let mut draft = draft?;
             let version = match version {
-                Some(version) => shared.wait(&draft.event, version).await,
+                Some(version) => shared.versions.wait(&draft.event, version).await,
                 None => None,
             };
             let _room = room.acquire_owned().await;
@@ -419,73 +393,14 @@ impl Shared {
             .ok_or_else(|| UnknownType::among(name, self.topology.types.keys()).into())
     }
 
-    /// Asks for a version, unless nothing competes or the register did not answer a moment ago.
-    fn ask(
-        &self,
-        draft: &Draft,
-    ) -> Option<Asked<impl Future<Output = Result<Reserved, RegisterError>> + Send + use<>>> {
+    /// Asks for a version, unless nothing competes.
+    fn ask(&self, draft: &Draft) -> Option<Asked<impl Future<Output = Answer> + Send + use<>>> {
         let Draft { event, due, terms, .. } = draft;
-        if self.is_away() || matches!(event.stamp.slot, Slot::Event(_)) {
+        if matches!(event.stamp.slot, Slot::Event(_)) {
             return None;
         }
         let (subject, slot) = (event.subject(), event.stamp.slot.clone());
-        let answer = self.register.reserve(Reserve { subject, slot, due: *due, asked_by: None, terms: *terms });
-        Some(Asked { at: Instant::now(), answer })
-    }
-
-    async fn wait(
-        &self,
-        event: &Event,
-        asked: Asked<impl Future<Output = Result<Reserved, RegisterError>>>,
-    ) -> Option<i64> {
-        let Asked { at: asked, answer } = asked;
-        match tokio::time::timeout(VERSION_WAIT, answer).await {
-            Ok(Ok(Reserved::Version(version))) => {
-                self.register_outage.answered(asked);
-                return Some(version);
-            }
-            // Nobody asked, so nobody is stale.
-            Ok(Ok(Reserved::Stale)) => {}
-            // What is there is about its reference alone, and others are answered.
-            Ok(Err(error @ RegisterError::Unreadable { .. })) => {
-                self.register_outage.answered(asked);
-                self.say_unread(event, &error);
-            }
-            Ok(Err(error)) => self.went_away(asked, &error),
-            Err(_) => self.went_away(asked, &late()),
-        }
-        None
-    }
-
-    /// Once a minute while it lasts: each publish meets it.
-    fn say_unread(&self, event: &Event, error: &RegisterError) {
-        let so_far = {
-            let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
-            unread.events += 1;
-            if unread.said.is_some_and(|said| said.elapsed() < SAY_UNREAD) {
-                return;
-            }
-            unread.said = Some(Instant::now());
-            unread.events
-        };
-        let (id, event_type, reference) =
-            (&event.id, &event.event_type, event.reference.as_ref().map(Reference::as_str));
-        tracing::error!(
-            %error, id, %event_type, reference, so_far,
-            "published without a version; so are others of its reference until that key is deleted or mended"
-        );
-    }
-
-    fn is_away(&self) -> bool {
-        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        away.is_some_and(|until| Instant::now() < until)
-    }
-
-    /// A question that was asked then had no answer: the register is not asked for a second.
-    fn went_away(&self, asked: Instant, error: &RegisterError) {
-        if self.register_outage.failed(asked, error) {
-            *self.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + ASK_AGAIN);
-        }
+        self.versions.ask(Reserve { subject, slot, due: *due, asked_by: None, terms: *terms })
     }
 
     async fn publish(&self, draft: &mut Draft, version: Option<i64>) -> Result<Published, PublishError> {
@@ -499,44 +414,23 @@ impl Shared {
         self.send(event, *route).await?;
         fail_point!("publish.confirmed");
         if unversioned {
-            self.register_outage.unversioned();
+            self.versions.went_without();
         }
-        if version.is_some() || (*register && !self.is_away()) {
-            self.record(draft).await;
+        if version.is_some() || (*register && !self.versions.is_away()) {
+            let Draft { event, terms, due, keeps, .. } = draft;
+            let record = Record {
+                subject: event.subject(),
+                slot: event.stamp.slot.clone(),
+                version: event.stamp.version,
+                due: *due,
+                reason: event.reason.clone(),
+                kept: kept::of(event, *keeps),
+                terms: *terms,
+            };
+            self.versions.record(record).await;
         }
         fail_point!("publish.recorded");
         Ok(Published { id: draft.event.id.clone(), unversioned })
-    }
-
-    /// What it says is true already, and of what competes the next claim says it again: nothing waits for it to work. Until
-    /// then older events of the reference may run too.
-    async fn record(&self, draft: &Draft) {
-        let Draft { event, terms, due, keeps, .. } = draft;
-        let asked = Instant::now();
-        let record = self.register.record(Record {
-            subject: event.subject(),
-            slot: event.stamp.slot.clone(),
-            version: event.stamp.version,
-            due: *due,
-            reason: event.reason.clone(),
-            kept: kept::of(event, *keeps),
-            terms: *terms,
-        });
-        let error = match tokio::time::timeout(VERSION_WAIT, record).await {
-            Ok(Ok(())) => {
-                self.register_outage.answered(asked);
-                return;
-            }
-            Ok(Err(error @ RegisterError::Unreadable { .. })) => {
-                tracing::debug!(%error, id = %event.id, event_type = %event.event_type, "not recorded");
-                self.register_outage.answered(asked);
-                return;
-            }
-            Ok(Err(error)) => error,
-            Err(_) => late(),
-        };
-        tracing::debug!(%error, id = %event.id, event_type = %event.event_type, "not recorded");
-        self.went_away(asked, &error);
     }
 
     /// The same event again where the connection broke: the register knows both by their id or version. A date has come

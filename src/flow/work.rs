@@ -252,7 +252,8 @@ impl Lane {
                     None
                 });
                 // Another one that kills its worker before this dead letter is settled would make two of it.
-                match for_a_while(quiet, self.carry_out(event, decision, claimed.as_deref_mut())).await.0 {
+                let carry_out = Box::pin(self.carry_out(event, decision, claimed.as_deref_mut()));
+                match for_a_while(quiet, carry_out).await.0 {
                     Ok(()) => return Way::Settled,
                     Err(Unpublished::Closed) => Way::GivenBack,
                     Err(Unpublished::TooLarge) => Way::Refused,

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use hatchery::{NewEvent, Outcome};
+use hatchery::{Hatchery, NewEvent, Outcome};
 
 use crate::support::{
-    broker::eventually,
+    broker::{PATIENCE, eventually},
     declared::Declared,
     redis::{Server, free_port},
     workers::Working,
@@ -46,6 +46,20 @@ async fn a_publisher_asks_for_versions_again_when_redis_is_back() {
     assert!(publisher.publish(change("1")).await.unwrap().unversioned);
     let _redis = Server::start(port, &[]);
     eventually("a version", async || (!publisher.publish(change("2")).await.unwrap().unversioned).then_some(())).await;
+}
+
+#[tokio::test]
+async fn a_publisher_waits_for_a_version_as_long_as_it_is_told() {
+    let redis = Server::start(free_port(), &[]);
+    let declared = Declared::with_redis(TYPES, &redis.url).await;
+    let builder = Hatchery::builder(declared.topology.clone()).amqp_url(declared.host.amqp()).redis_url(&redis.url);
+    let (hasty, patient) = (builder.clone().connect().await.unwrap(), builder.version_wait(PATIENCE));
+    let patient = patient.connect().await.unwrap();
+    let unversioned = async |hatchery: &Hatchery| hatchery.publisher().publish(change("1")).await.unwrap().unversioned;
+    eventually("a version", async || (!unversioned(&hasty).await).then_some(())).await;
+    // Longer than a worker waits, too, whose limit is another one.
+    redis.say(&["CLIENT", "PAUSE", "3000", "ALL"]).await;
+    assert_eq!(tokio::join!(unversioned(&hasty), unversioned(&patient)), (true, false));
 }
 
 #[tokio::test]

@@ -139,7 +139,7 @@ async fn calls_wait_and_nothing_is_in_the_way_of_the_keys() {
 async fn goes_by_itself(cluster: &Cluster, name: &str, goes_first: bool) {
     let prefix = prefix();
     let events = Events::new(register(&cluster.url(), &prefix, 1)).await;
-    let hasty = events.register.clone().with_limit(Duration::from_millis(150));
+    let hasty = events.register.clone().with_limit(Duration::from_millis(600));
     let moving = Moving::slot_of(cluster, &last(&prefix, 0)).await;
     moving.importing().await;
     moving.migrating().await;

@@ -373,6 +373,7 @@ pub struct Cancel {
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cancelled {
     /// Which.
     pub slot: Slot,

@@ -29,6 +29,7 @@ use super::{
 /// # Ok::<(), hatchery::ReadError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Topology {
     /// The first word of every object's name on the broker, and the owner written on it.
     pub name: Word,

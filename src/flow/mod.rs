@@ -26,6 +26,7 @@ mod settle;
 pub mod tally;
 #[cfg(test)]
 mod tests;
+mod trial;
 pub(crate) mod versions;
 mod ways;
 mod work;

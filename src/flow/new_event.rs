@@ -4,6 +4,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::domain::{
+    event::{self, Event},
+    register::Stamp,
+    wire::Properties,
+    words::{EventType, Reference, WordError},
+};
 
 /// An event to publish: a type and a payload, and what more there is to say.
 ///
@@ -240,5 +248,44 @@ impl NewEvent {
     #[must_use]
     pub fn reason(self, reason: impl Into<String>) -> Self {
         Self { reason: Some(reason.into()), ..self }
+    }
+
+    /// Its date, and how long that is from now.
+    pub(super) fn date(&self, now: Timestamp) -> (Option<Timestamp>, Duration) {
+        match self.when {
+            When::Now | When::After(Duration::ZERO) => (None, Duration::ZERO),
+            When::At(time) => (Some(event::ceil_millis(time)), event::until(now, event::ceil_millis(time))),
+            When::After(delay) => (Some(event::ceil_millis(event::later(now, delay))), delay),
+        }
+    }
+
+    /// The event that it becomes when it is accepted now, and that competes with nothing yet.
+    pub(super) fn into_event(
+        self,
+        event_type: EventType,
+        nbf: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<Event, WordError> {
+        let reference = self.reference.as_deref().map(str::parse::<Reference>).transpose()?;
+        let id = self.id.unwrap_or_else(|| Uuid::now_v7().to_string());
+        Ok(Event {
+            event_type,
+            reference,
+            created_at: now,
+            nbf,
+            attempts: 0,
+            busy: 0,
+            crashes: 0,
+            reason: self.reason,
+            first_failure: None,
+            last_failure: None,
+            stamp: Stamp::alone(&id, 0),
+            content_type: Some(self.content_type),
+            correlation_id: self.correlation_id,
+            traceparent: self.traceparent,
+            payload: self.payload,
+            properties: Properties::default(),
+            id,
+        })
     }
 }

@@ -11,10 +11,9 @@ use fail::fail_point;
 use futures_util::{Stream, StreamExt, stream};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
-use uuid::Uuid;
 
 use super::{
-    new_event::{NewEvent, When},
+    new_event::NewEvent,
     outage::BrokerOutage,
     versions::{Answer, Asked, VERSION_WAIT, Versions},
     ways::Ways,
@@ -25,8 +24,8 @@ use crate::{
         event::{self, Event},
         register::{Record, Reserve, Slot, Stamp, Terms},
         spec::{Topology, TypeSpec},
-        wire::{Message, Properties, kept},
-        words::{EventType, Reference, UnknownType, WordError},
+        wire::{Message, kept},
+        words::{EventType, UnknownType, WordError},
     },
     ports::{Broker, BrokerError, Clock, Register},
 };
@@ -328,53 +327,30 @@ impl Publisher {
 impl Shared {
     fn draft(&self, new: NewEvent) -> Result<Draft, PublishError> {
         let (event_type, spec) = self.spec(&new.event_type)?;
-        let reference = new.reference.as_deref().map(str::parse::<Reference>).transpose()?;
-        let id = new.id.unwrap_or_else(|| Uuid::now_v7().to_string());
+        let now = self.clock.now();
+        let (nbf, mut delay) = new.date(now);
+        let mut event = new.into_event(event_type.clone(), nbf, now)?;
         for (field, text) in [
-            ("id", Some(&id)),
-            ("correlation id", new.correlation_id.as_ref()),
-            ("content type", Some(&new.content_type)),
-            ("traceparent", new.traceparent.as_ref()),
+            ("id", Some(&event.id)),
+            ("correlation id", event.correlation_id.as_ref()),
+            ("content type", event.content_type.as_ref()),
+            ("traceparent", event.traceparent.as_ref()),
         ] {
             if let Some(length) = text.map(String::len).filter(|length| !(1..=SHORT).contains(length)) {
                 return Err(PublishError::Length { field, length });
             }
         }
-        if new.payload.len() > self.topology.max_payload {
-            return Err(PublishError::TooLarge { length: new.payload.len(), limit: self.topology.max_payload });
+        if event.payload.len() > self.topology.max_payload {
+            return Err(PublishError::TooLarge { length: event.payload.len(), limit: self.topology.max_payload });
         }
 
-        let now = self.clock.now();
-        let (nbf, mut delay) = match new.when {
-            When::Now | When::After(Duration::ZERO) => (None, Duration::ZERO),
-            When::At(time) => (Some(event::ceil_millis(time)), event::until(now, event::ceil_millis(time))),
-            When::After(delay) => (Some(event::ceil_millis(event::later(now, delay))), delay),
-        };
-        let slot = event::slot(spec, reference.as_ref(), nbf, &id);
+        let slot = event::slot(spec, event.reference.as_ref(), nbf, &event.id);
         if let (Slot::Immediate | Slot::First, Some(window)) = (&slot, spec.coalesce.window) {
             delay = window.as_duration();
         }
         // To the millisecond, as its date: who names an event by when it is due names its slot.
         let due = event::due(now, delay).map(event::ceil_millis).ok_or(PublishError::TooLate)?;
-        let event = Event {
-            event_type: event_type.clone(),
-            reference,
-            created_at: now,
-            nbf,
-            attempts: 0,
-            busy: 0,
-            crashes: 0,
-            reason: new.reason,
-            first_failure: None,
-            last_failure: None,
-            stamp: Stamp { slot, version: 0, generation: 0 },
-            content_type: Some(new.content_type),
-            correlation_id: new.correlation_id,
-            traceparent: new.traceparent,
-            payload: new.payload,
-            properties: Properties::default(),
-            id,
-        };
+        event.stamp = Stamp { slot, version: 0, generation: 0 };
         let route = self.ways.after(delay);
         Ok(Draft {
             event,

@@ -49,7 +49,7 @@ async fn a_suspect_that_has_run_holds_up_no_type_that_needs_no_redis() {
 
 /// Whatever killed the process there would make two dead letters of one.
 #[rstest]
-#[case::settled_soon(Duration::from_secs(4), &["settle copied", "run other"])]
+#[case::settled_soon(Duration::from_secs(1), &["settle copied", "run other"])]
 #[case::not_settled_for_long(Duration::from_mins(1), &["run other", "settle copied"])]
 #[tokio::test(start_paused = true)]
 async fn until_a_dead_letter_for_crashes_is_settled_nothing_else_starts_for_a_while(

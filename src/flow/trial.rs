@@ -1,0 +1,44 @@
+//! A run without a worker.
+
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+
+use super::new_event::NewEvent;
+use crate::{domain::words::WordError, handler::Run};
+
+impl Run {
+    /// The first run of an event, to try a handler with where there is no broker: as if it was published a moment ago and is due.
+    /// Nobody else has its reference, so its fence is 1.
+    ///
+    /// ```
+    /// use hatchery::{NewEvent, Outcome, Run};
+    ///
+    /// async fn send(run: Run) -> std::io::Result<Outcome> {
+    ///     Ok(if run.event.payload.is_empty() {
+    ///         Outcome::DeadLetter { reason: "there is nothing to send".to_owned() }
+    ///     } else {
+    ///         Outcome::Done
+    ///     })
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// assert_eq!(send(Run::trial(NewEvent::new("mail", "Dear Ada"))?).await?, Outcome::Done);
+    /// assert!(matches!(send(Run::trial(NewEvent::new("mail", ""))?).await?, Outcome::DeadLetter { .. }));
+    ///
+    /// // In a later attempt.
+    /// let mut run = Run::trial(NewEvent::new("mail", "Dear Ada"))?;
+    /// run.event.attempts = 3;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// When the type or the reference is none.
+    pub fn trial(event: NewEvent) -> Result<Self, WordError> {
+        let (event_type, now) = (event.event_type.parse()?, Timestamp::now());
+        let (nbf, _) = event.date(now);
+        let event = event.into_event(event_type, nbf, now)?;
+        Ok(Self { event, fence: Some(1), lost: CancellationToken::new() })
+    }
+}

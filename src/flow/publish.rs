@@ -116,11 +116,18 @@ pub enum PublishError {
     TooLate,
     /// The broker did not confirm it. It may have arrived all the same.
     #[error("not confirmed: {0}")]
-    Broker(#[from] BrokerError),
+    Broker(BrokerError),
     /// The broker did not confirm it within 30 seconds: it is away, blocks publishers, or has too much to do. It may
     /// have arrived all the same.
     #[error("not confirmed within {} s; it may have arrived all the same", PUBLISH_LIMIT.as_secs())]
     Timeout,
+}
+
+// Its text has the cause's, so it has no source: whoever shows the whole chain would show that twice.
+impl From<BrokerError> for PublishError {
+    fn from(error: BrokerError) -> Self {
+        Self::Broker(error)
+    }
 }
 
 /// Publishes events. Clones share one connection, and are cheap.

@@ -13,7 +13,10 @@ use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
-use super::publish::Publisher;
+use super::{
+    events::EventsError,
+    publish::{PublishError, Publisher},
+};
 use crate::{
     NewEvent,
     adapters::{clock::SystemClock, memory::MemoryRegister},
@@ -128,4 +131,13 @@ async fn an_event_is_shown_to_be_due_at_the_date_that_it_competes_for() {
     let shown = register.look(&[Subject { event_type, reference, id: String::new() }]).await.expect("it answers");
     let (slot, entry) = (&shown[0][0].slot, shown[0][0].entry.as_ref().expect("it waits"));
     assert_eq!(*slot, Slot::DatedAt(entry.due.as_millisecond()));
+}
+
+#[test]
+fn whoever_shows_the_whole_chain_of_an_error_shows_nothing_twice() {
+    let away = BrokerError::Unreachable { url: "amqp://rabbit".to_owned(), reason: "cut".to_owned() };
+    let error = anyhow::Error::from(EventsError::from(PublishError::from(away)));
+    let chain = format!("{error:#}");
+    assert_eq!(chain.matches("amqp://rabbit").count(), 1, "{chain}");
+    assert_eq!(chain, error.to_string());
 }

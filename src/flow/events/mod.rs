@@ -140,7 +140,14 @@ pub enum EventsError {
     Register(#[from] RegisterError),
     /// A moved event was not confirmed. It may come twice: at its old time, and at the new one.
     #[error("a moved event may come at both times: {0}")]
-    Publish(#[from] PublishError),
+    Publish(PublishError),
+}
+
+// Its text has the cause's, so it has no source: whoever shows the whole chain would show that twice.
+impl From<PublishError> for EventsError {
+    fn from(error: PublishError) -> Self {
+        Self::Publish(error)
+    }
 }
 
 impl Events {

@@ -111,6 +111,9 @@ pub async fn connect(
     Hatchery::builder(topology).amqp_url(amqp_url).redis_url(redis_url).name(name).connect().await
 }
 
+/// Less than that no Redis answers; longer than that nobody wants to wait, and there are times that are too long to be kept.
+const VERSION_WAITS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_hours(1));
+
 /// How to connect. What is not said is as on a developer's machine. [`Hatchery::builder`] makes one.
 ///
 /// ```
@@ -207,8 +210,9 @@ impl Builder {
     }
 
     /// How long a publish waits for the version of an event that is coalesced, before it goes without
-    /// ([`Published::unversioned`](crate::Published::unversioned)). At first 250 ms; more where Redis is far away, or
-    /// where old events that run too are worse than publishes that take long.
+    /// ([`Published::unversioned`](crate::Published::unversioned)): 20 ms to an hour, whatever is said. At first 250 ms; more
+    /// where Redis is far away, or where old events that run too are worse than publishes that take long. A Redis that does
+    /// not answer holds a publish up as long once more, after the broker's confirm.
     ///
     /// ```no_run
     /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
@@ -220,7 +224,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn version_wait(self, wait: Duration) -> Self {
-        Self { version_wait: wait, ..self }
+        Self { version_wait: wait.clamp(VERSION_WAITS.0, VERSION_WAITS.1), ..self }
     }
 
     /// Whom to trust, and which certificate to show, where a URL says `amqps` or `rediss`. At first whom the system

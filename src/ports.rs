@@ -48,7 +48,8 @@ pub trait Broker: Send + Sync + 'static {
     /// When the broker is away, or has no such queue.
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError>;
 
-    /// Makes sure that these exist.
+    /// Makes sure that none of these is known to be missing. What this user may not see, and what is on a node that is down, counts as
+    /// being there.
     ///
     /// # Errors
     /// When the broker is away, or one is missing.

@@ -26,7 +26,7 @@ fn an_event_is_read_as_it_is_written() {
                 ("nbf", Value::text("2026-05-28T20:26:45.000Z")),
                 ("attempts", Value::I64(2)),
                 ("busy", Value::I64(1)),
-                ("reason", Value::text("busy: times=1 another event of its reference ran; why")),
+                ("reason", Value::text("busy: times=1 its reference was taken, or could not be read; why")),
                 ("slot", Value::text("i")),
                 ("version", Value::I64(1_780_000_000_000_000)),
                 ("generation", Value::I64(3)),

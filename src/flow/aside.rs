@@ -12,15 +12,15 @@
 
 use std::{ops::ControlFlow, sync::Arc, time::Duration};
 
-use fail::fail_point;
-use tokio::{sync::OwnedRwLockWriteGuard, task::JoinSet};
+use tokio::task::JoinSet;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use super::{
     claim::Patience,
     common::Common,
-    settle::Unpublished,
+    cramped::PAUSE,
+    quiet::{Quiet, for_a_while},
     work::{Lane, Verdict, Way},
 };
 use crate::{
@@ -37,21 +37,6 @@ use crate::{
 /// how much longer at most.
 const LOOK: Duration = Duration::from_secs(5);
 const LOOK_LONGER: Duration = Duration::from_secs(10);
-
-/// How long what is put aside waits until nothing runs, and how long that lasts at most. Meanwhile nothing else starts, and a
-/// handler may take hours.
-const STILL: Duration = Duration::from_secs(5);
-
-/// Does this while nothing else runs, by what keeps that off, and gives that back. It is let go of when that takes long: the
-/// others may not wait for as long as the broker blocks publishers, or Redis is away.
-pub(super) async fn for_a_while<T, Still>(still: Option<Still>, work: impl Future<Output = T>) -> (T, Option<Still>) {
-    let mut work = std::pin::pin!(work);
-    if let Ok(done) = tokio::time::timeout(STILL, &mut work).await {
-        return (done, still);
-    }
-    drop(still);
-    (work.await, None)
-}
 
 /// How long until the next look. All workers see one and the same event, and each that sees it pauses: so they look at
 /// times of their own, and the first one has taken it when the others look.
@@ -107,36 +92,6 @@ impl Lane {
         self.move_on(publishing, receipt).await;
     }
 
-    /// An event of a type with the register that has come back so often that RabbitMQ would soon put it into dead-letter
-    /// itself, for deaths that were others': the register knows better who is to blame. As a copy it is counted anew.
-    pub(super) async fn count_anew(&self, event: &Event, returns: u32, receipt: Box<dyn Receipt>) {
-        tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "it comes back again and again; published again, to be counted anew");
-        self.move_on(self.send_on(event, Duration::ZERO), receipt).await;
-    }
-
-    /// Publishes a delivery's copy and answers it. While it is in both queues nothing runs, if that can be had: a neighbour
-    /// that kills the process in between makes two of it, with a count each.
-    async fn move_on(&self, publishing: impl Future<Output = Result<(), Unpublished>>, receipt: Box<dyn Receipt>) {
-        let (published, still) = for_a_while(self.still().await, publishing).await;
-        fail_point!("work.put-aside");
-        self.answer(published.into(), receipt).await;
-        drop(still);
-    }
-
-    /// Waits for a while until nothing runs in this process, and shares that with all who wait for the same.
-    async fn still(&self) -> Option<Arc<OwnedRwLockWriteGuard<()>>> {
-        let still = async {
-            let mut shared = self.common.still.lock().await;
-            if let Some(guard) = shared.upgrade() {
-                return guard;
-            }
-            let guard = Arc::new(Arc::clone(&self.common.quiet).write_owned().await);
-            *shared = Arc::downgrade(&guard);
-            guard
-        };
-        tokio::time::timeout(STILL, still).await.ok()
-    }
-
     /// From the processing queue, and no suspect.
     pub(super) async fn handle_unregistered(&self, event: &mut Event, patience: &Patience) -> Verdict {
         let mut tries = 0;
@@ -144,6 +99,11 @@ impl Lane {
             return match self.run_unregistered(event, patience, &mut tries).await {
                 Some(Way::Settled) => Verdict::Acknowledge,
                 Some(Way::Refused) => Verdict::Reject,
+                // What is aside waits until nothing is held of this type, and all others with it. As a copy: before RabbitMQ 4.3
+                // what is given back counts like a crash.
+                Some(Way::NotStarted) if patience.until.is_cancelled() && !self.common.stop.is_cancelled() => {
+                    self.send_on(event, PAUSE).await.into()
+                }
                 Some(Way::NotStarted) => continue,
                 Some(Way::GivenBack | Way::Again { .. }) | None => Verdict::GiveBack,
             };
@@ -155,13 +115,13 @@ impl Lane {
     /// this one finished what it held: nothing has to be quiet for that.
     async fn empty_aside(&self, tracker: &TaskTracker) {
         while self.is_anything_aside().await {
-            let Some(_quiet) = self.quiet().await else { return };
+            let Some(quiet) = self.quiet().await else { return };
             // Whoever waits until nothing is worked on waits for this too.
             let _worked_on = tracker.token();
             // Only now: a neighbour that kills the process before this one runs must not be counted against it.
             match self.common.broker.take(&self.aside()).await {
                 Ok(Some(delivery)) => {
-                    if self.work_alone(delivery).await.is_break() {
+                    if self.work_alone(delivery, quiet).await.is_break() {
                         return;
                     }
                 }
@@ -174,48 +134,58 @@ impl Lane {
         }
     }
 
-    /// Waits until nothing runs in this process. None when the worker stops; and when Redis is away, because what has run
-    /// and cannot be settled keeps its turn for as long as that lasts, and would hold up the types that need no Redis.
-    async fn quiet(&self) -> Option<OwnedRwLockWriteGuard<()>> {
+    /// Waits until nothing runs in this process. None when the worker stops; and when Redis is away, because what
+    /// waits for an answer to its claim may run beside others, for as long as that lasts, and would hold up the types that need no Redis.
+    async fn quiet(&self) -> Option<Quiet> {
         let mut away = self.common.away.subscribe();
         tokio::select! {
             biased;
             () = self.common.stop.cancelled() => None,
-            quiet = Arc::clone(&self.common.quiet).write_owned() => Some(quiet),
+            quiet = self.common.quiet.alone() => Some(quiet),
             _ = away.wait_for(|away| *away) => None,
         }
     }
 
-    /// From the aside queue. No more of it where there was no room for this one.
-    async fn work_alone(&self, delivery: Delivery) -> ControlFlow<()> {
+    /// From the aside queue. No more of it where there was no room for this one. Nothing else runs until it is acknowledged,
+    /// unless it has run and what follows takes long.
+    async fn work_alone(&self, delivery: Delivery, quiet: Quiet) -> ControlFlow<()> {
         self.common.tally.delivered();
         let Delivery { message, receipt } = delivery;
         let returns = wire::returns(&message.properties);
-        let (verdict, next) = match self.due(message).await {
-            Ok(event) => self.handle_alone(event, returns).await,
-            Err(verdict) => (verdict, ControlFlow::Continue(())),
+        let (verdict, next, quiet) = match for_a_while(Some(quiet), self.due(message)).await {
+            (Ok(event), Some(quiet)) => self.handle_alone(event, returns, quiet).await,
+            (Ok(_), None) => (Verdict::GiveBack, ControlFlow::Continue(()), None),
+            (Err(verdict), quiet) => (verdict, ControlFlow::Continue(()), quiet),
         };
         self.answer(verdict, receipt).await;
+        drop(quiet);
         next
     }
 
-    async fn handle_alone(&self, mut event: Event, returns: u32) -> (Verdict, ControlFlow<()>) {
+    async fn handle_alone(
+        &self,
+        mut event: Event,
+        returns: u32,
+        quiet: Quiet,
+    ) -> (Verdict, ControlFlow<()>, Option<Quiet>) {
         let deaths = event.crashes.saturating_add(returns);
         let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit, self.common.clock.now());
         // What the tries in place leave there is no reason to be aside.
         let reason = event.reason.clone();
-        let way = self.until_settled(&mut event, too_often, None, &CancellationToken::new(), &mut 0).await;
+        let (way, quiet) =
+            self.until_settled(&mut event, too_often, None, quiet, &CancellationToken::new(), &mut 0).await;
         let next = if matches!(way, Way::NotStarted) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-        let verdict = match way {
-            Way::Settled => Verdict::Acknowledge,
-            Way::Refused => Verdict::Reject,
+        match way {
+            Way::Settled => (Verdict::Acknowledge, next, quiet),
+            Way::Refused => (Verdict::Reject, next, quiet),
             Way::GivenBack | Way::NotStarted | Way::Again { .. } => {
                 // As a copy: before RabbitMQ 4.3 what is given back counts like a crash.
                 self.common.tally.given_back();
-                self.put_aside(&Event { crashes: deaths, reason, ..event }).await.into()
+                let copy = Event { crashes: deaths, reason, ..event };
+                let (published, quiet) = for_a_while(quiet, self.put_aside(&copy)).await;
+                (published.into(), next, quiet)
             }
-        };
-        (verdict, next)
+        }
     }
 
     async fn is_anything_aside(&self) -> bool {

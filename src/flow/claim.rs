@@ -5,59 +5,24 @@
 use std::{sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use tokio::{
-    sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit},
-    time::Instant,
-};
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{settle, work::Lane};
+use super::{quiet::Quiet, settle, work::Lane};
 use crate::{
     domain::{
         event::Event,
-        register::{Claim, Claimed, Release},
+        register::{Claim, Claimed},
         words::Reference,
     },
     ports::RegisterError,
 };
 
-/// Room to run in, until it is dropped.
+/// Room to run in.
 pub(super) struct Turn {
-    _permit: OwnedSemaphorePermit,
-    quiet: Option<Quiet>,
-}
-
-/// What else may run in this process meanwhile.
-pub(super) enum Quiet {
-    /// Whatever else has a turn.
-    Shared { _guard: OwnedRwLockReadGuard<()> },
-    /// Nothing: it may kill its worker.
-    Alone { guard: OwnedRwLockWriteGuard<()> },
-}
-
-impl Turn {
-    const fn shared(permit: OwnedSemaphorePermit, guard: OwnedRwLockReadGuard<()>) -> Self {
-        Self { _permit: permit, quiet: Some(Quiet::Shared { _guard: guard }) }
-    }
-
-    const fn alone(permit: OwnedSemaphorePermit, guard: OwnedRwLockWriteGuard<()>) -> Self {
-        Self { _permit: permit, quiet: Some(Quiet::Alone { guard }) }
-    }
-
-    /// Its handler has ended, and can kill nothing any more. Until the event is settled others may run again: that may take
-    /// as long as Redis is away, and not every type needs Redis.
-    pub(super) fn decided(&mut self) {
-        self.quiet = self.quiet.take().map(|quiet| match quiet {
-            Quiet::Alone { guard } => Quiet::Shared { _guard: guard.downgrade() },
-            shared @ Quiet::Shared { .. } => shared,
-        });
-    }
-
-    /// It keeps its room and nothing else: it may last for ever. What it kept from running starts when this is dropped.
-    pub(super) fn leave_quiet(&mut self) -> Option<Quiet> {
-        self.quiet.take()
-    }
+    pub(super) permit: OwnedSemaphorePermit,
+    pub(super) quiet: Quiet,
 }
 
 /// How long a delivery may wait for its start.
@@ -66,6 +31,8 @@ pub(super) struct Patience {
     pub(super) deadline: Instant,
     /// The consumer that it came by has ended: the broker has taken it back by itself, and delivers it again.
     pub(super) ended: CancellationToken,
+    /// Its type is not consumed any more for now, and others wait for what was delivered of it.
+    pub(super) until: CancellationToken,
 }
 
 /// What a claim came to.
@@ -94,7 +61,7 @@ impl Lane {
     /// Waits for room, then claims; where its reference is busy, again for a moment. None when the worker stops, or the
     /// patience is over.
     pub(super) async fn claim_soon(&self, event: &Event, token: Uuid, patience: &Patience) -> Option<(Asked, Turn)> {
-        let (first, turn) = self.claim(event, token, patience).await?;
+        let (first, turn) = self.claim(event, token, patience, event.busy).await?;
         if first != Asked::Answered(Claimed::Busy) {
             return Some((first, turn));
         }
@@ -106,7 +73,7 @@ impl Lane {
         loop {
             let next = Instant::now() + pauses.next().unwrap_or_default();
             self.unless_over(patience, tokio::time::sleep_until(next.min(end))).await?;
-            let (asked, turn) = self.claim(event, token, patience).await?;
+            let (asked, turn) = self.claim(event, token, patience, event.busy).await?;
             if asked != Asked::Answered(Claimed::Busy) || Instant::now() >= end {
                 return Some((asked, turn));
             }
@@ -120,12 +87,15 @@ impl Lane {
         token: Uuid,
         patience: &Patience,
     ) -> Option<(Claimed, Turn)> {
-        let (mut looks, mut pauses) = (looks().build(), settle::patience().build());
+        let (mut looks, mut pauses, mut unread) = (looks().build(), settle::patience().build(), 0);
         loop {
-            let (asked, turn) = self.claim(event, token, patience).await?;
+            let (asked, turn) = self.claim(event, token, patience, unread).await?;
             let pause = match asked {
                 Asked::Answered(Claimed::Busy) => looks.next(),
-                Asked::Unreadable => pauses.next(),
+                Asked::Unreadable => {
+                    unread += 1;
+                    pauses.next()
+                }
                 Asked::Answered(claimed) => return Some((claimed, turn)),
             };
             drop(turn);
@@ -133,43 +103,40 @@ impl Lane {
         }
     }
 
-    /// Waits for room, then claims. None when the worker stops, or the patience is over.
-    async fn claim(&self, event: &Event, token: Uuid, patience: &Patience) -> Option<(Asked, Turn)> {
-        let (permit, guard) = self.room(patience).await?;
-        // Who keeps order puts nothing aside, however often its worker has died.
-        let asked = self.ask(event, token, patience, self.spec.keeps_order()).await?;
-        if asked != Asked::Answered(Claimed::Alone) {
-            return Some((asked, Turn::shared(permit, guard)));
-        }
-        // It may have killed its worker twice. Nothing else starts from here on, and what runs is waited for.
-        drop(guard);
-        tracing::warn!(id = %event.id, "waiting to run by itself, for its worker died twice while it ran");
-        let guard = self.unless_over(patience, Arc::clone(&self.common.quiet).write_owned()).await?;
-        let asked = self.ask(event, token, patience, true).await?;
-        Some((asked, Turn::alone(permit, guard)))
-    }
-
-    /// Waits for room alone: there is no register to ask. None when the worker stops, or the patience is over.
-    pub(super) async fn turn(&self, patience: &Patience) -> Option<Turn> {
-        let (permit, guard) = self.room(patience).await?;
-        Some(Turn::shared(permit, guard))
-    }
-
-    async fn room(&self, patience: &Patience) -> Option<(OwnedSemaphorePermit, OwnedRwLockReadGuard<()>)> {
-        let permit = self.unless_over(patience, Arc::clone(&self.permits).acquire_owned()).await?.ok()?;
-        let guard = self.unless_over(patience, Arc::clone(&self.common.quiet).read_owned()).await?;
-        Some((permit, guard))
-    }
-
-    async fn ask(&self, event: &Event, token: Uuid, patience: &Patience, alone: bool) -> Option<Asked> {
+    /// Waits for room, then claims; so often before it could not be read, or was busy. None when the worker stops, or the
+    /// patience is over.
+    async fn claim(&self, event: &Event, token: Uuid, patience: &Patience, before: u32) -> Option<(Asked, Turn)> {
+        let Turn { permit, quiet } = self.turn(patience).await?;
         let claim = Claim {
             subject: event.subject(),
             stamp: event.stamp.clone(),
             token,
             due: event.due(),
-            alone,
+            // Who keeps order puts nothing aside, however often its worker has died.
+            alone: self.spec.keeps_order(),
             terms: self.terms,
         };
+        let asked = self.ask(event, &claim, patience, before).await?;
+        if asked != Asked::Answered(Claimed::Alone) {
+            return Some((asked, Turn { permit, quiet }));
+        }
+        // It may have killed its worker twice.
+        drop(quiet);
+        tracing::warn!(id = %event.id, "waiting to run by itself, for its worker died twice while it ran");
+        let quiet = self.unless_over(patience, self.common.quiet.alone()).await?;
+        let asked = self.ask(event, &Claim { alone: true, ..claim }, patience, before).await?;
+        Some((asked, Turn { permit, quiet }))
+    }
+
+    /// Waits for room alone: there is no register to ask. None when the worker stops, or the patience is over.
+    pub(super) async fn turn(&self, patience: &Patience) -> Option<Turn> {
+        let permit = self.unless_over(patience, Arc::clone(&self.permits).acquire_owned()).await?.ok()?;
+        let quiet = self.unless_over(patience, self.common.quiet.shared()).await?;
+        Some(Turn { permit, quiet })
+    }
+
+    async fn ask(&self, event: &Event, claim: &Claim, patience: &Patience, before: u32) -> Option<Asked> {
+        let token = claim.token;
         let (register, mut waits) = (&self.common.register, settle::patience().build());
         loop {
             let asked = Instant::now();
@@ -183,7 +150,7 @@ impl Lane {
                 Err(error @ RegisterError::Unreadable { .. }) => match register.ping().await {
                     Ok(()) => {
                         self.common.register_answers(asked);
-                        self.leave_unread(event, token, &error).await;
+                        self.leave_unread(event, token, &error, before).await;
                         return Some(Asked::Unreadable);
                     }
                     Err(error) => error,
@@ -200,22 +167,14 @@ impl Lane {
         }
     }
 
-    /// Says which event it is, less and less often while it goes round, and takes back what its claim has come to.
-    async fn leave_unread(&self, event: &Event, token: Uuid, error: &RegisterError) {
-        if event.busy == 0 || event.busy.is_power_of_two() {
+    /// Says which event it is, less and less often while it comes again, and takes back what its claim has come to.
+    async fn leave_unread(&self, event: &Event, token: Uuid, error: &RegisterError, before: u32) {
+        if before == 0 || before.is_power_of_two() {
             let (id, event_type, reference) =
                 (&event.id, &self.event_type, event.reference.as_ref().map(Reference::as_str));
             tracing::error!(%error, id, %event_type, reference, "it is not started until that key is deleted or mended");
         }
-        let release = Release {
-            subject: event.subject(),
-            stamp: event.stamp.clone(),
-            token,
-            due: event.due(),
-            terms: self.terms,
-        };
-        // Where it says no once more there is most likely nothing to take back.
-        drop(self.common.register.release(release).await);
+        self.release(event, &event.stamp, token).await;
     }
 
     /// What this waits for. None when the worker stops, or the patience is over.

@@ -1,18 +1,19 @@
 //! What the lanes of a worker have in common.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
+    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Notify, OwnedRwLockWriteGuard, RwLock, watch},
+    sync::{Notify, watch},
     time::Instant,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     outage::{BrokerOutage, RegisterOutage},
+    quiet::Quietness,
     register::Batches,
     tally::Tally,
     ways::Ways,
@@ -30,10 +31,7 @@ pub(super) struct Common {
     pub(super) broker: Arc<dyn Broker>,
     pub(super) register: Batches,
     pub(super) clock: Arc<dyn Clock>,
-    /// Every run holds it shared; a suspect that may kill the process holds it alone.
-    pub(super) quiet: Arc<RwLock<()>>,
-    /// Nothing runs, for as long as somebody holds this: what is put aside shares one quiet.
-    pub(super) still: tokio::sync::Mutex<Weak<OwnedRwLockWriteGuard<()>>>,
+    pub(super) quiet: Quietness,
     /// Nothing new is started, and what has not started is given back.
     pub(super) stop: CancellationToken,
     /// The drain limit is over: what runs is given back too.

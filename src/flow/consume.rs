@@ -100,8 +100,8 @@ impl Lane {
         let held = TaskTracker::new();
         let start = |delivery| {
             self.common.tally.delivered();
-            let (lane, ended) = (Arc::clone(self), ended.clone());
-            let work = async move { lane.common.abandon.run_until_cancelled(lane.work(delivery, ended)).await };
+            let (lane, ended, until) = (Arc::clone(self), ended.clone(), until.clone());
+            let work = async move { lane.common.abandon.run_until_cancelled(lane.work(delivery, ended, until)).await };
             tracker.spawn(held.track_future(work));
         };
         let over = loop {

@@ -5,15 +5,15 @@ use std::{
     time::Duration,
 };
 
-use tokio::time::Instant;
+use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use super::{
-    claim::Turn,
-    work::{Lane, Way},
-};
+use super::work::{Lane, Way};
 
 /// The pause before another try.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+
+/// The same for who has to run alone.
+const PAUSE_ALONE: Duration = Duration::from_secs(30);
 
 /// Where there is room for some and not for others, it comes and goes many times a second.
 const SELDOM: Duration = Duration::from_mins(1);
@@ -67,13 +67,15 @@ impl Cramped {
 
 impl Lane {
     /// The end of a turn. What found no room keeps its place among those that run for a moment, so that as many try as may
-    /// run. It keeps nothing else: it is claimed no longer, and whatever has room may start.
-    pub(super) async fn end_turn(&self, way: Way, mut turn: Turn) -> Way {
+    /// run. It keeps nothing else: it is claimed no longer, and whatever has room may start. Who is to run alone has stopped all
+    /// others, and waits longer before it does that again.
+    pub(super) async fn end_turn(&self, way: Way, permit: OwnedSemaphorePermit, alone: bool) -> Way {
         if matches!(way, Way::NotStarted) {
-            turn.leave_quiet();
+            let pause = if alone { PAUSE_ALONE } else { PAUSE };
             // Whoever stops waits for no room.
-            self.common.stop.run_until_cancelled(tokio::time::sleep(PAUSE)).await;
+            self.common.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
         }
+        drop(permit);
         way
     }
 

@@ -15,7 +15,7 @@ use tokio_util::{
 use uuid::Uuid;
 
 use super::{
-    claim::Patience,
+    claim::{Asked, Patience},
     consume::Over,
     settle,
     work::{Lane, Verdict, Way},
@@ -78,7 +78,11 @@ impl Lane {
             };
             let Some(Held { delivery, since, tracked: _tracked }) = held else { break };
             over = Over::Ended { any: true };
-            let patience = Patience { deadline: since + self.common.topology.ack_timeout / 2, ended: ended.clone() };
+            let patience = Patience {
+                deadline: since + self.common.topology.ack_timeout / 2,
+                ended: ended.clone(),
+                until: self.common.stop.clone(),
+            };
             let work = self.work_in_order(delivery, &patience, tried);
             tokio::pin!(work);
             // What comes meanwhile is taken, to know since when it is here, and at once when the consumer ends.
@@ -164,8 +168,8 @@ impl Lane {
         }
     }
 
-    /// Runs it once, in a round of its own, when there is room for it; or what becomes of its delivery, if it may not run at all. None when the
-    /// worker stops, or the patience is over.
+    /// Runs it once, in a round of its own, when there is room for it; or what becomes of its delivery, if it may not run at
+    /// all. None when the worker stops, or the patience is over.
     async fn try_in_place(&self, event: &mut Event, patience: &Patience) -> Option<Result<Way, Verdict>> {
         if !self.spec.register {
             return self.run_unregistered(event, patience, &mut 0).await.map(Ok);
@@ -174,10 +178,11 @@ impl Lane {
         let (claimed, turn) = self.claim_in_place(event, token, patience).await?;
         fail_point!("work.claimed");
         let Claimed::Run { fence, crashes, stamp } = claimed else {
-            return Some(Err(self.not_run(event, &claimed).await));
+            drop(turn);
+            return Some(Err(self.not_run(event, Asked::Answered(claimed)).await));
         };
         event.stamp = stamp;
-        Some(Ok(self.run_and_settle(event, crashes, settle::Claimed { token, fence, turn }, &mut 0).await))
+        Some(Ok(self.run_and_settle(event, crashes, settle::Claimed { token, fence }, turn, &mut 0).await))
     }
 }
 

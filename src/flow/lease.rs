@@ -51,6 +51,10 @@ impl Lane {
         let release = Release { subject, stamp: stamp.clone(), token, due, terms };
         let asked = Instant::now();
         let Err(error) = self.common.register.release(release.clone()).await else { return };
+        if matches!(error, RegisterError::Unreadable { .. }) {
+            // Whoever mends it takes away what there was to release.
+            return tracing::debug!(%error, id = %event.id, event_type = %self.event_type, "not released");
+        }
         self.unanswered(asked, &error, &event.id, "not released; trying again");
         let common = Arc::clone(&self.common);
         tokio::spawn(async move {

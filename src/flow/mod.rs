@@ -20,7 +20,9 @@ mod outage;
 pub mod publish;
 #[cfg(test)]
 mod publish_tests;
+mod quiet;
 mod register;
+mod returned;
 mod run;
 mod settle;
 pub mod tally;

@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::sync::{Notify, RwLock, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -13,6 +13,7 @@ use super::{
     common::Common,
     cramped::Cramped,
     outage::{BrokerOutage, RegisterOutage, Side},
+    quiet::Quietness,
     register::Batches,
     tally::{Summary, Tally},
     ways::{self, Ways},
@@ -90,8 +91,7 @@ impl Worker {
             broker: self.broker,
             register: Batches::new(&self.register, Side::Worker),
             clock: self.clock,
-            quiet: Arc::new(RwLock::new(())),
-            still: tokio::sync::Mutex::default(),
+            quiet: Quietness::default(),
             stop: stop.child_token(),
             give_back: CancellationToken::new(),
             abandon: CancellationToken::new(),

@@ -17,7 +17,6 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    claim::Turn,
     tally::Tally,
     work::{Lane, Verdict},
     worker::WorkError,
@@ -54,10 +53,10 @@ pub(super) fn patience() -> ExponentialBuilder {
 }
 
 /// A claim that is running, or was.
+#[derive(Clone, Copy)]
 pub(super) struct Claimed {
     pub(super) token: Uuid,
     pub(super) fence: i64,
-    pub(super) turn: Turn,
 }
 
 /// Why a copy is not published, and no further try would do it.
@@ -101,7 +100,7 @@ impl Lane {
         &self,
         event: &Event,
         decision: Decision,
-        claimed: Option<&mut Claimed>,
+        claimed: Option<Claimed>,
     ) -> Result<(), Unpublished> {
         let (copy, end, count) = self.follow_up(event, decision).await?;
         let ways = &self.common.ways;
@@ -127,14 +126,13 @@ impl Lane {
             end,
             terms: self.terms,
         };
-        self.settle(settle, &mut claimed.turn).await;
+        self.settle(settle).await;
         fail_point!("work.settled");
         Ok(())
     }
 
-    /// Settles until it is settled. While Redis is away it keeps its turn: were every turn kept so, no claim would tell that
-    /// it is.
-    async fn settle(&self, settle: Settle, turn: &mut Turn) {
+    /// Settles until it is settled.
+    async fn settle(&self, settle: Settle) {
         let register = &self.common.register;
         let (mut waits, mut alone) = (patience().build(), false);
         loop {
@@ -143,8 +141,7 @@ impl Lane {
             match told {
                 Ok(()) => return self.common.register_answers(asked),
                 Err(error @ RegisterError::Unreachable { .. }) => self.common.register_is_away(asked, &error),
-                // It may be this one alone. Neither may the others of its batch be refused with it, nor may what waits for
-                // quiet wait for it.
+                // It may be this one alone: the others of its batch may not be refused with it.
                 Err(error) => {
                     let (id, event_type) = (&settle.subject.id, &self.event_type);
                     if alone || *self.common.doubted.borrow() {
@@ -153,7 +150,6 @@ impl Lane {
                         tracing::error!(%error, id, %event_type, "it cannot be settled, and is not acknowledged; trying again");
                     }
                     alone = true;
-                    turn.leave_quiet();
                 }
             }
             tokio::time::sleep(waits.next().unwrap_or_default()).await;

@@ -7,8 +7,8 @@ use super::new_event::NewEvent;
 use crate::{domain::words::WordError, handler::Run};
 
 impl Run {
-    /// The first run of an event, to try a handler with where there is no broker: as if it was published a moment ago and is due.
-    /// Nobody else has its reference, so its fence is 1.
+    /// The first run of an event, to try a handler with where there is no broker: as if it was published a moment ago and is due;
+    /// a date that lies ahead is now. Nobody else has its reference, so its fence is 1.
     ///
     /// ```
     /// use hatchery::{NewEvent, Outcome, Run};
@@ -37,7 +37,7 @@ impl Run {
     /// When the type or the reference is none.
     pub fn trial(event: NewEvent) -> Result<Self, WordError> {
         let (event_type, now) = (event.event_type.parse()?, Timestamp::now());
-        let (nbf, _) = event.date(now);
+        let nbf = event.date(now).0.map(|nbf| nbf.min(now));
         let event = event.into_event(event_type, nbf, now)?;
         Ok(Self { event, fence: Some(1), lost: CancellationToken::new() })
     }

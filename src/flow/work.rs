@@ -8,10 +8,10 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
 use super::{
-    aside::for_a_while,
-    claim::{Asked, Patience},
+    claim::{Asked, Patience, Turn},
     common::Common,
     cramped::Cramped,
+    quiet::{Quiet, for_a_while},
     settle::{self, Unpublished},
     worker::WorkError,
 };
@@ -87,8 +87,8 @@ enum Ended {
 
 impl Lane {
     /// deliver -> decode -> due? -> claim -> handler -> follow-up -> settle -> acknowledge
-    pub(super) async fn work(&self, delivery: Delivery, ended: CancellationToken) {
-        let patience = Patience { deadline: Instant::now() + self.common.topology.ack_timeout / 2, ended };
+    pub(super) async fn work(&self, delivery: Delivery, ended: CancellationToken, until: CancellationToken) {
+        let patience = Patience { deadline: Instant::now() + self.common.topology.ack_timeout / 2, ended, until };
         let Delivery { message, receipt } = delivery;
         let returns = wire::returns(&message.properties);
         let verdict = match self.due(message).await {
@@ -145,43 +145,40 @@ impl Lane {
             let token = Uuid::now_v7();
             let Some((asked, turn)) = self.claim_soon(event, token, patience).await else { return Verdict::GiveBack };
             fail_point!("work.claimed");
-            let claimed = match asked {
-                Asked::Answered(claimed) => claimed,
-                Asked::Unreadable => return self.send_busy(event, false).await.into(),
+            let Asked::Answered(register::Claimed::Run { fence, crashes, stamp }) = asked else {
+                // It keeps its place, and nobody from running.
+                let Turn { permit: _permit, quiet } = turn;
+                drop(quiet);
+                return self.not_run(event, asked).await;
             };
-            return match claimed {
-                register::Claimed::Busy => self.send_busy(event, true).await.into(),
-                register::Claimed::Run { fence, crashes, stamp } => {
-                    event.stamp = stamp;
-                    // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
-                    match self.run_and_settle(event, crashes, settle::Claimed { token, fence, turn }, &mut tries).await
-                    {
-                        Way::Settled => Verdict::Acknowledge,
-                        Way::Refused => Verdict::Reject,
-                        // Meanwhile it may have been cancelled or replaced, or its patience may be over.
-                        Way::NotStarted => continue,
-                        Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
-                    }
-                }
-                unwanted => self.not_run(event, &unwanted).await,
+            event.stamp = stamp;
+            // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
+            return match self.run_and_settle(event, crashes, settle::Claimed { token, fence }, turn, &mut tries).await {
+                Way::Settled => Verdict::Acknowledge,
+                Way::Refused => Verdict::Reject,
+                // Meanwhile it may have been cancelled or replaced, or its patience may be over.
+                Way::NotStarted => continue,
+                Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
             };
         }
     }
 
     /// What becomes of a delivery that the register does not let run.
-    pub(super) async fn not_run(&self, event: &Event, claimed: &register::Claimed) -> Verdict {
-        match claimed {
-            register::Claimed::Stale | register::Claimed::Replaced => {
+    pub(super) async fn not_run(&self, event: &Event, asked: Asked) -> Verdict {
+        match asked {
+            Asked::Answered(claimed @ (register::Claimed::Stale | register::Claimed::Replaced)) => {
                 tracing::debug!(id = %event.id, ?claimed, "dropped");
-                self.common.tally.unwanted(claimed);
+                self.common.tally.unwanted(&claimed);
                 Verdict::Acknowledge
             }
-            register::Claimed::Later(time) => {
-                let wait = event::until(self.common.clock.now(), *time).max(SOONEST_LATER);
+            Asked::Answered(register::Claimed::Later(time)) => {
+                let wait = event::until(self.common.clock.now(), time).max(SOONEST_LATER);
                 self.send_on(event, wait).await.into()
             }
-            // Not an answer to who claims alone, and who waits until it is not busy.
-            register::Claimed::Alone | register::Claimed::Busy | register::Claimed::Run { .. } => Verdict::GiveBack,
+            Asked::Answered(register::Claimed::Busy) => self.send_busy(event, true).await.into(),
+            Asked::Unreadable => self.send_busy(event, false).await.into(),
+            // Not an answer to who claims alone.
+            Asked::Answered(register::Claimed::Alone | register::Claimed::Run { .. }) => Verdict::GiveBack,
         }
     }
 
@@ -191,7 +188,8 @@ impl Lane {
         &self,
         event: &mut Event,
         crashes: u32,
-        mut claimed: settle::Claimed,
+        claimed: settle::Claimed,
+        turn: Turn,
         tries: &mut u32,
     ) -> Way {
         let lost = CancellationToken::new();
@@ -207,11 +205,14 @@ impl Lane {
         if crashes > 0 && too_often.is_none() {
             tracing::warn!(id = %event.id, event_type = %self.event_type, crashes, "its worker died while it ran; it runs again");
         }
-        let way = tokio::select! {
-            way = self.until_settled(event, too_often, Some(&mut claimed), &lost, tries) => way,
+        let Turn { permit, quiet } = turn;
+        let alone = quiet.is_alone();
+        let (way, quiet) = tokio::select! {
+            settled = self.until_settled(event, too_often, Some(claimed), quiet, &lost, tries) => settled,
             never = self.renew(renew, &lost) => match never {},
         };
-        self.end_turn(way, claimed.turn).await
+        drop(quiet);
+        self.end_turn(way, permit, alone).await
     }
 
     /// The same without the register, when there is a turn for it. None when the worker stops, or the patience is over.
@@ -222,44 +223,41 @@ impl Lane {
         tries: &mut u32,
     ) -> Option<Way> {
         // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
-        let turn = self.turn(patience).await?;
-        let way = self.until_settled(event, None, None, &CancellationToken::new(), tries).await;
-        Some(self.end_turn(way, turn).await)
+        let Turn { permit, quiet } = self.turn(patience).await?;
+        let (way, quiet) = self.until_settled(event, None, None, quiet, &CancellationToken::new(), tries).await;
+        drop(quiet);
+        Some(self.end_turn(way, permit, false).await)
     }
 
     /// Runs it, unless it has crashed too often, and carries out what follows. Nothing is claimed where there is no register.
+    ///
+    /// What is quiet meanwhile stays so until it is settled, unless that takes long, and is given back: who kills its worker
+    /// between the confirm of a dead letter and its settlement makes two of it.
     pub(super) async fn until_settled(
         &self,
         event: &mut Event,
         too_often: Option<Decision>,
-        mut claimed: Option<&mut settle::Claimed>,
+        claimed: Option<settle::Claimed>,
+        quiet: Quiet,
         lost: &CancellationToken,
         tries: &mut u32,
-    ) -> Way {
-        let crashed = too_often.is_some();
+    ) -> (Way, Option<Quiet>) {
         let decided = match too_often {
             Some(decision) => Ok(decision),
-            None => self.until_decided(event, claimed.as_ref().map(|claimed| claimed.fence), lost, tries).await,
+            None => self.until_decided(event, claimed.map(|claimed| claimed.fence), lost, tries).await,
         };
-        let way = match decided {
+        let (way, quiet) = match decided {
             Ok(decision) => {
                 fail_point!("work.handled");
-                let quiet = claimed.as_mut().and_then(|claimed| {
-                    if crashed {
-                        return claimed.turn.leave_quiet();
-                    }
-                    claimed.turn.decided();
-                    None
-                });
-                // Another one that kills its worker before this dead letter is settled would make two of it.
-                let carry_out = Box::pin(self.carry_out(event, decision, claimed.as_deref_mut()));
-                match for_a_while(quiet, carry_out).await.0 {
-                    Ok(()) => return Way::Settled,
-                    Err(Unpublished::Closed) => Way::GivenBack,
-                    Err(Unpublished::TooLarge) => Way::Refused,
+                let carry_out = Box::pin(self.carry_out(event, decision, claimed));
+                let (carried_out, quiet) = for_a_while(Some(quiet), carry_out).await;
+                match carried_out {
+                    Ok(()) => return (Way::Settled, quiet),
+                    Err(Unpublished::Closed) => (Way::GivenBack, quiet),
+                    Err(Unpublished::TooLarge) => (Way::Refused, quiet),
                 }
             }
-            Err(way) => way,
+            Err(way) => (way, Some(quiet)),
         };
         if let Some(claimed) = claimed {
             self.release(event, &event.stamp, claimed.token).await;
@@ -267,7 +265,7 @@ impl Lane {
         if matches!(way, Way::Refused) {
             fail_point!("work.released");
         }
-        way
+        (way, quiet)
     }
 
     /// Runs it, in place again and again where the type says so. Where nothing is decided by that, how its turn ended. A round

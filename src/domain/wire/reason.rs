@@ -29,7 +29,7 @@ pub(super) fn own(busy: u32, reason: &str) -> Option<&str> {
 }
 
 fn say(busy: u32) -> String {
-    format!("busy: times={busy} another event of its reference ran")
+    format!("busy: times={busy} its reference was taken, or could not be read")
 }
 
 #[cfg(test)]
@@ -48,9 +48,9 @@ mod tests {
     #[rstest]
     #[case(0, None, None)]
     #[case(0, Some("why"), Some("why"))]
-    #[case(1, None, Some("busy: times=1 another event of its reference ran"))]
-    #[case(7, Some("why"), Some("busy: times=7 another event of its reference ran; why"))]
-    #[case(7, Some(""), Some("busy: times=7 another event of its reference ran; "))]
+    #[case(1, None, Some("busy: times=1 its reference was taken, or could not be read"))]
+    #[case(7, Some("why"), Some("busy: times=7 its reference was taken, or could not be read; why"))]
+    #[case(7, Some(""), Some("busy: times=7 its reference was taken, or could not be read; "))]
     fn what_waits_says_so_and_keeps_its_own_reason(
         #[case] busy: u32,
         #[case] before: Option<&str>,
@@ -63,8 +63,8 @@ mod tests {
 
     #[rstest]
     #[case::not_written_here("why")]
-    #[case::another_count("busy: times=2 another event of its reference ran; why")]
-    #[case::something_else("busy: times=1 another event of its reference ran, and why")]
+    #[case::another_count("busy: times=2 its reference was taken, or could not be read; why")]
+    #[case::something_else("busy: times=1 its reference was taken, or could not be read, and why")]
     fn a_strangers_reason_is_left_alone(#[case] reason: &str) {
         assert_eq!(own(1, reason), Some(reason));
         assert_eq!(own(0, reason), Some(reason));

@@ -2,7 +2,7 @@
 
 use tokio::time::Instant;
 
-use super::*;
+use super::{shelf::Shelf, *};
 use crate::handler::{Handler, HandlerError, Run};
 
 /// A handler that finds no room at first, and then whether it is a first attempt.
@@ -140,6 +140,46 @@ async fn what_runs_alone_and_has_no_room_keeps_no_other_event_waiting() {
     ended.expect("the other one has run").expect("it was told to stop");
     let expected = ["suspect", "publish t.aside plain.aside", "acknowledge", "other", "acknowledge"];
     assert_eq!(fake.diary.entries(), expected);
+}
+
+/// Nothing else starts while it waits to run alone.
+#[tokio::test(start_paused = true)]
+async fn a_suspect_without_room_does_not_stop_the_others_each_second() {
+    let fake = Arc::new(Fake { suspects: vec!["suspect".to_owned()], ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(named("mail.now", "suspect"));
+    let stop = CancellationToken::new();
+    let (told, worker) = (stop.clone(), Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)));
+    let worker = worker.handler("mail", Arc::new(Told(|_| std::future::ready(Err(no_room())))));
+    let working = tokio::spawn(worker.run(told));
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    stop.cancel();
+    working.await.expect("no panic").expect("it was told to stop");
+    let alone = fake.diary.entries().iter().filter(|entry| *entry == "claim alone").count();
+    assert!((2..=5).contains(&alone), "{alone} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_without_room_keeps_no_suspect_of_another_type_waiting() {
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    let (stop, diary) = (CancellationToken::new(), fake.diary.clone());
+    let (told, worker) = (stop.clone(), Worker::new(topology(), Arc::new(shelf.clone()), fake.clone(), Arc::new(Noon)));
+    let runs = move |run: Run| {
+        diary.note(run.event.id);
+        std::future::ready(Ok(Outcome::Done))
+    };
+    let cramped = Told(|_| std::future::ready(Err(no_room())));
+    let worker = worker.concurrency(1).handler("plain", Arc::new(cramped)).handler("quick", Arc::new(Told(runs)));
+    let working = tokio::spawn(worker.run(told));
+    for n in 0..5 {
+        shelf.put(named("plain.now", &n.to_string()));
+    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    shelf.put(named("quick.aside", "suspect"));
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(fake.diary.entries(), ["suspect"]);
+    stop.cancel();
+    working.await.expect("no panic").expect("it was told to stop");
+    assert_eq!(shelf.came_back(), 0, "RabbitMQ would count that");
 }
 
 #[rstest]

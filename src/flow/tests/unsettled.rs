@@ -130,3 +130,22 @@ async fn what_cannot_be_settled_while_redis_is_away_holds_up_no_type_that_needs_
     stop.cancel();
     assert_eq!(worker.await.expect("no panic").done, 12);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_follow_up_that_the_broker_does_not_take_keeps_no_suspect_waiting() {
+    let suspects = vec!["suspect".to_owned()];
+    let fake = Arc::new(Fake { lose: AtomicUsize::new(usize::MAX), suspects, ..Fake::default() });
+    fake.incoming.lock().expect("no panic").extend([event("mail", "fails"), event("mail", "suspect")]);
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    let handler = move |run: Run| {
+        let outcome = if run.event.id == "suspect" { Outcome::Done } else { failure() };
+        if outcome == Outcome::Done {
+            told.cancel();
+        }
+        std::future::ready(Ok::<_, String>(outcome))
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).drain_timeout(Duration::ZERO);
+    let ended = tokio::time::timeout(Duration::from_mins(1), worker.handle("mail", handler).run(stop)).await;
+    assert_eq!(ended.expect("the suspect has run").expect("it was told to stop").done, 1);
+}

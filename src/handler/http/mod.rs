@@ -142,9 +142,10 @@ mod tests {
     /// With IPv6 and without.
     #[tokio::test]
     async fn a_service_on_this_machine_that_is_down_is_a_failure() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        drop(listener);
+        // Bound, so that it is nobody else's, and nobody listens.
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let port = socket.local_addr().expect("an address").port();
         let url = ServiceUrl::new(&format!("http://localhost:{port}/")).expect("valid");
         let ended = Http::new(url).expect("a client").handle(run("")).await;
         let Err(HandlerError::Failed(why)) = ended else { panic!("{ended:?}") };

@@ -38,18 +38,18 @@ async fn ten_changes_within_a_window_are_one_run_with_the_last_payload() {
 #[tokio::test]
 async fn a_stream_of_changes_that_never_pauses_runs_all_the_same() {
     // A window in which a busy machine publishes again. Without a limit of its own it were ten of them.
-    let declared = import("{ immediate: latest, delayed: each-time, window: 3s, max-wait: 5s }").await;
+    let declared = import("{ immediate: latest, delayed: each-time, window: 3s, max-wait: 8s }").await;
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     let (began, mut published) = (Instant::now(), 0);
     while worker.runs.seen().is_empty() {
         publish(&hatchery, change(&published.to_string())).await;
         published += 1;
-        assert!(began.elapsed() < Duration::from_secs(20), "{published} changes and no run");
+        assert!(began.elapsed() < Duration::from_secs(25), "{published} changes and no run");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let first: usize = worker.runs.payloads()[0].parse().unwrap();
-    assert!(first > 0 && first < published - 1, "{first} of {published}: it has waited, and a newer one waits still");
+    assert!(first < published - 1, "{first} of {published}: a newer one waits still");
     // Nothing is lost by that: the last one runs, too.
     let last = (published - 1).to_string();
     eventually("the last one runs", async || worker.runs.payloads().contains(&last).then_some(())).await;

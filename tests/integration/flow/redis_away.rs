@@ -5,7 +5,7 @@ use std::time::Duration;
 use hatchery::{Hatchery, NewEvent, Outcome};
 
 use crate::support::{
-    broker::{PATIENCE, eventually},
+    broker::eventually,
     declared::Declared,
     redis::{Server, free_port},
     workers::Working,
@@ -53,13 +53,19 @@ async fn a_publisher_waits_for_a_version_as_long_as_it_is_told() {
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let builder = Hatchery::builder(declared.topology.clone()).amqp_url(declared.host.amqp()).redis_url(&redis.url);
-    let (hasty, patient) = (builder.clone().connect().await.unwrap(), builder.version_wait(PATIENCE));
+    let (hasty, patient) = (builder.clone().connect().await.unwrap(), builder.version_wait(Duration::MAX));
     let patient = patient.connect().await.unwrap();
     let unversioned = async |hatchery: &Hatchery| hatchery.publisher().publish(change("1")).await.unwrap().unversioned;
-    eventually("a version", async || (!unversioned(&hasty).await).then_some(())).await;
-    // Longer than a worker waits, too, whose limit is another one.
-    redis.say(&["CLIENT", "PAUSE", "3000", "ALL"]).await;
-    assert_eq!(tokio::join!(unversioned(&hasty), unversioned(&patient)), (true, false));
+    for hatchery in [&hasty, &patient] {
+        eventually("a version", async || (!unversioned(hatchery).await).then_some(())).await;
+    }
+    redis.say(&["CLIENT", "PAUSE", "60000", "WRITE"]).await;
+    let in_vain = async {
+        let in_vain = unversioned(&hasty).await;
+        redis.say(&["CLIENT", "UNPAUSE"]).await;
+        in_vain
+    };
+    assert_eq!(tokio::join!(in_vain, unversioned(&patient)), (true, false));
 }
 
 #[tokio::test]

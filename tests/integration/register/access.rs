@@ -38,7 +38,7 @@ fn words(line: &[String]) -> Vec<&str> {
 
 /// All ways that an event can go.
 async fn goes_all_ways(declared: &Declared) {
-    let hatchery = declared.connect().await;
+    let hatchery = declared.connect_patiently().await;
     hatchery.require_register().await.unwrap();
     let tries = AtomicU32::new(0);
     let worker = Working::start(&hatchery, "import", move |event| match event.payload.as_ref() {

@@ -214,7 +214,7 @@ async fn a_slot_that_moves_is_followed_with_its_keys() {
     let prefix = prefix();
     let counter = last(&prefix, 0);
     let register = register(&cluster.url(), &prefix, 1);
-    let hasty = register.clone().with_limit(Duration::from_millis(200));
+    let hasty = register.clone().with_limit(Duration::from_secs(1));
     let mut versions = vec![version(&register, reserve("1")).await.unwrap()];
     versions.push(version(&register, reserve_alone()).await.unwrap());
 
@@ -262,7 +262,7 @@ async fn who_is_sent_to_and_fro_waits_until_the_nodes_agree() {
     let moving = Moving::slot_of(&cluster, &last(&prefix, 0)).await;
     // The one sends us to the other (ASK), which has called it off and sends us back (MOVED).
     moving.migrating().await;
-    let hasty = register.clone().with_limit(Duration::from_millis(200));
+    let hasty = register.clone().with_limit(Duration::from_secs(1));
     let error = hasty.reserve(&[reserve("1")]).await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::FailingOver, "{error}");
     let call = [reserve("1")];

@@ -55,7 +55,7 @@ async fn events_go_on(#[case] names: &[&str]) {
         redis.say(&["SET", key, "garbage"]).await;
     }
     let logs = Logs::capture();
-    let hatchery = declared.connect().await;
+    let hatchery = declared.connect_patiently().await;
     publish(&hatchery, "older", "done", Duration::ZERO).await;
     for reference in ["done", "failing", "dead"] {
         publish(&hatchery, reference, reference, Duration::ZERO).await;

@@ -285,7 +285,7 @@ async fn a_key_that_cannot_be_read_stops_nothing_but_its_own_reference() {
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let logs = Logs::capture();
-    let hatchery = declared.connect().await;
+    let hatchery = declared.connect_patiently().await;
     let published = hatchery.publisher().publish_batch((0..10).map(change).collect()).await;
     assert!(published.iter().all(|event| event.as_ref().is_ok_and(|event| !event.unversioned)), "{published:?}");
     let key = format!("{}:{{t:0}}:import:r:7", declared.topology.redis.prefix);
@@ -320,7 +320,7 @@ async fn a_key_that_cannot_be_read_takes_the_version_of_no_other_event() {
     let key = |reference: u32| format!("{}:{{t:0}}:import:r:{reference}", declared.topology.redis.prefix);
     redis.say(&["SET", &key(7), "not a hash"]).await;
     redis.say(&["HSET", &key(8), "i", "short"]).await;
-    let hatchery = declared.connect().await;
+    let hatchery = declared.connect_patiently().await;
     let publisher = hatchery.publisher();
     // Two of each reference: the second one is the newer.
     let events = (0..40).map(|n| NewEvent::new("import", n.to_string()).reference((n % 20).to_string()));

@@ -1,7 +1,7 @@
 //! A topology that is declared on the broker, in a virtual host and with a key prefix of its own.
 
 use hatchery::{
-    Hatchery, NewEvent, Topology,
+    Builder, Hatchery, NewEvent, Topology,
     adapters::{
         management::{ManagementApi, ManagementUrl},
         rabbitmq::{connection::AmqpUrl, declare::Declarer},
@@ -77,10 +77,19 @@ impl Declared {
 
     /// Connects by another way to the same broker.
     pub(crate) async fn connect_by(&self, amqp: &str) -> Hatchery {
-        let builder = Hatchery::builder(self.topology.clone()).amqp_url(amqp).redis_url(&self.redis_url).name("test");
         // The Redis of all tests is there, however busy the machine is.
+        let builder = self.builder(amqp);
         let builder = if self.redis_url == redis::url() { builder.version_wait(PATIENCE) } else { builder };
         builder.connect().await.unwrap()
+    }
+
+    /// Connects to a Redis that is there, and goes without no version because the machine is busy.
+    pub(crate) async fn connect_patiently(&self) -> Hatchery {
+        self.builder(&self.host.amqp()).version_wait(PATIENCE).connect().await.unwrap()
+    }
+
+    fn builder(&self, amqp: &str) -> Builder {
+        Hatchery::builder(self.topology.clone()).amqp_url(amqp).redis_url(&self.redis_url).name("test")
     }
 
     pub(crate) async fn amqp(&self) -> Amqp {

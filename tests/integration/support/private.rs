@@ -27,6 +27,8 @@ pub(crate) struct Private {
     pub(crate) client: Certificate,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
+    /// A setting is perhaps not what it was.
+    is_changed: bool,
     /// It goes when its standard input ends, and so with this process.
     _hold: Child,
 }
@@ -40,7 +42,14 @@ pub(crate) async fn broker() -> MutexGuard<'static, Private> {
         None => started.insert(Box::leak(Box::new(Mutex::new(Private::start())))),
     };
     drop(started);
-    private.lock().await
+    let mut private = private.lock().await;
+    // A test that failed has left it as it was.
+    if std::mem::take(&mut private.is_changed) {
+        private.limit(USUAL);
+        private.unblock();
+        private.is_changed = false;
+    }
+    private
 }
 
 impl Private {
@@ -91,7 +100,7 @@ impl Private {
         }
         let (Some(amqp), Some(management)) = (amqp, management) else { panic!("no RabbitMQ, see above") };
         let server = Box::leak(Box::new(Server { amqp, management, _hold: None }));
-        Self { server, amqps, https, authority, client, input, output, _hold: hold }
+        Self { server, amqps, https, authority, client, input, output, is_changed: false, _hold: hold }
     }
 
     /// The URL of who may do everything, which leads to the default virtual host.
@@ -123,12 +132,14 @@ impl Private {
 
     /// The largest message that it takes, on channels that are opened from now on.
     pub(crate) fn limit(&mut self, bytes: usize) {
+        self.is_changed = true;
         self.ctl(&format!("eval application:set_env(rabbit,max_message_size,{bytes})."));
         self.ctl(&format!("eval persistent_term:put(max_message_size,{bytes})."));
     }
 
     /// Blocks all who publish, as it does when it runs out of memory.
     pub(crate) fn block(&mut self) {
+        self.is_changed = true;
         self.ctl("set_vm_memory_high_watermark 0.0000001");
     }
 

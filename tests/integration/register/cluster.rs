@@ -276,7 +276,7 @@ async fn a_ping_fails_as_long_as_claims_do() {
     let prefix = prefix();
     let register = register(&cluster.url(), &prefix, SHARDS);
     register.reserve(&batch()).await.unwrap();
-    let hasty = register.clone().with_limit(Duration::from_secs(1));
+    let hasty = register.clone().with_limit(Duration::from_secs(3));
     let claims: Vec<Claim> = (0..60).map(|n| claim(&n.to_string(), 1)).collect();
     for shard in 0..SHARDS {
         let moving = Moving::slot_of(&cluster, &last(&prefix, shard)).await;

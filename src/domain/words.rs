@@ -1,6 +1,10 @@
 //! The names that people choose, each checked once, when it is made.
 
-use std::{borrow::Borrow, fmt, str::FromStr};
+use std::{
+    borrow::{Borrow, Cow},
+    fmt,
+    str::FromStr,
+};
 
 /// Why a text cannot be a name or a reference.
 ///
@@ -91,6 +95,16 @@ impl FromStr for Reference {
     }
 }
 
+/// A foreign text for a log: what controls a terminal, or begins a line, is shown instead of done.
+#[must_use]
+pub fn plain(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return Cow::Borrowed(text);
+    }
+    let shown = text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() });
+    Cow::Owned(shown.collect())
+}
+
 macro_rules! text {
     ($name:ident) => {
         impl $name {
@@ -174,6 +188,12 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[test]
+    fn a_foreign_text_does_nothing_to_a_log() {
+        assert_eq!(plain("a\u{1b}[31mred\n\tb\u{9b}"), "a\\u{1b}[31mred\\n\\tb\\u{9b}");
+        assert!(matches!(plain("0196f3a2 é"), Cow::Borrowed("0196f3a2 é")));
+    }
 
     #[rstest]
     #[case("hr-import", true)]

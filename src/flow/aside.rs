@@ -28,6 +28,7 @@ use crate::{
         event::Event,
         settlement::{crashed_alone, suspect},
         wire,
+        words::plain,
     },
     flow::worker::WorkError,
     ports::{BrokerError, Delivery, Receipt},
@@ -81,7 +82,7 @@ async fn until_something_is_aside(common: &Common, lanes: &[Arc<Lane>], over: &C
 impl Lane {
     /// A suspect from the processing queue.
     pub(super) async fn work_aside(&self, event: Event, returns: u32, receipt: Box<dyn Receipt>) {
-        tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
+        tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
         let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event };
         let publishing = async {
             self.put_aside(&copy).await?;

@@ -14,7 +14,7 @@ use crate::{
     domain::{
         event::Event,
         register::{Claim, Claimed},
-        words::Reference,
+        words::{Reference, plain},
     },
     ports::RegisterError,
 };
@@ -122,7 +122,7 @@ impl Lane {
         }
         // It may have killed its worker twice.
         drop(quiet);
-        tracing::warn!(id = %event.id, "waiting to run by itself, for its worker died twice while it ran");
+        tracing::warn!(id = %plain(&event.id), "waiting to run by itself, for its worker died twice while it ran");
         let quiet = self.unless_over(patience, self.common.quiet.alone()).await?;
         let asked = self.ask(event, &Claim { alone: true, ..claim }, patience, before).await?;
         Some((asked, Turn { permit, quiet }))

@@ -36,9 +36,10 @@ impl Lane {
         let (mut pauses, mut tried) = (patience().build(), None);
         loop {
             // Redis may answer a ping and no claim. So the first event that is claimed again comes alone, and is not given
-            // back before it has an answer.
+            // back before it has an answer. Where order is kept it comes with all that came with it before: RabbitMQ puts what
+            // goes back behind what has gone back before.
             let trial = self.spec.register && *self.common.doubted.borrow();
-            let prefetch = if trial { 1 } else { self.prefetch };
+            let prefetch = if trial && order == Order::Any { 1 } else { self.prefetch };
             let consuming = (|| self.common.broker.consume(&queue, prefetch, order))
                 .retry(patience())
                 .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))

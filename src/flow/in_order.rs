@@ -21,7 +21,7 @@ use super::{
     work::{Lane, Verdict, Way},
 };
 use crate::{
-    domain::{event::Event, register::Claimed, ttl::roughly},
+    domain::{event::Event, register::Claimed, ttl::roughly, words::plain},
     ports::{Deliveries, Delivery},
 };
 
@@ -164,7 +164,7 @@ impl Lane {
                 Err(verdict) => return verdict,
             }
             let (id, reason, wait) = (&event.id, &event.reason, next.saturating_duration_since(Instant::now()));
-            tracing::warn!(%id, event_type = %self.event_type, reason, "it blocks its type, and is tried again in {}", roughly(wait));
+            tracing::warn!(id = %plain(id), event_type = %self.event_type, reason, "it blocks its type, and is tried again in {}", roughly(wait));
         }
     }
 

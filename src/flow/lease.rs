@@ -12,6 +12,7 @@ use crate::{
     domain::{
         event::Event,
         register::{Release, Renew, Renewed, Stamp},
+        words::plain,
     },
     ports::RegisterError,
 };
@@ -39,7 +40,7 @@ impl Lane {
     /// Tells the handler that another may run its reference by now.
     fn lose(&self, renew: &Renew, lost: &CancellationToken) {
         if !lost.is_cancelled() {
-            tracing::warn!(id = %renew.subject.id, event_type = %self.event_type, "the lease is lost; another may run its reference by now");
+            tracing::warn!(id = %plain(&renew.subject.id), event_type = %self.event_type, "the lease is lost; another may run its reference by now");
             lost.cancel();
         }
     }
@@ -53,14 +54,14 @@ impl Lane {
         let Err(error) = self.common.register.release(release.clone()).await else { return };
         if matches!(error, RegisterError::Unreadable { .. }) {
             // Whoever mends it takes away what there was to release.
-            return tracing::debug!(%error, id = %event.id, event_type = %self.event_type, "not released");
+            return tracing::debug!(%error, id = %plain(&event.id), event_type = %self.event_type, "not released");
         }
         self.unanswered(asked, &error, &event.id, "not released; trying again");
         let common = Arc::clone(&self.common);
         tokio::spawn(async move {
             let telling = (|| common.register.release(release.clone())).retry(settle::patience());
             if tokio::time::timeout(terms.lease, telling).await.is_err() {
-                tracing::warn!(%error, id = %release.subject.id, "not released; its next start counts as a crash");
+                tracing::warn!(%error, id = %plain(&release.subject.id), "not released; its next start counts as a crash");
             }
         });
     }

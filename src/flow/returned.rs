@@ -5,13 +5,16 @@ use std::time::Duration;
 use fail::fail_point;
 
 use super::{quiet::for_a_while, settle::Unpublished, work::Lane};
-use crate::{domain::event::Event, ports::Receipt};
+use crate::{
+    domain::{event::Event, words::plain},
+    ports::Receipt,
+};
 
 impl Lane {
     /// An event of a type with the register that has come back so often that RabbitMQ would soon put it into dead-letter
     /// itself, for deaths that were others': the register knows better who is to blame. As a copy it is counted anew.
     pub(super) async fn count_anew(&self, event: &Event, returns: u32, receipt: Box<dyn Receipt>) {
-        tracing::warn!(id = %event.id, event_type = %self.event_type, returns, "it comes back again and again; published again, to be counted anew");
+        tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, returns, "it comes back again and again; published again, to be counted anew");
         self.move_on(self.send_on(event, Duration::ZERO), receipt).await;
     }
 

@@ -27,8 +27,9 @@ use crate::{
         event::{self, Event},
         register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp},
         settlement::{Decision, Failed},
-        ttl::Ttl,
+        ttl::{Ttl, roughly},
         wire::{Message, kept},
+        words::plain,
     },
     ports::{BrokerError, RegisterError},
 };
@@ -161,16 +162,18 @@ impl Lane {
         Ok(match decision {
             Decision::Finish => (None, Some(End::Finished), |_| {}),
             Decision::Drop { reason } => {
-                tracing::warn!(id = %event.id, event_type = %event.event_type, %reason, "dropped after a failure");
+                tracing::warn!(id = %plain(&event.id), event_type = %event.event_type, %reason, "dropped after a failure");
                 (None, Some(End::Finished), Tally::dropped)
             }
             Decision::Retry { ttl, failed } => {
+                self.say_failed(event, &failed, ttl.as_duration());
                 let copy = after_failure(event, failed);
                 let due = event::later(now, ttl.as_duration());
                 let end = copied(&copy, due, Stage::Retry);
                 (Some((copy, To::Retry(ttl))), Some(end), Tally::retried)
             }
             Decision::RetryAfter { after, failed } => {
+                self.say_failed(event, &failed, after);
                 let due = event::ceil_millis(event::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
@@ -178,13 +181,18 @@ impl Lane {
                 (Some((copy, To::Scheduler(after))), Some(end), Tally::retried)
             }
             Decision::DeadLetter(failed) => {
-                tracing::warn!(id = %event.id, event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
+                tracing::warn!(id = %plain(&event.id), event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
                 let copy = after_failure(event, failed);
                 let end = copied(&copy, now, Stage::DeadLetter);
                 (Some((copy, To::DeadLetter)), Some(end), Tally::dead_lettered)
             }
             Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await?,
         })
+    }
+
+    fn say_failed(&self, event: &Event, failed: &Failed, wait: Duration) {
+        let (event_type, reason) = (&self.event_type, &failed.reason);
+        tracing::info!(id = %plain(&event.id), %event_type, %reason, "tried again in {}", roughly(wait));
     }
 
     /// Again later, by the handler's wish. An immediate event is published like any other, into the slot of its date, where

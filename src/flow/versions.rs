@@ -17,7 +17,7 @@ use crate::{
         event::Event,
         register::{Record, Reserve, Reserved},
         trouble::Trouble,
-        words::Reference,
+        words::{Reference, plain},
     },
     ports::{Register, RegisterError},
 };
@@ -110,7 +110,7 @@ impl Versions {
             Ok(Err(error)) => error,
             Err(_) => self.late(),
         };
-        tracing::debug!(%error, id = %subject.id, event_type = %subject.event_type, "not recorded");
+        tracing::debug!(%error, id = %plain(&subject.id), event_type = %subject.event_type, "not recorded");
         match error {
             RegisterError::Unreadable { .. } => self.outage.answered(asked),
             error => self.went_away(asked, &error),

@@ -24,7 +24,7 @@ use crate::{
         spec::TypeSpec,
         ttl::{roughly, say},
         wire::{self, Incoming, Message, Poison},
-        words::EventType,
+        words::{EventType, plain},
     },
     handler::{Handler, HandlerError, Run},
     ports::{Delivery, Receipt},
@@ -167,7 +167,7 @@ impl Lane {
     pub(super) async fn not_run(&self, event: &Event, asked: Asked) -> Verdict {
         match asked {
             Asked::Answered(claimed @ (register::Claimed::Stale | register::Claimed::Replaced)) => {
-                tracing::debug!(id = %event.id, ?claimed, "dropped");
+                tracing::debug!(id = %plain(&event.id), ?claimed, "dropped");
                 self.common.tally.unwanted(&claimed);
                 Verdict::Acknowledge
             }
@@ -203,7 +203,7 @@ impl Lane {
         let too_often = (crashes >= self.spec.crash_limit && !self.spec.keeps_order())
             .then(|| settlement::crashed(crashes, event.attempts, self.common.clock.now()));
         if crashes > 0 && too_often.is_none() {
-            tracing::warn!(id = %event.id, event_type = %self.event_type, crashes, "its worker died while it ran; it runs again");
+            tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, crashes, "its worker died while it ran; it runs again");
         }
         let Turn { permit, quiet } = turn;
         let alone = quiet.is_alone();
@@ -286,7 +286,7 @@ impl Lane {
             self.common.tally.ran(&outcome);
             if let Outcome::Discard { reason } = &outcome {
                 let reason = settlement::one_line(reason);
-                tracing::info!(id = %event.id, event_type = %self.event_type, %reason, "discarded");
+                tracing::info!(id = %plain(&event.id), event_type = %self.event_type, %reason, "discarded");
             }
             let ran = Ran { id: &event.id, attempts: event.attempts, tries: *tries, now: self.common.clock.now() };
             let (after, failed) = match settlement::decide(outcome, ran, self.spec.on_failure, &self.spec.retry) {
@@ -299,7 +299,7 @@ impl Lane {
             if self.spec.keeps_order() {
                 return Err(Way::Again { after });
             }
-            tracing::debug!(id = %event.id, reason = event.reason, "tried again in {}", roughly(after));
+            tracing::debug!(id = %plain(&event.id), reason = event.reason, "tried again in {}", roughly(after));
             if self.common.give_back.run_until_cancelled(tokio::time::sleep(after)).await.is_none() {
                 return Err(Way::GivenBack);
             }
@@ -349,7 +349,7 @@ impl Lane {
             drop(over);
             running.abort();
             if tokio::time::timeout(LAST_WORDS, running).await.is_err() {
-                tracing::warn!(id = %event.id, event_type = %self.event_type, "the handler does not end");
+                tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, "the handler does not end");
             }
         }
         ended

@@ -159,11 +159,19 @@ fn misspelt(object: &serde_json::Map<String, Value>) -> Option<(&str, &'static s
     Some((key, word))
 }
 
-/// Whether a text that was cut off begins like an answer: an answer has one key, which leads to an object.
+/// Whether a text that was cut off begins like an answer: an answer has one key, which leads to an object. Where it ends
+/// within the key, half a word is enough.
 pub(super) fn begins(text: &str) -> bool {
+    const HALF: usize = 4;
     let key = bare(text).strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
-    let value = |rest: &str| rest.trim_start().strip_prefix(':').is_some_and(|rest| rest.trim_start().starts_with('{'));
-    key.and_then(|rest| rest.split_once('"')).is_some_and(|(key, rest)| WORDS.contains(&key) && value(rest))
+    let leads = |rest: &str| match rest.trim_start().strip_prefix(':') {
+        Some(value) => value.trim_start().is_empty() || value.trim_start().starts_with('{'),
+        None => rest.trim_start().is_empty(),
+    };
+    key.is_some_and(|rest| match rest.split_once('"') {
+        Some((key, rest)) => WORDS.contains(&key) && leads(rest),
+        None => rest.len() >= HALF && WORDS.iter().any(|word| word.starts_with(rest)),
+    })
 }
 
 #[cfg(test)]
@@ -242,7 +250,13 @@ mod tests {
     #[case(r#"{"discard": {"reason": "and so on"#, true)]
     #[case("\n { \n \"dead-letter\" : {", true)]
     #[case(r#"{"rows": [{"retry": {"after": "1s"}}, "#, false)]
-    #[case(r#"{"retry"#, false)]
+    #[case(r#"{"retry"#, true)]
+    #[case(r#"{"dead-lett"#, true)]
+    #[case(r#"{"ret"#, false)]
+    #[case(r#"{"discard""#, true)]
+    #[case(r#"{"discard":"#, true)]
+    #[case(r#"{"discard": 3"#, false)]
+    #[case(r#"{"discarded""#, false)]
     #[case(r#"{"retry": false, "rows": ["#, false)]
     #[case("<!DOCTYPE html>", false)]
     fn the_beginning_of_an_answer_is_known(#[case] text: &str, #[case] expected: bool) {
@@ -251,6 +265,8 @@ mod tests {
 
     #[rstest]
     #[case(r#"{"requeue": {"after": "1h""#, "the answer is broken off")]
+    #[case(r#"{"discard":"#, "the answer is broken off")]
+    #[case(r#"{"dead-lett"#, "the answer is broken off")]
     #[case(r#"{"retry": {}, "discard": {}}"#, "it has `discard` and `retry`, and only one is allowed")]
     #[case(r#"{"requeue": {"at": "9999-12-31T23:59:59Z"}}"#, "`9999-12-31T23:59:59Z` is too late; the last time")]
     #[case(r#"{"requeue": {"after": "3000000d"}}"#, "`after` leads beyond the year 9999")]

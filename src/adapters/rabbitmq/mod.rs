@@ -27,7 +27,7 @@ use self::{
     connection::AmqpUrl,
     publisher::{CLOSE_LIMIT, Publisher},
     receipts::Answers,
-    unreadable::{Careful, Suspects},
+    unreadable::{Careful, InOrder, Suspects},
 };
 use crate::{
     domain::wire::Message,
@@ -123,8 +123,11 @@ impl Broker for RabbitMq {
 
     async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
         if self.suspects.contains(queue) && !self.closed.is_cancelled() {
-            let careful = Careful::new(&self.url, &self.name, queue, (prefetch, order), &self.suspects);
-            return Ok(Box::new(careful.until(self.closed.clone())));
+            let (url, name, suspects, closed) = (&self.url, &self.name, &self.suspects, self.closed.clone());
+            return Ok(match order {
+                Order::Any => Box::new(Careful::new(url, name, queue, prefetch, suspects).until(closed)),
+                Order::Kept => Box::new(InOrder::begin(url, name, queue, prefetch, suspects, closed).await?),
+            });
         }
         let channel = self.channel().await?;
         consumer::consume(&self.url, channel, queue, (prefetch, order), &self.suspects).await

@@ -3,6 +3,11 @@
 //! Such a message breaks its connection off whenever it is delivered, and comes again. Only the broker's delivery limit
 //! ends that, and it counts against everything else that was delivered by the same connection. So where that happened
 //! each message has a connection of its own, until the broker has put the unreadable one aside.
+//!
+//! A queue whose order is kept has one such connection, and one message at a time by it: [`InOrder`]. RabbitMQ puts what goes
+//! back behind what has gone back before (measured on 3.10 and 4.3). Closed after each message, the connection would give
+//! the next one back, behind others. So only the unreadable one goes back by itself, behind what was delivered with it the
+//! first time, and the others keep their order. No delivery limit is in its way: then it is at the head until somebody removes it.
 
 use std::{
     collections::BTreeSet,
@@ -36,8 +41,12 @@ impl Suspects {
     /// Notes the queue whose consumer broke off with this error, if that was the cause.
     pub(super) fn note(&self, queue: &str, error: &lapin::Error) {
         if is_unreadable(error) {
-            self.queues().insert(queue.to_owned());
+            self.add(queue);
         }
+    }
+
+    fn add(&self, queue: &str) {
+        self.queues().insert(queue.to_owned());
     }
 
     pub(super) fn contains(&self, queue: &str) -> bool {
@@ -79,7 +88,6 @@ struct Taker {
     url: AmqpUrl,
     name: String,
     queue: String,
-    order: Order,
     connections: Arc<Semaphore>,
 }
 
@@ -90,18 +98,10 @@ enum Taken {
 }
 
 impl Careful {
-    pub(super) fn new(
-        url: &AmqpUrl,
-        name: &str,
-        queue: &str,
-        (prefetch, order): (u16, Order),
-        suspects: &Suspects,
-    ) -> Self {
-        // Two connections that end at a time would give their messages back in any order.
-        let connections = if order == Order::Kept { 1 } else { CONNECTIONS };
-        let connections = Arc::new(Semaphore::new(connections));
+    pub(super) fn new(url: &AmqpUrl, name: &str, queue: &str, prefetch: u16, suspects: &Suspects) -> Self {
+        let connections = Arc::new(Semaphore::new(CONNECTIONS));
         Self {
-            taker: Taker { url: url.clone(), name: name.to_owned(), queue: queue.to_owned(), order, connections },
+            taker: Taker { url: url.clone(), name: name.to_owned(), queue: queue.to_owned(), connections },
             prefetch,
             suspects: suspects.clone(),
             taking: None,
@@ -140,11 +140,8 @@ impl Taker {
             Ok(Some(Err(error))) => return failed(error),
             Ok(None) | Err(_) => return Ok(Taken::Nothing),
         };
-        // It holds one, so no other comes before this is answered. Where there is a single active consumer, the next one
-        // would be active from here on, and go past a message that is given back.
-        if self.order == Order::Any
-            && let Err(error) = channel.basic_cancel(held.1.tag(), BasicCancelOptions::default()).await
-        {
+        // It holds one, so no other comes before this is answered.
+        if let Err(error) = channel.basic_cancel(held.1.tag(), BasicCancelOptions::default()).await {
             return failed(error);
         }
         let message = codec::incoming(&mut delivery);
@@ -204,6 +201,82 @@ impl Deliveries for Careful {
     async fn close(self: Box<Self>) {}
 }
 
+/// A consumer that takes one message at a time by a connection of its own, until as many as it usually holds were readable.
+pub(super) struct InOrder {
+    // Dropped before its connection.
+    deliveries: Box<dyn Deliveries>,
+    connection: Connection,
+    queue: String,
+    suspects: Suspects,
+    /// So many more.
+    left: u16,
+    /// The connection is there, and with it what it delivered.
+    lasts: bool,
+    /// Then it ends.
+    closed: CancellationToken,
+}
+
+impl InOrder {
+    pub(super) async fn begin(
+        url: &AmqpUrl,
+        name: &str,
+        queue: &str,
+        prefetch: u16,
+        suspects: &Suspects,
+        closed: CancellationToken,
+    ) -> Result<Self, BrokerError> {
+        let connection = url.connect(name).await?;
+        let channel = connection.create_channel().await.map_err(|error| url.error(&error, "a channel"))?;
+        // It tells anew, of this queue alone.
+        suspects.clear(queue);
+        let begun = consumer::consume(url, channel, queue, (1, Order::Kept), suspects).await;
+        if begun.is_err() {
+            suspects.add(queue);
+        }
+        let (queue, suspects) = (queue.to_owned(), suspects.clone());
+        Ok(Self { deliveries: begun?, connection, queue, suspects, left: prefetch, lasts: true, closed })
+    }
+}
+
+#[async_trait]
+impl Deliveries for InOrder {
+    async fn next(&mut self) -> Option<Delivery> {
+        if self.left == 0 || !self.lasts {
+            return None;
+        }
+        if let Some(delivery) = self.closed.run_until_cancelled(self.deliveries.next()).await? {
+            self.left -= 1;
+            return Some(delivery);
+        }
+        self.lasts = false;
+        let queue = &self.queue;
+        if self.suspects.contains(queue) {
+            tracing::error!(
+                "a message in {queue} cannot be read (is its text UTF-8?), and holds up what comes until somebody removes it"
+            );
+        }
+        // Whatever the end was: how many were readable is counted again.
+        self.suspects.add(queue);
+        None
+    }
+
+    async fn cancel(&mut self) {
+        self.deliveries.cancel().await;
+    }
+
+    fn outlived(&self) -> bool {
+        self.lasts
+    }
+
+    async fn close(self: Box<Self>) {
+        if self.left > 0 {
+            self.suspects.add(&self.queue);
+        }
+        self.deliveries.close().await;
+        publisher::close(&self.connection).await;
+    }
+}
+
 /// The receipt of a message that has a connection of its own.
 struct Alone {
     // Dropped in this order, too.
@@ -239,12 +312,12 @@ mod tests {
     #[tokio::test]
     async fn who_stops_consuming_has_not_found_the_queue_readable() {
         let (suspects, url) = (Suspects::default(), AmqpUrl::new("amqp://127.0.0.1:1").expect("a URL"));
-        suspects.queues().insert("q".to_owned());
-        let mut careful = Careful::new(&url, "name", "q", (3, Order::Any), &suspects);
+        suspects.add("q");
+        let mut careful = Careful::new(&url, "name", "q", 3, &suspects);
         careful.cancel().await;
         assert!(careful.next().await.is_none());
         assert!(suspects.contains("q"));
-        careful = Careful::new(&url, "name", "q", (3, Order::Any), &suspects);
+        careful = Careful::new(&url, "name", "q", 3, &suspects);
         careful.left = 0;
         assert!(careful.next().await.is_none());
         assert!(!suspects.contains("q"));

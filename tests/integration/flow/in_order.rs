@@ -13,7 +13,9 @@ use crate::support::{
     amqp::{headers, long, shown},
     broker::eventually,
     declared::{Declared, publish},
+    logs::Logs,
     say,
+    wire::{Wire, short},
     workers::{Runs, Working},
 };
 
@@ -243,4 +245,59 @@ async fn order_is_kept_over_many_events_of_which_some_fail_again_and_again_and_w
         failed.len(),
         twice.len(),
     ));
+}
+
+/// The property `message_id`.
+const MESSAGE_ID: u16 = 1 << 7;
+
+/// lapin breaks off the connection by which it gets such a message, and with it the consumers of all types.
+#[tokio::test]
+async fn a_message_of_another_type_that_cannot_be_read_changes_no_order() {
+    let declared = Declared::new("types: { mail: { on-failure: block }, other: {} }").await;
+    let hatchery = declared.connect().await;
+    let payloads = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+    publish_all(&hatchery, &payloads).await;
+    Wire::connect(&declared.host.amqp()).publish("t.processor", b"other.now", MESSAGE_ID, &short(b"caf\xe9"), b"{}");
+    let (runs, others) = (Runs::default(), Runs::default());
+    let noting = |runs: &Runs| {
+        let runs = runs.clone();
+        move |run: Run| {
+            runs.note(&run);
+            std::future::ready(Ok::<_, String>(Outcome::Done))
+        }
+    };
+    let worker = hatchery.worker().handle("mail", noting(&runs)).handle("other", noting(&others));
+    let worker = Working::run(worker, runs);
+    worker.runs.reach(payloads.len()).await;
+    assert_eq!(worker.runs.payloads(), payloads);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_message_that_cannot_be_read_holds_up_what_is_behind_it_until_it_is_removed() {
+    let declared = blocking("", "retry: { delays: [50ms] }").await;
+    let (hatchery, logs) = (declared.connect().await, Logs::capture());
+    publish_all(&hatchery, &["0", "1", "2", "3", "4"]).await;
+    Wire::connect(&declared.host.amqp()).publish("t.processor", b"mail.now", MESSAGE_ID, &short(b"caf\xe9"), b"{}");
+    publish_all(&hatchery, &["5", "6", "7"]).await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let told = ["ERROR", "a message in t.processor.mail cannot be read", "until somebody removes it"];
+    let said = async |times: usize| {
+        eventually("it is said", async || (logs.with(&told).len() >= times).then_some(())).await;
+    };
+    // What was delivered with it comes, in its order.
+    worker.runs.reach(8).await;
+    said(2).await;
+    publish_all(&hatchery, &["later"]).await;
+    said(logs.with(&told).len() + 2).await;
+    assert_eq!(worker.runs.payloads(), ["0", "1", "2", "3", "4", "5", "6", "7"], "{:#?}", logs.with(&[]));
+    // At this moment it may be delivered, and purging does not remove it.
+    eventually("it is removed", async || {
+        declared.host.delete("queues", &["t.processor.mail", "contents"]);
+        publish(&hatchery, NewEvent::new("mail", "after")).await;
+        (worker.runs.seen().len() > 8).then_some(())
+    })
+    .await;
+    assert_eq!(worker.runs.payloads()[8], "after");
+    worker.stop().await;
 }

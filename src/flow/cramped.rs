@@ -7,7 +7,10 @@ use std::{
 
 use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 
-use super::work::{Lane, Way};
+use super::{
+    claim::Patience,
+    work::{Lane, Way},
+};
 
 /// The pause before another try.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -67,22 +70,33 @@ impl Cramped {
 
 impl Lane {
     /// The end of a turn. What found no room keeps its place among those that run for a moment, so that as many try as may
-    /// run. It keeps nothing else: it is claimed no longer, and whatever has room may start. Who is to run alone has stopped all
-    /// others, and waits longer before it does that again.
-    pub(super) async fn end_turn(&self, way: Way, permit: OwnedSemaphorePermit, alone: bool) -> Way {
-        if matches!(way, Way::NotStarted) {
-            let pause = if alone { PAUSE_ALONE } else { PAUSE };
-            // Whoever stops waits for no room.
-            self.common.stop.run_until_cancelled(tokio::time::sleep(pause)).await;
+    /// run, unless others wait until nothing is held of its type. It keeps nothing else: it is claimed no longer, and whatever
+    /// has room may start. Who is to run alone has stopped all others, and waits longer before it does that again, without a
+    /// place.
+    pub(super) async fn end_turn(
+        &self,
+        way: Way,
+        permit: OwnedSemaphorePermit,
+        patience: &Patience,
+        alone: bool,
+    ) -> Way {
+        if !matches!(way, Way::NotStarted) {
+            return way;
         }
-        drop(permit);
+        if alone {
+            drop(permit);
+            self.unless_over(patience, tokio::time::sleep(PAUSE_ALONE)).await;
+        } else {
+            patience.until.run_until_cancelled(self.unless_over(patience, tokio::time::sleep(PAUSE))).await;
+            drop(permit);
+        }
         way
     }
 
     pub(super) fn say_no_room(&self, reason: &str) {
         let event_type = &self.event_type;
         if self.cramped.begins() {
-            tracing::warn!(%event_type, reason, "there is no room for a handler; it is tried again each second, and no attempt is spent");
+            tracing::warn!(%event_type, reason, "there is no room for a handler; it is tried again soon, and no attempt is spent");
         } else {
             tracing::debug!(%event_type, reason, "there is no room for a handler");
         }

@@ -41,20 +41,20 @@ struct Held {
 
 impl Lane {
     /// Works off deliveries in their order until the consumer ends, Redis is away, the worker stops, or the broker would not
-    /// wait much longer for the head; or until a trial is answered and its event settled. Then everything goes back.
+    /// wait much longer for the head. Then everything goes back. A trial heeds Redis once that has answered it.
     pub(super) async fn deliver_in_order(
         &self,
         mut deliveries: Box<dyn Deliveries>,
         tracker: &TaskTracker,
         tried: &mut Option<Tried>,
-        trial: bool,
+        mut trial: bool,
     ) -> Over {
         let mut over = Over::Ended { any: false };
         let (mut away, mut doubted) = (self.common.away.subscribe(), self.common.doubted.subscribe());
-        let heeds = self.spec.register && !trial;
         let (ended, mut last) = (CancellationToken::new(), false);
         let mut behind: VecDeque<Held> = VecDeque::new();
         while !ended.is_cancelled() {
+            let heeds = self.spec.register && !trial;
             let next = async {
                 match behind.pop_front() {
                     Some(held) => Some(held),
@@ -70,9 +70,10 @@ impl Lane {
                     over = Over::Away;
                     break;
                 }
+                // It has what came with its event, too, and goes on: handed back, that would come again for nothing.
                 _ = doubted.wait_for(|doubted| !doubted), if trial => {
-                    over = Over::Answered;
-                    break;
+                    trial = false;
+                    continue;
                 }
                 held = next => held,
             };
@@ -182,7 +183,7 @@ impl Lane {
             return Some(Err(self.not_run(event, Asked::Answered(claimed)).await));
         };
         event.stamp = stamp;
-        Some(Ok(self.run_and_settle(event, crashes, settle::Claimed { token, fence }, turn, &mut 0).await))
+        Some(Ok(self.run_and_settle(event, crashes, settle::Claimed { token, fence }, (turn, patience), &mut 0).await))
     }
 }
 

@@ -153,7 +153,10 @@ impl Lane {
             };
             event.stamp = stamp;
             // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
-            return match self.run_and_settle(event, crashes, settle::Claimed { token, fence }, turn, &mut tries).await {
+            return match self
+                .run_and_settle(event, crashes, settle::Claimed { token, fence }, (turn, patience), &mut tries)
+                .await
+            {
                 Way::Settled => Verdict::Acknowledge,
                 Way::Refused => Verdict::Reject,
                 // Meanwhile it may have been cancelled or replaced, or its patience may be over.
@@ -189,7 +192,7 @@ impl Lane {
         event: &mut Event,
         crashes: u32,
         claimed: settle::Claimed,
-        turn: Turn,
+        (turn, patience): (Turn, &Patience),
         tries: &mut u32,
     ) -> Way {
         let lost = CancellationToken::new();
@@ -212,7 +215,7 @@ impl Lane {
             never = self.renew(renew, &lost) => match never {},
         };
         drop(quiet);
-        self.end_turn(way, permit, alone).await
+        self.end_turn(way, permit, patience, alone).await
     }
 
     /// The same without the register, when there is a turn for it. None when the worker stops, or the patience is over.
@@ -226,7 +229,7 @@ impl Lane {
         let Turn { permit, quiet } = self.turn(patience).await?;
         let (way, quiet) = self.until_settled(event, None, None, quiet, &CancellationToken::new(), tries).await;
         drop(quiet);
-        Some(self.end_turn(way, permit, false).await)
+        Some(self.end_turn(way, permit, patience, false).await)
     }
 
     /// Runs it, unless it has crashed too often, and carries out what follows. Nothing is claimed where there is no register.

@@ -1,6 +1,6 @@
 //! Messages that others publish.
 
-use hatchery::{NewEvent, Outcome, Run};
+use hatchery::{NewEvent, Outcome};
 use jiff::Timestamp;
 use lapin::{BasicProperties, types::AMQPValue};
 use rstest::rstest;
@@ -11,7 +11,7 @@ use crate::support::{
     broker::eventually,
     declared::{Declared, publish},
     wire::{Wire, long as long_bytes, short},
-    workers::{Runs, Working},
+    workers::Working,
 };
 
 #[rstest]
@@ -173,16 +173,7 @@ async fn short_text_that_is_no_utf_8_is_put_aside_alone() {
         publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
         publish(&hatchery, NewEvent::new("other", n.to_string())).await;
     }
-    let (runs, others) = (Runs::default(), Runs::default());
-    let noting = |runs: &Runs| {
-        let runs = runs.clone();
-        move |run: Run| {
-            runs.note(&run);
-            std::future::ready(Ok::<_, String>(Outcome::Done))
-        }
-    };
-    let worker = hatchery.worker().handle("mail", noting(&runs)).handle("other", noting(&others));
-    let worker = Working::run(worker, runs);
+    let (worker, others) = Working::start_both(&hatchery, ["mail", "other"]);
     worker.runs.reach(GOOD).await;
     others.reach(GOOD).await;
     // The broker has counted their returns, and keeps them with the other dead letters.

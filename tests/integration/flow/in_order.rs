@@ -258,16 +258,7 @@ async fn a_message_of_another_type_that_cannot_be_read_changes_no_order() {
     let payloads = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
     publish_all(&hatchery, &payloads).await;
     Wire::connect(&declared.host.amqp()).publish("t.processor", b"other.now", MESSAGE_ID, &short(b"caf\xe9"), b"{}");
-    let (runs, others) = (Runs::default(), Runs::default());
-    let noting = |runs: &Runs| {
-        let runs = runs.clone();
-        move |run: Run| {
-            runs.note(&run);
-            std::future::ready(Ok::<_, String>(Outcome::Done))
-        }
-    };
-    let worker = hatchery.worker().handle("mail", noting(&runs)).handle("other", noting(&others));
-    let worker = Working::run(worker, runs);
+    let (worker, _) = Working::start_both(&hatchery, ["mail", "other"]);
     worker.runs.reach(payloads.len()).await;
     assert_eq!(worker.runs.payloads(), payloads);
     worker.stop().await;

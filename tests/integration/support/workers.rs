@@ -49,6 +49,20 @@ pub(crate) struct Working {
 }
 
 impl Working {
+    /// Works on two types, with a handler that is done at once. The runs of the first one are its own; and those of the second.
+    pub(crate) fn start_both(hatchery: &Hatchery, types: [&str; 2]) -> (Self, Runs) {
+        let runs = [Runs::default(), Runs::default()];
+        let mut worker = hatchery.worker();
+        for (event_type, runs) in types.into_iter().zip(runs.clone()) {
+            worker = worker.handle(event_type, move |run: Run| {
+                runs.note(&run);
+                std::future::ready(Ok::<_, String>(Outcome::Done))
+            });
+        }
+        let [first, second] = runs;
+        (Self::run(worker, first), second)
+    }
+
     /// Works on one type with a handler that answers at once.
     pub(crate) fn start(
         hatchery: &Hatchery,

@@ -1,7 +1,8 @@
 //! Who may kill the process runs while nothing else does: then its death is counted against nobody else.
 //!
-//! One lock of the worker: whatever runs holds it shared, and a suspect alone. Nobody holds it while waiting for something
-//! that may last for ever, a blocked broker or a Redis that is away: [`for_a_while`].
+//! One lock of the worker: whatever runs holds it shared, and a suspect alone. What has run lets go of it where a blocked
+//! broker or a Redis that is away may take for ever: [`for_a_while`]. A claim does not: it holds it until it is answered, or
+//! its delivery's patience is over.
 
 use std::{
     sync::{Arc, Weak},

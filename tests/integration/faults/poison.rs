@@ -32,7 +32,7 @@ const CULPRIT: &str = "culprit";
 /// So many side by side that each kill, counted against all that the worker holds, would reach RabbitMQ's own limit.
 const CROWD: usize = 40;
 /// How long it may take until all is done.
-const LONGEST: Duration = Duration::from_mins(10);
+const LONGEST: Duration = Duration::from_mins(5);
 
 /// How many events, where nobody says.
 fn events() -> usize {

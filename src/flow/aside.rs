@@ -94,21 +94,22 @@ impl Lane {
     }
 
     /// From the processing queue, and no suspect.
-    pub(super) async fn handle_unregistered(&self, event: &mut Event, patience: &Patience) -> Verdict {
+    pub(super) async fn handle_unregistered(&self, mut event: Event, patience: &Patience, receipt: Box<dyn Receipt>) {
         let mut tries = 0;
-        loop {
-            return match self.run_unregistered(event, patience, &mut tries).await {
-                Some(Way::Settled) => Verdict::Acknowledge,
-                Some(Way::Refused) => Verdict::Reject,
+        let verdict = loop {
+            match self.run_unregistered(&mut event, patience, &mut tries).await {
+                Some(Way::Settled) => break Verdict::Acknowledge,
+                Some(Way::Refused) => break Verdict::Reject,
                 // What is aside waits until nothing is held of this type, and all others with it. As a copy: before RabbitMQ 4.3
                 // what is given back counts like a crash.
                 Some(Way::NotStarted) if patience.until.is_cancelled() && !self.common.stop.is_cancelled() => {
-                    self.send_on(event, PAUSE).await.into()
+                    return self.move_on(self.send_on(&event, PAUSE), receipt).await;
                 }
-                Some(Way::NotStarted) => continue,
-                Some(Way::GivenBack | Way::Again { .. }) | None => Verdict::GiveBack,
-            };
-        }
+                Some(Way::NotStarted) => {}
+                Some(Way::GivenBack | Way::Again { .. }) | None => break Verdict::GiveBack,
+            }
+        };
+        self.answer(verdict, receipt).await;
     }
 
     /// Runs what is aside, one at a time and nothing else beside it, until there is no more, or no room to run it: then it
@@ -116,7 +117,8 @@ impl Lane {
     /// this one finished what it held: nothing has to be quiet for that.
     async fn empty_aside(&self, tracker: &TaskTracker) {
         while self.is_anything_aside().await {
-            let Some(quiet) = self.quiet().await else { return };
+            let alone = self.common.quiet.alone();
+            let Some(quiet) = self.common.stop.run_until_cancelled(alone).await else { return };
             // Whoever waits until nothing is worked on waits for this too.
             let _worked_on = tracker.token();
             // Only now: a neighbour that kills the process before this one runs must not be counted against it.
@@ -132,18 +134,6 @@ impl Lane {
                 }
                 Err(error) => return tracing::warn!(%error, "what is aside waits"),
             }
-        }
-    }
-
-    /// Waits until nothing runs in this process. None when the worker stops; and when Redis is away, because what
-    /// waits for an answer to its claim may run beside others, for as long as that lasts, and would hold up the types that need no Redis.
-    async fn quiet(&self) -> Option<Quiet> {
-        let mut away = self.common.away.subscribe();
-        tokio::select! {
-            biased;
-            () = self.common.stop.cancelled() => None,
-            quiet = self.common.quiet.alone() => Some(quiet),
-            _ = away.wait_for(|away| *away) => None,
         }
     }
 

@@ -106,7 +106,8 @@ impl Lane {
     /// Waits for room, then claims; so often before it could not be read, or was busy. None when the worker stops, or the
     /// patience is over.
     async fn claim(&self, event: &Event, token: Uuid, patience: &Patience, before: u32) -> Option<(Asked, Turn)> {
-        let Turn { permit, quiet } = self.turn(patience).await?;
+        let permit = self.permit(patience).await?;
+        let quietness = &self.common.quiet;
         let claim = Claim {
             subject: event.subject(),
             stamp: event.stamp.clone(),
@@ -116,54 +117,73 @@ impl Lane {
             alone: self.spec.keeps_order(),
             terms: self.terms,
         };
-        let asked = self.ask(event, &claim, patience, before).await?;
+        let (asked, quiet) = self.ask(event, &claim, patience, before, || quietness.shared()).await?;
         if asked != Asked::Answered(Claimed::Alone) {
             return Some((asked, Turn { permit, quiet }));
         }
         // It may have killed its worker twice.
         drop(quiet);
         tracing::warn!(id = %plain(&event.id), "waiting to run by itself, for its worker died twice while it ran");
-        let quiet = self.unless_over(patience, self.common.quiet.alone()).await?;
-        let asked = self.ask(event, &Claim { alone: true, ..claim }, patience, before).await?;
+        let claim = Claim { alone: true, ..claim };
+        let (asked, quiet) = self.ask(event, &claim, patience, before, || quietness.alone()).await?;
         Some((asked, Turn { permit, quiet }))
     }
 
     /// Waits for room alone: there is no register to ask. None when the worker stops, or the patience is over.
     pub(super) async fn turn(&self, patience: &Patience) -> Option<Turn> {
-        let permit = self.unless_over(patience, Arc::clone(&self.permits).acquire_owned()).await?.ok()?;
+        let permit = self.permit(patience).await?;
         let quiet = self.unless_over(patience, self.common.quiet.shared()).await?;
         Some(Turn { permit, quiet })
     }
 
-    async fn ask(&self, event: &Event, claim: &Claim, patience: &Patience, before: u32) -> Option<Asked> {
+    async fn permit(&self, patience: &Patience) -> Option<OwnedSemaphorePermit> {
+        self.unless_over(patience, Arc::clone(&self.permits).acquire_owned()).await?.ok()
+    }
+
+    /// Claims until there is an answer, with what is to be quiet meanwhile, and as soon as it may run.
+    async fn ask<Q: Future<Output = Quiet>>(
+        &self,
+        event: &Event,
+        claim: &Claim,
+        patience: &Patience,
+        before: u32,
+        quiet: impl Fn() -> Q,
+    ) -> Option<(Asked, Quiet)> {
         let token = claim.token;
         let (register, mut waits) = (&self.common.register, settle::patience().build());
+        let mut held = self.unless_over(patience, quiet()).await?;
         loop {
             let asked = Instant::now();
             // Never given up half-way: an unheard claim would count as a crash.
             let error = match register.claim(claim.clone()).await {
                 Ok(claimed) => {
                     self.common.register_answers(asked);
-                    return Some(Asked::Answered(claimed));
+                    return Some((Asked::Answered(claimed), held));
                 }
                 // It is about this one, unless a ping cannot be answered either.
                 Err(error @ RegisterError::Unreadable { .. }) => match register.ping().await {
                     Ok(()) => {
                         self.common.register_answers(asked);
                         self.leave_unread(event, token, &error, before).await;
-                        return Some(Asked::Unreadable);
+                        return Some((Asked::Unreadable, held));
                     }
                     Err(error) => error,
                 },
                 Err(error) => error,
             };
             self.common.register_is_away(asked, &error);
-            let wait = tokio::time::sleep(waits.next().unwrap_or_default());
-            if self.unless_over(patience, wait).await.is_none() {
+            // For as long as Redis is away it keeps nothing else from starting, and begins with it anew.
+            drop(held);
+            let again = async {
+                tokio::time::sleep(waits.next().unwrap_or_default()).await;
+                quiet().await
+            };
+            let Some(again) = self.unless_over(patience, again).await else {
                 // It may have been heard all the same, and only the answer was lost.
                 self.release(event, &event.stamp, token).await;
                 return None;
-            }
+            };
+            held = again;
         }
     }
 

@@ -1,8 +1,8 @@
 //! Who may kill the process runs while nothing else does: then its death is counted against nobody else.
 //!
-//! One lock of the worker: whatever runs holds it shared, and a suspect alone. What has run lets go of it where a blocked
-//! broker or a Redis that is away may take for ever: [`for_a_while`]. A claim does not: it holds it until it is answered, or
-//! its delivery's patience is over.
+//! One lock of the worker: whatever runs holds it shared, and a suspect alone. Nobody holds it while a blocked broker or a
+//! Redis that is away may take for ever: what has run lets go of it after a while ([`for_a_while`]), and a claim that was not
+//! answered does until it is made again.
 
 use std::{
     sync::{Arc, Weak},

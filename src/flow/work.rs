@@ -97,7 +97,7 @@ impl Lane {
             }
             Ok(mut event) if self.spec.register => self.handle(&mut event, &patience).await,
             Ok(event) if returns >= SUSPECT => return self.work_aside(event, returns, receipt).await,
-            Ok(mut event) => self.handle_unregistered(&mut event, &patience).await,
+            Ok(event) => return self.handle_unregistered(event, &patience, receipt).await,
             Err(verdict) => verdict,
         };
         self.answer(verdict, receipt).await;

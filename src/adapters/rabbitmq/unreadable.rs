@@ -19,7 +19,10 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use lapin::{Acker, Channel, Connection, Consumer, ErrorKind, options::BasicCancelOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
 
 use super::{codec, connection::AmqpUrl, consumer, publisher, receipts};
 use crate::{
@@ -206,14 +209,28 @@ pub(super) struct InOrder {
     // Dropped before its connection.
     deliveries: Box<dyn Deliveries>,
     connection: Connection,
-    queue: String,
-    suspects: Suspects,
-    /// So many more.
-    left: u16,
+    count: Count,
+    /// What it delivered last has its answer.
+    answered: CancellationToken,
     /// The connection is there, and with it what it delivered.
     lasts: bool,
     /// Then it ends.
     closed: CancellationToken,
+}
+
+/// How many more must be readable until the queue is no suspect. Given up before that, it is counted again.
+struct Count {
+    left: u16,
+    queue: String,
+    suspects: Suspects,
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            self.suspects.add(&self.queue);
+        }
+    }
 }
 
 impl InOrder {
@@ -229,34 +246,42 @@ impl InOrder {
         let channel = connection.create_channel().await.map_err(|error| url.error(&error, "a channel"))?;
         // It tells anew, of this queue alone.
         suspects.clear(queue);
-        let begun = consumer::consume(url, channel, queue, (1, Order::Kept), suspects).await;
-        if begun.is_err() {
-            suspects.add(queue);
-        }
-        let (queue, suspects) = (queue.to_owned(), suspects.clone());
-        Ok(Self { deliveries: begun?, connection, queue, suspects, left: prefetch, lasts: true, closed })
+        let count = Count { left: prefetch, queue: queue.to_owned(), suspects: suspects.clone() };
+        let deliveries = consumer::consume(url, channel, queue, (1, Order::Kept), suspects).await?;
+        Ok(Self { deliveries, connection, count, answered: CancellationToken::new(), lasts: true, closed })
     }
 }
 
 #[async_trait]
 impl Deliveries for InOrder {
     async fn next(&mut self) -> Option<Delivery> {
-        if self.left == 0 || !self.lasts {
+        if !self.lasts {
             return None;
         }
-        if let Some(delivery) = self.closed.run_until_cancelled(self.deliveries.next()).await? {
-            self.left -= 1;
-            return Some(delivery);
+        let Count { left, queue, suspects } = &mut self.count;
+        let last = *left == 0;
+        let delivered = tokio::select! {
+            biased;
+            () = self.closed.cancelled() => return None,
+            () = self.answered.cancelled(), if last => return None,
+            delivered = self.deliveries.next() => delivered,
+        };
+        match delivered {
+            // Its answer was quicker than word of it: what has come since goes back by itself, to the head.
+            Some(_) if last => return None,
+            Some(Delivery { message, receipt }) => {
+                *left -= 1;
+                self.answered = CancellationToken::new();
+                let answered = self.answered.clone().drop_guard();
+                return Some(Delivery { message, receipt: Box::new(Told { receipt, _answered: answered }) });
+            }
+            None => self.lasts = false,
         }
-        self.lasts = false;
-        let queue = &self.queue;
-        if self.suspects.contains(queue) {
+        if suspects.contains(queue) {
             tracing::error!(
                 "a message in {queue} cannot be read (is its text UTF-8?), and holds up what comes until somebody removes it"
             );
         }
-        // Whatever the end was: how many were readable is counted again.
-        self.suspects.add(queue);
         None
     }
 
@@ -269,11 +294,29 @@ impl Deliveries for InOrder {
     }
 
     async fn close(self: Box<Self>) {
-        if self.left > 0 {
-            self.suspects.add(&self.queue);
-        }
         self.deliveries.close().await;
         publisher::close(&self.connection).await;
+    }
+}
+
+/// A receipt that tells its consumer when it is used.
+struct Told {
+    receipt: Box<dyn Receipt>,
+    _answered: DropGuard,
+}
+
+#[async_trait]
+impl Receipt for Told {
+    async fn acknowledge(self: Box<Self>) {
+        self.receipt.acknowledge().await;
+    }
+
+    async fn requeue(self: Box<Self>) {
+        self.receipt.requeue().await;
+    }
+
+    async fn reject(self: Box<Self>) {
+        self.receipt.reject().await;
     }
 }
 

@@ -182,6 +182,47 @@ async fn a_type_without_room_keeps_no_suspect_of_another_type_waiting() {
     working.await.expect("no panic").expect("it was told to stop");
 }
 
+/// A neighbour that kills the process while it is in both queues makes two of it.
+#[tokio::test(start_paused = true)]
+async fn what_makes_way_without_room_is_published_again_while_nothing_runs() {
+    let fake = Arc::new(Fake::default());
+    fake.incoming.lock().expect("no panic").extend(["neighbour", "cramped"].map(|id| named("plain.now", id)));
+    let (stop, end, tries) =
+        (CancellationToken::new(), Arc::new(tokio::sync::Notify::new()), Arc::new(AtomicUsize::new(0)));
+    let (ended, tried, diary) = (Arc::clone(&end), Arc::clone(&tries), fake.diary.clone());
+    let handler = move |run: Run| {
+        let (ended, diary) = (Arc::clone(&ended), diary.clone());
+        let cramped = run.event.id == "cramped";
+        tried.fetch_add(usize::from(cramped), Ordering::SeqCst);
+        async move {
+            if cramped {
+                return Err(no_room());
+            }
+            ended.notified().await;
+            diary.note("ended");
+            Ok(Outcome::Done)
+        }
+    };
+    let (told, worker) = (stop.clone(), Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)));
+    let working = tokio::spawn(worker.concurrency(2).handler("plain", Arc::new(Told(handler))).run(told));
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    fake.aside.lock().expect("no panic").push(named("plain.aside", "suspect"));
+    // It tries each second until it makes way.
+    let mut before = 0;
+    while tries.load(Ordering::SeqCst) > before {
+        before = tries.load(Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+    }
+    assert!(fake.diary.entries().is_empty(), "{:?}", fake.diary.entries());
+    end.notify_one();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let diary = fake.diary.entries();
+    assert!(diary.starts_with(&["ended".to_owned()]), "{diary:?}");
+    assert!(diary.iter().any(|entry| entry.starts_with("publish t.scheduler plain.")), "{diary:?}");
+    stop.cancel();
+    working.await.expect("no panic").expect("it was told to stop");
+}
+
 #[rstest]
 #[case::claimed("keen", 3, &["claim", "no luck", "no luck", "no room", "release", "claim", "no luck"])]
 #[case::unregistered("quick", 2, &["no luck", "no room", "no luck"])]

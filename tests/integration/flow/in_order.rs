@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Instant,
 };
 
@@ -14,6 +17,7 @@ use crate::support::{
     broker::eventually,
     declared::{Declared, publish},
     logs::Logs,
+    relay::Relay,
     say,
     wire::{Wire, short},
     workers::{Runs, Working},
@@ -262,6 +266,38 @@ async fn a_message_of_another_type_that_cannot_be_read_changes_no_order() {
     worker.runs.reach(payloads.len()).await;
     assert_eq!(worker.runs.payloads(), payloads);
     worker.stop().await;
+}
+
+/// Read one at a time, and the last of them worked on: nobody waits for a next one by that connection.
+#[tokio::test]
+async fn who_reads_one_at_a_time_hears_of_the_end_of_its_connection() {
+    let declared =
+        Declared::new("types: { mail: { on-failure: block, prefetch: 1, retry: { delays: [50ms] } }, other: {} }")
+            .await;
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let (hatchery, logs) = (declared.connect_by(&relay.url).await, Logs::capture());
+    publish_all(&hatchery, &["0"]).await;
+    Wire::connect(&declared.host.amqp()).publish("t.processor", b"other.now", MESSAGE_ID, &short(b"caf\xe9"), b"{}");
+    let (works, runs) = (Arc::new(AtomicBool::new(false)), Runs::default());
+    let (does, seen) = (Arc::clone(&works), runs.clone());
+    let worker = hatchery.worker().handle("other", |_| std::future::ready(Ok::<_, String>(Outcome::Done)));
+    let worker = worker.handle("mail", move |run: Run| {
+        seen.note(&run);
+        std::future::ready(if does.load(Ordering::SeqCst) { Ok(Outcome::Done) } else { Err("no luck") })
+    });
+    let worker = Working::run(worker, runs);
+    let broke_off = async |times: usize| {
+        let told = ["consuming t.processor.mail broke off"];
+        eventually("it breaks off", async || (logs.with(&told).len() >= times).then_some(())).await;
+    };
+    broke_off(1).await;
+    worker.runs.reach(worker.runs.seen().len() + 3).await;
+    relay.cut();
+    broke_off(2).await;
+    works.store(true, Ordering::SeqCst);
+    publish_all(&hatchery, &["1"]).await;
+    eventually("both are done", async || (worker.runs.payloads().last()? == "1").then_some(())).await;
+    assert_eq!(worker.stop().await.done, 2);
 }
 
 #[tokio::test]

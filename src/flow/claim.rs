@@ -9,7 +9,11 @@ use tokio::{sync::OwnedSemaphorePermit, time::Instant};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{quiet::Quiet, settle, work::Lane};
+use super::{
+    quiet::{Quiet, for_a_while},
+    settle,
+    work::Lane,
+};
 use crate::{
     domain::{
         event::Event,
@@ -60,73 +64,60 @@ fn looks() -> ExponentialBuilder {
 impl Lane {
     /// Waits for room, then claims; where its reference is busy, again for a moment. None when the worker stops, or the
     /// patience is over.
-    pub(super) async fn claim_soon(&self, event: &Event, token: Uuid, patience: &Patience) -> Option<(Asked, Turn)> {
-        let (first, turn) = self.claim(event, token, patience, event.busy).await?;
-        if first != Asked::Answered(Claimed::Busy) {
-            return Some((first, turn));
+    pub(super) async fn claim_soon(&self, event: &Event, patience: &Patience) -> Option<(Asked, Uuid, Turn)> {
+        let first = self.claim(event, patience, event.busy).await?;
+        if first.0 != Asked::Answered(Claimed::Busy) {
+            return Some(first);
         }
         // One that waits holds a place of the prefetch: events of other references must not wait behind it for long.
-        let Ok(_place) = self.busy.try_acquire() else { return Some((first, turn)) };
-        drop(turn);
+        let Ok(_place) = self.busy.try_acquire() else { return Some(first) };
+        drop(first);
         let end = Instant::now() + IN_MEMORY;
         let mut pauses = looks().build();
         loop {
             let next = Instant::now() + pauses.next().unwrap_or_default();
             self.unless_over(patience, tokio::time::sleep_until(next.min(end))).await?;
-            let (asked, turn) = self.claim(event, token, patience, event.busy).await?;
-            if asked != Asked::Answered(Claimed::Busy) || Instant::now() >= end {
-                return Some((asked, turn));
+            let again = self.claim(event, patience, event.busy).await?;
+            if again.0 != Asked::Answered(Claimed::Busy) || Instant::now() >= end {
+                return Some(again);
             }
         }
     }
 
     /// The same for a lane that keeps order: it waits as long as its patience lasts, for whatever comes next waits behind it.
-    pub(super) async fn claim_in_place(
-        &self,
-        event: &Event,
-        token: Uuid,
-        patience: &Patience,
-    ) -> Option<(Claimed, Turn)> {
+    pub(super) async fn claim_in_place(&self, event: &Event, patience: &Patience) -> Option<(Claimed, Uuid, Turn)> {
         let (mut looks, mut pauses, mut unread) = (looks().build(), settle::patience().build(), 0);
         loop {
-            let (asked, turn) = self.claim(event, token, patience, unread).await?;
+            let (asked, token, turn) = self.claim(event, patience, unread).await?;
             let pause = match asked {
                 Asked::Answered(Claimed::Busy) => looks.next(),
                 Asked::Unreadable => {
                     unread += 1;
                     pauses.next()
                 }
-                Asked::Answered(claimed) => return Some((claimed, turn)),
+                Asked::Answered(claimed) => return Some((claimed, token, turn)),
             };
             drop(turn);
             self.unless_over(patience, tokio::time::sleep(pause.unwrap_or_default())).await?;
         }
     }
 
-    /// Waits for room, then claims; so often before it could not be read, or was busy. None when the worker stops, or the
-    /// patience is over.
-    async fn claim(&self, event: &Event, token: Uuid, patience: &Patience, before: u32) -> Option<(Asked, Turn)> {
+    /// Waits for room, then claims, with a token of its own; so often before it could not be read, or was busy. None when the
+    /// worker stops, or the patience is over.
+    async fn claim(&self, event: &Event, patience: &Patience, before: u32) -> Option<(Asked, Uuid, Turn)> {
         let permit = self.permit(patience).await?;
         let quietness = &self.common.quiet;
-        let claim = Claim {
-            subject: event.subject(),
-            stamp: event.stamp.clone(),
-            token,
-            due: event.due(),
-            // Who keeps order puts nothing aside, however often its worker has died.
-            alone: self.spec.keeps_order(),
-            terms: self.terms,
-        };
-        let (asked, quiet) = self.ask(event, &claim, patience, before, || quietness.shared()).await?;
+        // Who keeps order puts nothing aside, however often its worker has died.
+        let in_order = self.spec.keeps_order();
+        let (asked, token, quiet) = self.ask(event, in_order, patience, before, || quietness.shared()).await?;
         if asked != Asked::Answered(Claimed::Alone) {
-            return Some((asked, Turn { permit, quiet }));
+            return Some((asked, token, Turn { permit, quiet }));
         }
         // It may have killed its worker twice.
         drop(quiet);
         tracing::warn!(id = %plain(&event.id), "waiting to run by itself, for its worker died twice while it ran");
-        let claim = Claim { alone: true, ..claim };
-        let (asked, quiet) = self.ask(event, &claim, patience, before, || quietness.alone()).await?;
-        Some((asked, Turn { permit, quiet }))
+        let (asked, token, quiet) = self.ask(event, true, patience, before, || quietness.alone()).await?;
+        Some((asked, token, Turn { permit, quiet }))
     }
 
     /// Waits for room alone: there is no register to ask. None when the worker stops, or the patience is over.
@@ -140,50 +131,66 @@ impl Lane {
         self.unless_over(patience, Arc::clone(&self.permits).acquire_owned()).await?.ok()
     }
 
-    /// Claims until there is an answer, with what is to be quiet meanwhile, and as soon as it may run.
+    /// Claims while it is as quiet as that. Where Redis is away for longer than others are kept from starting for it, it begins
+    /// anew as soon as Redis answers: claimed, it must not wait for others to end, and may not run beside them.
     async fn ask<Q: Future<Output = Quiet>>(
         &self,
         event: &Event,
-        claim: &Claim,
+        alone: bool,
         patience: &Patience,
         before: u32,
         quiet: impl Fn() -> Q,
-    ) -> Option<(Asked, Quiet)> {
+    ) -> Option<(Asked, Uuid, Quiet)> {
+        loop {
+            let quiet = self.unless_over(patience, quiet()).await?;
+            let token = Uuid::now_v7();
+            let claim = Claim {
+                subject: event.subject(),
+                stamp: event.stamp.clone(),
+                token,
+                due: event.due(),
+                alone,
+                terms: self.terms,
+            };
+            let (asked, quiet) = for_a_while(Some(quiet), self.until_answered(event, claim, patience, before)).await;
+            let asked = asked?;
+            if let Some(quiet) = quiet {
+                return Some((asked, token, quiet));
+            }
+            self.release(event, &event.stamp, token).await;
+        }
+    }
+
+    /// None when the worker stops, or the patience is over: then nothing is claimed.
+    async fn until_answered(&self, event: &Event, claim: Claim, patience: &Patience, before: u32) -> Option<Asked> {
         let token = claim.token;
         let (register, mut waits) = (&self.common.register, settle::patience().build());
-        let mut held = self.unless_over(patience, quiet()).await?;
         loop {
             let asked = Instant::now();
             // Never given up half-way: an unheard claim would count as a crash.
             let error = match register.claim(claim.clone()).await {
                 Ok(claimed) => {
                     self.common.register_answers(asked);
-                    return Some((Asked::Answered(claimed), held));
+                    return Some(Asked::Answered(claimed));
                 }
                 // It is about this one, unless a ping cannot be answered either.
                 Err(error @ RegisterError::Unreadable { .. }) => match register.ping().await {
                     Ok(()) => {
                         self.common.register_answers(asked);
                         self.leave_unread(event, token, &error, before).await;
-                        return Some((Asked::Unreadable, held));
+                        return Some(Asked::Unreadable);
                     }
                     Err(error) => error,
                 },
                 Err(error) => error,
             };
             self.common.register_is_away(asked, &error);
-            // For as long as Redis is away it keeps nothing else from starting, and begins with it anew.
-            drop(held);
-            let again = async {
-                tokio::time::sleep(waits.next().unwrap_or_default()).await;
-                quiet().await
-            };
-            let Some(again) = self.unless_over(patience, again).await else {
+            let wait = tokio::time::sleep(waits.next().unwrap_or_default());
+            if self.unless_over(patience, wait).await.is_none() {
                 // It may have been heard all the same, and only the answer was lost.
                 self.release(event, &event.stamp, token).await;
                 return None;
-            };
-            held = again;
+            }
         }
     }
 

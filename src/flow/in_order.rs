@@ -12,7 +12,6 @@ use tokio_util::{
     sync::CancellationToken,
     task::{TaskTracker, task_tracker::TaskTrackerToken},
 };
-use uuid::Uuid;
 
 use super::{
     claim::{Asked, Patience},
@@ -175,8 +174,7 @@ impl Lane {
         if !self.spec.register {
             return self.run_unregistered(event, patience, &mut 0).await.map(Ok);
         }
-        let token = Uuid::now_v7();
-        let (claimed, turn) = self.claim_in_place(event, token, patience).await?;
+        let (claimed, token, turn) = self.claim_in_place(event, patience).await?;
         fail_point!("work.claimed");
         let Claimed::Run { fence, crashes, stamp } = claimed else {
             drop(turn);

@@ -1,8 +1,7 @@
 //! Who may kill the process runs while nothing else does: then its death is counted against nobody else.
 //!
-//! One lock of the worker: whatever runs holds it shared, and a suspect alone. Nobody holds it while a blocked broker or a
-//! Redis that is away may take for ever: what has run lets go of it after a while ([`for_a_while`]), and a claim that was not
-//! answered does until it is made again.
+//! One lock of the worker: whatever runs holds it shared, and a suspect alone. Nobody else holds it for what may last for
+//! ever, for a broker that is blocked or a Redis that is away: [`for_a_while`].
 
 use std::{
     sync::{Arc, Weak},
@@ -10,12 +9,12 @@ use std::{
 };
 
 use tokio::{
-    sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock},
+    sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch},
     time::Instant,
 };
 
 /// How long is waited until nothing runs, for what is not to run itself; and how long anything is kept waiting by what does
-/// not run any more.
+/// not run yet, or any more.
 const STILL: Duration = Duration::from_secs(5);
 
 /// What else may run in this process, until it is dropped.
@@ -38,6 +37,8 @@ pub(super) struct Quietness {
     lock: Arc<RwLock<()>>,
     /// Who has it alone and shares that with all who wait for the same.
     still: Mutex<Still>,
+    /// When that was last waited for in vain.
+    in_vain: watch::Sender<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -58,8 +59,13 @@ impl Quietness {
         Quiet::Alone { _guard: Arc::clone(&self.lock).write_owned().await }
     }
 
-    /// Nothing runs, if that can be had within a while; for all who want the same at a time.
+    /// Nothing runs, if that can be had within a while; for all who want the same at a time. Where it could not be had lately
+    /// it is not waited for: nothing would start meanwhile, again and again.
     pub(super) async fn still(&self) -> Option<Arc<Quiet>> {
+        if self.in_vain.borrow().is_some_and(|then| then.elapsed() < STILL) {
+            let guard = Arc::clone(&self.lock).try_write_owned().ok()?;
+            return Some(Arc::new(Quiet::Alone { _guard: guard }));
+        }
         let still = async {
             let mut still = self.still.lock().await;
             if still.until.is_some_and(|until| Instant::now() < until)
@@ -71,11 +77,15 @@ impl Quietness {
             *still = Still { guard: Arc::downgrade(&guard), until: Some(Instant::now() + STILL) };
             guard
         };
-        tokio::time::timeout(STILL, still).await.ok()
+        let still = tokio::time::timeout(STILL, still).await.ok();
+        if still.is_none() {
+            self.in_vain.send_replace(Some(Instant::now()));
+        }
+        still
     }
 }
 
-/// Does what is left to do for an event that does not run any more, and gives back what has kept others from starting
+/// Does what there is to do for an event that does not run yet, or any more, and gives back what has kept others from starting
 /// meanwhile. Where that takes long it is let go of, and not given back.
 pub(super) async fn for_a_while<T, Q>(quiet: Option<Q>, work: impl Future<Output = T>) -> (T, Option<Q>) {
     let mut work = std::pin::pin!(work);
@@ -114,5 +124,20 @@ mod tests {
         assert!(first.is_some_and(|first| second.is_some_and(|second| Arc::ptr_eq(&first, &second))));
         let _runs = quietness.shared().await;
         assert!(quietness.still().await.is_none(), "it waits for a while alone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_runs_for_long_is_not_waited_for_again_and_again() {
+        let quietness = Quietness::default();
+        let runs = quietness.shared().await;
+        assert!(quietness.still().await.is_none());
+        let since = Instant::now();
+        assert!(quietness.still().await.is_none());
+        assert_eq!(since.elapsed(), Duration::ZERO);
+        tokio::time::sleep(STILL).await;
+        assert!(quietness.still().await.is_none());
+        assert_eq!(since.elapsed(), 2 * STILL, "then it is");
+        drop(runs);
+        assert!(quietness.still().await.is_some(), "nothing runs");
     }
 }

@@ -1,4 +1,4 @@
-//! What has come back again and again: it is published again, and RabbitMQ counts the copy anew.
+//! What goes on as a copy without having run: what has come back again and again, which RabbitMQ counts anew, and what makes way.
 
 use std::time::Duration;
 

@@ -142,8 +142,7 @@ impl Lane {
     async fn handle(&self, event: &mut Event, patience: &Patience) -> Verdict {
         let mut tries = 0;
         loop {
-            let token = Uuid::now_v7();
-            let Some((asked, turn)) = self.claim_soon(event, token, patience).await else { return Verdict::GiveBack };
+            let Some((asked, token, turn)) = self.claim_soon(event, patience).await else { return Verdict::GiveBack };
             fail_point!("work.claimed");
             let Asked::Answered(register::Claimed::Run { fence, crashes, stamp }) = asked else {
                 // It keeps its place, and nobody from running.

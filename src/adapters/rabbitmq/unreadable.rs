@@ -19,10 +19,7 @@ use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use lapin::{Acker, Channel, Connection, Consumer, ErrorKind, options::BasicCancelOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_util::{
-    sync::{CancellationToken, DropGuard},
-    task::AbortOnDropHandle,
-};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{codec, connection::AmqpUrl, consumer, publisher, receipts};
 use crate::{
@@ -210,8 +207,6 @@ pub(super) struct InOrder {
     deliveries: Box<dyn Deliveries>,
     connection: Connection,
     count: Count,
-    /// What it delivered last has its answer.
-    answered: CancellationToken,
     /// The connection is there, and with it what it delivered.
     lasts: bool,
     /// Then it ends.
@@ -248,7 +243,7 @@ impl InOrder {
         suspects.clear(queue);
         let count = Count { left: prefetch, queue: queue.to_owned(), suspects: suspects.clone() };
         let deliveries = consumer::consume(url, channel, queue, (1, Order::Kept), suspects).await?;
-        Ok(Self { deliveries, connection, count, answered: CancellationToken::new(), lasts: true, closed })
+        Ok(Self { deliveries, connection, count, lasts: true, closed })
     }
 }
 
@@ -259,21 +254,12 @@ impl Deliveries for InOrder {
             return None;
         }
         let Count { left, queue, suspects } = &mut self.count;
-        let last = *left == 0;
-        let delivered = tokio::select! {
-            biased;
-            () = self.closed.cancelled() => return None,
-            () = self.answered.cancelled(), if last => return None,
-            delivered = self.deliveries.next() => delivered,
-        };
-        match delivered {
-            // Its answer was quicker than word of it: what has come since goes back by itself, to the head.
-            Some(_) if last => return None,
-            Some(Delivery { message, receipt }) => {
+        match self.closed.run_until_cancelled(self.deliveries.next()).await? {
+            // The last one is answered, for it has room for this one. It goes back by itself, to the head.
+            Some(_) if *left == 0 => return None,
+            Some(delivery) => {
                 *left -= 1;
-                self.answered = CancellationToken::new();
-                let answered = self.answered.clone().drop_guard();
-                return Some(Delivery { message, receipt: Box::new(Told { receipt, _answered: answered }) });
+                return Some(delivery);
             }
             None => self.lasts = false,
         }
@@ -296,27 +282,6 @@ impl Deliveries for InOrder {
     async fn close(self: Box<Self>) {
         self.deliveries.close().await;
         publisher::close(&self.connection).await;
-    }
-}
-
-/// A receipt that tells its consumer when it is used.
-struct Told {
-    receipt: Box<dyn Receipt>,
-    _answered: DropGuard,
-}
-
-#[async_trait]
-impl Receipt for Told {
-    async fn acknowledge(self: Box<Self>) {
-        self.receipt.acknowledge().await;
-    }
-
-    async fn requeue(self: Box<Self>) {
-        self.receipt.requeue().await;
-    }
-
-    async fn reject(self: Box<Self>) {
-        self.receipt.reject().await;
     }
 }
 
@@ -364,5 +329,15 @@ mod tests {
         careful.left = 0;
         assert!(careful.next().await.is_none());
         assert!(!suspects.contains("q"));
+    }
+
+    #[test]
+    fn what_is_not_counted_to_its_end_is_counted_again() {
+        let suspects = Suspects::default();
+        let count = |left| Count { left, queue: "q".to_owned(), suspects: suspects.clone() };
+        drop(count(0));
+        assert!(!suspects.contains("q"));
+        drop(count(1));
+        assert!(suspects.contains("q"));
     }
 }

@@ -132,47 +132,51 @@ async fn who_stops_when_nothing_is_left_does_not_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_suspect_that_gets_no_answer_keeps_nothing_else_from_starting() {
-    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+async fn a_suspect_that_gets_no_answer_keeps_nothing_else_from_starting_and_runs_alone_once_it_has_one() {
+    let (shelf, fake) = (Shelf::default(), Arc::new(Fake { suspects: vec!["suspect".into()], ..Fake::default() }));
     let unanswered = || fake.unclaimed.lock().expect("no panic");
     let (diary, end) = (fake.diary.clone(), Arc::new(tokio::sync::Notify::new()));
     let ended = Arc::clone(&end);
     let handler = move |run: Run| {
-        diary.note(format!("run {}", run.event.id));
-        let ended = Arc::clone(&ended);
+        let (id, ended, diary) = (run.event.id, Arc::clone(&ended), diary.clone());
+        diary.note(format!("run {id}"));
         async move {
-            if run.event.id == "neighbour" {
+            if id.starts_with("long") {
                 ended.notified().await;
+                diary.note(format!("end {id}"));
             }
             Ok::<_, String>(Outcome::Done)
         }
     };
     let worker = Worker::new(topology(), Arc::new(shelf.clone()), fake.clone(), Arc::new(Noon));
     let worker = worker.handle("mail", handler.clone()).handle("plain", handler);
-    let (stop, a_while) = (CancellationToken::new(), Duration::from_secs(15));
+    let stop = CancellationToken::new();
     let told = stop.clone();
     let worker = tokio::spawn(async move { worker.run(told).await.expect("it was told to stop") });
+    let a_while = || tokio::time::sleep(Duration::from_secs(15));
     // It ends an outage, and is kept through the next one.
     unanswered().insert("suspect".to_owned(), unreachable());
-    shelf.put(event("plain", "neighbour"));
+    shelf.put(event("plain", "long"));
     shelf.put(event("mail", "suspect"));
-    tokio::time::sleep(a_while).await;
-    *fake.claims.lock().expect("no panic") = vec![Claimed::Alone];
+    a_while().await;
     unanswered().clear();
-    tokio::time::sleep(a_while).await;
-    assert!(fake.claims.lock().expect("no panic").is_empty(), "{:?}", fake.diary.entries());
+    a_while().await;
+    assert_eq!(fake.diary.entries().last().map(String::as_str), Some("claim"), "{:?}", fake.diary.entries());
     // What runs holds it up until Redis is away again.
     unanswered().insert("suspect".to_owned(), unreachable());
     end.notify_one();
-    tokio::time::sleep(a_while).await;
-    shelf.put(event("plain", "other"));
-    tokio::time::sleep(a_while).await;
-    assert!(fake.diary.entries().contains(&"run other".to_owned()), "{:?}", fake.diary.entries());
+    a_while().await;
+    shelf.put(event("plain", "long too"));
+    a_while().await;
+    assert!(fake.diary.entries().contains(&"run long too".to_owned()), "{:?}", fake.diary.entries());
     unanswered().clear();
-    tokio::time::sleep(a_while).await;
+    a_while().await;
+    let diary = fake.diary.entries();
+    assert_eq!(diary[diary.len() - 2..], ["claim alone", "release"], "{diary:?}");
+    end.notify_one();
+    a_while().await;
+    let diary = fake.diary.entries();
+    assert_eq!(diary[diary.len() - 4..], ["end long too", "claim alone", "run suspect", "settle finished"]);
     stop.cancel();
-    let (done, diary) = (worker.await.expect("no panic").done, fake.diary.entries());
-    assert_eq!(done, 3, "{diary:?}");
-    let place = |entry: &str| diary.iter().position(|noted| noted == entry).expect(entry);
-    assert_eq!(place("run suspect"), place("claim alone") + 1, "{diary:?}");
+    assert_eq!(worker.await.expect("no panic").done, 3);
 }

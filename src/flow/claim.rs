@@ -132,7 +132,7 @@ impl Lane {
     }
 
     /// Claims while it is as quiet as that. Where Redis is away for longer than others are kept from starting for it, it begins
-    /// anew as soon as Redis answers: claimed, it must not wait for others to end, and may not run beside them.
+    /// anew as soon as Redis answers: what is claimed must not wait for others to end, or its lease ends first.
     async fn ask<Q: Future<Output = Quiet>>(
         &self,
         event: &Event,

@@ -4,12 +4,12 @@
 //! ever, for a broker that is blocked or a Redis that is away: [`for_a_while`].
 
 use std::{
-    sync::{Arc, Weak},
+    sync::{Arc, PoisonError, Weak},
     time::Duration,
 };
 
 use tokio::{
-    sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch},
+    sync::{Mutex, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock},
     time::Instant,
 };
 
@@ -38,7 +38,7 @@ pub(super) struct Quietness {
     /// Who has it alone and shares that with all who wait for the same.
     still: Mutex<Still>,
     /// When that was last waited for in vain.
-    in_vain: watch::Sender<Option<Instant>>,
+    in_vain: std::sync::Mutex<Option<Instant>>,
 }
 
 #[derive(Default)]
@@ -62,10 +62,7 @@ impl Quietness {
     /// Nothing runs, if that can be had within a while; for all who want the same at a time. Where it could not be had lately
     /// it is not waited for: nothing would start meanwhile, again and again.
     pub(super) async fn still(&self) -> Option<Arc<Quiet>> {
-        if self.in_vain.borrow().is_some_and(|then| then.elapsed() < STILL) {
-            let guard = Arc::clone(&self.lock).try_write_owned().ok()?;
-            return Some(Arc::new(Quiet::Alone { _guard: guard }));
-        }
+        let lately = self.last_in_vain().is_some_and(|then| then.elapsed() < STILL);
         let still = async {
             let mut still = self.still.lock().await;
             if still.until.is_some_and(|until| Instant::now() < until)
@@ -77,11 +74,15 @@ impl Quietness {
             *still = Still { guard: Arc::downgrade(&guard), until: Some(Instant::now() + STILL) };
             guard
         };
-        let still = tokio::time::timeout(STILL, still).await.ok();
-        if still.is_none() {
-            self.in_vain.send_replace(Some(Instant::now()));
+        let still = tokio::time::timeout(if lately { Duration::ZERO } else { STILL }, still).await.ok();
+        if still.is_none() && !lately {
+            *self.last_in_vain() = Some(Instant::now());
         }
         still
+    }
+
+    fn last_in_vain(&self) -> std::sync::MutexGuard<'_, Option<Instant>> {
+        self.in_vain.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -138,6 +139,7 @@ mod tests {
         assert!(quietness.still().await.is_none());
         assert_eq!(since.elapsed(), 2 * STILL, "then it is");
         drop(runs);
-        assert!(quietness.still().await.is_some(), "nothing runs");
+        let (first, second) = tokio::join!(quietness.still(), quietness.still());
+        assert!(first.is_some_and(|first| second.is_some_and(|second| Arc::ptr_eq(&first, &second))), "nothing runs");
     }
 }

@@ -31,6 +31,7 @@ use jiff::Timestamp;
 use rstest::rstest;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use self::fake::{
     Diary, Fake, Log, Noon, Passing, came_back, failure, header, incoming, publish, stamped, topology, unreachable,

@@ -255,7 +255,7 @@ impl Deliveries for InOrder {
         }
         let Count { left, queue, suspects } = &mut self.count;
         match self.closed.run_until_cancelled(self.deliveries.next()).await? {
-            // The last one is answered, for it has room for this one. It goes back by itself, to the head.
+            // The last one is answered, for there is room for this one. It goes back by itself, and nothing else of this round.
             Some(_) if *left == 0 => return None,
             Some(delivery) => {
                 *left -= 1;

@@ -54,6 +54,8 @@ pub(super) struct Fake {
     /// What is in the aside queue, the first one last.
     pub(super) aside: Mutex<Vec<Incoming>>,
     pub(super) claims: Mutex<Vec<Claimed>>,
+    /// By what tokens, and whether they were not released.
+    pub(super) claimed: Mutex<HashMap<Uuid, bool>>,
     /// Events that may have killed their worker, by id.
     pub(super) suspects: Vec<String>,
     pub(super) away: bool,
@@ -216,6 +218,10 @@ impl Register for Fake {
             false => claims.remove(0),
         });
         let answers = answers.collect();
+        for ask in batch {
+            let before = self.claimed.lock().expect("no panic").insert(ask.token, true);
+            assert_eq!(before, None, "a release that comes late would take this claim away");
+        }
         self.answer(format!("claim{alone}"), answers)
     }
 
@@ -223,11 +229,12 @@ impl Register for Fake {
         self.answer("renew".to_owned(), vec![if self.lost { Renewed::Lost } else { Renewed::Held }])
     }
 
-    async fn release(&self, _: &[Release]) -> Result<(), RegisterError> {
+    async fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {
         if self.unreleased.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
             return Err(unreachable());
         }
-        self.answer("release".to_owned(), ())
+        let claimed = self.claimed.lock().expect("no panic").insert(batch[0].token, false);
+        self.answer(if claimed == Some(true) { "release" } else { "release nothing" }.to_owned(), ())
     }
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {

@@ -277,7 +277,6 @@ async fn who_reads_one_at_a_time_hears_of_the_end_of_its_connection() {
     let relay = Relay::to(&declared.host.amqp()).await;
     let (hatchery, logs) = (declared.connect_by(&relay.url).await, Logs::capture());
     publish_all(&hatchery, &["0"]).await;
-    Wire::connect(&declared.host.amqp()).publish("t.processor", b"other.now", MESSAGE_ID, &short(b"caf\xe9"), b"{}");
     let (works, runs) = (Arc::new(AtomicBool::new(false)), Runs::default());
     let (does, seen) = (Arc::clone(&works), runs.clone());
     let worker = hatchery.worker().handle("other", |_| std::future::ready(Ok::<_, String>(Outcome::Done)));
@@ -290,6 +289,9 @@ async fn who_reads_one_at_a_time_hears_of_the_end_of_its_connection() {
         let told = ["consuming t.processor.mail broke off"];
         eventually("it breaks off", async || (logs.with(&told).len() >= times).then_some(())).await;
     };
+    worker.runs.reach(1).await;
+    let mut unreadable = Wire::connect(&declared.host.amqp());
+    unreadable.publish("t.processor", b"other.now", MESSAGE_ID, &short(b"caf\xe9"), b"{}");
     broke_off(1).await;
     worker.runs.reach(worker.runs.seen().len() + 3).await;
     relay.cut();

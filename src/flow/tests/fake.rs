@@ -219,8 +219,11 @@ impl Register for Fake {
         });
         let answers = answers.collect();
         for ask in batch {
-            let before = self.claimed.lock().expect("no panic").insert(ask.token, true);
-            assert_eq!(before, None, "a release that comes late would take this claim away");
+            // A release that comes late would take this claim away. Written down: a panic here would end the task that asks, and
+            // leave the test waiting.
+            if self.claimed.lock().expect("no panic").insert(ask.token, true) == Some(false) {
+                self.diary.note("claimed by a token that was released");
+            }
         }
         self.answer(format!("claim{alone}"), answers)
     }

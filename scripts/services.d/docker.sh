@@ -60,7 +60,7 @@ container_runs() { [[ -n $(compose ps -q "$1" 2>/dev/null | xargs -r docker insp
 
 docker_rabbitmq_ready() {
     local answer
-    answer=$(overview)
+    answer=$(overview '')
     [[ $answer == HTTP/1.?' 401'* || $answer == *'"protocol":"amqp"'* ]]
 }
 docker_redis_ready() { redis_answers 127.0.0.1 "${STATE[redis_port]}"; }

@@ -5,35 +5,60 @@ end_hold() {
     local role
     trap '' INT TERM HUP PIPE
     # The data is thrown away: no need to shut down in order.
-    for role in rabbitmq redis epmd; do stop_role "$role" 0; done
+    for role in "${NUMBERS[@]/#/rabbitmq}" redis epmd; do stop_role "$role" 0; done
     cd /
     rm -rf -- "$DIR"
 }
 
+# Whether NAME is one of those that are held.
+is_held() {
+    [[ ($1 == redis && $WANT_REDIS == yes) || ($WANT_RABBITMQ == yes && " ${NUMBERS[*]/#/rabbitmq} " == *" $1 "*) ]]
+}
+
 hold_line() {
-    local verb role
-    read -r verb role <<<"$1"
-    if [[ $verb == ctl && $WANT_RABBITMQ == yes ]]; then
-        local -a arguments
-        read -r -a arguments <<<"$role"
-        rabbitmqctl "${arguments[@]}" </dev/null >&2
-        return
-    fi
-    [[ ($role == rabbitmq && $WANT_RABBITMQ == yes) || ($role == redis && $WANT_REDIS == yes) ]] || return 1
+    local verb rest role pid
+    local -a words starting=()
+    read -r verb rest <<<"$1"
+    read -r -a words <<<"$rest"
     case $verb in
-    kill) stop_role "$role" 0 ;;
-    stop) stop_role "$role" 30 ;;
-    start)
-        [[ -z $(pid_of "$role") ]] || return 0
-        "launch_$role" && wait_for "$role" "$SPAWNED"
+    ctl)
+        role=rabbitmq
+        if ((${#NUMBERS[@]} > 1)); then
+            role=${words[0]:-}
+            words=("${words[@]:1}")
+        fi
+        [[ $role == rabbitmq* ]] && is_held "$role" && rabbitmqctl "${role#rabbitmq}" "${words[@]}" </dev/null >&2
+        return
         ;;
-    *) return 1 ;;
+    partition)
+        partition "$rest"
+        return
+        ;;
+    heal)
+        heal
+        return
+        ;;
     esac
+    ((${#words[@]})) || return 1
+    for role in "${words[@]}"; do is_held "$role" || return 1; done
+    for role in "${words[@]}"; do
+        pid=$(pid_of "$role")
+        case $verb in
+        kill) stop_role "$role" 0 ;;
+        stop) stop_role "$role" 30 ;;
+        start) if [[ -z $pid ]]; then starting+=("$role"); fi ;;
+        pause) [[ -n $pid ]] && kill -STOP "$pid" || return 1 ;;
+        continue) [[ -n $pid ]] && kill -CONT "$pid" || return 1 ;;
+        *) return 1 ;;
+        esac
+    done
+    launch_all "${starting[@]}"
 }
 
 cmd_hold() {
-    local base line old
+    local base line old n
     HOLD=yes
+    if ((NODES > 1)); then mapfile -t NUMBERS < <(seq "$NODES"); fi
     [[ -r /proc/self/environ ]] || die $EXIT_MISSING "private instances need Linux with /proc mounted"
     ensure_packages
     base=${TMPDIR:-/tmp}
@@ -61,6 +86,12 @@ cmd_hold() {
     if [[ $WANT_RABBITMQ == yes ]]; then say "AMQP_URL=$(amqp_url)"; fi
     if [[ $WANT_REDIS == yes ]]; then say "REDIS_URL=$(redis_url)"; fi
     if [[ $WANT_RABBITMQ == yes ]]; then say "RABBITMQ_MANAGEMENT_URL=$(management_url)"; fi
+    if ((NODES > 1)); then
+        for n in "${NUMBERS[@]}"; do
+            say "AMQP_URL_$n=$(amqp_url "$n")"
+            say "RABBITMQ_MANAGEMENT_URL_$n=$(management_url "$n")"
+        done
+    fi
     say READY
     while IFS= read -r line; do
         [[ -n $line ]] || continue

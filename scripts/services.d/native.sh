@@ -3,10 +3,16 @@
 
 secret() { od -An -N20 -tx1 /dev/urandom | tr -d ' \n'; }
 
+# The nodes' numbers. The functions below take one: it is part of the role, of the node's name and of the keys of its
+# ports. A node that is alone has none.
+NUMBERS=('')
+
+node_name() { printf 'hatchery%s@localhost' "$1"; }
+
 # The environment that RabbitMQ's scripts read, one assignment an element, into RABBITMQ_ENV. All files are ours, so that
 # nothing in /etc/rabbitmq counts.
 rabbitmq_env() {
-    local base=$DIR/rabbitmq
+    local n=$1 base=$DIR/rabbitmq$1
     RABBITMQ_ENV=(
         "HOME=$base"
         "ERL_EPMD_PORT=${STATE[epmd_port]}"
@@ -15,9 +21,9 @@ rabbitmq_env() {
         "ERL_INETRC=$base/inetrc"
         "ERL_CRASH_DUMP=$base/log/erl_crash.dump"
         ERL_CRASH_DUMP_SECONDS=10
-        "RABBITMQ_NODENAME=$NODE"
+        "RABBITMQ_NODENAME=$(node_name "$n")"
         RABBITMQ_USE_LONGNAME=false
-        "RABBITMQ_DIST_PORT=${STATE[dist_port]}"
+        "RABBITMQ_DIST_PORT=${STATE[dist_port$n]}"
         "RABBITMQ_MNESIA_BASE=$base/data"
         "RABBITMQ_LOG_BASE=$base/log"
         "RABBITMQ_ENABLED_PLUGINS_FILE=$base/enabled_plugins"
@@ -32,19 +38,25 @@ rabbitmq_env() {
     )
 }
 
+# rabbitmqctl NUMBER ARGUMENTS…
 rabbitmqctl() {
-    rabbitmq_env
+    rabbitmq_env "$1"
+    shift
     env -i "PATH=$SYSTEM_PATH" LANG=C.UTF-8 "${RABBITMQ_ENV[@]}" "$RABBITMQ_BIN/rabbitmqctl" "$@"
 }
 
+# The same for all nodes of a cluster.
+COOKIE=
+
 write_rabbitmq_files() {
-    local base=$DIR/rabbitmq interval=5000
+    local n=$1 base=$DIR/rabbitmq$1 interval=5000 number
     if [[ $HOLD == yes ]]; then interval=1000; fi
+    COOKIE=${COOKIE:-$(secret)}
     (
         umask 077
         mkdir -p "$base/data" "$base/log" "$base/conf.d"
         if [[ ! -s $base/.erlang.cookie ]]; then
-            secret >"$base/.erlang.cookie"
+            say "$COOKIE" >"$base/.erlang.cookie"
             chmod 400 "$base/.erlang.cookie"
         fi
         : >"$base/rabbitmq-env.conf"
@@ -53,11 +65,11 @@ write_rabbitmq_files() {
         printf '%s\n' '{host, {127,0,0,1}, ["localhost"]}.' '{lookup, [file, native]}.' >"$base/inetrc"
         cat >"$base/rabbitmq.conf" <<CONF
 # Written by scripts/services at every start. Put your own settings into conf.d beside this file.
-listeners.tcp.local = 127.0.0.1:${STATE[amqp_port]}
+listeners.tcp.local = 127.0.0.1:${STATE[amqp_port$n]}
 management.tcp.ip = 127.0.0.1
-management.tcp.port = ${STATE[management_port]}
+management.tcp.port = ${STATE[management_port$n]}
 prometheus.tcp.ip = 127.0.0.1
-prometheus.tcp.port = ${STATE[prometheus_port]}
+prometheus.tcp.port = ${STATE[prometheus_port$n]}
 vm_memory_high_watermark.relative = 0.4
 disk_free_limit.absolute = 50MB
 # Quorum queues keep up to three of these in memory; the default of 512 MB each is for large machines.
@@ -65,6 +77,12 @@ raft.wal_max_size_bytes = 67108864
 collect_statistics_interval = $interval
 log.file.level = info
 CONF
+        if ((${#NUMBERS[@]} > 1)); then
+            say "cluster_formation.peer_discovery_backend = classic_config"
+            for number in "${NUMBERS[@]}"; do
+                say "cluster_formation.classic_config.nodes.$number = $(node_name "$number")"
+            done
+        fi >>"$base/rabbitmq.conf"
         rm -f "$base/conf.d/given.conf"
         if [[ -n ${HATCHERY_RABBITMQ_CONF:-} ]]; then cp -- "$HATCHERY_RABBITMQ_CONF" "$base/conf.d/given.conf"; fi
     )
@@ -82,33 +100,65 @@ start_epmd() {
 }
 
 choose_rabbitmq_ports() {
-    choose_port amqp_port "${HATCHERY_AMQP_PORT:-}" 5682
-    choose_port management_port "${HATCHERY_MANAGEMENT_PORT:-}" 15682
-    choose_port prometheus_port
-    choose_port dist_port
+    local n
+    for n in "${NUMBERS[@]}"; do
+        choose_port "amqp_port$n" "${HATCHERY_AMQP_PORT:-}" 5682
+        choose_port "management_port$n" "${HATCHERY_MANAGEMENT_PORT:-}" 15682
+        choose_port "prometheus_port$n"
+        choose_port "dist_port$n"
+    done
     # An epmd of ours that survived its node keeps its port.
     if [[ -z $(pid_of epmd) ]]; then choose_port epmd_port; fi
 }
 
 launch_rabbitmq() {
-    write_rabbitmq_files
+    local n=$1 base=$DIR/rabbitmq$1
+    write_rabbitmq_files "$n"
     start_epmd || return 1
-    rabbitmq_env
-    rm -f "$DIR/rabbitmq/node.pid"
-    : >"$DIR/rabbitmq/log/start.log"
-    spawn rabbitmq "$DIR/rabbitmq/log/start.log" "$DIR/rabbitmq" "${RABBITMQ_ENV[@]}" "$RABBITMQ_BIN/rabbitmq-server"
+    rabbitmq_env "$n"
+    rm -f "$base/node.pid"
+    : >"$base/log/start.log"
+    spawn "rabbitmq$n" "$base/log/start.log" "$base" "${RABBITMQ_ENV[@]}" "$RABBITMQ_BIN/rabbitmq-server"
+}
+
+# launch ROLE: its process is in SPAWNED.
+launch() {
+    case $1 in
+    redis) launch_redis ;;
+    rabbitmq*) launch_rabbitmq "${1#rabbitmq}" ;;
+    esac
+}
+
+# launch_all ROLE…: all of them at once, until they are ready. A node may need the others to become ready.
+launch_all() {
+    local role i=0
+    local -a pids=()
+    for role; do
+        launch "$role" || return 1
+        pids+=("$SPAWNED")
+    done
+    for role; do
+        wait_for "$role" "${pids[i++]}" || return 1
+    done
 }
 
 # Whether our node, and no other, serves both ports: its overview names it and its listeners. (An AMQP handshake would
 # leave a warning in RabbitMQ's log each time.)
 rabbitmq_ready() {
-    local answer
-    answer=$(overview)
+    local n=$1 answer
+    answer=$(overview "$n")
     case $answer in
-    HTTP/1.?' 200'*) [[ $answer == *"\"node\":\"$NODE\""* && $answer =~ \"port\":${STATE[amqp_port]}[^0-9] ]] ;;
+    HTTP/1.?' 200'*) [[ $answer == *"\"node\":\"$(node_name "$n")\""* && $answer =~ \"port\":${STATE[amqp_port$n]}[^0-9] ]] ;;
     # Somebody has changed guest's password.
-    HTTP/1.?' 401'*) tcp_answers 127.0.0.1 "${STATE[amqp_port]}" ;;
+    HTTP/1.?' 401'*) tcp_answers 127.0.0.1 "${STATE[amqp_port$n]}" ;;
     *) return 1 ;;
+    esac
+}
+
+ready() {
+    case $1 in
+    redis) redis_ready ;;
+    rabbitmq*) rabbitmq_ready "${1#rabbitmq}" ;;
     esac
 }
 
@@ -117,7 +167,7 @@ wait_for() {
     local role=$1 pid=$2 deadline=$((SECONDS + START_TIMEOUT))
     while ((SECONDS < deadline)); do
         owned_or_starting "$pid" "$role" || return 1
-        if "${role}_ready"; then
+        if ready "$role"; then
             if owned_or_starting "$pid" "$role"; then return 0; else return 1; fi
         fi
         sleep 0.1
@@ -126,12 +176,12 @@ wait_for() {
 }
 
 # A process that was only just forked has no mark yet.
-owned_or_starting() { owned "$1" "$2" || { [[ $1 == "$SPAWNED" ]] && kill -0 "$1" 2>/dev/null; }; }
+owned_or_starting() { owned "$1" "$2" || { [[ -n ${STARTED[$1]:-} ]] && kill -0 "$1" 2>/dev/null; }; }
 
 rabbitmq_failure() {
     local log
     note "services: RabbitMQ did not start. The end of its logs:"
-    for log in "$DIR"/epmd.log "$DIR"/rabbitmq/log/*.log; do
+    for log in "$DIR"/epmd.log "$DIR"/rabbitmq*/log/*.log; do
         if [[ -s $log ]]; then
             note "--- $log"
             tail -n 15 -- "$log" >&2
@@ -140,6 +190,11 @@ rabbitmq_failure() {
     if [[ $HOLD == no ]]; then
         note "If its data is of another version of RabbitMQ: scripts/services down --purge deletes it."
     fi
+}
+
+stop_rabbitmq() {
+    local n
+    for n in "${NUMBERS[@]}"; do stop_role "rabbitmq$n" "$1"; done
 }
 
 start_native_rabbitmq() {
@@ -158,18 +213,18 @@ start_native_rabbitmq() {
         choose_rabbitmq_ports
         STATE[rabbitmq_way]=native
         [[ $HOLD == yes ]] || save_state
-        if launch_rabbitmq && wait_for rabbitmq "$SPAWNED"; then return 0; fi
+        if launch_all "${NUMBERS[@]/#/rabbitmq}" && are_joined; then return 0; fi
         # Somebody may have taken a port since we looked.
-        if ((try < 3)) && grep -qs -e eaddrinuse -e 'in use' "$DIR"/epmd.log "$DIR"/rabbitmq/log/*.log; then
-            stop_role rabbitmq 0
+        if ((try < 3)) && grep -qs -e eaddrinuse -e 'in use' "$DIR"/epmd.log "$DIR"/rabbitmq*/log/*.log; then
+            stop_rabbitmq 0
             stop_role epmd 0
-            rm -f "$DIR"/epmd.log "$DIR"/rabbitmq/log/*.log
+            rm -f "$DIR"/epmd.log "$DIR"/rabbitmq*/log/*.log
             continue
         fi
         break
     done
     rabbitmq_failure
-    stop_role rabbitmq 0
+    stop_rabbitmq 0
     stop_role epmd 0
     return 1
 }
@@ -220,8 +275,7 @@ start_native_redis() {
         choose_port redis_port "${HATCHERY_REDIS_PORT:-}" 6389
         STATE[redis_way]=native
         [[ $HOLD == yes ]] || save_state
-        launch_redis
-        if wait_for redis "$SPAWNED"; then return 0; fi
+        if launch_all redis; then return 0; fi
         if ((try < 3)) && grep -qs 'in use' "$DIR/redis/redis.log"; then continue; fi
         break
     done

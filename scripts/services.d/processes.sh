@@ -33,7 +33,7 @@ pid_of() {
     fi
     for pid in $(marked "$role"); do
         case $role:$(exe "$pid") in
-        rabbitmq:beam* | redis:redis-* | epmd:epmd)
+        rabbitmq*:beam* | redis:redis-* | epmd:epmd)
             say "$pid"
             return 0
             ;;
@@ -44,6 +44,7 @@ pid_of() {
 
 # spawn ROLE LOG CWD COMMAND…: a process with a clean environment, in its own session. Its pid is in SPAWNED.
 SPAWNED=
+declare -A STARTED=()
 spawn() {
     local role=$1 log=$2 cwd=$3
     shift 3
@@ -66,6 +67,7 @@ spawn() {
         exec "${wrap[@]}" env -i "PATH=$SYSTEM_PATH" LANG=C.UTF-8 "$MARK=$role:$DIR" "$@"
     ) </dev/null >>"$log" 2>&1 &
     SPAWNED=$!
+    STARTED[$SPAWNED]=$role
     disown # else bash tells of its end on standard error
     say "$SPAWNED" >"$DIR/$role.pid"
 }
@@ -154,16 +156,16 @@ redis_answers() { [[ $(talk "$1" "$2" 5 'PING\r\n') == @(+PONG|-NOAU) ]]; }
 
 redis_info() { talk 127.0.0.1 "${STATE[redis_port]}" 100000 'INFO server\r\nQUIT\r\n' || true; }
 
-# The overview of the management API, asked as guest:guest, with the headers.
+# The overview of a node's management API, asked as guest:guest, with the headers.
 overview() {
-    talk 127.0.0.1 "${STATE[management_port]}" 1000000 \
+    talk 127.0.0.1 "${STATE[management_port$1]}" 1000000 \
         'GET /api/overview HTTP/1.0\r\nHost: localhost\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n' | tr -d '\0' || true
 }
 
 version_of() {
     local pattern='redis_version:([0-9.]+)' answer
     if [[ $1 == rabbitmq ]]; then
-        answer=$(overview)
+        answer=$(overview '')
         pattern='"rabbitmq_version":"([^"]+)"'
     else
         answer=$(redis_info)

@@ -1,9 +1,21 @@
 # shellcheck shell=bash
 # The URLs of our own servers, and those that were given. Read by scripts/services.
 
-amqp_url() { printf 'amqp://guest:guest@127.0.0.1:%s/%%2f' "${STATE[amqp_port]}"; }
+# Of these nodes, by their numbers: all of them where none is said.
+amqp_url() { urls amqp_port 'amqp://guest:guest@127.0.0.1:%s/%%2f' "$@"; }
 redis_url() { printf 'redis://127.0.0.1:%s/0' "${STATE[redis_port]}"; }
-management_url() { printf 'http://guest:guest@127.0.0.1:%s' "${STATE[management_port]}"; }
+management_url() { urls management_port 'http://guest:guest@127.0.0.1:%s' "$@"; }
+
+urls() {
+    local key=$1 format=$2 n comma=
+    shift 2
+    (($#)) || set -- "${NUMBERS[@]}"
+    for n; do
+        # shellcheck disable=SC2059
+        printf "$comma$format" "${STATE[$key$n]}"
+        comma=,
+    done
+}
 
 # A URL to show: the password, wherever it stands, becomes ***.
 masked() {

@@ -54,6 +54,22 @@ pub trait Broker: Send + Sync + 'static {
     /// # Errors
     /// When the broker is away, or one is missing.
     async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError>;
+
+    /// The broker that the newest connection leads to. Connects if no connection was made yet.
+    ///
+    /// # Errors
+    /// When the broker is away, or refuses the connection.
+    async fn identity(&self) -> Result<BrokerIdentity, BrokerError>;
+}
+
+/// The broker's account of itself, from the greeting of a connection.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BrokerIdentity {
+    /// The name of the cluster, which all its nodes share; a single node has one too. An operator may set it, and two brokers may
+    /// have the same. RabbitMQ always has one; other brokers may not.
+    pub cluster_name: Option<String>,
+    /// The version of RabbitMQ, as `3.10.8`. Absent where the broker is another product.
+    pub version: Option<String>,
 }
 
 /// Whether the order of a queue matters.

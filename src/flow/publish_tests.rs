@@ -24,7 +24,7 @@ use crate::{
         register::{Slot, Subject},
         wire::Message,
     },
-    ports::{Broker, BrokerError, Clock, Deliveries, Delivery, Index as _, Order, Register},
+    ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Index as _, Order, Register},
 };
 
 /// Confirms when it is told to.
@@ -53,6 +53,10 @@ impl Broker for Slow {
 
     async fn ready(&self, _: &str) -> Result<u64, BrokerError> {
         unreachable!("nobody looks")
+    }
+
+    async fn identity(&self) -> Result<BrokerIdentity, BrokerError> {
+        Ok(BrokerIdentity::default())
     }
 
     async fn require(&self, _: &[String], _: &[String]) -> Result<(), BrokerError> {

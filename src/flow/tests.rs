@@ -49,5 +49,7 @@ use crate::{
         trouble::Trouble,
         wire::{Incoming, Message, Properties, Value},
     },
-    ports::{Broker, BrokerError, Clock, Deliveries, Delivery, Order, Receipt, Register, RegisterError},
+    ports::{
+        Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Order, Receipt, Register, RegisterError,
+    },
 };

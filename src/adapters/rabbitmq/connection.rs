@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use async_rs::Tokio;
 use futures_util::StreamExt as _;
 use lapin::{
     AsyncTcpStream, Connection, ConnectionProperties, ErrorKind, Event,
@@ -16,8 +17,11 @@ use lapin::{
     tcp::RustlsConnector,
 };
 
-use super::url::Node;
 pub use super::url::{AmqpUrl, AmqpUrlError};
+use super::{
+    greeting::{self, Answered, Greeted},
+    url::Node,
+};
 use crate::{adapters::tls, ports::BrokerError};
 
 /// How long to wait for a connection. lapin itself has no limit for the handshake.
@@ -56,24 +60,27 @@ impl AmqpUrl {
         let host = host.to_owned();
         let line = Line::default();
         let dialled = Arc::downgrade(&line.0);
-        let runtime = lapin::runtime::default_runtime()?;
+        let answered = Answered::default();
+        let greeting = Arc::clone(&answered);
         let connecting = Connection::connector(
             node.uri.clone(),
-            runtime,
-            async move |_, runtime| {
+            greeting::runtime(),
+            async move |_, _| {
                 // Whoever has stopped waiting leaves a thread behind, which must not wait for ever either.
                 let dialling = async {
                     let addresses: Vec<_> = tokio::net::lookup_host((host.as_str(), port)).await?.collect();
-                    let stream = AsyncTcpStream::connect(&runtime, addresses).await?;
+                    let stream = AsyncTcpStream::connect(&Tokio::current(), addresses).await?;
                     if let AsyncTcpStream::Plain(plain) = &stream {
                         let line = dialled.upgrade().ok_or(Io::TimedOut)?;
                         let socket = TcpStream::from(plain.get_ref().as_fd().try_clone_to_owned()?);
                         *line.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
                     }
-                    match &connector {
-                        Some(connector) => stream.into_rustls(connector, &host).await,
-                        None => Ok(stream),
-                    }
+                    let stream = match &connector {
+                        Some(connector) => stream.into_rustls(connector, &host).await?,
+                        None => stream,
+                    };
+                    // TLS is inside it: the greeting is heard in the clear.
+                    Ok::<_, io::Error>(AsyncTcpStream::Plain(Greeted::new(stream, Arc::clone(&greeting))))
                 };
                 Ok(tokio::time::timeout(CONNECT_TIMEOUT, dialling)
                     .await
@@ -91,6 +98,7 @@ impl AmqpUrl {
             _ => error.into(),
         })?;
         line.keep();
+        self.greeted_by(answered.get().cloned().unwrap_or_default());
         Ok(connected)
     }
 

@@ -8,6 +8,7 @@ pub mod connection;
 mod consumer;
 pub mod declare;
 pub mod destroy;
+mod greeting;
 mod mover;
 mod objects;
 mod publisher;
@@ -31,7 +32,7 @@ use self::{
 };
 use crate::{
     domain::wire::Message,
-    ports::{Broker, BrokerError, Deliveries, Delivery, Order},
+    ports::{Broker, BrokerError, BrokerIdentity, Deliveries, Delivery, Order},
 };
 
 /// A RabbitMQ broker: one connection to publish, another to consume, because a blocked publisher would block the
@@ -148,6 +149,14 @@ impl Broker for RabbitMq {
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
         self.ready_by(&self.channel().await?, queue).await
+    }
+
+    async fn identity(&self) -> Result<BrokerIdentity, BrokerError> {
+        if let Some(identity) = self.url.identity() {
+            return Ok(identity);
+        }
+        self.publisher.connect().await?;
+        Ok(self.url.identity().unwrap_or_default())
     }
 
     async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {

@@ -4,7 +4,7 @@ use std::{
     fmt,
     hash::{BuildHasher as _, Hasher as _, RandomState},
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
 };
@@ -12,7 +12,7 @@ use std::{
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism};
 use url::Url;
 
-use crate::adapters::tls::Tls;
+use crate::{adapters::tls::Tls, ports::BrokerIdentity};
 
 /// How often both sides show that they are there, in seconds, unless the URL says otherwise. A peer that has gone without a
 /// word is noticed after twice that time; RabbitMQ's own default is a minute.
@@ -24,6 +24,8 @@ pub struct AmqpUrl {
     nodes: Arc<[Node]>,
     /// Which node is asked first. Clones share it, so that no two connections begin at the same one.
     next: Arc<AtomicUsize>,
+    /// The broker that greeted the newest connection. Clones share it.
+    identity: Arc<Mutex<Option<BrokerIdentity>>>,
     tls: Tls,
 }
 
@@ -49,7 +51,8 @@ impl AmqpUrl {
         }
         // A different one in each process, so that not all of them ask the same node.
         let first = usize::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or_default();
-        Ok(Self { nodes: nodes.into(), next: Arc::new(AtomicUsize::new(first)), tls: Tls::default() })
+        let next = Arc::new(AtomicUsize::new(first));
+        Ok(Self { nodes: nodes.into(), next, identity: Arc::default(), tls: Tls::default() })
     }
 
     /// Which certificates are trusted, and which one is shown, where the scheme is `amqps`.
@@ -78,6 +81,15 @@ impl AmqpUrl {
 
     pub(in crate::adapters) fn tls(&self) -> &Tls {
         &self.tls
+    }
+
+    /// The broker that greeted the newest connection; none before the first one.
+    pub(super) fn identity(&self) -> Option<BrokerIdentity> {
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(super) fn greeted_by(&self, identity: BrokerIdentity) {
+        *self.identity.lock().unwrap_or_else(PoisonError::into_inner) = Some(identity);
     }
 
     pub(super) fn is_cluster(&self) -> bool {

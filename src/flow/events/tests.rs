@@ -26,7 +26,7 @@ use crate::{
         spec::Topology,
         wire::{self, Incoming, Message, Properties, kept},
     },
-    ports::{Broker, BrokerError, Clock, Deliveries, Delivery, Order, Register},
+    ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Order, Register},
 };
 
 mod cancelled;
@@ -91,6 +91,10 @@ impl Broker for Kept {
 
     async fn ready(&self, _: &str) -> Result<u64, BrokerError> {
         unreachable!("nobody looks")
+    }
+
+    async fn identity(&self) -> Result<BrokerIdentity, BrokerError> {
+        Ok(BrokerIdentity::default())
     }
 
     async fn require(&self, _: &[String], _: &[String]) -> Result<(), BrokerError> {

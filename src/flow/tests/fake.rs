@@ -140,6 +140,10 @@ impl Broker for Fake {
         Ok(u64::try_from(ready).expect("few"))
     }
 
+    async fn identity(&self) -> Result<BrokerIdentity, BrokerError> {
+        Ok(BrokerIdentity::default())
+    }
+
     async fn require(&self, _: &[String], _: &[String]) -> Result<(), BrokerError> {
         Ok(())
     }

@@ -76,6 +76,10 @@ impl Broker for Shelf {
         Ok(ready.get(queue).map_or(0, |queue| queue.len() as u64))
     }
 
+    async fn identity(&self) -> Result<BrokerIdentity, BrokerError> {
+        Ok(BrokerIdentity::default())
+    }
+
     async fn require(&self, _: &[String], _: &[String]) -> Result<(), BrokerError> {
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod blocked;
 mod channels;
 mod cluster;
+mod identity;
 mod named;
 mod secrets;
 mod signals;

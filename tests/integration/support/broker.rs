@@ -140,6 +140,13 @@ impl VirtualHost {
         list.as_array().unwrap().iter().map(name).collect()
     }
 
+    /// What the management API says of the broker.
+    pub(crate) fn overview(&self) -> Value {
+        let (status, overview) = self.api(Method::GET, &["overview"], None);
+        assert_eq!(status, 200, "{overview}");
+        overview
+    }
+
     /// Says what the user may create; it may use everything.
     pub(crate) fn permit(&self, configure: &str) {
         let permission = json!({ "configure": configure, "write": ".*", "read": ".*" });

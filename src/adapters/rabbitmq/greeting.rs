@@ -1,0 +1,239 @@
+//! The broker's greeting, *Connection.Start*: the first frame of every connection. It names the cluster and the version, and
+//! lapin reads it and keeps it to itself. So lapin is given a stream that remembers the first frame that passes through it.
+
+use std::{
+    io, mem,
+    net::SocketAddr,
+    os::fd::{AsFd, AsRawFd},
+    pin::Pin,
+    sync::{Arc, OnceLock},
+    task::{Context, Poll},
+    time::{Duration, Instant},
+};
+
+use amq_protocol::{
+    frame::{AMQPFrame, parse_frame},
+    protocol::{
+        AMQPClass,
+        connection::{AMQPMethod, Start},
+    },
+};
+use async_rs::{Runtime, Tokio, traits::Reactor, util::RuntimeParts};
+use futures_util::{
+    Stream,
+    io::{AsyncRead, AsyncWrite},
+};
+use lapin::{AsyncTcpStream, types::AMQPValue};
+
+use crate::ports::BrokerIdentity;
+
+/// RabbitMQ's greeting has some 500 bytes. Beyond this much there is no greeting to be expected.
+const LONGEST: usize = 64 * 1024;
+
+/// What tokio's reactor connects.
+type Socket = <Tokio as Reactor>::TcpStream;
+
+/// Who answered, once the greeting has come.
+pub(super) type Answered = Arc<OnceLock<BrokerIdentity>>;
+
+/// A connection to a broker, with TLS or without, that remembers the greeting.
+pub(super) struct Greeted {
+    stream: AsyncTcpStream<Socket>,
+    /// What has come of the greeting, until it is whole.
+    coming: Option<(Vec<u8>, Answered)>,
+}
+
+impl Greeted {
+    pub(super) fn new(stream: AsyncTcpStream<Socket>, answered: Answered) -> Self {
+        Self { stream, coming: Some((Vec::new(), answered)) }
+    }
+
+    fn hear(&mut self, bytes: &[u8]) {
+        let Some((mut heard, answered)) = mem::take(&mut self.coming) else { return };
+        heard.extend_from_slice(bytes);
+        match parse_frame(heard.as_slice()) {
+            Ok((_, AMQPFrame::Method(_, AMQPClass::Connection(AMQPMethod::Start(start))))) => {
+                // Set once: this stream has one greeting.
+                let _ = answered.set(identity(&start));
+            }
+            Err(error) if error.is_incomplete() && heard.len() < LONGEST => self.coming = Some((heard, answered)),
+            // No AMQP: lapin says so.
+            _ => {}
+        }
+    }
+}
+
+fn identity(start: &Start) -> BrokerIdentity {
+    let text = |name: &str| match start.server_properties.inner().get(name) {
+        Some(AMQPValue::LongString(text)) => Some(text.to_string()),
+        _ => None,
+    };
+    let is_rabbitmq = text("product").as_deref() == Some("RabbitMQ");
+    BrokerIdentity { cluster_name: text("cluster_name"), version: text("version").filter(|_| is_rabbitmq) }
+}
+
+impl AsyncRead for Greeted {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        if let Poll::Ready(Ok(read)) = read {
+            self.hear(&buffer[..read]);
+        }
+        read
+    }
+
+    fn poll_read_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &mut [io::IoSliceMut<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.coming.is_none() {
+            return Pin::new(&mut self.stream).poll_read_vectored(cx, buffers);
+        }
+        match buffers.iter_mut().find(|buffer| !buffer.is_empty()) {
+            Some(buffer) => self.poll_read(cx, buffer),
+            None => self.poll_read(cx, &mut []),
+        }
+    }
+}
+
+impl AsyncWrite for Greeted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, buffer)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_close(cx)
+    }
+}
+
+/// The tokio runtime, as lapin's default, but for the type of the stream.
+pub(super) fn runtime() -> Runtime<RuntimeParts<Tokio, Greeting>> {
+    Runtime::new(RuntimeParts::new(Tokio::current(), Greeting(Tokio::current())))
+}
+
+/// Tokio's reactor with [`Greeted`] streams.
+#[derive(Clone, Debug)]
+pub(super) struct Greeting(Tokio);
+
+impl Reactor for Greeting {
+    type TcpStream = Greeted;
+    type Sleep = <Tokio as Reactor>::Sleep;
+
+    fn register<H: io::Read + io::Write + AsFd + AsRawFd + Send + 'static>(
+        &self,
+        socket: H,
+    ) -> io::Result<impl AsyncRead + AsyncWrite + Send + Unpin + 'static> {
+        self.0.register(socket)
+    }
+
+    fn sleep(&self, duration: Duration) -> Self::Sleep {
+        self.0.sleep(duration)
+    }
+
+    fn interval(&self, duration: Duration) -> impl Stream<Item = Instant> + Send + 'static {
+        self.0.interval(duration)
+    }
+
+    fn tcp_connect_addr(
+        &self,
+        address: SocketAddr,
+    ) -> impl Future<Output = io::Result<Self::TcpStream>> + Send + 'static {
+        let connecting = self.0.tcp_connect_addr(address);
+        async { Ok(Greeted::new(AsyncTcpStream::Plain(connecting.await?), Answered::default())) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use amq_protocol::frame::{WriteContext, gen_frame};
+    use lapin::types::{FieldTable, LongString};
+    use rstest::rstest;
+    use tokio::{io::AsyncWriteExt as _, net::TcpListener};
+
+    use super::*;
+
+    fn greeting(properties: &[(&str, &str)]) -> Vec<u8> {
+        let mut server_properties = FieldTable::default();
+        for (name, text) in properties {
+            server_properties.insert((*name).into(), AMQPValue::LongString(LongString::from(*text)));
+        }
+        let start = Start {
+            version_major: 0,
+            version_minor: 9,
+            server_properties,
+            mechanisms: "PLAIN".into(),
+            locales: "en_US".into(),
+        };
+        let frame = AMQPFrame::Method(0, AMQPClass::Connection(AMQPMethod::Start(start)));
+        gen_frame(&frame)(WriteContext::from(Vec::new())).expect("a frame").into_inner().0
+    }
+
+    /// What is heard of these bytes, in pieces of this size.
+    async fn heard(bytes: &[u8], piece: usize) -> Option<BrokerIdentity> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (connected, accepted) = tokio::join!(Tokio::current().tcp_connect_addr(address), listener.accept());
+        let mut server = accepted.expect("a client").0;
+        server.write_all(bytes).await.expect("a reader");
+        server.shutdown().await.expect("a reader");
+        let answered = Answered::default();
+        let mut stream = Greeted::new(AsyncTcpStream::Plain(connected.expect("a server")), Arc::clone(&answered));
+        let (mut read, mut piece) = (Vec::new(), vec![0; piece]);
+        loop {
+            let count = std::future::poll_fn(|cx| {
+                let mut buffers = [io::IoSliceMut::new(&mut []), io::IoSliceMut::new(&mut piece)];
+                Pin::new(&mut stream).poll_read_vectored(cx, &mut buffers)
+            });
+            match count.await.expect("a stream") {
+                0 => break,
+                count => read.extend_from_slice(&piece[..count]),
+            }
+        }
+        assert_eq!(read, bytes);
+        answered.get().cloned()
+    }
+
+    #[rstest]
+    #[case(1)]
+    #[case(7)]
+    #[case(100_000)]
+    #[tokio::test]
+    async fn a_greeting_is_heard_in_pieces_of_any_size(#[case] piece: usize) {
+        let mut bytes = greeting(&[
+            ("product", "RabbitMQ"),
+            ("version", "4.3.6"),
+            ("cluster_name", "rabbit@one"),
+            ("platform", "x"),
+        ]);
+        bytes.extend_from_slice(b"more");
+        let expected = BrokerIdentity { cluster_name: Some("rabbit@one".into()), version: Some("4.3.6".into()) };
+        assert_eq!(heard(&bytes, piece).await, Some(expected));
+    }
+
+    #[tokio::test]
+    async fn another_product_has_no_version_of_rabbitmq() {
+        let bytes = greeting(&[("product", "LavinMQ"), ("version", "2.4.0")]);
+        assert_eq!(heard(&bytes, 512).await, Some(BrokerIdentity::default()));
+    }
+
+    #[tokio::test]
+    async fn bytes_that_are_no_greeting_pass_through() {
+        assert_eq!(heard(b"HTTP/1.1 400 Bad Request\r\n\r\n", 5).await, None);
+        // A frame that never ends.
+        let mut endless = vec![1, 0, 0, 0xff, 0xff, 0xff, 0xff];
+        endless.resize(3 * LONGEST, 0);
+        assert_eq!(heard(&endless, 4096).await, None);
+    }
+}

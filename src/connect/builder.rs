@@ -176,14 +176,16 @@ impl Builder {
     /// # }
     /// ```
     pub fn events(self) -> Result<Events, ConnectError> {
-        let register = self.register()?;
-        let broker = Arc::new(RabbitMq::new(AmqpUrl::new(&self.amqp_url)?.with_tls(self.tls), &self.name));
+        let amqp = AmqpUrl::new(&self.amqp_url)?;
+        let register = self.register(&amqp)?;
+        let broker = Arc::new(RabbitMq::new(amqp.with_tls(self.tls), &self.name));
         Ok(events(Arc::new(self.topology), broker, register))
     }
 
-    fn register(&self) -> Result<RedisRegister, RegisterError> {
+    fn register(&self, amqp: &AmqpUrl) -> Result<RedisRegister, RegisterError> {
         let Self { topology, redis_url, tls, .. } = self;
-        let register = RedisRegister::new_with_tls(redis_url, tls, topology.first_name(), &topology.redis)?;
+        let (virtual_host, name) = (amqp.vhost(), topology.first_name());
+        let register = RedisRegister::new_with_tls(redis_url, tls, &virtual_host, name, &topology.redis)?;
         Ok(register.with_first_names(topology.first_names()))
     }
 
@@ -210,14 +212,15 @@ impl Builder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Hatchery, ConnectError> {
-        let register = self.register()?;
-        let Self { topology, amqp_url, name, tls, version_wait, .. } = self;
+        let amqp = AmqpUrl::new(&self.amqp_url)?;
+        let register = self.register(&amqp)?;
+        let Self { topology, name, tls, version_wait, .. } = self;
         let topology = Arc::new(topology);
         // A publisher waits for it but shortly, and a connection may take longer than that.
         if topology.types.values().any(|spec| spec.register) {
             register.connect_soon();
         }
-        let broker = Arc::new(RabbitMq::new(AmqpUrl::new(&amqp_url)?.with_tls(tls), &name));
+        let broker = Arc::new(RabbitMq::new(amqp.with_tls(tls), &name));
         broker.connect().await?;
         // Who waits for a version that long only also leaves a Redis that does not answer that soon; and says so, rather than
         // that nobody has said anything.

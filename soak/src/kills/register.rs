@@ -20,7 +20,8 @@ pub(super) struct Register {
 impl Register {
     pub(super) async fn connect(url: &str, topology: &Topology, event_type: &str) -> anyhow::Result<Self> {
         let connection = connect_to_redis(url).await?;
-        let before = format!("{}:{{{}:0}}:{event_type}:i:", topology.redis.prefix, topology.name);
+        // The soak's own broker has the default virtual host alone, `/`, which is percent-encoded.
+        let before = format!("{}:{{%2F:{}:0}}:{event_type}:i:", topology.redis.prefix, topology.name);
         Ok(Self { connection, before })
     }
 

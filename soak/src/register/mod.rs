@@ -275,7 +275,7 @@ async fn register(server: &Server) -> anyhow::Result<RedisRegister> {
         dedup_retention: TERMS.dedup_retention,
         backlog_retention: Duration::from_hours(7 * 24),
     };
-    let register = RedisRegister::connect(&server.url, &"billing".parse()?, &spec).await?;
+    let register = RedisRegister::connect(&server.url, "/", &"billing".parse()?, &spec).await?;
     Ok(register.with_limit(Duration::from_mins(1)))
 }
 

@@ -2,6 +2,7 @@
 
 use std::{borrow::Cow, collections::BTreeMap};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::link::slot;
@@ -10,10 +11,16 @@ use crate::domain::{
     words::EventType,
 };
 
+/// The characters of a virtual host that a key does not have as they are: none of them ends the hash tag, parts two words of a
+/// key, or stands for others in an access rule of Redis.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// The first parts of every key.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     prefix: String,
+    /// Percent-encoded. Two virtual hosts may each have a topology of this name.
+    virtual_host: String,
     topology: String,
     shards: u16,
     /// What a type was called first, where that is another name.
@@ -21,9 +28,10 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn new(prefix: &str, topology: &str, shards: u16) -> Self {
+    pub(super) fn new(prefix: &str, virtual_host: &str, topology: &str, shards: u16) -> Self {
         Self {
             prefix: prefix.to_owned(),
+            virtual_host: utf8_percent_encode(virtual_host, ENCODED).to_string(),
             topology: topology.to_owned(),
             shards: shards.max(1),
             first_names: BTreeMap::new(),
@@ -116,8 +124,8 @@ impl Keys {
     }
 
     fn key(&self, shard: u16, name: &str) -> String {
-        let Self { prefix, topology, .. } = self;
-        format!("{prefix}:{{{topology}:{shard}}}:{name}")
+        let Self { prefix, virtual_host, topology, .. } = self;
+        format!("{prefix}:{{{virtual_host}:{topology}:{shard}}}:{name}")
     }
 }
 
@@ -137,23 +145,23 @@ mod tests {
 
     #[test]
     fn keys_are_named_as_documented() {
-        let keys = Keys::new("hatchery", "billing", 1);
+        let keys = Keys::new("hatchery", "/", "billing", 1);
         let subject = subject(Some("1234"), "a");
         let mut terms =
             Terms { exclusive: true, lease: Duration::ZERO, dedup_retention: Duration::ZERO, max_wait: Duration::ZERO };
-        assert_eq!(keys.last(0), "hatchery:{billing:0}:last");
-        assert_eq!(keys.home(0, &subject, &Slot::DatedAt(5)), "hatchery:{billing:0}:mail:r:1234");
-        assert_eq!(keys.home(0, &subject, &Slot::Event("b".to_owned())), "hatchery:{billing:0}:mail:i:b");
-        assert_eq!(keys.own_home(0, &subject), "hatchery:{billing:0}:mail:i:a");
-        assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{billing:0}:mail:l:r:1234");
-        assert_eq!(keys.index(0, &subject.event_type), "hatchery:{billing:0}:mail:x");
-        assert_eq!(keys.kept(0, &subject, &Slot::DatedAt(5)), "hatchery:{billing:0}:mail:p:r:1234");
-        assert_eq!(keys.kept(0, &subject, &Slot::Event("b".to_owned())), "hatchery:{billing:0}:mail:p:i:b");
+        assert_eq!(keys.last(0), "hatchery:{%2F:billing:0}:last");
+        assert_eq!(keys.home(0, &subject, &Slot::DatedAt(5)), "hatchery:{%2F:billing:0}:mail:r:1234");
+        assert_eq!(keys.home(0, &subject, &Slot::Event("b".to_owned())), "hatchery:{%2F:billing:0}:mail:i:b");
+        assert_eq!(keys.own_home(0, &subject), "hatchery:{%2F:billing:0}:mail:i:a");
+        assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{%2F:billing:0}:mail:l:r:1234");
+        assert_eq!(keys.index(0, &subject.event_type), "hatchery:{%2F:billing:0}:mail:x");
+        assert_eq!(keys.kept(0, &subject, &Slot::DatedAt(5)), "hatchery:{%2F:billing:0}:mail:p:r:1234");
+        assert_eq!(keys.kept(0, &subject, &Slot::Event("b".to_owned())), "hatchery:{%2F:billing:0}:mail:p:i:b");
         terms.exclusive = false;
-        assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{billing:0}:mail:l:i:a");
+        assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{%2F:billing:0}:mail:l:i:a");
         // Under its new name a type finds what is under way.
         let word = |text: &str| text.parse().expect("a word");
-        let keys = Keys::new("hatchery", "billing", 7).with_first_names([(word("letter"), word("mail"))].into());
+        let keys = Keys::new("hatchery", "/", "billing", 7).with_first_names([(word("letter"), word("mail"))].into());
         let renamed = Subject { event_type: word("letter"), ..subject.clone() };
         assert_eq!(keys.shard(&renamed), keys.shard(&subject));
         for slot in [Slot::DatedAt(5), Slot::Event("b".to_owned())] {
@@ -166,8 +174,16 @@ mod tests {
     }
 
     #[test]
+    fn a_virtual_host_of_any_name_is_one_word_of_the_hash_tag() {
+        let key = |virtual_host| Keys::new("hatchery", virtual_host, "billing", 1).last(0);
+        assert_eq!(key("prod-1.eu_x~"), "hatchery:{prod-1.eu_x~:billing:0}:last");
+        assert_eq!(key("a}:{b*?[ä"), "hatchery:{a%7D%3A%7Bb%2A%3F%5B%C3%A4:billing:0}:last");
+        assert_ne!(key("%2F"), key("/"));
+    }
+
+    #[test]
     fn a_subject_stays_on_its_shard_and_subjects_spread_over_all() {
-        let keys = Keys::new("hatchery", "billing", 7);
+        let keys = Keys::new("hatchery", "/", "billing", 7);
         let shards: BTreeSet<_> = (0..200).map(|n| keys.shard(&subject(Some(&n.to_string()), "a"))).collect();
         assert_eq!(shards, (0..7).collect());
         assert_eq!(keys.shard(&subject(Some("5"), "a")), keys.shard(&subject(Some("5"), "b")));

@@ -76,18 +76,24 @@ impl RedisRegister {
     ///
     /// # Errors
     /// When `url` is no address of a Redis.
-    pub fn new(url: &str, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
-        Self::new_with_tls(url, &Tls::default(), topology, spec)
+    pub fn new(url: &str, virtual_host: &str, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
+        Self::new_with_tls(url, &Tls::default(), virtual_host, topology, spec)
     }
 
     /// The same with a say in which certificates are trusted and shown, where the scheme is `rediss`.
     ///
     /// # Errors
     /// When `url` is no address of a Redis.
-    pub fn new_with_tls(url: &str, tls: &Tls, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
+    pub fn new_with_tls(
+        url: &str,
+        tls: &Tls,
+        virtual_host: &str,
+        topology: &Word,
+        spec: &RedisSpec,
+    ) -> Result<Self, RegisterError> {
         Ok(Self {
             link: Arc::new(Link::new(url, tls)?),
-            keys: Arc::new(Keys::new(&spec.prefix, topology.as_str(), spec.shards)),
+            keys: Arc::new(Keys::new(&spec.prefix, virtual_host, topology.as_str(), spec.shards)),
             backlog_retention: spec.backlog_retention,
             limit: DEFAULT_LIMIT,
             clock: None,
@@ -108,8 +114,13 @@ impl RedisRegister {
     ///
     /// # Errors
     /// When it is away, or refuses.
-    pub async fn connect(url: &str, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
-        let register = Self::new(url, topology, spec)?;
+    pub async fn connect(
+        url: &str,
+        virtual_host: &str,
+        topology: &Word,
+        spec: &RedisSpec,
+    ) -> Result<Self, RegisterError> {
+        let register = Self::new(url, virtual_host, topology, spec)?;
         register.ping().await?;
         Ok(register)
     }

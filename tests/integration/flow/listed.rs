@@ -29,8 +29,8 @@ struct Listed {
 
 impl Listed {
     fn of(declared: &Declared) -> Self {
-        let topology = &declared.topology;
-        Self { register: RedisRegister::new(&declared.redis_url, &topology.name, &topology.redis).unwrap() }
+        let Declared { host, topology, redis_url, .. } = declared;
+        Self { register: RedisRegister::new(redis_url, &host.name, &topology.name, &topology.redis).unwrap() }
     }
 
     async fn entries(&self) -> Vec<Entry> {

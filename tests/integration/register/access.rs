@@ -21,11 +21,11 @@ const TYPES: &str = "types: { import: { coalesce: latest, keep-payload: 4KiB, re
 /// The lines of the documentation that begin with this, for the keys of a test's own.
 fn documented(begin: &str, declared: &Declared) -> Vec<Vec<String>> {
     let docs = include_str!("../../../docs/operations.md");
-    let own = format!("~{}:{{t:*", declared.topology.redis.prefix);
+    let own = format!("~{}:{{{}:t:*", declared.topology.redis.prefix, declared.host.name);
     let lines = docs.lines().filter(|line| line.starts_with(begin));
     let words = |line: &str| {
         let line = line.split("  #").next().unwrap_or_default();
-        line.split_whitespace().map(|word| word.replace("~hatchery:{billing:*", &own)).collect()
+        line.split_whitespace().map(|word| word.replace("~hatchery:{%2F:billing:*", &own)).collect()
     };
     let lines: Vec<Vec<String>> = lines.map(words).collect();
     assert_eq!(lines.len(), 1, "{begin}");

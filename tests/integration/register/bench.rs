@@ -25,6 +25,9 @@ use uuid::Uuid;
 
 use crate::support::{clock::TestClock, deployments, redis};
 
+/// No broker is asked: these registers are their adapter alone.
+pub(crate) const VIRTUAL_HOST: &str = "/";
+
 pub(crate) const BACKLOG: Duration = Duration::from_hours(7 * 24);
 pub(crate) const DEDUP: Duration = Duration::from_hours(1);
 pub(crate) const LEASE: Duration = Duration::from_secs(15);
@@ -45,7 +48,9 @@ pub(crate) fn spec(prefix: &str, shards: u16) -> RedisSpec {
 
 /// One that is patient: the machine may be busy.
 pub(crate) fn register(url: &str, prefix: &str, shards: u16) -> RedisRegister {
-    RedisRegister::new(url, &topology(), &spec(prefix, shards)).unwrap().with_limit(Duration::from_secs(20))
+    RedisRegister::new(url, VIRTUAL_HOST, &topology(), &spec(prefix, shards))
+        .unwrap()
+        .with_limit(Duration::from_secs(20))
 }
 
 pub(crate) fn topology() -> Word {

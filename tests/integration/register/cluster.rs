@@ -12,7 +12,7 @@ use hatchery::{
     ports::{Register, RegisterError},
 };
 
-use super::bench::{EXCLUSIVE, SHARDS, event, register, spec, stamp, token, topology};
+use super::bench::{EXCLUSIVE, SHARDS, VIRTUAL_HOST, event, register, spec, stamp, token, topology};
 use crate::support::{
     broker::eventually,
     certificates::Authority,
@@ -22,7 +22,7 @@ use crate::support::{
 
 /// Of a shard's keys.
 pub(super) fn last(prefix: &str, shard: u16) -> String {
-    format!("{prefix}:{{billing:{shard}}}:last")
+    format!("{prefix}:{{%2F:billing:{shard}}}:last")
 }
 
 fn reserve(reference: &str) -> Reserve {
@@ -344,7 +344,7 @@ async fn a_master_without_a_replica_is_waited_for() {
 #[tokio::test]
 async fn nobody_at_all_is_away() {
     let url = format!("redis-cluster://:secret@127.0.0.1:{},127.0.0.1:{}", free_port(), free_port());
-    let error = RedisRegister::connect(&url, &topology(), &spec("x", 1)).await.unwrap_err();
+    let error = RedisRegister::connect(&url, VIRTUAL_HOST, &topology(), &spec("x", 1)).await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away);
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
 }
@@ -374,7 +374,9 @@ async fn its_nodes_may_speak_tls() {
     let cluster = Cluster::start(Kind { tls: Some(&options), ..Kind::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
     let open = |tls: &Tls| {
-        let register = RedisRegister::new_with_tls(&cluster.url(), tls, &topology(), &spec(&prefix(), SHARDS)).unwrap();
+        let register =
+            RedisRegister::new_with_tls(&cluster.url(), tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), SHARDS))
+                .unwrap();
         register.with_limit(Duration::from_secs(10))
     };
     open(&tls).reserve(&batch()).await.unwrap();
@@ -393,7 +395,8 @@ async fn nodes_that_announce_what_their_certificates_are_not_for_are_told() {
     let tls = Tls::default().trust_file(authority.file()).unwrap();
     // The node that the URL names says where the others are, by their addresses.
     let url = cluster.url().replace("127.0.0.1", "127.0.0.2");
-    let register = RedisRegister::new_with_tls(&url, &tls, &topology(), &spec(&prefix(), SHARDS)).unwrap();
+    let register =
+        RedisRegister::new_with_tls(&url, &tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), SHARDS)).unwrap();
     let error = register.with_limit(Duration::from_secs(10)).ping().await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away, "{error}");
     assert!(error.to_string().contains("not for the host name 127.0.0.1 but for"), "{error}");

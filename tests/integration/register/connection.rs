@@ -12,7 +12,7 @@ use tokio::{
     sync::Notify,
 };
 
-use super::bench::{EXCLUSIVE, event, register, spec, topology};
+use super::bench::{EXCLUSIVE, VIRTUAL_HOST, event, register, spec, topology};
 use crate::support::{
     broker::eventually,
     redis::{Server, connect, free_port, prefix, url},
@@ -39,7 +39,7 @@ async fn ask(register: &RedisRegister) -> Result<(), RegisterError> {
 #[tokio::test]
 async fn nobody_listens_is_unreachable() {
     let url = format!("redis://:secret@127.0.0.1:{}", free_port());
-    let error = RedisRegister::connect(&url, &topology(), &spec("x", 1)).await.unwrap_err();
+    let error = RedisRegister::connect(&url, VIRTUAL_HOST, &topology(), &spec("x", 1)).await.unwrap_err();
     assert!(matches!(error, RegisterError::Unreachable { .. }), "{error:?}");
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
 }

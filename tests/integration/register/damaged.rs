@@ -49,8 +49,7 @@ async fn listed(hatchery: &Hatchery) -> Result<Vec<Known>, EventsError> {
 async fn events_go_on(#[case] names: &[&str]) {
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
-    let keys: Vec<_> =
-        names.iter().map(|name| format!("{}:{{t:0}}:import:{name}", declared.topology.redis.prefix)).collect();
+    let keys: Vec<_> = names.iter().map(|name| declared.key(&format!("import:{name}"))).collect();
     for key in &keys {
         redis.say(&["SET", key, "garbage"]).await;
     }

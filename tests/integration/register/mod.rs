@@ -13,5 +13,6 @@ mod random;
 mod redis;
 mod rules;
 mod sentinel;
+mod side_by_side;
 mod states;
 mod stored;

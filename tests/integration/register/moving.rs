@@ -199,7 +199,7 @@ async fn no_event_is_lost_while_the_register_moves() {
     assert!(!publisher.publish(change("before")).await.unwrap().unversioned);
     worker.runs.reach(1).await;
 
-    let counter = format!("{}:{{t:0}}:last", declared.topology.redis.prefix);
+    let counter = declared.key("last");
     let moving = Moving::slot_of(&cluster, &counter).await;
     moving.importing().await;
     moving.migrating().await;

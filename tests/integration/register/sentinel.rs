@@ -12,7 +12,7 @@ use hatchery::{
     ports::{Register, RegisterError},
 };
 
-use super::bench::{EXCLUSIVE, event, register, spec, topology};
+use super::bench::{EXCLUSIVE, VIRTUAL_HOST, event, register, spec, topology};
 use crate::support::{
     broker::eventually,
     certificates::Authority,
@@ -147,7 +147,8 @@ async fn sentinels_and_servers_may_speak_tls() {
     let watched = Watched::start_with(Guard { tls: Some(&options), ..Guard::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
     let open = |tls: &Tls| {
-        let register = RedisRegister::new_with_tls(&watched.url(), tls, &topology(), &spec(&prefix(), 1)).unwrap();
+        let register =
+            RedisRegister::new_with_tls(&watched.url(), tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), 1)).unwrap();
         register.with_limit(Duration::from_secs(10))
     };
     ask(&open(&tls)).await.unwrap();
@@ -165,7 +166,7 @@ async fn a_master_that_is_named_by_what_its_certificate_is_not_for_is_told() {
     let watched = Watched::start_with(Guard { tls: Some(&options), ..Guard::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
     let url = watched.url().replace("127.0.0.1", "127.0.0.2");
-    let register = RedisRegister::new_with_tls(&url, &tls, &topology(), &spec(&prefix(), 1)).unwrap();
+    let register = RedisRegister::new_with_tls(&url, &tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), 1)).unwrap();
     let error = ask(&register.with_limit(Duration::from_secs(10))).await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away, "{error}");
     assert!(error.to_string().contains("not for the host name 127.0.0.1 but for"), "{error}");

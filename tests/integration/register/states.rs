@@ -212,7 +212,7 @@ async fn a_shard_that_nobody_has_written_to_was_not_emptied() {
     }
     let register = bench::register(&redis.url, "x", bench::SHARDS);
     ping(&register).await;
-    redis.say(&["DEL", "x:{billing:5}:last"]).await;
+    redis.say(&["DEL", "x:{%2F:billing:5}:last"]).await;
     ping(&register).await;
     assert_eq!(logs.with(&["was emptied"]).len(), 1, "a part of it was");
     redis.say(&["FLUSHALL"]).await;
@@ -288,7 +288,7 @@ async fn a_key_that_cannot_be_read_stops_nothing_but_its_own_reference() {
     let hatchery = declared.connect_patiently().await;
     let published = hatchery.publisher().publish_batch((0..10).map(change).collect()).await;
     assert!(published.iter().all(|event| event.as_ref().is_ok_and(|event| !event.unversioned)), "{published:?}");
-    let key = format!("{}:{{t:0}}:import:r:7", declared.topology.redis.prefix);
+    let key = declared.key("import:r:7");
     redis.say(&["SET", &key, "not a hash"]).await;
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     worker.runs.reach(9).await;
@@ -317,7 +317,7 @@ async fn a_key_that_cannot_be_read_takes_the_version_of_no_other_event() {
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let logs = Logs::capture();
-    let key = |reference: u32| format!("{}:{{t:0}}:import:r:{reference}", declared.topology.redis.prefix);
+    let key = |reference: u32| declared.key(&format!("import:r:{reference}"));
     redis.say(&["SET", &key(7), "not a hash"]).await;
     redis.say(&["HSET", &key(8), "i", "short"]).await;
     let hatchery = declared.connect_patiently().await;
@@ -362,7 +362,7 @@ async fn what_was_given_beside_a_key_that_cannot_be_read_is_not_given_again() {
         asked_by: None,
         terms: bench::EXCLUSIVE,
     };
-    redis.say(&["SET", "x:{billing:0}:import:r:2", "not a hash"]).await;
+    redis.say(&["SET", "x:{%2F:billing:0}:import:r:2", "not a hash"]).await;
     let reserve = async |calls: &[Reserve]| hatchery::ports::Register::reserve(&register, calls).await;
     let Reserved::Version(first) = reserve(&[call("1")]).await.unwrap()[0] else { panic!("nobody asked") };
     let error = reserve(&[call("1"), call("1"), call("2"), call("3")]).await.unwrap_err();
@@ -370,8 +370,8 @@ async fn what_was_given_beside_a_key_that_cannot_be_read_is_not_given_again() {
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
     let next = reserve(&[call("1")]).await.unwrap()[0];
     assert!(matches!(next, Reserved::Version(version) if version > first + 2), "{first} {next:?}");
-    redis.say(&["DEL", "x:{billing:0}:import:r:2"]).await;
-    redis.say(&["HSET", "x:{billing:0}:import:r:2", "i", "short"]).await;
+    redis.say(&["DEL", "x:{%2F:billing:0}:import:r:2"]).await;
+    redis.say(&["HSET", "x:{%2F:billing:0}:import:r:2", "i", "short"]).await;
     let error = reserve(&[call("2")]).await.unwrap_err();
     assert!(matches!(error, RegisterError::Unreadable { .. }), "{error:?}");
     assert!(error.to_string().contains("too short"), "{error}");

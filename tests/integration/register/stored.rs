@@ -17,7 +17,7 @@ impl Stored {
     /// The one shard of a register with this prefix.
     pub(crate) async fn connect(prefix: &str) -> Self {
         let connection = support::redis::connect(support::redis::url()).await.unwrap();
-        Self { connection, base: format!("{prefix}:{{billing:0}}:") }
+        Self { connection, base: format!("{prefix}:{{%2F:billing:0}}:") }
     }
 
     pub(crate) fn connection(&self) -> MultiplexedConnection {

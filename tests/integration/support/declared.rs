@@ -62,6 +62,14 @@ impl Declared {
         declared
     }
 
+    /// Declares the same topology, with the same prefix for Redis, in another virtual host.
+    pub(crate) async fn again(&self, host: VirtualHost, redis_url: &str) -> Self {
+        let Self { topology, text, .. } = self;
+        let again = Self { host, topology: topology.clone(), text: text.clone(), redis_url: redis_url.to_owned() };
+        again.apply().await;
+        again
+    }
+
     /// Creates what is missing.
     pub(crate) async fn apply(&self) {
         declare(&self.host, &compile(&self.topology).unwrap()).await;
@@ -94,6 +102,12 @@ impl Declared {
 
     pub(crate) async fn amqp(&self) -> Amqp {
         Amqp::connect(&self.host.amqp()).await
+    }
+
+    /// The register's key of this name, where it has one shard.
+    pub(crate) fn key(&self, name: &str) -> String {
+        // The names of virtual hosts in tests need no encoding.
+        format!("{}:{{{}:t:0}}:{name}", self.topology.redis.prefix, self.host.name)
     }
 
     pub(crate) fn processing(&self, event_type: &str) -> String {

@@ -1,0 +1,107 @@
+//! Two topologies of one name with one Redis, in two virtual hosts or on two brokers: none touches the other's events.
+
+use std::{collections::BTreeSet, env};
+
+use futures_util::{StreamExt as _, TryStreamExt as _};
+use hatchery::{Filter, Hatchery, NewEvent, Outcome};
+
+use crate::support::{
+    broker::{VirtualHost, eventually},
+    declared::{Declared, publish_all},
+    redis,
+    workers::{Runs, Working},
+};
+
+const TYPES: &str = "types:\n  mail: {}\n  import: { coalesce: { immediate: latest } }\n  \
+                     dated: { coalesce: { delayed: each-time }, keep-payload: 4KiB }";
+
+/// How many events of each type are published on each side.
+fn count() -> u32 {
+    env::var("HATCHERY_SIDE_BY_SIDE").map_or(500, |count| count.parse().unwrap())
+}
+
+/// The events of a type, with the same ids and references on either side; the payload names the side.
+fn events(event_type: &'static str, side: &str) -> Vec<NewEvent> {
+    let event = |n: u32| {
+        let id = n.to_string();
+        let event = NewEvent::new(event_type, format!("{side} {n}")).reference(&id).id(id);
+        if event_type == "dated" { event.at(hatchery::parse_time("2099-01-01T00:00:00Z").unwrap()) } else { event }
+    };
+    (0..count()).map(event).collect()
+}
+
+struct Side {
+    name: &'static str,
+    hatchery: Hatchery,
+}
+
+impl Side {
+    async fn new(name: &'static str, declared: &Declared) -> Self {
+        Self { name, hatchery: declared.connect().await }
+    }
+
+    async fn publish(&self, types: &[&'static str]) {
+        for event_type in types {
+            publish_all(&self.hatchery, events(event_type, self.name)).await;
+        }
+    }
+
+    /// How many dated events wait.
+    async fn waiting(&self) -> usize {
+        let filter = Filter::default().event_type("dated");
+        self.hatchery.events().search(&filter).try_fold(0, async |count, _| Ok(count + 1)).await.unwrap()
+    }
+
+    async fn cancel_dated(&self) {
+        let filter = Filter::default().event_type("dated");
+        let cancelled: Vec<_> = self.hatchery.events().cancel_all(&filter).try_collect().await.unwrap();
+        assert_eq!(cancelled.iter().filter(|(_, slot)| slot.waiting).count(), count() as usize, "{}", self.name);
+    }
+
+    async fn run_dated_now(&self) {
+        let filter = Filter::default().event_type("dated");
+        let moved = self.hatchery.events().run_now_all(&filter).filter(|moved| std::future::ready(moved.is_ok()));
+        assert_eq!(moved.count().await, count() as usize, "{}", self.name);
+    }
+
+    /// Runs all that is due, and expects each of these once and nothing else.
+    async fn handles(&self, declared: &Declared, types: &[&'static str]) {
+        let (worker, imports) = Working::start_both(&self.hatchery, ["mail", "import"]);
+        let dated = Working::start(&self.hatchery, "dated", |_| Outcome::Done);
+        let all = || {
+            let ran = |runs: &Runs, event_type| runs.payloads().into_iter().map(move |payload| (event_type, payload));
+            ran(&worker.runs, "mail")
+                .chain(ran(&imports, "import"))
+                .chain(ran(&dated.runs, "dated"))
+                .collect::<Vec<_>>()
+        };
+        // What is dropped leaves its queue without a run.
+        let queues: Vec<String> = ["mail", "import", "dated"].map(|name| declared.processing(name)).into();
+        let expected: BTreeSet<(&str, String)> = (types.iter())
+            .flat_map(|event_type| (0..count()).map(move |n| (*event_type, format!("{} {n}", self.name))))
+            .collect();
+        let amqp = declared.amqp().await;
+        amqp.emptied(&queues).await;
+        eventually("nothing is held", async || (all().len() >= expected.len()).then_some(())).await;
+        let ran = all();
+        worker.stop().await;
+        dated.stop().await;
+        assert_eq!(ran.len(), expected.len(), "{} runs as many events as it has", self.name);
+        assert_eq!(ran.into_iter().collect::<BTreeSet<_>>(), expected, "{} runs its own", self.name);
+    }
+}
+
+#[tokio::test]
+async fn topologies_of_one_name_in_two_virtual_hosts_lose_no_event_to_each_other() {
+    let first = Declared::new(TYPES).await;
+    let second = first.again(VirtualHost::new(), redis::url()).await;
+    let (one, other) = (Side::new("one", &first).await, Side::new("other", &second).await);
+    one.publish(&["mail", "import", "dated"]).await;
+    other.publish(&["mail", "import", "dated"]).await;
+
+    one.cancel_dated().await;
+    assert_eq!((one.waiting().await, other.waiting().await), (0, count() as usize));
+    one.handles(&first, &["mail", "import"]).await;
+    other.run_dated_now().await;
+    other.handles(&second, &["mail", "import", "dated"]).await;
+}

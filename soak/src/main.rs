@@ -6,6 +6,7 @@ mod bursts;
 mod cancel;
 mod chance;
 mod child;
+mod cluster;
 #[path = "../../demo/src/console.rs"]
 mod console;
 mod kills;
@@ -55,6 +56,8 @@ enum Mode {
     Cancel(cancel::Args),
     /// Many changes of the same references, while Redis is killed and flushed: near one call a window, and none is lost
     Bursts(bursts::Args),
+    /// A cluster of three nodes under faults: nothing is lost, and how long publishers and workers stand still
+    Cluster(cluster::Args),
     /// A process of another mode
     #[command(hide = true)]
     Child(child::Args),
@@ -94,6 +97,7 @@ async fn main() -> ExitCode {
         Mode::Register(args) => register::run(&args, &mut console).await,
         Mode::Cancel(args) => cancel::run(&args, &mut console).await,
         Mode::Bursts(args) => bursts::run(&args, &mut console).await,
+        Mode::Cluster(args) => cluster::run(&args, &mut console).await,
         Mode::Child(args) => return child::main(&args).await,
     };
     console.end_progress();

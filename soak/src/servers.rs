@@ -1,9 +1,10 @@
 //! A RabbitMQ and a Redis for this run alone. They go when their standard input ends, however this process does.
 
-use std::{collections::BTreeMap, process::Stdio};
+use std::{collections::BTreeMap, io::Write as _, process::Stdio};
 
 use anyhow::{Context as _, bail, ensure};
 use redis::{AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection};
+use tempfile::NamedTempFile;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
     process::{Child, ChildStdin, ChildStdout, Command},
@@ -22,15 +23,27 @@ pub(crate) struct Servers {
     pub(crate) redis: String,
     rabbitmq: Hold,
     redis_hold: Hold,
+    /// RabbitMQ's settings, which a node reads again when it starts again.
+    _settings: Option<NamedTempFile>,
 }
 
 impl Servers {
     /// Starts both: the RabbitMQ that is installed, or a version of `scripts/brokers`.
     pub(crate) async fn start(version: Option<&str>) -> anyhow::Result<Self> {
-        let rabbitmq = match version {
-            Some(version) => Hold::start("scripts/brokers", &["hold", version]).await?,
-            None => Hold::start("scripts/services", &["hold", "--rabbitmq-only"]).await?,
-        };
+        Self::with(Hold::of(&mut broker(version)).await?, None).await
+    }
+
+    /// The same with so many nodes, and with settings for `rabbitmq.conf`. The URLs are those of all nodes; `said` has those
+    /// of each, `AMQP_URL_1` and so on.
+    pub(crate) async fn start_cluster(version: Option<&str>, nodes: usize, settings: &str) -> anyhow::Result<Self> {
+        let mut file = NamedTempFile::new()?;
+        file.write_all(settings.as_bytes())?;
+        let mut command = broker(version);
+        command.args(["--nodes", &nodes.to_string()]).env("HATCHERY_RABBITMQ_CONF", file.path());
+        Self::with(Hold::of(&mut command).await?, Some(file)).await
+    }
+
+    async fn with(rabbitmq: Hold, settings: Option<NamedTempFile>) -> anyhow::Result<Self> {
         let redis_hold = Hold::start("scripts/services", &["hold", "--redis-only"]).await?;
         Ok(Self {
             amqp: rabbitmq.said("AMQP_URL")?,
@@ -38,17 +51,39 @@ impl Servers {
             redis: redis_hold.said("REDIS_URL")?,
             rabbitmq,
             redis_hold,
+            _settings: settings,
         })
+    }
+
+    /// What the script said of RabbitMQ.
+    pub(crate) fn said(&self, name: &str) -> anyhow::Result<String> {
+        self.rabbitmq.said(name)
+    }
+
+    /// Has something done to RabbitMQ: a line for `scripts/services hold`.
+    pub(crate) async fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+        self.rabbitmq.tell(line).await
     }
 
     /// Runs rabbitmqctl.
     pub(crate) async fn ctl(&mut self, arguments: &str) -> anyhow::Result<()> {
-        self.rabbitmq.tell(&format!("ctl {arguments}")).await
+        self.tell(&format!("ctl {arguments}")).await
     }
 
     pub(crate) async fn end(self) {
         tokio::join!(self.rabbitmq.end(), self.redis_hold.end());
     }
+}
+
+/// What starts RabbitMQ.
+fn broker(version: Option<&str>) -> Command {
+    let (script, arguments) = match version {
+        Some(version) => ("scripts/brokers", ["hold", version]),
+        None => ("scripts/services", ["hold", "--rabbitmq-only"]),
+    };
+    let mut command = Command::new(script);
+    command.args(arguments);
+    command
 }
 
 /// A script that holds a server.
@@ -61,12 +96,16 @@ pub(crate) struct Hold {
 
 impl Hold {
     pub(crate) async fn start(script: &str, arguments: &[&str]) -> anyhow::Result<Self> {
-        let mut child = Command::new(script)
-            .args(arguments)
+        Self::of(Command::new(script).args(arguments)).await
+    }
+
+    async fn of(command: &mut Command) -> anyhow::Result<Self> {
+        let said = format!("{:?}", command.as_std());
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("{script}; run this from the repository's folder"))?;
+            .with_context(|| format!("{said}; run this from the repository's folder"))?;
         let input = child.stdin.take().context("a pipe")?;
         let answers = BufReader::new(child.stdout.take().context("a pipe")?).lines();
         let mut hold = Self { script: child, input, answers, said: BTreeMap::new() };
@@ -77,7 +116,7 @@ impl Hold {
                 None => None,
             };
         }
-        bail!("{script} {} gave no server, see above", arguments.join(" "))
+        bail!("{said} gave no server, see above")
     }
 
     pub(crate) fn said(&self, name: &str) -> anyhow::Result<String> {

@@ -35,7 +35,11 @@ impl Stage {
     /// Starts the servers and applies the topology.
     pub(crate) async fn set(console: &mut Console, version: Option<&str>, text: &str) -> anyhow::Result<Self> {
         console.step("Start RabbitMQ and Redis, and apply the topology");
-        let servers = Servers::start(version).await?;
+        Self::on(console, Servers::start(version).await?, text).await
+    }
+
+    /// Applies the topology on these servers.
+    pub(crate) async fn on(console: &Console, servers: Servers, text: &str) -> anyhow::Result<Self> {
         let amqp = AmqpUrl::new(&servers.amqp)?;
         let api = ManagementApi::new(ManagementUrl::new(&servers.management, &amqp)?, &amqp.vhost())?;
         let version = api.observe().await?.version.unwrap_or_else(|| "of an unknown version".to_owned());

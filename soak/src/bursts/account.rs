@@ -2,18 +2,18 @@
 
 /// Event `n` is about reference `n % references`, and a later one of the same reference is a newer change.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Account {
+pub(crate) struct Account {
     /// Neither handled, nor replaced by a newer change that was handled.
-    pub(super) lost: usize,
+    pub(crate) lost: usize,
     /// References of which the last change was not handled.
-    pub(super) without_last: usize,
+    pub(crate) without_last: usize,
     /// Calls with an older change of a reference than it was called with before.
-    pub(super) backwards: usize,
+    pub(crate) backwards: usize,
 }
 
 impl Account {
     /// Of these events, which have a version or compete with nothing, and these calls in the order in which they began.
-    pub(super) fn take(references: u32, unversioned: &[bool], calls: &[u32]) -> Self {
+    pub(crate) fn take(references: u32, unversioned: &[bool], calls: &[u32]) -> Self {
         let references = references as usize;
         let mut handled = vec![false; unversioned.len()];
         let mut newest = vec![None; references];

@@ -9,7 +9,8 @@ use anyhow::Context as _;
 use hatchery::{NewEvent, Publisher};
 use tokio::time::Instant;
 
-use self::{account::Account, redis::Redis};
+pub(crate) use self::account::Account;
+use self::redis::Redis;
 use crate::{
     Common,
     chance::Chance,

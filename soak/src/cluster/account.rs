@@ -1,0 +1,154 @@
+//! What became of the events.
+
+use hatchery::{
+    Topology,
+    domain::{compile, names::Names},
+};
+
+use super::crew::{BURST, CHANGE, ORDERED, REFERENCES, Seen, TYPES, first_number};
+use crate::{
+    account::Account as Times,
+    bursts::Account as Changes,
+    queues::Queues,
+    table::{Table, grouped},
+};
+
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Account {
+    /// Events that were published. All of them were confirmed in the end.
+    sent: usize,
+    /// Those of them that were published more than once until then.
+    repeated: usize,
+    runs: usize,
+    /// Neither handled, nor replaced by a newer change that was, nor in a queue.
+    lost: usize,
+    early: usize,
+    twice: usize,
+    /// Runs of an older change after a newer one of its reference.
+    backwards: usize,
+    /// Runs of the `block` type after one that was published later by the same publisher.
+    unordered: usize,
+    /// Changes to which Redis gave no version in time.
+    unversioned: usize,
+    /// What lies in a queue in the end, of events that were not handled.
+    left: usize,
+    /// In the dead-letter queues, and in `unrouted`.
+    dead: u64,
+}
+
+impl Account {
+    /// To be taken when nothing is published, and nobody works, any more.
+    pub(super) async fn take(seen: &Seen, queues: &Queues, topology: &Topology) -> anyhow::Result<Self> {
+        let names = Names::new(topology.name.clone());
+        let mut dead = vec![names.unrouted()];
+        for event_type in TYPES {
+            dead.push(names.dead_letters(&event_type.parse()?));
+        }
+        let dead = queues.ready(&dead).await?;
+        let mut left = Vec::new();
+        if seen.overdue(i64::MAX) > 0 {
+            for queue in compile::compile(topology)?.queues {
+                left.extend(queues.drain(&queue.name).await?);
+            }
+        }
+        Ok(Self { dead, ..Self::of(seen, &left) })
+    }
+
+    /// Of what was noted, with the ids of what is left in the queues.
+    fn of(seen: &Seen, left: &[String]) -> Self {
+        let runs = seen.runs.all();
+        let early = runs.iter().filter(|run| run.is_early()).count();
+        let mut account = Self { runs: runs.len(), early, left: left.len(), ..Self::default() };
+        for event_type in 0..TYPES.len() {
+            for publisher in 0..=BURST {
+                let sent = seen.sent(event_type, publisher);
+                account.sent += sent.len();
+                account.repeated += sent.iter().filter(|sent| sent.tries > 1).count();
+                account.unversioned += sent.iter().filter(|sent| sent.unversioned).count();
+                let first = first_number(event_type, publisher);
+                let numbers = first..first + u32::try_from(sent.len()).unwrap_or(u32::MAX);
+                let of: Vec<u32> =
+                    runs.iter().map(|run| run.number).filter(|number| numbers.contains(number)).collect();
+                let times = Times::take(numbers, of.iter().copied());
+                if event_type == CHANGE {
+                    let unversioned: Vec<bool> = sent.iter().map(|sent| sent.unversioned).collect();
+                    let calls: Vec<u32> = of.iter().map(|number| number - first).collect();
+                    let changes = Changes::take(REFERENCES, &unversioned, &calls);
+                    account.lost += changes.lost;
+                    account.backwards += changes.backwards;
+                    // Published again, it is a newer change, which runs too.
+                    let once = |number: &u32| sent[(number - first) as usize].tries == 1;
+                    account.twice += times.twice.iter().filter(|number| once(number)).count();
+                    continue;
+                }
+                account.twice += times.twice.len();
+                account.lost += times.missing.iter().filter(|number| !left.contains(&number.to_string())).count();
+                if event_type == ORDERED {
+                    account.unordered += of.windows(2).filter(|pair| pair[1] < pair[0]).count();
+                }
+            }
+        }
+        account
+    }
+
+    pub(super) fn tell(&self, table: &mut Table) {
+        let count = |n: usize| grouped(n as u64);
+        table.tell(&["events, all confirmed", &count(self.sent), ""]);
+        table.tell(&["of those, published again until then", &count(self.repeated), ""]);
+        table.tell(&["runs", &count(self.runs), ""]);
+        table.tell(&["changes without a version", &count(self.unversioned), ""]);
+        for (what, found) in [
+            ("lost", self.lost),
+            ("early", self.early),
+            ("handled twice", self.twice),
+            ("block type out of order", self.unordered),
+            ("left in a queue", self.left),
+        ] {
+            table.must(found == 0, &[what, &count(found), "0"]);
+        }
+        // What has no version competes with nothing.
+        let holds = self.backwards == 0 || self.unversioned > 0;
+        let must = if self.unversioned == 0 { "0" } else { "any" };
+        table.must(holds, &["older change after a newer", &count(self.backwards), must]);
+        table.must(self.dead == 0, &["in dead-letter and unrouted", &grouped(self.dead), "0"]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::crew::NOW;
+
+    /// Events of one publisher, each published so often, and the places of those that ran.
+    fn seen(event_type: usize, tries: &[u32], ran: &[u32]) -> Seen {
+        let seen = Seen::default();
+        for tries in tries {
+            let number = seen.begin(event_type, 0, 0);
+            seen.confirm(event_type, 0, number, *tries, false);
+        }
+        for place in ran {
+            seen.runs.push(first_number(event_type, 0) + place, 0, 0);
+        }
+        seen
+    }
+
+    #[test]
+    fn an_event_is_lost_that_was_neither_handled_nor_is_in_a_queue() {
+        let left = [(first_number(NOW, 0) + 2).to_string()];
+        let found = Account::of(&seen(NOW, &[1, 1, 1, 2], &[0, 3, 3]), &left);
+        let expected = Account { sent: 4, repeated: 1, runs: 3, lost: 1, twice: 1, left: 1, ..Account::default() };
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_block_type_that_goes_back_is_out_of_order() {
+        let found = Account::of(&seen(ORDERED, &[1, 1, 1], &[0, 2, 1]), &[]);
+        assert_eq!((found.unordered, found.lost), (1, 0));
+    }
+
+    #[test]
+    fn a_change_that_was_published_again_may_run_again() {
+        let found = Account::of(&seen(CHANGE, &[2, 1], &[0, 0, 1, 1]), &[]);
+        assert_eq!((found.twice, found.lost, found.backwards), (1, 0, 0));
+    }
+}

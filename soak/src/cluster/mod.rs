@@ -1,0 +1,301 @@
+//! A cluster of three nodes under faults, one after the other, with publishers and workers that know all nodes.
+
+mod account;
+mod crew;
+mod fault;
+mod nodes;
+mod plan;
+mod stalls;
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+
+use self::{
+    account::Account,
+    crew::{Crew, EACH, LATER, ORDERED, TYPES},
+    fault::Fault,
+    nodes::{NODES, Nodes},
+    plan::Plans,
+    stalls::Stream,
+};
+use crate::{
+    Common,
+    chance::Chance,
+    console::Console,
+    queues::Queues,
+    servers::Servers,
+    stage::Stage,
+    table::{Table, grouped},
+    traffic,
+};
+
+const TOPOLOGY: &str = "\
+version: 1
+name: soak
+hatcheries: [5s]
+ladder: { resolution: 250ms, horizon: 1h }
+defaults: { prefetch: 50, concurrency: 8, retry: { delays: [1s, 5s], max-attempts: 20 } }
+types:
+  now: {}
+  later: {}
+  ordered: { on-failure: block }
+  change: { coalesce: { immediate: latest, window: 1s, max-wait: 5s } }
+";
+
+/// How long a cluster may take to be healthy again. RabbitMQ 3.10 keeps delayed events for up to six minutes after the
+/// death of a node.
+const PATIENCE: Duration = Duration::from_mins(10);
+/// How long a publisher or a worker may stand still while a majority of the nodes is there: it waits 30 s for a confirm,
+/// and then goes to another node.
+const STILL: Duration = Duration::from_secs(50);
+const TICK: Duration = Duration::from_millis(500);
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    common: Common,
+    /// Publish at least so many events; the faults take their time, whatever stands here
+    #[arg(long, default_value_t = 3_000)]
+    events: u32,
+    /// Events a second, while nothing stands still
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(12..=10_000))]
+    rate: u32,
+    /// Four faults instead of fifteen, and shorter ones
+    #[arg(long)]
+    short: bool,
+    /// Only these, in this order
+    #[arg(long, value_delimiter = ',')]
+    faults: Vec<Fault>,
+    /// RabbitMQ's `cluster_partition_handling`. 4.3 has none
+    #[arg(long, default_value = "pause_minority")]
+    partition_handling: String,
+}
+
+/// What was seen during one fault.
+struct Row {
+    what: String,
+    publishers: Duration,
+    workers: Duration,
+    delayed: Duration,
+    ordered: Duration,
+    /// From the time at which it was undone.
+    healthy_after: Duration,
+    must_move: bool,
+}
+
+pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
+    let mut chance = Chance::new(args.common.announce(console));
+    let faults = order(args, &mut chance);
+    let settings = format!("cluster_partition_handling = {}\n", args.partition_handling);
+    console.step("Start three nodes of RabbitMQ, and Redis, and apply the topology");
+    let servers = Servers::start_cluster(args.common.version.as_deref(), NODES.len(), &settings).await?;
+    let stage = Stage::on(console, servers, TOPOLOGY).await?;
+    let nodes = Nodes::new(&stage.servers)?;
+    let leads = nodes.places().await?.leads;
+    let every = Duration::from_secs(u64::try_from(EACH * TYPES.len())?) / args.rate;
+    let crew = Crew::start(&stage, every, &mut chance).await?;
+    let mut run = Running { args, stage, nodes, crew, chance, plans: Plans::default(), rows: Vec::new() };
+    run.become_healthy(console, Instant::now()).await?;
+    run.plans.ask(&run.stage, "before the first fault").await?;
+    for (place, fault) in faults.iter().enumerate() {
+        console.step(&format!("Fault {} of {}: {}", place + 1, faults.len(), fault.said()));
+        run.spread(console).await?;
+        run.suffer(*fault, console).await?;
+    }
+    let Running { stage, mut crew, plans, rows, .. } = run;
+
+    console.step("Stop publishing, and wait until all is handled");
+    while crew.seen.confirmed() < args.events as usize {
+        tokio::time::sleep(TICK).await;
+    }
+    crew.stop_publishing().await?;
+    let queues = Queues::connect(&stage.servers.amqp).await?;
+    let (given_up, mut calm) = (Instant::now() + PATIENCE, 0);
+    while calm < 4 && Instant::now() < given_up {
+        tokio::time::sleep(TICK).await;
+        let is_done = crew.seen.overdue(i64::MAX) == 0 && !traffic::is_busy(&queues, &stage.topology, &[]).await?;
+        calm = if is_done { calm + 1 } else { 0 };
+    }
+    let seen = crew.stop().await?;
+    let account = Account::take(&seen, &queues, &stage.topology).await?;
+    stage.keep("runs", &seen.runs.all())?;
+
+    console.step(&format!("The account, of RabbitMQ {}", stage.version));
+    console.note("How long publishers and workers (the slowest of each), delayed events and those of the");
+    console.note("block type stood still, and how long the cluster then took to be healthy, in seconds.");
+    let stalls = stall_table(&rows);
+    console.say(&stalls.render());
+    for wrong in &plans.wrong {
+        console.note(&format!("a wrong plan {wrong}"));
+    }
+    let mut table = Table::new(&["", "", "must be"]);
+    account.tell(&mut table);
+    plans.tell(&mut table);
+    leaders(&leads, &mut table);
+    console.say(&table.render());
+    let holds = stalls.holds() && table.holds();
+    stage.end(console, holds).await;
+    Ok(holds)
+}
+
+fn order(args: &Args, chance: &mut Chance) -> Vec<Fault> {
+    if !args.faults.is_empty() {
+        return args.faults.clone();
+    }
+    let mut faults =
+        if args.short { Fault::SHORT.to_vec() } else { <Fault as clap::ValueEnum>::value_variants().to_vec() };
+    chance.shuffle(&mut faults);
+    faults
+}
+
+struct Running<'a> {
+    args: &'a Args,
+    stage: Stage,
+    nodes: Nodes,
+    crew: Crew,
+    chance: Chance,
+    plans: Plans,
+    rows: Vec<Row>,
+}
+
+impl Running<'_> {
+    /// One fault, from a healthy state to the next one.
+    async fn suffer(&mut self, fault: Fault, console: &mut Console) -> anyhow::Result<()> {
+        let Self { stage, nodes, crew, chance, plans, .. } = self;
+        let from = Instant::now();
+        let hit = fault.strike(&mut stage.servers, nodes, crew, chance).await?;
+        let until = Instant::now() + fault.lasts(self.args.short);
+        if fault == Fault::RollingRestart {
+            for node in &hit {
+                let role = nodes::role(*node);
+                stage.servers.tell(&format!("stop {role}")).await?;
+                plans.ask(stage, &format!("{}, while node {node} is down", fault.said())).await?;
+                stage.servers.tell(&format!("start {role}")).await?;
+                // Whoever restarts the next node before the queues have their majority again has made an outage.
+                self.nodes.wait_for_members(PATIENCE).await?;
+            }
+        } else {
+            // What a node knows of the others is some seconds old.
+            let noticed = Duration::from_secs(5).min(fault.lasts(self.args.short) / 2);
+            tokio::time::sleep(noticed).await;
+            plans.ask(stage, &format!("{}, {} s after it", fault.said(), noticed.as_secs())).await?;
+        }
+        tokio::time::sleep(until.saturating_duration_since(Instant::now())).await;
+        let all: Vec<String> = hit.iter().map(ToString::to_string).collect();
+        console.note(&format!("node {}; lasted {:.0} s", all.join(", "), from.elapsed().as_secs_f64()));
+        fault.recover(&mut self.stage.servers, &hit).await?;
+        let undone = Instant::now();
+        self.become_healthy(console, undone).await?;
+        let to = Instant::now();
+        self.plans.ask(&self.stage, &format!("{}, when it is over", fault.said())).await?;
+        let longest = |streams: &[Stream]| self.crew.seen.marks.longest(streams, from, to);
+        let row = Row {
+            what: fault.said().to_owned(),
+            publishers: longest(&crew::confirms()),
+            workers: longest(&crew::workers()),
+            delayed: longest(&[Stream::Handled(LATER)]),
+            ordered: longest(&[Stream::Handled(ORDERED)]),
+            healthy_after: to - undone,
+            must_move: fault.leaves_majority(),
+        };
+        console.note(&row.cells().join("  "));
+        self.rows.push(row);
+        Ok(())
+    }
+
+    /// Waits until the nodes and their queues are all there, everything moves, and nothing is late.
+    async fn become_healthy(&mut self, console: &mut Console, since: Instant) -> anyhow::Result<()> {
+        let given_up = Instant::now() + PATIENCE;
+        loop {
+            tokio::time::sleep(TICK).await;
+            self.crew.require_alive().await?;
+            let trouble = match self.nodes.trouble().await {
+                Ok(None) => self.crew.still_since(since),
+                Ok(trouble) => trouble,
+                Err(error) => Some(format!("{error:#}")),
+            };
+            let Some(trouble) = trouble else {
+                console.end_progress();
+                return Ok(());
+            };
+            console.progress(self.crew.seen.runs.len(), self.crew.seen.confirmed(), &format!("; {trouble}"));
+            if Instant::now() > given_up {
+                bail!("not healthy after {} s: {trouble}", PATIENCE.as_secs());
+            }
+        }
+    }
+
+    /// Sees to it that a publisher and a worker are connected to each node: whose connection the broker closes goes to the
+    /// next node.
+    async fn spread(&mut self, console: &mut Console) -> anyhow::Result<()> {
+        let given_up = Instant::now() + PATIENCE;
+        loop {
+            let places = self.nodes.places().await?;
+            let mut is_spread = true;
+            for clients in crew::connections() {
+                let found: Vec<(usize, &str)> = clients.iter().filter_map(|client| places.of(client)).collect();
+                let count = |node| found.iter().filter(|(other, _)| *other == node).count();
+                let empty = NODES.iter().any(|node| count(*node) == 0);
+                is_spread &= !empty && found.len() == clients.len();
+                // What was just closed may still be connecting.
+                if empty && found.len() == clients.len() {
+                    let (_, name) = found.iter().max_by_key(|(node, _)| count(*node)).context("a connection")?;
+                    self.nodes.close(name).await?;
+                }
+            }
+            if is_spread {
+                let leads: Vec<String> =
+                    places.leads.iter().map(|(node, n)| format!("node {node} leads {n}")).collect();
+                console.note(&leads.join(", "));
+                return Ok(());
+            }
+            if Instant::now() > given_up {
+                bail!("the connections do not spread over the nodes");
+            }
+            // The broker's list of connections is renewed every second.
+            tokio::time::sleep(TICK * 3).await;
+        }
+    }
+}
+
+impl Row {
+    fn cells(&self) -> [String; 6] {
+        let seconds = |time: Duration| format!("{:.1}", time.as_secs_f64());
+        [
+            self.what.clone(),
+            seconds(self.publishers),
+            seconds(self.workers),
+            seconds(self.delayed),
+            seconds(self.ordered),
+            seconds(self.healthy_after),
+        ]
+    }
+}
+
+/// How many queues each node led right after `apply`.
+fn leaders(leads: &BTreeMap<usize, usize>, table: &mut Table) {
+    let (queues, most) = (leads.values().sum::<usize>(), leads.values().max().copied().unwrap_or(0));
+    let half = queues.div_ceil(2);
+    let must = format!("at most {half} of {queues}");
+    table.must(most <= half, &["queues that one node leads", &grouped(most as u64), &must]);
+}
+
+fn stall_table(rows: &[Row]) -> Table {
+    let mut table = Table::new(&["", "publisher", "worker", "delayed", "block", "healthy", "must be"]);
+    for row in rows {
+        let cells = row.cells();
+        let [what, publishers, workers, delayed, ordered, healthy] = cells.each_ref().map(String::as_str);
+        let limit = format!("at most {}", STILL.as_secs());
+        let cells = |must| [what, publishers, workers, delayed, ordered, healthy, must];
+        if row.must_move {
+            table.must(row.publishers <= STILL && row.workers <= STILL, &cells(&limit));
+        } else {
+            table.tell(&cells(""));
+        }
+    }
+    table
+}

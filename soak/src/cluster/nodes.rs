@@ -1,0 +1,145 @@
+//! The three nodes, as their management API shows them.
+
+use std::{
+    collections::BTreeMap,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail, ensure};
+use reqwest::{Client, Response, Url};
+use serde_json::Value;
+
+use crate::servers::Servers;
+
+/// The nodes of the cluster, by their numbers.
+pub(super) const NODES: [usize; 3] = [1, 2, 3];
+
+/// How long a node may take to answer. One that stands still does not.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// What a node is called by the scripts.
+pub(super) fn role(node: usize) -> String {
+    format!("rabbitmq{node}")
+}
+
+pub(super) struct Nodes {
+    client: Client,
+    /// Where each node's management API is.
+    urls: BTreeMap<usize, Url>,
+}
+
+/// Where queues and connections are.
+pub(super) struct Places {
+    /// How many queues each node leads.
+    pub(super) leads: BTreeMap<usize, usize>,
+    /// The nodes of connections, by the names that their clients gave them.
+    connections: Vec<Connection>,
+}
+
+struct Connection {
+    /// What the broker calls it.
+    name: String,
+    client: String,
+    node: usize,
+}
+
+impl Nodes {
+    pub(super) fn new(servers: &Servers) -> anyhow::Result<Self> {
+        let url = |node| anyhow::Ok((node, servers.said(&format!("RABBITMQ_MANAGEMENT_URL_{node}"))?.parse()?));
+        let urls = NODES.into_iter().map(url).collect::<Result<_, _>>()?;
+        Ok(Self { client: Client::builder().timeout(LIMIT).build()?, urls })
+    }
+
+    /// What is wrong with the cluster, as each of its nodes sees it; nothing when all is well.
+    pub(super) async fn trouble(&self) -> anyhow::Result<Option<String>> {
+        for node in NODES {
+            let nodes = self.get(node, "nodes?columns=name,running,partitions,mem_alarm,disk_free_alarm").await?;
+            for other in nodes.as_array().context("a list of nodes")? {
+                let is_set = |key: &str| other[key].as_bool().unwrap_or(false);
+                let is_parted = other["partitions"].as_array().is_some_and(|parted| !parted.is_empty());
+                if !is_set("running") || is_set("mem_alarm") || is_set("disk_free_alarm") || is_parted {
+                    return Ok(Some(format!("node {node} sees {other}")));
+                }
+            }
+        }
+        for queue in self.queues().await? {
+            let online = queue["online"].as_array().map_or(0, Vec::len);
+            if queue["type"] == "quorum" && (online < NODES.len() || leader(&queue).is_none()) {
+                return Ok(Some(format!("not all of its members are there: {queue}")));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Waits until every quorum queue has all its members.
+    pub(super) async fn wait_for_members(&self, patience: Duration) -> anyhow::Result<()> {
+        let given_up = Instant::now() + patience;
+        loop {
+            match self.trouble().await {
+                Ok(None) => return Ok(()),
+                Ok(Some(trouble)) if Instant::now() > given_up => bail!("{trouble}"),
+                Err(error) if Instant::now() > given_up => return Err(error),
+                _ => tokio::time::sleep(Duration::from_millis(500)).await,
+            }
+        }
+    }
+
+    pub(super) async fn places(&self) -> anyhow::Result<Places> {
+        let mut leads: BTreeMap<usize, usize> = NODES.into_iter().map(|node| (node, 0)).collect();
+        for node in self.queues().await?.iter().filter_map(leader) {
+            *leads.entry(node).or_default() += 1;
+        }
+        let list = self.get(NODES[0], "connections?columns=name,user_provided_name,node").await?;
+        let connections = list.as_array().context("a list of connections")?.iter().filter_map(|connection| {
+            let text = |key: &str| Some(connection[key].as_str()?.to_owned());
+            let node = number(connection["node"].as_str()?)?;
+            Some(Connection { name: text("name")?, client: text("user_provided_name")?, node })
+        });
+        Ok(Places { leads, connections: connections.collect() })
+    }
+
+    /// Has the broker close a connection. Its client connects again, to another node.
+    pub(super) async fn close(&self, name: &str) -> anyhow::Result<()> {
+        let mut url = self.urls[&NODES[0]].join("api/connections/")?;
+        url.path_segments_mut().ok().context("a path")?.pop_if_empty().push(name);
+        let answer = self.client.delete(url).send().await?;
+        // It may have gone by itself.
+        ensure!(answer.status().is_success() || answer.status() == 404, "closing {name}: {}", answer.status());
+        Ok(())
+    }
+
+    async fn queues(&self) -> anyhow::Result<Vec<Value>> {
+        match self.get(NODES[0], "queues?columns=name,type,leader,online").await? {
+            Value::Array(queues) => Ok(queues),
+            other => bail!("no list of queues: {other}"),
+        }
+    }
+
+    async fn get(&self, node: usize, path: &str) -> anyhow::Result<Value> {
+        let url = self.urls[&node].join("api/")?.join(path)?;
+        let answer = self.client.get(url).send().await.and_then(Response::error_for_status)?;
+        Ok(serde_json::from_slice(&answer.bytes().await?)?)
+    }
+}
+
+impl Places {
+    /// The node that leads most queues.
+    pub(super) fn leading(&self) -> usize {
+        self.leads.iter().max_by_key(|(_, leads)| **leads).map_or(NODES[0], |(node, _)| *node)
+    }
+
+    /// Where the client of this name is, and what the broker calls its connection.
+    pub(super) fn of(&self, client: &str) -> Option<(usize, &str)> {
+        let of = self.connections.iter().find(|connection| connection.client == client);
+        of.map(|connection| (connection.node, &*connection.name))
+    }
+}
+
+fn leader(queue: &Value) -> Option<usize> {
+    number(queue["leader"].as_str()?)
+}
+
+/// The number of `hatchery2@localhost`.
+fn number(name: &str) -> Option<usize> {
+    name.split('@').next()?.strip_prefix("hatchery")?.parse().ok()
+}

@@ -1,0 +1,100 @@
+//! Whether `topology plan` tells the truth: nothing is missing all the time.
+
+use std::{process::Stdio, time::Duration};
+
+use anyhow::Context as _;
+use futures_util::future::try_join_all;
+use serde_json::Value;
+use tokio::process::Command;
+
+use super::nodes::NODES;
+use crate::{stage::Stage, table::Table};
+
+/// Longer than it takes to find out that a node does not answer.
+const LIMIT: Duration = Duration::from_secs(90);
+
+/// What the plans said.
+#[derive(Default)]
+pub(super) struct Plans {
+    pub(super) asked: usize,
+    /// How many said that they cannot see.
+    pub(super) blind: usize,
+    /// Neither that nor in sync: when it was asked, and what was said.
+    pub(super) wrong: Vec<String>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    InSync,
+    Blind,
+    Wrong(String),
+}
+
+impl Plans {
+    /// Asks for a plan by each node alone.
+    pub(super) async fn ask(&mut self, stage: &Stage, when: &str) -> anyhow::Result<()> {
+        let answers = try_join_all(NODES.map(|node| ask(stage, node))).await?;
+        for (node, answer) in NODES.into_iter().zip(answers) {
+            self.asked += 1;
+            match answer {
+                Answer::InSync => {}
+                Answer::Blind => self.blind += 1,
+                Answer::Wrong(said) => self.wrong.push(format!("{when}, by node {node}: {said}")),
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell(&self, table: &mut Table) {
+        let must = format!("0 of {}", self.asked);
+        table.must(self.wrong.is_empty(), &["plans that are wrong", &self.wrong.len().to_string(), &must]);
+        table.tell(&["plans that cannot see", &self.blind.to_string(), ""]);
+    }
+}
+
+async fn ask(stage: &Stage, node: usize) -> anyhow::Result<Answer> {
+    let mut command = Command::new(std::env::current_exe()?.with_file_name("topology"));
+    stage
+        .with_urls(&mut command)
+        .args(["plan", "--detailed-exitcode", "-o", "json"])
+        .env("AMQP_URL", stage.servers.said(&format!("AMQP_URL_{node}"))?)
+        .env("RABBITMQ_MANAGEMENT_URL", stage.servers.said(&format!("RABBITMQ_MANAGEMENT_URL_{node}"))?)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let Ok(output) = tokio::time::timeout(LIMIT, command.output()).await else {
+        return Ok(Answer::Wrong(format!("no answer within {} s", LIMIT.as_secs())));
+    };
+    let output = output?;
+    let code = output.status.code().context("topology plan was killed")?;
+    Ok(read(code, &output.stdout, &output.stderr))
+}
+
+/// Whoever cannot see all says so: by an error, or as something that stands in the way. Nothing is to be added or changed.
+fn read(code: i32, stdout: &[u8], stderr: &[u8]) -> Answer {
+    let plan = serde_json::from_slice::<Value>(stdout).unwrap_or_default();
+    let counts = ["add", "change", "migrate"].map(|count| plan["counts"][count].as_u64());
+    match (code, counts) {
+        (0, [Some(0), Some(0), Some(0)]) => Answer::InSync,
+        (4, [Some(0), Some(0), Some(0)]) | (1 | 6, [None, None, None]) => Answer::Blind,
+        _ => {
+            let error = String::from_utf8_lossy(stderr);
+            Answer::Wrong(format!("exit {code}, counts {} {}", plan["counts"], error.trim()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_that_adds_what_is_there_is_wrong() {
+        let said = |add: u32| format!(r#"{{"counts": {{"add": {add}, "change": 0, "migrate": 0}}}}"#);
+        assert_eq!(read(0, said(0).as_bytes(), b""), Answer::InSync);
+        assert_eq!(read(4, said(0).as_bytes(), b""), Answer::Blind);
+        assert_eq!(read(6, b"", b"nobody answers"), Answer::Blind);
+        assert!(matches!(read(3, said(13).as_bytes(), b""), Answer::Wrong(_)));
+        assert!(matches!(read(4, said(13).as_bytes(), b""), Answer::Wrong(_)));
+        assert!(matches!(read(0, b"", b""), Answer::Wrong(_)));
+    }
+}

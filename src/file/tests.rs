@@ -363,3 +363,28 @@ fn former_names_are_one_or_a_list() {
     assert_eq!(first_names, [("mail".to_owned(), "post".to_owned())]);
     assert_eq!(topology.adopt, ["legacy.tmp".to_owned()].into());
 }
+
+/// A value of the wrong kind says what somebody wants; the help must not tell them to write the opposite.
+#[test]
+fn the_help_says_how_to_switch_on_what_somebody_wants_on() {
+    let help = |spec: &str| {
+        let text = format!("version: 1\nname: t\ntypes: {{ mail: {{ {spec} }} }}\n");
+        read(&text, "topology.yaml").expect_err("refused").to_string()
+    };
+    for (spec, expected) in [
+        ("keep-payload: true", "write `keep-payload: 4KiB`"),
+        ("keep-payload: on", "write `keep-payload: 4KiB`"),
+        ("keep-payload: [1]", "write `keep-payload: 4KiB`"),
+        ("retry: { jitter: true }", "like 0.2 or 20%"),
+        ("retry: { jitter: [1] }", "write `jitter: 20%`"),
+        ("coalesce: true", "write `coalesce: latest`"),
+        ("coalesce: { immediate: true }", "write `immediate: latest` or `first`"),
+    ] {
+        let error = help(spec);
+        assert!(error.contains(expected), "{spec}: {error}");
+        assert!(
+            !error.contains("write `keep-payload: off`") && !error.contains("write `jitter: 0`"),
+            "{spec}: {error}"
+        );
+    }
+}

@@ -80,6 +80,9 @@ pub(super) fn example(key: &Key) -> String {
         (Kind::Names, _) => "invoicing",
         (Kind::Objects, _) => "[billing.processor.mail]",
         (Kind::Duration(..), Absent::Depends(_)) => "2s",
+        // Somebody who writes the key wants what it switches on.
+        (Kind::Size(_), _) => "4KiB",
+        (Kind::Share, _) => "20%",
         (_, Absent::Value(text)) => text,
         (_, _) => "…",
     };
@@ -121,6 +124,7 @@ fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
             Ok(duration) => format!("write a list: `{}: [{}]`", key.name, say(duration)),
             Err(_) => example(key),
         },
+        (Kind::Size(_), _) => example(key) + " or `off`",
         _ => example(key),
     };
     let what = describe(node);
@@ -225,7 +229,9 @@ fn switch(reader: &Reader<'_>, key: &Key, node: &Node) -> Checked<Item> {
 
 fn choice(reader: &Reader<'_>, key: &Key, choices: &[&'static str], node: &Node) -> Checked<Item> {
     let found = word(reader, node);
-    let help = format!("write `{}: {}`{}", key.name, choices.join("` or `"), or_remove(key));
+    // `on` is no wish for `off`.
+    let meant: Vec<&str> = choices.iter().copied().filter(|choice| !(found == "on" && *choice == "off")).collect();
+    let help = format!("write `{}: {}`{}", key.name, meant.join("` or `"), or_remove(key));
     match choices.iter().find(|choice| **choice == found) {
         Some(word) => Ok(Item::Word(word)),
         None => Err((format!("`{}` has no value {}", key.name, quote(&found)), help)),

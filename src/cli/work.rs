@@ -4,7 +4,7 @@ use std::{borrow::Cow, ffi::OsString, fs, path::PathBuf, str::FromStr as _, sync
 
 use anyhow::Context as _;
 use hatchery::{
-    Handler, Summary,
+    Handler, Summary, Topology,
     handler::{
         exec::Exec,
         http::{Http, ServiceUrl},
@@ -38,7 +38,8 @@ Examples:
 With --exec the payload is the program's standard input; EVENT_ID, EVENT_TYPE,
 EVENT_REFERENCE, EVENT_NBF, EVENT_ATTEMPTS, EVENT_REASON, EVENT_VERSION,
 EVENT_FENCE, EVENT_CREATED_AT, EVENT_CONTENT_TYPE, EVENT_CORRELATION_ID and
-EVENT_TRACEPARENT are in its environment (what is absent is unset).
+EVENT_TRACEPARENT are in its environment (what is absent is unset). The URLs of
+broker and Redis are not, unless --pass-urls says so: they may hold passwords.
 
 Exit status 0 is done, 65 dead-letter, anything else a retry with the last line
 of standard error as the reason. With 0 the last line of standard output may
@@ -69,6 +70,10 @@ pub(crate) struct Args {
     /// The program and its arguments, up to the next option of `topology work`; after `--exec --` everything
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Vec<OsString>,
+
+    /// Leave the variables that name broker and Redis in the program's environment, with their passwords
+    #[arg(long, requires = "exec")]
+    pass_urls: bool,
 
     /// The service that each event is posted to; @FILE reads the URL from a file
     // Not parsed by clap, which would show the text, and with it a password.
@@ -109,6 +114,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     let name = format!("topology work {}", args.types.join(" "));
     let is_registered = |name: &String| topology.types.get(name.as_str()).is_some_and(|spec| spec.register);
     let needs_register = args.types.iter().any(is_registered);
+    introduce(common, &args, &topology)?;
     let connecting = async {
         let hatchery = connect::connect(common, topology, &name).await?;
         if needs_register {
@@ -143,6 +149,29 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     summarize(&worked?, output)
 }
 
+/// The first line of a worker's log: whoever reads it later knows what ran, and on what.
+fn introduce(common: &Common, args: &Args, topology: &Topology) -> anyhow::Result<()> {
+    let types: Vec<String> = args
+        .types
+        .iter()
+        .map(|name| match topology.types.get(name.as_str()) {
+            // Order is one event at a time, whatever anybody asks for.
+            Some(spec) if spec.keeps_order() => format!("{name} (concurrency 1)"),
+            Some(spec) => format!("{name} (concurrency {})", args.concurrency.unwrap_or(spec.concurrency)),
+            None => name.clone(),
+        })
+        .collect();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        file = %common.file.display(),
+        topology = %topology.name,
+        types = types.join(", "),
+        broker = %common.amqp_url()?,
+        "worker starts"
+    );
+    Ok(())
+}
+
 fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
     if output.is_text() {
         output.print(&format!("{}\n", text(summary)))?;
@@ -154,7 +183,7 @@ fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
 
 /// What is wrong with it is found out now, before the first delivery is asked for.
 fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
-    let Some(url) = &args.http else { return Ok(Arc::new(Exec::new(&args.exec)?)) };
+    let Some(url) = &args.http else { return Ok(Arc::new(Exec::new(&args.exec)?.pass_urls(args.pass_urls))) };
     let text = match url.strip_prefix('@') {
         Some(path) => Cow::Owned(fs::read_to_string(path).with_context(|| format!("--http: cannot read {path}"))?),
         None => Cow::Borrowed(url),

@@ -6,10 +6,11 @@ mod output;
 mod payload;
 
 use std::{
-    ffi::OsString,
+    env,
+    ffi::{OsStr, OsString},
     io,
     os::unix::process::ExitStatusExt,
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
     time::Duration,
 };
@@ -43,6 +44,7 @@ const LAST_OUTPUT: Duration = Duration::from_secs(1);
 pub struct Exec {
     program: PathBuf,
     arguments: Vec<OsString>,
+    pass_urls: bool,
 }
 
 /// There is nothing that could be run.
@@ -52,13 +54,44 @@ pub enum ExecError {
     /// No program given.
     #[error("no program given")]
     Empty,
-    /// Not there, or not executable.
-    #[error("the program `{program}` is not there, or not executable")]
-    NotExecutable {
+    /// There is no such file.
+    #[error("the program `{program}` {}", nowhere(.program))]
+    Missing {
         /// As it was given.
         program: String,
     },
+    /// A directory has this name.
+    #[error("the program `{}` is a directory", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The file is there, and may not be executed.
+    #[error("the program `{}` is not executable; run `chmod +x {}`", .path.display(), .path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+    },
 }
+
+/// Where a program was looked for.
+fn nowhere(program: &str) -> &'static str {
+    if program.contains('/') {
+        "does not exist"
+    } else {
+        "is in no directory of PATH; write `./` before a file that is here"
+    }
+}
+
+/// The variables that name a broker or a Redis, with a password perhaps.
+const URLS: [&str; 6] = [
+    "AMQP_URL",
+    "AMQP_URL_FILE",
+    "REDIS_URL",
+    "REDIS_URL_FILE",
+    "RABBITMQ_MANAGEMENT_URL",
+    "RABBITMQ_MANAGEMENT_URL_FILE",
+];
 
 impl Exec {
     /// A program, found in `PATH` unless it has a slash, and its arguments.
@@ -67,9 +100,15 @@ impl Exec {
     /// When there is no such program, or it is not executable: found out now, before the first delivery is asked for.
     pub fn new(command: &[OsString]) -> Result<Self, ExecError> {
         let (program, arguments) = command.split_first().ok_or(ExecError::Empty)?;
-        let found = which::which(program)
-            .map_err(|_| ExecError::NotExecutable { program: program.to_string_lossy().into_owned() })?;
-        Ok(Self { program: found, arguments: arguments.to_vec() })
+        let found = which::which(program).map_err(|_| why_not_found(program))?;
+        Ok(Self { program: found, arguments: arguments.to_vec(), pass_urls: false })
+    }
+
+    /// Leaves `AMQP_URL`, `REDIS_URL` and `RABBITMQ_MANAGEMENT_URL` in the program's environment, and the variables that end
+    /// in `_FILE`. They may hold passwords, so at first the program does not get them.
+    #[must_use]
+    pub fn pass_urls(self, pass_urls: bool) -> Self {
+        Self { pass_urls, ..self }
     }
 
     /// Why it does not start. Where it is there, what is missing is what it names in its first line.
@@ -88,6 +127,11 @@ impl Exec {
             .stdin(payload::whole(&run.event.payload)?)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        if !self.pass_urls {
+            for name in URLS {
+                command.env_remove(name);
+            }
+        }
         for Field { variable, value, .. } in fields(&run.event, run.fence) {
             match value {
                 // The environment holds no NUL, and a header may.
@@ -97,6 +141,23 @@ impl Exec {
         }
         // A group of its own, so that its children end with it at the time limit.
         command.process_group(0).kill_on_drop(true).spawn()
+    }
+}
+
+/// Why a program is not found: nothing has its name, or the first that does cannot be executed.
+fn why_not_found(program: &OsStr) -> ExecError {
+    let named = Path::new(program);
+    let places: Vec<PathBuf> = if named.components().count() > 1 || named.is_absolute() {
+        vec![named.to_owned()]
+    } else {
+        env::var_os("PATH")
+            .map(|path| env::split_paths(&path).map(|folder| folder.join(named)).collect())
+            .unwrap_or_default()
+    };
+    match places.into_iter().find(|path| path.exists()) {
+        Some(path) if path.is_dir() => ExecError::Directory { path },
+        Some(path) => ExecError::NotExecutable { path },
+        None => ExecError::Missing { program: program.to_string_lossy().into_owned() },
     }
 }
 
@@ -217,8 +278,20 @@ mod tests {
     #[test]
     fn a_missing_program_is_found_out_before_it_is_needed() {
         assert!(matches!(Exec::new(&[]), Err(ExecError::Empty)));
-        assert!(matches!(Exec::new(&["/no/such/program".into()]), Err(ExecError::NotExecutable { .. })));
+        assert!(matches!(Exec::new(&["/no/such/program".into()]), Err(ExecError::Missing { .. })));
         assert!(matches!(Exec::new(&["/etc/passwd".into()]), Err(ExecError::NotExecutable { .. })));
         assert!(Exec::new(&["sh".into(), "-c".into(), "true".into()]).is_ok());
+    }
+
+    #[test]
+    fn a_program_that_is_there_and_not_executable_is_not_told_as_missing() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let script = folder.path().join("script");
+        fs::write(&script, "#!/bin/sh\n").expect("written");
+        let why = |program: &std::path::Path| Exec::new(&[program.into()]).expect_err("no program").to_string();
+        assert!(why(&script).contains("is not executable; run `chmod +x "), "{}", why(&script));
+        assert!(why(folder.path()).contains("is a directory"), "{}", why(folder.path()));
+        assert!(why(&folder.path().join("none")).contains("does not exist"), "{}", why(&folder.path().join("none")));
+        assert!(why("no-such-program".as_ref()).contains("is in no directory of PATH"));
     }
 }

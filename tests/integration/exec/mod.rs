@@ -2,5 +2,6 @@
 
 mod answers;
 mod bytes;
+mod environment;
 mod leaks;
 mod programs;

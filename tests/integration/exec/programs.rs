@@ -48,10 +48,14 @@ async fn a_program_that_is_not_there_fails_before_the_first_delivery() {
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
     publish(&hatchery, NewEvent::new("job", "")).await;
-    for program in ["no-such-program", "./topology.yaml", "/"] {
+    for (program, why) in [
+        ("no-such-program", "is in no directory of PATH; write `./` before a file that is here"),
+        ("./no-such-program", "does not exist"),
+        ("./topology.yaml", "is not executable; run `chmod +x ./topology.yaml`"),
+        ("/", "is a directory"),
+    ] {
         let ended = place.run(&mut place.command(&["work", "--type", "job", "--exec", program])).await;
-        let why = format!("error: the program `{program}` is not there, or not executable\n");
-        assert_eq!(ended.expect(1).stderr, why);
+        assert_eq!(ended.expect(1).stderr, format!("error: the program `{program}` {why}\n"));
     }
     let message = declared.amqp().await.take(&declared.processing("job")).await;
     assert!(!message.redelivered, "it was never delivered");

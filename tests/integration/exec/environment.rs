@@ -1,0 +1,64 @@
+//! What a worker says of itself at its start, and what of its environment a program gets.
+
+use hatchery::NewEvent;
+
+use crate::support::{
+    broker::PASSWORD,
+    declared::{Declared, publish},
+    process::Place,
+};
+
+const VARIABLES: [&str; 6] = [
+    "AMQP_URL",
+    "AMQP_URL_FILE",
+    "REDIS_URL",
+    "REDIS_URL_FILE",
+    "RABBITMQ_MANAGEMENT_URL",
+    "RABBITMQ_MANAGEMENT_URL_FILE",
+];
+
+/// The variables that name a server, as a program that a worker ran saw them.
+async fn told(place: &Place<'_>, options: &[&str]) -> Vec<String> {
+    let hatchery = place.declared.connect().await;
+    publish(&hatchery, NewEvent::new("job", "env | grep -E '_URL(_FILE)?=' | cut -d= -f1 | sort > told; true")).await;
+    let redis_url = place.write("redis-url", &place.declared.redis_url);
+    let work = ["work", "--type", "job", "--stop-when-empty"];
+    let mut command = place.command(&[&work, options, &["--exec", "sh"]].concat());
+    // Of each server one variable is set to nothing, which says nothing.
+    command
+        .env("AMQP_URL_FILE", "")
+        .env("REDIS_URL", "")
+        .env("REDIS_URL_FILE", redis_url)
+        .env("RABBITMQ_MANAGEMENT_URL", "http://guest:secret@localhost:15672")
+        .env("RABBITMQ_MANAGEMENT_URL_FILE", "");
+    place.run(&mut command).await.expect(0);
+    place.lines("told")
+}
+
+#[tokio::test]
+async fn a_program_gets_no_url_unless_asked_for() {
+    let declared = Declared::new("types: { job: {} }").await;
+    let place = Place::new(&declared);
+    assert_eq!(told(&place, &[]).await, [""; 0]);
+    let mut all = VARIABLES.map(str::to_owned);
+    all.sort();
+    let mut seen = told(&place, &["--pass-urls"]).await;
+    seen.sort();
+    assert_eq!(seen, all);
+}
+
+#[tokio::test]
+async fn a_worker_says_at_its_start_what_it_is() {
+    let declared = Declared::new("types: { job: { concurrency: 3, prefetch: 30 }, mail: { on-failure: block } }").await;
+    let place = Place::new(&declared);
+    let work = ["work", "--type", "job", "--type", "mail", "--stop-when-empty", "--exec", "true"];
+    let ended = place.run(&mut place.command(&work)).await.expect(0);
+    let log: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("topology::cli::work")).collect();
+    let [line] = log[..] else { panic!("one line: {ended:?}") };
+    for part in [env!("CARGO_PKG_VERSION"), "topology.yaml", "job", "3", "mail", "1", "amqp://", &declared.host.name] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(line.contains(" INFO ") && !line.contains(PASSWORD), "{line}");
+    let ended = place.run(&mut place.command(&[&work[..6], &["--concurrency", "7", "--exec", "true"]].concat())).await;
+    assert!(ended.stderr.contains("job (concurrency 7)") && ended.stderr.contains("mail (concurrency 1)"), "{ended:?}");
+}

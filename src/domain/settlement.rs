@@ -71,7 +71,8 @@ pub enum Outcome {
     Retry {
         /// What failed.
         reason: String,
-        /// After this long, in milliseconds, rounded up, instead of the type's own delay.
+        /// After this long, in milliseconds, rounded up, instead of the type's own delay. More than the ladder's `horizon` is
+        /// cut to that, with a warning in the log.
         after: Option<Duration>,
     },
     /// It will never work: to the dead-letter queue, where people find it with the reason.
@@ -157,6 +158,16 @@ pub struct Ran<'a> {
     pub tries: u32,
     /// When it ended.
     pub now: Timestamp,
+}
+
+/// Cuts a retry's delay to the longest that the ladder takes in one round, and returns what was asked for. A failure passes:
+/// what a service asks for by mistake (`Retry-After: 99999999999`) must not put its events out of sight for years. A
+/// requeue is not cut, because its date is the handler's business, and before it the event would be early.
+pub fn bound(outcome: &mut Outcome, longest: Duration) -> Option<Duration> {
+    match outcome {
+        Outcome::Retry { after: Some(after), .. } if *after > longest => Some(std::mem::replace(after, longest)),
+        _ => None,
+    }
 }
 
 /// Decides what follows a run.

@@ -121,7 +121,7 @@ impl Lane {
         fail_point!("work.delivered");
         if wire::is_too_large_to_copy(&message.properties) {
             let id = message.properties.message_id.as_deref();
-            tracing::warn!(id, event_type = %self.event_type, routing_key = %message.routing_key, "its headers leave no room for those of a copy: rejected");
+            tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&message.routing_key), "its headers leave no room for those of a copy: rejected");
             self.common.tally.poisoned();
             return Err(Verdict::Reject);
         }
@@ -280,12 +280,17 @@ impl Lane {
         tries: &mut u32,
     ) -> Result<Decision, Way> {
         loop {
-            let outcome = match self.run(event, fence, lost).await {
+            let mut outcome = match self.run(event, fence, lost).await {
                 Ended::Outcome(outcome) => outcome,
                 Ended::GivenBack => return Err(Way::GivenBack),
                 Ended::NotStarted => return Err(Way::NotStarted),
             };
             self.common.tally.ran(&outcome);
+            let horizon = self.common.topology.ladder.longest();
+            if let Some(after) = settlement::bound(&mut outcome, horizon) {
+                let (id, event_type) = (plain(&event.id), &self.event_type);
+                tracing::warn!(%id, %event_type, "the handler asked for a retry in {}, which is beyond the ladder's horizon; it is tried again in {}", roughly(after), roughly(horizon));
+            }
             if let Outcome::Discard { reason } = &outcome {
                 let reason = settlement::one_line(reason);
                 tracing::info!(id = %plain(&event.id), event_type = %self.event_type, %reason, "discarded");
@@ -360,7 +365,7 @@ impl Lane {
     /// What cannot be an event goes to dead-letter as it came, with the reason.
     async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Unpublished> {
         let id = incoming.properties.message_id.as_deref();
-        tracing::warn!(id, event_type = %self.event_type, routing_key = %incoming.routing_key, "{poison}");
+        tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&incoming.routing_key), "{poison}");
         self.common.tally.poisoned();
         let message = Message {
             exchange: self.common.ways.names.dead_letter(),

@@ -25,6 +25,22 @@ fn settled(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry)
     }
 }
 
+#[test]
+fn a_retry_is_cut_to_the_horizon_and_a_requeue_is_not() {
+    let (hour, day) = (Duration::from_hours(1), Duration::from_hours(24));
+    let retry = |after| Outcome::Retry { reason: "busy".into(), after };
+    for (mut outcome, expected, asked) in [
+        (retry(Some(day)), retry(Some(hour)), Some(day)),
+        (retry(Some(hour)), retry(Some(hour)), None),
+        (retry(None), retry(None), None),
+    ] {
+        assert_eq!((bound(&mut outcome, hour), outcome), (asked, expected));
+    }
+    let requeue = Outcome::Requeue { at: Timestamp::MAX, reason: "end_date".into() };
+    let mut outcome = requeue.clone();
+    assert_eq!((bound(&mut outcome, hour), outcome), (None, requeue));
+}
+
 fn failure() -> Outcome {
     Outcome::Retry { reason: "connection\n\u{1b} refused".into(), after: None }
 }

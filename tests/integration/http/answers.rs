@@ -88,7 +88,10 @@ async fn a_service_says_what_follows(
 #[case::date(|then: Timestamp| then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string())]
 #[tokio::test]
 async fn a_service_says_when_it_has_time_again(#[case] retry_after: fn(Timestamp) -> String) {
-    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
+    // A ladder that reaches further than the service asks for.
+    let ladder = "ladder: { resolution: 50ms, horizon: 1m }\n";
+    let types = "types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }";
+    let declared = Declared::new(&format!("{ladder}{types}")).await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("job", "{}")).await;
     let place = Place::new(&declared);

@@ -18,7 +18,7 @@ use tokio::{
     net::TcpListener,
 };
 
-use super::service::{Service, says, worker};
+use super::service::{Service, says, says_with, worker};
 use crate::support::{
     amqp::shown,
     broker::{PATIENCE, eventually},
@@ -125,4 +125,24 @@ async fn want_of_open_files_spends_no_attempt_and_buries_nothing() {
     let summary = worker.stop().await;
     assert_eq!((&summary["done"], &summary["dead_lettered"]), (&1.into(), &0.into()), "{summary}");
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+/// The ladder of the tests reaches 1.55 s. What fails for now must come back within the horizon, whoever asks for more.
+#[tokio::test]
+async fn a_retry_comes_back_within_the_horizon_however_late_the_service_wants_it() {
+    let declared = Declared::new("types: { job: {} }").await;
+    let hatchery = declared.connect().await;
+    publish(&hatchery, NewEvent::new("job", "{}").id("one")).await;
+    let place = Place::new(&declared);
+    let service = Service::start(|asked| match asked.attempts() {
+        0 => says_with(503, "retry-after", "99999999999"),
+        1 => says(200, "{\"retry\": {\"after\": \"3000d\"}}"),
+        _ => says(200, ""),
+    })
+    .await;
+    let worker = worker(&place, &service.url());
+    service.reach(3).await;
+    assert_eq!(worker.stop().await["done"], 1);
+    let cut = |line: &&String| line.contains("WARN") && line.contains("horizon") && line.contains("id=one");
+    assert_eq!(place.lines("log").iter().filter(cut).count(), 2, "{:?}", place.lines("log"));
 }

@@ -24,14 +24,22 @@ mod stop;
 mod validate;
 mod work;
 
-use std::{ffi::OsString, time::Duration};
+use std::{
+    ffi::OsString,
+    fmt::{self, Debug},
+    time::Duration,
+};
 
+use anstyle::Style;
 use anyhow::Context as _;
 use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use tracing::{Level, Metadata};
+use hatchery::domain::words::plain;
+use tracing::{Level, Metadata, field::Field};
 use tracing_subscriber::{
     EnvFilter, Layer as _,
+    field::MakeExt as _,
     filter::{FilterExt as _, filter_fn},
+    fmt::format::{Writer, debug_fn},
     layer::SubscriberExt as _,
     util::SubscriberInitExt as _,
 };
@@ -123,8 +131,21 @@ pub(crate) fn log(cli: &Cli) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
     let ansi = cli.common.output().colors_errors();
     let to_stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
+    let to_stderr = to_stderr.fmt_fields(debug_fn(write_field).delimited(" "));
     let shown = filter.and(filter_fn(holds_no_secret));
     tracing_subscriber::registry().with(to_stderr.with_filter(shown)).init();
+}
+
+/// One field of a line of the log. A routing key, an id or an error may be a stranger's text: what controls a terminal, or
+/// begins a line, is shown instead of done, whichever field it is in.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
+    let value = format!("{value:?}");
+    let value = plain(&value);
+    if field.name() == "message" {
+        return writer.write_str(&value);
+    }
+    let style = if writer.has_ansi_escapes() { output::DIM } else { Style::new() };
+    write!(writer, "{style}{}={style:#}{value}", field.name())
 }
 
 /// The trace of the AMQP library has every byte that is sent, and the password among them: nobody sees it, however it is

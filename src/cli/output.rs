@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use hatchery::domain::words::plain;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 
@@ -56,7 +57,9 @@ impl Output {
     pub(crate) fn print(self, text: &str) -> io::Result<()> {
         let choice = self.choice(&io::stdout());
         let mut out = AutoStream::new(io::stdout().lock(), choice);
-        unless_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+        let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+        drop(out);
+        self.or_note(written, text.trim_end())
     }
 
     /// Writes what another program reads, as it is.
@@ -71,7 +74,18 @@ impl Output {
             Format::Ndjson => serde_json::to_string(value),
             Format::Text | Format::Json => serde_json::to_string_pretty(value),
         };
-        unless_closed(writeln!(io::stdout().lock(), "{}", text?))
+        let text = text?;
+        let written = writeln!(io::stdout().lock(), "{text}");
+        self.or_note(written, &text)
+    }
+
+    /// What a verb has done is done, also where its answer cannot be written (a full disk): then the answer goes to
+    /// standard error. A reader that has seen enough, like `head`, is no error.
+    fn or_note(self, written: io::Result<()>, answer: &str) -> io::Result<()> {
+        let Err(error) = unless_closed(written) else { return Ok(()) };
+        self.note(answer);
+        let message = format!("cannot write the answer to standard output, so it is on standard error: {error}");
+        Err(io::Error::new(error.kind(), message))
     }
 
     /// Says something on standard error. Nobody may be there to read it, which is no reason to stop.
@@ -117,15 +131,20 @@ impl Output {
 
     /// Says what may surprise.
     pub(crate) fn warn(self, text: &str) {
-        self.note(&format!("{YELLOW}warning{YELLOW:#}: {text}"));
+        self.note(&format!("{YELLOW}warning{YELLOW:#}: {}", without_controls(text)));
     }
 
     /// Says what went wrong, and what to look at.
     pub(crate) fn error(self, error: &anyhow::Error, help: Option<&str>) {
-        self.note(&format!("{RED}error{RED:#}: {}", told_once(error)));
+        self.note(&format!("{RED}error{RED:#}: {}", without_controls(&told_once(error))));
         if let Some(help) = help {
-            self.note(&format!("{CYAN}help{CYAN:#}: {help}"));
+            self.help(help);
         }
+    }
+
+    /// Says what to do about it.
+    pub(crate) fn help(self, help: &str) {
+        self.note(&format!("{CYAN}help{CYAN:#}: {help}"));
     }
 
     fn choice(self, stream: &impl anstream::stream::RawStream) -> ColorChoice {
@@ -134,6 +153,11 @@ impl Output {
             chosen => chosen,
         }
     }
+}
+
+/// A message of several lines may hold a stranger's text, whose control characters would act on the terminal.
+fn without_controls(text: &str) -> String {
+    text.lines().map(plain).collect::<Vec<_>>().join("\n")
 }
 
 /// The whole chain of causes, without those that an outer one has told already.
@@ -145,7 +169,6 @@ fn told_once(error: &anyhow::Error) -> String {
     })
 }
 
-/// A reader that has seen enough, like `head`, is no error.
 fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),

@@ -7,6 +7,7 @@ use hatchery::domain::{
     compile::Binding,
     names,
     plan::{Action, Address, Change, Kind, Need, Object, Plan},
+    words::plain,
 };
 use serde_json::Value;
 
@@ -84,7 +85,8 @@ fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
             rows.push(Row {
                 action: change.action,
                 sign: if asked.migrate && change.action == Action::Migrate { '~' } else { change.action.sign() },
-                first: change.address.clone(),
+                // A stranger's queue may have any name.
+                first: Address::new(change.address.kind, &plain(&change.address.name)),
                 ladder: ladder.clone(),
                 counts: BTreeMap::new(),
                 details: Vec::new(),
@@ -94,7 +96,7 @@ fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
         });
         let row = &mut rows[at];
         if row.ladder.is_none() || row.counts.is_empty() {
-            row.details.extend(details(change, verbose, asked));
+            row.details.extend(details(change, verbose, asked).iter().map(|detail| plain(detail).into_owned()));
         } else {
             // What the levels hold is not the same.
             row.details = details(&without_held(change), verbose, asked);

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::Context as _;
 use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
-use hatchery::{PublishError, Published, Publisher, ports::BrokerError};
+use hatchery::{PublishError, Published, Publisher, domain::words::plain, ports::BrokerError};
 use indicatif::ProgressBar;
 use tokio::io::{AsyncBufRead, BufReader};
 
@@ -218,7 +218,7 @@ impl Report {
         if self.output.format == Format::Ndjson {
             self.output.json(&serde_json::json!({ "line": number, "error": why }))?;
         } else {
-            self.bar.suspend(|| self.output.note(&format!("line {number}: {why}")));
+            self.bar.suspend(|| self.output.note(&format!("line {number}: {}", plain(why))));
         }
         Ok(())
     }

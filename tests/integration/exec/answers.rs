@@ -2,6 +2,10 @@
 //! is what it does.
 
 use hatchery::NewEvent;
+use lapin::{
+    BasicProperties,
+    types::{AMQPValue, FieldTable},
+};
 use rstest::rstest;
 
 use crate::support::{
@@ -132,4 +136,33 @@ async fn a_program_says_what_follows(#[case] script: &str, #[case] counted: &str
     let ended = summary["done"].as_u64().unwrap() + summary["discarded"].as_u64().unwrap();
     assert_eq!((ended, place.lines("runs").len()), (1, runs), "{summary}");
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+#[tokio::test]
+async fn nothing_foreign_begins_a_line_of_the_log_or_acts_on_a_terminal() {
+    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1 } } }").await;
+    let place = Place::new(&declared);
+    let amqp = declared.amqp().await;
+    let bad = "\u{1b}[31m\n2026-06-01T00:00:00Z ERROR forged";
+    let headers = |header: &str| {
+        let mut table = FieldTable::default();
+        table.insert(header.into(), AMQPValue::LongString(bad.into()));
+        BasicProperties::default().with_message_id(format!("id{bad}").into()).with_headers(table)
+    };
+    // Poison, with a key of its own.
+    amqp.publish("t.processor", &format!("job.{bad}"), headers("attempts"), b"{}").await;
+    // A failure with a reason of its own.
+    let failing = NewEvent::new("job", format!("printf '%s' '{bad}' >&2; exit 1"));
+    publish(&declared.connect().await, failing).await;
+    let worker = Process::spawn(place.worker("job", &place.write("handler.sh", "exec sh")));
+    let letters = declared.dead_letters("job");
+    eventually("both are dead letters", async || (amqp.ready(&letters).await == 2).then_some(())).await;
+    let summary = worker.stop().await;
+    assert_eq!((&summary["poisoned"], &summary["dead_lettered"]), (&1.into(), &1.into()));
+    let log = std::fs::read_to_string(place.path("log")).unwrap();
+    assert!(log.contains("forged") && log.contains("routing_key"), "{log}");
+    assert!(
+        !log.contains('\u{1b}') && !log.lines().any(|line| line.starts_with("2026-06-01T00:00:00Z ERROR")),
+        "{log}"
+    );
 }

@@ -11,6 +11,7 @@ mod exit;
 mod export;
 mod graph;
 mod init;
+mod left_types;
 mod listen;
 mod load;
 mod man;

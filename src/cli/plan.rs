@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use super::{
     args::{Common, Format},
     exit::Exit,
+    left_types::{self, LeftTypes},
     load,
     output::Output,
     plan_file::{FORMAT_VERSION, PlanFile, digest},
@@ -88,27 +89,42 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let observed = management.observe().await?;
     let plan = plan(&desired, &observed);
     let source = Source::new(common.file.display().to_string(), &text);
-    show(&plan, &observed, &source, args.asked, output)?;
+    let left = left_types::Register::new(common, &topology).ask(&plan).await;
+    show(&plan, &observed, &source, &left, args.asked, output)?;
+    left.warn(output);
     if let Some(path) = &args.out {
         PlanFile::new(&plan, &observed, &source, &text, args.asked).write(path)?;
     }
     Ok(match () {
         () if !args.detailed_exitcode || args.asked.nothing_to_do(&plan) => Exit::Done,
-        () if plan.is_blocked(args.asked.migrate) => Exit::Blocked,
+        () if plan.is_blocked(args.asked.migrate) || left.is_blocked(args.asked.prune) => Exit::Blocked,
         () => Exit::Pending,
     })
 }
 
 /// Writes a plan in the format that was asked for.
-fn show(plan: &Plan, observed: &Observed, source: &Source, asked: Asked, output: Output) -> anyhow::Result<()> {
+fn show(
+    plan: &Plan,
+    observed: &Observed,
+    source: &Source,
+    left: &LeftTypes,
+    asked: Asked,
+    output: Output,
+) -> anyhow::Result<()> {
     match output.format {
         Format::Text => output.print(&render::plan(plan, &source.file, output.verbose, asked))?,
-        Format::Json => output.json(&document(plan, observed, source, asked))?,
+        Format::Json => {
+            let mut document = document(plan, observed, source, asked);
+            left.add_to(&mut document, asked.prune);
+            output.json(&document)?;
+        }
         Format::Ndjson => {
             for change in &plan.changes {
                 output.json(&with_line(change, plan, source))?;
             }
-            output.json(&head(plan, observed, &source.file, asked))?;
+            let mut head = head(plan, observed, &source.file, asked);
+            left.add_to(&mut head, asked.prune);
+            output.json(&head)?;
         }
     }
     Ok(())

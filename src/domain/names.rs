@@ -153,6 +153,20 @@ pub fn is_consumed(owner: &str, queue: &str) -> bool {
     rest.is_some_and(|rest| [".processor.", ".aside."].iter().any(|kind| rest.starts_with(kind)))
 }
 
+/// Whether this is the exchange of some owner that takes what is due.
+#[must_use]
+pub fn is_processor(exchange: &str) -> bool {
+    exchange.split_once('.').is_some_and(|(_, kind)| kind == "processor")
+}
+
+/// The type whose due events, or whose dead letters, are in this queue of some owner.
+#[must_use]
+pub fn type_of(queue: &str) -> Option<&str> {
+    let (_, rest) = queue.split_once('.')?;
+    let (kind, event_type) = rest.split_once('.')?;
+    matches!(kind, "processor" | "dead-letter").then_some(event_type)
+}
+
 /// The queue and the exchange that stand in for a queue of this owner while it is migrated.
 #[must_use]
 pub fn moving(owner: &str, queue: &str) -> String {

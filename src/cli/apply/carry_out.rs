@@ -21,6 +21,7 @@ use super::{
     super::{
         change::same_broker,
         exit::{Ended, Exit},
+        left_types::LeftTypes,
         plan_file::digest,
     },
     Apply,
@@ -43,6 +44,8 @@ pub(super) struct Carried {
     pub(super) removed: usize,
     /// Leftovers that pruning had to leave; none where it was not asked for.
     pub(super) left: Option<Vec<String>>,
+    /// What Redis knows of types that have left the file.
+    pub(super) left_types: LeftTypes,
 }
 
 /// What some steps brought.
@@ -53,8 +56,8 @@ struct Progress {
 }
 
 impl Carried {
-    pub(super) const fn nothing(plan: Plan, observed: Observed) -> Self {
-        Self { plan, observed, moved: 0, removed: 0, left: None }
+    pub(super) const fn nothing(plan: Plan, observed: Observed, left_types: LeftTypes) -> Self {
+        Self { plan, observed, moved: 0, removed: 0, left: None, left_types }
     }
 
     /// What was done; nothing where nothing was to be done.
@@ -88,17 +91,18 @@ impl Apply {
         if plan.is_blocked(self.asked.migrate) {
             self.output.note(self.render(&plan).trim_end());
         }
-        self.refuse_blocked(&plan, &observed)?;
+        let left = self.register.ask(&plan).await;
+        self.refuse_blocked(&plan, &observed, &left)?;
         if self.asked.nothing_to_do(&plan) {
             self.output.note("Nothing is left to do: another apply has done it meanwhile.");
-            return Ok(Carried::nothing(plan, observed));
+            return Ok(Carried::nothing(plan, observed, left));
         }
         if !any && digest(&plan) != digest(shown) {
             let message = "the broker has changed since the plan was shown; nothing was written. Run it again";
             return Err(Ended::new(Exit::Locked, message).into());
         }
         self.write(lock, &plan).await.map_err(|error| self.interrupted(error))?;
-        let mut carried = Carried::nothing(plan, observed);
+        let mut carried = Carried::nothing(plan, observed, left);
         if self.asked.migrate {
             carried.moved = self.migrate(lock).await?;
         }

@@ -23,6 +23,7 @@ use super::{
     args::{Common, parse_patience},
     change::{approve, lock, unless_interrupted},
     exit::{Ended, Exit},
+    left_types::{self, LeftTypes},
     load,
     output::{GREEN, Output},
     plan::{Asked, Source, document},
@@ -79,9 +80,11 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let management = ManagementApi::new(common.management_url(&url)?, &url.vhost())?;
     let asked = planned.as_ref().map_or(args.asked, |planned| planned.asked.and(args.asked));
     let desired = compile(&topology)?;
-    let apply = Apply { desired, source, management, output, asked, patience: args.drain_timeout };
+    let register = left_types::Register::new(common, &topology);
+    let apply = Apply { desired, source, management, register, output, asked, patience: args.drain_timeout };
 
     let (shown, observed) = apply.plan().await?;
+    let left = apply.register.ask(&shown).await;
     if output.is_text() {
         output.print(&apply.render(&shown))?;
     } else if !args.auto_approve && planned.is_none() && Output::is_interactive() {
@@ -94,10 +97,11 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         let message = "the broker is not as it was when this plan was made; nothing was written. Plan again";
         return Err(Ended::new(Exit::Locked, message).into());
     }
+    left.warn(output);
     if asked.nothing_to_do(&shown) {
-        return apply.done(&Carried::nothing(shown, observed), started);
+        return apply.done(&Carried::nothing(shown, observed, left), started);
     }
-    apply.refuse_blocked(&shown, &observed)?;
+    apply.refuse_blocked(&shown, &observed, &left)?;
     // Whoever gives a plan has approved it.
     if !args.auto_approve && planned.is_none() {
         approve("Apply these changes?", output)?;
@@ -115,6 +119,7 @@ struct Apply {
     desired: Desired,
     source: Source,
     management: ManagementApi,
+    register: left_types::Register,
     output: Output,
     asked: Asked,
     patience: Duration,
@@ -130,11 +135,15 @@ impl Apply {
         render::plan(plan, &self.source.file, self.output.verbose, self.asked)
     }
 
-    fn refuse_blocked(&self, plan: &Plan, observed: &Observed) -> anyhow::Result<()> {
-        if !plan.is_blocked(self.asked.migrate) {
+    fn refuse_blocked(&self, plan: &Plan, observed: &Observed, left: &LeftTypes) -> anyhow::Result<()> {
+        let (is_blocked, leaves_events) = (plan.is_blocked(self.asked.migrate), left.is_blocked(self.asked.prune));
+        if !is_blocked && !leaves_events {
             return Ok(());
         }
-        self.report(&Carried::nothing(plan.clone(), observed.clone()), false, None)?;
+        self.report(&Carried::nothing(plan.clone(), observed.clone(), left.clone()), false, None)?;
+        if !is_blocked {
+            left.allow_pruning()?;
+        }
         Err(Ended::new(Exit::Blocked, "something stands in the way, see the lines with `!`; nothing was written")
             .into())
     }
@@ -159,6 +168,7 @@ impl Apply {
             return Ok(());
         }
         let mut document = document(&carried.plan, &carried.observed, &self.source, self.asked);
+        carried.left_types.add_to(&mut document, self.asked.prune);
         document["applied"] = applied.into();
         document["moved"] = carried.moved.into();
         document["removed"] = carried.removed.into();

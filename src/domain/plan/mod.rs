@@ -15,7 +15,7 @@ mod shadow;
 mod step;
 mod view;
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -23,6 +23,7 @@ use serde_json::Value;
 use super::{
     compile::{Binding, Exchange, Policy, Queue, Target},
     names,
+    words::EventType,
 };
 
 pub use destroy::{Destruction, destruction};
@@ -308,6 +309,19 @@ impl Plan {
 
     fn has(&self, action: Action) -> bool {
         self.changes.iter().any(|change| change.action == action)
+    }
+
+    /// The types that the broker has bindings or queues of, and that the file does not ask for. Their names are those that
+    /// their events carry; a type of the file is among them where it had another name.
+    #[must_use]
+    pub fn left_types(&self) -> BTreeSet<EventType> {
+        let leftover = self.changes.iter().filter(|change| change.action == Action::Leftover);
+        let of_type = leftover.filter_map(|change| match &change.object {
+            Some(Object::Binding(binding)) if names::is_processor(&binding.source) => binding.key.strip_suffix(".#"),
+            _ if change.address.kind == Kind::Queue => names::type_of(&change.address.name),
+            _ => None,
+        });
+        of_type.filter_map(|name| name.parse().ok()).collect()
     }
 
     /// Whether the broker is as the file says. Leftovers stay bound and working, so they don't count.

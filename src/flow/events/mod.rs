@@ -6,6 +6,7 @@
 
 mod bulk;
 mod cancel;
+mod left_behind;
 mod moving;
 mod search;
 mod sending;
@@ -16,6 +17,7 @@ mod which;
 use std::{fmt, sync::Arc, time::Duration};
 
 pub use self::{
+    left_behind::LeftBehind,
     moving::{Moved, NotKept},
     which::Which,
 };

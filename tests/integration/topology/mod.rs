@@ -8,6 +8,7 @@ mod destroyed;
 mod drained;
 mod failing;
 mod interrupted;
+mod left_types;
 mod lock;
 mod ordered;
 mod permissions;

@@ -1,0 +1,94 @@
+//! A type that has left the file while the register knows of events of it.
+
+use crate::support::{
+    cli::{Bench, Ran},
+    redis,
+};
+
+/// A topology with these types, and keys in Redis that no other test has.
+struct Deployment {
+    bench: Bench,
+    prefix: String,
+}
+
+impl Deployment {
+    fn new(types: &str) -> Self {
+        let prefix = redis::prefix();
+        let deployment = Self { bench: Bench::new(&file(&prefix, types)), prefix };
+        deployment.run(0, &["apply", "--auto-approve"]);
+        deployment
+    }
+
+    fn write(&self, types: &str) {
+        self.bench.write(&file(&self.prefix, types));
+    }
+
+    #[track_caller]
+    fn run(&self, code: i32, arguments: &[&str]) -> Ran {
+        let mut command = self.bench.command(arguments);
+        Ran::of(command.env("REDIS_URL", redis::url()).output().unwrap()).expect(code)
+    }
+
+    fn has_queue(&self, name: &str) -> bool {
+        self.bench.host.names("queues").iter().any(|queue| queue == name)
+    }
+}
+
+fn file(prefix: &str, types: &str) -> String {
+    format!(
+        "version: 1\nname: billing\nredis: {{ prefix: {prefix}, shards: 3 }}\n\
+         ladder: {{ resolution: 10ms, horizon: 2h }}\ntypes: {types}\n"
+    )
+}
+
+#[test]
+fn a_type_that_left_with_dated_events_is_a_warning_and_is_not_pruned() {
+    let deployment = Deployment::new("{ import: {}, mail: {} }");
+    for reference in ["1234", "1235"] {
+        deployment.run(0, &["publish", "import", "--reference", reference, "--delay", "1h"]);
+    }
+    deployment.write("{ hr-import: {}, mail: {} }");
+
+    let planned = deployment.run(3, &["plan", "--detailed-exitcode"]);
+    assert!(planned.stderr.contains("`import` is no longer in the file, and 2 events of it wait"), "{planned:?}");
+    assert!(planned.stderr.contains("renamed-from: import"), "{planned:?}");
+    let json = deployment.run(4, &["plan", "--prune", "--detailed-exitcode", "-o", "json"]).json();
+    assert_eq!((&json["left_types"][0]["type"], &json["left_types"][0]["events"]), (&"import".into(), &2.into()));
+    assert!(json["left_types"][0]["next_due"].is_string() && json["blocked"] == true, "{json}");
+
+    let pruned = deployment.run(4, &["apply", "--auto-approve", "--prune"]);
+    assert!(pruned.stderr.contains("renamed-from: import"), "{pruned:?}");
+    assert!(deployment.has_queue("billing.processor.import") && !deployment.has_queue("billing.processor.hr-import"));
+    // Without pruning its events still come to its queue.
+    let applied = deployment.run(0, &["apply", "--auto-approve"]);
+    assert!(applied.stderr.contains("renamed-from: import"), "{applied:?}");
+    assert!(deployment.has_queue("billing.processor.import") && deployment.has_queue("billing.processor.hr-import"));
+
+    deployment.write("{ hr-import: { renamed-from: import }, mail: {} }");
+    let planned = deployment.run(0, &["plan", "--prune"]);
+    assert!(!planned.stderr.contains("no longer in the file"), "{planned:?}");
+}
+
+#[test]
+fn a_type_that_left_with_no_event_is_pruned() {
+    let deployment = Deployment::new("{ import: {}, mail: {} }");
+    deployment.run(0, &["publish", "import", "--reference", "1234", "--delay", "1h"]);
+    deployment.run(0, &["events", "cancel", "--type", "import", "--reference", "1234"]);
+    deployment.write("{ mail: {} }");
+    let pruned = deployment.run(0, &["apply", "--auto-approve", "--prune"]);
+    assert!(!pruned.stderr.contains("import"), "{pruned:?}");
+    assert!(!deployment.has_queue("billing.processor.import"));
+}
+
+#[test]
+fn without_redis_the_plan_says_that_it_was_not_asked() {
+    let deployment = Deployment::new("{ import: {}, mail: {} }");
+    deployment.write("{ mail: {} }");
+    let mut command = deployment.bench.command(&["plan", "--prune", "--detailed-exitcode"]);
+    let planned = Ran::of(command.env("REDIS_URL", "redis://127.0.0.1:1").output().unwrap()).expect(3);
+    assert!(planned.stderr.contains("whether events of `import` wait is unknown"), "{planned:?}");
+    // Nothing is left over, and Redis is not needed.
+    deployment.write("{ import: {}, mail: {} }");
+    let planned = deployment.bench.expect(0, &["plan"]);
+    assert_eq!(planned.stderr, "");
+}

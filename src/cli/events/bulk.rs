@@ -5,20 +5,16 @@ use std::{collections::BTreeMap, pin::pin};
 use futures_util::{Stream, TryStreamExt as _, stream::TryChunksError};
 use hatchery::{Events, EventsError, Filter, Known, NotKept};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::{
     super::{
-        args::Format,
         exit::{Ended, Exit},
         output::Output,
     },
-    answer::view,
+    answer::{Answers, Became, SHOWN, view},
+    applied::Applied,
     table,
 };
-
-/// Events that a dry run shows of those that it counts.
-const SHOWN: usize = 20;
 
 /// Events that are looked at together for whether they can be moved.
 const TOGETHER: usize = 256;
@@ -33,11 +29,12 @@ pub(super) enum Act {
 }
 
 impl Act {
-    const fn verb(self) -> &'static str {
+    /// As it is typed.
+    pub(super) const fn verb(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
             Self::Reschedule(_) => "reschedule",
-            Self::RunNow => "run now",
+            Self::RunNow => "run-now",
         }
     }
 
@@ -52,8 +49,15 @@ impl Act {
 }
 
 /// Shows what would be done, and how many there are.
-pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: Output) -> anyhow::Result<Exit> {
+pub(super) async fn dry_run(
+    events: &Events,
+    filter: &Filter,
+    act: Act,
+    applied: &Applied<'_>,
+    output: Output,
+) -> anyhow::Result<Exit> {
     let mut found = pin!(events.search(filter).try_chunks(TOGETHER));
+    let mut answers = Answers::new(act.verb(), true, SHOWN, output);
     let (mut first, mut count): (Vec<Known>, u64) = (Vec::new(), 0);
     let mut not_kept: BTreeMap<String, u64> = BTreeMap::new();
     let spinner = output.spinner();
@@ -62,44 +66,38 @@ pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: 
         for (event, why) in chunk.into_iter().zip(missing) {
             count += 1;
             let why = why.map(|why| why.to_string());
-            if output.format == Format::Ndjson {
-                let mut line = view(&event);
-                if let Some(why) = &why {
-                    line["why"] = why.as_str().into();
-                }
-                output.json(&line)?;
-            } else if first.len() < SHOWN {
-                first.push(event);
-            }
-            if let Some(why) = why {
+            if let Some(why) = why.clone() {
                 *not_kept.entry(why).or_default() += 1;
+            }
+            answers.add(view(&event), Became { result: why.is_some().then_some("not-kept"), why, due: None });
+            if output.is_text() && first.len() < SHOWN {
+                first.push(event);
             }
         }
         spinner.set_message(format!("{count} found"));
     }
     spinner.finish_and_clear();
-    let (verb, left) = (act.verb(), not_kept.values().sum::<u64>());
-    let more = count - u64::try_from(first.len())?;
-    match output.format {
-        Format::Text if count == 0 => output.print("Nothing is found.\n")?,
-        Format::Text => {
-            output.print(&table::table(&first, Timestamp::now(), Output::columns()))?;
-            if more > 0 {
-                output.print(&format!("… and {more} more\n"))?;
-            }
-            for (why, count) in not_kept {
-                output.print(&format!("Not moved: {}; {why}.\n", table::events(count)))?;
-            }
-            output.print(&format!("Dry run: would {verb} {}. --yes does it.\n", table::events(count - left)))?;
-        }
-        Format::Json => {
-            let shown: Vec<Value> = first.iter().map(view).collect();
-            output.json(&json!({
-                "dry_run": true, "verb": verb, "found": count, "not_kept": left, "events": shown, "more": more > 0,
-            }))?;
-        }
-        Format::Ndjson => {}
+    if count == 0 {
+        applied.require().await?;
     }
+    answers.end()?;
+    if !output.is_text() {
+        return Ok(Exit::Done);
+    }
+    if count == 0 {
+        output.print("Nothing is found.\n")?;
+        return Ok(Exit::Done);
+    }
+    let (verb, left) = (act.verb().replace('-', " "), not_kept.values().sum::<u64>());
+    let more = count - u64::try_from(first.len())?;
+    output.print(&table::table(&first, Timestamp::now(), Output::columns()))?;
+    if more > 0 {
+        output.print(&format!("… and {more} more\n"))?;
+    }
+    for (why, count) in not_kept {
+        output.print(&format!("Not moved: {}; {why}.\n", table::events(count)))?;
+    }
+    output.print(&format!("Dry run: would {verb} {}. --yes does it.\n", table::events(count - left)))?;
     Ok(Exit::Done)
 }
 
@@ -107,10 +105,12 @@ pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: 
 /// waited for and counted.
 pub(super) async fn act<A>(
     acting: impl Stream<Item = Result<(Known, A), EventsError>>,
+    act: Act,
     output: Output,
-    mut account: impl FnMut(&A) -> &'static str,
+    mut account: impl FnMut(&A) -> Became,
 ) -> anyhow::Result<()> {
     let mut acting = pin!(acting);
+    let mut answers = Answers::new(act.verb(), false, SHOWN, output);
     let (mut count, mut failed): (u64, Option<EventsError>) = (0, None);
     let spinner = output.spinner();
     loop {
@@ -118,12 +118,7 @@ pub(super) async fn act<A>(
             Ok(None) => break,
             Ok(Some((event, answer))) => {
                 count += 1;
-                let result = account(&answer);
-                if output.format == Format::Ndjson {
-                    let mut line = view(&event);
-                    line["result"] = result.into();
-                    output.json(&line)?;
-                }
+                answers.add(view(&event), account(&answer));
                 spinner.set_message(format!("{count} done"));
             }
             Err(error) => failed = failed.or(Some(error)),
@@ -131,9 +126,11 @@ pub(super) async fn act<A>(
     }
     spinner.finish_and_clear();
     match failed {
-        None => Ok(()),
+        None => Ok(answers.end()?),
+        // Of nothing that was done there is nothing to tell but why.
         Some(error) if count == 0 => Err(error.into()),
         Some(error) => {
+            answers.end()?;
             let done = table::events(count);
             let message =
                 format!("{error}; {done} were answered for before. Run it again: what is done is not done twice");

@@ -1,16 +1,13 @@
 //! `topology events cancel`.
 
 use hatchery::{Cancelled, Events, Which};
-use serde_json::{Value, json};
 
 use super::{
-    super::{
-        args::{Common, Format},
-        exit::Exit,
-        load,
-        output::Output,
-    },
-    bulk, events, table,
+    super::{args::Common, exit::Exit, load, output::Output},
+    answer::{self, Answers, Became},
+    applied::Applied,
+    bulk::{self, Act},
+    events, table,
     which::{Choice, Chosen},
 };
 
@@ -46,15 +43,19 @@ pub(super) struct Args {
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
     let choice = args.chosen.choice(&topology)?;
+    let applied = Applied::new(common, &topology);
+    let event_type = args.chosen.filters.event_type(&topology);
     let events = events(common, topology)?;
     match choice {
-        Choice::Named(which) => named(&events, &which, &args.chosen, output).await,
-        Choice::Found(filter) if !args.chosen.yes => bulk::dry_run(&events, &filter, bulk::Act::Cancel, output).await,
+        Choice::Named(which) => named(&events, &which, &event_type?, &args.chosen, output).await,
+        Choice::Found(filter) if !args.chosen.yes => {
+            bulk::dry_run(&events, &filter, Act::Cancel, &applied, output).await
+        }
         Choice::Found(filter) => {
             let mut sum = Sum::default();
-            let acted = bulk::act(events.cancel_all(&filter), output, |slot| sum.add(slot)).await;
+            let acted = bulk::act(events.cancel_all(&filter), Act::Cancel, output, |slot| sum.add(slot)).await;
             // Of nothing that was done there is nothing to tell but why.
-            if acted.is_ok() || sum.any() {
+            if output.is_text() && (acted.is_ok() || sum.any()) {
                 sum.report(output)?;
             }
             acted.map(|()| Exit::Done)
@@ -65,17 +66,30 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 /// What no name but the id reaches.
 const BY_ID_ALONE: &str = "What was published while Redis was away is reached by its id alone.";
 
-async fn named(events: &Events, which: &Which, chosen: &Chosen, output: Output) -> anyhow::Result<Exit> {
+async fn named(
+    events: &Events,
+    which: &Which,
+    event_type: &str,
+    chosen: &Chosen,
+    output: Output,
+) -> anyhow::Result<Exit> {
     let cancelled = events.cancel(which).await?;
-    let mut sum = Sum::default();
+    let (mut sum, mut answers) = (Sum::default(), Answers::new(Act::Cancel.verb(), false, usize::MAX, output));
+    let view =
+        |slot| answer::cancelled(event_type, chosen.filters.reference.as_deref(), chosen.filters.id.as_deref(), slot);
     for slot in &cancelled {
-        sum.add(slot);
+        let became = sum.add(slot);
+        if slot.waiting || slot.running {
+            answers.add(view(Some(slot)), became);
+        }
     }
     let name = chosen.filters.name();
     let remembered = chosen.remembered(&cancelled);
     if !output.is_text() {
-        let slots: Vec<Value> = cancelled.iter().filter(|slot| slot.waiting || slot.running).map(view).collect();
-        output.json(&json!({ "slots": slots, "remembered": remembered.is_some() }))?;
+        if sum.cancelled + sum.running == 0 && remembered.is_some() {
+            answers.add(view(None), Became { result: Some("remembered"), ..Became::default() });
+        }
+        answers.end()?;
         return Ok(Exit::Done);
     }
     let told = match (sum.cancelled, sum.running) {
@@ -86,10 +100,6 @@ async fn named(events: &Events, which: &Which, chosen: &Chosen, output: Output) 
     };
     output.print(&format!("{}\n", told.replace("1 event of the event ", "the event ")))?;
     Ok(Exit::Done)
-}
-
-fn view(slot: &Cancelled) -> Value {
-    json!({ "slot": slot.slot.to_string(), "waiting": slot.waiting, "running": slot.running })
 }
 
 fn goes_on(running: u64) -> String {
@@ -107,17 +117,18 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, slot: &Cancelled) -> &'static str {
+    fn add(&mut self, slot: &Cancelled) -> Became {
         self.cancelled += u64::from(slot.waiting);
         self.running += u64::from(slot.running);
-        match (slot.waiting, slot.running) {
-            (_, true) => "running",
-            (true, false) => "cancelled",
+        let result = match (slot.waiting, slot.running) {
+            (true, _) => "cancelled",
+            (false, true) => "running",
             (false, false) => {
                 self.nothing += 1;
                 "nothing"
             }
-        }
+        };
+        Became { result: Some(result), ..Became::default() }
     }
 
     const fn any(&self) -> bool {
@@ -126,23 +137,13 @@ impl Sum {
 
     fn report(&self, output: Output) -> anyhow::Result<()> {
         let Self { cancelled, running, nothing } = self;
-        match output.format {
-            Format::Text => {
-                let mut text = format!("Cancelled {}.", table::events(*cancelled));
-                if *running > 0 {
-                    text = format!("{text} {}", goes_on(*running));
-                }
-                if *nothing > 0 {
-                    text = format!("{text} {nothing} came to their end meanwhile.");
-                }
-                output.print(&format!("{text}\n"))?;
-            }
-            Format::Json => {
-                output.json(&json!({ "cancelled": cancelled, "running": running, "nothing": nothing }))?;
-            }
-            // Each has been answered for.
-            Format::Ndjson => {}
+        let mut text = format!("Cancelled {}.", table::events(*cancelled));
+        if *running > 0 {
+            text = format!("{text} {}", goes_on(*running));
         }
-        Ok(())
+        if *nothing > 0 {
+            text = format!("{text} {nothing} came to their end meanwhile.");
+        }
+        Ok(output.print(&format!("{text}\n"))?)
     }
 }

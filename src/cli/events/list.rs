@@ -13,6 +13,7 @@ use super::{
         output::Output,
     },
     answer::view,
+    applied::Applied,
     events, table,
     which::Filters,
 };
@@ -29,7 +30,10 @@ Examples:
   topology events list --due-before \"1h ago\"     who has worked on nothing?
 
 The list is by due time, over all types that use Redis. It shows the newest
-event of each reference and date; those that it replaces are not shown.")]
+event of each reference and date; those that it replaces are not shown.
+
+Exit 1: nothing is found, and the broker says that the topology was never
+applied.")]
 pub(super) struct Args {
     #[command(flatten)]
     filters: Filters,
@@ -40,7 +44,9 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    let events = events(common, load::topology(common, output)?)?;
+    let topology = load::topology(common, output)?;
+    let applied = Applied::new(common, &topology);
+    let events = events(common, topology)?;
     let limit = usize::try_from(args.limit)?;
     let mut found = events.search(&args.filters.filter()).take(limit.saturating_add(1)).boxed();
     let (mut list, mut more): (Vec<Known>, bool) = (Vec::new(), false);
@@ -54,6 +60,9 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
             list.push(event);
         }
         shown += 1;
+    }
+    if shown == 0 {
+        applied.require().await?;
     }
     match output.format {
         Format::Text if list.is_empty() => output.print("Nothing is found.\n")?,

@@ -1,6 +1,7 @@
 //! `topology events`: what waits, and what people do to it.
 
 mod answer;
+mod applied;
 mod bulk;
 mod cancel;
 mod list;

@@ -5,17 +5,17 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use futures_util::Stream;
 use hatchery::{EventsError, Known, Moved};
 use jiff::Timestamp;
-use serde_json::{Value, json};
 
 use super::{
     super::{
-        args::{Common, Format},
+        args::Common,
         connect,
         exit::{Ended, Exit},
         load,
         output::Output,
     },
-    answer::view,
+    answer::{Answers, Became, view},
+    applied::Applied,
     bulk::{self, Act},
     events, table,
     which::{Choice, Chosen},
@@ -36,9 +36,10 @@ pub(super) async fn run(
 ) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
     let choice = chosen.choice(&topology)?;
+    let act = to.map_or(Act::RunNow, Act::Reschedule);
     if let (Choice::Found(filter), false) = (&choice, chosen.yes) {
-        let act = to.map_or(Act::RunNow, Act::Reschedule);
-        return bulk::dry_run(&events(common, topology)?, filter, act, output).await;
+        let applied = Applied::new(common, &topology);
+        return bulk::dry_run(&events(common, topology)?, filter, act, &applied, output).await;
     }
     // Something may have to be published.
     let hatchery = connect::connect(common, topology, "topology events").await?;
@@ -46,11 +47,11 @@ pub(super) async fn run(
     let exit = match (choice, to) {
         (Choice::Named(which), Some(to)) => {
             let moved = events.reschedule(&which, to).await;
-            tell(moved, chosen, words, output)
+            tell(moved, chosen, act, words, output)
         }
-        (Choice::Named(which), None) => tell(events.run_now(&which).await, chosen, words, output),
-        (Choice::Found(filter), Some(to)) => all(events.reschedule_all(&filter, to), words, output).await,
-        (Choice::Found(filter), None) => all(events.run_now_all(&filter), words, output).await,
+        (Choice::Named(which), None) => tell(events.run_now(&which).await, chosen, act, words, output),
+        (Choice::Found(filter), Some(to)) => all(events.reschedule_all(&filter, to), act, words, output).await,
+        (Choice::Found(filter), None) => all(events.run_now_all(&filter), act, words, output).await,
     };
     hatchery.close().await;
     exit
@@ -60,52 +61,40 @@ pub(super) async fn run(
 fn tell(
     moved: Result<Vec<(Known, Moved)>, EventsError>,
     chosen: &Chosen,
+    act: Act,
     words: &Words,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let moved = moved?;
-    let mut sum = Sum::default();
-    let mut answers = Vec::new();
+    let (mut sum, mut answers) = (Sum::of(act), Answers::new(act.verb(), false, usize::MAX, output));
     for (event, moved) in &moved {
-        let mut answer = view(event);
-        answer["result"] = sum.add(moved).into();
-        if let Moved::NotKept(why) = moved {
-            answer["why"] = why.to_string().into();
-        }
-        answers.push(answer);
+        answers.add(view(event), sum.add(moved));
     }
-    match output.format {
-        Format::Text if moved.is_empty() => {}
-        Format::Text => sum.report(words, output)?,
-        Format::Json => output.json(&json!({ "events": answers }))?,
-        Format::Ndjson => answers.iter().try_for_each(|answer: &Value| output.json(answer))?,
-    }
+    answers.end()?;
     if moved.is_empty() {
         return Err(Ended::new(Exit::Error, format!("nothing of {} waits", chosen.filters.name())).into());
     }
+    sum.report(words, output)?;
     Ok(sum.exit())
 }
 
 /// Moves all of a stream.
 async fn all(
     moving: impl Stream<Item = Result<(Known, Moved), EventsError>>,
+    act: Act,
     words: &Words,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    let mut sum = Sum::default();
-    let acted = bulk::act(moving, output, |moved| sum.add(moved)).await;
-    match output.format {
-        Format::Text => sum.report(words, output)?,
-        Format::Json => output.json(&sum.view())?,
-        // Each has been answered for.
-        Format::Ndjson => {}
-    }
+    let mut sum = Sum::of(act);
+    let acted = bulk::act(moving, act, output, |moved| sum.add(moved)).await;
+    sum.report(words, output)?;
     acted?;
     Ok(sum.exit())
 }
 
-#[derive(Default)]
 struct Sum {
+    /// Where what is done goes to.
+    to: Timestamp,
     done: u64,
     running: u64,
     gone: u64,
@@ -113,29 +102,38 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, moved: &Moved) -> &'static str {
-        match moved {
+    fn of(act: Act) -> Self {
+        let to = if let Act::Reschedule(to) = act { to } else { Timestamp::now() };
+        Self { to, done: 0, running: 0, gone: 0, not_kept: BTreeMap::new() }
+    }
+
+    fn add(&mut self, moved: &Moved) -> Became {
+        let (result, why) = match moved {
             Moved::Done => {
                 self.done += 1;
-                "done"
+                return Became { result: Some("done"), why: None, due: Some(self.to) };
             }
             Moved::Running => {
                 self.running += 1;
-                "running"
+                ("running", None)
             }
             Moved::NotKept(why) => {
                 *self.not_kept.entry(why.to_string()).or_default() += 1;
-                "not-kept"
+                ("not-kept", Some(why.to_string()))
             }
             _ => {
                 self.gone += 1;
-                "gone"
+                ("gone", None)
             }
-        }
+        };
+        Became { result: Some(result), why, due: None }
     }
 
     fn report(&self, words: &Words, output: Output) -> anyhow::Result<()> {
-        let Self { done, running, gone, not_kept } = self;
+        if !output.is_text() {
+            return Ok(());
+        }
+        let Self { done, running, gone, not_kept, .. } = self;
         let mut text = String::new();
         let left = *running + *gone + not_kept.values().sum::<u64>();
         if *done > 0 || left == 0 {
@@ -151,11 +149,6 @@ impl Sum {
             let _ = writeln!(text, "Not moved: {}; {why}.", table::events(*count));
         }
         Ok(output.print(&text)?)
-    }
-
-    fn view(&self) -> Value {
-        let Self { done, running, gone, not_kept } = self;
-        json!({ "done": done, "running": running, "gone": gone, "not_kept": not_kept.values().sum::<u64>() })
     }
 
     /// What has come to its end by itself needs nothing more.

@@ -14,6 +14,7 @@ use super::{
         output::Output,
     },
     answer::view,
+    applied::Applied,
     events, table,
     which::Filters,
 };
@@ -58,8 +59,12 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let topology = load::topology(common, output)?;
     let filters = Filters::naming(args.event_type.clone(), args.reference.clone(), args.id.clone());
     let which = filters.named(&topology)?;
+    let applied = Applied::new(common, &topology);
     let which = which.ok_or_else(|| UsageError("say which one, with --reference or --id".to_owned()))?;
     let mut known = events(common, topology)?.show(&which).await?;
+    if known.is_empty() {
+        applied.require().await?;
+    }
     known.sort_by_key(|event| (is_past(event), !event.running, event.due));
     if !output.is_text() {
         output.json(&json!({ "events": known.iter().map(view).collect::<Vec<Value>>() }))?;

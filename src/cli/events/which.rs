@@ -119,16 +119,21 @@ impl Filters {
         if finds || (self.reference.is_none() && self.id.is_none()) || self.types.len() > 1 {
             return Ok(None);
         }
-        let event_type = match &self.types[..] {
-            [event_type] => event_type.clone(),
-            _ => only_type(topology)?,
-        };
+        let event_type = self.event_type(topology)?;
         Ok(match (&self.reference, &self.id) {
             (Some(reference), None) => Some(Which::reference(event_type, reference)),
             (Some(reference), Some(id)) => Some(Which::id(event_type, id).of(reference)),
             (None, Some(id)) => Some(Which::id(event_type, id)),
             (None, None) => None,
         })
+    }
+
+    /// The one type that is meant.
+    pub(super) fn event_type(&self, topology: &Topology) -> Result<String, UsageError> {
+        match &self.types[..] {
+            [event_type] => Ok(event_type.clone()),
+            _ => only_type(topology),
+        }
     }
 
     /// What was named, for people.

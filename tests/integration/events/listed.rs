@@ -9,9 +9,11 @@ use serde_json::{Value, json};
 use super::{HOUR, declared, from_now, put};
 use crate::support::{
     broker::VirtualHost,
+    cli::{Bench, Ran},
     declared::{Declared, publish, publish_all},
     deployments::shared,
     process::Place,
+    redis,
     workers::Working,
 };
 
@@ -178,4 +180,31 @@ async fn an_id_alone_is_found_on_whatever_shard_it_is() {
     }
     let left: Vec<_> = events.search(&Filter::default()).try_collect().await.unwrap();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_topology_that_was_never_applied_is_no_empty_list() {
+    let bench = Bench::new(&format!(
+        "version: 1\nname: t\nredis: {{ prefix: {} }}\ntypes: {{ mail: {{}} }}\n",
+        redis::prefix()
+    ));
+    let events = |code: i32, arguments: &[&str]| {
+        let mut command = bench.command(&[&["events"], arguments].concat());
+        Ran::of(command.env("REDIS_URL", redis::url()).output().unwrap()).expect(code)
+    };
+    let cancel = ["cancel", "--type", "mail", "--state", "retry"];
+    for arguments in [&["list"][..], &["list", "-o", "json"], &["list", "-o", "ndjson"], &cancel] {
+        let ran = events(1, arguments);
+        assert!(ran.stderr.contains("t.scheduler does not exist on the broker; run `topology apply`"), "{ran:?}");
+        assert_eq!(ran.stdout, "");
+    }
+    let ran = events(1, &["show", "--id", "x"]);
+    assert!(ran.stderr.contains("run `topology apply`"), "{ran:?}");
+    bench.apply();
+    assert_eq!(events(0, &["list"]).stdout, "Nothing is found.\n");
+    // Redis alone knows the list: without the broker it is as it is.
+    let mut command = bench.command(&["events", "list"]);
+    command.env("REDIS_URL", redis::url()).env("AMQP_URL", "amqp://127.0.0.1:1");
+    let ran = Ran::of(command.output().unwrap()).expect(0);
+    assert_eq!(ran.stdout, "Nothing is found.\n");
 }

@@ -4,3 +4,4 @@ mod drawn;
 mod exported;
 mod printed;
 mod started;
+mod unwritten;

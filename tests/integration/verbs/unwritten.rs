@@ -1,0 +1,74 @@
+//! Verbs that act, and whose answer cannot be written: standard output is full.
+
+use std::{
+    fs::File,
+    io::Write as _,
+    process::{Output, Stdio},
+};
+
+use crate::support::{
+    cli::{Bench, Ran},
+    redis,
+};
+
+fn bench() -> Bench {
+    let prefix = redis::prefix();
+    let ladder = "ladder: { resolution: 10ms, horizon: 2h }";
+    let bench =
+        Bench::new(&format!("version: 1\nname: t\nredis: {{ prefix: {prefix} }}\n{ladder}\ntypes: {{ mail: {{}} }}\n"));
+    bench.apply();
+    bench
+}
+
+/// Runs a verb with a standard output that takes nothing, and expects an error.
+#[track_caller]
+fn unwritten(bench: &Bench, arguments: &[&str], input: &str) -> Ran {
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut process = bench.process(arguments);
+    process.env("REDIS_URL", redis::url()).stdin(Stdio::piped()).stdout(full).stderr(Stdio::piped());
+    let mut child = process.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+    let ran = Ran::of(Output { status, stdout: Vec::new(), stderr }).expect(1);
+    assert!(ran.stderr.contains("cannot write the answer to standard output"), "{ran:?}");
+    ran
+}
+
+fn listed(bench: &Bench) -> Vec<String> {
+    let mut command = bench.command(&["events", "list", "-o", "json"]);
+    let list = Ran::of(command.env("REDIS_URL", redis::url()).output().unwrap()).expect(0).json();
+    list["events"].as_array().unwrap().iter().map(|event| event["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn a_publish_says_its_id_on_standard_error_where_standard_output_is_full() {
+    let bench = bench();
+    for format in ["text", "json", "ndjson"] {
+        let ran = unwritten(&bench, &["publish", "mail", "--delay", "1h", "-o", format], "");
+        assert!(listed(&bench).iter().any(|id| ran.stderr.contains(id)), "{ran:?}");
+    }
+    let lines = "{\"type\":\"mail\",\"delay\":\"1h\"}\n".repeat(3);
+    let before = listed(&bench).len();
+    let ran = unwritten(&bench, &["publish", "--batch", "-", "-o", "ndjson"], &lines);
+    let ids = listed(&bench);
+    assert!(ids.len() > before, "{ran:?}");
+    assert_eq!(ids.iter().filter(|id| ran.stderr.contains(*id)).count(), ids.len() - before, "{ran:?}");
+}
+
+#[test]
+fn an_act_on_events_is_told_on_standard_error_where_standard_output_is_full() {
+    let bench = bench();
+    let publish = ["publish", "--batch", "-"];
+    let line = |n: u8| format!("{{\"type\":\"mail\",\"delay\":\"1h\",\"id\":\"{n}\",\"reference\":\"r\"}}\n");
+    let lines = [0, 1, 2].map(line).concat();
+    let ran = unwritten(&bench, &publish, &lines);
+    assert!(ran.stderr.contains("3 published, 0 refused"), "{ran:?}");
+    let ran = unwritten(&bench, &["events", "reschedule", "--id", "0", "--to", "90m"], "");
+    assert!(ran.stderr.contains("Rescheduled to "), "{ran:?}");
+    let ran = unwritten(&bench, &["events", "cancel", "--id", "0"], "");
+    assert!(ran.stderr.contains("Cancelled the event 0."), "{ran:?}");
+    // All of them, although each answer fails.
+    let ran = unwritten(&bench, &["events", "cancel", "--type", "mail", "--yes", "-o", "ndjson"], "");
+    assert!(["\"id\":\"1\"", "\"id\":\"2\""].iter().all(|id| ran.stderr.contains(id)), "{ran:?}");
+    assert!(listed(&bench).is_empty());
+}

@@ -1,12 +1,12 @@
 //! What Python publishes, a hatchery worker handles: at once, through a named hatchery, through the ladder.
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use hatchery::Outcome;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::example;
+use super::{example, folder, python};
 use crate::support::{
     declared::Declared,
     process::Place,
@@ -77,4 +77,40 @@ async fn a_key_that_leads_nowhere_is_kept_where_people_see_it() {
     let published = publish(&place, &["--delay", "1h"]).await;
     let kept = declared.amqp().await.take("t.unrouted").await;
     assert_eq!((published["key"].as_str(), kept.routing_key.as_str()), (Some("mail.1h"), "mail.1h"));
+}
+
+/// What `docs/wire-format.md` says of messages with a reference and no version, and of the way to have one.
+#[tokio::test]
+async fn what_goes_through_the_child_process_is_coalesced_and_listed_and_what_pika_sends_is_not() {
+    let declared = Declared::new("types: { import: { coalesce: latest } }").await;
+    let place = Place::new(&declared);
+    let lines: Vec<String> =
+        (1..=5).map(|n| format!("{{\"type\": \"import\", \"reference\": \"1234\", \"payload\": {n}}}")).collect();
+    let mut command = place.program(python());
+    let binaries = Path::new(env!("CARGO_BIN_EXE_topology")).parent().unwrap().display();
+    command.env("PATH", format!("{binaries}:{}", std::env::var("PATH").unwrap()));
+    let input = std::fs::File::open(place.write("events.ndjson", &(lines.join("\n") + "\n"))).unwrap();
+    let ended = place.run(command.arg(folder().join("batch.py")).stdin(input)).await.expect(0);
+    assert_eq!(ended.stdout.lines().count(), 5, "{ended:?}");
+    let newest = ended.stdout.lines().last().unwrap();
+
+    let list = async || place.run(&mut place.command(&["events", "list", "-o", "ndjson"])).await.expect(0).stdout;
+    let listed = list().await;
+    assert!(listed.lines().count() == 1 && listed.contains(newest), "{listed}");
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    worker.runs.reach(1).await;
+    declared.amqp().await.emptied(&declared.passages()).await;
+    let runs = worker.runs.clone();
+    assert_eq!((worker.stop().await.done, runs.payloads()), (1, vec!["5".to_owned()]));
+
+    for n in 1..=5 {
+        let payload = format!("{n}");
+        let more = ["import", "--reference", "1234", "--payload", &payload];
+        place.run(&mut example(&place, "publish.py", &more)).await.expect(0);
+    }
+    assert_eq!(list().await, "");
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    worker.runs.reach(5).await;
+    assert_eq!(worker.stop().await.done, 5);
 }

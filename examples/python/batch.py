@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Publishes to a hatchery topology through `topology publish --batch - -o ndjson`, a child process.
+
+The child asks the register for versions, so what it publishes is coalesced, listed and cancelled like what hatchery's own
+publisher sends. It needs `topology` and the topology's file, and no AMQP library.
+
+    echo '{"type": "mail", "reference": "1234", "payload": {"to": "ann"}}' | batch.py
+"""
+
+import json
+import subprocess
+import sys
+
+
+class Refused(Exception):
+    """The event is not published, and the message says why."""
+
+
+class Publisher:
+    """One child process, which lives as long as this. Use it from one thread."""
+
+    def __init__(self, *options, program="topology"):
+        command = [program, *options, "publish", "--batch", "-", "-o", "ndjson"]
+        self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8")
+
+    def publish(self, event_type, payload, **fields):
+        """Publishes one event, waits until the broker has it, and returns its id.
+
+        The fields are those of `topology publish --help`: reference, nbf or delay, id, correlation_id.
+        """
+        # On one line: JSON has no newline but as an escape.
+        line = json.dumps({"type": event_type, "payload": payload, **fields})
+        self.child.stdin.write(line + "\n")
+        self.child.stdin.flush()
+        answer = self.child.stdout.readline()
+        if not answer:
+            # It says why on standard error. The event may be published or not.
+            raise ConnectionError(f"`topology publish` ended with {self.child.wait()} before it answered")
+        answer = json.loads(answer)
+        if "error" in answer:
+            raise Refused(answer["error"])
+        return answer["id"]
+
+    def close(self):
+        """Ends the child."""
+        self.child.stdin.close()
+        self.child.wait()
+
+
+def main():
+    publisher = Publisher(*sys.argv[1:])
+    for line in sys.stdin:
+        event = json.loads(line)
+        print(publisher.publish(event.pop("type"), event.pop("payload", None), **event), flush=True)
+    publisher.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -176,6 +176,13 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_does_not_expire() {
+        let foreign = BasicProperties::default().with_expiration("50".into()).with_user_id("guest".into());
+        let written = write(&read(&foreign)).expect("every text is short");
+        assert_eq!((written.expiration(), written.user_id()), (&None, &None));
+    }
+
+    #[test]
     fn a_text_that_is_too_long_is_an_error_and_no_panic() {
         let properties = Properties { correlation_id: Some("x".repeat(256)), ..Properties::default() };
         assert!(write(&properties).is_err());

@@ -99,6 +99,49 @@ async fn a_strangers_message_waits_as_its_key_says() {
     assert_eq!(worker.stop().await.done, 2);
 }
 
+/// What a publisher lets expire leaves its timer early. The date says that it is not due.
+#[tokio::test]
+async fn an_expiration_does_not_bring_an_event_before_its_date() {
+    let declared = Declared::new("hatcheries: [1h]\ntypes: { mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    let nbf = Timestamp::now() + std::time::Duration::from_secs(2);
+    let properties = headers(&[("nbf", long(format!("{nbf:.3}")))]).with_expiration("50".into());
+    amqp.publish("t.scheduler", "mail.1h", properties, b"dated").await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let run = worker.runs.reach(1).await.remove(0);
+    assert!(run.at >= run.event.nbf.unwrap(), "{run:?}");
+    let summary = worker.stop().await;
+    assert!(summary.done == 1 && summary.delivered > 1, "it came early, and was sent round: {summary:?}");
+}
+
+#[tokio::test]
+async fn what_expires_before_a_worker_takes_it_is_a_dead_letter() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let amqp = declared.amqp().await;
+    amqp.publish("t.scheduler", "mail.now", BasicProperties::default().with_expiration("50".into()), b"body").await;
+    let letter = amqp.take(&declared.dead_letters("mail")).await;
+    assert_eq!((&letter.data[..], letter.properties.expiration()), (&b"body"[..], &None));
+}
+
+/// Where nobody consumes, in dead-letter and beyond, what carries one would be gone.
+#[tokio::test]
+async fn no_copy_carries_the_expiration_of_its_original() {
+    let declared = Declared::new("types: { mail: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    let never = |headers: BasicProperties| headers.with_expiration("600000".into());
+    amqp.publish("t.scheduler", "mail.now", never(BasicProperties::default()), b"body").await;
+    amqp.publish("t.scheduler", "mail.now", never(headers(&[("attempts", long("x"))])), b"poison").await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Retry { reason: "no".into(), after: None });
+    for _ in 0..2 {
+        let letter = amqp.take(&declared.dead_letters("mail")).await;
+        assert_eq!(letter.properties.expiration(), &None);
+    }
+    let summary = worker.stop().await;
+    assert_eq!((summary.retried, summary.dead_lettered, summary.poisoned), (1, 1, 1));
+}
+
 #[rstest]
 #[case::unknown_type("post.now")]
 #[case::unknown_delay("mail.17s")]

@@ -15,6 +15,7 @@ use crate::domain::{
         Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
         Settle, Slot, Subject,
         index::{Find, Found, Shown},
+        state::SlotState,
     },
     trouble::Trouble,
     wire::{Incoming, Message},
@@ -104,6 +105,8 @@ pub trait Deliveries: Send {
 pub struct Delivery {
     /// What came.
     pub message: Incoming,
+    /// The broker has delivered it before, to this consumer or another one, and had it back.
+    pub redelivered: bool,
     /// How to settle it.
     pub receipt: Box<dyn Receipt>,
 }
@@ -227,6 +230,10 @@ pub trait Register: Send + Sync + 'static {
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError>;
     /// Notes what the broker has confirmed.
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError>;
+    /// What is known of the slot of a copy that is not to start: to tell people why. None where nothing is known.
+    async fn slot(&self, _subject: &Subject, _slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
+        Ok(None)
+    }
     /// Asks whether a handler may start.
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError>;
     /// Extends leases.

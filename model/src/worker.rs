@@ -150,8 +150,9 @@ pub(crate) fn claim(
 /// The handler starts, unless the event has killed its worker too often: `run_and_settle`.
 fn run(task: &mut Task, scenario: &Scenario, crashes: u32, now: Tick) {
     task.phase = Phase::Running;
-    if crashes >= scenario.crash_limit {
-        let decision = settlement::crashed(crashes, task.doing.message.attempts.into(), time(now));
+    // Events of the model have ids.
+    let attempts = task.doing.message.attempts.into();
+    if let Some(decision) = settlement::crashed(crashes, 0, attempts, scenario.crash_limit, time(now)) {
         follow(task, scenario, &decision);
     }
 }

@@ -57,8 +57,11 @@ pub struct Event {
     pub attempts: u32,
     /// How often it found its reference busy since it last ran.
     pub busy: u32,
-    /// Deaths of its worker while it ran alone, as far as RabbitMQ does not count them itself.
+    /// Deaths of its worker that nobody else counts. With `register: off`: while it ran alone, before its delivery was last
+    /// given back. With the register: 1 for the return of a delivery that had no id.
     pub crashes: u32,
+    /// A person has sent it to its queue, out of dead-letter for instance.
+    pub by_hand: bool,
     /// Why it is in the queue, for people.
     pub reason: Option<String>,
     /// When it failed first and how, for people: an RFC 3339 time and the reason.

@@ -220,15 +220,25 @@ fn after_failure(error: &str, after: Option<Duration>, ran: Ran<'_>, on_failure:
     })
 }
 
-/// The decision about an event whose worker died each time it ran.
+/// The decision about an event whose worker died so often while it ran, as the register says, if that is too often.
+///
+/// An event that came without an id may have run before the register could know it: so often its delivery came `back`. That counts, so that there are never more than `limit` starts in all, but it is no proof: the event is put aside only
+/// once its worker has died while it ran alone. With the lowest limit of 3 that takes a fourth start.
 #[must_use]
-pub fn crashed(crashes: u32, attempts: u32, now: Timestamp) -> Decision {
-    let error = format!("its worker died {crashes} times while it ran");
-    Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) })
+pub fn crashed(crashes: u32, back: u32, attempts: u32, limit: u32, now: Timestamp) -> Option<Decision> {
+    let ran_alone = crashes > SUSPECT;
+    if crashes < limit && !(ran_alone && crashes.saturating_add(back) >= limit) {
+        return None;
+    }
+    let error = match back {
+        0 => format!("its worker died {crashes} times while it ran"),
+        _ => format!("its worker died {crashes} times while it ran; its delivery had come back before it had an id"),
+    };
+    Some(Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) }))
 }
 
-/// Returns of a delivery that make it a suspect where no register knows what ran: RabbitMQ counts a crash against
-/// everything that the worker held, and the first two may have been anybody's.
+/// Deaths that make a suspect of an event: the first two may have been anybody's. Where no register knows what ran they are the
+/// returns of its delivery, for RabbitMQ counts a crash against everything that the worker held.
 pub const SUSPECT: u32 = 2;
 
 /// Returns of a delivery after which it is published again where the register knows what ran: half of what RabbitMQ allows,

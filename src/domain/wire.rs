@@ -204,6 +204,12 @@ pub fn returns(properties: &Properties) -> u32 {
     u32::try_from(count.max(0)).unwrap_or(u32::MAX)
 }
 
+/// Whether a message names its event. One that does not is given another id each time it is read, until a copy carries one.
+#[must_use]
+pub fn has_id(properties: &Properties) -> bool {
+    properties.message_id.as_ref().is_some_and(|id| !id.is_empty())
+}
+
 /// Headers that RabbitMQ itself writes or acts upon. A copy that carried them would be routed twice (`CC`, `BCC`) or
 /// taken for a dead-letter cycle (`x-death`; RabbitMQ 3.13 reads it back). RabbitMQ 4.3 counts in `x-acquired-count` too.
 fn is_brokers_own(name: &str) -> bool {
@@ -275,6 +281,7 @@ fn read(
         None => seconds(properties.timestamp).unwrap_or(now),
     };
     let busy = headers.small(header::BUSY)?;
+    let reason = headers.text(header::REASON, "text")?.and_then(|text| reason::own(busy, text));
     Ok(Event {
         id,
         event_type: event_type.clone(),
@@ -284,7 +291,8 @@ fn read(
         attempts: headers.small(header::ATTEMPTS)?,
         busy,
         crashes: headers.small(header::CRASHES)?,
-        reason: headers.text(header::REASON, "text")?.and_then(|text| reason::own(busy, text)).map(str::to_owned),
+        by_hand: is_by_hand(event_type, incoming) || reason.is_some_and(reason::is_of_a_dead_letter),
+        reason: reason.map(str::to_owned),
         first_failure: headers.text(header::FIRST_FAILURE, "text")?.map(str::to_owned),
         last_failure: headers.text(header::LAST_FAILURE, "text")?.map(str::to_owned),
         stamp,
@@ -294,6 +302,23 @@ fn read(
         payload: Bytes::new(),
         properties: Properties::default(),
     })
+}
+
+/// Whether a delivery came by a way that no copy takes by itself: with the key of a dead letter; straight to its queue, whose
+/// name is the key then (the management UI moves messages so); or after RabbitMQ itself had put it into dead-letter.
+fn is_by_hand(event_type: &EventType, incoming: &Incoming) -> bool {
+    let key = incoming.routing_key.as_str();
+    let straight = || key.strip_suffix(event_type.as_str()).is_some_and(|before| before.ends_with(".processor."));
+    let Some(Value::Array(deaths)) = incoming.properties.headers.get("x-death") else {
+        return key.ends_with(".dead-letter") || straight();
+    };
+    let was_given_up = |death: &Value| match death {
+        Value::Table(death) => {
+            matches!(death.get("reason").and_then(Value::as_str), Some("rejected" | "delivery_limit"))
+        }
+        _ => false,
+    };
+    key.ends_with(".dead-letter") || straight() || deaths.iter().any(was_given_up)
 }
 
 fn seconds(timestamp: Option<u64>) -> Option<Timestamp> {

@@ -54,6 +54,40 @@ fn a_message_with_a_key_and_a_body_alone_is_an_event() {
     assert_eq!(event.stamp, Stamp::alone("fresh", 0));
 }
 
+fn death(reason: &str) -> Value {
+    Value::Table([("reason".to_owned(), Value::text(reason))].into())
+}
+
+#[rstest]
+#[case::at_once("mail.now", &[], None, false)]
+#[case::by_a_timer("mail.5m", &["expired"], None, false)]
+#[case::by_the_ladder("mail.250ms-4.0.1.1.0", &["expired", "expired"], None, false)]
+#[case::under_a_former_name("letter.now", &[], None, false)]
+#[case::retried("mail.1m", &["expired"], Some("retry: attempt=1 failed_at=x error=\"y\""), false)]
+#[case::by_its_own_key("mail.dead-letter", &[], Some("given up: attempt=6"), true)]
+#[case::straight_to_its_queue("t.processor.mail", &[], None, true)]
+#[case::rejected("mail.now", &["rejected"], None, true)]
+#[case::returned_too_often("mail.5m", &["delivery_limit", "expired"], None, true)]
+#[case::busy_meanwhile("mail.250ms", &["expired"], Some("dead-letter: no such employee"), true)]
+fn an_event_that_a_person_has_sent_is_told_from_others(
+    #[case] key: &str,
+    #[case] deaths: &[&str],
+    #[case] reason: Option<&str>,
+    #[case] by_hand: bool,
+) {
+    let mut headers = Headers::new();
+    if !deaths.is_empty() {
+        headers.insert("x-death".into(), Value::Array(deaths.iter().map(|reason| death(reason)).collect()));
+    }
+    if let Some(reason) = reason {
+        headers.insert("reason".into(), Value::text(reason));
+    }
+    let properties = Properties { headers, ..Properties::default() };
+    let incoming = Incoming { routing_key: key.into(), properties, body: "{}".into() };
+    let event = decode(&word("mail"), incoming, noon(), String::new).expect("an event");
+    assert_eq!(event.by_hand, by_hand);
+}
+
 #[rstest]
 #[case::number_as_text("attempts", Value::text("1"))]
 #[case::negative("generation", Value::I64(-1))]

@@ -141,7 +141,7 @@ impl Lane {
     /// unless it has run and what follows takes long.
     async fn work_alone(&self, delivery: Delivery, quiet: Quiet) -> ControlFlow<()> {
         self.common.tally.delivered();
-        let Delivery { message, receipt } = delivery;
+        let Delivery { message, receipt, .. } = delivery;
         let returns = wire::returns(&message.properties);
         let (verdict, next, quiet) = match for_a_while(Some(quiet), self.due(message)).await {
             (Ok(event), Some(quiet)) => self.handle_alone(event, returns, quiet).await,

@@ -119,7 +119,7 @@ impl Lane {
 
     /// One delivery's whole way, as in [`Lane::work`]. False where it is to go back, with all that came after it.
     async fn work_in_order(&self, delivery: Delivery, patience: &Patience, tried: &mut Option<Tried>) -> bool {
-        let Delivery { message, receipt } = delivery;
+        let Delivery { message, receipt, .. } = delivery;
         let verdict = match self.due(message).await {
             Ok(event) => self.until_it_works(event, patience, tried).await,
             Err(verdict) => verdict,

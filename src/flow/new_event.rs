@@ -276,6 +276,7 @@ impl NewEvent {
             attempts: 0,
             busy: 0,
             crashes: 0,
+            by_hand: false,
             reason: self.reason,
             first_failure: None,
             last_failure: None,

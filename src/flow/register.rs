@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use super::{batch::Batched, outage::Side};
 use crate::{
-    domain::register::{Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle},
+    domain::register::{
+        Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot, Subject, state::SlotState,
+    },
     ports::{Register, RegisterError},
 };
 
@@ -84,6 +86,10 @@ impl Batches {
     /// In no batch: what is refused takes the others of its batch with it.
     pub(crate) async fn settle_alone(&self, tell: &Settle) -> Result<(), RegisterError> {
         self.asker.hear(self.asker.register.settle(std::slice::from_ref(tell))).await
+    }
+
+    pub(crate) async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
+        self.asker.hear(self.asker.register.slot(subject, slot)).await
     }
 
     pub(crate) async fn ping(&self) -> Result<(), RegisterError> {

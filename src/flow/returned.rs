@@ -18,6 +18,15 @@ impl Lane {
         self.move_on(self.send_on(event, Duration::ZERO), receipt).await;
     }
 
+    /// An event of a type with the register that came without an id, and back. The register would take each redelivery for
+    /// another event, and count no crash. The copy has an id. It counts the return as a crash, for its worker may have died
+    /// while it ran. A first delivery runs without a copy: a broker that is blocked takes none, and has to be emptied.
+    pub(super) async fn name(&self, event: Event, receipt: Box<dyn Receipt>) {
+        tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "came without an id, and back; published again with an id");
+        let copy = Event { crashes: 1, ..event };
+        self.move_on(self.send_on(&copy, Duration::ZERO), receipt).await;
+    }
+
     /// Publishes a delivery's copy and answers it. While it is in both queues nothing runs, if that can be had: a neighbour
     /// that kills the process in between makes two of it, with a count each.
     pub(super) async fn move_on(

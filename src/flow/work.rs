@@ -24,7 +24,7 @@ use crate::{
         spec::TypeSpec,
         ttl::{roughly, say},
         wire::{self, Incoming, Message, Poison},
-        words::{EventType, plain},
+        words::{EventType, Reference, plain},
     },
     handler::{Handler, HandlerError, Run},
     ports::{Delivery, Receipt},
@@ -89,9 +89,11 @@ impl Lane {
     /// deliver -> decode -> due? -> claim -> handler -> follow-up -> settle -> acknowledge
     pub(super) async fn work(&self, delivery: Delivery, ended: CancellationToken, until: CancellationToken) {
         let patience = Patience { deadline: Instant::now() + self.common.topology.ack_timeout / 2, ended, until };
-        let Delivery { message, receipt } = delivery;
+        let Delivery { message, redelivered, receipt } = delivery;
         let returns = wire::returns(&message.properties);
+        let is_unnamed = redelivered && !wire::has_id(&message.properties);
         let verdict = match self.due(message).await {
+            Ok(event) if self.spec.register && is_unnamed => return self.name(event, receipt).await,
             Ok(event) if self.spec.register && returns >= OFTEN => {
                 return self.count_anew(&event, returns, receipt).await;
             }
@@ -169,7 +171,7 @@ impl Lane {
     pub(super) async fn not_run(&self, event: &Event, asked: Asked) -> Verdict {
         match asked {
             Asked::Answered(claimed @ (register::Claimed::Stale | register::Claimed::Replaced)) => {
-                tracing::debug!(id = %plain(&event.id), ?claimed, "dropped");
+                self.say_dropped(event, &claimed).await;
                 self.common.tally.unwanted(&claimed);
                 Verdict::Acknowledge
             }
@@ -182,6 +184,20 @@ impl Lane {
             // Not an answer to who claims alone.
             Asked::Answered(register::Claimed::Alone | register::Claimed::Run { .. }) => Verdict::GiveBack,
         }
+    }
+
+    /// That an event is dropped is nobody's concern, unless a person has sent it to be handled.
+    async fn say_dropped(&self, event: &Event, claimed: &register::Claimed) {
+        let id = plain(&event.id);
+        if !event.by_hand {
+            return tracing::debug!(%id, ?claimed, "dropped");
+        }
+        let why = match self.common.register.slot(&event.subject(), &event.stamp.slot).await {
+            Ok(Some(slot)) => slot.why_dropped(event.stamp.version),
+            Ok(None) | Err(_) => "it was handled, cancelled or replaced by a newer event".to_owned(),
+        };
+        let (reference, version) = (event.reference.as_ref().map(Reference::as_str).map(plain), event.stamp.version);
+        tracing::warn!(%id, event_type = %self.event_type, reference = reference.as_deref(), version, %why, "sent by hand, and dropped");
     }
 
     /// Until the event is settled the lease is renewed: a follow-up waits as long as the broker is away, and nobody else
@@ -202,8 +218,12 @@ impl Lane {
             due: event.due(),
             terms: self.terms,
         };
-        let too_often = (crashes >= self.spec.crash_limit && !self.spec.keeps_order())
-            .then(|| settlement::crashed(crashes, event.attempts, self.common.clock.now()));
+        let too_often = if self.spec.keeps_order() {
+            None
+        } else {
+            let now = self.common.clock.now();
+            settlement::crashed(crashes, event.crashes, event.attempts, self.spec.crash_limit, now)
+        };
         if crashes > 0 && too_often.is_none() {
             tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, crashes, "its worker died while it ran; it runs again");
         }

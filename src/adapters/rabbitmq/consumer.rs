@@ -65,8 +65,9 @@ impl Deliveries for Queue {
         match self.consumer.next().await {
             Some(Ok(mut received)) => {
                 let message = codec::incoming(&mut received);
+                let redelivered = received.redelivered;
                 let receipt = self.answers.receipt(received.delivery_tag, received.acker);
-                return Some(Delivery { message, receipt });
+                return Some(Delivery { message, redelivered, receipt });
             }
             Some(Err(error)) => {
                 self.suspects.note(&self.name, &error);

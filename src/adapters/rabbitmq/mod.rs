@@ -142,8 +142,9 @@ impl Broker for RabbitMq {
             .map_err(|error| self.url.error(&error, &format!("the queue {queue}")))?;
         Ok(taken.map(|mut taken| {
             let message = codec::incoming(&mut taken.delivery);
+            let redelivered = taken.delivery.redelivered;
             let receipt = Answers::start(channel, 1).receipt(taken.delivery.delivery_tag, taken.delivery.acker);
-            Delivery { message, receipt }
+            Delivery { message, redelivered, receipt }
         }))
     }
 

@@ -145,8 +145,9 @@ impl Taker {
             return failed(error);
         }
         let message = codec::incoming(&mut delivery);
+        let redelivered = delivery.redelivered;
         let receipt = Alone { held, acker: delivery.acker, _channel: channel, _permit: permit };
-        Ok(Taken::Message(Box::new(Delivery { message, receipt: Box::new(receipt) })))
+        Ok(Taken::Message(Box::new(Delivery { message, redelivered, receipt: Box::new(receipt) })))
     }
 }
 

@@ -37,12 +37,12 @@ use crate::{
     domain::{
         register::{
             Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
-            Settle, transitions::millis,
+            Settle, Slot, Subject, state::SlotState, transitions::millis,
         },
         spec::RedisSpec,
         words::{EventType, Word},
     },
-    ports::{Clock, Register, RegisterError},
+    ports::{Clock, Index as _, Register, RegisterError},
 };
 
 /// How long a call takes at most, unless it is said otherwise.
@@ -240,6 +240,11 @@ impl Register for RedisRegister {
         let pings = (0..self.keys.shards()).map(|shard| self.ping_shard(shard, within));
         let answers: Vec<_> = stream::iter(pings).buffered(TOGETHER).collect().await;
         answers.into_iter().collect()
+    }
+
+    async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
+        let shown = self.look(std::slice::from_ref(subject)).await?.into_iter().flatten();
+        Ok(shown.into_iter().find(|shown| shown.slot == *slot).map(|shown| shown.state))
     }
 
     fn times_emptied(&self) -> u64 {

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{Slot, Stamp, Subject, Terms};
@@ -180,6 +181,22 @@ impl SlotState {
         version < mark.version || (version == mark.version && (mark.finished || generation < mark.generation))
     }
 
+    /// Why a copy is not started any more, for people. The newer event's version is the time of its publishing.
+    #[must_use]
+    pub fn why_dropped(&self, version: i64) -> String {
+        let (mark, newer) = (self.mark, self.mark.version.max(self.newest));
+        if self.cancelled && mark.version >= version && newer == mark.version {
+            return "it was cancelled".to_owned();
+        }
+        if newer <= version {
+            let why = if mark.finished { "it has been handled" } else { "a later copy of it is known" };
+            return why.to_owned();
+        }
+        let published = Timestamp::from_microsecond(newer).map_or_else(|_| String::new(), |at| format!(" of {at:.3}"));
+        let state = if newer == mark.version && mark.finished { "has been handled" } else { "waits or runs" };
+        format!("a newer event of its reference has replaced it: version {newer}{published}, which {state}")
+    }
+
     /// Whether the mark is exactly this copy, unfinished.
     #[must_use]
     pub fn is_at(&self, version: i64, generation: i64) -> bool {
@@ -231,4 +248,35 @@ pub struct Shard {
     pub slots: BTreeMap<(String, String), SlotState>,
     /// Leases by name. One that has ended counts as absent.
     pub leases: BTreeMap<String, Lease>,
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const OLDER: i64 = 1_780_000_000_000_000;
+    const NEWER: i64 = OLDER + 1_500_000;
+
+    fn mark(version: i64, finished: bool) -> SlotState {
+        SlotState { mark: Mark { version, finished, generation: 0 }, newest: version, ..SlotState::default() }
+    }
+
+    #[rstest]
+    #[case::handled(mark(OLDER, true), "it has been handled")]
+    #[case::copied(mark(OLDER, false), "a later copy of it is known")]
+    #[case::cancelled(SlotState { cancelled: true, ..mark(OLDER, true) }, "it was cancelled")]
+    #[case::cancelled_later(SlotState { cancelled: true, ..mark(NEWER, true) }, "it was cancelled")]
+    #[case::replaced(
+        mark(NEWER, true),
+        "a newer event of its reference has replaced it: version 1780000001500000 of 2026-05-28T20:26:41.500Z, which has been handled"
+    )]
+    #[case::to_be_replaced(
+        SlotState { newest: NEWER, ..mark(OLDER, false) },
+        "a newer event of its reference has replaced it: version 1780000001500000 of 2026-05-28T20:26:41.500Z, which waits or runs"
+    )]
+    fn why_a_copy_is_dropped_is_told(#[case] slot: SlotState, #[case] why: &str) {
+        assert_eq!(slot.why_dropped(OLDER), why);
+    }
 }

@@ -217,6 +217,39 @@ fn two_returns_and_the_deaths_alone_make_the_limit(
     assert_eq!(crashed_alone(deaths, 1, limit, now()), expected);
 }
 
+#[rstest]
+#[case::below_the_limit(4, 0, 5, None)]
+#[case::at_the_limit(5, 0, 5, Some("its worker died 5 times while it ran"))]
+#[case::the_return_counts(
+    4,
+    1,
+    5,
+    Some("its worker died 4 times while it ran; its delivery had come back before it had an id")
+)]
+#[case::the_return_is_one_death(3, 1, 5, None)]
+#[case::the_return_is_no_proof(2, 1, 3, None)]
+#[case::the_return_beside_a_proof(
+    3,
+    1,
+    3,
+    Some("its worker died 3 times while it ran; its delivery had come back before it had an id")
+)]
+fn an_event_is_put_aside_once_its_worker_has_died_too_often(
+    #[case] crashes: u32,
+    #[case] back: u32,
+    #[case] limit: u32,
+    #[case] error: Option<&str>,
+) {
+    let expected = error.map(|error| {
+        Decision::DeadLetter(Failed {
+            attempts: 1,
+            reason: format!("crash: {error}"),
+            failure: format!("2026-06-01T09:00:00.000Z {error}"),
+        })
+    });
+    assert_eq!(crashed(crashes, back, 1, limit, now()), expected);
+}
+
 #[test]
 fn what_is_counted_anew_is_not_yet_put_aside_by_the_broker() {
     assert_eq!(i64::from(OFTEN), crate::domain::compile::DELIVERY_LIMIT / 2);

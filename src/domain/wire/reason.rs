@@ -28,6 +28,11 @@ pub(super) fn own(busy: u32, reason: &str) -> Option<&str> {
     }
 }
 
+/// Whether it is the reason of a dead letter. A handler's own words may be the same.
+pub(super) fn is_of_a_dead_letter(reason: &str) -> bool {
+    ["given up: ", "dead-letter: ", "crash: its worker died "].iter().any(|start| reason.starts_with(start))
+}
+
 fn say(busy: u32) -> String {
     format!("busy: times={busy} its reference was taken, or could not be read")
 }

@@ -132,7 +132,7 @@ impl Broker for Fake {
 
     async fn take(&self, _: &str) -> Result<Option<Delivery>, BrokerError> {
         let next = self.aside.lock().expect("no panic").pop();
-        Ok(next.map(|message| Delivery { message, receipt: Box::new(Noted(self.diary.clone())) }))
+        Ok(next.map(|message| Delivery { message, redelivered: false, receipt: Box::new(Noted(self.diary.clone())) }))
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
@@ -159,7 +159,7 @@ pub(super) struct Queue {
 impl Deliveries for Queue {
     async fn next(&mut self) -> Option<Delivery> {
         let message = self.waiting.recv().await?;
-        Some(Delivery { message, receipt: Box::new(Noted(self.diary.clone())) })
+        Some(Delivery { message, redelivered: false, receipt: Box::new(Noted(self.diary.clone())) })
     }
 
     async fn cancel(&mut self) {

@@ -40,7 +40,11 @@ impl Shelf {
 
     fn lend(&self, queue: &str, message: Incoming, room: OwnedSemaphorePermit) -> Delivery {
         let (shelf, lent) = (self.clone(), Some(message.clone()));
-        Delivery { message, receipt: Box::new(OnLoan { shelf, queue: queue.to_owned(), message: lent, _room: room }) }
+        Delivery {
+            message,
+            redelivered: false,
+            receipt: Box::new(OnLoan { shelf, queue: queue.to_owned(), message: lent, _room: room }),
+        }
     }
 
     /// From now on a consumer ends after as many deliveries as it may hold, and they stay with it.

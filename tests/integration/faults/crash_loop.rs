@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
 use hatchery::{Hatchery, NewEvent};
+use lapin::BasicProperties;
+use rstest::rstest;
 
 use crate::support::{
     amqp::{Amqp, shown},
@@ -78,6 +80,56 @@ async fn case(declared: &Declared, hatchery: &Hatchery, amqp: &Amqp, event_type:
     place.run(rest.arg("--stop-when-empty")).await.expect(0);
     assert_eq!(amqp.ready(&declared.dead_letters(event_type)).await, 0, "no neighbour is put aside");
     alone(&place.lines("runs"));
+}
+
+/// Nothing but the broker's redelivered flag tells that it was there before.
+#[rstest]
+#[case::quorum("")]
+#[case::classic("queue-type: classic\n")]
+#[tokio::test]
+async fn a_culprit_without_an_id_is_started_no_more_often_than_the_limit_says(#[case] queues: &str) {
+    let declared = Declared::new(&format!(
+        "{queues}types: {{ off: {{ lease: 500ms, prefetch: 30, concurrency: 5, crash-limit: {LIMIT} }} }}"
+    ))
+    .await;
+    let (amqp, place) = (declared.amqp().await, Place::new(&declared));
+    let script = place.write("handler.sh", SCRIPT);
+    for n in 0..NEIGHBOURS {
+        let payload = if n == 3 { "culprit".to_owned() } else { n.to_string() };
+        amqp.publish("t.scheduler", "off.now", BasicProperties::default(), payload.as_bytes()).await;
+    }
+    let dead_letters = declared.dead_letters("off");
+    let starts =
+        || place.lines("runs").iter().filter(|line| line.starts_with("begin ") && word(line, 2) == "culprit").count();
+    let mut kills = 0;
+    let last = loop {
+        let worker = Process::spawn(place.worker("off", &script));
+        let buried = async || (starts() > kills || amqp.ready(&dead_letters).await == 1).then_some(());
+        eventually("the culprit is started, or put aside", buried).await;
+        if starts() == kills {
+            break worker;
+        }
+        assert!(worker.ended().await.killed());
+        kills += 1;
+        assert!(kills <= LIMIT, "it was started {kills} times");
+    };
+    let letter = amqp.take(&dead_letters).await;
+    assert_eq!(letter.data, b"culprit");
+    let reason = shown(&letter, "reason").unwrap();
+    assert!(reason.starts_with("crash: its worker died "), "{reason}");
+    let handled = || -> BTreeSet<String> {
+        place
+            .lines("runs")
+            .iter()
+            .filter(|line| line.starts_with("end "))
+            .map(|line| word(line, 2).to_owned())
+            .collect()
+    };
+    let all = (0..NEIGHBOURS).filter(|n| *n != 3).map(|n| n.to_string()).collect();
+    eventually("its neighbours are handled", async || (handled() == all).then_some(())).await;
+    last.stop().await;
+    place.run(place.worker("off", &script).arg("--stop-when-empty")).await.expect(0);
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
 }
 
 /// Beyond every limit, with the register and without.

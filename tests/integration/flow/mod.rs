@@ -2,6 +2,7 @@
 
 mod aside;
 mod busy;
+mod by_hand;
 mod classic;
 mod coalescing;
 mod cut;

@@ -20,6 +20,9 @@ pub(super) const NOW: usize = 0;
 pub(super) const LATER: usize = 1;
 pub(super) const ORDERED: usize = 2;
 pub(super) const CHANGE: usize = 3;
+/// How many events of each type are published for one of another. One worker at a time handles those of `ordered`, one
+/// after the other.
+const WEIGHTS: [u32; TYPES.len()] = [4, 4, 1, 4];
 
 /// Publishers, and workers.
 pub(super) const EACH: usize = 3;
@@ -131,8 +134,8 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Starts all of them. Each publisher publishes an event of each type every so often, one after the other.
-    pub(super) async fn start(stage: &Stage, every: Duration, chance: &mut Chance) -> anyhow::Result<Self> {
+    /// Starts all of them, for so many events a second. Each publisher publishes the events of a type one after the other.
+    pub(super) async fn start(stage: &Stage, rate: u32, chance: &mut Chance) -> anyhow::Result<Self> {
         let mut crew = Self {
             seen: Seen::default(),
             hatcheries: Vec::new(),
@@ -166,6 +169,8 @@ impl Crew {
                     chance: Chance::new(chance.between(0, u64::MAX - 1)),
                 };
                 let stop = crew.stop_publishing.clone();
+                let each = u32::try_from(EACH)? * WEIGHTS.iter().sum::<u32>();
+                let every = Duration::from_secs(1) * each / (rate * WEIGHTS[event_type]);
                 crew.publishing.push(tokio::spawn(async move {
                     let mut turn = tokio::time::interval(every);
                     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -16,7 +16,7 @@ use anyhow::{Context as _, bail};
 
 use self::{
     account::Account,
-    crew::{Crew, EACH, LATER, ORDERED, TYPES},
+    crew::{Crew, LATER, ORDERED},
     fault::Fault,
     nodes::{NODES, Nodes},
     plan::Plans,
@@ -62,7 +62,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 3_000)]
     events: u32,
     /// Events a second, while nothing stands still
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(12..=10_000))]
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(12..=10_000))]
     rate: u32,
     /// Four faults instead of fifteen, and shorter ones
     #[arg(long)]
@@ -96,8 +96,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     let stage = Stage::on(console, servers, TOPOLOGY).await?;
     let nodes = Nodes::new(&stage.servers)?;
     let leads = nodes.places().await?.leads;
-    let every = Duration::from_secs(u64::try_from(EACH * TYPES.len())?) / args.rate;
-    let crew = Crew::start(&stage, every, &mut chance).await?;
+    let crew = Crew::start(&stage, args.rate, &mut chance).await?;
     let mut run = Running { args, stage, nodes, crew, chance, plans: Plans::default(), rows: Vec::new() };
     run.become_healthy(console, Instant::now()).await?;
     run.plans.ask(&run.stage, "before the first fault").await?;

@@ -5,15 +5,18 @@ use std::{
     io::ErrorKind as Io,
     net::{Shutdown, TcpStream},
     os::fd::AsFd as _,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use async_rs::Tokio;
 use futures_util::StreamExt as _;
 use lapin::{
-    AsyncTcpStream, Connection, ConnectionProperties, ErrorKind, Event,
-    protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
+    AsyncTcpStream, Channel, Connection, ConnectionProperties, ErrorKind, Event,
+    protocol::{AMQPError, AMQPErrorKind, AMQPHardError, AMQPSoftError},
     tcp::RustlsConnector,
 };
 
@@ -30,6 +33,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The same where another node may answer.
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// How long a node may take to answer a call. One that is cut off from the majority of its cluster lets some calls wait until
+/// it is back (measured: `basic.consume` on 3.10 and 4.3).
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+
 impl AmqpUrl {
     /// Opens a connection that shows up under this name in the management UI: to the first node that takes one, beginning
     /// with another one each time.
@@ -37,14 +44,25 @@ impl AmqpUrl {
     /// # Errors
     /// When the broker is away or refuses the credentials or the virtual host.
     pub async fn connect(&self, name: &str) -> Result<Connection, BrokerError> {
+        Ok(self.link(name).await?.0.connection)
+    }
+
+    /// The same, with its first channel: a node that is going down takes connections, and ends them before they can be used.
+    pub(super) async fn link(&self, name: &str) -> Result<(Link, Channel), BrokerError> {
         let limit = if self.is_cluster() { NODE_TIMEOUT } else { CONNECT_TIMEOUT };
         let mut failures = Vec::new();
-        for node in self.turn() {
-            match tokio::time::timeout(limit, self.open(node, name)).await {
-                Ok(Ok(connection)) => {
+        for (place, node) in self.turn() {
+            let opening = async {
+                let connection = self.open(node, name).await?;
+                let channel = connection.create_channel().await?;
+                Ok((connection, channel))
+            };
+            match tokio::time::timeout(limit, opening).await {
+                Ok(Ok((connection, channel))) => {
                     tracing::debug!("connected to {node} as {name}");
                     watch(&connection, name);
-                    return Ok(connection);
+                    let link = Link { connection, url: self.clone(), place, is_left: AtomicBool::new(false) };
+                    return Ok((link, channel));
                 }
                 Ok(Err(failure)) => failures.push((node, failure)),
                 Err(_) => failures.push((node, Failure::Away(format!("no answer within {} s", limit.as_secs())))),
@@ -123,6 +141,9 @@ impl AmqpUrl {
             ErrorKind::ProtocolError(amqp) => {
                 let reason = amqp.get_message().to_string();
                 match amqp.kind() {
+                    AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) if says_down(&reason) => {
+                        BrokerError::Unreachable { url, reason }
+                    }
                     AMQPErrorKind::Soft(AMQPSoftError::NOTFOUND) => {
                         BrokerError::Missing { object: missing(&reason, object) }
                     }
@@ -142,6 +163,60 @@ impl AmqpUrl {
     pub(crate) fn unreachable(&self, reason: String) -> BrokerError {
         BrokerError::Unreachable { url: self.to_string(), reason }
     }
+}
+
+/// An open connection, and which node it leads to.
+pub(super) struct Link {
+    pub(super) connection: Connection,
+    url: AmqpUrl,
+    place: usize,
+    is_left: AtomicBool,
+}
+
+impl Link {
+    /// Whether further channels should be opened by it.
+    pub(super) fn is_good(&self) -> bool {
+        self.connection.status().connected() && !self.is_left.load(Ordering::Relaxed)
+    }
+
+    /// Opens no further channel by this connection, and asks its node last. A node that is cut off from the majority of its
+    /// cluster takes connections as always, and carries nothing out (measured). Channels that are open stay open: other
+    /// queues may still be served by them.
+    pub(super) fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
+        self.url.ask_last(self.place);
+    }
+
+    /// Another channel.
+    pub(super) async fn channel(&self) -> Result<Channel, BrokerError> {
+        self.answer("a channel", self.connection.create_channel()).await
+    }
+
+    /// The answer to a call about this object, or an error where none comes.
+    pub(super) async fn answer<T>(
+        &self,
+        object: &str,
+        call: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<T, BrokerError> {
+        answer(call).await.map_err(|error| self.error(&error, object))
+    }
+
+    /// What an error of lapin's means, for a call about this object. Unless it ended a channel alone, its node is left.
+    pub(super) fn error(&self, error: &lapin::Error, object: &str) -> BrokerError {
+        let is_soft = |error: &AMQPError| matches!(error.kind(), AMQPErrorKind::Soft(_));
+        if !matches!(error.kind(), ErrorKind::ProtocolError(amqp) if is_soft(amqp)) {
+            self.leave();
+        }
+        self.url.error(error, object)
+    }
+}
+
+/// The answer to a call, or an error where none comes within the limit.
+pub(super) async fn answer<T>(call: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
+    tokio::time::timeout(ANSWER_LIMIT, call).await.unwrap_or_else(|_| {
+        let reason = format!("no answer within {} s", ANSWER_LIMIT.as_secs());
+        Err(io::Error::new(Io::TimedOut, reason).into())
+    })
 }
 
 /// The socket of a connection that is being made. It is shut with this value unless it is kept: lapin would wait for ever,
@@ -234,6 +309,11 @@ fn watch(connection: &Connection, name: &str) {
     });
 }
 
+/// A classic queue is on one node. While that is down the others answer as if the queue were missing, but for the words.
+pub(super) fn says_down(reply: &str) -> bool {
+    reply.contains("home node") && reply.contains("is down or inaccessible")
+}
+
 /// The broker says `NOT_FOUND - no queue 'x' in vhost '/'`: the object is in quotes.
 fn missing(reason: &str, object: &str) -> String {
     let mut parts = reason.split('\'');
@@ -252,5 +332,17 @@ mod tests {
     fn the_missing_object_is_named() {
         let reason = "NOT_FOUND - no queue 'billing.processor.mail' in vhost '/'";
         assert_eq!(missing(reason, "?"), "the queue billing.processor.mail");
+    }
+
+    #[test]
+    fn a_queue_whose_node_is_down_is_not_missing() {
+        let down = "NOT_FOUND - home node 'rabbit@b' of durable queue 'billing.processor.mail' in vhost '/' is down or inaccessible";
+        let url = AmqpUrl::new("amqp://broker").expect("a URL");
+        let said = |reason: &str| {
+            let error = AMQPError::new(AMQPSoftError::NOTFOUND.into(), reason.into());
+            url.error(&ErrorKind::ProtocolError(error).into(), "the queue billing.processor.mail")
+        };
+        assert!(matches!(said(down), BrokerError::Unreachable { .. }));
+        assert!(matches!(said("NOT_FOUND - no queue 'q' in vhost '/'"), BrokerError::Missing { .. }));
     }
 }

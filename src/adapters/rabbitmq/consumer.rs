@@ -1,4 +1,11 @@
 //! Consuming with manual acknowledgements.
+//!
+//! A node that is cut off from the majority of its cluster keeps its consumers, and delivers nothing to them (measured on 3.10
+//! and 4.3). Neither a passive declaration nor the connection shows that. So a consumer to which nothing has come for a while, and
+//! which holds nothing, consumes anew: a quorum queue answers that from its majority alone. Where no answer comes, the
+//! next try goes to another node.
+
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -7,87 +14,178 @@ use lapin::{
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::{FieldTable, ShortString},
 };
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::{codec, connection::AmqpUrl, receipts::Answers, unreadable::Suspects};
+use super::{
+    codec,
+    connection::{Link, answer},
+    publisher::CLOSE_LIMIT,
+    receipts::Answers,
+    unreadable::Suspects,
+};
 use crate::ports::{BrokerError, Deliveries, Delivery, Order};
 
+/// How long nothing comes until a consumer consumes anew. For each queue and worker that costs a quorum queue two entries
+/// of its log.
+const QUIET: Duration = Duration::from_secs(30);
+
 pub(super) async fn consume(
-    url: &AmqpUrl,
+    link: Arc<Link>,
     channel: Channel,
     queue: &str,
     (prefetch, order): (u16, Order),
     suspects: &Suspects,
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
-    let consumer = begin(&channel, queue, prefetch).await.map_err(|error| {
-        suspects.note(queue, &error);
-        url.error(&error, &format!("the queue {queue}"))
-    })?;
+    let begun = begin(&channel, queue, prefetch).await;
+    let consumer = begun.map_err(|error| failed(&link, queue, suspects, &error))?;
     let answers = Answers::start(channel.clone(), prefetch);
     Ok(Box::new(Queue {
+        link,
         channel,
         consumer,
         answers,
         name: queue.to_owned(),
+        prefetch,
         order,
         suspects: suspects.clone(),
+        quiet_since: Instant::now(),
+        anew: None,
         cancelled: false,
         ended: false,
     }))
 }
 
 pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapin::Result<Consumer> {
-    // Before consuming: lapin's buffer of deliveries has no bound of its own.
-    channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
-    // The connection's name says who it is, and may be longer than a tag.
-    let tag = uuid::Uuid::now_v7().simple().to_string();
-    let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
-    channel.basic_consume(queue.into(), tag.into(), options, arguments).await
+    answer(async {
+        // Before consuming: lapin's buffer of deliveries has no bound of its own.
+        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+        // The connection's name says who it is, and may be longer than a tag.
+        let tag = uuid::Uuid::now_v7().simple().to_string();
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        channel.basic_consume(queue.into(), tag.into(), options, arguments).await
+    })
+    .await
+}
+
+/// What an error means for the consumer of this queue, and for its node.
+fn failed(link: &Link, queue: &str, suspects: &Suspects, error: &lapin::Error) -> BrokerError {
+    suspects.note(queue, error);
+    link.error(error, &format!("the queue {queue}"))
 }
 
 struct Queue {
+    link: Arc<Link>,
     channel: Channel,
     consumer: Consumer,
     answers: Answers,
     name: String,
+    prefetch: u16,
     order: Order,
     suspects: Suspects,
+    quiet_since: Instant,
+    /// Consuming anew, which is under way.
+    anew: Option<Anew>,
     /// By us.
     cancelled: bool,
     ended: bool,
 }
 
+impl Queue {
+    /// The channel is closed first, for the order of a queue with a single active consumer: what is delivered at this moment
+    /// goes back to the head, and nothing that comes after it is given to the next consumer before.
+    fn begin_anew(&mut self) {
+        let (link, channel) = (Arc::clone(&self.link), self.channel.clone());
+        let (queue, prefetch) = (self.name.clone(), self.prefetch);
+        self.anew = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+            answer(channel.close(200, ShortString::from("done"))).await?;
+            let channel = answer(link.connection.create_channel()).await?;
+            let consumer = begin(&channel, &queue, prefetch).await?;
+            Ok((channel, consumer))
+        })));
+    }
+
+    fn go_on(&mut self, channel: Channel, consumer: Consumer) {
+        self.answers = Answers::start(channel.clone(), self.prefetch);
+        (self.channel, self.consumer) = (channel, consumer);
+        self.quiet_since = Instant::now();
+    }
+}
+
+/// A consumer that is to take the place of one to which nothing came.
+type Anew = AbortOnDropHandle<lapin::Result<(Channel, Consumer)>>;
+
+/// How consuming anew ended; never where that is not under way.
+async fn ended(anew: &mut Option<Anew>) -> lapin::Result<(Channel, Consumer)> {
+    let Some(handle) = anew else { return std::future::pending().await };
+    let ended = handle.await;
+    *anew = None;
+    ended.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into()))
+}
+
 #[async_trait]
 impl Deliveries for Queue {
     async fn next(&mut self) -> Option<Delivery> {
-        if self.ended {
-            return None;
-        }
-        match self.consumer.next().await {
-            Some(Ok(mut received)) => {
-                let message = codec::incoming(&mut received);
-                let redelivered = received.redelivered;
-                let receipt = self.answers.receipt(received.delivery_tag, received.acker);
-                return Some(Delivery { message, redelivered, receipt });
+        while !self.ended {
+            let (is_anew, quiet_until) = (self.anew.is_some(), self.quiet_since + QUIET);
+            let received = tokio::select! {
+                biased;
+                anew = ended(&mut self.anew) => {
+                    match anew {
+                        Ok((channel, consumer)) => self.go_on(channel, consumer),
+                        Err(error) => {
+                            let error = failed(&self.link, &self.name, &self.suspects, &error);
+                            tracing::warn!(%error, "consuming {} broke off", self.name);
+                            self.ended = true;
+                        }
+                    }
+                    continue;
+                }
+                received = self.consumer.next(), if !is_anew => received,
+                () = tokio::time::sleep_until(quiet_until), if !self.cancelled && !is_anew => {
+                    if self.answers.are_awaited() {
+                        self.quiet_since = Instant::now();
+                    } else {
+                        self.begin_anew();
+                    }
+                    continue;
+                }
+            };
+            match received {
+                Some(Ok(mut received)) => {
+                    self.quiet_since = Instant::now();
+                    let message = codec::incoming(&mut received);
+                    let redelivered = received.redelivered;
+                    let receipt = self.answers.receipt(received.delivery_tag, received.acker);
+                    return Some(Delivery { message, redelivered, receipt });
+                }
+                Some(Err(error)) => {
+                    self.suspects.note(&self.name, &error);
+                    tracing::warn!(%error, "consuming {} broke off", self.name);
+                }
+                None if self.cancelled => tracing::debug!("consuming {} has ended", self.name),
+                None => tracing::warn!(
+                    "the broker has cancelled the consumer of {}: the queue was deleted, or a delivery was not acknowledged in \
+                     time",
+                    self.name
+                ),
             }
-            Some(Err(error)) => {
-                self.suspects.note(&self.name, &error);
-                tracing::warn!(%error, "consuming {} broke off", self.name);
-            }
-            None if self.cancelled => tracing::debug!("consuming {} has ended", self.name),
-            None => tracing::warn!(
-                "the broker has cancelled the consumer of {}: the queue was deleted, or a delivery was not acknowledged in \
-                 time",
-                self.name
-            ),
+            self.ended = true;
         }
-        self.ended = true;
         None
     }
 
     async fn cancel(&mut self) {
         self.cancelled = true;
-        let cancelled = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default()).await;
-        if let Err(error) = cancelled {
+        // It holds nothing then, and has nothing to cancel.
+        if self.anew.take().is_some() {
+            self.ended = true;
+        }
+        if self.ended {
+            return;
+        }
+        let cancelling = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
+        if let Err(error) = answer(cancelling).await {
             tracing::debug!(%error, "cancelling the consumer of {}", self.name);
             // The channel is gone, and with it every delivery that was not read yet.
             self.ended = true;
@@ -96,8 +194,11 @@ impl Deliveries for Queue {
 
     async fn close(mut self: Box<Self>) {
         self.ended = true;
-        if let Err(error) = self.channel.close(200, ShortString::from("done")).await {
-            tracing::debug!(%error, "closing the channel of {}", self.name);
+        let closing = self.channel.close(200, ShortString::from("done"));
+        match tokio::time::timeout(CLOSE_LIMIT, closing).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "closing the channel of {}", self.name),
+            Err(_) => tracing::debug!("the channel of {} does not close", self.name),
         }
     }
 }

@@ -13,19 +13,23 @@ mod mover;
 mod objects;
 mod publisher;
 mod receipts;
+mod silence;
 pub mod steps;
 mod unreadable;
 pub(in crate::adapters) mod url;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 
 use async_trait::async_trait;
-use lapin::{Connection, options::BasicGetOptions};
+use lapin::{Channel, options::BasicGetOptions};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    connection::AmqpUrl,
+    connection::{AmqpUrl, Link},
     publisher::{CLOSE_LIMIT, Publisher},
     receipts::Answers,
     unreadable::{Careful, InOrder, Suspects},
@@ -42,10 +46,10 @@ pub struct RabbitMq {
     url: AmqpUrl,
     name: String,
     publisher: Publisher,
-    consuming: Mutex<Option<Connection>>,
+    consuming: Mutex<Option<Arc<Link>>>,
     /// The last try to connect for consuming has worked.
     is_reached: AtomicBool,
-    taking: Mutex<Option<Connection>>,
+    taking: Mutex<Option<Arc<Link>>>,
     /// Queues whose consumer broke off because of a message that cannot be read.
     suspects: Suspects,
     /// By this program: nothing is opened again.
@@ -84,10 +88,10 @@ impl RabbitMq {
     /// on every call says [`BrokerError::Closed`].
     pub async fn close(&self) {
         self.closed.cancel();
-        let close = async |open: &Mutex<Option<Connection>>| {
-            let connection = open.lock().await.take();
-            if let Some(connection) = connection {
-                publisher::close(&connection).await;
+        let close = async |open: &Mutex<Option<Arc<Link>>>| {
+            let link = open.lock().await.take();
+            if let Some(link) = link {
+                publisher::close(&link.connection).await;
             }
         };
         let closing = async { tokio::join!(self.publisher.close(), close(&self.consuming), close(&self.taking)) };
@@ -97,22 +101,29 @@ impl RabbitMq {
         }
     }
 
-    async fn channel(&self) -> Result<lapin::Channel, BrokerError> {
+    async fn channel(&self) -> Result<(Arc<Link>, Channel), BrokerError> {
         let channel = self.channel_of(&self.consuming, &self.name).await;
         self.is_reached.store(channel.is_ok(), Ordering::Relaxed);
         channel
     }
 
-    async fn channel_of(&self, open: &Mutex<Option<Connection>>, name: &str) -> Result<lapin::Channel, BrokerError> {
+    async fn channel_of(
+        &self,
+        open: &Mutex<Option<Arc<Link>>>,
+        name: &str,
+    ) -> Result<(Arc<Link>, Channel), BrokerError> {
         let mut open = open.lock().await;
-        let connection = match open.take() {
-            Some(connection) if connection.status().connected() => open.insert(connection),
-            _ => match self.closed.run_until_cancelled(self.url.connect(name)).await {
-                Some(connected) => open.insert(connected?),
-                None => return Err(BrokerError::Closed),
-            },
-        };
-        connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))
+        if let Some(link) = open.take_if(|link| link.is_good()) {
+            let channel = link.channel().await?;
+            return Ok((Arc::clone(open.insert(link)), channel));
+        }
+        match self.closed.run_until_cancelled(self.url.link(name)).await {
+            Some(linked) => {
+                let (link, channel) = linked?;
+                Ok((Arc::clone(open.insert(Arc::new(link))), channel))
+            }
+            None => Err(BrokerError::Closed),
+        }
     }
 }
 
@@ -130,16 +141,14 @@ impl Broker for RabbitMq {
                 Order::Kept => Box::new(InOrder::begin(url, name, queue, prefetch, suspects, closed).await?),
             });
         }
-        let channel = self.channel().await?;
-        consumer::consume(&self.url, channel, queue, (prefetch, order), &self.suspects).await
+        let (link, channel) = self.channel().await?;
+        consumer::consume(link, channel, queue, (prefetch, order), &self.suspects).await
     }
 
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
-        let channel = self.channel_of(&self.taking, &format!("{} (aside)", self.name)).await?;
-        let taken = channel
-            .basic_get(codec::short(queue)?, BasicGetOptions::default())
-            .await
-            .map_err(|error| self.url.error(&error, &format!("the queue {queue}")))?;
+        let (link, channel) = self.channel_of(&self.taking, &format!("{} (aside)", self.name)).await?;
+        let taking = channel.basic_get(codec::short(queue)?, BasicGetOptions::default());
+        let taken = link.answer(&format!("the queue {queue}"), taking).await?;
         Ok(taken.map(|mut taken| {
             let message = codec::incoming(&mut taken.delivery);
             let redelivered = taken.delivery.redelivered;
@@ -149,7 +158,7 @@ impl Broker for RabbitMq {
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
-        self.ready_by(&self.channel().await?, queue).await
+        self.ready_of(queue).await
     }
 
     async fn identity(&self) -> Result<BrokerIdentity, BrokerError> {

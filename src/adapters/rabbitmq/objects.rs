@@ -13,19 +13,23 @@ use lapin::{
     types::FieldTable,
 };
 
-use super::{RabbitMq, codec};
+use super::{
+    RabbitMq, codec,
+    connection::{Link, answer, says_down},
+};
 use crate::ports::BrokerError;
 
 impl RabbitMq {
     /// How many messages of a queue are ready.
-    pub(super) async fn ready_by(&self, channel: &Channel, queue: &str) -> Result<u64, BrokerError> {
-        let ready = declare_queue(channel, queue).await;
-        ready.map_err(|failed| failed.about(self, &format!("the queue {queue}")))
+    pub(super) async fn ready_of(&self, queue: &str) -> Result<u64, BrokerError> {
+        let (link, channel) = self.channel().await?;
+        let ready = declare_queue(&channel, queue).await;
+        ready.map_err(|failed| failed.about(&link, &format!("the queue {queue}")))
     }
 
     /// Makes sure that none of these is known to be missing.
     pub(super) async fn look_for(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
-        let mut channel = self.channel().await?;
+        let (link, mut channel) = self.channel().await?;
         let mut refused = BTreeSet::new();
         let all =
             exchanges.iter().map(|name| (Kind::Exchange, name)).chain(queues.iter().map(|name| (Kind::Queue, name)));
@@ -42,13 +46,13 @@ impl RabbitMq {
                 Err(Failed::Broker(error)) if is_refused(&error) => {
                     tracing::debug!("whether {} {name} is there is not for this user to see", kind.word());
                     refused.insert((kind, family(name)));
-                    channel = self.channel().await?;
+                    channel = self.channel().await?.1;
                 }
                 Err(Failed::Broker(error)) if is_down(&error) => {
                     tracing::debug!(%error, "{} {name} is there, and its node is down", kind.word());
-                    channel = self.channel().await?;
+                    channel = self.channel().await?.1;
                 }
-                Err(failed) => return Err(failed.about(self, &format!("{} {name}", kind.word()))),
+                Err(failed) => return Err(failed.about(&link, &format!("{} {name}", kind.word()))),
             }
         }
         Ok(())
@@ -77,10 +81,10 @@ enum Failed {
 }
 
 impl Failed {
-    fn about(self, broker: &RabbitMq, object: &str) -> BrokerError {
+    fn about(self, link: &Link, object: &str) -> BrokerError {
         match self {
             Self::Name(error) => error,
-            Self::Broker(error) => broker.url.error(&error, object),
+            Self::Broker(error) => link.error(&error, object),
         }
     }
 }
@@ -88,15 +92,15 @@ impl Failed {
 async fn declare_queue(channel: &Channel, queue: &str) -> Result<u64, Failed> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let name = codec::short(queue).map_err(Failed::Name)?;
-    let declared = channel.queue_declare(name, options, FieldTable::default()).await.map_err(Failed::Broker)?;
+    let declared = answer(channel.queue_declare(name, options, FieldTable::default())).await.map_err(Failed::Broker)?;
     Ok(declared.message_count().into())
 }
 
 async fn declare_exchange(channel: &Channel, exchange: &str) -> Result<(), Failed> {
     let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
     let name = codec::short(exchange).map_err(Failed::Name)?;
-    let declared = channel.exchange_declare(name, ExchangeKind::Topic, options, FieldTable::default()).await;
-    declared.map_err(Failed::Broker)
+    let declaring = channel.exchange_declare(name, ExchangeKind::Topic, options, FieldTable::default());
+    answer(declaring).await.map_err(Failed::Broker)
 }
 
 fn is_refused(error: &lapin::Error) -> bool {
@@ -115,11 +119,6 @@ fn is_down(error: &lapin::Error) -> bool {
     )
 }
 
-/// A classic queue is on one node. While that is down the others answer as if the queue were missing, but for the words.
-fn says_down(reply: &str) -> bool {
-    reply.contains("home node") && reply.contains("is down or inaccessible")
-}
-
 /// The first two words of a name, which say what an object is for.
 fn family(name: &str) -> &str {
     match name.match_indices('.').nth(1) {
@@ -131,13 +130,6 @@ fn family(name: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_queue_whose_node_is_down_is_not_missing() {
-        let down = "NOT_FOUND - home node 'rabbit@b' of durable queue 'billing.processor.mail' in vhost '/' is down or inaccessible";
-        assert!(says_down(down));
-        assert!(!says_down("NOT_FOUND - no queue 'billing.processor.mail' in vhost '/'"));
-    }
 
     #[test]
     fn what_begins_alike_is_a_family() {

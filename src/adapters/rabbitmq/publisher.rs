@@ -4,7 +4,7 @@
 //! lapin answers a publish once it is written to the socket. So it holds one message of ours at a time, and while the
 //! broker blocks publishers the others wait here, with those who asked.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
 use lapin::{
@@ -13,9 +13,16 @@ use lapin::{
     types::ShortString,
 };
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::{
+    sync::{CancellationToken, DropGuard},
+    task::AbortOnDropHandle,
+};
 
-use super::{codec, connection::AmqpUrl};
+use super::{
+    codec,
+    connection::{AmqpUrl, Link},
+    silence::{self, Confirms, Waiting},
+};
 use crate::{domain::wire::Message, ports::BrokerError};
 
 /// Messages that wait for their turn on the channel. Confirms in flight are bounded by the callers.
@@ -32,8 +39,14 @@ pub(super) struct Publisher {
 }
 
 enum Job {
-    Publish(Box<Message>, oneshot::Sender<Result<PublisherConfirm, BrokerError>>),
+    Publish(Box<Message>, oneshot::Sender<Result<Sent, BrokerError>>),
     Connect(oneshot::Sender<Result<(), BrokerError>>),
+}
+
+/// A message that is on its way.
+struct Sent {
+    confirm: PublisherConfirm,
+    waiting: Waiting,
 }
 
 impl Publisher {
@@ -57,11 +70,19 @@ impl Publisher {
 
     pub(super) async fn publish(&self, message: Message) -> Result<(), BrokerError> {
         let (exchange, size) = (message.exchange.clone(), message.body.len());
-        let confirm = self.ask(|reply| Job::Publish(Box::new(message), reply)).await??;
+        let Sent { confirm, waiting } = self.ask(|reply| Job::Publish(Box::new(message), reply)).await??;
         fail_point!("broker.sent");
-        match confirm.await {
-            Ok(confirmation) => confirmed(&confirmation, &exchange),
-            Err(error) => Err(fault(&self.url, &error, &exchange, size)),
+        tokio::select! {
+            // What is confirmed at the last moment is confirmed.
+            biased;
+            answer = confirm => match answer {
+                Ok(confirmation) => {
+                    waiting.answered(&confirmation);
+                    confirmed(&confirmation, &exchange)
+                }
+                Err(error) => Err(fault(&self.url, &error, &exchange, size)),
+            },
+            () = waiting.silent() => Err(silent(&self.url)),
         }
     }
 
@@ -82,7 +103,14 @@ impl Publisher {
 struct Owner {
     url: AmqpUrl,
     name: String,
-    open: Option<(Connection, Channel)>,
+    open: Option<Open>,
+}
+
+struct Open {
+    link: Link,
+    channel: Channel,
+    confirms: Arc<Confirms>,
+    _watching: AbortOnDropHandle<()>,
 }
 
 impl Owner {
@@ -93,8 +121,8 @@ impl Owner {
             }
         };
         closing.run_until_cancelled(serving).await;
-        if let Some((connection, _)) = self.open.take() {
-            close(&connection).await;
+        if let Some(open) = self.open.take() {
+            close(&open.link.connection).await;
         }
     }
 
@@ -103,39 +131,71 @@ impl Owner {
         match job {
             Job::Publish(_, reply) if reply.is_closed() => {}
             Job::Publish(message, reply) => drop(reply.send(self.publish(*message).await)),
-            Job::Connect(reply) => drop(reply.send(self.channel().await.map(|_| ()))),
+            Job::Connect(reply) => drop(reply.send(self.open().await.map(|_| ()))),
         }
     }
 
-    async fn publish(&mut self, message: Message) -> Result<PublisherConfirm, BrokerError> {
+    async fn publish(&mut self, message: Message) -> Result<Sent, BrokerError> {
         let exchange = codec::short(&message.exchange)?;
         let routing_key = codec::short(&message.routing_key)?;
         let properties = codec::write(&message.properties)?;
-        let channel = self.channel().await?;
+        let url = self.url.clone();
+        let Open { channel, confirms, .. } = self.open().await?;
+        let waiting = confirms.begin();
         let options = BasicPublishOptions::default();
-        let sent = channel.basic_publish(exchange, routing_key, options, &message.body, properties).await;
-        sent.map_err(|error| fault(&self.url, &error, &message.exchange, message.body.len()))
+        // A peer that reads nothing takes nothing.
+        let sent = tokio::select! {
+            biased;
+            sent = channel.basic_publish(exchange, routing_key, options, &message.body, properties) => sent,
+            () = waiting.silent() => return Err(silent(&url)),
+        };
+        match sent {
+            Ok(confirm) => Ok(Sent { confirm, waiting }),
+            Err(error) => Err(fault(&url, &error, &message.exchange, message.body.len())),
+        }
     }
 
-    /// The open channel, or a new one: a missing exchange closes the channel, a lost connection everything.
-    async fn channel(&mut self) -> Result<&Channel, BrokerError> {
-        let connection = match self.open.take() {
-            Some((connection, channel)) if connection.status().connected() => {
-                if channel.status().connected() {
-                    return Ok(&self.open.insert((connection, channel)).1);
-                }
-                connection
+    /// The open channel, or a new one: a missing exchange closes the channel, a lost connection everything, and a node that
+    /// confirms nothing is left.
+    async fn open(&mut self) -> Result<&Open, BrokerError> {
+        let open = match self.open.take() {
+            Some(open) if open.is_good() => open,
+            Some(Open { link, confirms, .. }) if link.is_good() && !confirms.is_silent() => {
+                let channel = link.channel().await?;
+                Open::new(link, channel).await?
             }
-            _ => self.url.connect(&self.name).await?,
+            before => {
+                if let Some(Open { link, confirms, .. }) = before
+                    && confirms.is_silent()
+                {
+                    tracing::warn!("{}", silent(&self.url));
+                    link.leave();
+                }
+                let (link, channel) = self.url.link(&self.name).await?;
+                Open::new(link, channel).await?
+            }
         };
-        let confirming = async {
-            let channel = connection.create_channel().await?;
-            channel.confirm_select(ConfirmSelectOptions::default()).await?;
-            Ok(channel)
-        };
-        let channel = confirming.await.map_err(|error| self.url.error(&error, "a channel with confirms"))?;
-        Ok(&self.open.insert((connection, channel)).1)
+        Ok(self.open.insert(open))
     }
+}
+
+impl Open {
+    async fn new(link: Link, channel: Channel) -> Result<Self, BrokerError> {
+        let confirming = channel.confirm_select(ConfirmSelectOptions::default());
+        link.answer("a channel with confirms", confirming).await?;
+        let confirms = Arc::<Confirms>::default();
+        let watching = confirms.watch(link.connection.status().clone());
+        Ok(Self { link, channel, confirms, _watching: watching })
+    }
+
+    fn is_good(&self) -> bool {
+        self.link.is_good() && self.channel.status().connected() && !self.confirms.is_silent()
+    }
+}
+
+/// Why a message is not waited for any longer. It may have arrived.
+fn silent(url: &AmqpUrl) -> BrokerError {
+    url.unreachable(format!("a node confirmed nothing for {} s; the next one is asked", silence::LIMIT.as_secs()))
 }
 
 /// Whether the broker has it.

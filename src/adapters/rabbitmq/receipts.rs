@@ -58,6 +58,11 @@ impl Answers {
         Self(answers)
     }
 
+    /// Whether a delivery has no answer yet.
+    pub(super) fn are_awaited(&self) -> bool {
+        self.0.strong_count() > 1
+    }
+
     pub(super) fn receipt(&self, tag: DeliveryTag, acker: Acker) -> Box<dyn Receipt> {
         Box::new(Joined { answers: self.clone(), tag, acker })
     }

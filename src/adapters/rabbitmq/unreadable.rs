@@ -17,11 +17,15 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use lapin::{Acker, Channel, Connection, Consumer, ErrorKind, options::BasicCancelOptions};
+use lapin::{Acker, Channel, Consumer, ErrorKind, options::BasicCancelOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-use super::{codec, connection::AmqpUrl, consumer, publisher, receipts};
+use super::{
+    codec,
+    connection::{AmqpUrl, Link},
+    consumer, publisher, receipts,
+};
 use crate::{
     domain::compile::DELIVERY_LIMIT,
     ports::{BrokerError, Deliveries, Delivery, Order, Receipt},
@@ -121,28 +125,27 @@ impl Careful {
 impl Taker {
     async fn take(self) -> Result<Taken, BrokerError> {
         let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await else { return Ok(Taken::Nothing) };
-        let failed = |error: lapin::Error| {
+        let (link, channel) = self.url.link(&self.name).await?;
+        let failed = |link: &Link, error: lapin::Error| {
             if is_unreadable(&error) {
                 return Ok(Taken::Unreadable);
             }
-            Err(self.url.error(&error, &format!("the queue {}", self.queue)))
+            Err(link.error(&error, &format!("the queue {}", self.queue)))
         };
-        let connection = self.url.connect(&self.name).await?;
-        let channel = connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))?;
         let consumer = match consumer::begin(&channel, &self.queue, 1).await {
             Ok(consumer) => consumer,
-            Err(error) => return failed(error),
+            Err(error) => return failed(&link, error),
         };
         // In this order they are dropped, too: a consumer that is dropped is cancelled.
-        let mut held = (connection, consumer);
+        let mut held = (link, consumer);
         let mut delivery = match tokio::time::timeout(QUIET, held.1.next()).await {
             Ok(Some(Ok(delivery))) => delivery,
-            Ok(Some(Err(error))) => return failed(error),
+            Ok(Some(Err(error))) => return failed(&held.0, error),
             Ok(None) | Err(_) => return Ok(Taken::Nothing),
         };
         // It holds one, so no other comes before this is answered.
         if let Err(error) = channel.basic_cancel(held.1.tag(), BasicCancelOptions::default()).await {
-            return failed(error);
+            return failed(&held.0, error);
         }
         let message = codec::incoming(&mut delivery);
         let redelivered = delivery.redelivered;
@@ -206,7 +209,7 @@ impl Deliveries for Careful {
 pub(super) struct InOrder {
     // Dropped before its connection.
     deliveries: Box<dyn Deliveries>,
-    connection: Connection,
+    link: Arc<Link>,
     count: Count,
     /// The connection is there, and with it what it delivered.
     lasts: bool,
@@ -238,13 +241,13 @@ impl InOrder {
         suspects: &Suspects,
         closed: CancellationToken,
     ) -> Result<Self, BrokerError> {
-        let connection = url.connect(name).await?;
-        let channel = connection.create_channel().await.map_err(|error| url.error(&error, "a channel"))?;
+        let (link, channel) = url.link(name).await?;
+        let link = Arc::new(link);
         // It tells anew, of this queue alone.
         suspects.clear(queue);
         let count = Count { left: prefetch, queue: queue.to_owned(), suspects: suspects.clone() };
-        let deliveries = consumer::consume(url, channel, queue, (1, Order::Kept), suspects).await?;
-        Ok(Self { deliveries, connection, count, lasts: true, closed })
+        let deliveries = consumer::consume(Arc::clone(&link), channel, queue, (1, Order::Kept), suspects).await?;
+        Ok(Self { deliveries, link, count, lasts: true, closed })
     }
 }
 
@@ -282,14 +285,14 @@ impl Deliveries for InOrder {
 
     async fn close(self: Box<Self>) {
         self.deliveries.close().await;
-        publisher::close(&self.connection).await;
+        publisher::close(&self.link.connection).await;
     }
 }
 
 /// The receipt of a message that has a connection of its own.
 struct Alone {
     // Dropped in this order, too.
-    held: (Connection, Consumer),
+    held: (Link, Consumer),
     acker: Acker,
     // It closes with its last owner.
     _channel: Channel,
@@ -300,17 +303,17 @@ struct Alone {
 impl Receipt for Alone {
     async fn acknowledge(self: Box<Self>) {
         receipts::acknowledge(&self.acker, false).await;
-        publisher::close(&self.held.0).await;
+        publisher::close(&self.held.0.connection).await;
     }
 
     async fn requeue(self: Box<Self>) {
         receipts::give_back(&self.acker, true).await;
-        publisher::close(&self.held.0).await;
+        publisher::close(&self.held.0.connection).await;
     }
 
     async fn reject(self: Box<Self>) {
         receipts::give_back(&self.acker, false).await;
-        publisher::close(&self.held.0).await;
+        publisher::close(&self.held.0.connection).await;
     }
 }
 

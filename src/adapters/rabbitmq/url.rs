@@ -26,6 +26,8 @@ pub struct AmqpUrl {
     next: Arc<AtomicUsize>,
     /// The broker that greeted the newest connection. Clones share it.
     identity: Arc<Mutex<Option<BrokerIdentity>>>,
+    /// The node that is asked last, by its place: it took a connection, and then did nothing. None of them at first.
+    last: Arc<AtomicUsize>,
     tls: Tls,
 }
 
@@ -51,8 +53,8 @@ impl AmqpUrl {
         }
         // A different one in each process, so that not all of them ask the same node.
         let first = usize::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or_default();
-        let next = Arc::new(AtomicUsize::new(first));
-        Ok(Self { nodes: nodes.into(), next, identity: Arc::default(), tls: Tls::default() })
+        let (next, last) = (Arc::new(AtomicUsize::new(first)), Arc::new(AtomicUsize::new(usize::MAX)));
+        Ok(Self { nodes: nodes.into(), next, identity: Arc::default(), last, tls: Tls::default() })
     }
 
     /// Which certificates are trusted, and which one is shown, where the scheme is `amqps`.
@@ -73,10 +75,18 @@ impl AmqpUrl {
         self.nodes.iter().flat_map(Node::management).collect()
     }
 
-    /// Every node, from another one on each time.
-    pub(super) fn turn(&self) -> impl Iterator<Item = &Node> {
-        let first = self.next.fetch_add(1, Ordering::Relaxed) % self.nodes.len().max(1);
-        self.nodes[first..].iter().chain(&self.nodes[..first])
+    /// Every node with its place, from another one on each time.
+    pub(super) fn turn(&self) -> impl Iterator<Item = (usize, &Node)> {
+        let (first, last) = (self.next.fetch_add(1, Ordering::Relaxed), self.last.load(Ordering::Relaxed));
+        let count = self.nodes.len();
+        let order = (0..count).map(move |turn| (first % count + turn) % count);
+        let others = order.clone().filter(move |place| *place != last);
+        others.chain(order.filter(move |place| *place == last)).map(|place| (place, &self.nodes[place]))
+    }
+
+    /// Asks this node last from now on, until another one takes its place.
+    pub(super) fn ask_last(&self, place: usize) {
+        self.last.store(place, Ordering::Relaxed);
     }
 
     pub(in crate::adapters) fn tls(&self) -> &Tls {
@@ -261,7 +271,7 @@ mod tests {
     fn the_virtual_host_is_the_path(#[case] url: &str, #[case] vhost: &str) {
         let url = AmqpUrl::new(url).expect("valid");
         assert_eq!(url.vhost(), vhost);
-        assert!(url.turn().all(|node| node.uri.vhost == vhost));
+        assert!(url.turn().all(|(_, node)| node.uri.vhost == vhost));
     }
 
     #[rstest]
@@ -291,7 +301,7 @@ mod tests {
     fn a_comma_may_be_in_a_password() {
         let url = AmqpUrl::new(" amqp://app:a,b@one:1/v , amqps://app:,@two/v ").expect("valid");
         let mut seen: Vec<_> =
-            url.turn().map(|node| (node.address(), &*node.uri.authority.userinfo.password)).collect();
+            url.turn().map(|(_, node)| (node.address(), &*node.uri.authority.userinfo.password)).collect();
         seen.sort_unstable();
         assert_eq!(seen, [(("one", 1), "a,b"), (("two", 5671), ",")]);
     }
@@ -299,16 +309,27 @@ mod tests {
     #[test]
     fn an_address_may_be_of_ipv6() {
         let url = AmqpUrl::new("amqp://[::1]:5673").expect("valid");
-        assert_eq!(url.turn().next().expect("one").address(), ("::1", 5673));
+        assert_eq!(url.turn().next().expect("one").1.address(), ("::1", 5673));
     }
 
     #[test]
     fn each_connection_begins_at_another_node() {
         let url = AmqpUrl::new("amqp://a,amqp://b,amqp://c").expect("valid");
         let mut first: Vec<_> =
-            (0..3).map(|_| url.clone().turn().next().expect("one").address().0.to_owned()).collect();
+            (0..3).map(|_| url.clone().turn().next().expect("one").1.address().0.to_owned()).collect();
         assert_eq!(url.turn().count(), 3);
         first.sort_unstable();
         assert_eq!(first, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_node_that_was_left_is_asked_last() {
+        let url = AmqpUrl::new("amqp://a,amqp://b,amqp://c").expect("valid");
+        let left = url.clone().turn().next().expect("one").0;
+        url.ask_last(left);
+        for _ in 0..6 {
+            let order: Vec<_> = url.turn().map(|(place, _)| place).collect();
+            assert_eq!((order.len(), order[2]), (3, left), "{order:?}");
+        }
     }
 }

@@ -1,8 +1,15 @@
 //! Several URLs of one broker, as the nodes of a cluster have them.
 
 use hatchery::{Hatchery, NewEvent, Outcome};
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::{TcpListener, TcpStream},
+};
+use tokio_util::task::AbortOnDropHandle;
+use url::Url;
 
 use crate::support::{
+    broker::eventually,
     cli::Bench,
     declared::{Declared, publish},
     redis::free_port,
@@ -52,6 +59,100 @@ async fn a_node_that_is_away_at_the_start_is_passed_over() {
         hatchery.close().await;
     }
     assert_eq!(left.accepted(), 4);
+}
+
+/// Connects without heartbeats: nothing but the lack of answers shows that a node is silent.
+async fn connect_without_heartbeats(declared: &Declared, nodes: &[Relay; 2]) -> Hatchery {
+    let urls = nodes.each_ref().map(|node| format!("{}?heartbeat=0", node.url));
+    let builder = Hatchery::builder(declared.topology.clone()).redis_url(&declared.redis_url);
+    builder.amqp_urls(urls).connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_publisher_leaves_a_node_that_confirms_nothing() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let nodes = [Relay::to(&declared.host.amqp()).await, Relay::to(&declared.host.amqp()).await];
+    let hatchery = connect_without_heartbeats(&declared, &nodes).await;
+    publish(&hatchery, NewEvent::new("mail", "first")).await;
+    let silenced = nodes.iter().position(|node| node.accepted() > 0).unwrap();
+    nodes[silenced].silence();
+    let events = (0..50).map(|n| NewEvent::new("mail", n.to_string())).collect();
+    let published = hatchery.publisher().publish_batch(events).await;
+    assert!(published.iter().all(Result::is_ok), "{published:?}");
+    assert_eq!(nodes[1 - silenced].accepted(), 1);
+    // What was written to the silent node has not arrived there.
+    let worker = Working::start(&declared.connect().await, "mail", |_| Outcome::Done);
+    let mut payloads: Vec<_> = worker.runs.reach(51).await.into_iter().map(|seen| seen.event.payload).collect();
+    payloads.sort();
+    payloads.dedup();
+    assert_eq!(payloads.len(), 51);
+    worker.stop().await;
+}
+
+#[tokio::test]
+async fn a_worker_leaves_a_node_that_delivers_nothing() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let nodes = [Relay::to(&declared.host.amqp()).await, Relay::to(&declared.host.amqp()).await];
+    let hatchery = connect_without_heartbeats(&declared, &nodes).await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let other = declared.connect().await;
+    publish(&other, NewEvent::new("mail", "before")).await;
+    worker.runs.reach(1).await;
+    for node in &nodes {
+        node.silence();
+    }
+    let accepted = || nodes.iter().map(Relay::accepted).sum::<u32>();
+    let before = accepted();
+    eventually("it connects anew", async || (accepted() > before).then_some(())).await;
+    // For the broker the silent consumer is there too, and has its share.
+    let runs_again = async || {
+        publish(&other, NewEvent::new("mail", "after")).await;
+        (worker.runs.seen().len() > 1).then_some(())
+    };
+    eventually("it runs what comes", runs_again).await;
+    worker.stop().await;
+}
+
+/// Lets a client in, and ends its connection when the client opens the first channel.
+async fn leaving_node(amqp: &str) -> (String, AbortOnDropHandle<()>) {
+    const CHANNEL_OPEN: [u8; 4] = [0, 20, 0, 10];
+    let mut url = Url::parse(amqp).unwrap();
+    let target = (url.host_str().unwrap().to_owned(), url.port().unwrap());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
+    let serving = tokio::spawn(async move {
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            let server = TcpStream::connect(&target).await.unwrap();
+            let ((mut sent, mut answers), (mut said, mut asked)) = (client.into_split(), server.into_split());
+            let passing = async {
+                let mut buffer = vec![0; 64 * 1024];
+                while let Ok(read @ 1..) = sent.read(&mut buffer).await {
+                    if buffer[..read].windows(4).any(|bytes| bytes == CHANNEL_OPEN) {
+                        break;
+                    }
+                    asked.write_all(&buffer[..read]).await.unwrap();
+                }
+            };
+            tokio::select! {
+                () = passing => {}
+                _ = tokio::io::copy(&mut said, &mut answers) => {}
+            }
+        }
+    });
+    (url.into(), AbortOnDropHandle::new(serving))
+}
+
+#[tokio::test]
+async fn a_node_that_ends_new_connections_is_passed_over() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let (leaving, _serving) = leaving_node(&declared.host.amqp()).await;
+    for _ in 0..4 {
+        let builder = Hatchery::builder(declared.topology.clone()).redis_url(&declared.redis_url);
+        let hatchery = builder.amqp_urls([&leaving, &declared.host.amqp()]).connect().await.unwrap();
+        publish(&hatchery, NewEvent::new("mail", "{}")).await;
+        hatchery.close().await;
+    }
 }
 
 #[test]

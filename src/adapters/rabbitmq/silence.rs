@@ -1,0 +1,153 @@
+//! Notices a connection on which the broker confirms nothing any more.
+//!
+//! The connection itself may be in order: a node that is cut off from the majority of its cluster keeps its clients. Of what
+//! they publish to a quorum queue RabbitMQ 4.3 confirms nothing until the node is back, and 3.10 refuses all of it (measured).
+//! A single message that is not confirmed says nothing, for its queue may be in trouble by itself, and that is so by every node.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use lapin::{Confirmation, ConnectionStatus};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+/// How long nothing is confirmed until the connection is given up.
+pub(super) const LIMIT: Duration = Duration::from_secs(10);
+
+/// Between two looks. The looks are counted, so that a program that stood still itself gives nothing up.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// What becomes of the publishes of one connection.
+#[derive(Default)]
+pub(super) struct Confirms {
+    waiting: AtomicUsize,
+    taken: AtomicBool,
+    refused: AtomicBool,
+    silent: CancellationToken,
+}
+
+/// A publish that waits for its confirm.
+pub(super) struct Waiting(Arc<Confirms>);
+
+impl Confirms {
+    /// A publish begins.
+    pub(super) fn begin(self: &Arc<Self>) -> Waiting {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(Arc::clone(self))
+    }
+
+    /// Whether nothing has been confirmed for too long.
+    pub(super) fn is_silent(&self) -> bool {
+        self.silent.is_cancelled()
+    }
+
+    /// Looks at them until they are silent, or the answer is dropped.
+    pub(super) fn watch(self: &Arc<Self>, status: ConnectionStatus) -> AbortOnDropHandle<()> {
+        let confirms = Arc::clone(self);
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            let mut looks = interval(LOOK);
+            looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let mut silence = Duration::ZERO;
+            while silence < LIMIT {
+                looks.tick().await;
+                silence = confirms.look(silence, status.blocked());
+            }
+            confirms.silent.cancel();
+        }))
+    }
+
+    /// How long it has been silent now. A broker that blocks publishers confirms nothing, and does so by every node.
+    fn look(&self, before: Duration, blocked: bool) -> Duration {
+        let refused = self.refused.swap(false, Ordering::Relaxed);
+        if self.taken.swap(false, Ordering::Relaxed) || blocked {
+            return Duration::ZERO;
+        }
+        let waits = self.waiting.load(Ordering::Relaxed) > 0;
+        // Between two tries of a publish that is refused nothing waits.
+        if waits || refused || before > Duration::ZERO { before + LOOK } else { Duration::ZERO }
+    }
+}
+
+impl Waiting {
+    /// Until nothing has been confirmed for too long, by the connection that this publish went to.
+    pub(super) async fn silent(&self) {
+        self.0.silent.cancelled().await;
+    }
+
+    pub(super) fn answered(&self, confirmation: &Confirmation) {
+        let answer = if matches!(confirmation, Confirmation::Ack(_)) { &self.0.taken } else { &self.0.refused };
+        answer.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How long it is silent after so many looks, before each of which this happens.
+    fn after(looks: u32, confirms: &Arc<Confirms>, happens: impl Fn(u32) -> bool) -> Duration {
+        (0..looks).fold(Duration::ZERO, |silence, look| confirms.look(silence, happens(look)))
+    }
+
+    fn unblocked(_: u32) -> bool {
+        false
+    }
+
+    #[test]
+    fn an_idle_connection_is_not_silent() {
+        let confirms = Arc::<Confirms>::default();
+        assert_eq!(after(100, &confirms, unblocked), Duration::ZERO);
+        drop(confirms.begin());
+        assert_eq!(after(100, &confirms, unblocked), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_connection_on_which_a_publish_waits_in_vain_is_silent() {
+        let confirms = Arc::<Confirms>::default();
+        let _waiting = confirms.begin();
+        assert_eq!(after(20, &confirms, unblocked), LIMIT);
+    }
+
+    #[test]
+    fn a_connection_that_refuses_everything_is_silent() {
+        let confirms = Arc::<Confirms>::default();
+        let refuse = |look| {
+            if look % 8 == 0 {
+                confirms.begin().answered(&Confirmation::Nack(None));
+            }
+            false
+        };
+        assert_eq!(after(20, &confirms, refuse), LIMIT);
+    }
+
+    #[test]
+    fn one_confirm_ends_the_silence_of_all() {
+        let confirms = Arc::<Confirms>::default();
+        let _waiting = confirms.begin();
+        let confirm = |look| {
+            if look == 18 {
+                confirms.begin().answered(&Confirmation::Ack(None));
+            }
+            false
+        };
+        assert_eq!(after(20, &confirms, confirm), LOOK);
+    }
+
+    #[test]
+    fn a_blocked_connection_is_not_silent() {
+        let confirms = Arc::<Confirms>::default();
+        let _waiting = confirms.begin();
+        assert_eq!(after(20, &confirms, |look| look < 18), 2 * LOOK);
+    }
+}

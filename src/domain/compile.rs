@@ -19,7 +19,9 @@ mod desired;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use self::desired::{Argument, Binding, Desired, Exchange, LIMIT, OWNER, Policy, Queue, Rename, SINGLE, Target};
+pub use self::desired::{
+    Argument, Binding, Desired, Exchange, LIMIT, LOCATOR, OWNER, Policy, Queue, Rename, SINGLE, Target,
+};
 use super::{
     delay::Ladder,
     names::Names,
@@ -37,6 +39,9 @@ pub const DELIVERY_LIMIT: i64 = 100;
 
 /// As good as none, on every version: RabbitMQ 3.10 takes -1 for 0 (measured).
 pub const NO_DELIVERY_LIMIT: i64 = 1_000_000_000;
+
+/// The node that leads the fewest queues leads the next one. Otherwise all are led by the node that `apply` is connected to.
+pub const BALANCED: &str = "balanced";
 
 /// Compiles a topology, and proves it safe.
 ///
@@ -296,6 +301,10 @@ impl Builder {
     fn queue(&mut self, name: &str, mut arguments: BTreeMap<String, Argument>) -> Target {
         arguments
             .extend([self.owned(), ("x-queue-type".to_owned(), Argument::Text(self.queue_type.as_str().to_owned()))]);
+        // RabbitMQ 3.10 refuses it for a classic queue (measured).
+        if self.queue_type == QueueType::Quorum {
+            arguments.insert(LOCATOR.to_owned(), Argument::Text(BALANCED.to_owned()));
+        }
         self.desired.queues.push(Queue { name: name.to_owned(), arguments });
         Target::Queue(name.to_owned())
     }

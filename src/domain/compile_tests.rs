@@ -177,3 +177,15 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn quorum_queues_are_led_by_all_nodes() {
+    let compiled = |queue_type: &str| {
+        let text = format!("version: 1\nname: t\nqueue-type: {queue_type}\ntypes: {{ mail: {{}} }}\n");
+        compile(&crate::file::read(&text, "topology.yaml").expect("a valid file")).expect("safe").queues
+    };
+    let locator = |queue: &Queue| queue.arguments.get(LOCATOR).and_then(Argument::as_text).map(str::to_owned);
+    assert!(compiled("quorum").iter().all(|queue| locator(queue).as_deref() == Some("balanced")));
+    // RabbitMQ 3.10 would refuse them.
+    assert!(compiled("classic").iter().all(|queue| locator(queue).is_none()));
+}

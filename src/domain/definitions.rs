@@ -88,7 +88,7 @@ mod tests {
             "arguments": {
                 "x-queue-type": "quorum", "x-message-ttl": 10_000, "x-overflow": "reject-publish",
                 "x-dead-letter-exchange": "t.processor", "x-dead-letter-strategy": "at-least-once",
-                "x-hatchery-owner": "t",
+                "x-hatchery-owner": "t", "x-queue-leader-locator": "balanced",
             },
         });
         assert_eq!(queue, Some(&expected));

@@ -64,6 +64,8 @@ pub struct LiveQueue {
     /// Its arguments.
     #[serde(default, deserialize_with = "arguments")]
     pub arguments: Arguments,
+    /// `running`, `live`, `minority`, `down`, …
+    pub state: Option<String>,
     /// The policy that the broker says applies to it.
     pub policy: Option<String>,
     /// The operator policy that the broker says applies to it.
@@ -92,6 +94,13 @@ impl Observed {
 }
 
 impl LiveQueue {
+    /// Whether its node is down. RabbitMQ 3.10 then shows none of the bindings that lead to it (measured), and has them again
+    /// with the node.
+    #[must_use]
+    pub fn is_down(&self) -> bool {
+        self.state.as_deref() == Some("down")
+    }
+
     /// How long a message waits in it at most, in milliseconds: it is a timer.
     #[must_use]
     pub fn ttl_millis(&self) -> Option<u64> {

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use fancy_regex::Regex;
 
 use super::{
-    compile::{Argument, Desired, Exchange, LIMIT, NO_DELIVERY_LIMIT, OWNER, Policy, Queue, SINGLE, Target},
+    compile::{Argument, Desired, Exchange, LIMIT, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Policy, Queue, SINGLE, Target},
     names,
     spec::QueueType,
     ttl::LONGEST,
@@ -273,7 +273,7 @@ fn forbidden(queue: &Queue, argument: &str, quorum: bool) -> Option<Hazard> {
     let name = || queue.name.clone();
     Some(match argument {
         OWNER | SINGLE | "x-queue-type" | "x-message-ttl" | "x-dead-letter-exchange" => return None,
-        "x-dead-letter-strategy" | "x-overflow" | LIMIT if quorum => return None,
+        "x-dead-letter-strategy" | "x-overflow" | LIMIT | LOCATOR if quorum => return None,
         "x-expires" => Hazard::Expires(name()),
         "x-dead-letter-routing-key" => Hazard::Rekeyed(name()),
         "x-max-length" | "x-max-length-bytes" => Hazard::Bounded { queue: name(), argument: argument.to_owned() },

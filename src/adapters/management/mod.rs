@@ -17,7 +17,7 @@ pub use self::url::{ManagementUrl, ManagementUrlError};
 use crate::{
     domain::{
         compile::Policy,
-        observed::{Counts, LivePolicy, Observed},
+        observed::{Counts, LivePolicy, LiveQueue, Observed},
         plan::{APPLY_TO, PRIORITY},
     },
     ports::{Management, ManagementError},
@@ -52,7 +52,10 @@ struct Counted {
 }
 
 /// A list without the statistics that make it slow.
-const PLAIN: [(&str, &str); 2] = [("disable_stats", "true"), ("enable_queue_totals", "true")];
+const PLAIN: [(&str, &str); 1] = [("disable_stats", "true")];
+
+/// The same with what each queue holds. RabbitMQ 4.3 leaves those queues out that no node leads, or whose node is down (measured).
+const TOTALS: [(&str, &str); 2] = [("disable_stats", "true"), ("enable_queue_totals", "true")];
 
 #[async_trait]
 impl Management for ManagementApi {
@@ -62,14 +65,16 @@ impl Management for ManagementApi {
         let overview: Overview = self.client.get(&["overview"]).await?;
         let at = Some(Timestamp::now());
         let paths = ["exchanges", "queues", "bindings", "policies"].map(|what| [what, vhost]);
-        let (exchanges, queues, bindings, policies, operator_policies) = tokio::try_join!(
+        let (exchanges, queues, totals, bindings, policies, operator_policies) = tokio::try_join!(
             self.client.get_with(&paths[0], &PLAIN),
-            self.client.get_with(&paths[1], &PLAIN),
+            self.client.get_with::<Vec<LiveQueue>>(&paths[1], &PLAIN),
+            self.client.get_with(&paths[1], &TOTALS),
             self.client.get(&paths[2]),
             self.client.get(&paths[3]),
             self.operator_policies(),
         )?;
         let version = overview.rabbitmq_version;
+        let queues = with_totals(queues, totals);
         Ok(Observed { at, version, exchanges, queues, bindings, policies, operator_policies })
     }
 
@@ -94,6 +99,18 @@ impl Management for ManagementApi {
     }
 }
 
+/// The same queues with what they hold, where that is known.
+fn with_totals(queues: Vec<LiveQueue>, totals: Vec<LiveQueue>) -> Vec<LiveQueue> {
+    let mut totals: BTreeMap<String, LiveQueue> = totals.into_iter().map(|live| (live.name.clone(), live)).collect();
+    let with_totals = |queue: LiveQueue| match totals.remove(&queue.name) {
+        Some(LiveQueue { messages_ready, messages_unacknowledged, messages, .. }) => {
+            LiveQueue { messages_ready, messages_unacknowledged, messages, ..queue }
+        }
+        None => queue,
+    };
+    queues.into_iter().map(with_totals).collect()
+}
+
 impl ManagementApi {
     /// Not every user who may set policies may see these. The queues that exist tell by themselves then.
     async fn operator_policies(&self) -> Result<Vec<LivePolicy>, ManagementError> {
@@ -104,5 +121,18 @@ impl ManagementApi {
             }
             answer => answer,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_without_totals_holds_an_unknown_number() {
+        let live =
+            |name: &str, ready| LiveQueue { name: name.to_owned(), messages_ready: ready, ..LiveQueue::default() };
+        let queues = with_totals(vec![live("led", None), live("led-by-none", None)], vec![live("led", Some(7))]);
+        assert_eq!(queues, [live("led", Some(7)), live("led-by-none", None)]);
     }
 }

@@ -14,6 +14,9 @@ pub const LIMIT: &str = "x-delivery-limit";
 /// The argument of a queue that has one consumer at a time, and its next one waits.
 pub const SINGLE: &str = "x-single-active-consumer";
 
+/// The argument of a quorum queue for the node that leads it. It counts where the queue is declared, and never afterwards.
+pub const LOCATOR: &str = "x-queue-leader-locator";
+
 /// The label on every object. RabbitMQ stores unknown arguments and never compares them (measured).
 pub const OWNER: &str = "x-hatchery-owner";
 

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use super::{
     super::{
-        compile::{Binding, Rename},
+        compile::{Binding, Rename, Target},
         names,
+        observed::LiveQueue,
     },
     Action, Address, Change, Kind, Need, Object,
     view::{View, any, plain},
@@ -23,7 +24,15 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
     let leftover = Ends::of(Action::Leftover, objects, &desired.owner);
     let home = renames.iter().filter(|(_, leads_home)| *leads_home).map(|(binding, _)| binding);
     let missing = desired.bindings.iter().chain(home).filter(|binding| !there.contains(binding));
-    let missing = missing.filter_map(|binding| {
+    let is_down = |name: &str| view.queue(name).is_some_and(LiveQueue::is_down);
+    let (hidden, missing): (Vec<&Binding>, Vec<&Binding>) =
+        missing.partition(|binding| matches!(&binding.target, Target::Queue(name) if is_down(name)));
+    let hidden: BTreeSet<Address> = hidden.into_iter().map(|binding| Address::of_target(&binding.target)).collect();
+    let hidden = hidden.into_iter().map(|address| {
+        let why = "blocked: its node is down, and RabbitMQ does not show what leads to it";
+        Change::note(Action::Blocked, address, why.to_owned())
+    });
+    let missing = missing.into_iter().filter_map(|binding| {
         // What stands in the way says enough.
         if blocked.iter().any(|blocked| blocked.touched_by(binding)) && !is_last_resort(view, binding) {
             return None;
@@ -66,7 +75,7 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
         let note = Change::note(Action::Leftover, address, why);
         Some(Change { part_of, object: Some(Object::Binding(binding)), needs: Some(Need::Prune), ..note })
     });
-    missing.chain(others).collect()
+    missing.chain(hidden).chain(others).collect()
 }
 
 /// Whether the events of a former name should come to the present one already: the former queue is no longer bound.
@@ -74,6 +83,7 @@ fn leads_home(view: &View<'_>, rename: &Rename) -> bool {
     let is_there = |name: &str| view.exchange(name).is_some_and(|live| view.owns(name, &live.arguments));
     let source = Address::new(Kind::Exchange, &rename.source);
     (view.wants(&source) || is_there(&rename.source))
+        && !view.queue(&rename.from).is_some_and(LiveQueue::is_down)
         && !view.to_queue(&rename.from).iter().any(|live| live.source == rename.source)
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{
     super::{
-        compile::{Argument, Exchange},
+        compile::{Argument, Exchange, LOCATOR, OWNER},
         observed::{Arguments, LiveExchange, LiveQueue},
     },
     Difference,
@@ -63,8 +63,9 @@ pub(super) fn queue(desired: &BTreeMap<String, Argument>, live: &LiveQueue) -> V
 }
 
 fn arguments(desired: &BTreeMap<String, Argument>, live: &Arguments) -> Vec<Option<Difference>> {
-    // Whether an object without the label is ours is asked elsewhere.
-    let written = desired.keys().map(String::as_str).filter(|name| *name != super::super::compile::OWNER);
+    // Whether an object without the label is ours is asked elsewhere. A queue that exists has its leader: RabbitMQ would compare
+    // the argument where the queue is declared again, and nothing here does that.
+    let written = desired.keys().map(String::as_str).filter(|name| ![OWNER, LOCATOR].contains(name));
     let names: BTreeSet<&str> = written.chain(DECISIVE).collect();
     names.into_iter().map(|name| difference(name, live.get(name), desired.get(name).map(Value::from))).collect()
 }

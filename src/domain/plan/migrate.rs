@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use super::{
     super::{
-        compile::{Argument, Binding, Exchange, NO_DELIVERY_LIMIT, OWNER, Queue, Rename, Target},
+        compile::{Argument, BALANCED, Binding, Exchange, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Queue, Rename, Target},
         names,
         observed::LiveQueue,
     },
@@ -44,10 +44,14 @@ pub(super) fn all(view: &View<'_>, shadows: &Shadows<'_>) -> Vec<Migration> {
     replaced.chain(renamed).chain(stranded).map(|migration| unless_stuck(view, migration)).collect()
 }
 
-/// A binding with arguments cannot be removed by its key alone, and while it is there a queue is never provably empty.
+/// A binding with arguments cannot be removed by its key alone, and while it is there a queue is never provably empty. Of a
+/// queue whose node is down nothing can be moved, and it is not known what leads to it.
 fn unless_stuck(view: &View<'_>, Migration { change, next }: Migration) -> Migration {
     let queue = &change.address.name;
     let stand_in = names::moving(&view.desired.owner, queue);
+    if [queue, &stand_in].into_iter().any(|name| view.queue(name).is_some_and(LiveQueue::is_down)) {
+        return blocked(change, "its node is down");
+    }
     let mut leading = view.to_queue(queue).iter().chain(view.to_queue(&stand_in));
     let Some(stuck) = leading.find(|live| plain(live).is_none()) else { return Migration { change, next } };
     let why = format!("the {} has arguments; remove it first", Address::of_binding(&any(stuck)));
@@ -147,6 +151,7 @@ impl<'a> Replacement<'a> {
             (OWNER, Argument::Text(self.view.desired.owner.clone())),
             ("x-queue-type", Argument::Text(STAND_IN_TYPE.to_owned())),
             ("x-delivery-limit", Argument::Number(NO_DELIVERY_LIMIT)),
+            (LOCATOR, Argument::Text(BALANCED.to_owned())),
         ];
         let arguments = arguments.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         Queue { name: self.stand_in.clone(), arguments }

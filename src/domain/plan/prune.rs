@@ -94,7 +94,7 @@ impl<'a> Pruning<'a> {
 
     fn queue(&self, name: &str) -> Option<Step> {
         let live = self.view.queue(name)?;
-        let is_free = self.view.to_queue(name).is_empty();
+        let is_free = self.view.to_queue(name).is_empty() && !live.is_down();
         // What has another name now is moved, not waited for.
         let is_moved = self.view.exchange(&names::moving(&self.view.desired.owner, name)).is_some();
         (is_free && !is_moved).then(|| Step::DeleteQueue { name: name.to_owned(), ttl_millis: live.ttl_millis() })

@@ -92,8 +92,8 @@ type Change = fn(&mut Desired);
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-max-priority", 5), "queue t.hatchery.5m has the argument x-max-priority, which means nothing there")]
 #[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.insert("x-delayed-type".into(), "topic".into()); },
     "exchange t.retry has the argument x-delayed-type, which means nothing there")]
-#[case(|d: &mut Desired| set(d, "t.unrouted", "x-queue-type", "stream"), "queue t.unrouted is neither a quorum queue nor a classic one;queue t.unrouted has the argument x-delivery-limit, which means nothing there")]
-#[case(|d: &mut Desired| set(d, "t.processor.mail", "x-queue-type", "classic"), "queue t.processor.mail has the argument x-dead-letter-strategy, which means nothing there;queue t.processor.mail has the argument x-overflow, which means nothing there")]
+#[case(|d: &mut Desired| set(d, "t.unrouted", "x-queue-type", "stream"), "queue t.unrouted is neither a quorum queue nor a classic one;queue t.unrouted has the argument x-delivery-limit, which means nothing there;queue t.unrouted has the argument x-queue-leader-locator, which means nothing there")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", "x-queue-type", "classic"), "queue t.processor.mail has the argument x-dead-letter-strategy, which means nothing there;queue t.processor.mail has the argument x-overflow, which means nothing there;queue t.processor.mail has the argument x-queue-leader-locator, which means nothing there")]
 // What leads nowhere.
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", "t.gone"), "queue t.hatchery.5m leads to exchange t.gone, which is not there")]
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", ""), "queue t.hatchery.5m leads to exchange , which is not there")]

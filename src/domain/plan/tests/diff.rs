@@ -4,6 +4,7 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
+use crate::domain::compile::{BALANCED, LOCATOR};
 
 #[test]
 fn an_empty_broker_gets_everything_in_order() {
@@ -263,4 +264,40 @@ fn the_binding_past_a_new_ladder_comes_with_the_ladder() {
     let plan = plan(&desired, &observed);
     assert_eq!(plan.counts(), Counts { add: 1, ..Counts::default() });
     assert_eq!(plan.changes[1].part_of, Some(Address::new(Kind::Queue, "billing.ladder.1s-1.0")));
+}
+
+/// RabbitMQ 3.10 hides what leads to a classic queue while the queue's node is down, and 4.3 does not.
+#[test]
+fn bindings_of_a_queue_whose_node_is_down_are_not_missing() {
+    let mut observed = applied();
+    observed.queues[0].state = Some("down".into());
+    assert_eq!(lines(&observed), Vec::<String>::new());
+    assert!(plan(&desired(), &observed).in_sync());
+    observed.bindings.clear();
+    let why = "its node is down, and RabbitMQ does not show what leads to it";
+    assert_eq!(lines(&observed), [format!("! queue billing.retry.mail.1m: blocked: {why}")]);
+    let plan = plan(&desired(), &observed);
+    assert!(plan.is_blocked(true) && plan.to_write().next().is_none());
+}
+
+#[test]
+fn a_queue_whose_node_is_down_is_not_migrated() {
+    let mut observed = applied();
+    observed.queues[0].arguments.insert("x-expires".into(), 5.into());
+    assert!(!plan(&desired(), &observed).is_blocked(true));
+    observed.queues[0].state = Some("down".into());
+    let plan = plan(&desired(), &observed);
+    assert!(plan.is_blocked(true) && plan.migration.is_empty());
+    assert_eq!(plan.changes[0].reason.as_deref(), Some("blocked: its node is down"));
+}
+
+/// The node that leads a queue is chosen when the queue is declared.
+#[test]
+fn a_queue_with_another_leader_locator_is_as_the_file_says() {
+    let mut desired = desired();
+    desired.queues[0].arguments.insert(LOCATOR.to_owned(), Argument::Text(BALANCED.to_owned()));
+    assert!(plan(&desired, &applied()).in_sync());
+    let mut observed = applied();
+    observed.queues[0].arguments.insert(LOCATOR.to_owned(), "client-local".into());
+    assert!(plan(&desired, &observed).in_sync());
 }

@@ -7,4 +7,5 @@ pub mod management;
 pub mod memory;
 pub mod rabbitmq;
 pub mod redis;
+pub(crate) mod secret_url;
 pub mod tls;

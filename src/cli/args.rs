@@ -32,6 +32,7 @@ and user, port 15672, or 15671 with TLS]";
 pub(crate) struct Common {
     /// The topology
     #[arg(short, long, global = true, value_name = "PATH", env = "TOPOLOGY_FILE", default_value = "topology.yaml")]
+    #[arg(value_parser = parse_path)]
     pub(crate) file: PathBuf,
 
     /// The broker
@@ -47,15 +48,15 @@ pub(crate) struct Common {
     management_url: Option<String>,
 
     /// Whom to trust over TLS, instead of the system's authorities: certificates in PEM
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CA_FILE")]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CA_FILE", value_parser = parse_path)]
     ca_file: Option<PathBuf>,
 
     /// The certificate to show over TLS, in PEM
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CERT_FILE")]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CERT_FILE", value_parser = parse_path)]
     cert_file: Option<PathBuf>,
 
     /// Its key, in PEM and not encrypted
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_KEY_FILE")]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_KEY_FILE", value_parser = parse_path)]
     key_file: Option<PathBuf>,
 
     /// How to answer
@@ -155,13 +156,23 @@ fn given(
             Err(UsageError(format!("{name} and {file} are both set, and only one of them can be meant")))
         }
         (_, Some(path)) => match fs::read_to_string(&path) {
-            Ok(text) if text.trim().is_empty() => Err(UsageError(format!("{file}: {path} is empty"))),
+            Ok(text) if text.trim().is_empty() => Err(UsageError(format!("{file}: {} is empty", shown(&path)))),
             // Editors and `echo` end a file with a newline.
             Ok(text) => Ok(Some(text.trim().to_owned())),
-            Err(error) => Err(UsageError(format!("{file}: cannot read {path}: {error}"))),
+            Err(error) => Err(UsageError(format!("{file}: cannot read {}: {error}", shown(&path)))),
         },
         (url, None) => Ok(url),
     }
+}
+
+/// The name of a file where a URL may stand by mistake. Only a text that cannot be a URL or a password is repeated.
+pub(super) fn shown(path: &str) -> &str {
+    if path.starts_with(['/', '.']) { path } else { "the file of that name" }
+}
+
+/// The name of a file. A URL with a password may stand here by mistake, and would be repeated as the name of a file that is missing.
+pub(super) fn parse_path(text: &str) -> Result<PathBuf, &'static str> {
+    if text.contains("://") { Err("this is a URL, and the name of a file is expected") } else { Ok(text.into()) }
 }
 
 /// A duration that may be none at all: `0` does not wait.
@@ -205,6 +216,9 @@ mod tests {
         assert!(both.0.contains("X and X_FILE") && !both.0.contains("s3cret"), "{both}");
         let gone = |name: &str| (name == "X_FILE").then(|| "/nonexistent/url".to_owned());
         assert!(given(None, "X", gone).expect_err("no file").0.contains("/nonexistent/url"));
+        let url = |name: &str| (name == "X_FILE").then(|| "amqp://u:s3cret@h".to_owned());
+        let error = given(None, "X", url).expect_err("no file").0;
+        assert!(error.starts_with("X_FILE: cannot read the file of that name: "), "{error}");
         assert_eq!(given(None, "X", |_| None).expect("nothing"), None);
         let empty = |name: &str| (name == "X_FILE").then(|| "/dev/null".to_owned());
         assert_eq!(given(None, "X", empty).expect_err("nothing in it").0, "X_FILE: /dev/null is empty");

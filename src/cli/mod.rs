@@ -19,6 +19,7 @@ mod output;
 mod plan;
 mod plan_file;
 mod publish;
+mod refused;
 mod render;
 mod schema;
 mod stop;
@@ -109,8 +110,9 @@ pub(crate) fn secure() {
 /// The arguments and the environment. Ends the process with 2 where they are wrong, and with 0 after `--help`.
 pub(crate) fn parse() -> Cli {
     let arguments = work::ours_first(std::env::args_os().collect(), &Cli::command());
-    let matches = Cli::command().color(colors(&arguments)).get_matches_from(arguments);
-    Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+    let matches = Cli::command().color(colors(&arguments)).try_get_matches_from(&arguments);
+    let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    parsed.unwrap_or_else(|error| refused::exit(&error, &arguments))
 }
 
 /// Whether what clap itself says, the help and what is wrong with the arguments, may have colours. It is said before

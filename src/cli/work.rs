@@ -13,7 +13,7 @@ use hatchery::{
 };
 
 use super::{
-    args::{Common, UsageError},
+    args::{Common, UsageError, parse_path, shown},
     connect,
     exit::{Ended, Exit},
     listen, load,
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     http: Option<String>,
 
     /// Authorities that the service may be certified by, in PEM, besides those that the system trusts
-    #[arg(long, value_name = "PATH", requires = "http")]
+    #[arg(long, value_name = "PATH", requires = "http", value_parser = parse_path)]
     http_ca: Option<PathBuf>,
 
     /// Events that are handled at a time for each type, instead of what the file says
@@ -185,7 +185,9 @@ fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
 fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
     let Some(url) = &args.http else { return Ok(Arc::new(Exec::new(&args.exec)?.pass_urls(args.pass_urls))) };
     let text = match url.strip_prefix('@') {
-        Some(path) => Cow::Owned(fs::read_to_string(path).with_context(|| format!("--http: cannot read {path}"))?),
+        Some(path) => {
+            Cow::Owned(fs::read_to_string(path).with_context(|| format!("--http: cannot read {}", shown(path)))?)
+        }
         None => Cow::Borrowed(url),
     };
     let url = ServiceUrl::new(text.trim()).map_err(|error| UsageError(format!("--http: {error}")))?;

@@ -11,8 +11,11 @@ use rustls::ClientConfig;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{ManagementUrl, url::Node};
-use crate::{adapters::tls, ports::ManagementError};
+use super::{ManagementUrl, url::shown};
+use crate::{
+    adapters::{secret_url::SecretUrl, tls},
+    ports::ManagementError,
+};
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -26,10 +29,15 @@ const PAGE_SIZE: &str = "500";
 const AGAIN: ExponentialBuilder =
     ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).with_max_times(4);
 
+/// The longest answer that is read. A thousand types are some ten thousand queues with four times as many bindings, which take 20 MB
+/// with every statistic that RabbitMQ 3.10 has; what sends much more than that is no RabbitMQ, or a proxy that never ends.
+const LONGEST: usize = 256 << 20;
+
 /// Why a call may be worth another.
 enum Failed {
-    Broker(StatusCode, Vec<u8>),
+    Broker((StatusCode, Vec<u8>)),
     Network(reqwest::Error),
+    TooLong,
 }
 
 pub(super) struct Client {
@@ -37,6 +45,7 @@ pub(super) struct Client {
     /// Which node answered last.
     asked: AtomicUsize,
     http: reqwest::Client,
+    longest: usize,
 }
 
 /// One page; older versions, or those that do not page this list, give the whole.
@@ -53,7 +62,7 @@ impl Client {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let unreachable = |reason| ManagementError::Unreachable { url: url.to_string(), reason };
         let builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).timeout(TIMEOUT);
-        let builder = if url.nodes.iter().any(|node| node.base.scheme() == "https") {
+        let builder = if url.nodes.iter().any(|node| node.scheme() == "https") {
             let tls = url.tls.client().map_err(|error| unreachable(error.to_string()))?;
             builder.tls_backend_preconfigured(ClientConfig::clone(&tls))
         } else {
@@ -61,7 +70,11 @@ impl Client {
             builder.tls_certs_only([])
         };
         let http = builder.build().map_err(|error| unreachable(cause(&error)))?;
-        Ok(Self { url, asked: AtomicUsize::new(0), http })
+        Ok(Self { url, asked: AtomicUsize::new(0), http, longest: LONGEST })
+    }
+
+    pub(super) fn shown(&self) -> String {
+        self.url.to_string()
     }
 
     /// A list or an object.
@@ -109,14 +122,14 @@ impl Client {
 
     /// What is not there is deleted.
     pub(super) async fn delete(&self, path: &[&str]) -> Result<(), ManagementError> {
-        match self.answer(|node| self.request(node, Method::DELETE, path, &[])).await? {
+        match self.answer(|node| self.request(node, Method::DELETE, path, &[]), path).await? {
             (StatusCode::NOT_FOUND, _) => Ok(()),
             answer => self.good(answer, path).map(drop),
         }
     }
 
-    fn request(&self, node: &Node, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
-        let mut url = node.base.clone();
+    fn request(&self, node: &SecretUrl, method: Method, path: &[&str], query: &[(&str, &str)]) -> RequestBuilder {
+        let mut url = node.bare().clone();
         // Each segment is percent-encoded: the virtual host `/` is `%2F`.
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop_if_empty().push("api").extend(path);
@@ -124,18 +137,23 @@ impl Client {
         if !query.is_empty() {
             url.query_pairs_mut().extend_pairs(query);
         }
-        self.http.request(method, url).basic_auth(&node.user, Some(&node.password))
+        self.http.request(method, url).basic_auth(node.user(), Some(node.password().unwrap_or_default()))
     }
 
     /// The body of a good answer.
-    async fn send(&self, request: impl Fn(&Node) -> RequestBuilder, path: &[&str]) -> Result<Vec<u8>, ManagementError> {
-        self.good(self.answer(request).await?, path)
+    async fn send(
+        &self,
+        request: impl Fn(&SecretUrl) -> RequestBuilder,
+        path: &[&str],
+    ) -> Result<Vec<u8>, ManagementError> {
+        self.good(self.answer(request, path).await?, path)
     }
 
     /// What the first node says that answers, beginning with the one that did so last.
     async fn answer(
         &self,
-        request: impl Fn(&Node) -> RequestBuilder,
+        request: impl Fn(&SecretUrl) -> RequestBuilder,
+        path: &[&str],
     ) -> Result<(StatusCode, Vec<u8>), ManagementError> {
         let nodes = &self.url.nodes;
         let first = self.asked.load(Ordering::Relaxed);
@@ -143,40 +161,53 @@ impl Client {
         for turn in 0..nodes.len() {
             let asked = (first + turn) % nodes.len();
             let node = &nodes[asked];
-            match Self::ask(|| request(node)).await {
-                Ok(answer) => {
+            match self.ask(|| request(node)).await {
+                Ok(answer) | Err(Failed::Broker(answer)) => {
                     self.asked.store(asked, Ordering::Relaxed);
                     return Ok(answer);
                 }
-                Err(error) => {
+                Err(Failed::TooLong) => {
+                    let (url, what) = (shown(node), path[0].to_owned());
+                    let reason = format!(
+                        "the answer has more than {} MiB, which is not read; is this RabbitMQ's management API?",
+                        self.longest >> 20
+                    );
+                    return Err(ManagementError::Unexpected { url, what, reason });
+                }
+                Err(Failed::Network(error)) => {
                     let reason = self.reason(node, &error);
-                    reasons.push(if nodes.len() == 1 { reason } else { format!("{node}: {reason}") });
+                    reasons.push(if nodes.len() == 1 { reason } else { format!("{}: {reason}", shown(node)) });
                 }
             }
         }
         Err(ManagementError::Unreachable { url: self.url.to_string(), reason: reasons.join("; ") })
     }
 
-    fn reason(&self, node: &Node, error: &reqwest::Error) -> String {
+    fn reason(&self, node: &SecretUrl, error: &reqwest::Error) -> String {
         let reason = cause(error);
         let has_connected = !error.is_connect() && !error.is_timeout();
-        if has_connected && node.base.scheme() == "https" && tls::explain(error).is_none() {
+        if has_connected && node.scheme() == "https" && tls::explain(error).is_none() {
             return format!("{reason}; {}", self.url.tls.doubt());
         }
         reason
     }
 
-    async fn ask(request: impl Fn() -> RequestBuilder) -> reqwest::Result<(StatusCode, Vec<u8>)> {
+    async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<(StatusCode, Vec<u8>), Failed> {
         let call = async || {
-            let answer = request().send().await.map_err(Failed::Network)?;
+            let mut answer = request().send().await.map_err(Failed::Network)?;
             let status = answer.status();
-            let body = answer.bytes().await.map_err(Failed::Network)?.to_vec();
-            if status.is_server_error() { Err(Failed::Broker(status, body)) } else { Ok((status, body)) }
+            let mut body = Vec::new();
+            while let Some(chunk) = answer.chunk().await.map_err(Failed::Network)? {
+                if body.len() + chunk.len() > self.longest {
+                    return Err(Failed::TooLong);
+                }
+                body.extend_from_slice(&chunk);
+            }
+            if status.is_server_error() { Err(Failed::Broker((status, body))) } else { Ok((status, body)) }
         };
         match call.retry(AGAIN).when(|failed| matches!(failed, Failed::Broker(..))).await {
-            Ok(answer) => Ok(answer),
-            Err(Failed::Broker(status, body)) => Ok((status, body)),
-            Err(Failed::Network(error)) => Err(error),
+            Err(Failed::Broker(answer)) => Ok(answer),
+            answer => answer,
         }
     }
 
@@ -190,10 +221,9 @@ impl Client {
         let reason = format!("{}{said}", status.as_u16());
         Err(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                let user = &self.url.nodes[self.asked.load(Ordering::Relaxed)].user;
-                let hint = format!(
-                    "check the user `{user}`, its password, and its permissions in the virtual host; it needs the tag `policymaker`"
-                );
+                // A user name may be a password in the wrong place, so it is not repeated.
+                let hint = "check the user, the password, and the user's permissions in the virtual host; the user needs the tag \
+                            `policymaker`";
                 ManagementError::Refused { url, what, reason: format!("{reason}; {hint}") }
             }
             StatusCode::NOT_FOUND => {
@@ -239,7 +269,7 @@ mod tests {
     use crate::adapters::rabbitmq::connection::AmqpUrl;
 
     /// Answers one call after another with these; the client may ask once more than there are answers.
-    async fn ask(answers: &'static [&'static str]) -> Result<Vec<Value>, ManagementError> {
+    async fn ask(answers: &[&str]) -> Result<Vec<Value>, ManagementError> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://u:p@{}", listener.local_addr().expect("an address"));
         let serve = async {
@@ -249,12 +279,13 @@ mod tests {
                 while !request.ends_with(b"\r\n\r\n") {
                     request.push(stream.read_u8().await.expect("a request"));
                 }
-                stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await.expect("it is still there");
+                // Who has read enough is gone.
+                let _ = stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await;
             }
             std::future::pending::<()>().await;
         };
-        let client = Client::new(ManagementUrl::new(&url, &AmqpUrl::new("amqp://h").expect("a URL")).expect("a URL"))
-            .expect("a client");
+        let url = ManagementUrl::new(&url, &AmqpUrl::new("amqp://h").expect("a URL")).expect("a URL");
+        let client = Client { longest: 1 << 20, ..Client::new(url).expect("a client") };
         tokio::select! {
             () = serve => unreachable!("it waits for ever"),
             list = client.get(&["queues", "/"]) => list,
@@ -273,5 +304,13 @@ mod tests {
     async fn an_internal_error_that_stays_is_told() {
         let error = ask(&[BAD; 5]).await.expect_err("it stays");
         assert!(matches!(&error, ManagementError::Unexpected { reason, .. } if reason == "500"), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_does_not_end_is_not_read_to_the_end() {
+        let long = |bytes: usize| format!("200 OK\r\nconnection: close\r\n\r\n[{}1]", " ".repeat(bytes - 3));
+        assert_eq!(ask(&[&long(1 << 20)]).await.expect("the list"), [1]);
+        let error = ask(&[&long((1 << 20) + 1)]).await.expect_err("too long").to_string();
+        assert!(error.contains("queues: the answer has more than 1 MiB"), "{error}");
     }
 }

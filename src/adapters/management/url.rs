@@ -2,26 +2,17 @@
 
 use std::fmt;
 
-use url::Url;
-
 use crate::adapters::{
-    rabbitmq::{connection::AmqpUrl, url::split},
+    rabbitmq::connection::AmqpUrl,
+    secret_url::{SecretUrl, UrlFault},
     tls::Tls,
 };
 
 /// Where the management API is: at one of these, of which any is as good. It is shown without its password.
 #[derive(Clone)]
 pub struct ManagementUrl {
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<SecretUrl>,
     pub(super) tls: Tls,
-}
-
-/// One place to ask.
-#[derive(Clone, PartialEq, Eq)]
-pub(super) struct Node {
-    pub(super) base: Url,
-    pub(super) user: String,
-    pub(super) password: String,
 }
 
 /// A text that is no URL of a management API.
@@ -36,52 +27,42 @@ impl ManagementUrl {
     /// # Errors
     /// When it is none. The message does not repeat the text, for it may hold a password.
     pub fn new(text: &str, broker: &AmqpUrl) -> Result<Self, ManagementUrlError> {
-        let node = |text: &str| {
-            let url = Url::parse(text).map_err(|error| ManagementUrlError(error.to_string()))?;
-            if !matches!(url.scheme(), "http" | "https") {
-                return Err(ManagementUrlError(format!("the scheme is `{}`", url.scheme())));
+        let named = |url: SecretUrl| match broker.management().first() {
+            Some(other) if url.user().is_empty() => {
+                url.without_query().with_credentials(other.user(), other.password().unwrap_or_default())
             }
-            let from = match url.username() {
-                "" => broker.management().into_iter().next().unwrap_or_else(|| url.clone()),
-                _ => url.clone(),
-            };
-            Ok(Node::split(url, &from))
+            _ => url.without_query(),
         };
-        let nodes = split(text, &["http://", "https://"]).into_iter().map(node).collect::<Result<_, _>>()?;
-        Ok(Self { nodes, tls: broker.tls().clone() })
+        let urls = SecretUrl::parse_list(text, &["http", "https"])?;
+        Ok(Self { nodes: urls.into_iter().map(named).collect(), tls: broker.tls().clone() })
     }
 
     /// The broker's own hosts and user, port 15672, or 15671 with TLS.
     #[must_use]
     pub fn of(broker: &AmqpUrl) -> Self {
-        let nodes = broker.management().into_iter().map(|url| Node::split(url.clone(), &url)).collect();
-        Self { nodes, tls: broker.tls().clone() }
+        Self { nodes: broker.management(), tls: broker.tls().clone() }
     }
 }
 
-impl Node {
-    fn split(mut base: Url, from: &Url) -> Self {
-        let plain = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let (user, password) = (plain(from.username()), plain(from.password().unwrap_or_default()));
-        // Refused for URLs without a host alone, and http has one.
-        let _ = base.set_username("");
-        let _ = base.set_password(None);
-        base.set_query(None);
-        base.set_fragment(None);
-        Self { base, user, password }
+impl From<UrlFault> for ManagementUrlError {
+    fn from(fault: UrlFault) -> Self {
+        Self(match fault {
+            UrlFault::Scheme(Some(other)) => format!("the scheme is `{other}`"),
+            UrlFault::Scheme(None) => "the scheme is neither `http` nor `https`".to_owned(),
+            UrlFault::Text(text) => text.to_owned(),
+        })
     }
 }
 
-impl fmt::Display for Node {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.base.as_str().trim_end_matches('/'))
-    }
+/// One node, as people may see it.
+pub(super) fn shown(node: &SecretUrl) -> String {
+    node.to_string().trim_end_matches('/').to_owned()
 }
 
 impl fmt::Display for ManagementUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, node) in self.nodes.iter().enumerate() {
-            write!(f, "{}{node}", if place == 0 { "" } else { "," })?;
+            write!(f, "{}{}", if place == 0 { "" } else { "," }, shown(node))?;
         }
         Ok(())
     }
@@ -114,14 +95,14 @@ mod tests {
     ) {
         let url = ManagementUrl::new(text, &amqp("amqp://app:p%40ss@broker/prod")).expect("valid");
         let node = &url.nodes[0];
-        assert_eq!((url.to_string().as_str(), node.user.as_str(), node.password.as_str()), (shown, user, password));
+        assert_eq!((url.to_string().as_str(), node.user(), node.password()), (shown, user, Some(password)));
         assert!(!format!("{url:?}").contains(password));
     }
 
     #[test]
     fn without_a_url_it_is_where_the_broker_is() {
         let url = ManagementUrl::of(&amqp("amqp://app:pw@broker:5673/prod"));
-        assert_eq!((url.to_string().as_str(), url.nodes[0].user.as_str()), ("http://broker:15672", "app"));
+        assert_eq!((url.to_string().as_str(), url.nodes[0].user()), ("http://broker:15672", "app"));
     }
 
     #[test]
@@ -129,16 +110,19 @@ mod tests {
         let broker = amqp("amqp://app:pw@one/v,amqp://other:pw@two/v");
         let url = ManagementUrl::of(&broker);
         assert_eq!(url.to_string(), "http://one:15672,http://two:15672");
-        assert_eq!(url.nodes[1].user, "other");
+        assert_eq!(url.nodes[1].user(), "other");
         let url = ManagementUrl::new("http://one:1, https://m:pw@two:2", &broker).expect("valid");
         assert_eq!(url.to_string(), "http://one:1,https://two:2");
-        assert_eq!((url.nodes[0].user.as_str(), url.nodes[1].user.as_str()), ("app", "m"));
+        assert_eq!((url.nodes[0].user(), url.nodes[1].user()), ("app", "m"));
     }
 
     #[rstest]
     #[case("amqp://m:s3cret@host")]
     #[case("http://m:s3cret@:1/")]
     #[case("m:s3cret@host")]
+    #[case("s3cret://host")]
+    #[case("http://m:s3cret@a;http://m:s3cret@b")]
+    #[case("http://m:s3cret@a,m:s3cret@b:s3cret")]
     fn what_is_no_such_url_is_refused_without_repeating_it(#[case] text: &str) {
         let error = ManagementUrl::new(text, &amqp("amqp://broker")).expect_err("invalid").to_string();
         assert!(!error.contains("s3cret"), "{error}");

@@ -10,9 +10,14 @@ use std::{
 };
 
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism};
-use url::Url;
 
-use crate::{adapters::tls::Tls, ports::BrokerIdentity};
+use crate::{
+    adapters::{
+        secret_url::{SecretUrl, UrlFault, decode},
+        tls::Tls,
+    },
+    ports::BrokerIdentity,
+};
 
 /// How often both sides show that they are there, in seconds, unless the URL says otherwise. A peer that has gone without a
 /// word is noticed after twice that time; RabbitMQ's own default is a minute.
@@ -46,7 +51,8 @@ impl AmqpUrl {
     /// # Errors
     /// When it is none. The message does not repeat the text, for it may hold a password.
     pub fn new(text: &str) -> Result<Self, AmqpUrlError> {
-        let nodes = split(text, &["amqp://", "amqps://"]).into_iter().map(Node::new).collect::<Result<Vec<_>, _>>()?;
+        let urls = SecretUrl::parse_list(text, &["amqp", "amqps"])?;
+        let nodes = urls.into_iter().map(Node::new).collect::<Result<Vec<_>, _>>()?;
         let vhosts = nodes.iter().map(|node| &node.uri.vhost);
         if vhosts.clone().ne(vhosts.skip(1).chain(nodes.first().map(|node| &node.uri.vhost))) {
             return Err(AmqpUrlError("they do not all name the same virtual host".to_owned()));
@@ -70,8 +76,7 @@ impl AmqpUrl {
     }
 
     /// Where the management API may be: each node's host and user, port 15672; with TLS also 15671, its usual port then.
-    #[must_use]
-    pub fn management(&self) -> Vec<Url> {
+    pub(in crate::adapters) fn management(&self) -> Vec<SecretUrl> {
         self.nodes.iter().flat_map(Node::management).collect()
     }
 
@@ -109,37 +114,32 @@ impl AmqpUrl {
 
 /// One node of a broker.
 pub(super) struct Node {
-    url: Url,
-    /// What lapin makes of it, but for what it gets wrong: an empty path is the default virtual host here, and an IPv6
+    url: SecretUrl,
+    /// The URL as lapin needs it, but for what lapin gets wrong: an empty path is the default virtual host here, and an IPv6
     /// address is one.
     pub(super) uri: AMQPUri,
 }
 
 impl Node {
-    fn new(text: &str) -> Result<Self, AmqpUrlError> {
-        let url = Url::parse(text).map_err(|error| AmqpUrlError(error.to_string()))?;
-        let scheme = match url.scheme() {
-            "amqp" => AMQPScheme::AMQP,
-            "amqps" => AMQPScheme::AMQPS,
-            other => return Err(AmqpUrlError(format!("the scheme is `{other}`"))),
-        };
-        let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
-        if host.is_empty() {
-            return Err(AmqpUrlError("it has no host".to_owned()));
-        }
-        if host.contains(',') {
-            return Err(AmqpUrlError("each node of a cluster needs its whole URL".to_owned()));
-        }
-        let (username, password) = match (url.username(), url.password()) {
+    fn new(url: SecretUrl) -> Result<Self, AmqpUrlError> {
+        let scheme = if url.scheme() == "amqps" { AMQPScheme::AMQPS } else { AMQPScheme::AMQP };
+        let (username, password) = match (url.user(), url.password()) {
             ("", None) => ("guest".to_owned(), "guest".to_owned()),
-            (username, password) => (plain(username)?, plain(password.unwrap_or_default())?),
+            (user, password) => (user.to_owned(), password.unwrap_or_default().to_owned()),
         };
+        // A second URL behind another separator than a comma would be taken for a part of the name, and shown.
+        if url.path().contains([':', ',', ';', ' ']) {
+            let fault =
+                "percent-encode what a virtual host has of `:`, `,`, `;` or blanks, and put commas between whole URLs";
+            return Err(AmqpUrlError(fault.to_owned()));
+        }
         let vhost = match url.path().strip_prefix('/') {
             None | Some("") => "/".to_owned(),
-            Some(path) => plain(path)?,
+            Some(path) => decode(path)?.into_owned(),
         };
         let port = url.port().unwrap_or(if scheme == AMQPScheme::AMQP { 5672 } else { 5671 });
-        let authority = AMQPAuthority { userinfo: AMQPUserInfo { username, password }, host, port };
+        let authority =
+            AMQPAuthority { userinfo: AMQPUserInfo { username, password }, host: url.host().to_owned(), port };
         let query = query(&url)?;
         Ok(Self { uri: AMQPUri { scheme, authority, vhost, query }, url })
     }
@@ -153,47 +153,17 @@ impl Node {
         (&self.uri.authority.host, self.uri.authority.port)
     }
 
-    fn management(&self) -> Vec<Url> {
-        let (from, to, ports) =
-            if self.is_tls() { ("amqps", "https", &[15671, 15672][..]) } else { ("amqp", "http", &[15672][..]) };
-        let mut url = self.url.clone();
-        url.set_path("/");
-        url.set_query(None);
-        // `Url` lets a scheme change only between schemes that it knows, so the text is rewritten.
-        let mut url = Url::parse(&url.as_str().replacen(from, to, 1)).unwrap_or(url);
-        if url.username().is_empty() {
-            // These are refused for URLs without a host alone, and this one has a host.
-            let _ = url.set_username("guest");
-            let _ = url.set_password(Some("guest"));
-        }
-        let with_port = |port: &u16| {
-            let mut url = url.clone();
-            let _ = url.set_port(Some(*port));
-            url
-        };
-        ports.iter().map(with_port).collect()
+    fn management(&self) -> Vec<SecretUrl> {
+        let (scheme, ports) = if self.is_tls() { ("https", &[15671, 15672][..]) } else { ("http", &[15672][..]) };
+        let user = self.uri.authority.userinfo.clone();
+        let at = |port: &u16| Some(self.url.at(scheme, *port)?.with_credentials(&user.username, &user.password));
+        ports.iter().filter_map(at).collect()
     }
 }
 
-/// Several URLs with commas between them. A comma may be part of a password too, but no scheme can follow it there.
-pub(in crate::adapters) fn split<'a>(text: &'a str, schemes: &[&str]) -> Vec<&'a str> {
-    let mut parts = Vec::new();
-    let mut rest = text.trim();
-    let next = |text: &str| {
-        let mut commas = text.match_indices(',').map(|(at, _)| at);
-        commas.find(|at| schemes.iter().any(|scheme| text[at + 1..].trim_start().starts_with(scheme)))
-    };
-    while let Some(comma) = next(rest) {
-        parts.push(rest[..comma].trim());
-        rest = rest[comma + 1..].trim();
-    }
-    parts.push(rest);
-    parts
-}
-
-fn query(url: &Url) -> Result<AMQPQueryString, AmqpUrlError> {
+fn query(url: &SecretUrl) -> Result<AMQPQueryString, AmqpUrlError> {
     let mut query = AMQPQueryString { heartbeat: Some(HEARTBEAT), ..AMQPQueryString::default() };
-    for (key, value) in url.query_pairs() {
+    for (key, value) in url.bare().query_pairs() {
         let wrong = |_| AmqpUrlError(format!("the value of `{key}` is not understood"));
         match &*key {
             "heartbeat" => query.heartbeat = Some(value.parse().map_err(wrong)?),
@@ -210,21 +180,19 @@ fn query(url: &Url) -> Result<AMQPQueryString, AmqpUrlError> {
     Ok(query)
 }
 
-fn plain(text: &str) -> Result<String, AmqpUrlError> {
-    let decoded = percent_encoding::percent_decode_str(text).decode_utf8();
-    decoded.map(Into::into).map_err(|_| AmqpUrlError("what it encodes with % is no UTF-8".to_owned()))
+impl From<UrlFault> for AmqpUrlError {
+    fn from(fault: UrlFault) -> Self {
+        Self(match fault {
+            UrlFault::Scheme(Some(other)) => format!("the scheme is `{other}`"),
+            UrlFault::Scheme(None) => "the scheme is neither `amqp` nor `amqps`".to_owned(),
+            UrlFault::Text(text) => text.to_owned(),
+        })
+    }
 }
 
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut url = self.url.clone();
-        if url.password().is_some() {
-            // Refused for URLs without a host alone, and this one has a host.
-            let _ = url.set_password(Some("***"));
-        }
-        url.set_query(None);
-        url.set_fragment(None);
-        f.write_str(url.as_str())
+        self.url.fmt(f)
     }
 }
 
@@ -252,10 +220,15 @@ mod tests {
     #[test]
     fn a_password_is_never_shown() {
         let url = AmqpUrl::new("amqp://app:s3cret@broker:5672/prod?auth=x,amqp://app:s3cret@b/prod").expect("valid");
-        assert_eq!(url.to_string(), "amqp://app:***@broker:5672/prod,amqp://app:***@b/prod");
+        assert_eq!(url.to_string(), "amqp://broker:5672/prod,amqp://b/prod");
         assert!(!format!("{url:?}").contains("s3cret"));
-        for text in ["amqp://app:s3cret@:5672/", "amqp://app:s3cret@a/x,amqp://app:s3cret@b/y", "amqp://a:s3cret%ff@b"]
-        {
+        for text in [
+            "amqp://app:s3cret@:5672/",
+            "amqp://app:s3cret@a/x,amqp://app:s3cret@b/y",
+            "amqp://a:s3cret%ff@b",
+            "amqp://app:s3cret@a/x,app:s3cretb/y",
+            "amqp://app:s3cret@a/x s3cret",
+        ] {
             let error = AmqpUrl::new(text).expect_err("invalid").to_string();
             assert!(!error.contains("s3cret"), "{error}");
         }
@@ -280,7 +253,11 @@ mod tests {
     #[case("amqp://a,amqp://b", "http://guest:guest@a:15672/ http://guest:guest@b:15672/")]
     fn the_management_url_follows(#[case] url: &str, #[case] expected: &str) {
         let urls = AmqpUrl::new(url).expect("valid").management();
-        assert_eq!(urls.iter().map(Url::as_str).collect::<Vec<_>>().join(" "), expected);
+        let shown = |url: &SecretUrl| {
+            let (rest, user, password) = (url.to_string(), url.user(), url.password().unwrap_or_default());
+            rest.replacen("://", &format!("://{user}:{password}@"), 1)
+        };
+        assert_eq!(urls.iter().map(shown).collect::<Vec<_>>().join(" "), expected);
     }
 
     #[rstest]

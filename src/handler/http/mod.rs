@@ -70,7 +70,7 @@ impl Http {
             .redirect(Policy::none())
             .pool_idle_timeout(IDLE)
             .user_agent(concat!("hatchery/", env!("CARGO_PKG_VERSION")));
-        let builder = if url.url.scheme() == "http" {
+        let builder = if url.0.scheme() == "http" {
             // The system's certificates are not needed, and a small container has none.
             builder.tls_certs_only(authorities)
         } else {
@@ -84,9 +84,9 @@ impl Http {
 
     async fn ask(&self, run: Run) -> Result<Answer, reqwest::Error> {
         let headers = headers::headers(&run.event, run.fence);
-        let mut request = self.client.post(self.url.url.clone()).headers(headers).body(run.event.payload);
-        if let Some((user, password)) = &self.url.user {
-            request = request.basic_auth(user, password.as_ref());
+        let mut request = self.client.post(self.url.0.bare().clone()).headers(headers).body(run.event.payload);
+        if self.url.0.has_credentials() {
+            request = request.basic_auth(self.url.0.user(), self.url.0.password());
         }
         Ok(read(request.send().await?).await)
     }

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use reqwest::StatusCode;
-use url::Url;
 
-use super::url::shown;
 use crate::{
+    adapters::secret_url::{SecretUrl, is_plain},
     domain::{event, settlement::Outcome, ttl::LONGEST, wire::cut_reason},
     handler::answer,
 };
@@ -101,10 +100,11 @@ fn status(answer: &Answer) -> String {
 
 /// A location without what may be secret.
 fn leads_to(location: &str) -> String {
-    match Url::parse(location) {
-        Ok(url) => shown(&url),
-        Err(_) => location.split(['?', '#']).next().unwrap_or_default().to_owned(),
+    if let Ok(url) = SecretUrl::parse(location, &["http", "https"]) {
+        return url.to_string();
     }
+    let path = location.split(['?', '#']).next().unwrap_or_default();
+    if path.starts_with('/') && is_plain(path) { path.to_owned() } else { "another place".to_owned() }
 }
 
 #[cfg(test)]
@@ -205,6 +205,8 @@ mod tests {
     #[rstest]
     #[case("https://u:s3cret@other/path?token=s3cret#x", "https://other/path")]
     #[case("/path?token=s3cret", "/path")]
+    #[case("//u:s3cret@other/path", "another place")]
+    #[case("https://u:80/s3cret@other/path", "another place")]
     fn a_redirect_is_not_followed(#[case] location: &str, #[case] to: &str) {
         let redirect = Answer { location: Some(location.into()), ..answer(302, "moved") };
         let reason = format!("302 Found: redirects are not followed, and this one leads to {to}");

@@ -2,15 +2,11 @@
 
 use std::fmt;
 
-use url::Url;
+use crate::adapters::secret_url::{SecretUrl, UrlFault};
 
-/// Where a service is. It is shown without its password, and without its query, which may hold a secret as well.
+/// Where a service is. It is shown without its user and password, and without its query, which may hold a secret as well.
 #[derive(Clone, PartialEq, Eq)]
-pub struct ServiceUrl {
-    pub(super) url: Url,
-    /// The user and the password of basic authentication.
-    pub(super) user: Option<(String, Option<String>)>,
-}
+pub struct ServiceUrl(pub(super) SecretUrl);
 
 /// A text that is no URL of a service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -24,24 +20,17 @@ impl ServiceUrl {
     /// # Errors
     /// When it is none. The message does not repeat the text, for it may hold a password.
     pub fn new(text: &str) -> Result<Self, ServiceUrlError> {
-        let mut url = Url::parse(text).map_err(|error| ServiceUrlError(error.to_string()))?;
-        if !matches!(url.scheme(), "http" | "https") {
-            return Err(ServiceUrlError("the scheme is neither `http` nor `https`".to_owned()));
+        match SecretUrl::parse(text, &["http", "https"]) {
+            Ok(url) => Ok(Self(url)),
+            Err(UrlFault::Text(text)) => Err(ServiceUrlError(text.to_owned())),
+            Err(UrlFault::Scheme(_)) => Err(ServiceUrlError("the scheme is neither `http` nor `https`".to_owned())),
         }
-        let plain = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
-        let named = !url.username().is_empty() || url.password().is_some();
-        let user = named.then(|| (plain(url.username()), url.password().map(plain)));
-        // Refused for URLs without a host alone, and http has one.
-        let _ = url.set_username("");
-        let _ = url.set_password(None);
-        url.set_fragment(None);
-        Ok(Self { url, user })
     }
 }
 
 impl fmt::Display for ServiceUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&shown(&self.url))
+        self.0.fmt(f)
     }
 }
 
@@ -49,16 +38,6 @@ impl fmt::Debug for ServiceUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ServiceUrl({self})")
     }
-}
-
-/// A URL without what may be secret.
-pub(super) fn shown(url: &Url) -> String {
-    let mut url = url.clone();
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url.set_query(None);
-    url.set_fragment(None);
-    url.into()
 }
 
 #[cfg(test)]
@@ -80,14 +59,13 @@ mod tests {
     ) {
         let url = ServiceUrl::new(text).expect("valid");
         assert_eq!(url.to_string(), shown);
-        let user = user.map(|(user, password)| (user.to_owned(), password.map(str::to_owned)));
-        assert_eq!(url.user, user);
-        assert!(!format!("{url:?}").contains("s3cret") && url.url.username().is_empty());
+        assert_eq!(url.0.has_credentials().then(|| (url.0.user(), url.0.password())), user);
+        assert!(!format!("{url:?}").contains("s3cret") && !url.0.bare().as_str().contains('@'));
     }
 
     #[test]
     fn the_query_is_asked_for_all_the_same() {
-        assert_eq!(ServiceUrl::new("http://host/?a=b#c").expect("valid").url.as_str(), "http://host/?a=b");
+        assert_eq!(ServiceUrl::new("http://host/?a=b#c").expect("valid").0.bare().as_str(), "http://host/?a=b");
     }
 
     #[rstest]
@@ -96,6 +74,9 @@ mod tests {
     #[case("http://")]
     #[case("ftp://u:s3cret@host/")]
     #[case("s3cret:8080/x")]
+    #[case("http://u:s3cret@a/x;http://u:s3cret@b/x")]
+    #[case("http://u:s3cret/s3cret@host/x")]
+    #[case("http://u:80/s3cret@host/x")]
     #[case("http://u:s3cret@:80/")]
     #[case("http://u:s3cret@host:99999/")]
     fn what_is_no_such_url_is_refused_without_repeating_it(#[case] text: &str) {

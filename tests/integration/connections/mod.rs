@@ -7,4 +7,5 @@ mod identity;
 mod named;
 mod secrets;
 mod signals;
+mod slips;
 mod tls;

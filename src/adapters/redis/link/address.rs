@@ -5,13 +5,19 @@
 
 use std::borrow::Cow;
 
-use percent_encoding::percent_decode_str;
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisResult};
+
+use crate::adapters::secret_url::{SecretUrl, UrlFault, decode, is_plain};
 
 /// What is expected where nothing more can be said.
 const EXPECTED: &str = "expected redis://[user:password@]host[:port][/database], rediss://… with TLS, unix://…, \
                         redis-cluster://[user:password@]host[:port],host[:port]… or \
                         redis-sentinel://[user:password@]host[:port],host[:port]…[/database]#master";
+/// A host is asked.
+const SCHEMES: [&str; 8] =
+    ["redis", "rediss", "valkey", "valkeys", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
+/// A socket is asked.
+const UNIX: [&str; 3] = ["unix", "redis+unix", "valkey+unix"];
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
@@ -53,36 +59,39 @@ impl Access {
         Ok(address.into_connection_info()?.set_redis_settings(settings))
     }
 
-    fn masked(&self) -> String {
-        secret(self.user.as_deref(), self.password.is_some())
-    }
-}
-
-fn secret(user: Option<&str>, has_password: bool) -> String {
-    match (user, has_password) {
-        (None, false) => String::new(),
-        (user, false) => format!("{}@", user.unwrap_or_default()),
-        (user, true) => format!("{}:***@", user.unwrap_or_default()),
+    /// The access that the URL gives.
+    fn by(url: &SecretUrl, tls: bool, database: i64) -> Self {
+        let user = Some(url.user().to_owned()).filter(|user| !user.is_empty());
+        Self { tls, user, password: url.password().map(str::to_owned), database }
     }
 }
 
 impl Address {
     /// Reads a URL, or says what is wrong with it.
     pub(super) fn parse(url: &str) -> Result<Self, &'static str> {
-        match url.split_once("://") {
-            Some(("redis-cluster", rest)) => cluster(rest, false),
-            Some(("rediss-cluster", rest)) => cluster(rest, true),
-            Some(("redis-sentinel", rest)) => sentinel(rest, false),
-            Some(("rediss-sentinel", rest)) => sentinel(rest, true),
-            Some((_, rest)) => {
-                let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-                if authority.rsplit('@').next().is_some_and(|hosts| hosts.contains(',')) {
-                    return Err("there are several hosts; redis-cluster:// or redis-sentinel:// says of which kind");
-                }
-                // What the crate says about a text that it cannot read may quote it.
-                url.into_connection_info().map(|info| Self::Server(Box::new(info))).map_err(|_| EXPECTED)
+        let url = url.trim();
+        if let Some(path) = UNIX.iter().find_map(|scheme| url.strip_prefix(scheme)?.strip_prefix("://")) {
+            if !path.starts_with('/') || path.contains('@') {
+                return Err(
+                    "unix:// is followed by the path of a socket; a user and a password stand behind it, as ?user=…&pass=…",
+                );
             }
-            None => Err(EXPECTED),
+            return server(url);
+        }
+        let urls = SecretUrl::parse_hosts(url, &SCHEMES).map_err(|fault| match fault {
+            UrlFault::Scheme(_) => EXPECTED,
+            UrlFault::Text(text) => text,
+        })?;
+        let first = urls.first().ok_or(EXPECTED)?;
+        match first.scheme() {
+            "redis-cluster" => cluster(&urls, first, false),
+            "rediss-cluster" => cluster(&urls, first, true),
+            "redis-sentinel" => sentinel(&urls, first, false),
+            "rediss-sentinel" => sentinel(&urls, first, true),
+            _ if urls.len() > 1 => {
+                Err("there are several hosts; redis-cluster:// or redis-sentinel:// says of which kind")
+            }
+            _ => server(url),
         }
     }
 
@@ -96,16 +105,18 @@ impl Address {
                     _ => "redis",
                 };
                 let settings = info.redis_settings();
-                let secret = secret(settings.username(), settings.password().is_some());
-                format!("{scheme}://{secret}{}/{}", info.addr(), settings.db())
+                let shown = info.addr().to_string();
+                // The path of a socket; a host was looked at when it was read.
+                let place = if scheme == "unix" && !is_plain(&shown) { "/…" } else { &shown };
+                format!("{scheme}://{place}/{}", settings.db())
             }
             Self::Cluster { nodes, access } => {
                 let scheme = if access.tls { "rediss-cluster" } else { "redis-cluster" };
-                format!("{scheme}://{}{}", access.masked(), shown(nodes))
+                format!("{scheme}://{}", shown(nodes))
             }
             Self::Sentinel { sentinels, master, access, .. } => {
                 let scheme = if access.tls { "rediss-sentinel" } else { "redis-sentinel" };
-                format!("{scheme}://{}{}/{}#{master}", access.masked(), shown(sentinels), access.database)
+                format!("{scheme}://{}/{}#{master}", shown(sentinels), access.database)
             }
         }
     }
@@ -120,26 +131,34 @@ fn shown(hosts: &[Host]) -> String {
     hosts.iter().map(show).collect::<Vec<_>>().join(",")
 }
 
-fn cluster(rest: &str, tls: bool) -> Result<Address, &'static str> {
-    let parts = Parts::of(rest, PORT)?;
-    if !matches!(parts.path, "" | "0") {
-        return Err("a Redis Cluster has the database 0 alone");
-    }
-    if parts.fragment.is_some() || !parts.query.is_empty() {
-        return Err("redis-cluster:// takes hosts, a user and a password, and nothing behind them");
-    }
-    let access = Access { tls, user: parts.user, password: parts.password, database: 0 };
-    Ok(Address::Cluster { nodes: parts.hosts, access })
+fn server(url: &str) -> Result<Address, &'static str> {
+    // What the crate says about a text that it cannot read may quote it.
+    url.into_connection_info().map(|info| Address::Server(Box::new(info))).map_err(|_| EXPECTED)
 }
 
-fn sentinel(rest: &str, tls: bool) -> Result<Address, &'static str> {
-    let parts = Parts::of(rest, SENTINEL_PORT)?;
-    let database = match parts.path {
-        "" => 0,
-        path => path.parse::<u16>().map_err(|_| "the database is not a number")?.into(),
+fn hosts(urls: &[SecretUrl], port: u16) -> Vec<Host> {
+    urls.iter().map(|url| (url.host().to_owned(), url.port().unwrap_or(port))).collect()
+}
+
+fn cluster(urls: &[SecretUrl], url: &SecretUrl, tls: bool) -> Result<Address, &'static str> {
+    if !matches!(url.path(), "" | "/" | "/0") {
+        return Err("a Redis Cluster has the database 0 alone");
+    }
+    if url.fragment().is_some() || url.query().is_some() {
+        return Err("redis-cluster:// takes hosts, a user and a password, and nothing behind them");
+    }
+    Ok(Address::Cluster { nodes: hosts(urls, PORT), access: Access::by(url, tls, 0) })
+}
+
+fn sentinel(urls: &[SecretUrl], url: &SecretUrl, tls: bool) -> Result<Address, &'static str> {
+    let database = match url.path() {
+        "" | "/" => 0,
+        path => path[1..].parse::<u16>().map_err(|_| "the database is not a number")?.into(),
     };
-    let (mut own, mut master) = (Access { tls, ..Access::default() }, parts.fragment.map(Cow::Borrowed));
-    for (key, value) in parts.query {
+    let (mut own, mut master) = (Access { tls, ..Access::default() }, url.fragment().map(Cow::Borrowed));
+    for pair in url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let value = decode(value).map_err(|_| "what is percent-encoded in it is not UTF-8")?;
         match key {
             "sentinel_username" => own.user = Some(value.into_owned()),
             "sentinel_password" => own.password = Some(value.into_owned()),
@@ -154,64 +173,8 @@ fn sentinel(rest: &str, tls: bool) -> Result<Address, &'static str> {
     if master.is_empty() || !master.chars().all(fits) {
         return Err("the master's name has letters, digits, and . - _");
     }
-    let access = Access { tls, user: parts.user, password: parts.password, database };
-    Ok(Address::Sentinel { sentinels: parts.hosts, own, master: master.into_owned(), access })
-}
-
-/// A URL with several hosts, without its scheme.
-struct Parts<'a> {
-    user: Option<String>,
-    password: Option<String>,
-    hosts: Vec<Host>,
-    path: &'a str,
-    query: Vec<(&'a str, Cow<'a, str>)>,
-    fragment: Option<&'a str>,
-}
-
-impl<'a> Parts<'a> {
-    fn of(rest: &'a str, port: u16) -> Result<Self, &'static str> {
-        let (rest, fragment) = rest.split_once('#').map_or((rest, None), |(rest, fragment)| (rest, Some(fragment)));
-        let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        let (access, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
-        let (user, password) = access.split_once(':').map_or((access, None), |(user, word)| (user, Some(word)));
-        let decoded = |text| decode(text).map(Cow::into_owned);
-        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Ok((key, decode(value)?))
-        });
-        Ok(Self {
-            user: Some(decoded(user)?).filter(|user| !user.is_empty()),
-            password: password.map(decoded).transpose()?,
-            hosts: hosts.split(',').map(|host| read_host(host, port)).collect::<Result<_, _>>()?,
-            path,
-            query: pairs.collect::<Result<_, &'static str>>()?,
-            fragment,
-        })
-    }
-}
-
-fn decode(text: &str) -> Result<Cow<'_, str>, &'static str> {
-    percent_decode_str(text).decode_utf8().map_err(|_| "what is percent-encoded in it is not UTF-8")
-}
-
-fn read_host(text: &str, default: u16) -> Result<Host, &'static str> {
-    // An address of version 6 stands in brackets.
-    let (host, port) = match text.strip_prefix('[').map(|rest| rest.split_once(']')) {
-        Some(Some((host, ""))) => (host, None),
-        Some(Some((host, rest))) => (host, Some(rest.strip_prefix(':').ok_or("a host is not closed by ]")?)),
-        Some(None) => return Err("a host is not closed by ]"),
-        None => text.split_once(':').map_or((text, None), |(host, port)| (host, Some(port))),
-    };
-    let fits = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_' | ':');
-    if host.is_empty() || !host.chars().all(fits) {
-        return Err("a host is missing, or is none; what has a meaning in URLs is percent-encoded in a password");
-    }
-    let port = match port {
-        None => default,
-        Some(port) => port.parse().map_err(|_| "a port is not a number between 0 and 65535")?,
-    };
-    Ok((host.to_owned(), port))
+    let (sentinels, access) = (hosts(urls, SENTINEL_PORT), Access::by(url, tls, database));
+    Ok(Address::Sentinel { sentinels, own, master: master.into_owned(), access })
 }
 
 #[cfg(test)]
@@ -222,19 +185,18 @@ mod tests {
 
     #[rstest]
     #[case("redis://127.0.0.1", "redis://127.0.0.1:6379/0")]
-    #[case("redis://:secret@redis.internal:7000/3", "redis://:***@redis.internal:7000/3")]
-    #[case("rediss://hatchery:sec%2Fret@redis.internal", "rediss://hatchery:***@redis.internal:6379/0")]
-    #[case("unix:///run/redis.sock?db=1&user=me&pass=secret", "unix://me:***@/run/redis.sock/1")]
+    #[case("redis://:secret@redis.internal:7000/3", "redis://redis.internal:7000/3")]
+    #[case("rediss://hatchery:sec%2Fret@redis.internal", "rediss://redis.internal:6379/0")]
+    #[case("unix:///run/redis.sock?db=1&user=me&pass=secret", "unix:///run/redis.sock/1")]
+    #[case("redis://secret@redis.internal", "redis://redis.internal:6379/0")]
+    #[case("unix:///run/a%2Csecret?pass=secret", "unix:///…/0")]
     #[case("redis-cluster://h1", "redis-cluster://h1:6379")]
-    #[case(
-        "rediss-cluster://app:sec%40ret@h1:7000,[::1]:7001,h3/0",
-        "rediss-cluster://app:***@h1:7000,[::1]:7001,h3:6379"
-    )]
+    #[case("rediss-cluster://app:sec%40ret@h1:7000,[::1]:7001,h3/0", "rediss-cluster://h1:7000,[::1]:7001,h3:6379")]
     #[case("redis-sentinel://s1,s2:26380#mymaster", "redis-sentinel://s1:26379,s2:26380/0#mymaster")]
     #[case("redis-sentinel://s1?master_name=m", "redis-sentinel://s1:26379/0#m")]
     #[case(
         "rediss-sentinel://:secret@s1/2?sentinel_username=watch&sentinel_password=sec%26ret#m",
-        "rediss-sentinel://:***@s1:26379/2#m"
+        "rediss-sentinel://s1:26379/2#m"
     )]
     fn an_address_is_shown_without_its_passwords(#[case] url: &str, #[case] shown: &str) {
         let address = Address::parse(url).expect("an address");
@@ -257,7 +219,7 @@ mod tests {
     #[case("127.0.0.1:6379", "expected")]
     #[case("http://:secret@redis.internal", "expected")]
     #[case("redis://:secret@redis.internal/secret", "expected")]
-    #[case("redis://:sec ret@redis.internal:port", "expected")]
+    #[case("redis://:sec ret@redis.internal:port", "port")]
     #[case("redis://:secret@h1,h2", "several hosts")]
     #[case("redis-cluster://", "host")]
     #[case("redis-cluster://:secret@h1,,h2", "host")]
@@ -270,7 +232,12 @@ mod tests {
     #[case("redis-cluster://[::1", "]")]
     #[case("redis-sentinel://:secret@h1", "behind #")]
     #[case("redis-sentinel://h1/secret#m", "not a number")]
-    #[case("redis-sentinel://user#secret:2@h1/0#m", "letters")]
+    #[case("redis-sentinel://user#secret:2@h1/0#m", "`@`")]
+    #[case("redis-sentinel://h1/0#sec,ret", "letters")]
+    #[case("redis://u:12/secret@h1", "`@`")]
+    #[case("redis://:secret@h1;redis://:secret@h2", "`@`")]
+    #[case("unix://u:secret@/run/redis.sock", "socket")]
+    #[case("secret://h1", "expected")]
     #[case("redis-sentinel://h1?secret=secret#m", "sentinel_username")]
     #[case("redis-sentinel://h1?master_name=m#m", "twice")]
     fn what_is_wrong_is_said_and_not_quoted(#[case] url: &str, #[case] says: &str) {

@@ -1,0 +1,211 @@
+//! A URL with a slip in it: what was a password lands where a host, a port or a path is expected, and is shown all the same nowhere.
+
+use std::fmt::Debug;
+
+use hatchery::{
+    Hatchery, NewEvent,
+    adapters::{management::ManagementUrl, rabbitmq::connection::AmqpUrl},
+    handler::http::{Http, ServiceUrl},
+};
+
+use crate::support::{
+    broker::PASSWORD,
+    declared::{Declared, publish},
+    process::Place,
+};
+
+/// `PW` is the password, `73219` a number that it begins with, `S` a scheme, and `H` a host where nobody answers.
+const SLIPS: [&str; 34] = [
+    // Lists.
+    "S://u:PW@H/v,u:PW@H/v",
+    "S://u:PW@H/v;S://u:PW@H/v",
+    "S://u:PW@H;S://u:PW@H",
+    "S://u:PW@H/v S://u:PW@H/v",
+    "S://u:PW@H/v\nS://u:PW@H/v",
+    "S://u:PW@H/v|S://u:PW@H/v",
+    "S://u:PW@H,u:PW@H/v",
+    "S://u:PW@H/v,h2:5672/v",
+    "S://u:PW@H/v,u:PWh2/v",
+    "S://u:PW@H/v,//u:PW@H/v",
+    "S://u:PW@H/v,S//u:PW@H/v",
+    "C://u:PW@H/v",
+    "C://u:PW@H/v,C://u:PW@H/v",
+    "S://u:PW@H/v,C://u:PW@H/w",
+    // A password that is not encoded.
+    "S://u:PW@PW@H/v",
+    "S://u:PW/PW@H/v",
+    "S://u:PW,PW@H/v",
+    "S://u:PW#PW@H/v",
+    "S://u:PW?PW@H/v",
+    "S://u:73219/PW@H/v",
+    "S://u:73219?PW@H/v",
+    "S://u:73219#PW@H/v",
+    "S://u:73219\\PW@H/v",
+    // Too much of it encoded.
+    "S://u%3APW%40H/v",
+    "S://u%3APW@H/v",
+    "S://h1/v%2Cu%3APW%40h2",
+    // The scheme and the slashes.
+    "u:PW@H/v",
+    "PW://H/v",
+    "S:/u:PW@H/v",
+    "S:///u:PW@H/v",
+    "\"S://u:PW@H/v\"",
+    // Other places.
+    "S://PW@H/v",
+    "S://u:PW@H:PW/v",
+    "S://u:PW@H/v?password=PW#PW",
+];
+
+fn slips(scheme: &str) -> impl Iterator<Item = String> {
+    SLIPS.iter().map(move |slip| {
+        let slip = slip.replace("S:", &format!("{scheme}:")).replace("S//", &format!("{scheme}//"));
+        let slip = slip.replace("C:", &format!("{}:", scheme.to_uppercase()));
+        slip.replace("PW", PASSWORD).replace('H', "127.0.0.1:1")
+    })
+}
+
+#[track_caller]
+fn clean(what: &str, text: &str) {
+    // A log may show the text in quotes of its own.
+    assert!(!text.contains(PASSWORD) && !text.contains("73219"), "{what} is shown: {text}");
+}
+
+/// How a process gets a URL.
+#[derive(Clone, Copy, Debug)]
+enum Given {
+    Flag,
+    Variable,
+    File,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_output_shows_a_password_whatever_the_slip() {
+    let declared = Declared::new("types: { job: { retry: { delays: [1h], max-attempts: 2 } } }").await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let work = ["work", "--type", "job", "--stop-when-empty"];
+    let publishing = ["publish", "job", "--payload", "{}"];
+    let kinds: [(&str, &str, &str, &[&str]); 5] = [
+        ("amqp", "--amqp-url", "AMQP_URL", &publishing),
+        ("redis", "--redis-url", "REDIS_URL", &["events", "list"]),
+        ("redis-sentinel", "--redis-url", "REDIS_URL", &["events", "list"]),
+        ("http", "--management-url", "RABBITMQ_MANAGEMENT_URL", &["plan"]),
+        ("http", "--http", "", &work),
+    ];
+    for (scheme, flag, variable, verb) in kinds {
+        for (number, slip) in slips(scheme).enumerate() {
+            let given = match number % 3 {
+                0 => Given::Flag,
+                1 if !variable.is_empty() => Given::Variable,
+                _ => Given::File,
+            };
+            let format = ["text", "json", "ndjson"][number / 3 % 3];
+            let mut command = place.command(&["-vvv", "-o", format]);
+            command.args(verb).env("RUST_LOG", "trace");
+            let file = place.write("url", &slip).display().to_string();
+            match given {
+                Given::Flag => command.args([flag, &slip]),
+                Given::Variable => command.env(variable, &slip),
+                Given::File if variable.is_empty() => command.args([flag, &format!("@{file}")]),
+                Given::File => command.env_remove(variable).env(format!("{variable}_FILE"), file),
+            };
+            if flag == "--http" {
+                publish(&hatchery, NewEvent::new("job", "{}")).await;
+            }
+            let ended = place.run(&mut command).await;
+            clean(&format!("{slip} ({given:?})"), &format!("{}{}", ended.stdout, ended.stderr));
+        }
+    }
+    // The reason of each retry and dead letter.
+    let amqp = declared.amqp().await;
+    let mut reasons = 0;
+    for queue in declared.queues() {
+        while let Some(message) = amqp.get(&queue).await {
+            clean(&queue, &format!("{:?}", message.delivery.properties));
+            reasons += usize::from(crate::support::amqp::shown(&message, "reason").is_some());
+        }
+    }
+    assert!(reasons > 0, "no event has met a service that does not answer");
+}
+
+/// A URL where none is expected.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_output_shows_a_password_in_another_place() {
+    let declared = Declared::new("types: { job: {} }").await;
+    let place = Place::new(&declared);
+    let url = format!("amqp://u:{PASSWORD}@127.0.0.1:1/v");
+    let at = format!("@{url}");
+    let long = format!("--ampq-url={url}");
+    let short = format!("-o{url}");
+    let cut = format!("{PASSWORD}@127.0.0.1");
+    let lines: [&[&str]; 13] = [
+        &["plan", &url],
+        &[&url],
+        &["plan", &long],
+        &["plan", &short],
+        &["plan", "-o", &url],
+        &["plan", "-f", &url],
+        &["plan", "--ca-file", &url],
+        &["plan", "--amqp-url", "amqp://u:a", &cut],
+        &["publish", "job", "--payload", "{}", "--delay", &url],
+        &["work", "--type", "job", "--exec", "true", "--concurrency", &url],
+        &["work", "--type", "job", "--exec", "true", "--listen", &url],
+        &["work", "--type", "job", "--http", &at],
+        &["work", "--type", "job", "--http", "http://127.0.0.1:1", "--http-ca", &url],
+    ];
+    for line in lines {
+        let ended = place.run(&mut place.command(line)).await;
+        assert!(!ended.status.success() && !ended.stderr.is_empty(), "{line:?}: {ended:?}");
+        clean(&format!("{line:?}"), &format!("{}{}", ended.stdout, ended.stderr));
+    }
+    for variable in
+        ["AMQP_URL_FILE", "REDIS_URL_FILE", "RABBITMQ_MANAGEMENT_URL_FILE", "TOPOLOGY_FILE", "TOPOLOGY_CA_FILE"]
+    {
+        let mut command = place.command(&["plan"]);
+        command.env_remove("AMQP_URL").env_remove("REDIS_URL").env(variable, &url);
+        if variable.starts_with("REDIS") {
+            command.args(["--management-url", "http://127.0.0.1:1"]);
+        }
+        let ended = place.run(&mut command).await;
+        assert!(!ended.status.success(), "{variable}: {ended:?}");
+        clean(variable, &format!("{}{}", ended.stdout, ended.stderr));
+    }
+}
+
+fn said<T: Debug, E: Debug + ToString>(what: &str, result: Result<T, E>) {
+    let text = match result {
+        Ok(value) => format!("{value:?}"),
+        Err(error) => format!("{error:?} {}", error.to_string()),
+    };
+    clean(what, &text);
+}
+
+/// The library's own calls: what they say, and what they show when they are printed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_value_of_the_library_shows_a_password_whatever_the_slip() {
+    let topology = hatchery::file::read("version: 1\nname: t\ntypes: { job: {} }\n", "topology.yaml").unwrap();
+    let broker = AmqpUrl::new("amqp://127.0.0.1:1").unwrap();
+    for slip in slips("amqp") {
+        let builder = Hatchery::builder(topology.clone()).amqp_url(&slip);
+        clean(&slip, &format!("{builder:?}"));
+        said(&slip, builder.connect().await);
+        said(&slip, Hatchery::builder(topology.clone()).amqp_urls([slip.as_str(), "amqp://h/v"]).connect().await);
+        said(&slip, AmqpUrl::new(&slip));
+    }
+    for scheme in ["redis", "rediss", "redis-cluster", "redis-sentinel", "unix"] {
+        for slip in slips(scheme) {
+            let builder = Hatchery::builder(topology.clone()).redis_url(&slip);
+            clean(&slip, &format!("{builder:?}"));
+            let events = builder.events().map(|_| "events");
+            said(&slip, events);
+        }
+    }
+    for slip in slips("http") {
+        said(&slip, ManagementUrl::new(&slip, &broker));
+        said(&slip, ServiceUrl::new(&slip));
+        if let Ok(url) = ServiceUrl::new(&slip) {
+            said(&slip, Http::new(url));
+        }
+    }
+}

@@ -12,7 +12,7 @@ use hatchery::{
         management::ManagementApi,
         rabbitmq::{connection::AmqpUrl, declare::Declarer},
     },
-    domain::{compile::Desired, names},
+    domain::{compile::Desired, names, observed::Observed},
     ports::{BrokerError, Management as _},
 };
 use tokio::signal::unix::{SignalKind, signal};
@@ -44,6 +44,31 @@ pub(super) async fn lock(
         }
         error => error.into(),
     })
+}
+
+/// Refuses where AMQP and the management API lead to two brokers: what the one has would be told of the other. The name of the cluster
+/// is the same on all its nodes, so a load balancer may stand before either. It may also be the same on two brokers, if nobody has set
+/// it; what is written is therefore looked at again, by the lock (see `same_broker`).
+pub(super) async fn one_broker(
+    url: &AmqpUrl,
+    management: &ManagementApi,
+    observed: &Observed,
+    verb: &str,
+) -> Result<(), anyhow::Error> {
+    let spoken = url.ask_identity(&connect::here(&format!("topology {verb}"))).await?.cluster_name;
+    if spoken == observed.cluster_name {
+        return Ok(());
+    }
+    let name =
+        |name: Option<String>| name.map_or_else(|| "a broker without a name".to_owned(), |name| format!("`{name}`"));
+    let message = format!(
+        "AMQP and the management API lead to two brokers: {url} is {}, and {} is {}; nothing was written. Set --management-url \
+         (RABBITMQ_MANAGEMENT_URL) to the management API of the broker of --amqp-url (AMQP_URL)",
+        name(spoken),
+        management.shown(),
+        name(observed.cluster_name.clone()),
+    );
+    Err(Ended::new(Exit::Unreachable, message).into())
 }
 
 /// Whether the lock, which was taken over AMQP, is seen by the management API. Where a tunnel leads to another broker than

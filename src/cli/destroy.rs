@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 
 use super::{
     args::{Common, parse_patience},
-    change::{approve, lock, same_broker, unless_interrupted},
+    change::{approve, lock, one_broker, same_broker, unless_interrupted},
     exit::{Ended, Exit},
     load,
     output::{GREEN, Output},
@@ -82,6 +82,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let destroy = Destroy { desired, file: common.file.display().to_string(), management, output, force: args.force };
 
     let (shown, observed) = destroy.look().await?;
+    one_broker(&url, &destroy.management, &observed, "destroy").await?;
     if output.is_text() {
         output.print(&destroy.render(&shown))?;
     } else if !args.auto_approve && Output::is_interactive() {

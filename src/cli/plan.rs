@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::{
     args::{Common, Format},
+    change::one_broker,
     exit::Exit,
     left_types::{self, LeftTypes},
     load,
@@ -87,6 +88,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let broker = common.amqp_url()?;
     let management = ManagementApi::new(common.management_url(&broker)?, &broker.vhost())?;
     let observed = management.observe().await?;
+    one_broker(&broker, &management, &observed, "plan").await?;
     let plan = plan(&desired, &observed);
     let source = Source::new(common.file.display().to_string(), &text);
     let left = left_types::Register::new(common, &topology).ask(&plan).await;

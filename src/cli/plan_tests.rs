@@ -57,6 +57,7 @@ fn applied(desired: &Desired) -> Observed {
     };
     Observed {
         version: Some("4.3.6".to_owned()),
+        cluster_name: None,
         exchanges: desired.exchanges.iter().map(exchange).collect(),
         queues: desired.queues.iter().map(queue).collect(),
         bindings: desired.bindings.iter().map(bound).collect(),

@@ -18,6 +18,8 @@ pub struct Observed {
     pub at: Option<Timestamp>,
     /// The broker's version.
     pub version: Option<String>,
+    /// The name of its cluster.
+    pub cluster_name: Option<String>,
     /// Its exchanges.
     pub exchanges: Vec<LiveExchange>,
     /// Its queues.

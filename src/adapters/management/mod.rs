@@ -42,6 +42,7 @@ impl ManagementApi {
 #[derive(Deserialize)]
 struct Overview {
     rabbitmq_version: Option<String>,
+    cluster_name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -73,9 +74,9 @@ impl Management for ManagementApi {
             self.client.get(&paths[3]),
             self.operator_policies(),
         )?;
-        let version = overview.rabbitmq_version;
+        let Overview { rabbitmq_version: version, cluster_name } = overview;
         let queues = with_totals(queues, totals);
-        Ok(Observed { at, version, exchanges, queues, bindings, policies, operator_policies })
+        Ok(Observed { at, version, cluster_name, exchanges, queues, bindings, policies, operator_policies })
     }
 
     async fn put_policy(&self, policy: &Policy) -> Result<(), ManagementError> {
@@ -112,6 +113,12 @@ fn with_totals(queues: Vec<LiveQueue>, totals: Vec<LiveQueue>) -> Vec<LiveQueue>
 }
 
 impl ManagementApi {
+    /// Where the API is, without credentials.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        self.client.shown()
+    }
+
     /// Not every user who may set policies may see these. The queues that exist tell by themselves then.
     async fn operator_policies(&self) -> Result<Vec<LivePolicy>, ManagementError> {
         match self.client.get(&["operator-policies", &self.vhost]).await {

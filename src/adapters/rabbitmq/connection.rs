@@ -23,9 +23,13 @@ use lapin::{
 pub use super::url::{AmqpUrl, AmqpUrlError};
 use super::{
     greeting::{self, Answered, Greeted},
+    publisher,
     url::Node,
 };
-use crate::{adapters::tls, ports::BrokerError};
+use crate::{
+    adapters::tls,
+    ports::{BrokerError, BrokerIdentity},
+};
 
 /// How long to wait for a connection. lapin itself has no limit for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -69,6 +73,15 @@ impl AmqpUrl {
             }
         }
         Err(self.not_connected(&failures))
+    }
+
+    /// The broker that this URL leads to, by a connection of its own that is closed again.
+    ///
+    /// # Errors
+    /// When the broker is away or refuses the credentials or the virtual host.
+    pub async fn ask_identity(&self, name: &str) -> Result<BrokerIdentity, BrokerError> {
+        publisher::close(&self.connect(name).await?).await;
+        Ok(self.identity().unwrap_or_default())
     }
 
     async fn open(&self, node: &Node, name: &str) -> Result<Connection, Failure> {

@@ -21,7 +21,7 @@ use hatchery::{
 use self::carry_out::Carried;
 use super::{
     args::{Common, parse_patience},
-    change::{approve, lock, unless_interrupted},
+    change::{approve, lock, one_broker, unless_interrupted},
     exit::{Ended, Exit},
     left_types::{self, LeftTypes},
     load,
@@ -84,6 +84,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let apply = Apply { desired, source, management, register, output, asked, patience: args.drain_timeout };
 
     let (shown, observed) = apply.plan().await?;
+    one_broker(&url, &apply.management, &observed, "apply").await?;
     let left = apply.register.ask(&shown).await;
     if output.is_text() {
         output.print(&apply.render(&shown))?;

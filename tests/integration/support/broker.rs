@@ -238,6 +238,22 @@ impl Another {
     pub(crate) fn management(&self, host: &VirtualHost) -> String {
         with_user(&self.0.management, &host.name, "")
     }
+
+    pub(crate) fn amqp(&self, host: &VirtualHost) -> String {
+        with_user(&self.0.amqp, &host.name, &host.name)
+    }
+
+    /// Gives its cluster another name than the one that test brokers have by themselves.
+    pub(crate) fn set_name(&self, name: &str) {
+        let (status, answer) =
+            call(&self.0.management, Method::PUT, &["cluster-name"], Some(&json!({ "name": name }))).unwrap();
+        assert!(status < 300, "{status} {answer}");
+    }
+
+    /// What its management API says of it.
+    pub(crate) fn overview(&self) -> Value {
+        call(&self.0.management, Method::GET, &["overview"], None).unwrap().1
+    }
 }
 
 impl Drop for VirtualHost {

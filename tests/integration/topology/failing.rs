@@ -45,7 +45,7 @@ fn a_wrong_password() {
     let wrong = |url: String| url.replace(PASSWORD, &format!("{PASSWORD}x"));
     let (amqp, management) = (wrong(bench.host.amqp()), wrong(bench.host.management()));
     let ran = bench.expect(6, &["plan", "--management-url", &management]);
-    assert!(ran.stderr.contains("401") && ran.stderr.contains(&bench.host.name), "{ran:?}");
+    assert!(ran.stderr.contains("401") && ran.stderr.contains("check the user, the password"), "{ran:?}");
     let ran = bench.expect(6, &["apply", "--auto-approve", "--amqp-url", &amqp]);
     assert!(ran.stderr.contains("ACCESS_REFUSED"), "{ran:?}");
     assert_eq!(bench.host.names("queues"), Vec::<String>::new());
@@ -98,10 +98,49 @@ fn a_valid_file_needs_no_broker() {
 fn two_brokers() {
     let bench = Bench::new(TOPOLOGY);
     let another = Another::like(&bench.host);
+    let management = another.management(&bench.host);
+    // The names of their clusters are the same: the lock tells, before anything is written.
     for arguments in [&["apply", "--auto-approve"][..], &["apply", "--auto-approve", "--migrate", "--prune"]] {
-        let management = another.management(&bench.host);
         let ran = bench.expect(6, &[arguments, &["--management-url", &management]].concat());
         assert!(ran.stderr.contains("two brokers") && ran.stderr.contains("nothing was written"), "{ran:?}");
         assert_eq!(bench.host.names("queues"), Vec::<String>::new());
+    }
+}
+
+/// Also where there is nothing to write.
+#[test]
+fn two_brokers_with_their_own_names() {
+    let bench = Bench::new(TOPOLOGY);
+    let another = Another::like(&bench.host);
+    another.set_name("another");
+    let management = another.management(&bench.host);
+    let verbs = [
+        &["plan", "--detailed-exitcode"][..],
+        &["apply", "--auto-approve"],
+        &["apply", "--auto-approve", "--migrate", "--prune"],
+        &["destroy", "--auto-approve"],
+    ];
+    let refuse = |management: &str| {
+        let names =
+            [bench.host.overview(), another.overview()].map(|seen| seen["cluster_name"].as_str().unwrap().to_owned());
+        assert_ne!(names[0], names[1]);
+        for arguments in verbs {
+            let ran = bench.expect(6, &[arguments, &["--management-url", management]].concat());
+            assert!(ran.stderr.contains("two brokers") && ran.stderr.contains("nothing was written"), "{ran:?}");
+            assert!(ran.stderr.contains("--management-url") && ran.stdout.is_empty(), "{ran:?}");
+            assert!(names.iter().all(|name| ran.stderr.contains(&format!("`{name}`"))), "{ran:?}");
+        }
+    };
+    refuse(&management);
+    assert_eq!(bench.host.names("queues"), Vec::<String>::new());
+
+    // Nor where the one that is shown is as the file says, or has nothing of it.
+    bench.apply();
+    refuse(&management);
+    bench.expect(0, &["plan", "--detailed-exitcode"]);
+    let amqp = another.amqp(&bench.host);
+    for verb in [&["plan"][..], &["apply", "--auto-approve"], &["destroy", "--auto-approve"]] {
+        let ran = bench.expect(6, &[verb, &["--amqp-url", &amqp]].concat());
+        assert!(ran.stderr.contains("two brokers") && ran.stdout.is_empty(), "{ran:?}");
     }
 }

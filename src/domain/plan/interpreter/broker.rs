@@ -69,6 +69,7 @@ impl Broker {
         Observed {
             at: None,
             version: None,
+            cluster_name: None,
             exchanges: self
                 .there
                 .exchanges

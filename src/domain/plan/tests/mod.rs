@@ -66,6 +66,7 @@ fn applied() -> Observed {
     Observed {
         at: None,
         version: Some("4.3.6".into()),
+        cluster_name: None,
         exchanges: vec![LiveExchange {
             name: "billing.retry".into(),
             kind: Some("topic".into()),

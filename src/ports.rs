@@ -66,8 +66,9 @@ pub trait Broker: Send + Sync + 'static {
 /// The broker's account of itself, from the greeting of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BrokerIdentity {
-    /// The name of the cluster, which all its nodes share; a single node has one too. An operator may set it, and two brokers may
-    /// have the same. RabbitMQ always has one; other brokers may not.
+    /// The name of the cluster. An operator may set it (`rabbitmqctl set_cluster_name`), and two brokers may have the same. Until
+    /// then each node says a name of its own, `rabbit@host`, the nodes of one cluster included. RabbitMQ always has one; other
+    /// brokers may not.
     pub cluster_name: Option<String>,
     /// The version of RabbitMQ, as `3.10.8`. Absent where the broker is another product.
     pub version: Option<String>,
@@ -260,6 +261,8 @@ pub trait Index: Send + Sync + 'static {
     async fn find(&self, find: &Find) -> Result<Found, RegisterError>;
     /// All that is known of each: of a reference, or of an event where the subject names none.
     async fn look(&self, batch: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError>;
+    /// All that is known of each of these slots. One whose reference has very many costs no more than any other.
+    async fn look_at(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Shown>>, RegisterError>;
     /// The message of the newest event of each slot, where it was kept.
     async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError>;
 }
@@ -310,6 +313,20 @@ pub enum RegisterError {
         /// What it said.
         reason: String,
     },
+    /// The same keys are the register of a topology on another broker. Nothing was asked or told.
+    #[error(
+        "the register in Redis at {url} is in use by the broker `{by}`, and this is the broker `{here}`: each would drop events of \
+         the other; if the topology has moved here, run `topology apply --moved-from {by}`, else give it a prefix of its own \
+         (`redis: {{ prefix: … }}`)"
+    )]
+    InUse {
+        /// Where, without the password.
+        url: String,
+        /// The cluster name of the broker that uses it.
+        by: String,
+        /// The cluster name of the broker that this program is connected to.
+        here: String,
+    },
 }
 
 impl RegisterError {
@@ -326,7 +343,7 @@ impl RegisterError {
     pub const fn trouble(&self) -> Trouble {
         match self {
             Self::Unreachable { trouble, .. } => *trouble,
-            Self::Address(_) | Self::Refused { .. } | Self::Unreadable { .. } => Trouble::Refusing,
+            Self::Address(_) | Self::Refused { .. } | Self::Unreadable { .. } | Self::InUse { .. } => Trouble::Refusing,
         }
     }
 }

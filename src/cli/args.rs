@@ -107,8 +107,12 @@ impl Common {
 
     /// The register's URL, as it was given: it may hold a password.
     pub(crate) fn redis_url(&self) -> Result<String, UsageError> {
-        let given = given(self.redis_url.as_deref(), "REDIS_URL", |name| env::var(name).ok())?;
-        Ok(given.unwrap_or_else(|| "redis://localhost:6379".to_owned()))
+        Ok(self.given_redis_url()?.unwrap_or_else(|| "redis://localhost:6379".to_owned()))
+    }
+
+    /// The same; none where nothing was said.
+    pub(crate) fn given_redis_url(&self) -> Result<Option<String>, UsageError> {
+        given(self.redis_url.as_deref(), "REDIS_URL", |name| env::var(name).ok())
     }
 
     /// The management API.

@@ -95,8 +95,10 @@ impl Exit {
             Some(ConnectError::Register(cause)) => return Self::of_layer(cause),
             _ => {}
         }
-        if let Some(WorkError::Broker(cause)) = error.downcast_ref::<WorkError>() {
-            return Self::of_layer(cause);
+        match error.downcast_ref::<WorkError>() {
+            Some(WorkError::Broker(cause)) => return Self::of_layer(cause),
+            Some(WorkError::Register(cause)) => return Self::of_layer(cause),
+            _ => {}
         }
         match error.downcast_ref::<EventsError>() {
             Some(EventsError::Register(cause)) => return Self::of_layer(cause),
@@ -116,8 +118,10 @@ impl Exit {
             Some(_) => return Some((Self::Unreachable, None)),
             None => {}
         }
-        if error.is::<RegisterError>() {
-            return Some((Self::Unreachable, Some(REDIS)));
+        match error.downcast_ref::<RegisterError>() {
+            Some(RegisterError::InUse { .. }) => return Some((Self::Blocked, None)),
+            Some(_) => return Some((Self::Unreachable, Some(REDIS))),
+            None => {}
         }
         error.is::<UsageError>().then_some((Self::Usage, None))
     }

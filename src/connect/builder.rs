@@ -179,6 +179,7 @@ impl Builder {
         let amqp = AmqpUrl::new(&self.amqp_url)?;
         let register = self.register(&amqp)?;
         let broker = Arc::new(RabbitMq::new(amqp.with_tls(self.tls), &self.name));
+        let register = register.on_broker(broker.cluster_name());
         Ok(events(Arc::new(self.topology), broker, register))
     }
 
@@ -221,6 +222,7 @@ impl Builder {
             register.connect_soon();
         }
         let broker = Arc::new(RabbitMq::new(amqp.with_tls(tls), &name));
+        let register = register.on_broker(broker.cluster_name());
         broker.connect().await?;
         // Who waits for a version that long only also leaves a Redis that does not answer that soon; and says so, rather than
         // that nobody has said anything.

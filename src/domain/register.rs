@@ -5,6 +5,7 @@
 //! are told of the events that wait; nothing is decided from that.
 
 pub mod index;
+mod owner;
 pub mod search;
 pub mod state;
 pub mod transitions;
@@ -15,6 +16,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+pub use self::owner::{Applied, Other, Owner};
 use super::words::{EventType, Reference};
 
 /// What an event competes with: which others of its (type, reference) replace it, or are replaced by it.

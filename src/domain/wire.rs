@@ -265,7 +265,8 @@ fn read(
         Some(id) if !id.is_empty() => id.clone(),
         _ => fresh_id(),
     };
-    let generation = headers.number(header::GENERATION, 0..=EXACT)?.unwrap_or(0);
+    // Cut, as what the register compares is: the next copy of one that was refused above a limit could not be read.
+    let generation = headers.number(header::GENERATION, 0..=i64::MAX)?.map_or(0, |generation| generation.min(EXACT));
     // One that nobody can have given out counts as absent.
     let version = headers.number(header::VERSION, i64::MIN..=i64::MAX)?.filter(|version| *version > 0);
     let slot: Option<Slot> = headers.parsed(header::SLOT, "i, d, d:<ms>, q:<ms> or e:<id>")?;

@@ -110,6 +110,20 @@ fn a_header_of_the_wrong_type_is_poison(#[case] name: &str, #[case] value: Value
 }
 
 #[rstest]
+#[case(1 << 53)]
+#[case(i64::MAX)]
+fn the_next_copy_of_any_generation_can_be_read(#[case] generation: i64) {
+    let headers = [("generation".to_owned(), Value::I64(generation))].into();
+    let mut properties = Properties { headers, ..Properties::default() };
+    for _ in 0..3 {
+        let incoming = Incoming { routing_key: "mail.now".into(), properties, body: "{}".into() };
+        let mut event = decode(&word("mail"), incoming, noon(), || "fresh".into()).expect("an event");
+        event.stamp = event.stamp.next();
+        properties = encode(&event);
+    }
+}
+
+#[rstest]
 #[case::never_failed(None, None, "2026-06-01T12:00:00.000Z poison", "2026-06-01T12:00:00.000Z poison")]
 #[case::failed_before(Some("first"), Some("last"), "first", "2026-06-01T12:00:00.000Z poison")]
 fn poison_says_when_it_failed(

@@ -69,6 +69,10 @@ impl Common {
 
     /// A question that was asked then had no answer: nothing more of the types that ask Redis is consumed until it answers.
     pub(super) fn register_is_away(&self, asked: Instant, error: &RegisterError) {
+        // Waiting would not help: somebody has to say whose register it is.
+        if let RegisterError::InUse { .. } = error {
+            self.fail(WorkError::Register(error.clone()));
+        }
         self.register_outage.failed(asked, error);
         self.heed_outage();
     }

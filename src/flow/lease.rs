@@ -70,7 +70,7 @@ impl Lane {
     /// once, and not for each event; what it refuses otherwise may be this one thing alone.
     pub(super) fn unanswered(&self, asked: Instant, error: &RegisterError, id: &str, so: &str) {
         let event_type = &self.event_type;
-        if matches!(error, RegisterError::Unreachable { .. }) {
+        if matches!(error, RegisterError::Unreachable { .. } | RegisterError::InUse { .. }) {
             tracing::debug!(%error, id, %event_type, "{so}");
             self.common.register_is_away(asked, error);
         } else if *self.common.doubted.borrow() {

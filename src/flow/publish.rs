@@ -118,7 +118,8 @@ pub enum PublishError {
     #[error("not confirmed: {0}")]
     Broker(BrokerError),
     /// The broker did not confirm it within 30 seconds: it is away, blocks publishers, or has too much to do. It may
-    /// have arrived all the same.
+    /// have arrived all the same. Or this program stood still for longer than half the `dedup-retention` after it had asked for
+    /// the event's version, which is not sent any more.
     #[error("not confirmed within {} s; it may have arrived all the same", PUBLISH_LIMIT.as_secs())]
     Timeout,
 }
@@ -189,6 +190,8 @@ struct Draft {
     event: Event,
     route: Route,
     due: Timestamp,
+    /// When its version was asked for.
+    asked: Timestamp,
     terms: Terms,
     /// The register hears of it.
     register: bool,
@@ -363,6 +366,7 @@ impl Shared {
             event,
             route,
             due,
+            asked: now,
             terms: spec.terms(&self.topology.redis),
             register: spec.register,
             keeps: spec.keep_payload,
@@ -387,14 +391,17 @@ impl Shared {
     }
 
     async fn publish(&self, draft: &mut Draft, version: Option<i64>) -> Result<Published, PublishError> {
-        let Draft { event, route, register, .. } = draft;
+        let Draft { event, route, register, asked, terms, .. } = draft;
         let unversioned = version.is_none() && !matches!(event.stamp.slot, Slot::Event(_));
         match version {
             Some(version) => event.stamp.version = version,
             None => event.stamp = Stamp::alone(&event.id, 0),
         }
         fail_point!("publish.reserved");
-        self.send(event, *route).await?;
+        // The register forgets what was handled: a version older than that could run after a newer one. So long before the end
+        // the broker has it whatever it waits for.
+        let limit = version.and_then(|_| event::due(*asked, terms.dedup_retention / 2));
+        self.send(event, *route, limit).await?;
         fail_point!("publish.confirmed");
         if unversioned {
             self.versions.went_without();
@@ -418,26 +425,40 @@ impl Shared {
 
     /// The same event again where the connection broke: the register knows both by their id or version. A date has come
     /// nearer meanwhile.
-    async fn send(&self, event: &Event, route: Route) -> Result<(), PublishError> {
+    /// It is not sent after `limit`.
+    async fn send(&self, event: &Event, route: Route, limit: Option<Timestamp>) -> Result<(), PublishError> {
         let mut first = Some(route);
         let again = || match event.nbf {
             Some(_) => self.ways.after(event.early_by(self.clock.now())),
             None => route,
         };
-        send(&*self.broker, &self.broker_outage, || self.ways.by(first.take().unwrap_or_else(again), event)).await
+        send(&*self.broker, &self.broker_outage, || {
+            let is_late = limit.is_some_and(|limit| self.clock.now() > limit);
+            (!is_late).then(|| self.ways.by(first.take().unwrap_or_else(again), event))
+        })
+        .await
     }
 }
 
-/// Publishes until the broker has confirmed it, for half a minute at most. The message is made anew for each try.
+/// Publishes until the broker has confirmed it, for half a minute at most. The message is made anew for each try; where there is none
+/// it is too late.
 pub(super) async fn send(
     broker: &dyn Broker,
     outage: &BrokerOutage,
-    mut message: impl FnMut() -> Message,
+    mut message: impl FnMut() -> Option<Message>,
 ) -> Result<(), PublishError> {
-    let sent = (|| broker.publish(message()))
+    let publish = || {
+        let message = message().ok_or(PublishError::Timeout);
+        async move { Ok(broker.publish(message?).await?) }
+    };
+    let sent = publish
         .retry(super::settle::patience())
-        .when(BrokerError::is_transient)
-        .notify(|error, _| outage.begins(error));
+        .when(|error| matches!(error, PublishError::Broker(error) if error.is_transient()))
+        .notify(|error, _| {
+            if let PublishError::Broker(error) = error {
+                outage.begins(error);
+            }
+        });
     match tokio::time::timeout(PUBLISH_LIMIT, sent).await {
         Ok(sent) => {
             sent?;

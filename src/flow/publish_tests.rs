@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
@@ -135,6 +135,36 @@ async fn an_event_is_shown_to_be_due_at_the_date_that_it_competes_for() {
     let shown = register.look(&[Subject { event_type, reference, id: String::new() }]).await.expect("it answers");
     let (slot, entry) = (&shown[0][0].slot, shown[0][0].entry.as_ref().expect("it waits"));
     assert_eq!(*slot, Slot::DatedAt(entry.due.as_millisecond()));
+}
+
+/// A clock that is set by hand.
+struct Set(Mutex<Timestamp>);
+
+impl Clock for Set {
+    fn now(&self) -> Timestamp {
+        *self.0.lock().expect("no panic")
+    }
+}
+
+#[tokio::test]
+async fn a_publisher_that_stood_still_with_a_version_does_not_send_it_when_the_register_may_have_forgotten_newer_ones()
+{
+    let (broker, _) = publisher();
+    broker.confirms.add_permits(2);
+    let file = "version: 1\nname: t\nredis: { dedup-retention: 1h }\ntypes: { import: { coalesce: latest } }";
+    let topology = crate::file::read(file, "topology.yaml").expect("valid");
+    let clock = Arc::new(Set(Mutex::new(Timestamp::UNIX_EPOCH)));
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(clock.clone(), Duration::from_hours(24)));
+    let publisher = Publisher::new(Arc::new(topology), broker.clone(), &register, clock.clone());
+    let change = || NewEvent::new("import", "{}").reference("1234");
+    // The version is asked for at the call.
+    let (in_time, late) = (publisher.publish(change()), publisher.publish(change()));
+    *clock.0.lock().expect("no panic") += Duration::from_mins(29);
+    in_time.await.expect("published");
+    *clock.0.lock().expect("no panic") += Duration::from_mins(2);
+    let told = late.await;
+    assert!(matches!(told, Err(PublishError::Timeout)), "{told:?}");
+    assert_eq!(broker.confirms.available_permits(), 1, "nothing is sent");
 }
 
 #[test]

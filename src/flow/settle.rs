@@ -141,7 +141,9 @@ impl Lane {
             let told = if alone { register.settle_alone(&settle).await } else { register.settle(settle.clone()).await };
             match told {
                 Ok(()) => return self.common.register_answers(asked),
-                Err(error @ RegisterError::Unreachable { .. }) => self.common.register_is_away(asked, &error),
+                Err(error @ (RegisterError::Unreachable { .. } | RegisterError::InUse { .. })) => {
+                    self.common.register_is_away(asked, &error);
+                }
                 // It may be this one alone: the others of its batch may not be refused with it.
                 Err(error) => {
                     let (id, event_type) = (&settle.subject.id, &self.event_type);

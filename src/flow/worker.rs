@@ -13,7 +13,7 @@ use tower_service::Service;
 use crate::{
     domain::{safety::Unsafe, spec::Topology, words::UnknownType},
     handler::{Closure, Handler, Json, Layered, Outcome, Run},
-    ports::{Broker, BrokerError, Clock, Register},
+    ports::{Broker, BrokerError, Clock, Register, RegisterError},
 };
 
 /// A worker: handlers by type, and how to stop.
@@ -127,6 +127,9 @@ pub enum WorkError {
     /// program has closed the connection.
     #[error(transparent)]
     Broker(#[from] BrokerError),
+    /// The register is in use by another broker ([`RegisterError::InUse`]). What was not started went back to its queue.
+    #[error(transparent)]
+    Register(RegisterError),
     /// A handler cannot be started at all ([`HandlerError::CannotStart`](crate::HandlerError::CannotStart)), which says
     /// this.
     #[error("{0}")]

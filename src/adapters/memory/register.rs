@@ -174,6 +174,12 @@ impl Index for MemoryRegister {
         Ok(batch.iter().map(|subject| held.index.look(self.now(), &held.shard, subject)).collect())
     }
 
+    async fn look_at(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
+        let held = self.lock();
+        let now = self.now();
+        Ok(batch.iter().map(|(subject, slot)| held.index.look_at(now, &held.shard, subject, slot)).collect())
+    }
+
     async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
         let held = self.lock();
         Ok(batch.iter().map(|(subject, slot)| held.index.kept(self.now(), &held.shard, subject, slot)).collect())

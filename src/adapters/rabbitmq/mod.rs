@@ -84,6 +84,12 @@ impl RabbitMq {
         self.is_reached.load(Ordering::Relaxed)
     }
 
+    /// Reads the name of the cluster that the newest connection leads to; nothing before the first one.
+    pub fn cluster_name(&self) -> impl Fn() -> Option<String> + Send + Sync + use<> {
+        let url = self.url.clone();
+        move || url.identity()?.cluster_name
+    }
+
     /// Closes its connections properly, so that the broker logs no lost client; within two seconds in any case. From here
     /// on every call says [`BrokerError::Closed`].
     pub async fn close(&self) {

@@ -17,7 +17,7 @@ use crate::{
     domain::register::{
         Slot, Subject,
         index::{Cursor, Find, Found, Place, Shown},
-        state::END_OF_TIME,
+        state::{END_OF_TIME, Home},
         transitions::due_millis,
     },
     ports::{Index, RegisterError},
@@ -119,6 +119,11 @@ impl Index for RedisRegister {
         self.ask(&looks).await
     }
 
+    async fn look_at(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
+        let looks: Vec<_> = batch.iter().cloned().map(|(subject, slot)| LookAt { subject, slot }).collect();
+        self.ask(&looks).await
+    }
+
     async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
         let kept: Vec<_> = batch.iter().cloned().map(|(subject, slot)| Kept { subject, slot }).collect();
         self.ask(&kept).await
@@ -139,7 +144,7 @@ impl Look {
 }
 
 impl Call for Look {
-    type Raw = Vec<(String, Vec<u8>, Vec<u8>, u8)>;
+    type Raw = Vec<Raw>;
     type Answer = Vec<Shown>;
 
     fn script() -> &'static Script {
@@ -159,16 +164,50 @@ impl Call for Look {
         raw.sort_unstable();
         let slot = self.slot();
         let home = self.0.home(&slot);
-        let shown = raw.iter().filter_map(|(field, state, details, leased)| {
-            Some(Shown {
-                slot: packed::slot_of(home.name(), field)?,
-                state: packed::slot(state).unwrap_or_default(),
-                leased: *leased > 0,
-                entry: packed::entry(&self.0.event_type, &home.place(), field, details),
-            })
-        });
+        let shown = raw.iter().filter_map(|raw| shown(&self.0, &home, raw));
         // An event without a reference has one slot, whatever a foreign publisher wrote into its home.
         shown.filter(|shown| self.0.reference.is_some() || shown.slot == slot).collect()
+    }
+}
+
+/// Field, slot, details, and 1 where it holds the lease.
+type Raw = (String, Vec<u8>, Vec<u8>, u8);
+
+fn shown(subject: &Subject, home: &Home<'_>, (field, state, details, leased): &Raw) -> Option<Shown> {
+    Some(Shown {
+        slot: packed::slot_of(home.name(), field)?,
+        state: packed::slot(state).unwrap_or_default(),
+        leased: *leased > 0,
+        entry: packed::entry(&subject.event_type, &home.place(), field, details),
+    })
+}
+
+/// A look at one slot.
+struct LookAt {
+    subject: Subject,
+    slot: Slot,
+}
+
+impl Call for LookAt {
+    type Raw = Vec<Raw>;
+    type Answer = Option<Shown>;
+
+    fn script() -> &'static Script {
+        &scripts::LOOK_AT
+    }
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+        to.key(keys.home(shard, &self.subject, &self.slot))
+            .key(keys.lease_of(shard, &self.subject, &self.slot))
+            .arg(self.slot.field());
+    }
+
+    fn read(&self, raw: Self::Raw) -> Option<Shown> {
+        shown(&self.subject, &self.subject.home(&self.slot), raw.first()?)
     }
 }
 

@@ -36,8 +36,8 @@ use crate::{
     adapters::tls::Tls,
     domain::{
         register::{
-            Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
-            Settle, Slot, Subject, state::SlotState, transitions::millis,
+            Cancel, Cancelled, Claim, Claimed, Later, Owner, Postponed, Record, Release, Renew, Renewed, Reserve,
+            Reserved, Settle, Slot, Subject, state::SlotState, transitions::millis,
         },
         spec::RedisSpec,
         words::{EventType, Word},
@@ -51,6 +51,9 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 /// So many shards are pinged at a time: each may find that its server has to be sent the script.
 const TOGETHER: usize = 128;
 
+/// The name of the cluster that the broker's newest connection leads to, where that is known.
+type ClusterName = Arc<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// The register in Redis. Clones share one connection, which is made on first use and again after every loss.
 #[derive(Clone)]
 pub struct RedisRegister {
@@ -59,6 +62,7 @@ pub struct RedisRegister {
     backlog_retention: Duration,
     limit: Duration,
     clock: Option<Arc<dyn Clock>>,
+    cluster_name: ClusterName,
     counters: Arc<Counters>,
     /// How often it was found emptied, as far as nobody was told of it.
     emptied: Arc<AtomicU64>,
@@ -97,6 +101,7 @@ impl RedisRegister {
             backlog_retention: spec.backlog_retention,
             limit: DEFAULT_LIMIT,
             clock: None,
+            cluster_name: Arc::new(|| None),
             counters: Arc::new(Counters::new(spec.shards)),
             emptied: Arc::default(),
             damage: Arc::default(),
@@ -136,6 +141,51 @@ impl RedisRegister {
         Self { limit, ..self }
     }
 
+    /// The register of a topology on this broker. Each call says the name, so that a register which is in use by another broker
+    /// answers none: a connection may lead to another broker than the one before it.
+    #[must_use]
+    pub fn on_broker(self, cluster_name: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { cluster_name: Arc::new(cluster_name), ..self }
+    }
+
+    /// Reads who uses the register. Of several shards the first that names somebody counts.
+    ///
+    /// # Errors
+    /// When Redis is away, or refuses.
+    pub async fn owner(&self) -> Result<Owner, RegisterError> {
+        self.exchange_owner(&Owner::default()).await
+    }
+
+    /// Writes who uses the register, whoever did before.
+    ///
+    /// # Errors
+    /// When Redis is away, or refuses. Some of the shards may have been written: writing again does no harm.
+    pub async fn set_owner(&self, owner: &Owner) -> Result<(), RegisterError> {
+        self.exchange_owner(owner).await.map(drop)
+    }
+
+    /// The owner before this call.
+    async fn exchange_owner(&self, owner: &Owner) -> Result<Owner, RegisterError> {
+        // Under no name of its own: this call decides nothing.
+        let unnamed = self.clone().on_broker(|| None);
+        let shards = (0..self.keys.shards()).map(|shard| {
+            let unnamed = &unnamed;
+            async move {
+                let text = |name: &Option<String>| name.clone().unwrap_or_default();
+                let mut script = unnamed.begin(&scripts::OWN, shard);
+                script.key(unnamed.keys.none(shard)).arg(text(&owner.topology)).arg(text(&owner.cluster_name));
+                unnamed.call::<(String, String)>(&script, shard, unnamed.limit.into()).await
+            }
+        });
+        let answers: Vec<_> = stream::iter(shards).buffered(TOGETHER).collect().await;
+        let answers: Result<Vec<_>, _> = answers.into_iter().collect();
+        let named = |name: String| Some(name).filter(|name| !name.is_empty());
+        Ok(answers?.into_iter().flatten().fold(Owner::default(), |owner, (topology, cluster_name)| Owner {
+            topology: owner.topology.or_else(|| named(topology)),
+            cluster_name: owner.cluster_name.or_else(|| named(cluster_name)),
+        }))
+    }
+
     /// For tests: the time is this clock's instead of Redis's own.
     #[doc(hidden)]
     #[must_use]
@@ -151,6 +201,7 @@ impl RedisRegister {
             Some(clock) => call.arg(clock.now().as_microsecond()),
             None => call.arg(""),
         };
+        call.arg((self.cluster_name)().unwrap_or_default());
         call
     }
 
@@ -243,8 +294,8 @@ impl Register for RedisRegister {
     }
 
     async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
-        let shown = self.look(std::slice::from_ref(subject)).await?.into_iter().flatten();
-        Ok(shown.into_iter().find(|shown| shown.slot == *slot).map(|shown| shown.state))
+        let shown = self.look_at(&[(subject.clone(), slot.clone())]).await?.pop().flatten();
+        Ok(shown.map(|shown| shown.state))
     }
 
     fn times_emptied(&self) -> u64 {

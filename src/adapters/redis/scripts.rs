@@ -34,6 +34,7 @@ macro_rules! indexed {
 
 script!(PING, "scripts/ping.lua");
 script!(NOW, "scripts/now.lua");
+script!(OWN, "scripts/own.lua");
 script!(RESERVE, "scripts/reserve.lua");
 script!(CLAIM, "scripts/claim.lua");
 script!(RENEW, "scripts/renew.lua");
@@ -44,6 +45,7 @@ indexed!(LATER, "scripts/later.lua");
 indexed!(CANCEL, "scripts/cancel.lua");
 script!(FIND, "scripts/find.lua");
 script!(LOOK, "scripts/look.lua");
+script!(LOOK_AT, "scripts/look_at.lua");
 indexed!(KEPT, "scripts/kept.lua");
 
 /// One item of a batch, as its script takes and answers it.

@@ -1,6 +1,7 @@
 //! `topology apply`: makes the broker as the file says.
 
 mod carry_out;
+mod register;
 
 use std::{
     io,
@@ -65,6 +66,10 @@ pub(crate) struct Args {
     /// How long to wait for queues to drain, with --migrate and --prune
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_patience)]
     drain_timeout: Duration,
+
+    /// Take the register over from the broker (by its cluster name) or the topology that uses it; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    moved_from: Vec<String>,
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -100,6 +105,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     left.warn(output);
     if asked.nothing_to_do(&shown) {
+        register::take(common, &topology, &url, &observed, &args.moved_from, output).await?;
         return apply.done(&Carried::nothing(shown, observed, left), started);
     }
     apply.refuse_blocked(&shown, &observed, &left)?;
@@ -108,6 +114,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         approve("Apply these changes?", output)?;
     }
 
+    register::take(common, &topology, &url, &observed, &args.moved_from, output).await?;
     let started = Instant::now();
     let lock = lock(url, &apply.desired, args.lock_timeout, output).await?;
     let any = args.auto_approve && planned.is_none();

@@ -209,17 +209,18 @@ impl Index {
             Some(_) => shard.slots_of(at, subject),
             None => vec![Slot::Event(subject.id.clone())],
         };
-        let lease = |key: &(String, String), slot: &Slot| {
-            let lease = shard.leases.get(&subject.home(slot).lease());
-            lease.is_some_and(|lease| lease.until > at.micros.div_euclid(1000) && lease.field == key.1)
-        };
-        let shown = slots.into_iter().map(|slot| {
-            let key = key(subject, &slot);
-            let entry = self.entries.get(&key).filter(|entry| lives(at, shard, &key, entry));
-            let leased = lease(&key, &slot);
-            Shown { slot, state: shard.slot(at, &key), leased, entry: entry.cloned() }
-        });
-        shown.filter(|shown| shown.state.until > 0 || shown.entry.is_some()).collect()
+        slots.iter().filter_map(|slot| self.look_at(at, shard, subject, slot)).collect()
+    }
+
+    /// All that is known of one slot.
+    #[must_use]
+    pub fn look_at(&self, at: At, shard: &Shard, subject: &Subject, slot: &Slot) -> Option<Shown> {
+        let key = key(subject, slot);
+        let entry = self.entries.get(&key).filter(|entry| lives(at, shard, &key, entry));
+        let lease = shard.leases.get(&subject.home(slot).lease());
+        let leased = lease.is_some_and(|lease| lease.until > at.micros.div_euclid(1000) && lease.field == key.1);
+        let shown = Shown { slot: slot.clone(), state: shard.slot(at, &key), leased, entry: entry.cloned() };
+        (shown.state.until > 0 || shown.entry.is_some()).then_some(shown)
     }
 
     /// The message of the newest event of a slot, where it was kept.

@@ -7,7 +7,7 @@ use futures_util::{Stream, TryStreamExt as _, stream};
 use super::{Events, EventsError, Shared, Which};
 use crate::domain::{
     register::{
-        Subject,
+        Slot, Subject,
         index::{Find, Found},
         search::{Filter, Known},
     },
@@ -83,7 +83,10 @@ impl Events {
     /// ```
     pub async fn show(&self, which: &Which) -> Result<Vec<Known>, EventsError> {
         let asked = self.shared.asked(which)?;
-        let mut known = self.shared.look(&asked.homes()).await?;
+        let mut known = match asked.places() {
+            Some(places) => self.shared.look_at(&places).await?,
+            None => self.shared.look(&asked.homes()).await?,
+        };
         known.retain(|event| asked.means(event));
         if asked.is_scattered() {
             let mut others = std::pin::pin!(self.search(&asked.filter()));
@@ -153,6 +156,12 @@ impl Shared {
         lane.page.make_contiguous().sort_by_key(|event| event.due);
         lane.next = next;
         Ok(())
+    }
+
+    /// All that is known of these slots.
+    async fn look_at(&self, places: &[(Subject, Slot)]) -> Result<Vec<Known>, EventsError> {
+        let shown = self.index.look_at(places).await?;
+        Ok(places.iter().zip(shown).filter_map(|((subject, _), shown)| Some(Known::of(subject, shown?))).collect())
     }
 
     /// All that is known at these places.

@@ -132,8 +132,8 @@ impl Shared {
 
     async fn publish(&self, copy: &Event) -> Result<(), publish::PublishError> {
         // The way that is left, each time it is tried.
-        publish::send(&*self.broker, &self.outage, || self.ways.to_scheduler(copy, copy.early_by(self.clock.now())))
-            .await
+        let message = || Some(self.ways.to_scheduler(copy, copy.early_by(self.clock.now())));
+        publish::send(&*self.broker, &self.outage, message).await
     }
 }
 

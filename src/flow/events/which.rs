@@ -142,6 +142,21 @@ impl Asked<'_> {
         search::homes(&self.subject)
     }
 
+    /// The only slots of its reference that can hold what is meant, where these are few: a reference may have very many dates.
+    pub(super) fn places(&self) -> Option<Vec<(Subject, Slot)>> {
+        self.subject.reference.as_ref()?;
+        let slots = match self.part {
+            Part::All | Part::Id(_) => return None,
+            Part::Immediate => vec![Slot::Immediate, Slot::First],
+            Part::At(time) => {
+                let at = time.as_millisecond();
+                // The last three say by their due time whether they are meant.
+                vec![Slot::DatedAt(at), Slot::RequeuedAt(at), Slot::Dated, Slot::Immediate, Slot::First]
+            }
+        };
+        Some(slots.into_iter().map(|slot| (self.subject.clone(), slot)).collect())
+    }
+
     /// The id that it was named by.
     pub(super) fn id(&self) -> Option<&str> {
         match &self.part {

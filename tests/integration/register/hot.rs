@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hatchery::{
+    Events, Hatchery, State, Which,
     adapters::redis::RedisRegister,
     domain::register::{Cancel, Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject},
     ports::Register as _,
@@ -65,6 +66,28 @@ impl Hot {
         self.register.cancel(&[cancel]).await.unwrap();
     }
 
+    /// µs in Redis of a call that cancels one date of a reference with so many.
+    async fn cost_of_cancel(&mut self, events: &Events, count: i64) -> f64 {
+        let subject = event(&count.to_string(), "a");
+        let first = (Timestamp::now() + Duration::from_hours(24)).as_millisecond();
+        let dates: Vec<i64> = (first..first + count).collect();
+        for batch in dates.chunks(500) {
+            self.publish(&subject, batch).await;
+        }
+        let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut self.connection).await.unwrap();
+        for date in dates.iter().step_by(dates.len() / 20) {
+            let which = Which::reference("import", count.to_string()).at(Timestamp::from_millisecond(*date).unwrap());
+            let cancelled = events.cancel(&which).await.unwrap();
+            assert!(
+                matches!(&cancelled[..], [slot] if slot.waiting && slot.slot == Slot::DatedAt(*date)),
+                "{cancelled:?}"
+            );
+            let shown = events.show(&which).await.unwrap();
+            assert!(matches!(&shown[..], [event] if event.state == State::Cancelled), "{shown:?}");
+        }
+        self.per_call().await
+    }
+
     /// µs in Redis of a call about a reference with so many dates.
     async fn cost(&mut self, count: i64) -> f64 {
         let subject = event(&count.to_string(), "a");
@@ -78,11 +101,38 @@ impl Hot {
         for (round, date) in dates.iter().step_by(apart).take(ROUNDS).enumerate() {
             self.live(&subject, *date, round).await;
         }
+        self.per_call().await
+    }
+
+    async fn per_call(&mut self) -> f64 {
         let told: String = redis::cmd("INFO").arg("commandstats").query_async(&mut self.connection).await.unwrap();
         let line = told.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
         let (_, cost) = line.split_once("usec_per_call=").unwrap();
         cost.split(',').next().unwrap().parse().unwrap()
     }
+}
+
+#[tokio::test]
+async fn a_cancel_of_one_of_thousands_of_dates_costs_what_one_of_tens_does() {
+    let server = Server::start(free_port(), &[]);
+    let connection = connect(&server.url).await.unwrap();
+    let prefix = prefix();
+    let mut hot = Hot { register: register(&server.url, &prefix, 1), connection };
+    let file = format!(
+        "version: 1\nname: billing\nredis: {{ prefix: {prefix} }}\ntypes: {{ import: {{ coalesce: latest }} }}"
+    );
+    let topology = hatchery::file::read(&file, "topology.yaml").unwrap();
+    // No broker is asked.
+    let events = Hatchery::builder(topology).redis_url(&server.url).events().unwrap();
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let (tens, thousands) = (hot.cost_of_cancel(&events, 40).await, hot.cost_of_cancel(&events, 20_000).await);
+        if thousands < tens * 5.0 {
+            return;
+        }
+        seen.push((tens, thousands));
+    }
+    panic!("it grows with the dates: {seen:?} µs");
 }
 
 #[tokio::test]

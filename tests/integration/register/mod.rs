@@ -9,6 +9,7 @@ mod failover;
 mod hot;
 mod late;
 mod moving;
+mod owner;
 mod random;
 mod redis;
 mod rules;

@@ -90,7 +90,7 @@ impl Events {
     }
 
     /// Each call, by this register: whether it was answered.
-    async fn calls(&self, register: &RedisRegister) -> [(&'static str, Result<(), RegisterError>); 8] {
+    async fn calls(&self, register: &RedisRegister) -> [(&'static str, Result<(), RegisterError>); 9] {
         let (subject, terms) = (event("1", "a"), EXCLUSIVE);
         let renew = Renew { subject: subject.clone(), stamp: self.running.clone(), token: token(1), due: DUE, terms };
         let note = Note { stage: Stage::Retry, attempts: 1, reason: None };
@@ -113,7 +113,8 @@ impl Events {
             ("later", register.later(&[later]).await.map(drop)),
             ("cancel", register.cancel(&[cancel]).await.map(drop)),
             ("find", register.find(&find()).await.map(drop)),
-            ("look", register.look(&[subject]).await.map(drop)),
+            ("look", register.look(std::slice::from_ref(&subject)).await.map(drop)),
+            ("look_at", register.look_at(&[(subject, Slot::Immediate)]).await.map(drop)),
         ]
     }
 

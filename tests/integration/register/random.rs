@@ -313,6 +313,9 @@ impl Pair {
             let (shown, expected) = (self.redis.look(&subjects).await, self.memory.look(&subjects).await);
             prop_assert_eq!(shown.unwrap(), expected.unwrap());
             let slots = [(item.subject.clone(), item.slot.clone())];
+            let (shown, expected) = (self.redis.look_at(&slots).await, self.memory.look_at(&slots).await);
+            prop_assert_eq!(shown.unwrap(), expected.unwrap());
+            let slots = [(item.subject.clone(), item.slot.clone())];
             let (kept, expected) = (self.redis.kept(&slots).await, self.memory.kept(&slots).await);
             prop_assert_eq!(kept.unwrap(), expected.unwrap());
         }

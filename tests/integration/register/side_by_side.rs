@@ -3,10 +3,10 @@
 use std::{collections::BTreeSet, env};
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use hatchery::{Filter, Hatchery, NewEvent, Outcome};
+use hatchery::{Filter, Hatchery, NewEvent, Outcome, RegisterError, WorkError};
 
 use crate::support::{
-    broker::{VirtualHost, eventually},
+    broker::{Another, VirtualHost, eventually},
     declared::{Declared, publish_all},
     redis,
     workers::{Runs, Working},
@@ -64,8 +64,8 @@ impl Side {
         assert_eq!(moved.count().await, count() as usize, "{}", self.name);
     }
 
-    /// Runs all that is due, and expects each of these once and nothing else.
-    async fn handles(&self, declared: &Declared, types: &[&'static str]) {
+    /// Runs all that is due, and expects each of these once, this import besides, and nothing else.
+    async fn handles(&self, declared: &Declared, types: &[&'static str], besides: Option<&str>) {
         let (worker, imports) = Working::start_both(&self.hatchery, ["mail", "import"]);
         let dated = Working::start(&self.hatchery, "dated", |_| Outcome::Done);
         let all = || {
@@ -79,10 +79,10 @@ impl Side {
         let queues: Vec<String> = ["mail", "import", "dated"].map(|name| declared.processing(name)).into();
         let expected: BTreeSet<(&str, String)> = (types.iter())
             .flat_map(|event_type| (0..count()).map(move |n| (*event_type, format!("{} {n}", self.name))))
+            .chain(besides.map(|payload| ("import", payload.to_owned())))
             .collect();
-        let amqp = declared.amqp().await;
-        amqp.emptied(&queues).await;
-        eventually("nothing is held", async || (all().len() >= expected.len()).then_some(())).await;
+        eventually("all have run", async || (all().len() >= expected.len()).then_some(())).await;
+        declared.amqp().await.emptied(&queues).await;
         let ran = all();
         worker.stop().await;
         dated.stop().await;
@@ -101,7 +101,33 @@ async fn topologies_of_one_name_in_two_virtual_hosts_lose_no_event_to_each_other
 
     one.cancel_dated().await;
     assert_eq!((one.waiting().await, other.waiting().await), (0, count() as usize));
-    one.handles(&first, &["mail", "import"]).await;
+    one.handles(&first, &["mail", "import"], None).await;
     other.run_dated_now().await;
-    other.handles(&second, &["mail", "import", "dated"]).await;
+    other.handles(&second, &["mail", "import", "dated"], None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn topologies_of_one_name_on_two_brokers_lose_no_event_to_each_other() {
+    let first = Declared::new(TYPES).await;
+    let one = Side::new("one", &first).await;
+    one.publish(&["mail", "import", "dated"]).await;
+
+    let refused = first.again(Another::like(&first.host).into_host(&first.host), redis::url()).await;
+    let other = Side::new("other", &refused).await;
+    // One that the other side has finished, replaced or cancelled, as far as the ids and references go.
+    let unversioned = NewEvent::new("import", "before").reference("0").id("0");
+    assert!(other.hatchery.publisher().publish(unversioned).await.unwrap().unversioned);
+    let worker = Working::start(&other.hatchery, "import", |_| Outcome::Done);
+    let error = worker.ended().await.unwrap_err();
+    assert!(matches!(error, WorkError::Register(RegisterError::InUse { .. })), "{error:?}");
+    other.hatchery.close().await;
+
+    let second = refused.with_another_prefix();
+    let other = Side::new("other", &second).await;
+    other.publish(&["mail", "import", "dated"]).await;
+    one.cancel_dated().await;
+    assert_eq!((one.waiting().await, other.waiting().await), (0, count() as usize));
+    one.handles(&first, &["mail", "import"], None).await;
+    other.run_dated_now().await;
+    other.handles(&second, &["mail", "import", "dated"], Some("before")).await;
 }

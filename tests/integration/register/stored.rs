@@ -62,7 +62,9 @@ impl Stored {
             if name.contains(":p:") || name.ends_with(":x") {
                 // The index is asked through the register.
             } else if name == "last" {
-                shard.last = connection.get(&key).await.unwrap();
+                let value: String = connection.get(&key).await.unwrap();
+                // Behind it stands who uses the register.
+                shard.last = value.split('|').next().unwrap().parse().unwrap();
             } else if name.contains(":l:") {
                 let packed: Vec<u8> = connection.get(&key).await.unwrap();
                 let end: i64 = connection.pexpire_time(&key).await.unwrap();

@@ -40,7 +40,7 @@ fn server() -> &'static Server {
             (Some(amqp), Some(management)) => {
                 (Server { amqp, management, _hold: None }, "as HATCHERY_TEST_AMQP_URL says".to_owned())
             }
-            (None, None) => start(),
+            (None, None) => start("shared"),
             _ => panic!("HATCHERY_TEST_AMQP_URL and HATCHERY_TEST_MANAGEMENT_URL go together"),
         };
         let (_, overview) = call(&server.management, Method::GET, &["overview"], None).unwrap();
@@ -50,8 +50,17 @@ fn server() -> &'static Server {
     })
 }
 
+/// A server whose cluster has this name, as an operator gives it.
+fn start(name: &str) -> (Server, String) {
+    let (server, way) = start_unnamed();
+    let (status, answer) =
+        call(&server.management, Method::PUT, &["cluster-name"], Some(&json!({ "name": name }))).unwrap();
+    assert!(status < 300, "{status} {answer}");
+    (server, way)
+}
+
 /// A server in a container, or else one of native processes; and which, and why. `HATCHERY_TEST_BROKER` leaves no choice.
-fn start() -> (Server, String) {
+fn start_unnamed() -> (Server, String) {
     let only = std::env::var("HATCHERY_TEST_BROKER").unwrap_or_default();
     let image = match only.as_str() {
         "" | "docker" => Image::find(),
@@ -223,7 +232,7 @@ pub(crate) struct Another(Server);
 
 impl Another {
     pub(crate) fn like(host: &VirtualHost) -> Self {
-        let another = Self(start().0);
+        let another = Self(start("another").0);
         let put = |path: &[&str], body: Value| {
             let (status, answer) = call(&another.0.management, Method::PUT, path, Some(&body)).unwrap();
             assert!(status < 300, "{path:?}: {status} {answer}");
@@ -233,6 +242,11 @@ impl Another {
         put(&["users", &host.name], json!({ "password": PASSWORD, "tags": "policymaker" }));
         put(&["permissions", &host.name, &host.name], all);
         another
+    }
+
+    /// Its virtual host, which ends with this process.
+    pub(crate) fn into_host(self, host: &VirtualHost) -> VirtualHost {
+        VirtualHost { name: host.name.clone(), server: Box::leak(Box::new(self.0)) }
     }
 
     pub(crate) fn management(&self, host: &VirtualHost) -> String {

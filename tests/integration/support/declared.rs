@@ -70,6 +70,13 @@ impl Declared {
         again
     }
 
+    /// The same with keys of its own in Redis, which concerns nothing on the broker but a mark.
+    pub(crate) fn with_another_prefix(self) -> Self {
+        let text = self.text.replace(&self.topology.redis.prefix, &redis::prefix());
+        let topology = hatchery::file::read(&text, "topology.yaml").unwrap();
+        Self { topology, text, ..self }
+    }
+
     /// Creates what is missing.
     pub(crate) async fn apply(&self) {
         declare(&self.host, &compile(&self.topology).unwrap()).await;

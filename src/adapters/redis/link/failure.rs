@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
-use crate::{adapters::tls, domain::trouble::Trouble};
+use crate::{
+    adapters::tls,
+    domain::{trouble::Trouble, words::plain},
+};
 
 /// Why a call had no answer.
 #[derive(Clone, Debug)]
@@ -96,6 +99,13 @@ impl Failure {
             Some("ERR") => error.detail().is_some_and(|detail| detail.starts_with("user_script:")),
             _ => false,
         }
+    }
+
+    /// The two brokers' names, where a script says that the register is in use by another one.
+    pub(super) fn taken(&self) -> Option<(String, String)> {
+        let Self::Redis(error) = self else { return None };
+        let (by, here) = error.detail().filter(|_| error.code() == Some("TAKEN"))?.split_once('|')?;
+        Some((plain(by).into_owned(), plain(here).into_owned()))
     }
 
     /// In one word, where trying again may help, and in words.

@@ -129,6 +129,9 @@ impl Link {
 
     fn error(&self, failure: &Failure, limit: Duration) -> RegisterError {
         let url = self.url.clone();
+        if let Some((by, here)) = failure.taken() {
+            return RegisterError::InUse { url, by, here };
+        }
         match failure.explain(limit) {
             (Some(trouble), reason) => RegisterError::Unreachable { url, trouble, reason },
             (None, reason) if failure.is_unreadable() => RegisterError::Unreadable { url, reason },

@@ -47,7 +47,7 @@ local function cancel_all(home, index, due, horizon)
 end
 
 -- Its caller has given it up: it must not reach what was published since. A batch is waited for as one.
-if #KEYS > 1 and now_us > tonumber(ARGV[6]) then
+if #KEYS > 1 and now_us > tonumber(ARGV[7]) then
   return redis.error_reply('LATE it came when nobody waited for it any more')
 end
 return each(2, 4, function(k, a)

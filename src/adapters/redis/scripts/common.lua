@@ -2,7 +2,7 @@
 -- in Rust. A script answers a batch about one shard.
 --
 -- KEYS[1] is the shard's counter, ARGV[1] the backlog-retention in ms, ARGV[2] the time in us where a test says it and
--- otherwise empty. Then come the items, so many keys and arguments each (two keys at least), and for a script that touches more
+-- otherwise empty, ARGV[3] the caller's cluster name, empty where it is not known. Then come the items, so many keys and arguments each (two keys at least), and for a script that touches more
 -- keys than these one that is never there: in a Cluster no node serves the call while some keys of the hash slot are elsewhere.
 --
 -- Lua counts in doubles: whole up to 2^53, and a version in us is below that. But tostring and .. keep 14 digits only.
@@ -34,11 +34,34 @@ if not now_us then
 end
 local now = floor(now_us / 1000)
 
-local given = tonumber(redis.call('GET', KEYS[1]) or 0)
+-- The counter's value: the highest version given, the topology's name as the last `apply` had it, and the cluster name of the
+-- broker, with `|` between them. The names are empty, or left out, where they are not known.
+local counter, used_by, broker = redis.call('GET', KEYS[1]) or '0', {}, ARGV[3]
+local given
+given, used_by.topology, used_by.broker = string.match(counter, '^([^|]*)|?([^|]*)|?(.*)$')
+given = tonumber(given)
 local last = given
+
+-- RabbitMQ takes a node's name for the cluster's (`rabbit@host`) until somebody gives it one, and then each node of a cluster says
+-- another one: two of those may be one broker.
+local function is_a_clusters(name)
+  return name ~= '' and not string.find(name, '@', 1, true)
+end
+
+if is_a_clusters(broker) and is_a_clusters(used_by.broker) and broker ~= used_by.broker then
+  return redis.error_reply('TAKEN ' .. used_by.broker .. '|' .. broker)
+end
+if is_a_clusters(broker) or used_by.broker == '' then
+  used_by.broker = broker ~= '' and broker or used_by.broker
+end
 
 local function text(number)
   return string.format('%.0f', number)
+end
+
+local function value_of_counter()
+  local names = used_by.topology .. '|' .. used_by.broker
+  return names == '|' and text(last) or text(last) .. '|' .. names
 end
 
 -- What is about the index or the kept messages alone fails no call, for nothing is decided from it: where Redis refuses it (its key
@@ -312,12 +335,12 @@ local function each(keys, arguments, answer)
   local answers = {}
   local done, failure = pcall(function()
     for i = 0, (#KEYS - 1) / keys - 1 do
-      answers[i + 1] = answer(2 + keys * i, 3 + arguments * i)
+      answers[i + 1] = answer(2 + keys * i, 4 + arguments * i)
     end
   end)
   -- Also where a key cannot be read: what was given to those before it is not given again.
   if last > given then
-    redis.call('SET', KEYS[1], text(last))
+    redis.call('SET', KEYS[1], value_of_counter())
   end
   if not done then
     -- Where it is raised again, what Redis has answered loses the word by which it is told from an error of the script.

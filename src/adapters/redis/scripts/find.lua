@@ -1,8 +1,8 @@
 -- find: keys index, and one that is never there; arguments what the homes' names begin with, from when and before when (ms), the
 -- place to go on behind (due and member, empty: from the beginning), and how many at most. Answers what it found (member, due,
 -- slot, details; an empty slot is none), the last place that it came to, and 1 where there may be more.
-local index, base = KEYS[2], ARGV[3]
-local from, before, after, limit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[8])
+local index, base = KEYS[2], ARGV[4]
+local from, before, after, limit = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9])
 
 -- Whether one text stands behind another in a sorted set. Lua's own `<` goes by the server's language.
 local function behind(one, other)
@@ -26,7 +26,7 @@ if after then
   local low, high = earlier(after, false), earlier(after, true)
   while low < high do
     local middle = floor((low + high) / 2)
-    if behind(ask('ZRANGE', index, middle, middle)[1], ARGV[7]) then
+    if behind(ask('ZRANGE', index, middle, middle)[1], ARGV[8]) then
       high = middle
     else
       low = middle + 1

@@ -1,0 +1,90 @@
+//! The register of the topology that is applied: in use by this topology on this broker, or by nobody.
+
+use std::time::Duration;
+
+use hatchery::{
+    Topology,
+    adapters::{
+        rabbitmq::{RabbitMq, connection::AmqpUrl},
+        redis::RedisRegister,
+    },
+    domain::{
+        names::scheduler,
+        observed::Observed,
+        register::{Applied, Other, Owner},
+        words::plain,
+    },
+    ports::Broker as _,
+};
+
+use super::super::{
+    args::{Common, UsageError},
+    connect::here,
+    exit::{Ended, Exit},
+    output::Output,
+};
+
+/// People wait longer than publishers.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// Makes the register that of this topology on this broker, and refuses one that is somebody else's.
+///
+/// An `apply` needs RabbitMQ alone. Without a Redis URL nothing is looked at, and where Redis does not answer that is a warning.
+pub(super) async fn take(
+    common: &Common,
+    topology: &Topology,
+    amqp: &AmqpUrl,
+    observed: &Observed,
+    moved_from: &[String],
+    output: Output,
+) -> anyhow::Result<()> {
+    let uses_register = topology.types.values().any(|spec| spec.register);
+    let Some(url) = common.given_redis_url()?.filter(|url| uses_register && !url.is_empty()) else { return Ok(()) };
+    let (virtual_host, name) = (amqp.vhost(), topology.first_name());
+    let register = RedisRegister::new_with_tls(&url, &common.tls()?, &virtual_host, name, &topology.redis)
+        .map_err(|error| UsageError(format!("--redis-url (REDIS_URL): {error}")))?
+        .with_first_names(topology.first_names())
+        .with_limit(LIMIT);
+    let broker = RabbitMq::new(amqp.clone(), &here("topology apply"));
+    let identity = broker.identity().await;
+    broker.close().await;
+    let owner = Owner { topology: Some(topology.name.to_string()), cluster_name: identity?.cluster_name };
+    let before = match register.owner().await {
+        Ok(before) => before,
+        Err(error) => {
+            output.note(&format!("Whether the register is in use by another broker or topology is not known: {error}"));
+            return Ok(());
+        }
+    };
+    let former: Vec<String> = topology.renamed_from.iter().map(ToString::to_string).collect();
+    let mut names = former.iter().map(String::as_str).chain([topology.name.as_str()]);
+    let is_here = names.any(|name| observed.exchanges.iter().any(|exchange| exchange.name == scheduler(name)));
+    if let Some(other) = before.conflict(Applied { owner: &owner, former: &former, is_here, moved_from }) {
+        return Err(Ended::new(Exit::Blocked, refusal(&other, &owner)).into());
+    }
+    if before != owner
+        && let Err(error) = register.set_owner(&owner).await
+    {
+        output.note(&format!("The register does not say yet who uses it: {error}"));
+    }
+    Ok(())
+}
+
+fn refusal(other: &Other, owner: &Owner) -> String {
+    let name = |name: &Option<String>| plain(name.as_deref().unwrap_or_default()).into_owned();
+    let (used, now, by) = match other {
+        Other::Broker(by) => ("broker", name(&owner.cluster_name), plain(by)),
+        Other::Topology(by) => ("topology", name(&owner.topology), plain(by)),
+    };
+    let nodes = match other {
+        Other::Broker(by) if by.contains('@') => {
+            ", or name the cluster (`rabbitmqctl set_cluster_name`) if these are two of its nodes"
+        }
+        _ => "",
+    };
+    format!(
+        "the register in Redis is in use by the {used} `{by}`, and this is the {used} `{now}`: each would drop events of the other; \
+         nothing was written. If the topology has moved here, run it again with `--moved-from {by}`{nodes}; else give it a prefix of \
+         its own (`redis: {{ prefix: … }}`)"
+    )
+}

@@ -24,6 +24,9 @@ use crate::{
     ports::{Broker, Clock, RegisterError},
 };
 
+/// How long the last publishes and settles of a stopping worker may take.
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// What all lanes of a worker share.
 pub(super) struct Common {
     pub(super) topology: Arc<Topology>,
@@ -97,6 +100,13 @@ impl Common {
         let heed = |told: &mut bool, now: bool| std::mem::replace(told, now) != now;
         self.doubted.send_if_modified(|doubted| heed(doubted, self.register_outage.lasts()));
         self.away.send_if_modified(|away| heed(away, self.register_outage.is_out_of_reach()));
+    }
+
+    /// Until what waits for the broker is better given back: the drain limit is over, and half of what the last publishes have
+    /// after it.
+    pub(super) async fn cannot_wait(&self) {
+        self.give_back.cancelled().await;
+        tokio::time::sleep(LAST_WORDS / 2).await;
     }
 
     /// Stops the worker for a reason that more events would only meet again.

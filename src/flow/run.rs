@@ -10,7 +10,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     aside,
-    common::Common,
+    common::{Common, LAST_WORDS},
     cramped::Cramped,
     outage::{BrokerOutage, RegisterOutage, Side},
     quiet::Quietness,
@@ -30,9 +30,6 @@ use crate::{
 
 /// How often a worker that stops when its queues are empty looks at them.
 const LOOK: Duration = Duration::from_millis(200);
-
-/// How long the last publishes and settles of a stopping worker may take.
-const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// A type and who handles it.
 type TypeHandler = (EventType, Arc<dyn Handler>);

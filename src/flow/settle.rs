@@ -62,7 +62,7 @@ pub(super) struct Claimed {
 
 /// Why a copy is not published, and no further try would do it.
 pub(super) enum Unpublished {
-    /// This program has closed its connections to the broker.
+    /// This program has closed its connections to the broker, or its worker has stopped and cannot wait any longer.
     Closed,
     /// It is larger than the broker takes; the broker's limit was higher when the event came. The delivery itself is all
     /// that there is of it.
@@ -309,7 +309,14 @@ impl Lane {
             .when(|error| !matches!(error, BrokerError::Closed | BrokerError::TooLarge { .. }))
             .notify(|error, _| self.common.broker_outage.begins(error));
         // There is no last try.
-        match published.await {
+        let published = tokio::select! {
+            biased;
+            published = published => published,
+            // Given up while there is still time to release the claim: a broker that takes nothing is no crash of the event's.
+            // The copy may be there all the same, as after a crash at this point.
+            () = self.common.cannot_wait() => return Err(Unpublished::Closed),
+        };
+        match published {
             Ok(()) => {
                 self.common.broker_outage.ends();
                 Ok(())

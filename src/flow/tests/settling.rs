@@ -27,6 +27,26 @@ async fn a_follow_up_is_confirmed_before_the_event_is_settled() {
     assert_eq!(header(&fake.published(), "generation").as_deref(), Some("1"));
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_stop_while_the_broker_takes_no_follow_up_is_no_crash() {
+    let fake = Arc::new(Fake { lose: AtomicUsize::new(usize::MAX), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let stop = CancellationToken::new();
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    let handler = {
+        let stop = stop.clone();
+        move |_| {
+            stop.cancel();
+            async { Ok::<_, String>(failure()) }
+        }
+    };
+    let worker = worker.drain_timeout(Duration::from_millis(10)).handle("mail", handler);
+    worker.run(stop).await.expect("it stops");
+    let mut diary = fake.diary.entries();
+    diary.retain(|entry| entry != "not confirmed");
+    assert_eq!(diary, ["claim", "release", "give back"]);
+}
+
 #[tokio::test]
 async fn the_last_failure_is_buried_with_its_reason() {
     let fake = Arc::new(Fake::default());

@@ -97,4 +97,5 @@ async fn a_worker_says_so_once_and_stops_within_its_limit() {
         .await;
     declared.amqp().await.emptied(&declared.queues()).await;
     worker.stop().await;
+    assert_eq!(said("its worker died while it ran"), 0, "{:?}", place.lines("log"));
 }

@@ -8,6 +8,7 @@ use hatchery::{
         compile::{Binding, Exchange, Policy, Queue, compile},
         observed::Observed,
         plan::{Action, Change, Object, Plan, plan},
+        versions,
     },
     file::Lines,
     ports::Management as _,
@@ -91,6 +92,9 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     one_broker(&broker, &management, &observed, "plan").await?;
     let plan = plan(&desired, &observed);
     let source = Source::new(common.file.display().to_string(), &text);
+    if let Some(fault) = observed.version.as_deref().and_then(versions::fault) {
+        output.warn(&fault);
+    }
     let left = left_types::Register::new(common, &topology).ask(&plan).await;
     show(&plan, &observed, &source, &left, args.asked, output)?;
     left.warn(output);

@@ -19,5 +19,6 @@ pub mod settlement;
 pub mod spec;
 pub mod trouble;
 pub mod ttl;
+pub mod versions;
 pub mod wire;
 pub mod words;

@@ -23,9 +23,11 @@ use super::{
 use crate::{
     domain::{
         ttl::roughly,
+        versions,
         words::{EventType, UnknownType},
     },
     handler::Handler,
+    ports::BrokerIdentity,
 };
 
 /// How often a worker that stops when its queues are empty looks at them.
@@ -80,6 +82,12 @@ impl Worker {
             Some(required) => required?,
             // Nothing has begun yet that could be finished, and the broker may never answer.
             None => return Ok(Summary::default()),
+        }
+        // Nothing depends on it.
+        if let Ok(BrokerIdentity { version: Some(version), .. }) = self.broker.identity().await
+            && let Some(fault) = versions::fault(&version)
+        {
+            tracing::warn!("{fault}");
         }
 
         let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));

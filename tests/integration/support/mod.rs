@@ -8,6 +8,7 @@ pub(crate) mod clock;
 mod containers;
 pub(crate) mod declared;
 pub(crate) mod deployments;
+pub(crate) mod held;
 pub(crate) mod logs;
 pub(crate) mod private;
 pub(crate) mod process;

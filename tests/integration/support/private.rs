@@ -1,17 +1,14 @@
 //! A RabbitMQ with TLS, whose settings a test may change: started once a test process, and used by one test at a time.
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader, Write as _},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
-};
+use std::fs;
 
 use tokio::sync::{Mutex, MutexGuard};
 use url::Url;
 
 use super::{
-    broker::{Server, VirtualHost},
+    broker::VirtualHost,
     certificates::{Authority, Certificate},
+    held::Held,
     redis::free_port,
 };
 
@@ -19,18 +16,14 @@ use super::{
 pub(crate) const USUAL: usize = 16 << 20;
 
 pub(crate) struct Private {
-    server: &'static Server,
+    held: Held,
     amqps: u16,
     https: u16,
     pub(crate) authority: Authority,
     /// The only kind of client that is let in by TLS.
     pub(crate) client: Certificate,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
     /// A setting is perhaps not what it was.
     is_changed: bool,
-    /// It goes when its standard input ends, and so with this process.
-    _hold: Child,
 }
 
 /// The server, until the test is over.
@@ -75,42 +68,17 @@ impl Private {
         let conf = authority.file().with_file_name("rabbitmq.conf");
         fs::write(&conf, settings).unwrap();
 
-        let version = std::env::var("HATCHERY_TEST_BROKER").unwrap_or_default();
-        let (script, arguments) = match version.as_str() {
-            "" | "docker" | "native" => ("services", ["hold", "--rabbitmq-only"]),
-            version => ("brokers", ["hold", version]),
-        };
-        let mut hold = Command::new(format!("{}/scripts/{script}", env!("CARGO_MANIFEST_DIR")))
-            .args(arguments)
-            .env("HATCHERY_RABBITMQ_CONF", conf)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (input, mut output) = (hold.stdin.take().unwrap(), BufReader::new(hold.stdout.take().unwrap()));
-        let (mut amqp, mut management) = (None, None);
-        loop {
-            let line = line(&mut output);
-            match line.split_once('=') {
-                Some(("AMQP_URL", url)) => amqp = Some(Url::parse(url).unwrap()),
-                Some(("RABBITMQ_MANAGEMENT_URL", url)) => management = Some(Url::parse(url).unwrap()),
-                Some(_) => {}
-                None => break,
-            }
-        }
-        let (Some(amqp), Some(management)) = (amqp, management) else { panic!("no RabbitMQ, see above") };
-        let server = Box::leak(Box::new(Server { amqp, management, _hold: None }));
-        Self { server, amqps, https, authority, client, input, output, is_changed: false, _hold: hold }
+        Self { held: Held::start(Some(&conf)), amqps, https, authority, client, is_changed: false }
     }
 
     /// The URL of who may do everything, which leads to the default virtual host.
     pub(crate) fn administrator(&self) -> String {
-        self.server.amqp.to_string()
+        self.held.administrator()
     }
 
     /// A virtual host of its own.
     pub(crate) fn host(&self) -> VirtualHost {
-        VirtualHost::on(self.server)
+        self.held.host()
     }
 
     /// A virtual host's AMQP over TLS. Its certificate is for the address: a bare system does not know the name `localhost`.
@@ -126,8 +94,7 @@ impl Private {
 
     /// Runs `rabbitmqctl`.
     pub(crate) fn ctl(&mut self, arguments: &str) {
-        writeln!(self.input, "ctl {arguments}").unwrap();
-        assert_eq!(line(&mut self.output), format!("DONE ctl {arguments}"));
+        self.held.ctl(arguments);
     }
 
     /// The largest message that it takes, on channels that are opened from now on.
@@ -146,10 +113,4 @@ impl Private {
     pub(crate) fn unblock(&mut self) {
         self.ctl("set_vm_memory_high_watermark 0.4");
     }
-}
-
-fn line(output: &mut BufReader<ChildStdout>) -> String {
-    let mut line = String::new();
-    output.read_line(&mut line).unwrap();
-    line.trim_end().to_owned()
 }

@@ -1,0 +1,116 @@
+%% Starts a node's at-least-once dead-lettering again that a message with a broken x-death header has stopped.
+%%
+%%     rabbitmqctl eval_file broken-x-death.erl
+%%
+%% For RabbitMQ 3.10 to 3.12; later versions do not have what it calls, and it does nothing there. It takes the place of
+%% RabbitMQ's own dead-letter workers, looks at what waits for them, publishes each message that they die of without the
+%% header, to where it was to go, and only then takes it out of its queue. All other messages stay where they are, in
+%% their order, for the workers that are started at the end. Killed half-way, it may simply be run again.
+
+Setting = fun(Name, Q) ->
+    rabbit_queue_type_util:args_policy_lookup(Name, fun(_Policy, Argument) -> Argument end, Q)
+end,
+
+IsAtLeastOnce = fun(Q) ->
+    amqqueue:get_type(Q) =:= rabbit_quorum_queue
+        andalso Setting(<<"dead-letter-strategy">>, Q) =:= <<"at-least-once">>
+        andalso lists:member(node(), maps:get(nodes, amqqueue:get_type_state(Q), []))
+end,
+
+%% The replica on this node.
+Server = fun(Q) -> {element(1, amqqueue:get_pid(Q)), node()} end,
+
+IsLedHere = fun(Q) ->
+    case ra:members(Server(Q)) of
+        {ok, _, Leader} -> Leader =:= Server(Q);
+        _ -> false
+    end
+end,
+
+%% How many messages wait for the dead-letter worker.
+Waiting = fun(Q) ->
+    {ok, {_, {Count, _Bytes}}, _} = ra:local_query(Server(Q), fun rabbit_fifo:query_stat_dlx/1),
+    Count
+end,
+
+%% They come as they would come to the worker.
+Receive = fun
+    Next(Left, _, Got) when Left =< 0 -> Got;
+    Next(Left, Client0, Got) ->
+        receive
+            {'$gen_cast', {queue_event, _, {From, Event}}} ->
+                {ok, Client, Actions} = rabbit_fifo_dlx_client:handle_ra_event(From, Event, Client0),
+                Messages = lists:append([Delivered || {deliver, Delivered} <- Actions]),
+                Next(Left - length(Messages), Client, Got ++ Messages)
+        after 60000 -> exit("no answer; run it again")
+        end
+end,
+
+%% Whether the worker dies of it.
+IsBroken = fun(Message, Reason, Exchange, Name) ->
+    try rabbit_dead_letter:make_msg(Message, Reason, Exchange, undefined, Name) of
+        _ -> false
+    catch
+        _:_ -> true
+    end
+end,
+
+Header = <<"x-death">>,
+
+WithoutDeath = fun(Message) ->
+    Content = rabbit_basic:map_headers(fun(Headers) -> lists:keydelete(Header, 1, Headers) end, element(4, Message)),
+    setelement(4, Message, Content)
+end,
+
+UntilLeft = fun Again(Q, Count, Looks) ->
+    case Waiting(Q) of
+        Now when Now =< Count -> ok;
+        _ when Looks > 0 -> timer:sleep(100), Again(Q, Count, Looks - 1);
+        _ -> exit("not taken out; run it again")
+    end
+end,
+
+%% Answers how many were broken.
+Mend = fun(Q) ->
+    Name = {resource, VirtualHost, queue, _} = amqqueue:get_name(Q),
+    Exchange = rabbit_misc:r(VirtualHost, exchange, Setting(<<"dead-letter-exchange">>, Q)),
+    Count = Waiting(Q),
+    {ok, Client} = rabbit_fifo_dlx_client:checkout(Name, Server(Q), max(1, Count)),
+    Broken = [{Id, Message, Reason} || {_, Id, Message, Reason} <- Receive(Count, Client, []),
+                                       IsBroken(Message, Reason, Exchange, Name)],
+    lists:foreach(
+        fun({Id, Message, Reason}) ->
+            {ok, To} = rabbit_exchange:lookup(Exchange),
+            io:format("~ts: published again without its ~ts:~n~0tp~n", [rabbit_misc:rs(Name), Header, Message]),
+            ok = rabbit_dead_letter:publish(WithoutDeath(Message), Reason, To, undefined, Name),
+            {ok, _} = rabbit_fifo_dlx_client:settle([Id], Client)
+        end,
+        Broken),
+    ok = UntilLeft(Q, Count - length(Broken), 600),
+    length(Broken)
+end,
+
+%% In a process of its own: no worker is started for a queue whose last one is alive.
+Apart = fun(Do) ->
+    {_, Monitor} = spawn_monitor(fun() -> exit({done, Do()}) end),
+    receive {'DOWN', Monitor, process, _, {done, Answer}} -> Answer;
+            {'DOWN', Monitor, process, _, Reason} -> exit(Reason)
+    end
+end,
+
+code:ensure_loaded(rabbit_dead_letter),
+case erlang:function_exported(rabbit_dead_letter, make_msg, 5) of
+    false ->
+        'nothing to do: this version does not read the header here';
+    true ->
+        _ = supervisor:terminate_child(rabbit_sup, rabbit_fifo_dlx_sup),
+        Queues = lists:filter(IsAtLeastOnce, rabbit_amqqueue:list()),
+        {Running, Down} = lists:partition(fun(Q) -> whereis(element(1, Server(Q))) =/= undefined end, Queues),
+        Led = lists:filter(IsLedHere, Running),
+        Mended = lists:sum([Apart(fun() -> Mend(Q) end) || Q <- Led, Waiting(Q) > 0]),
+        {ok, _} = supervisor:restart_child(rabbit_sup, rabbit_fifo_dlx_sup),
+        lists:foreach(fun(Q) -> ra:cast_aux_command(Server(Q), {dlx, setup}) end, Led),
+        %% A queue that was to be led from here while there was no supervisor for its worker.
+        lists:foreach(fun(Q) -> ra:restart_server(quorum_queues, Server(Q)) end, Down),
+        [{broken, Mended}, {started, length(Led)}, {restarted, length(Down)}]
+end.

@@ -1,0 +1,36 @@
+//! What versions of RabbitMQ do to events that no topology can prevent.
+
+/// Why this version is one to leave, for people. None for a version that has none of it, or that is not known.
+#[must_use]
+pub fn fault(version: &str) -> Option<String> {
+    let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
+    let (major, minor) = (numbers.next()??, numbers.next()??);
+    // At-least-once dead-lettering began with 3.10. RabbitMQ 4 does not read the header that clients send.
+    ((3, 10)..(4, 0)).contains(&(major, minor)).then(|| {
+        format!(
+            "RabbitMQ {version} stops timers when a publisher sends a broken x-death header, and no topology can prevent \
+             that; RabbitMQ 4 does not (docs/operations.md, \"A broken x-death\")"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::before_at_least_once("3.9.29", false)]
+    #[case::first("3.10.0", true)]
+    #[case::debian_12("3.10.8", true)]
+    #[case::candidate("3.13.0-rc.1", true)]
+    #[case::last("3.13.7", true)]
+    #[case::four("4.0.5", false)]
+    #[case::newest("4.3.6", false)]
+    #[case::no_version("", false)]
+    #[case::a_word("unknown", false)]
+    fn versions_that_read_the_header_of_a_client_are_told_of(#[case] version: &str, #[case] is_told: bool) {
+        assert_eq!(fault(version).is_some(), is_told);
+    }
+}

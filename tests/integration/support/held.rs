@@ -1,0 +1,86 @@
+//! A RabbitMQ of a test's own, which it may restart, change and break.
+
+use std::{
+    io::{BufRead as _, BufReader, Write as _},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+use url::Url;
+
+use super::broker::{Server, VirtualHost};
+
+/// It goes when its standard input ends, and so with this process at the latest.
+pub(crate) struct Held {
+    server: &'static Server,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _hold: Child,
+}
+
+impl Held {
+    /// Starts one of the version that is tested, with these settings besides its own.
+    pub(crate) fn start(settings: Option<&Path>) -> Self {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let version = std::env::var("HATCHERY_TEST_BROKER").unwrap_or_default();
+        let (script, arguments) = match version.as_str() {
+            "" | "docker" | "native" => ("services", ["hold", "--rabbitmq-only"]),
+            version => ("brokers", ["hold", version]),
+        };
+        let mut hold = Command::new(format!("{}/scripts/{script}", env!("CARGO_MANIFEST_DIR")));
+        if let Some(settings) = settings {
+            hold.env("HATCHERY_RABBITMQ_CONF", settings);
+        }
+        let mut hold = hold.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, mut output) = (hold.stdin.take().unwrap(), BufReader::new(hold.stdout.take().unwrap()));
+        let (mut amqp, mut management) = (None, None);
+        loop {
+            let line = line(&mut output);
+            match line.split_once('=') {
+                Some(("AMQP_URL", url)) => amqp = Some(Url::parse(url).unwrap()),
+                Some(("RABBITMQ_MANAGEMENT_URL", url)) => management = Some(Url::parse(url).unwrap()),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        let (Some(amqp), Some(management)) = (amqp, management) else { panic!("no RabbitMQ, see above") };
+        let server = Box::leak(Box::new(Server { amqp, management, _hold: None }));
+        Self { server, input, output, _hold: hold }
+    }
+
+    /// The URL of the user who may do everything, which leads to the default virtual host.
+    pub(crate) fn administrator(&self) -> String {
+        self.server.amqp.to_string()
+    }
+
+    /// A virtual host of its own.
+    pub(crate) fn host(&self) -> VirtualHost {
+        VirtualHost::on(self.server)
+    }
+
+    /// Asks for something, and says whether it was done.
+    pub(crate) fn ask(&mut self, what: &str) -> bool {
+        writeln!(self.input, "{what}").unwrap();
+        let answer = line(&mut self.output);
+        assert!(answer == format!("DONE {what}") || answer == format!("FAILED {what}"), "{answer}");
+        answer.starts_with("DONE")
+    }
+
+    /// Runs `rabbitmqctl`.
+    #[track_caller]
+    pub(crate) fn ctl(&mut self, arguments: &str) {
+        assert!(self.ask(&format!("ctl {arguments}")), "rabbitmqctl {arguments}");
+    }
+
+    /// Stops it in order and starts it again, with the same ports and data.
+    #[track_caller]
+    pub(crate) fn restart(&mut self) {
+        assert!(self.ask("stop rabbitmq") && self.ask("start rabbitmq"));
+    }
+}
+
+fn line(output: &mut BufReader<ChildStdout>) -> String {
+    let mut line = String::new();
+    output.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}

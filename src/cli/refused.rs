@@ -37,7 +37,9 @@ fn without_values(error: &Error, values: &[String]) -> Option<String> {
         return None;
     }
     let is_value = |text: &str| {
-        let is_option = text.starts_with('-') && !text.contains(['=', '@', ':']);
+        // Of `--listen <HOST:PORT>` the placeholder is ours.
+        let name = text.split_once(" <").map_or(text, |(name, _)| name);
+        let is_option = name.starts_with('-') && !name.contains(['=', '@', ':']);
         !is_option && values.iter().any(|value| value.contains(text) || text.contains(value.as_str()))
     };
     let repeated = REPEATED.iter().filter_map(|kind| error.get(*kind)).map(ToString::to_string);

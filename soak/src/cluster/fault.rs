@@ -128,7 +128,7 @@ impl Fault {
             Self::Minority => format!("partition {}|{first}", roles(&others(hit[0]).collect::<Vec<_>>())),
             Self::Apart => format!("partition {}", roles(&hit).replace(' ', "|")),
             Self::MemoryAlarm => format!("ctl {first} set_vm_memory_high_watermark 0.0000001"),
-            Self::DiskAlarm => format!("ctl {first} set_disk_free_limit 1000TB"),
+            Self::DiskAlarm => format!("ctl {first} set_disk_free_limit 1000000GB"),
             Self::CloseConnections => format!("ctl {first} close_all_connections --global soak"),
             Self::RestartAll => format!("stop {}", roles(&hit)),
             // Each is down for as long as it takes to look at the plan: `recover` does it.

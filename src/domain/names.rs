@@ -104,6 +104,13 @@ impl Names {
     }
 }
 
+/// Whether a cluster's name is that of one of its nodes, `rabbit@host`. Until somebody names the cluster each of its nodes says its own,
+/// so two of those may be of one broker.
+#[must_use]
+pub fn is_of_a_node(cluster_name: &str) -> bool {
+    cluster_name.contains('@')
+}
+
 /// This owner's exchange that takes everything that is published.
 #[must_use]
 pub fn scheduler(owner: &str) -> String {

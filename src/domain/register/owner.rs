@@ -1,5 +1,7 @@
 //! Who uses a register. Two topologies with the same keys would drop each other's events, so `apply` looks before it writes.
 
+use crate::domain::names::is_of_a_node;
+
 /// Who uses a register; a name that is not known is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner {
@@ -55,11 +57,6 @@ impl Owner {
         }
         None
     }
-}
-
-/// RabbitMQ takes a node's name for the cluster's until somebody gives it one.
-fn is_of_a_node(cluster_name: &str) -> bool {
-    cluster_name.contains('@')
 }
 
 #[cfg(test)]

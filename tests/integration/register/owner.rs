@@ -146,6 +146,7 @@ fn an_apply_refuses_a_register_of_another_broker_until_it_is_told_that_the_topol
     one.expect(0, &[]);
     let mut other = Applying::new(BILLING, &redis);
     let another = Another::like(&one.bench.host);
+    another.set_name("another");
     other.bench.host = another.into_host(&one.bench.host);
     let told = other.expect(4, &[]);
     for part in ["broker `shared`", "broker `another`", "--moved-from shared", "prefix", "nothing was written"] {

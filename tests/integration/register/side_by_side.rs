@@ -112,7 +112,9 @@ async fn topologies_of_one_name_on_two_brokers_lose_no_event_to_each_other() {
     let one = Side::new("one", &first).await;
     one.publish(&["mail", "import", "dated"]).await;
 
-    let refused = first.again(Another::like(&first.host).into_host(&first.host), redis::url()).await;
+    let another = Another::like(&first.host);
+    another.set_name("another");
+    let refused = first.again(another.into_host(&first.host), redis::url()).await;
     let other = Side::new("other", &refused).await;
     // One that the other side has finished, replaced or cancelled, as far as the ids and references go.
     let unversioned = NewEvent::new("import", "before").reference("0").id("0");

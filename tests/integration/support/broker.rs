@@ -40,7 +40,7 @@ fn server() -> &'static Server {
             (Some(amqp), Some(management)) => {
                 (Server { amqp, management, _hold: None }, "as HATCHERY_TEST_AMQP_URL says".to_owned())
             }
-            (None, None) => start("shared"),
+            (None, None) => start(),
             _ => panic!("HATCHERY_TEST_AMQP_URL and HATCHERY_TEST_MANAGEMENT_URL go together"),
         };
         let (_, overview) = call(&server.management, Method::GET, &["overview"], None).unwrap();
@@ -50,11 +50,11 @@ fn server() -> &'static Server {
     })
 }
 
-/// A server whose cluster has this name, as an operator gives it.
-fn start(name: &str) -> (Server, String) {
+/// A server whose cluster has a name, as an operator gives it: the same for all of them, until a test gives another one.
+fn start() -> (Server, String) {
     let (server, way) = start_unnamed();
     let (status, answer) =
-        call(&server.management, Method::PUT, &["cluster-name"], Some(&json!({ "name": name }))).unwrap();
+        call(&server.management, Method::PUT, &["cluster-name"], Some(&json!({ "name": "shared" }))).unwrap();
     assert!(status < 300, "{status} {answer}");
     (server, way)
 }
@@ -232,7 +232,7 @@ pub(crate) struct Another(Server);
 
 impl Another {
     pub(crate) fn like(host: &VirtualHost) -> Self {
-        let another = Self(start("another").0);
+        let another = Self(start().0);
         let put = |path: &[&str], body: Value| {
             let (status, answer) = call(&another.0.management, Method::PUT, path, Some(&body)).unwrap();
             assert!(status < 300, "{path:?}: {status} {answer}");

@@ -160,7 +160,7 @@ impl Crew {
         for publisher in 0..EACH {
             let hatchery = connect(stage, &publisher_name(publisher)).await?;
             crew.publishers.push(hatchery.publisher());
-            for event_type in 0..TYPES.len() {
+            for (event_type, weight) in WEIGHTS.into_iter().enumerate() {
                 let mut line = Line {
                     seen: crew.seen.clone(),
                     to: hatchery.publisher(),
@@ -170,7 +170,7 @@ impl Crew {
                 };
                 let stop = crew.stop_publishing.clone();
                 let each = u32::try_from(EACH)? * WEIGHTS.iter().sum::<u32>();
-                let every = Duration::from_secs(1) * each / (rate * WEIGHTS[event_type]);
+                let every = Duration::from_secs(1) * each / (rate * weight);
                 crew.publishing.push(tokio::spawn(async move {
                     let mut turn = tokio::time::interval(every);
                     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);

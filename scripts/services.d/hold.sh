@@ -52,7 +52,9 @@ hold_line() {
         *) return 1 ;;
         esac
     done
-    launch_all "${starting[@]}"
+    launch_all "${starting[@]}" && return
+    if [[ ${starting[*]} == *rabbitmq* ]]; then rabbitmq_failure; fi
+    return 1
 }
 
 cmd_hold() {

@@ -40,6 +40,8 @@ impl Servers {
         file.write_all(settings.as_bytes())?;
         let mut command = broker(version);
         command.args(["--nodes", &nodes.to_string()]).env("HATCHERY_RABBITMQ_CONF", file.path());
+        // Several nodes that start at once on a busy machine take longer than one.
+        command.env("HATCHERY_START_TIMEOUT", "300");
         Self::with(Hold::of(&mut command).await?, Some(file)).await
     }
 

@@ -13,6 +13,7 @@ mod poison;
 mod publisher;
 #[cfg(feature = "fail-points")]
 mod worker;
+mod x_death;
 
 #[cfg(not(feature = "fail-points"))]
 #[test]

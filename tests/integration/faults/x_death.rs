@@ -1,0 +1,128 @@
+//! One message with a broken `x-death` stops every timer of a node before RabbitMQ 4. The page brings the node back.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    time::{Duration, Instant},
+};
+
+use hatchery::{NewEvent, Outcome};
+use lapin::{
+    BasicProperties,
+    types::{AMQPValue, FieldArray, FieldTable},
+};
+
+use crate::support::{
+    amqp::{headers, long},
+    broker::eventually,
+    declared::{Declared, publish},
+    held::Held,
+    logs::Logs,
+    process::Place,
+    redis,
+    workers::Working,
+};
+
+const TOPOLOGY: &str = "hatcheries: [500ms, 1s]\ntypes: { mail: {} }";
+const SUPERVISOR_IS_GONE: &str = "ctl eval undefined=whereis(rabbit_fifo_dlx_sup).";
+/// How often the page may have to be followed: another broken message may come due, or a queue may have had no leader.
+const ROUNDS: usize = 5;
+/// After this long the page is followed again.
+const ROUND: Duration = Duration::from_secs(30);
+
+fn x_death(deaths: Vec<AMQPValue>) -> BasicProperties {
+    headers(&[("x-death", AMQPValue::FieldArray(FieldArray::from(deaths)))])
+}
+
+/// The usual shape, of a message that has been in this queue before, with the count as text: some clients make texts of numbers.
+fn text_as_count(queue: &str) -> BasicProperties {
+    let mut death = FieldTable::default();
+    for (name, value) in [("count", "1"), ("reason", "expired"), ("queue", queue), ("exchange", "t.scheduler")] {
+        death.insert(name.into(), long(value));
+    }
+    death.insert("time".into(), AMQPValue::Timestamp(1_780_000_000));
+    death.insert("routing-keys".into(), AMQPValue::FieldArray(FieldArray::from(vec![long("mail.1s")])));
+    x_death(vec![AMQPValue::FieldTable(death)])
+}
+
+/// The commands of the page, in their order, with the file that it names.
+fn page() -> Vec<String> {
+    let folder = format!("{}/docs", env!("CARGO_MANIFEST_DIR"));
+    let text = fs::read_to_string(format!("{folder}/operations.md")).unwrap();
+    let (_, page) = text.split_once("\n## A broken `x-death`\n").expect("the page");
+    let page = page.split("\n## ").next().unwrap();
+    let commands = page.lines().filter_map(|line| line.strip_prefix("$ rabbitmqctl "));
+    let file = format!("{folder}/broken-x-death.erl");
+    commands.map(|command| command.replace('\'', "").replace("broken-x-death.erl", &file)).collect()
+}
+
+#[tokio::test]
+async fn the_page_brings_a_node_back_whose_timers_a_broken_x_death_has_stopped() {
+    let logs = Logs::capture();
+    let mut node = Held::start(None);
+    let declared = Declared::on(node.host(), TOPOLOGY, redis::url()).await;
+    // Another team's, on the same broker.
+    let other = Declared::on(node.host(), TOPOLOGY, redis::url()).await;
+    let is_told = declared.host.overview()["rabbitmq_version"].as_str().unwrap().starts_with("3.");
+
+    let publish_timed = async |n: &str| {
+        let event = || NewEvent::new("mail", n.to_owned()).delay(Duration::from_secs(1));
+        for declared in [&declared, &other] {
+            publish(&declared.connect_patiently().await, event()).await;
+        }
+    };
+    publish_timed("0").await;
+    let amqp = declared.amqp().await;
+    for (key, properties, payload) in [
+        ("mail.500ms", x_death(vec![AMQPValue::LongLongInt(1)]), "number"),
+        ("mail.1s", text_as_count("t.hatchery.1s"), "count"),
+    ] {
+        amqp.publish("t.scheduler", key, properties, payload.as_bytes()).await;
+    }
+    publish_timed("1").await;
+    if is_told {
+        eventually("the supervisor is gone", async || node.ask(SUPERVISOR_IS_GONE).then_some(())).await;
+        publish_timed("2").await;
+        node.restart();
+        eventually("a restart does not help", async || node.ask(SUPERVISOR_IS_GONE).then_some(())).await;
+    } else {
+        publish_timed("2").await;
+        node.restart();
+        assert!(!node.ask(SUPERVISOR_IS_GONE));
+    }
+    let commands = page();
+    assert!(commands.len() >= 2, "{commands:?}");
+    // Nothing is lost by it, the broken ones included.
+    let theirs = Working::start(&other.connect_patiently().await, "mail", |_| Outcome::Done);
+    let ours = Working::start(&declared.connect_patiently().await, "mail", |_| Outcome::Done);
+    let have_run = |working: &Working| working.runs.payloads().into_iter().collect::<BTreeSet<_>>();
+    let both_have_run = || have_run(&theirs).len() >= 3 && have_run(&ours).len() >= 5;
+    let mut rounds = 0;
+    while rounds == 0 || !both_have_run() {
+        rounds += 1;
+        assert!(rounds <= ROUNDS, "theirs: {:?}, ours: {:?}", have_run(&theirs), have_run(&ours));
+        for command in &commands {
+            node.ctl(command);
+        }
+        let waited = Instant::now();
+        while !both_have_run() && waited.elapsed() < ROUND && !node.ask(SUPERVISOR_IS_GONE) {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+    publish_timed("3").await;
+    for (working, payloads) in [(&theirs, &["0", "1", "2", "3"][..]), (&ours, &["0", "1", "2", "3", "number", "count"])]
+    {
+        let expected: BTreeSet<_> = payloads.iter().map(|payload| (*payload).to_owned()).collect();
+        eventually("what is published afterwards runs", async || (have_run(working) == expected).then_some(())).await;
+    }
+    theirs.stop().await;
+    ours.stop().await;
+    assert!(!node.ask(SUPERVISOR_IS_GONE));
+
+    let warning = "stops timers when a publisher sends a broken x-death header";
+    assert_eq!(logs.with(&[warning]).len(), if is_told { 2 } else { 0 });
+    let place = Place::new(&declared);
+    let mut plan = place.command(&["plan"]);
+    let planned = place.run(plan.env("RABBITMQ_MANAGEMENT_URL", declared.host.management())).await.expect(0);
+    assert_eq!(planned.stderr.contains(warning), is_told, "{planned:?}");
+}

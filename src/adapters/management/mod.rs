@@ -46,6 +46,11 @@ struct Overview {
 }
 
 #[derive(Deserialize)]
+struct Node {
+    name: String,
+}
+
+#[derive(Deserialize)]
 struct Counted {
     name: String,
     #[serde(flatten)]
@@ -117,6 +122,21 @@ impl ManagementApi {
     #[must_use]
     pub fn shown(&self) -> String {
         self.client.shown()
+    }
+
+    /// The names of the cluster's nodes, those that are down included. `None` if this user lacks the tag `monitoring`.
+    ///
+    /// # Errors
+    /// When the API is away.
+    pub async fn nodes(&self) -> Result<Option<Vec<String>>, ManagementError> {
+        match self.client.get_with::<Vec<Node>>(&["nodes"], &[("columns", "name")]).await {
+            Ok(nodes) => Ok(Some(nodes.into_iter().map(|node| node.name).collect())),
+            Err(ManagementError::Refused { reason, .. }) => {
+                tracing::debug!(reason, "the list of nodes is not shown to this user");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Not every user who may set policies may see these. The queues that exist tell by themselves then.

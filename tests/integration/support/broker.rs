@@ -239,7 +239,7 @@ impl Another {
         };
         let all = json!({ "configure": ".*", "write": ".*", "read": ".*" });
         put(&["vhosts", &host.name], json!({}));
-        put(&["users", &host.name], json!({ "password": PASSWORD, "tags": "policymaker" }));
+        put(&["users", &host.name], json!({ "password": PASSWORD, "tags": "policymaker,monitoring" }));
         put(&["permissions", &host.name, &host.name], all);
         another
     }

@@ -107,6 +107,20 @@ fn two_brokers() {
     }
 }
 
+/// The nodes of an unnamed cluster say their own names, so the names alone do not tell.
+#[test]
+fn two_brokers_that_nobody_has_named() {
+    let mut bench = Bench::new(TOPOLOGY);
+    let [one, other] = [Another::like(&bench.host), Another::like(&bench.host)];
+    other.set_name("rabbit@other");
+    let management = other.management(&bench.host);
+    one.set_name("rabbit@one");
+    bench.host = one.into_host(&bench.host);
+    let ran = bench.expect(6, &["plan", "--management-url", &management]);
+    assert!(ran.stderr.contains("`rabbit@one`") && ran.stderr.contains("`rabbit@other`"), "{ran:?}");
+    assert!(ran.stdout.is_empty(), "{ran:?}");
+}
+
 /// Also where there is nothing to write.
 #[test]
 fn two_brokers_with_their_own_names() {

@@ -27,6 +27,7 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(super) struct Confirms {
     waiting: AtomicUsize,
     taken: AtomicBool,
+    /// A publish was refused, and none was confirmed since.
     refused: AtomicBool,
     silent: CancellationToken,
 }
@@ -63,13 +64,14 @@ impl Confirms {
 
     /// How long it has been silent now. A broker that blocks publishers confirms nothing, and does so by every node.
     fn look(&self, before: Duration, blocked: bool) -> Duration {
-        let refused = self.refused.swap(false, Ordering::Relaxed);
         if self.taken.swap(false, Ordering::Relaxed) || blocked {
+            self.refused.store(false, Ordering::Relaxed);
             return Duration::ZERO;
         }
         let waits = self.waiting.load(Ordering::Relaxed) > 0;
-        // Between two tries of a publish that is refused nothing waits.
-        if waits || refused || before > Duration::ZERO { before + LOOK } else { Duration::ZERO }
+        // Between two tries of a refused publish nothing waits. A publish whose caller stopped waiting proves nothing: its
+        // confirm goes unnoticed.
+        if waits || self.refused.load(Ordering::Relaxed) { before + LOOK } else { Duration::ZERO }
     }
 }
 
@@ -96,7 +98,7 @@ mod tests {
     use super::*;
 
     /// How long it is silent after so many looks, before each of which this happens.
-    fn after(looks: u32, confirms: &Arc<Confirms>, happens: impl Fn(u32) -> bool) -> Duration {
+    fn after(looks: u32, confirms: &Arc<Confirms>, mut happens: impl FnMut(u32) -> bool) -> Duration {
         (0..looks).fold(Duration::ZERO, |silence, look| confirms.look(silence, happens(look)))
     }
 
@@ -117,6 +119,19 @@ mod tests {
         let confirms = Arc::<Confirms>::default();
         let _waiting = confirms.begin();
         assert_eq!(after(20, &confirms, unblocked), LIMIT);
+    }
+
+    #[test]
+    fn a_connection_is_not_silent_once_a_caller_has_dropped_its_publish() {
+        let confirms = Arc::<Confirms>::default();
+        let mut waiting = Some(confirms.begin());
+        let dropped_after_the_first_look = |look| {
+            if look == 1 {
+                waiting.take();
+            }
+            false
+        };
+        assert_eq!(after(20, &confirms, dropped_after_the_first_look), Duration::ZERO);
     }
 
     #[test]

@@ -190,6 +190,10 @@ impl Shard {
         };
         if counts {
             slot.raise(mark);
+            // The last generation is the copy's too: no rise, and yet it has not been started.
+            if !mark.finished && mark.generation == generation && slot.mark == mark {
+                (slot.begun, slot.crashes) = (false, 0);
+            }
         }
         keep(&mut slot, at, &call.terms, Some(call.due));
         self.slots.insert(key, slot);

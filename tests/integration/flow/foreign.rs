@@ -10,6 +10,7 @@ use crate::support::{
     amqp::{header, headers, long, shown},
     broker::eventually,
     declared::{Declared, publish},
+    logs::Logs,
     wire::{Wire, long as long_bytes, short},
     workers::Working,
 };
@@ -172,6 +173,31 @@ async fn a_version_that_nobody_gave_hides_no_other_event() {
     worker.runs.reach(2).await;
     assert_eq!(worker.runs.payloads(), ["forged", "real"]);
     worker.stop().await;
+}
+
+/// The register tells generations up to 2^32 - 1 from each other. No copy of hatchery's comes near.
+#[rstest]
+#[case::the_last_that_is_told_from_the_next((1 << 32) - 1)]
+#[case::the_one_before((1 << 32) - 2)]
+#[case::beyond(1 << 53)]
+#[tokio::test]
+async fn an_event_with_a_huge_generation_fails_without_counting_as_a_crash(#[case] generation: i64) {
+    let delays = "retry: { delays: [50ms], max-attempts: 9 }";
+    let declared = Declared::new(&format!("types: {{ mail: {{ crash-limit: 3, {delays} }} }}")).await;
+    let hatchery = declared.connect().await;
+    let amqp = declared.amqp().await;
+    let properties = headers(&[("generation", AMQPValue::LongLongInt(generation))]).with_message_id("their-id".into());
+    amqp.publish("t.scheduler", "mail.now", properties, b"").await;
+    let logs = Logs::capture();
+    let worker = Working::start(&hatchery, "mail", |event| match event.attempts {
+        0..5 => Outcome::Retry { reason: "not yet".into(), after: None },
+        _ => Outcome::Done,
+    });
+    worker.runs.reach(6).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.retried, summary.done, summary.dead_lettered), (5, 1, 0));
+    assert_eq!(logs.with(&["died"]), Vec::<String>::new());
+    assert!(amqp.filled(&declared.queues()).await.is_empty());
 }
 
 #[tokio::test]

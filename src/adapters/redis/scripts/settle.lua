@@ -14,6 +14,10 @@ return each(4, 10, function(k, a)
   end
   if counts and copied then
     raise(slot, version, false, next)
+    -- The last generation is the copy's too: no rise, and yet it has not been started.
+    if generation == next and is_at(slot, version, next) then
+      slot.begun, slot.crashes = false, 0
+    end
   elseif counts then
     raise(slot, version, true, generation)
   end

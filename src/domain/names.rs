@@ -147,6 +147,20 @@ pub fn marked_register(key: &str) -> Option<String> {
     key.strip_prefix(REGISTER).map(|said| said.replace("%2E", ".").replace("%25", "%"))
 }
 
+/// Whether two such keys name the same keys in Redis. The number of shards does not tell registers apart: those with the same prefix and
+/// name share the keys of their first shards.
+#[must_use]
+pub fn mark_one_register(one: &str, other: &str) -> bool {
+    let keys = |mark: &str| mark.strip_prefix(REGISTER)?.rsplit_once(" shards=").map(|(keys, _)| keys.to_owned());
+    keys(one).is_some_and(|one| keys(other) == Some(one))
+}
+
+/// The owner of such an exchange or queue `unrouted`.
+#[must_use]
+pub fn owner_of_unrouted(name: &str) -> Option<&str> {
+    name.strip_suffix(".unrouted")
+}
+
 /// This owner's policy for what may change.
 #[must_use]
 pub fn tunables(owner: &str) -> String {

@@ -75,7 +75,24 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
         let note = Change::note(Action::Leftover, address, why);
         Some(Change { part_of, object: Some(Object::Binding(binding)), needs: Some(Need::Prune), ..note })
     });
-    missing.chain(hidden).chain(others).collect()
+    missing.chain(hidden).chain(others).chain(shared_registers(view)).collect()
+}
+
+/// The other topologies that use the same keys in Redis, as their marks say. Each of the two would drop events of the other.
+fn shared_registers<'a>(view: &'a View<'_>) -> impl Iterator<Item = Change> + 'a {
+    let own = view.desired.bindings.iter().filter(|binding| names::marked_register(&binding.key).is_some());
+    let others = own.flat_map(|own| {
+        let same = view.observed.bindings.iter().filter(|live| names::mark_one_register(&own.key, &live.routing_key));
+        same.filter_map(|live| Some((names::owner_of_unrouted(&live.source)?, &live.routing_key)))
+    });
+    others.filter(|(other, _)| view.desired.owners().all(|owner| owner != *other)).filter_map(|(other, mark)| {
+        let keys = names::marked_register(mark)?;
+        let why = format!(
+            "blocked: the topology {other} has the same keys in Redis ({keys}), and each would drop events of the other; set another \
+             `redis: {{ prefix: … }}`"
+        );
+        Some(Change::note(Action::Blocked, Address::new(Kind::Exchange, &names::unrouted(&view.desired.owner)), why))
+    })
 }
 
 /// Whether the events of a former name should come to the present one already: the former queue is no longer bound.

@@ -173,6 +173,12 @@ fn an_apply_refuses_the_keys_of_a_topology_that_had_its_name_before() {
     let renamed = BILLING.replace("name: billing", "name: accounts\nrenamed-from: billing");
     applying.bench.write(&renamed);
     applying.expect(0, &["--migrate"]);
+    // The broker tells as long as it has the other topology, and Redis beyond that.
+    applying.bench.write(BILLING);
+    let told = applying.expect(4, &["--migrate", "--moved-from", "accounts"]);
+    assert!(told.contains("blocked: the topology accounts"), "{told}");
+    applying.bench.write(&renamed);
+    applying.bench.expect(0, &["destroy", "--auto-approve"]);
     applying.bench.write(BILLING);
     let told = applying.expect(4, &["--migrate"]);
     for part in ["topology `accounts`", "topology `billing`", "--moved-from accounts", "prefix"] {

@@ -98,3 +98,13 @@ fn an_operators_policy() {
     bench.host.put("operator-policies", "limits", &policy);
     blocked(&bench, "shadowed by operator policy limits");
 }
+
+#[test]
+fn a_topology_that_was_renamed_keeps_its_keys_from_a_new_one_of_its_first_name() {
+    let bench = Bench::new(&TOPOLOGY.replace("name: billing", "name: accounts\nrenamed-from: billing"));
+    bench.apply();
+    bench.write(TOPOLOGY);
+    blocked(&bench, "blocked: the topology accounts has the");
+    bench.write(&format!("{TOPOLOGY}redis: {{ prefix: billing }}\n"));
+    bench.apply();
+}

@@ -53,6 +53,39 @@ fn another_register_is_told() {
     assert_eq!(reasons(&observed), [told('-', &leftover)]);
 }
 
+/// A topology keeps the keys of its first name. Another topology may have that name by now.
+#[rstest]
+#[case::a_topology_that_was_renamed("accounts", "hatchery", "billing", 1, true)]
+#[case::with_other_shards("accounts", "hatchery", "billing", 4, true)]
+#[case::another_prefix("accounts", "accounts.keys", "billing", 1, false)]
+#[case::a_name_of_its_own("accounts", "hatchery", "accounts", 1, false)]
+#[case::its_own_former_name("invoicing", "hatchery", "billing", 1, false)]
+fn a_register_of_another_topology_stands_in_the_way(
+    #[case] other: &str,
+    #[case] prefix: &str,
+    #[case] name: &str,
+    #[case] shards: u16,
+    #[case] is_blocked: bool,
+) {
+    let mut desired = desired();
+    desired.former_owners.push("invoicing".into());
+    desired.bindings.push(Binding {
+        source: "billing.unrouted".into(),
+        target: Target::Queue("billing.unrouted".into()),
+        key: names::register_mark("hatchery", "billing", 1),
+    });
+    let mut observed = applied();
+    let unrouted = names::unrouted(other);
+    observed.bindings.push(binding(&unrouted, &unrouted, &names::register_mark(prefix, name, shards)));
+    let plan = plan(&desired, &observed);
+    assert_eq!(plan.is_blocked(true), is_blocked, "{:?}", plan.changes);
+    let blocked = plan.changes.iter().find(|change| change.action == Action::Blocked);
+    let why = blocked.and_then(|change| change.reason.clone()).unwrap_or_default();
+    for part in ["the topology accounts", "prefix=hatchery name=billing", "redis: { prefix: … }"] {
+        assert_eq!(why.contains(part), is_blocked, "{why}");
+    }
+}
+
 type Tamper = fn(&mut Observed);
 
 #[rstest]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{batch::Batched, outage::Side};
 use crate::{
     domain::register::{
-        Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot, Subject, state::SlotState,
+        Claim, Claimed, Owner, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot, Subject,
+        state::SlotState,
     },
     ports::{Register, RegisterError},
 };
@@ -94,6 +95,10 @@ impl Batches {
 
     pub(crate) async fn ping(&self) -> Result<(), RegisterError> {
         self.asker.hear(self.asker.register.ping()).await
+    }
+
+    pub(crate) async fn owner(&self) -> Result<Owner, RegisterError> {
+        self.asker.hear(self.asker.register.owner()).await
     }
 
     pub(crate) async fn renew(&self, ask: Renew) -> Result<Option<Renewed>, RegisterError> {

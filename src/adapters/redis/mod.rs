@@ -148,14 +148,6 @@ impl RedisRegister {
         Self { cluster_name: Arc::new(cluster_name), ..self }
     }
 
-    /// Reads who uses the register. Of several shards the first that names somebody counts.
-    ///
-    /// # Errors
-    /// When Redis is away, or refuses.
-    pub async fn owner(&self) -> Result<Owner, RegisterError> {
-        self.exchange_owner(&Owner::default()).await
-    }
-
     /// Writes who uses the register, whoever did before.
     ///
     /// # Errors
@@ -164,7 +156,7 @@ impl RedisRegister {
         self.exchange_owner(owner).await.map(drop)
     }
 
-    /// The owner before this call.
+    /// The owner before this call. Of several shards the first that names somebody counts.
     async fn exchange_owner(&self, owner: &Owner) -> Result<Owner, RegisterError> {
         // Under no name of its own: this call decides nothing.
         let unnamed = self.clone().on_broker(|| None);
@@ -300,6 +292,10 @@ impl Register for RedisRegister {
 
     fn times_emptied(&self) -> u64 {
         self.emptied.swap(0, Ordering::Relaxed)
+    }
+
+    async fn owner(&self) -> Result<Owner, RegisterError> {
+        self.exchange_owner(&Owner::default()).await
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {

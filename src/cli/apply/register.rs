@@ -5,16 +5,17 @@ use std::time::Duration;
 use hatchery::{
     Topology,
     adapters::{
+        management::ManagementApi,
         rabbitmq::{RabbitMq, connection::AmqpUrl},
         redis::RedisRegister,
     },
     domain::{
-        names::scheduler,
+        names::{is_of_a_node, scheduler},
         observed::Observed,
         register::{Applied, Other, Owner},
         words::plain,
     },
-    ports::Broker as _,
+    ports::{Broker as _, Register as _},
 };
 
 use super::super::{
@@ -34,6 +35,7 @@ pub(super) async fn take(
     common: &Common,
     topology: &Topology,
     amqp: &AmqpUrl,
+    management: &ManagementApi,
     observed: &Observed,
     moved_from: &[String],
     output: Output,
@@ -59,8 +61,20 @@ pub(super) async fn take(
     let former: Vec<String> = topology.renamed_from.iter().map(ToString::to_string).collect();
     let mut names = former.iter().map(String::as_str).chain([topology.name.as_str()]);
     let is_here = names.any(|name| observed.exchanges.iter().any(|exchange| exchange.name == scheduler(name)));
-    if let Some(other) = before.conflict(Applied { owner: &owner, former: &former, is_here, moved_from }) {
+    let nodes = match &before.cluster_name {
+        Some(name) if is_of_a_node(name) && before.cluster_name != owner.cluster_name => management.nodes().await?,
+        _ => None,
+    };
+    let applied = Applied { owner: &owner, former: &former, is_here, nodes: nodes.as_deref(), moved_from };
+    if let Some(other) = before.conflict(applied) {
         return Err(Ended::new(Exit::Blocked, refusal(&other, &owner)).into());
+    }
+    // The list of the nodes leaves no doubt, and who has said that it has moved has none.
+    if nodes.is_none()
+        && !before.cluster_name.as_ref().is_some_and(|name| moved_from.contains(name))
+        && let Some(doubt) = before.doubt(owner.cluster_name.as_deref())
+    {
+        output.warn(&doubt);
     }
     if before != owner
         && let Err(error) = register.set_owner(&owner).await

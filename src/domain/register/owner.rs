@@ -1,6 +1,6 @@
 //! Who uses a register. Two topologies with the same keys would drop each other's events, so `apply` looks before it writes.
 
-use crate::domain::names::is_of_a_node;
+use crate::domain::{names::is_of_a_node, words::plain};
 
 /// Who uses a register; a name that is not known is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub struct Applied<'a> {
     pub former: &'a [String],
     /// The broker has objects of this topology already.
     pub is_here: bool,
+    /// The names of the nodes of the broker's cluster, where they are known.
+    pub nodes: Option<&'a [String]>,
     /// Names of topologies or brokers that it has moved from, as a person says.
     pub moved_from: &'a [String],
 }
@@ -36,11 +38,11 @@ pub enum Other {
 impl Owner {
     /// Whether this owner of a register is somebody else than who applies.
     ///
-    /// An unnamed cluster says the name of the node that was asked, so that two names may be of one broker. Objects of the topology
-    /// on the broker say that it is the same one.
+    /// An unnamed cluster says the name of the node that was asked, so that two names may be of one broker. The list of the cluster's nodes
+    /// tells. Without it, objects of the topology on the broker say that it is the same one.
     #[must_use]
     pub fn conflict(&self, applied: Applied<'_>) -> Option<Other> {
-        let Applied { owner, former, is_here, moved_from } = applied;
+        let Applied { owner, former, moved_from, .. } = applied;
         if let (Some(before), Some(now)) = (&self.topology, &owner.topology)
             && before != now
             && !former.contains(before)
@@ -50,12 +52,37 @@ impl Owner {
         }
         if let (Some(before), Some(now)) = (&self.cluster_name, &owner.cluster_name)
             && before != now
-            && !(is_here && (is_of_a_node(before) || is_of_a_node(now)))
+            && !applied.is_broker_of(before, now)
             && !moved_from.contains(before)
         {
             return Some(Other::Broker(before.clone()));
         }
         None
+    }
+
+    /// Says that the register may be another broker's, where this broker tells the name of a node and that is not the name of the
+    /// register's broker: they are two nodes of one cluster, or two brokers.
+    #[must_use]
+    pub fn doubt(&self, cluster_name: Option<&str>) -> Option<String> {
+        let (by, here) = (self.cluster_name.as_deref()?, cluster_name.filter(|name| is_of_a_node(name))?);
+        let (by, here) = (plain(by), plain(here));
+        (by != here).then(|| {
+            format!(
+                "the register in Redis is in use by the broker `{by}`, and this is the broker `{here}`. If they are nodes of one cluster, \
+                 name the cluster (`rabbitmqctl set_cluster_name`). If they are two brokers, each drops events of the other: give this \
+                 topology a prefix of its own (`redis: {{ prefix: … }}`), or run `topology apply --moved-from {by}` if it has moved here"
+            )
+        })
+    }
+}
+
+impl Applied<'_> {
+    /// Whether the broker that said `before` may be the one that says `now`.
+    fn is_broker_of(&self, before: &str, now: &str) -> bool {
+        match self.nodes {
+            Some(nodes) if is_of_a_node(before) => nodes.iter().any(|node| node == before),
+            _ => self.is_here && (is_of_a_node(before) || is_of_a_node(now)),
+        }
     }
 }
 
@@ -90,9 +117,44 @@ mod tests {
     ) {
         let (before, now) = (owner(before.0, before.1), owner(now.0, now.1));
         let former = ["invoicing".to_owned()];
-        let applied = Applied { owner: &now, former: &former, is_here, moved_from: &[] };
+        let applied = Applied { owner: &now, former: &former, is_here, nodes: None, moved_from: &[] };
         assert_eq!(before.conflict(applied), expected);
         let all = ["old", "rabbit@1", "accounts"].map(str::to_owned);
         assert_eq!(before.conflict(Applied { moved_from: &all, ..applied }), None);
+    }
+
+    #[rstest]
+    #[case::a_node_of_this_cluster("rabbit@1", "rabbit@2", false, false)]
+    #[case::a_node_of_another("rabbit@9", "rabbit@2", true, true)]
+    #[case::a_node_of_another_before_this_cluster_has_a_name("rabbit@9", "prod", true, true)]
+    #[case::a_cluster_with_a_name("old", "rabbit@2", false, true)]
+    fn a_node_that_the_cluster_does_not_have_is_another_broker(
+        #[case] before: &str,
+        #[case] now: &str,
+        #[case] is_here: bool,
+        #[case] is_another: bool,
+    ) {
+        let now = owner("billing", now);
+        let nodes = ["rabbit@1", "rabbit@2"].map(str::to_owned);
+        let applied = Applied { owner: &now, former: &[], is_here, nodes: Some(&nodes), moved_from: &[] };
+        let conflict = owner("billing", before).conflict(applied);
+        assert_eq!(conflict, is_another.then(|| Other::Broker(before.to_owned())));
+    }
+
+    #[rstest]
+    #[case::two_nodes("rabbit@1", "rabbit@2", true)]
+    #[case::a_named_cluster_and_a_node("prod", "rabbit@2", true)]
+    #[case::one_node("rabbit@1", "rabbit@1", false)]
+    #[case::a_cluster_that_was_given_a_name("rabbit@1", "prod", false)]
+    #[case::nobody_yet("", "rabbit@1", false)]
+    #[case::no_name("rabbit@1", "", false)]
+    fn two_names_of_nodes_may_be_two_brokers(#[case] before: &str, #[case] now: &str, #[case] is_told: bool) {
+        let told = owner("billing", before).doubt(owner("billing", now).cluster_name.as_deref());
+        assert_eq!(told.is_some(), is_told);
+        if let Some(told) = told {
+            for part in [format!("`{before}`"), format!("`{now}`"), format!("--moved-from {before}")] {
+                assert!(told.contains(&part), "{told}");
+            }
+        }
     }
 }

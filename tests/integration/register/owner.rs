@@ -11,7 +11,7 @@ use hatchery::{
 
 use super::bench::{EXCLUSIVE, SHARDS, event, register};
 use crate::support::{
-    broker::Another,
+    broker::{Another, Rights, VirtualHost, block_on, eventually, text},
     cli::Bench,
     declared::Declared,
     logs::Logs,
@@ -117,6 +117,27 @@ async fn a_worker_refuses_a_register_of_another_broker_and_a_publisher_goes_on_w
     assert!(error.to_string().contains("`shared`"));
 }
 
+#[tokio::test]
+async fn a_worker_warns_of_a_register_that_another_unnamed_broker_may_use() {
+    let host = VirtualHost::new();
+    let another = Another::like(&host);
+    another.set_name("rabbit@two");
+    let declared = Declared::on(another.into_host(&host), TYPES, redis::url()).await;
+    let topology = &declared.topology;
+    let register = RedisRegister::new(redis::url(), &declared.host.name, &topology.name, &topology.redis).unwrap();
+    on(&register, "rabbit@one").ping().await.unwrap();
+    let logs = Logs::capture();
+    let hatchery = declared.connect().await;
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    let warned = async || logs.with(&["in use by the broker `rabbit@one`"]).pop();
+    let warning = eventually("the worker warns", warned).await;
+    for part in ["`rabbit@two`", "rabbitmqctl set_cluster_name", "prefix", "--moved-from rabbit@one"] {
+        assert!(warning.contains(part), "{part}: {warning}");
+    }
+    worker.stop().await;
+    assert_eq!(logs.with(&["in use by the broker"]).len(), 1);
+}
+
 /// `apply` in a folder of its own, with a Redis.
 struct Applying {
     bench: Bench,
@@ -163,6 +184,45 @@ fn an_apply_refuses_a_register_of_another_broker_until_it_is_told_that_the_topol
     let refused = one.bench.expect(4, &[&url[..], &worker].concat());
     assert!(refused.stderr.contains("in use by the broker `another`"), "{}", refused.stderr);
     other.bench.expect(0, &[&url[..], &worker].concat());
+}
+
+/// The nodes of an unnamed cluster say their own names. The management API shows the list of them to users with the tag `monitoring`.
+#[test]
+fn an_apply_refuses_a_register_of_a_node_that_its_cluster_does_not_have() {
+    let redis = Arc::new(Server::start(free_port(), &[]));
+    let mut applying = Applying::new(BILLING, &redis);
+    let another = Another::like(&applying.bench.host);
+    another.set_name("rabbit@two");
+    applying.bench.host = another.into_host(&applying.bench.host);
+    let host = &applying.bench.host;
+    let overview = host.overview();
+    let node = text(&overview, "node");
+    applying.expect(0, &[]);
+    let noted = |name: &str| {
+        let topology = hatchery::file::read(BILLING, "topology.yaml").unwrap();
+        let register = RedisRegister::new(&redis.url, &host.name, &topology.name, &topology.redis).unwrap();
+        let owner = Owner { topology: Some("billing".to_owned()), cluster_name: Some(name.to_owned()) };
+        block_on(async { register.set_owner(&owner).await.unwrap() });
+    };
+    noted("rabbit@one");
+    let told = applying.expect(4, &[]);
+    for part in ["broker `rabbit@one`", "broker `rabbit@two`", "--moved-from rabbit@one", "nothing was written"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    // Who is not shown the nodes cannot know.
+    let all = || ".*".to_owned();
+    let rights = Rights { tag: "policymaker".to_owned(), configure: all(), write: all(), read: all() };
+    let user = host.user("policymaker", &rights);
+    let told = applying.expect(0, &["--amqp-url", &user.amqp(), "--management-url", &user.management()]);
+    for part in ["warning", "broker `rabbit@one`", "broker `rabbit@two`", "rabbitmqctl set_cluster_name"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    noted("rabbit@one");
+    let told = applying.expect(0, &["--moved-from", "rabbit@one"]);
+    assert!(!told.contains("warning"), "{told}");
+    noted(node);
+    let told = applying.expect(0, &[]);
+    assert!(!told.contains("warning"), "{told}");
 }
 
 #[test]

@@ -353,7 +353,7 @@ pub(super) fn call(
 }
 
 /// In a thread of its own, so that any test may wait here.
-pub(super) fn block_on<T: Send>(task: impl Future<Output = T> + Send) -> T {
+pub(crate) fn block_on<T: Send>(task: impl Future<Output = T> + Send) -> T {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     thread::scope(|scope| scope.spawn(move || runtime().block_on(task)).join())
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))

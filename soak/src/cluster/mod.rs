@@ -49,9 +49,11 @@ types:
 /// How long a cluster may take to be healthy again. RabbitMQ 3.10 keeps delayed events for up to six minutes after the
 /// death of a node.
 const PATIENCE: Duration = Duration::from_mins(10);
-/// How long a publisher or a worker may stand still while a majority of the nodes is there: it waits 30 s for a confirm,
-/// and then goes to another node.
-const STILL: Duration = Duration::from_secs(50);
+/// How long a publisher may stand still while a majority of the nodes is there: it leaves a node that has confirmed nothing
+/// for 10 s, and connects to another one.
+const PUBLISHER_STILL: Duration = Duration::from_secs(25);
+/// The same of a worker: it consumes anew after 30 s without a delivery, and leaves a node that does not answer within 10 s.
+const WORKER_STILL: Duration = Duration::from_secs(50);
 const TICK: Duration = Duration::from_millis(500);
 
 #[derive(clap::Args)]
@@ -99,7 +101,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     let crew = Crew::start(&stage, args.rate, &mut chance).await?;
     let mut run = Running { args, stage, nodes, crew, chance, plans: Plans::default(), rows: Vec::new() };
     run.become_healthy(console, Instant::now()).await?;
-    run.plans.ask(&run.stage, "before the first fault").await?;
+    run.plans.ask(&run.stage, "before the first fault", true).await?;
     for (place, fault) in faults.iter().enumerate() {
         console.step(&format!("Fault {} of {}: {}", place + 1, faults.len(), fault.said()));
         run.spread(console).await?;
@@ -172,7 +174,7 @@ impl Running<'_> {
             for node in &hit {
                 let role = nodes::role(*node);
                 stage.servers.tell(&format!("stop {role}")).await?;
-                plans.ask(stage, &format!("{}, while node {node} is down", fault.said())).await?;
+                plans.ask(stage, &format!("{}, while node {node} is down", fault.said()), false).await?;
                 stage.servers.tell(&format!("start {role}")).await?;
                 // Whoever restarts the next node before the queues have their majority again has made an outage.
                 self.nodes.wait_for_members(PATIENCE).await?;
@@ -181,7 +183,7 @@ impl Running<'_> {
             // What a node knows of the others is some seconds old.
             let noticed = Duration::from_secs(5).min(fault.lasts(self.args.short) / 2);
             tokio::time::sleep(noticed).await;
-            plans.ask(stage, &format!("{}, {} s after it", fault.said(), noticed.as_secs())).await?;
+            plans.ask(stage, &format!("{}, {} s after it", fault.said(), noticed.as_secs()), false).await?;
         }
         tokio::time::sleep(until.saturating_duration_since(Instant::now())).await;
         let all: Vec<String> = hit.iter().map(ToString::to_string).collect();
@@ -190,7 +192,7 @@ impl Running<'_> {
         let undone = Instant::now();
         self.become_healthy(console, undone).await?;
         let to = Instant::now();
-        self.plans.ask(&self.stage, &format!("{}, when it is over", fault.said())).await?;
+        self.plans.ask(&self.stage, &format!("{}, when it is over", fault.said()), true).await?;
         let longest = |streams: &[Stream]| self.crew.seen.marks.longest(streams, from, to);
         let row = Row {
             what: fault.said().to_owned(),
@@ -288,10 +290,10 @@ fn stall_table(rows: &[Row]) -> Table {
     for row in rows {
         let cells = row.cells();
         let [what, publishers, workers, delayed, ordered, healthy] = cells.each_ref().map(String::as_str);
-        let limit = format!("at most {}", STILL.as_secs());
+        let limit = format!("{} and {}", PUBLISHER_STILL.as_secs(), WORKER_STILL.as_secs());
         let cells = |must| [what, publishers, workers, delayed, ordered, healthy, must];
         if row.must_move {
-            table.must(row.publishers <= STILL && row.workers <= STILL, &cells(&limit));
+            table.must(row.publishers <= PUBLISHER_STILL && row.workers <= WORKER_STILL, &cells(&limit));
         } else {
             table.tell(&cells(""));
         }

@@ -39,7 +39,7 @@ impl World {
         if scenario.time.is_none() {
             for register in [Some(&mut self.register), self.replica.as_mut()].into_iter().flatten() {
                 for (_, slot) in &mut register.slots {
-                    (slot.since, slot.due) = (0, 0);
+                    (slot.since, slot.due, slot.overtaken) = (0, 0, false);
                 }
             }
         }

@@ -121,7 +121,8 @@ pub(super) fn slot(packed: &[u8]) -> Option<SlotState> {
     };
     let covered = if has(8) { rest.number(7)? } else { 0 };
     let mark = Mark { version, finished: has(1), generation };
-    Some(SlotState { mark, newest, covered, since, later, begun: has(2), crashes, cancelled: has(16), due, until })
+    let (begun, cancelled, overtaken) = (has(2), has(16), has(32));
+    Some(SlotState { mark, newest, covered, since, later, begun, crashes, cancelled, overtaken, due, until })
 }
 
 /// Whole numbers, lowest byte first, and texts.

@@ -167,6 +167,8 @@ pub struct SlotState {
     pub crashes: u32,
     /// The mark is a cancel's.
     pub cancelled: bool,
+    /// An older version was recorded after a newer one, so its copy may lie behind the newer one's in a queue. Never taken back.
+    pub overtaken: bool,
     /// The latest due time of any copy known.
     pub due: i64,
     /// When this slot may go.

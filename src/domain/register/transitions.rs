@@ -75,6 +75,8 @@ impl Shard {
         }
         let key = key(&call.subject, &call.slot);
         let mut slot = self.load(at, &key);
+        let latest = slot.newest.max(slot.mark.version).max(slot.covered);
+        slot.overtaken |= call.version < latest && call.version != slot.mark.version;
         slot.newest = slot.newest.max(call.version);
         if slot.since == 0 && call.version > slot.mark.version {
             slot.since = at.millis();
@@ -357,10 +359,11 @@ fn stay_open(slot: &mut SlotState, at: At) {
 
 /// Sets how long a slot lives. `due` is when the delivery in the caller's hand was due: older copies that are still
 /// queued lie about as far back, and no further than anything open is remembered, whatever a foreign publisher dates back.
+/// A copy that was overtaken lies behind the delivery instead, and nobody knows for how long.
 /// A caller without a delivery does not know, and shortens nothing.
 fn keep(slot: &mut SlotState, at: At, terms: &Terms, due: Option<Timestamp>) {
     let now = at.millis();
-    if slot.open() || slot.cancelled || slot.due > now {
+    if slot.open() || slot.cancelled || slot.overtaken || slot.due > now {
         return stay_open(slot, at);
     }
     let dedup = millis(terms.dedup_retention);

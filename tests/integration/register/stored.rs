@@ -137,8 +137,8 @@ fn slot(packed: &[u8]) -> SlotState {
     let covered = if flags & 8 == 0 { 0 } else { numbers.next(7) };
     assert!(numbers.0.is_empty());
     let mark = Mark { version, finished: flags & 1 != 0, generation };
-    let (begun, cancelled) = (flags & 2 != 0, flags & 16 != 0);
-    SlotState { mark, newest, covered, since, later, begun, crashes, cancelled, due, until }
+    let (begun, cancelled, overtaken) = (flags & 2 != 0, flags & 16 != 0, flags & 32 != 0);
+    SlotState { mark, newest, covered, since, later, begun, crashes, cancelled, overtaken, due, until }
 }
 
 fn pack(slot: &SlotState) -> Vec<u8> {
@@ -151,7 +151,8 @@ fn pack(slot: &SlotState) -> Vec<u8> {
     put(slot.mark.generation, 4);
     put(slot.newest, 7);
     put(i64::from(slot.crashes), 1);
-    let flags = [slot.mark.finished, slot.begun, slot.later.is_some(), slot.covered > 0, slot.cancelled];
+    let flags =
+        [slot.mark.finished, slot.begun, slot.later.is_some(), slot.covered > 0, slot.cancelled, slot.overtaken];
     put(flags.iter().rev().fold(0, |flags, flag| flags << 1 | i64::from(*flag)), 1);
     if let Some(later) = slot.later {
         put(later.at, 6);

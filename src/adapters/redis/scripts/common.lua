@@ -18,7 +18,7 @@ local MOST_CRASHES = 255 -- one byte
 local SLOT = '<I6I6I6I7I4I7BB'
 local LATER = '<I6I7I4'
 local COVERED = '<I7'
-local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED = 1, 2, 4, 8, 16
+local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED, OVERTAKEN = 1, 2, 4, 8, 16, 32
 
 -- The token's 16 bytes, then until, version, generation, fence, crashes, then the slot's field.
 local LEASE = '<I6I7I4I7B'
@@ -110,7 +110,7 @@ end
 local function unpacked(packed)
   local slot = {
     ends = 0, due = 0, since = 0, version = 0, generation = 0, newest = 0, covered = 0, crashes = 0,
-    finished = false, begun = false, cancelled = false, later = 0,
+    finished = false, begun = false, cancelled = false, overtaken = false, later = 0,
   }
   if not packed or struct.unpack('<I6', packed) <= now then
     return slot
@@ -121,6 +121,7 @@ local function unpacked(packed)
   slot.finished = bit.band(flags, FINISHED) ~= 0
   slot.begun = bit.band(flags, BEGUN) ~= 0
   slot.cancelled = bit.band(flags, CANCELLED) ~= 0
+  slot.overtaken = bit.band(flags, OVERTAKEN) ~= 0
   if bit.band(flags, HAS_LATER) ~= 0 then
     slot.later, slot.later_version, slot.later_generation, rest = struct.unpack(LATER, packed, rest)
   end
@@ -178,6 +179,7 @@ local function write(home, field, slot)
     slot.leftover = false
   end
   local flags = (slot.finished and FINISHED or 0) + (slot.begun and BEGUN or 0) + (slot.cancelled and CANCELLED or 0)
+    + (slot.overtaken and OVERTAKEN or 0)
   local more = ''
   if slot.later > 0 then
     flags = flags + HAS_LATER
@@ -286,9 +288,10 @@ local function stay_open(slot)
 end
 
 -- Sets how long a slot lives. `due` is when the delivery in the caller's hand was due, nil where it holds none: older copies
--- lie about as far back, and no further than anything open is remembered.
+-- lie about as far back, and no further than anything open is remembered. A copy that was overtaken lies behind the delivery
+-- instead, and nobody knows for how long.
 local function keep(slot, dedup, due)
-  if open(slot) or slot.cancelled or slot.due > now then
+  if open(slot) or slot.cancelled or slot.overtaken or slot.due > now then
     stay_open(slot)
   elseif due then
     slot.ends = min(now + max(dedup, min(2 * (now - due), backlog)), END_OF_TIME)

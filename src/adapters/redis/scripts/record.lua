@@ -52,6 +52,9 @@ return each(2, 5, function(k, a)
     return 1
   end
   local slot = load(home, field)
+  if version < max(slot.newest, slot.version, slot.covered) and version ~= slot.version then
+    slot.overtaken = true
+  end
   slot.newest = max(slot.newest, version)
   if slot.since == 0 and version > slot.version then
     slot.since = now

@@ -3,7 +3,7 @@
 use hatchery::domain::register::{Claimed, End, Renewed, Slot, Stamp, Terms};
 
 use super::{I, copied, copied_to};
-use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, EXCLUSIVE, MS, event, token};
+use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, EXCLUSIVE, MS, event, stamp, token};
 
 rules! {
     async fn what_is_finished_is_remembered_for_the_dedup_retention(b) {
@@ -126,6 +126,58 @@ rules! {
         b.record(&a, &I, first.version).await;
         b.advance_almost(2 * DAY);
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+    }
+
+    async fn the_mark_outlives_an_older_event_that_is_recorded_after_a_newer_one_was_handled(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let older = stamp(&I, b.reserve_due(&a, &I, b.now()).await, 0);
+        let newer = b.publish(&n, &I).await;
+        b.handle(&n, &newer).await;
+        b.record(&a, &I, older.version).await;
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.claim(&a, &older, token(1)).await, Claimed::Stale);
+    }
+
+    async fn the_mark_outlives_an_older_event_that_is_recorded_while_a_newer_one_waits_or_runs(b) {
+        for runs in [false, true] {
+            let reference = if runs { "1" } else { "2" };
+            let (a, n) = (event(reference, "a"), event(reference, "n"));
+            let older = stamp(&I, b.reserve_due(&a, &I, b.now()).await, 0);
+            let newer = b.publish(&n, &I).await;
+            if runs {
+                b.start(&n, &newer, token(1)).await;
+                b.record(&a, &I, older.version).await;
+            } else {
+                b.record(&a, &I, older.version).await;
+                b.start(&n, &newer, token(1)).await;
+            }
+            b.settle(&n, &newer, token(1), End::Finished).await;
+            b.advance_almost(BACKLOG);
+            assert_eq!(b.claim(&a, &older, token(1)).await, Claimed::Stale, "the newer one runs: {runs}");
+        }
+    }
+
+    async fn the_mark_of_a_newer_event_yet_outlives_one_that_was_overtaken(b) {
+        let a = event("1", "a");
+        let older = stamp(&I, b.reserve_due(&a, &I, b.now()).await, 0);
+        let newer = b.publish(&event("1", "n"), &I).await;
+        b.record(&a, &I, older.version).await;
+        b.handle(&event("1", "n"), &newer).await;
+        let newest = b.publish(&event("1", "m"), &I).await;
+        b.handle(&event("1", "m"), &newest).await;
+        b.advance_almost(BACKLOG);
+        assert_eq!(b.claim(&a, &older, token(1)).await, Claimed::Stale);
+    }
+
+    async fn an_event_that_is_recorded_while_it_runs_is_not_overtaken(b) {
+        let a = event("1", "a");
+        let version = b.reserve_due(&a, &Slot::First, b.now()).await;
+        let first = stamp(&Slot::First, version, 0);
+        b.start(&a, &first, token(1)).await;
+        b.record(&a, &Slot::First, version).await;
+        b.settle(&a, &first, token(1), End::Finished).await;
+        b.advance(DEDUP);
+        b.start(&a, &first, token(2)).await;
     }
 
     async fn one_slot_goes_while_another_of_its_reference_stays(b) {

@@ -1,7 +1,5 @@
 //! Whether the broker has the topology at all: an empty list of one that was never applied would be no answer.
 
-use std::time::Duration;
-
 use hatchery::{
     Topology,
     adapters::rabbitmq::RabbitMq,
@@ -10,9 +8,6 @@ use hatchery::{
 };
 
 use super::super::{args::Common, connect};
-
-/// How long the broker may take to answer. The list is Redis's, so nobody waits longer than this for the broker.
-const LIMIT: Duration = Duration::from_secs(5);
 
 /// The exchange that every event comes by, and where to ask for it.
 pub(super) struct Applied<'a> {
@@ -33,7 +28,7 @@ impl<'a> Applied<'a> {
             broker.connect().await?;
             broker.require(std::slice::from_ref(&self.scheduler), &[]).await
         };
-        let asked = tokio::time::timeout(LIMIT, asking).await;
+        let asked = tokio::time::timeout(super::BROKER_LIMIT, asking).await;
         broker.close().await;
         match asked {
             Ok(Err(error @ BrokerError::Missing { .. })) => Err(error.into()),

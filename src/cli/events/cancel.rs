@@ -3,11 +3,16 @@
 use hatchery::{Cancelled, Events, Which};
 
 use super::{
-    super::{args::Common, exit::Exit, load, output::Output},
+    super::{
+        args::{Common, UsageError},
+        exit::Exit,
+        load,
+        output::Output,
+    },
     answer::{self, Answers, Became},
     applied::Applied,
     bulk::{self, Act},
-    events, table,
+    events, events_of_broker, table,
     which::{Choice, Chosen},
 };
 
@@ -45,12 +50,26 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let choice = args.chosen.choice(&topology)?;
     let applied = Applied::new(common, &topology);
     let event_type = args.chosen.filters.event_type(&topology);
-    let events = events(common, topology)?;
+    if let (Choice::Found(filter), false) = (&choice, args.chosen.yes) {
+        return bulk::dry_run(&events(common, topology)?, filter, Act::Cancel, &applied, output).await;
+    }
+    let (events, hatchery) = events_of_broker(common, topology).await?;
+    let exit = cancel(&events, choice, event_type, &args.chosen, output).await;
+    if let Some(hatchery) = hatchery {
+        hatchery.close().await;
+    }
+    exit
+}
+
+async fn cancel(
+    events: &Events,
+    choice: Choice,
+    event_type: Result<String, UsageError>,
+    chosen: &Chosen,
+    output: Output,
+) -> anyhow::Result<Exit> {
     match choice {
-        Choice::Named(which) => named(&events, &which, &event_type?, &args.chosen, output).await,
-        Choice::Found(filter) if !args.chosen.yes => {
-            bulk::dry_run(&events, &filter, Act::Cancel, &applied, output).await
-        }
+        Choice::Named(which) => named(events, &which, &event_type?, chosen, output).await,
         Choice::Found(filter) => {
             let mut sum = Sum::default();
             let acted = bulk::act(events.cancel_all(&filter), Act::Cancel, output, |slot| sum.add(slot)).await;

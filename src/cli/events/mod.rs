@@ -12,8 +12,10 @@ mod show;
 mod table;
 mod which;
 
+use std::time::Duration;
+
 use clap::Subcommand;
-use hatchery::{Events, Topology};
+use hatchery::{Events, Hatchery, Topology};
 
 use super::{args::Common, connect, exit::Exit, output::Output};
 
@@ -60,7 +62,24 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     }
 }
 
+/// How long the broker may take to answer. What is asked here is Redis's to answer, so nobody waits longer than this for the broker.
+const BROKER_LIMIT: Duration = Duration::from_secs(5);
+
 /// The events, with a connection to Redis alone.
 fn events(common: &Common, topology: Topology) -> anyhow::Result<Events> {
     connect::builder(common, topology, "topology events")?.events().map_err(connect::usage)
+}
+
+/// The events, for who changes them. The register refuses a broker that it is not the register of, so the broker is asked for its name
+/// first. Without an answer the register decides nothing by it.
+async fn events_of_broker(common: &Common, topology: Topology) -> anyhow::Result<(Events, Option<Hatchery>)> {
+    let connecting = connect::connect(common, topology.clone(), "topology events");
+    match tokio::time::timeout(BROKER_LIMIT, connecting).await {
+        Ok(Ok(hatchery)) => Ok((hatchery.events(), Some(hatchery))),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "the broker's name is unknown");
+            Ok((events(common, topology)?, None))
+        }
+        Err(_) => Ok((events(common, topology)?, None)),
+    }
 }

@@ -149,6 +149,15 @@ impl Applying {
         Self { bench: Bench::new(topology), redis: Arc::clone(redis) }
     }
 
+    /// Notes another broker as the one that uses the register.
+    fn set_owner(&self, cluster_name: &str) {
+        let topology = hatchery::file::read(BILLING, "topology.yaml").unwrap();
+        let host = &self.bench.host.name;
+        let register = RedisRegister::new(&self.redis.url, host, &topology.name, &topology.redis).unwrap();
+        let owner = Owner { topology: Some("billing".to_owned()), cluster_name: Some(cluster_name.to_owned()) };
+        block_on(async { register.set_owner(&owner).await.unwrap() });
+    }
+
     #[track_caller]
     fn expect(&self, code: i32, flags: &[&str]) -> String {
         let arguments = [&["apply", "--auto-approve", "--redis-url", &self.redis.url], flags].concat();
@@ -186,6 +195,27 @@ fn an_apply_refuses_a_register_of_another_broker_until_it_is_told_that_the_topol
     other.bench.expect(0, &[&url[..], &worker].concat());
 }
 
+#[test]
+fn a_cancel_from_another_broker_is_refused() {
+    let redis = Arc::new(Server::start(free_port(), &[]));
+    let applying = Applying::new(BILLING, &redis);
+    applying.expect(0, &[]);
+    let cancel = |amqp: &str| {
+        let one = ["events", "cancel", "--type", "mail", "--id", "one", "--redis-url", &redis.url, "--amqp-url", amqp];
+        applying.bench.run(&one)
+    };
+    let amqp = applying.bench.host.amqp();
+    cancel(&amqp).expect(0);
+    applying.set_owner("another");
+    let refused = cancel(&amqp).expect(4);
+    for part in ["in use by the broker `another`", "broker `shared`", "--moved-from another"] {
+        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    }
+    // A broker that is away has no name.
+    let away = format!("amqp://127.0.0.1:{}/{}", free_port(), applying.bench.host.name);
+    cancel(&away).expect(0);
+}
+
 /// The nodes of an unnamed cluster say their own names. The management API shows the list of them to users with the tag `monitoring`.
 #[test]
 fn an_apply_refuses_a_register_of_a_node_that_its_cluster_does_not_have() {
@@ -198,13 +228,7 @@ fn an_apply_refuses_a_register_of_a_node_that_its_cluster_does_not_have() {
     let overview = host.overview();
     let node = text(&overview, "node");
     applying.expect(0, &[]);
-    let noted = |name: &str| {
-        let topology = hatchery::file::read(BILLING, "topology.yaml").unwrap();
-        let register = RedisRegister::new(&redis.url, &host.name, &topology.name, &topology.redis).unwrap();
-        let owner = Owner { topology: Some("billing".to_owned()), cluster_name: Some(name.to_owned()) };
-        block_on(async { register.set_owner(&owner).await.unwrap() });
-    };
-    noted("rabbit@one");
+    applying.set_owner("rabbit@one");
     let told = applying.expect(4, &[]);
     for part in ["broker `rabbit@one`", "broker `rabbit@two`", "--moved-from rabbit@one", "nothing was written"] {
         assert!(told.contains(part), "{part}: {told}");
@@ -217,10 +241,10 @@ fn an_apply_refuses_a_register_of_a_node_that_its_cluster_does_not_have() {
     for part in ["warning", "broker `rabbit@one`", "broker `rabbit@two`", "rabbitmqctl set_cluster_name"] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    noted("rabbit@one");
+    applying.set_owner("rabbit@one");
     let told = applying.expect(0, &["--moved-from", "rabbit@one"]);
     assert!(!told.contains("warning"), "{told}");
-    noted(node);
+    applying.set_owner(node);
     let told = applying.expect(0, &[]);
     assert!(!told.contains("warning"), "{told}");
 }

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
+    event,
     spec::{OnFailure, Retry},
     ttl::Ttl,
     wire::millis_text,
@@ -166,6 +167,15 @@ pub struct Ran<'a> {
 pub fn bound(outcome: &mut Outcome, longest: Duration) -> Option<Duration> {
     match outcome {
         Outcome::Retry { after: Some(after), .. } if *after > longest => Some(std::mem::replace(after, longest)),
+        _ => None,
+    }
+}
+
+/// How far away the date of a requeue is, if that is further than the ladder takes in one round. Such a date may be meant, and may be a slip.
+#[must_use]
+pub fn beyond(outcome: &Outcome, now: Timestamp, longest: Duration) -> Option<Duration> {
+    match outcome {
+        Outcome::Requeue { at, .. } => Some(event::until(now, *at)).filter(|wait| *wait > longest),
         _ => None,
     }
 }

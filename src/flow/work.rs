@@ -311,6 +311,10 @@ impl Lane {
                 let (id, event_type) = (plain(&event.id), &self.event_type);
                 tracing::warn!(%id, %event_type, "the handler asked for a retry in {}, which is beyond the ladder's horizon; it is tried again in {}", roughly(after), roughly(horizon));
             }
+            if let Some(wait) = settlement::beyond(&outcome, self.common.clock.now(), horizon) {
+                let (id, event_type) = (plain(&event.id), &self.event_type);
+                tracing::warn!(%id, %event_type, "the handler put the event off by {}, which is beyond the ladder's horizon of {}; it keeps its date", roughly(wait), roughly(horizon));
+            }
             if let Outcome::Discard { reason } = &outcome {
                 let reason = settlement::one_line(reason);
                 tracing::info!(id = %plain(&event.id), event_type = %self.event_type, %reason, "discarded");

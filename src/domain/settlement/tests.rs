@@ -41,6 +41,15 @@ fn a_retry_is_cut_to_the_horizon_and_a_requeue_is_not() {
     assert_eq!((bound(&mut outcome, hour), outcome), (None, requeue));
 }
 
+#[rstest]
+#[case::in_time(Outcome::Requeue { at: now() + Duration::from_hours(1), reason: String::new() }, None)]
+#[case::beyond(Outcome::Requeue { at: now() + Duration::from_hours(2), reason: String::new() }, Some(Duration::from_hours(2)))]
+#[case::past(Outcome::Requeue { at: Timestamp::UNIX_EPOCH, reason: String::new() }, None)]
+#[case::no_requeue(Outcome::Done, None)]
+fn a_requeue_beyond_the_horizon_is_told(#[case] outcome: Outcome, #[case] expected: Option<Duration>) {
+    assert_eq!(beyond(&outcome, now(), Duration::from_hours(1)), expected);
+}
+
 fn failure() -> Outcome {
     Outcome::Retry { reason: "connection\n\u{1b} refused".into(), after: None }
 }

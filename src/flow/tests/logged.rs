@@ -59,6 +59,20 @@ async fn a_follow_up_counts_once_the_broker_has_it() {
 }
 
 #[tokio::test]
+async fn a_requeue_beyond_the_horizon_is_told_and_keeps_its_date() {
+    let (log, fake) = (Log::default(), Arc::new(Fake::default()));
+    let _kept = log.keep();
+    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    let at = Noon.now() + Duration::from_hours(24 * 3_000);
+    work(&fake, Outcome::Requeue { at, reason: "end_date".into() }).await;
+    let said = log.lines("beyond the ladder's horizon").concat();
+    assert!(said.contains("WARN") && said.contains("id=id-1 event_type=mail"), "{:?}", log.lines(""));
+    let sent = fake.published.lock().expect("no panic");
+    let nbf = sent.iter().find_map(|message| message.properties.headers.get("nbf"));
+    assert_eq!(nbf, Some(&Value::text(&format!("{at:.3}"))));
+}
+
+#[tokio::test]
 async fn what_comes_back_again_and_again_is_named() {
     let (log, fake) = (Log::default(), Arc::new(Fake::default()));
     let _kept = log.keep();

@@ -54,7 +54,7 @@ pub(super) async fn take(
     let before = match register.owner().await {
         Ok(before) => before,
         Err(error) => {
-            output.note(&format!("Whether the register is in use by another broker or topology is not known: {error}"));
+            output.warn(&format!("whether the register is in use by another broker or topology is not known: {error}"));
             return Ok(());
         }
     };
@@ -79,7 +79,7 @@ pub(super) async fn take(
     if before != owner
         && let Err(error) = register.set_owner(&owner).await
     {
-        output.note(&format!("The register does not say yet who uses it: {error}"));
+        output.warn(&format!("the register does not say yet who uses it: {error}"));
     }
     Ok(())
 }

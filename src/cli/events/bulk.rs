@@ -102,10 +102,11 @@ pub(super) async fn dry_run(
 }
 
 /// Acts on all, shows how far it is, and hands each answer to the account. What had been begun when something failed is
-/// waited for and counted.
+/// waited for and counted. Finding nothing fails on a topology that was never applied.
 pub(super) async fn act<A>(
     acting: impl Stream<Item = Result<(Known, A), EventsError>>,
     act: Act,
+    applied: &Applied<'_>,
     output: Output,
     mut account: impl FnMut(&A) -> Became,
 ) -> anyhow::Result<()> {
@@ -125,6 +126,9 @@ pub(super) async fn act<A>(
         }
     }
     spinner.finish_and_clear();
+    if failed.is_none() && count == 0 {
+        applied.require().await?;
+    }
     match failed {
         None => Ok(answers.end()?),
         // Of nothing that was done there is nothing to tell but why.

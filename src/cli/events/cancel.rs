@@ -39,7 +39,8 @@ or was published while Redis was away. --immediate, and --at with
 published while Redis was away is reached by its id alone.
 
 Exit 0: nothing that Redis knows of it waits any more, be it that nothing did.
-1: the event is known by another name, and is not cancelled.")]
+1: the event is known by another name, and is not cancelled; or nothing waits,
+and the broker says that the topology was never applied.")]
 pub(super) struct Args {
     #[command(flatten)]
     chosen: Chosen,
@@ -54,7 +55,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         return bulk::dry_run(&events(common, topology)?, filter, Act::Cancel, &applied, output).await;
     }
     let (events, hatchery) = events_of_broker(common, topology).await?;
-    let exit = cancel(&events, choice, event_type, &args.chosen, output).await;
+    let exit = cancel(&events, choice, event_type, &args.chosen, &applied, output).await;
     if let Some(hatchery) = hatchery {
         hatchery.close().await;
     }
@@ -66,13 +67,15 @@ async fn cancel(
     choice: Choice,
     event_type: Result<String, UsageError>,
     chosen: &Chosen,
+    applied: &Applied<'_>,
     output: Output,
 ) -> anyhow::Result<Exit> {
     match choice {
-        Choice::Named(which) => named(events, &which, &event_type?, chosen, output).await,
+        Choice::Named(which) => named(events, &which, &event_type?, chosen, applied, output).await,
         Choice::Found(filter) => {
             let mut sum = Sum::default();
-            let acted = bulk::act(events.cancel_all(&filter), Act::Cancel, output, |slot| sum.add(slot)).await;
+            let cancelling = events.cancel_all(&filter);
+            let acted = bulk::act(cancelling, Act::Cancel, applied, output, |slot| sum.add(slot)).await;
             // Of nothing that was done there is nothing to tell but why.
             if output.is_text() && (acted.is_ok() || sum.any()) {
                 sum.report(output)?;
@@ -90,6 +93,7 @@ async fn named(
     which: &Which,
     event_type: &str,
     chosen: &Chosen,
+    applied: &Applied<'_>,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let cancelled = events.cancel(which).await?;
@@ -101,6 +105,9 @@ async fn named(
         if slot.waiting || slot.running {
             answers.add(view(Some(slot)), became);
         }
+    }
+    if sum.cancelled + sum.running == 0 {
+        applied.require().await?;
     }
     let name = chosen.filters.name();
     let remembered = chosen.remembered(&cancelled);

@@ -37,8 +37,8 @@ pub(super) async fn run(
     let topology = load::topology(common, output)?;
     let choice = chosen.choice(&topology)?;
     let act = to.map_or(Act::RunNow, Act::Reschedule);
+    let applied = Applied::new(common, &topology);
     if let (Choice::Found(filter), false) = (&choice, chosen.yes) {
-        let applied = Applied::new(common, &topology);
         return bulk::dry_run(&events(common, topology)?, filter, act, &applied, output).await;
     }
     // Something may have to be published.
@@ -50,8 +50,10 @@ pub(super) async fn run(
             tell(moved, chosen, act, words, output)
         }
         (Choice::Named(which), None) => tell(events.run_now(&which).await, chosen, act, words, output),
-        (Choice::Found(filter), Some(to)) => all(events.reschedule_all(&filter, to), act, words, output).await,
-        (Choice::Found(filter), None) => all(events.run_now_all(&filter), act, words, output).await,
+        (Choice::Found(filter), Some(to)) => {
+            all(events.reschedule_all(&filter, to), act, words, &applied, output).await
+        }
+        (Choice::Found(filter), None) => all(events.run_now_all(&filter), act, words, &applied, output).await,
     };
     hatchery.close().await;
     exit
@@ -83,11 +85,15 @@ async fn all(
     moving: impl Stream<Item = Result<(Known, Moved), EventsError>>,
     act: Act,
     words: &Words,
+    applied: &Applied<'_>,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let mut sum = Sum::of(act);
-    let acted = bulk::act(moving, act, output, |moved| sum.add(moved)).await;
-    sum.report(words, output)?;
+    let acted = bulk::act(moving, act, applied, output, |moved| sum.add(moved)).await;
+    // Of nothing that was done there is nothing to tell but why.
+    if acted.is_ok() || sum.any() {
+        sum.report(words, output)?;
+    }
     acted?;
     Ok(sum.exit())
 }
@@ -127,6 +133,10 @@ impl Sum {
             }
         };
         Became { result: Some(result), why, due: None }
+    }
+
+    fn any(&self) -> bool {
+        self.done + self.running + self.gone > 0 || !self.not_kept.is_empty()
     }
 
     fn report(&self, words: &Words, output: Output) -> anyhow::Result<()> {

@@ -193,7 +193,19 @@ fn a_topology_that_was_never_applied_is_no_empty_list() {
         Ran::of(command.env("REDIS_URL", redis::url()).output().unwrap()).expect(code)
     };
     let cancel = ["cancel", "--type", "mail", "--state", "retry"];
-    for arguments in [&["list"][..], &["list", "-o", "json"], &["list", "-o", "ndjson"], &cancel] {
+    let retries = ["--type", "mail", "--state", "retry", "--yes"];
+    for arguments in [
+        &["list"][..],
+        &["list", "-o", "json"],
+        &["list", "-o", "ndjson"],
+        &cancel,
+        &["cancel", "--type", "mail", "--reference", "1"],
+        &["cancel", "--type", "mail", "--id", "y", "-o", "json"],
+        &[&["cancel"], &retries[..]].concat(),
+        &[&["cancel", "-o", "json"], &retries[..]].concat(),
+        &[&["run-now"], &retries[..]].concat(),
+        &[&["reschedule", "--to", "1h"], &retries[..]].concat(),
+    ] {
         let ran = events(1, arguments);
         assert!(ran.stderr.contains("t.scheduler does not exist on the broker; run `topology apply`"), "{ran:?}");
         assert_eq!(ran.stdout, "");
@@ -202,6 +214,8 @@ fn a_topology_that_was_never_applied_is_no_empty_list() {
     assert!(ran.stderr.contains("run `topology apply`"), "{ran:?}");
     bench.apply();
     assert_eq!(events(0, &["list"]).stdout, "Nothing is found.\n");
+    assert_eq!(events(0, &[&["cancel"], &retries[..]].concat()).stdout, "Cancelled 0 events.\n");
+    events(0, &["cancel", "--type", "mail", "--reference", "1"]);
     // Redis alone knows the list: without the broker it is as it is.
     let mut command = bench.command(&["events", "list"]);
     command.env("REDIS_URL", redis::url()).env("AMQP_URL", "amqp://127.0.0.1:1");

@@ -1,6 +1,11 @@
 //! A register is in use by one topology on one broker, and whoever finds another one there keeps off.
 
-use std::sync::Arc;
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpListener,
+    sync::Arc,
+    thread,
+};
 
 use hatchery::{
     ConnectError, NewEvent, Outcome, WorkError,
@@ -285,4 +290,32 @@ fn an_apply_does_without_redis() {
     bench.write(&off);
     let ran = bench.expect(0, &["apply", "--auto-approve", "--redis-url", &url]);
     assert!(!ran.stderr.contains("away"), "{}", ran.stderr);
+}
+
+/// A server that answers every request with an error whose text controls a terminal.
+fn hostile_redis() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || {
+                let (mut stream, mut request) = (stream.unwrap(), [0; 4096]);
+                while stream.read(&mut request).is_ok_and(|bytes| bytes > 0) {
+                    // More answers than there were commands in what was read do no harm.
+                    if stream.write_all(&b"-ERR \x1b[31mred\r\n".repeat(4)).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    url
+}
+
+#[test]
+fn an_apply_escapes_what_redis_says() {
+    let bench = Bench::new(BILLING);
+    let ran = bench.expect(0, &["apply", "--auto-approve", "--redis-url", &hostile_redis()]);
+    let warned = ran.stderr.lines().find(|line| line.contains("is not known")).unwrap_or_else(|| panic!("{ran:?}"));
+    assert!(warned.contains("\\u{1b}[31mred") && !warned.contains('\u{1b}'), "{warned:?}");
 }

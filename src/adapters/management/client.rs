@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::{ManagementUrl, url::shown};
 use crate::{
     adapters::{secret_url::SecretUrl, tls},
+    domain::wire::cut_reason,
     ports::ManagementError,
 };
 
@@ -25,19 +26,36 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The most that the API gives.
 const PAGE_SIZE: &str = "500";
 
-/// RabbitMQ answers 500 where a queue goes while it makes the list (measured on 3.10). Every call here may be repeated.
+/// RabbitMQ answers 500 where a queue goes while it makes the list (measured on 3.10), and may close a connection that was
+/// kept open while the next call is on its way (measured on 4.3). Every call here may be repeated.
 const AGAIN: ExponentialBuilder =
     ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).with_max_times(4);
 
-/// The longest answer that is read. A thousand types are some ten thousand queues with four times as many bindings, which take 20 MB
+/// The longest answer that is read, or all pages of a list together. A thousand types are some ten thousand queues with four times as many bindings, which take 20 MB
 /// with every statistic that RabbitMQ 3.10 has; what sends much more than that is no RabbitMQ, or a proxy that never ends.
 const LONGEST: usize = 256 << 20;
+
+/// The most pages of a list: half a million queues. The peer says how many there are.
+const MOST_PAGES: u64 = 1_000;
+
+const IS_IT: &str = "is this RabbitMQ's management API?";
 
 /// Why a call may be worth another.
 enum Failed {
     Broker((StatusCode, Vec<u8>)),
     Network(reqwest::Error),
     TooLong,
+}
+
+impl Failed {
+    /// Whether the same call may succeed a moment later. A refused connection, a time limit and TLS stay as they are.
+    fn may_pass(&self) -> bool {
+        match self {
+            Self::Broker(_) => true,
+            Self::Network(error) => !error.is_connect() && !error.is_timeout() && tls::explain(error).is_none(),
+            Self::TooLong => false,
+        }
+    }
 }
 
 pub(super) struct Client {
@@ -98,22 +116,28 @@ impl Client {
         path: &[&str],
         more: &[(&str, &str)],
     ) -> Result<Vec<T>, ManagementError> {
-        let mut all = Vec::new();
-        for page in 1_u64.. {
+        let (mut all, mut bytes) = (Vec::new(), 0);
+        for page in 1..=MOST_PAGES {
             let page_text = page.to_string();
             let mut query = vec![("page", page_text.as_str()), ("page_size", PAGE_SIZE)];
             query.extend(more);
-            match self.decode(path, &self.send(|node| self.request(node, Method::GET, path, &query), path).await?)? {
+            let body = self.send(|node| self.request(node, Method::GET, path, &query), path).await?;
+            bytes += body.len();
+            if bytes > self.longest {
+                return Err(self.too_long(self.shown(), path));
+            }
+            match self.decode(path, &body)? {
                 Page::Whole(items) => return Ok(items),
                 Page::Part { items, page_count } => {
                     all.extend(items);
                     if page >= page_count {
-                        break;
+                        return Ok(all);
                     }
                 }
             }
         }
-        Ok(all)
+        let reason = format!("the list has more than {MOST_PAGES} pages, which are not read; {IS_IT}");
+        Err(ManagementError::Unexpected { url: self.shown(), what: path[0].to_owned(), reason })
     }
 
     pub(super) async fn put(&self, path: &[&str], body: &Value) -> Result<(), ManagementError> {
@@ -166,14 +190,7 @@ impl Client {
                     self.asked.store(asked, Ordering::Relaxed);
                     return Ok(answer);
                 }
-                Err(Failed::TooLong) => {
-                    let (url, what) = (shown(node), path[0].to_owned());
-                    let reason = format!(
-                        "the answer has more than {} MiB, which is not read; is this RabbitMQ's management API?",
-                        self.longest >> 20
-                    );
-                    return Err(ManagementError::Unexpected { url, what, reason });
-                }
+                Err(Failed::TooLong) => return Err(self.too_long(shown(node), path)),
                 Err(Failed::Network(error)) => {
                     let reason = self.reason(node, &error);
                     reasons.push(if nodes.len() == 1 { reason } else { format!("{}: {reason}", shown(node)) });
@@ -181,6 +198,11 @@ impl Client {
             }
         }
         Err(ManagementError::Unreachable { url: self.url.to_string(), reason: reasons.join("; ") })
+    }
+
+    fn too_long(&self, url: String, path: &[&str]) -> ManagementError {
+        let reason = format!("the answer has more than {} MiB, which is not read; {IS_IT}", self.longest >> 20);
+        ManagementError::Unexpected { url, what: path[0].to_owned(), reason }
     }
 
     fn reason(&self, node: &SecretUrl, error: &reqwest::Error) -> String {
@@ -205,7 +227,7 @@ impl Client {
             }
             if status.is_server_error() { Err(Failed::Broker((status, body))) } else { Ok((status, body)) }
         };
-        match call.retry(AGAIN).when(|failed| matches!(failed, Failed::Broker(..))).await {
+        match call.retry(AGAIN).when(Failed::may_pass).await {
             Err(Failed::Broker(answer)) => Ok(answer),
             answer => answer,
         }
@@ -238,7 +260,8 @@ impl Client {
         serde_json::from_slice(body).map_err(|error| ManagementError::Unexpected {
             url: self.url.to_string(),
             what: path[0].to_owned(),
-            reason: format!("{error}; is this RabbitMQ's management API?"),
+            // It may repeat a text of the answer.
+            reason: format!("{}; {IS_IT}", cut_reason(&error.to_string())),
         })
     }
 }
@@ -247,7 +270,8 @@ impl Client {
 fn said(body: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let text = value.get("reason").or_else(|| value.get("error"))?;
-    Some(text.as_str().map_or_else(|| text.to_string(), str::to_owned))
+    let text = text.as_str().map_or_else(|| text.to_string(), str::to_owned);
+    Some(cut_reason(&text).to_owned())
 }
 
 /// What happened, where it was the time limit, too.
@@ -268,7 +292,8 @@ mod tests {
     use super::*;
     use crate::adapters::rabbitmq::connection::AmqpUrl;
 
-    /// Answers one call after another with these; the client may ask once more than there are answers.
+    /// Answers one call after another with these, and closes the connection instead where one is empty. The client may
+    /// ask once more than there are answers.
     async fn ask(answers: &[&str]) -> Result<Vec<Value>, ManagementError> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://u:p@{}", listener.local_addr().expect("an address"));
@@ -278,6 +303,9 @@ mod tests {
                 let mut request = Vec::new();
                 while !request.ends_with(b"\r\n\r\n") {
                     request.push(stream.read_u8().await.expect("a request"));
+                }
+                if answer.is_empty() {
+                    continue;
                 }
                 // Who has read enough is gone.
                 let _ = stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await;
@@ -304,6 +332,71 @@ mod tests {
     async fn an_internal_error_that_stays_is_told() {
         let error = ask(&[BAD; 5]).await.expect_err("it stays");
         assert!(matches!(&error, ManagementError::Unexpected { reason, .. } if reason == "500"), "{error:?}");
+    }
+
+    const CUT_SHORT: &str = "200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\n[1";
+
+    #[tokio::test]
+    async fn a_call_whose_connection_is_closed_is_asked_again() {
+        assert_eq!(ask(&["", GOOD]).await.expect("the list"), [1]);
+        assert_eq!(ask(&[CUT_SHORT, "", GOOD]).await.expect("the list"), [1]);
+        let error = ask(&[""; 5]).await.expect_err("it stays");
+        assert!(matches!(&error, ManagementError::Unreachable { .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_long_answer_is_not_repeated_whole_in_an_error() {
+        let body = |status: &str, body: String| {
+            format!("{status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}", body.len())
+        };
+        let long = "x".repeat(100_000);
+        let refused = body("400 Bad Request", format!("{{\"reason\": \"{long}\"}}"));
+        let no_list = body("200 OK", format!("\"{long}\""));
+        for answer in [refused, no_list] {
+            let error = ask(&[&answer]).await.expect_err("no list").to_string();
+            assert!(error.contains("xxx") && error.len() < 1_500, "{} bytes", error.len());
+        }
+    }
+
+    /// Asks for pages of a peer that answers each call with this one. Returns how many calls there were, too.
+    async fn pages(page: &str) -> (Result<Vec<Value>, ManagementError>, usize) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let url = format!("http://u:p@{}", listener.local_addr().expect("an address"));
+        let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{page}", page.len());
+        let calls = AtomicUsize::new(0);
+        let serve = async {
+            let (mut stream, _) = listener.accept().await.expect("a call");
+            let mut request = Vec::new();
+            loop {
+                request.push(stream.read_u8().await.expect("a request"));
+                if request.ends_with(b"\r\n\r\n") {
+                    request.clear();
+                    assert!(calls.fetch_add(1, Ordering::Relaxed) < 2_000, "the client asks on and on");
+                    stream.write_all(answer.as_bytes()).await.expect("a reader");
+                }
+            }
+        };
+        let url = ManagementUrl::new(&url, &AmqpUrl::new("amqp://h").expect("a URL")).expect("a URL");
+        let client = Client { longest: 1 << 20, ..Client::new(url).expect("a client") };
+        let list = tokio::select! {
+            () = serve => unreachable!("it serves for ever"),
+            list = client.pages(&["queues", "/"], &[]) => list,
+        };
+        (list, calls.load(Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn the_pages_of_a_list_have_a_limit_together() {
+        let (list, calls) = pages(&format!("{{\"items\": [\"{}\"], \"page_count\": 9}}", "x".repeat(300 << 10))).await;
+        let error = list.expect_err("too long").to_string();
+        assert!(error.contains("queues: the answer has more than 1 MiB") && calls == 4, "{calls} calls: {error}");
+        let (list, calls) = pages(&format!("{{\"items\": [1], \"page_count\": {}}}", u64::MAX)).await;
+        let error = list.expect_err("too many").to_string();
+        assert!(
+            error.contains("queues: the list has more than 1000 pages") && calls == 1_000,
+            "{calls} calls: {error}"
+        );
+        assert_eq!(pages("{\"items\": [1], \"page_count\": 3}").await.0.expect("the list"), [1, 1, 1]);
     }
 
     #[tokio::test]

@@ -1,6 +1,8 @@
 //! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`management`] RabbitMQ's management API, [`redis`]
 //! keeps the register, [`tls`] says whom they trust, `memory` has fakes for tests.
 
+#[doc(hidden)]
+pub mod bounded_file;
 pub mod clock;
 pub mod management;
 #[doc(hidden)]

@@ -3,7 +3,7 @@
 mod words;
 
 use std::{
-    fmt, fs, io,
+    fmt,
     path::{Path, PathBuf},
     sync::{Arc, OnceLock},
 };
@@ -14,6 +14,7 @@ use rustls::{
 };
 
 pub(crate) use self::words::{cause, explain};
+use super::bounded_file::{self, SMALL};
 
 /// Whose certificates are trusted, and which one is shown to those who ask for it.
 ///
@@ -252,7 +253,7 @@ fn system_roots() -> Result<RootCertStore, TlsError> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|error: io::Error| TlsError::File { path: path.to_owned(), reason: error.to_string() })
+    bounded_file::read(path, SMALL).map_err(|error| TlsError::File { path: path.to_owned(), reason: error.to_string() })
 }
 
 impl fmt::Debug for Tls {
@@ -266,6 +267,8 @@ impl fmt::Debug for Tls {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -276,6 +279,15 @@ mod tests {
         assert!(error.contains("/nonexistent/ca.pem"), "{error}");
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         assert!(matches!(Tls::default().trust(broken), Err(TlsError::Authorities { .. })));
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_for_certificates_is_not_read() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("ca.pem");
+        fs::write(&path, vec![b'\n'; (1 << 20) + 1]).expect("written");
+        let error = Tls::default().trust_file(&path).expect_err("it is too large").to_string();
+        assert!(error.contains("ca.pem: it has more than 1 MiB"), "{error}");
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! What every verb takes.
 
-use std::{env, fs, path::PathBuf, time::Duration};
+use std::{env, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
 use hatchery::{
     Tls, TlsError,
-    adapters::{management::ManagementUrl, rabbitmq::connection::AmqpUrl},
+    adapters::{
+        bounded_file::{self, SMALL},
+        management::ManagementUrl,
+        rabbitmq::connection::AmqpUrl,
+    },
     domain::ttl::{TtlError, parse_duration},
 };
 
@@ -159,7 +163,7 @@ fn given(
         (Some(url), Some(_)) if !url.is_empty() => {
             Err(UsageError(format!("{name} and {file} are both set, and only one of them can be meant")))
         }
-        (_, Some(path)) => match fs::read_to_string(&path) {
+        (_, Some(path)) => match bounded_file::read_text(&path, SMALL) {
             Ok(text) if text.trim().is_empty() => Err(UsageError(format!("{file}: {} is empty", shown(&path)))),
             // Editors and `echo` end a file with a newline.
             Ok(text) => Ok(Some(text.trim().to_owned())),
@@ -186,6 +190,8 @@ pub(super) fn parse_patience(text: &str) -> Result<Duration, TtlError> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use rstest::rstest;
 
     use super::*;
@@ -226,5 +232,15 @@ mod tests {
         assert_eq!(given(None, "X", |_| None).expect("nothing"), None);
         let empty = |name: &str| (name == "X_FILE").then(|| "/dev/null".to_owned());
         assert_eq!(given(None, "X", empty).expect_err("nothing in it").0, "X_FILE: /dev/null is empty");
+    }
+
+    #[test]
+    fn a_file_that_is_too_large_for_a_url_is_not_read() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("url");
+        fs::write(&path, vec![b'x'; (1 << 20) + 1]).expect("written");
+        let large = |name: &str| (name == "X_FILE").then(|| path.display().to_string());
+        let Err(error) = given(None, "X", large) else { panic!("it is too large") };
+        assert!(error.0.ends_with("it has more than 1 MiB"), "{error}");
     }
 }

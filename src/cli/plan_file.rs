@@ -4,6 +4,7 @@ use std::{fs, path::Path};
 
 use hatchery::{
     FileError, Topology,
+    adapters::bounded_file,
     domain::{
         observed::Observed,
         plan::{Action, Plan},
@@ -18,8 +19,8 @@ use super::plan::{Asked, Source, document, view};
 /// The only one so far.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// Larger than any plan: a hundred bytes for each object of a topology of a thousand types are 2 MB.
-const MOST_BYTES: u64 = 64 << 20;
+/// Larger than any plan, in MiB: a hundred bytes for each object of a topology of a thousand types are 2 MB.
+const MOST_MEBIBYTES: u32 = 64;
 
 /// A plan, with the file that it was made from.
 #[derive(Serialize, Deserialize)]
@@ -81,11 +82,7 @@ impl PlanFile {
     pub(crate) fn read(path: &Path) -> Result<Self, PlanFileError> {
         let shown = || path.display().to_string();
         let unreadable = |reason: String| PlanFileError::Unreadable { path: shown(), reason };
-        let size = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.len();
-        if size > MOST_BYTES {
-            return Err(unreadable(format!("it has {size} bytes, and no plan has")));
-        }
-        let text = fs::read_to_string(path).map_err(|error| unreadable(error.to_string()))?;
+        let text = bounded_file::read_text(path, MOST_MEBIBYTES).map_err(|error| unreadable(error.to_string()))?;
         let no_plan = |error: serde_json::Error| PlanFileError::NoPlan { path: shown(), reason: error.to_string() };
         let document: Value = serde_json::from_str(&text).map_err(no_plan)?;
         // Another version may look different altogether.

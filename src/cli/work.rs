@@ -1,10 +1,11 @@
 //! `topology work`: runs a program for each event, or asks a service.
 
-use std::{borrow::Cow, ffi::OsString, fs, path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
+use std::{borrow::Cow, ffi::OsString, path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use hatchery::{
     Handler, Summary, Topology,
+    adapters::bounded_file::{self, SMALL},
     handler::{
         exec::Exec,
         http::{Http, ServiceUrl},
@@ -185,14 +186,15 @@ fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
 fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
     let Some(url) = &args.http else { return Ok(Arc::new(Exec::new(&args.exec)?.pass_urls(args.pass_urls))) };
     let text = match url.strip_prefix('@') {
-        Some(path) => {
-            Cow::Owned(fs::read_to_string(path).with_context(|| format!("--http: cannot read {}", shown(path)))?)
-        }
+        Some(path) => Cow::Owned(
+            bounded_file::read_text(path, SMALL).with_context(|| format!("--http: cannot read {}", shown(path)))?,
+        ),
         None => Cow::Borrowed(url),
     };
     let url = ServiceUrl::new(text.trim()).map_err(|error| UsageError(format!("--http: {error}")))?;
     let Some(path) = &args.http_ca else { return Ok(Arc::new(Http::new(url)?)) };
-    let authorities = fs::read(path).with_context(|| format!("--http-ca: cannot read {}", path.display()))?;
+    let authorities =
+        bounded_file::read(path, SMALL).with_context(|| format!("--http-ca: cannot read {}", path.display()))?;
     Ok(Arc::new(Http::trusting(url, &authorities).context("--http-ca")?))
 }
 

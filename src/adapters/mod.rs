@@ -9,5 +9,6 @@ pub mod management;
 pub mod memory;
 pub mod rabbitmq;
 pub mod redis;
-pub(crate) mod secret_url;
+#[doc(hidden)]
+pub mod secret_url;
 pub mod tls;

@@ -9,6 +9,30 @@ use std::{borrow::Cow, fmt};
 use percent_encoding::percent_decode_str;
 use url::{Host, ParseError, Url};
 
+/// The text of a URL as it was given. It may hold a password in any place, so it has neither `Debug` nor `Display`.
+#[derive(Clone)]
+pub struct UrlText(String);
+
+impl UrlText {
+    /// The text with its password, to be parsed.
+    #[must_use]
+    pub fn secret(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for UrlText {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<&str> for UrlText {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
 /// A URL whose credentials cannot be printed. It shows its scheme, host, port and path.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct SecretUrl {

@@ -1,6 +1,6 @@
 //! What every verb takes.
 
-use std::{env, path::PathBuf, time::Duration};
+use std::{env, io, path::PathBuf, time::Duration};
 
 use clap::ValueEnum;
 use hatchery::{
@@ -9,6 +9,7 @@ use hatchery::{
         bounded_file::{self, SMALL},
         management::ManagementUrl,
         rabbitmq::connection::AmqpUrl,
+        secret_url::UrlText,
     },
     domain::ttl::{TtlError, parse_duration},
 };
@@ -29,38 +30,37 @@ const MANAGEMENT_HELP: &str = "\
 The broker's management API; better RABBITMQ_MANAGEMENT_URL, or RABBITMQ_MANAGEMENT_URL_FILE [default: the broker's host \
 and user, port 15672, or 15671 with TLS]";
 
-/// Flags that every verb takes, before or after it. URLs stay text until they are needed: clap would repeat a wrong one
-/// with its password. Nor does it read them from the environment: they may be in files, too.
+/// Flags that every verb takes, before or after it. clap does not parse the URLs: it would repeat a wrong one with its
+/// password. Nor does it read them from the environment: they may be in files, too.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
     /// The topology
     #[arg(short, long, global = true, value_name = "PATH", env = "TOPOLOGY_FILE", default_value = "topology.yaml")]
-    #[arg(value_parser = parse_path)]
     pub(crate) file: PathBuf,
 
     /// The broker
     #[arg(long, global = true, value_name = "URL", help = AMQP_HELP)]
-    amqp_url: Option<String>,
+    amqp_url: Option<UrlText>,
 
     /// Where the register is
     #[arg(long, global = true, value_name = "URL", help = REDIS_HELP)]
-    redis_url: Option<String>,
+    redis_url: Option<UrlText>,
 
     /// The broker's management API
     #[arg(long, global = true, value_name = "URL", help = MANAGEMENT_HELP)]
-    management_url: Option<String>,
+    management_url: Option<UrlText>,
 
     /// Whom to trust over TLS, instead of the system's authorities: certificates in PEM
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CA_FILE", value_parser = parse_path)]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CA_FILE")]
     ca_file: Option<PathBuf>,
 
     /// The certificate to show over TLS, in PEM
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CERT_FILE", value_parser = parse_path)]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CERT_FILE")]
     cert_file: Option<PathBuf>,
 
     /// Its key, in PEM and not encrypted
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_KEY_FILE", value_parser = parse_path)]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_KEY_FILE")]
     key_file: Option<PathBuf>,
 
     /// How to answer
@@ -99,30 +99,30 @@ impl Common {
 
     /// The broker.
     pub(crate) fn amqp_url(&self) -> Result<AmqpUrl, UsageError> {
-        let url = AmqpUrl::new(&self.amqp_url_text()?);
+        let url = AmqpUrl::new(self.amqp_url_text()?.secret());
         Ok(url.map_err(|error| UsageError(format!("--amqp-url (AMQP_URL): {error}")))?.with_tls(self.tls()?))
     }
 
-    /// The broker's URL, as it was given: it may hold a password.
-    pub(crate) fn amqp_url_text(&self) -> Result<String, UsageError> {
-        let given = given(self.amqp_url.as_deref(), "AMQP_URL", |name| env::var(name).ok())?;
-        Ok(given.unwrap_or_else(|| "amqp://guest:guest@localhost:5672/".to_owned()))
+    /// The broker's URL, as it was given.
+    pub(crate) fn amqp_url_text(&self) -> Result<UrlText, UsageError> {
+        let given = given(self.amqp_url.as_ref(), "AMQP_URL", |name| env::var(name).ok())?;
+        Ok(given.unwrap_or_else(|| "amqp://guest:guest@localhost:5672/".into()))
     }
 
-    /// The register's URL, as it was given: it may hold a password.
-    pub(crate) fn redis_url(&self) -> Result<String, UsageError> {
-        Ok(self.given_redis_url()?.unwrap_or_else(|| "redis://localhost:6379".to_owned()))
+    /// The register's URL, as it was given.
+    pub(crate) fn redis_url(&self) -> Result<UrlText, UsageError> {
+        Ok(self.given_redis_url()?.unwrap_or_else(|| "redis://localhost:6379".into()))
     }
 
     /// The same; none where nothing was said.
-    pub(crate) fn given_redis_url(&self) -> Result<Option<String>, UsageError> {
-        given(self.redis_url.as_deref(), "REDIS_URL", |name| env::var(name).ok())
+    pub(crate) fn given_redis_url(&self) -> Result<Option<UrlText>, UsageError> {
+        given(self.redis_url.as_ref(), "REDIS_URL", |name| env::var(name).ok())
     }
 
     /// The management API.
     pub(crate) fn management_url(&self, broker: &AmqpUrl) -> Result<ManagementUrl, UsageError> {
-        let given = given(self.management_url.as_deref(), "RABBITMQ_MANAGEMENT_URL", |name| env::var(name).ok())?;
-        match given.as_deref() {
+        let given = given(self.management_url.as_ref(), "RABBITMQ_MANAGEMENT_URL", |name| env::var(name).ok())?;
+        match given.as_ref().map(UrlText::secret) {
             None | Some("") => Ok(ManagementUrl::of(broker)),
             Some(text) => ManagementUrl::new(text, broker)
                 .map_err(|error| UsageError(format!("--management-url (RABBITMQ_MANAGEMENT_URL): {error}"))),
@@ -150,12 +150,12 @@ impl Common {
 /// A URL from the command line, or else from the environment, or else from the file that the environment names. Whatever
 /// is wrong with it, the message does not repeat it.
 fn given(
-    flag: Option<&str>,
+    flag: Option<&UrlText>,
     name: &str,
     environment: impl Fn(&str) -> Option<String>,
-) -> Result<Option<String>, UsageError> {
+) -> Result<Option<UrlText>, UsageError> {
     if let Some(url) = flag {
-        return Ok(Some(url.to_owned()));
+        return Ok(Some(url.clone()));
     }
     let file = format!("{name}_FILE");
     let (url, path) = (environment(name), environment(&file).filter(|path| !path.is_empty()));
@@ -163,24 +163,23 @@ fn given(
         (Some(url), Some(_)) if !url.is_empty() => {
             Err(UsageError(format!("{name} and {file} are both set, and only one of them can be meant")))
         }
-        (_, Some(path)) => match bounded_file::read_text(&path, SMALL) {
-            Ok(text) if text.trim().is_empty() => Err(UsageError(format!("{file}: {} is empty", shown(&path)))),
-            // Editors and `echo` end a file with a newline.
-            Ok(text) => Ok(Some(text.trim().to_owned())),
+        (_, Some(path)) => match read_url(&path) {
+            Ok(url) if url.secret().is_empty() => Err(UsageError(format!("{file}: {} is empty", shown(&path)))),
+            Ok(url) => Ok(Some(url)),
             Err(error) => Err(UsageError(format!("{file}: cannot read {}: {error}", shown(&path)))),
         },
-        (url, None) => Ok(url),
+        (url, None) => Ok(url.map(UrlText::from)),
     }
+}
+
+/// Reads a URL from a file. Editors and `echo` end a file with a newline.
+pub(super) fn read_url(path: &str) -> io::Result<UrlText> {
+    Ok(bounded_file::read_text(path, SMALL)?.trim().into())
 }
 
 /// The name of a file where a URL may stand by mistake. Only a text that cannot be a URL or a password is repeated.
 pub(super) fn shown(path: &str) -> &str {
     if path.starts_with(['/', '.']) { path } else { "the file of that name" }
-}
-
-/// The name of a file. A URL with a password may stand here by mistake, and would be repeated as the name of a file that is missing.
-pub(super) fn parse_path(text: &str) -> Result<PathBuf, &'static str> {
-    if text.contains("://") { Err("this is a URL, and the name of a file is expected") } else { Ok(text.into()) }
 }
 
 /// A duration that may be none at all: `0` does not wait.
@@ -217,21 +216,27 @@ mod tests {
             ("X_FILE", _) => Some(path.display().to_string()),
             _ => None,
         };
-        assert_eq!(given(flag, "X", environment).expect("given").as_deref(), expected);
+        let flag = flag.map(UrlText::from);
+        let given = given(flag.as_ref(), "X", environment).expect("given");
+        assert_eq!(given.as_ref().map(UrlText::secret), expected);
     }
 
     #[test]
     fn neither_two_places_nor_an_unreadable_one_are_guessed_at() {
-        let both = given(None, "X", |_| Some("s3cret".to_owned())).expect_err("both");
-        assert!(both.0.contains("X and X_FILE") && !both.0.contains("s3cret"), "{both}");
+        let refused = |environment: &dyn Fn(&str) -> Option<String>| match given(None, "X", environment) {
+            Err(UsageError(message)) => message,
+            Ok(_) => panic!("it is guessed at"),
+        };
+        let both = refused(&|_| Some("s3cret".to_owned()));
+        assert!(both.contains("X and X_FILE") && !both.contains("s3cret"), "{both}");
         let gone = |name: &str| (name == "X_FILE").then(|| "/nonexistent/url".to_owned());
-        assert!(given(None, "X", gone).expect_err("no file").0.contains("/nonexistent/url"));
+        assert!(refused(&gone).contains("/nonexistent/url"));
         let url = |name: &str| (name == "X_FILE").then(|| "amqp://u:s3cret@h".to_owned());
-        let error = given(None, "X", url).expect_err("no file").0;
+        let error = refused(&url);
         assert!(error.starts_with("X_FILE: cannot read the file of that name: "), "{error}");
-        assert_eq!(given(None, "X", |_| None).expect("nothing"), None);
+        assert!(given(None, "X", |_| None).expect("nothing").is_none());
         let empty = |name: &str| (name == "X_FILE").then(|| "/dev/null".to_owned());
-        assert_eq!(given(None, "X", empty).expect_err("nothing in it").0, "X_FILE: /dev/null is empty");
+        assert_eq!(refused(&empty), "X_FILE: /dev/null is empty");
     }
 
     #[test]

@@ -11,7 +11,8 @@ pub(crate) async fn connect(common: &Common, topology: Topology, name: &str) -> 
 
 /// How to connect.
 pub(crate) fn builder(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Builder> {
-    let builder = Hatchery::builder(topology).amqp_url(common.amqp_url_text()?).redis_url(common.redis_url()?);
+    let (amqp, redis) = (common.amqp_url_text()?, common.redis_url()?);
+    let builder = Hatchery::builder(topology).amqp_url(amqp.secret()).redis_url(redis.secret());
     Ok(builder.tls(common.tls()?).name(here(name)))
 }
 

@@ -111,6 +111,7 @@ pub(crate) fn secure() {
 pub(crate) fn parse() -> Cli {
     let arguments = work::ours_first(std::env::args_os().collect(), &Cli::command());
     let matches = Cli::command().color(colors(&arguments)).try_get_matches_from(&arguments);
+    let matches = matches.and_then(|matches| refused::without_misplaced(Cli::command(), matches));
     let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     parsed.unwrap_or_else(|error| refused::exit(&error, &arguments))
 }

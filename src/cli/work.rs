@@ -1,11 +1,15 @@
 //! `topology work`: runs a program for each event, or asks a service.
 
-use std::{borrow::Cow, ffi::OsString, path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
+use std::{ffi::OsString, path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use hatchery::{
-    Handler, Summary, Topology,
-    adapters::bounded_file::{self, SMALL},
+    EventType, Handler, Summary, Topology, UnknownType, Word,
+    adapters::{
+        bounded_file::{self, SMALL},
+        secret_url::UrlText,
+    },
+    domain::spec::TypeSpec,
     handler::{
         exec::Exec,
         http::{Http, ServiceUrl},
@@ -14,7 +18,7 @@ use hatchery::{
 };
 
 use super::{
-    args::{Common, UsageError, parse_path, shown},
+    args::{Common, UsageError, read_url, shown},
     connect,
     exit::{Ended, Exit},
     listen, load,
@@ -77,12 +81,11 @@ pub(crate) struct Args {
     pass_urls: bool,
 
     /// The service that each event is posted to; @FILE reads the URL from a file
-    // Not parsed by clap, which would show the text, and with it a password.
     #[arg(long, value_name = "URL")]
-    http: Option<String>,
+    http: Option<UrlText>,
 
     /// Authorities that the service may be certified by, in PEM, besides those that the system trusts
-    #[arg(long, value_name = "PATH", requires = "http", value_parser = parse_path)]
+    #[arg(long, value_name = "PATH", requires = "http")]
     http_ca: Option<PathBuf>,
 
     /// Events that are handled at a time for each type, instead of what the file says
@@ -113,9 +116,9 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     };
     let topology = load::topology(common, output)?;
     let name = format!("topology work {}", args.types.join(" "));
-    let is_registered = |name: &String| topology.types.get(name.as_str()).is_some_and(|spec| spec.register);
-    let needs_register = args.types.iter().any(is_registered);
-    introduce(common, &args, &topology)?;
+    let types = types(&args.types, &topology)?;
+    let needs_register = types.iter().any(|(_, spec)| spec.register);
+    introduce(common, &args, &topology.name, &types)?;
     let connecting = async {
         let hatchery = connect::connect(common, topology, &name).await?;
         if needs_register {
@@ -150,22 +153,26 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     summarize(&worked?, output)
 }
 
+/// The types that are worked on, each with what the file says of it. A name that the file does not have is refused before
+/// anything is logged or connected to.
+fn types<'a>(names: &[String], topology: &'a Topology) -> Result<Vec<(&'a EventType, &'a TypeSpec)>, UnknownType> {
+    let known = |name: &String| topology.types.get_key_value(name.as_str());
+    names.iter().map(|name| known(name).ok_or_else(|| UnknownType::among(name, topology.types.keys()))).collect()
+}
+
 /// The first line of a worker's log: whoever reads it later knows what ran, and on what.
-fn introduce(common: &Common, args: &Args, topology: &Topology) -> anyhow::Result<()> {
-    let types: Vec<String> = args
-        .types
-        .iter()
-        .map(|name| match topology.types.get(name.as_str()) {
-            // Order is one event at a time, whatever anybody asks for.
-            Some(spec) if spec.keeps_order() => format!("{name} (concurrency 1)"),
-            Some(spec) => format!("{name} (concurrency {})", args.concurrency.unwrap_or(spec.concurrency)),
-            None => name.clone(),
-        })
-        .collect();
+fn introduce(common: &Common, args: &Args, topology: &Word, types: &[(&EventType, &TypeSpec)]) -> anyhow::Result<()> {
+    let concurrency = |spec: &TypeSpec| match args.concurrency {
+        // Order is one event at a time, whatever anybody asks for.
+        _ if spec.keeps_order() => 1,
+        asked => asked.unwrap_or(spec.concurrency),
+    };
+    let types: Vec<String> =
+        types.iter().map(|(name, spec)| format!("{name} (concurrency {})", concurrency(spec))).collect();
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         file = %common.file.display(),
-        topology = %topology.name,
+        topology = %topology,
         types = types.join(", "),
         broker = %common.amqp_url()?,
         "worker starts"
@@ -185,13 +192,11 @@ fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
 /// What is wrong with it is found out now, before the first delivery is asked for.
 fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
     let Some(url) = &args.http else { return Ok(Arc::new(Exec::new(&args.exec)?.pass_urls(args.pass_urls))) };
-    let text = match url.strip_prefix('@') {
-        Some(path) => Cow::Owned(
-            bounded_file::read_text(path, SMALL).with_context(|| format!("--http: cannot read {}", shown(path)))?,
-        ),
-        None => Cow::Borrowed(url),
+    let url = match url.secret().strip_prefix('@') {
+        Some(path) => read_url(path).with_context(|| format!("--http: cannot read {}", shown(path)))?,
+        None => url.clone(),
     };
-    let url = ServiceUrl::new(text.trim()).map_err(|error| UsageError(format!("--http: {error}")))?;
+    let url = ServiceUrl::new(url.secret().trim()).map_err(|error| UsageError(format!("--http: {error}")))?;
     let Some(path) = &args.http_ca else { return Ok(Arc::new(Http::new(url)?)) };
     let authorities =
         bounded_file::read(path, SMALL).with_context(|| format!("--http-ca: cannot read {}", path.display()))?;

@@ -8,6 +8,7 @@ use crate::{
         clock::SystemClock,
         rabbitmq::{RabbitMq, connection::AmqpUrl},
         redis::RedisRegister,
+        secret_url::UrlText,
         tls::Tls,
     },
     domain::spec::Topology,
@@ -37,8 +38,8 @@ const VERSION_WAITS: (Duration, Duration) = (Duration::from_millis(20), Duration
 #[must_use]
 pub struct Builder {
     topology: Topology,
-    amqp_url: String,
-    redis_url: String,
+    amqp_url: UrlText,
+    redis_url: UrlText,
     name: String,
     tls: Tls,
     version_wait: Duration,
@@ -48,8 +49,8 @@ impl Builder {
     pub(super) fn new(topology: Topology) -> Self {
         Self {
             topology,
-            amqp_url: "amqp://guest:guest@localhost:5672/".to_owned(),
-            redis_url: "redis://localhost:6379".to_owned(),
+            amqp_url: "amqp://guest:guest@localhost:5672/".into(),
+            redis_url: "redis://localhost:6379".into(),
             name: "hatchery".to_owned(),
             tls: Tls::default(),
             version_wait: VERSION_WAIT,
@@ -75,7 +76,7 @@ impl Builder {
     ///
     /// Keep the log target `lapin` below `TRACE`: that has every byte which is sent, and the password among them.
     pub fn amqp_url(self, url: impl Into<String>) -> Self {
-        Self { amqp_url: url.into(), ..self }
+        Self { amqp_url: UrlText::from(url.into()), ..self }
     }
 
     /// The nodes of a cluster, each by its URL, all with the same virtual host. They are tried in turn, from another
@@ -90,7 +91,7 @@ impl Builder {
     /// ```
     pub fn amqp_urls<U: Into<String>>(self, urls: impl IntoIterator<Item = U>) -> Self {
         let urls: Vec<String> = urls.into_iter().map(Into::into).collect();
-        Self { amqp_url: urls.join(","), ..self }
+        Self { amqp_url: UrlText::from(urls.join(",")), ..self }
     }
 
     /// Where the register is: one Redis (`redis://`, `rediss://`, `unix://`), the nodes of a Cluster
@@ -107,7 +108,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn redis_url(self, url: impl Into<String>) -> Self {
-        Self { redis_url: url.into(), ..self }
+        Self { redis_url: UrlText::from(url.into()), ..self }
     }
 
     /// What the management UI shows for the connections. At first `hatchery`. The host and the process are there too,
@@ -176,7 +177,7 @@ impl Builder {
     /// # }
     /// ```
     pub fn events(self) -> Result<Events, ConnectError> {
-        let amqp = AmqpUrl::new(&self.amqp_url)?;
+        let amqp = AmqpUrl::new(self.amqp_url.secret())?;
         let register = self.register(&amqp)?;
         let broker = Arc::new(RabbitMq::new(amqp.with_tls(self.tls), &self.name));
         let register = register.on_broker(broker.cluster_name());
@@ -186,7 +187,7 @@ impl Builder {
     fn register(&self, amqp: &AmqpUrl) -> Result<RedisRegister, RegisterError> {
         let Self { topology, redis_url, tls, .. } = self;
         let (virtual_host, name) = (amqp.vhost(), topology.first_name());
-        let register = RedisRegister::new_with_tls(redis_url, tls, &virtual_host, name, &topology.redis)?;
+        let register = RedisRegister::new_with_tls(redis_url.secret(), tls, &virtual_host, name, &topology.redis)?;
         Ok(register.with_first_names(topology.first_names()))
     }
 
@@ -213,7 +214,7 @@ impl Builder {
     /// # }
     /// ```
     pub async fn connect(self) -> Result<Hatchery, ConnectError> {
-        let amqp = AmqpUrl::new(&self.amqp_url)?;
+        let amqp = AmqpUrl::new(self.amqp_url.secret())?;
         let register = self.register(&amqp)?;
         let Self { topology, name, tls, version_wait, .. } = self;
         let topology = Arc::new(topology);

@@ -41,9 +41,11 @@ pub(super) async fn take(
     output: Output,
 ) -> anyhow::Result<()> {
     let uses_register = topology.types.values().any(|spec| spec.register);
-    let Some(url) = common.given_redis_url()?.filter(|url| uses_register && !url.is_empty()) else { return Ok(()) };
+    let Some(url) = common.given_redis_url()?.filter(|url| uses_register && !url.secret().is_empty()) else {
+        return Ok(());
+    };
     let (virtual_host, name) = (amqp.vhost(), topology.first_name());
-    let register = RedisRegister::new_with_tls(&url, &common.tls()?, &virtual_host, name, &topology.redis)
+    let register = RedisRegister::new_with_tls(url.secret(), &common.tls()?, &virtual_host, name, &topology.redis)
         .map_err(|error| UsageError(format!("--redis-url (REDIS_URL): {error}")))?
         .with_first_names(topology.first_names())
         .with_limit(LIMIT);

@@ -9,9 +9,10 @@ use hatchery::{
 };
 
 use crate::support::{
-    broker::PASSWORD,
+    broker::{PASSWORD, eventually},
     declared::{Declared, publish},
-    process::Place,
+    process::{Place, Process},
+    redis::{Server, free_port},
 };
 
 /// `PW` is the password, `73219` a number that it begins with, `S` a scheme, and `H` a host where nobody answers.
@@ -85,17 +86,26 @@ async fn no_output_shows_a_password_whatever_the_slip() {
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
     let work = ["work", "--type", "job", "--stop-when-empty"];
+    let program = [&work[..], &["--exec", "true"]].concat();
     let publishing = ["publish", "job", "--payload", "{}"];
-    let kinds: [(&str, &str, &str, &[&str]); 5] = [
+    let kinds: [(&str, &str, &str, &[&str]); 12] = [
         ("amqp", "--amqp-url", "AMQP_URL", &publishing),
+        ("amqps", "--amqp-url", "AMQP_URL", &program),
+        ("amqp", "--amqp-url", "AMQP_URL", &["apply", "--auto-approve"]),
         ("redis", "--redis-url", "REDIS_URL", &["events", "list"]),
+        ("rediss", "--redis-url", "REDIS_URL", &program),
+        ("redis-cluster", "--redis-url", "REDIS_URL", &["apply", "--auto-approve"]),
         ("redis-sentinel", "--redis-url", "REDIS_URL", &["events", "list"]),
+        ("unix", "--redis-url", "REDIS_URL", &program),
         ("http", "--management-url", "RABBITMQ_MANAGEMENT_URL", &["plan"]),
+        ("https", "--management-url", "RABBITMQ_MANAGEMENT_URL", &["apply", "--auto-approve"]),
         ("http", "--http", "", &work),
+        ("https", "--http", "", &work),
     ];
-    for (scheme, flag, variable, verb) in kinds {
+    for (kind, (scheme, flag, variable, verb)) in kinds.into_iter().enumerate() {
         for (number, slip) in slips(scheme).enumerate() {
-            let given = match number % 3 {
+            // Each slip goes all three ways over the kinds of one variable.
+            let given = match (number + kind) % 3 {
                 0 => Given::Flag,
                 1 if !variable.is_empty() => Given::Variable,
                 _ => Given::File,
@@ -171,6 +181,109 @@ async fn no_output_shows_a_password_in_another_place() {
         assert!(!ended.status.success(), "{variable}: {ended:?}");
         clean(variable, &format!("{}{}", ended.stdout, ended.stderr));
     }
+}
+
+/// A whole URL where none is expected is refused before anything is read, written or connected to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_url_with_a_password_is_refused_where_no_flag_expects_one() {
+    let declared = Declared::new("types: { job: {} }").await;
+    let place = Place::new(&declared);
+    let url = format!("amqp://u:{PASSWORD}@127.0.0.1:1/v");
+    let slash = format!("amqp://u:73219/{PASSWORD}@127.0.0.1:1/v");
+    let at = format!("@{url}");
+    let (out, name, file) = (format!("--out={url}"), format!("--type={url}"), format!("-f{url}"));
+    let work = ["work", "--stop-when-empty"];
+    let lines: [&[&str]; 25] = [
+        &["apply", &url],
+        &["apply", &slash],
+        &["apply", "--", &url],
+        &["apply", "--auto-approve", "--moved-from", &url],
+        &["plan", "--out", &url],
+        &["plan", &out],
+        &["plan", &file],
+        &["plan", "--ca-file", &url],
+        &["publish", "--batch", &url],
+        &["publish", "--batch", &slash],
+        &["publish", "--batch", "/dev/null", "--rejects", &url],
+        &["publish", "job", "--payload", &at],
+        &["publish", &url, "--payload", "{}"],
+        &["publish", "job", "--payload", "{}", "--reference", &url],
+        &["man", "--out", &url],
+        &["graph", "--type", &url],
+        &["export", "--vhost", &url],
+        &["events", "list", "--type", &url],
+        &["events", "show", "--type", "job", "--reference", &url],
+        &["events", "cancel", "--type", "job", "--id", &url],
+        &["work", "--type", "job", "--stop-when-empty", "--exec", &url],
+        &["work", "--type", "job", "--stop-when-empty", "--exec", "--", &url],
+        &[&work[..], &["--type", &url, "--exec", "true"]].concat(),
+        &[&work[..], &["--exec", "true", &name]].concat(),
+        &[&work[..], &["--type", "job", "--type", &slash, "--http", "http://127.0.0.1:1"]].concat(),
+    ];
+    for line in lines {
+        let ended = place.run(place.command(&["-vv"]).args(line).env("RUST_LOG", "trace")).await.expect(2);
+        clean(&format!("{line:?}"), &format!("{}{}", ended.stdout, ended.stderr));
+        assert!(ended.stderr.contains("a URL with a user or a password"), "{line:?}: {ended:?}");
+    }
+    assert!(!place.path("amqp:").exists(), "a URL became the name of a folder");
+    let mut plan = place.command(&["plan"]);
+    let ended = place.run(plan.env("TOPOLOGY_KEY_FILE", &url)).await.expect(2);
+    clean("TOPOLOGY_KEY_FILE", &ended.stderr);
+
+    // Where a URL belongs, and where the text is data.
+    let payload = format!("\"{url}\"");
+    let (amqp, given) = (declared.host.amqp(), format!("--amqp-url={}", declared.host.amqp()));
+    let allowed: [&[&str]; 5] = [
+        &["publish", "job", "--payload", &payload],
+        &["publish", "job", "--payload", "{}", "--reference", "https://example.org/@ada"],
+        &["publish", "job", "--payload", "{}", "--reference", "ada@example.org", "--amqp-url", &amqp],
+        &["work", "--type", "job", "--stop-when-empty", &given, "--exec", "true", &url],
+        &["work", "--type", "job", "--stop-when-empty", "--exec", "true", "--", &url, "--type", &url],
+    ];
+    for line in allowed {
+        place.run(place.command(&[]).args(line).env_remove("RUST_LOG")).await.expect(0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_of_an_unknown_type_does_not_connect() {
+    let declared = Declared::new("types: { job: {} }").await;
+    let place = Place::new(&declared);
+    let line = ["work", "--type", "jobs", "--type", "job", "--exec", "true", "--amqp-url", "amqp://127.0.0.1:1"];
+    let ended = place.run(&mut place.command(&line)).await.expect(1);
+    assert!(ended.stderr.contains("there is no type `jobs` in the file; is it `job`?"), "{ended:?}");
+    assert!(!ended.stderr.contains("worker starts"), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn neither_the_metrics_nor_the_connections_of_a_worker_show_a_password() {
+    let port = free_port();
+    let redis = Server::start(port, &["--requirepass", PASSWORD]);
+    let url = redis.url.replace("redis://", &format!("redis://:{PASSWORD}@"));
+    let declared = Declared::with_redis("types: { job: { coalesce: latest } }", &url).await;
+    let hatchery = declared.connect().await;
+    let place = Place::new(&declared);
+    let address = format!("127.0.0.1:{}", free_port());
+    let service = format!("http://u:{PASSWORD}@127.0.0.1:1");
+    let mut command = place.command(&["-o", "json", "work", "--type", "job", "--http", &service]);
+    command.args(["--listen", &address]);
+    let worker = Process::spawn(command);
+    publish(&hatchery, NewEvent::new("job", "{}").reference("1")).await;
+    let get = async || {
+        let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().build().unwrap();
+        client.get(format!("http://{address}/metrics")).send().await.ok()?.text().await.ok()
+    };
+    let counted = async || get().await.filter(|text| text.contains("hatchery_register_state"));
+    // Counts and ports are numbers of all kinds, so the password alone is looked for.
+    let metrics = eventually("the worker counts", counted).await;
+    assert!(!metrics.contains(PASSWORD), "{metrics}");
+    let connections = async || {
+        let text = declared.host.connections_as_text();
+        text.contains("topology work job").then_some(text)
+    };
+    let connections = eventually("the worker is connected", connections).await;
+    assert!(!connections.contains(PASSWORD), "{connections}");
+    worker.stop().await;
 }
 
 fn said<T: Debug, E: Debug + ToString>(what: &str, result: Result<T, E>) {

@@ -149,6 +149,13 @@ impl VirtualHost {
         list.as_array().unwrap().iter().map(name).collect()
     }
 
+    /// All that the management API says of the connections that are open now.
+    pub(crate) fn connections_as_text(&self) -> String {
+        let (status, list) = self.api(Method::GET, &["connections"], None);
+        assert_eq!(status, 200, "{list}");
+        list.to_string()
+    }
+
     /// What the management API says of the broker.
     pub(crate) fn overview(&self) -> Value {
         let (status, overview) = self.api(Method::GET, &["overview"], None);

@@ -31,7 +31,7 @@ use crate::{
 };
 
 /// How long an event is tried to be published before its publish fails.
-const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
+pub(super) const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
 /// Publishes that wait for their confirm at a time, unless [`Publisher::in_flight`] says otherwise.
 const IN_FLIGHT: usize = 1_000;
 /// AMQP's short strings.
@@ -118,9 +118,9 @@ pub enum PublishError {
     #[error("not confirmed: {0}")]
     Broker(BrokerError),
     /// The broker did not confirm it within 30 seconds: it is away, blocks publishers, or has too much to do. It may
-    /// have arrived all the same. Or this program stood still for longer than half the `dedup-retention` after it had asked for
-    /// the event's version, which is not sent any more.
-    #[error("not confirmed within {} s; it may have arrived all the same", PUBLISH_LIMIT.as_secs())]
+    /// have arrived all the same. Or half the `dedup-retention` is over since this program asked for the event's version, which is not sent
+    /// any more: the program stood still, or the broker did.
+    #[error("not confirmed within {} s (half the dedup-retention, if that is less); it may have arrived all the same", PUBLISH_LIMIT.as_secs())]
     Timeout,
 }
 
@@ -425,14 +425,15 @@ impl Shared {
 
     /// The same event again where the connection broke: the register knows both by their id or version. A date has come
     /// nearer meanwhile.
-    /// It is not sent after `limit`.
+    /// It is not sent after `limit`: the adapter drops what its caller no longer waits for.
     async fn send(&self, event: &Event, route: Route, limit: Option<Timestamp>) -> Result<(), PublishError> {
         let mut first = Some(route);
         let again = || match event.nbf {
             Some(_) => self.ways.after(event.early_by(self.clock.now())),
             None => route,
         };
-        send(&*self.broker, &self.broker_outage, || {
+        let within = limit.map_or(PUBLISH_LIMIT, |limit| event::until(self.clock.now(), limit).min(PUBLISH_LIMIT));
+        send(&*self.broker, &self.broker_outage, within, || {
             let is_late = limit.is_some_and(|limit| self.clock.now() > limit);
             (!is_late).then(|| self.ways.by(first.take().unwrap_or_else(again), event))
         })
@@ -440,11 +441,12 @@ impl Shared {
     }
 }
 
-/// Publishes until the broker has confirmed it, for half a minute at most. The message is made anew for each try; where there is none
+/// Publishes until the broker has confirmed it, for so long at most. The message is made anew for each try; where there is none
 /// it is too late.
 pub(super) async fn send(
     broker: &dyn Broker,
     outage: &BrokerOutage,
+    within: Duration,
     mut message: impl FnMut() -> Option<Message>,
 ) -> Result<(), PublishError> {
     let publish = || {
@@ -459,7 +461,7 @@ pub(super) async fn send(
                 outage.begins(error);
             }
         });
-    match tokio::time::timeout(PUBLISH_LIMIT, sent).await {
+    match tokio::time::timeout(within, sent).await {
         Ok(sent) => {
             sent?;
             outage.ends();

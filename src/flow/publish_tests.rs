@@ -167,6 +167,23 @@ async fn a_publisher_that_stood_still_with_a_version_does_not_send_it_when_the_r
     assert_eq!(broker.confirms.available_permits(), 1, "nothing is sent");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_publish_with_a_version_waits_no_longer_for_the_broker_than_the_register_remembers_newer_ones() {
+    let (broker, _) = publisher();
+    let file = "version: 1\nname: t\nredis: { dedup-retention: 20s }\ntypes: { import: { coalesce: latest, retry: { delays: [5s] } }, mail: {} }";
+    let topology = crate::file::read(file, "topology.yaml").expect("valid");
+    let clock = Arc::new(Set(Mutex::new(Timestamp::UNIX_EPOCH)));
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(clock.clone(), Duration::from_hours(24)));
+    let publisher = Publisher::new(Arc::new(topology), broker, &register, clock);
+    for (event, limit) in [(NewEvent::new("import", "{}").reference("1234"), 10), (NewEvent::new("mail", "{}"), 30)] {
+        let began = tokio::time::Instant::now();
+        let told = publisher.publish(event).await;
+        assert!(matches!(told, Err(PublishError::Timeout)), "{told:?}");
+        // The paused clock goes on by whole milliseconds.
+        assert_eq!(began.elapsed().as_secs(), limit);
+    }
+}
+
 #[test]
 fn whoever_shows_the_whole_chain_of_an_error_shows_nothing_twice() {
     let away = BrokerError::Unreachable { url: "amqp://rabbit".to_owned(), reason: "cut".to_owned() };

@@ -130,17 +130,24 @@ impl Owner {
     async fn serve(&mut self, job: Job) {
         match job {
             Job::Publish(_, reply) if reply.is_closed() => {}
-            Job::Publish(message, reply) => drop(reply.send(self.publish(*message).await)),
+            Job::Publish(message, reply) => {
+                let sent = self.publish(*message, || reply.is_closed()).await;
+                drop(reply.send(sent));
+            }
             Job::Connect(reply) => drop(reply.send(self.open().await.map(|_| ()))),
         }
     }
 
-    async fn publish(&mut self, message: Message) -> Result<Sent, BrokerError> {
+    async fn publish(&mut self, message: Message, is_given_up: impl Fn() -> bool) -> Result<Sent, BrokerError> {
         let exchange = codec::short(&message.exchange)?;
         let routing_key = codec::short(&message.routing_key)?;
         let properties = codec::write(&message.properties)?;
         let url = self.url.clone();
         let Open { channel, confirms, .. } = self.open().await?;
+        // Connecting takes a while. What is sent after its caller has gone may come after a newer event, and run after it.
+        if is_given_up() {
+            return Err(BrokerError::Closed);
+        }
         let waiting = confirms.begin();
         let options = BasicPublishOptions::default();
         // A peer that reads nothing takes nothing.

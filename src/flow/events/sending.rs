@@ -133,7 +133,7 @@ impl Shared {
     async fn publish(&self, copy: &Event) -> Result<(), publish::PublishError> {
         // The way that is left, each time it is tried.
         let message = || Some(self.ways.to_scheduler(copy, copy.early_by(self.clock.now())));
-        publish::send(&*self.broker, &self.outage, message).await
+        publish::send(&*self.broker, &self.outage, publish::PUBLISH_LIMIT, message).await
     }
 }
 

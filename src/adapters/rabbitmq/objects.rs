@@ -29,7 +29,7 @@ impl RabbitMq {
 
     /// Makes sure that none of these is known to be missing.
     pub(super) async fn look_for(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
-        let (link, mut channel) = self.channel().await?;
+        let (mut link, mut channel) = self.channel().await?;
         let mut refused = BTreeSet::new();
         let all =
             exchanges.iter().map(|name| (Kind::Exchange, name)).chain(queues.iter().map(|name| (Kind::Queue, name)));
@@ -46,11 +46,11 @@ impl RabbitMq {
                 Err(Failed::Broker(error)) if is_refused(&error) => {
                     tracing::debug!("whether {} {name} is there is not for this user to see", kind.word());
                     refused.insert((kind, family(name)));
-                    channel = self.channel().await?.1;
+                    (link, channel) = self.channel().await?;
                 }
                 Err(Failed::Broker(error)) if is_down(&error) => {
                     tracing::debug!(%error, "{} {name} is there, and its node is down", kind.word());
-                    channel = self.channel().await?.1;
+                    (link, channel) = self.channel().await?;
                 }
                 Err(failed) => return Err(failed.about(&link, &format!("{} {name}", kind.word()))),
             }

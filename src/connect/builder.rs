@@ -43,6 +43,7 @@ pub struct Builder {
     name: String,
     tls: Tls,
     version_wait: Duration,
+    quiet: Option<Duration>,
 }
 
 impl Builder {
@@ -54,6 +55,7 @@ impl Builder {
             name: "hatchery".to_owned(),
             tls: Tls::default(),
             version_wait: VERSION_WAIT,
+            quiet: None,
         }
     }
 
@@ -160,6 +162,12 @@ impl Builder {
         Self { tls, ..self }
     }
 
+    /// For tests: workers consume anew when nothing has come for this long, instead of 30 s.
+    #[doc(hidden)]
+    pub fn consume_anew_after(self, quiet: Duration) -> Self {
+        Self { quiet: Some(quiet), ..self }
+    }
+
     /// The events alone. Redis is connected to when it is first asked, and the broker when something is first published:
     /// who only looks and cancels needs none. Must be called within a tokio runtime.
     ///
@@ -216,13 +224,17 @@ impl Builder {
     pub async fn connect(self) -> Result<Hatchery, ConnectError> {
         let amqp = AmqpUrl::new(self.amqp_url.secret())?;
         let register = self.register(&amqp)?;
-        let Self { topology, name, tls, version_wait, .. } = self;
+        let Self { topology, name, tls, version_wait, quiet, .. } = self;
         let topology = Arc::new(topology);
         // A publisher waits for it but shortly, and a connection may take longer than that.
         if topology.types.values().any(|spec| spec.register) {
             register.connect_soon();
         }
-        let broker = Arc::new(RabbitMq::new(amqp.with_tls(tls), &name));
+        let broker = RabbitMq::new(amqp.with_tls(tls), &name);
+        let broker = Arc::new(match quiet {
+            Some(quiet) => broker.with_quiet(quiet),
+            None => broker,
+        });
         let register = register.on_broker(broker.cluster_name());
         broker.connect().await?;
         // Who waits for a version that long only also leaves a Redis that does not answer that soon; and says so, rather than

@@ -14,7 +14,7 @@ use lapin::{
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
     types::{FieldTable, ShortString},
 };
-use tokio::time::Instant;
+use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
@@ -28,29 +28,37 @@ use crate::ports::{BrokerError, Deliveries, Delivery, Order};
 
 /// How long nothing comes until a consumer consumes anew. For each queue and worker that costs a quorum queue two entries
 /// of its log.
-const QUIET: Duration = Duration::from_secs(30);
+pub(super) const QUIET: Duration = Duration::from_secs(30);
+
+/// How a queue is consumed.
+#[derive(Clone, Copy)]
+pub(super) struct How {
+    pub(super) prefetch: u16,
+    pub(super) order: Order,
+    /// [`QUIET`], but for tests.
+    pub(super) quiet: Duration,
+}
 
 pub(super) async fn consume(
     link: Arc<Link>,
     channel: Channel,
     queue: &str,
-    (prefetch, order): (u16, Order),
+    how: How,
     suspects: &Suspects,
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
-    let begun = begin(&channel, queue, prefetch).await;
+    let begun = begin(&channel, queue, how.prefetch).await;
     let consumer = begun.map_err(|error| failed(&link, queue, suspects, &error))?;
-    let answers = Answers::start(channel.clone(), prefetch);
+    let answers = Answers::start(channel.clone(), how.prefetch);
     Ok(Box::new(Queue {
         link,
         channel,
         consumer,
         answers,
         name: queue.to_owned(),
-        prefetch,
-        order,
+        how,
         suspects: suspects.clone(),
         quiet_since: Instant::now(),
-        anew: None,
+        reconsume: None,
         cancelled: false,
         ended: false,
     }))
@@ -80,12 +88,11 @@ struct Queue {
     consumer: Consumer,
     answers: Answers,
     name: String,
-    prefetch: u16,
-    order: Order,
+    how: How,
     suspects: Suspects,
     quiet_since: Instant,
-    /// Consuming anew, which is under way.
-    anew: Option<Anew>,
+    /// Consuming anew, which is under way, or has ended and was not looked at yet.
+    reconsume: Option<Reconsume>,
     /// By us.
     cancelled: bool,
     ended: bool,
@@ -94,10 +101,10 @@ struct Queue {
 impl Queue {
     /// The channel is closed first, for the order of a queue with a single active consumer: what is delivered at this moment
     /// goes back to the head, and nothing that comes after it is given to the next consumer before.
-    fn begin_anew(&mut self) {
+    fn begin_reconsume(&mut self) {
         let (link, channel) = (Arc::clone(&self.link), self.channel.clone());
-        let (queue, prefetch) = (self.name.clone(), self.prefetch);
-        self.anew = Some(AbortOnDropHandle::new(tokio::spawn(async move {
+        let (queue, prefetch) = (self.name.clone(), self.how.prefetch);
+        self.reconsume = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             answer(channel.close(200, ShortString::from("done"))).await?;
             let channel = answer(link.connection.create_channel()).await?;
             let consumer = begin(&channel, &queue, prefetch).await?;
@@ -106,20 +113,41 @@ impl Queue {
     }
 
     fn go_on(&mut self, channel: Channel, consumer: Consumer) {
-        self.answers = Answers::start(channel.clone(), self.prefetch);
+        self.answers = Answers::start(channel.clone(), self.how.prefetch);
         (self.channel, self.consumer) = (channel, consumer);
         self.quiet_since = Instant::now();
     }
+
+    /// Ends what is consumed anew and was not looked at yet, its channel first. A call that is under way is waited for: lapin
+    /// would keep a consumer that nobody reads, and its channel open.
+    fn give_up_reconsume(&mut self) -> Option<JoinHandle<()>> {
+        let reconsume = self.reconsume.take()?;
+        // Without a runtime there is no connection either.
+        let runtime = Handle::try_current().ok()?;
+        Some(runtime.spawn(async move {
+            if let Ok(Ok((channel, consumer))) = reconsume.await {
+                end(channel, consumer).await;
+            }
+        }))
+    }
+}
+
+/// Ends a consumer that nobody reads any more, its channel first: see [`Queue::drop`].
+async fn end(channel: Channel, consumer: Consumer) {
+    if let Err(error) = channel.close(200, ShortString::from("done")).await {
+        tracing::debug!(%error, "closing a channel");
+    }
+    drop(consumer);
 }
 
 /// A consumer that is to take the place of one to which nothing came.
-type Anew = AbortOnDropHandle<lapin::Result<(Channel, Consumer)>>;
+type Reconsume = AbortOnDropHandle<lapin::Result<(Channel, Consumer)>>;
 
 /// How consuming anew ended; never where that is not under way.
-async fn ended(anew: &mut Option<Anew>) -> lapin::Result<(Channel, Consumer)> {
-    let Some(handle) = anew else { return std::future::pending().await };
+async fn ended(reconsume: &mut Option<Reconsume>) -> lapin::Result<(Channel, Consumer)> {
+    let Some(handle) = reconsume else { return std::future::pending().await };
     let ended = handle.await;
-    *anew = None;
+    *reconsume = None;
     ended.unwrap_or_else(|panic| Err(std::io::Error::other(panic).into()))
 }
 
@@ -127,11 +155,11 @@ async fn ended(anew: &mut Option<Anew>) -> lapin::Result<(Channel, Consumer)> {
 impl Deliveries for Queue {
     async fn next(&mut self) -> Option<Delivery> {
         while !self.ended {
-            let (is_anew, quiet_until) = (self.anew.is_some(), self.quiet_since + QUIET);
+            let (reconsumes, quiet_until) = (self.reconsume.is_some(), self.quiet_since + self.how.quiet);
             let received = tokio::select! {
                 biased;
-                anew = ended(&mut self.anew) => {
-                    match anew {
+                reconsumed = ended(&mut self.reconsume) => {
+                    match reconsumed {
                         Ok((channel, consumer)) => self.go_on(channel, consumer),
                         Err(error) => {
                             let error = failed(&self.link, &self.name, &self.suspects, &error);
@@ -141,12 +169,12 @@ impl Deliveries for Queue {
                     }
                     continue;
                 }
-                received = self.consumer.next(), if !is_anew => received,
-                () = tokio::time::sleep_until(quiet_until), if !self.cancelled && !is_anew => {
+                received = self.consumer.next(), if !reconsumes => received,
+                () = tokio::time::sleep_until(quiet_until), if !self.cancelled && !reconsumes => {
                     if self.answers.are_awaited() {
                         self.quiet_since = Instant::now();
                     } else {
-                        self.begin_anew();
+                        self.begin_reconsume();
                     }
                     continue;
                 }
@@ -177,8 +205,8 @@ impl Deliveries for Queue {
 
     async fn cancel(&mut self) {
         self.cancelled = true;
-        // It holds nothing then, and has nothing to cancel.
-        if self.anew.take().is_some() {
+        // It has read nothing then, and has nothing to cancel.
+        if self.give_up_reconsume().is_some() {
             self.ended = true;
         }
         if self.ended {
@@ -194,6 +222,13 @@ impl Deliveries for Queue {
 
     async fn close(mut self: Box<Self>) {
         self.ended = true;
+        // The old channel is closed then, or is closed first.
+        if let Some(giving_up) = self.give_up_reconsume() {
+            if tokio::time::timeout(CLOSE_LIMIT, giving_up).await.is_err() {
+                tracing::debug!("consuming {} anew does not end", self.name);
+            }
+            return;
+        }
         let closing = self.channel.close(200, ShortString::from("done"));
         match tokio::time::timeout(CLOSE_LIMIT, closing).await {
             Ok(Ok(())) => {}
@@ -207,17 +242,14 @@ impl Deliveries for Queue {
 /// deliveries that this one holds. With its channel they go back first.
 impl Drop for Queue {
     fn drop(&mut self) {
-        if self.order == Order::Any || self.ended {
+        // Detached.
+        drop(self.give_up_reconsume());
+        if self.how.order == Order::Any || self.ended {
             return;
         }
         let (channel, consumer) = (self.channel.clone(), self.consumer.clone());
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                if let Err(error) = channel.close(200, ShortString::from("done")).await {
-                    tracing::debug!(%error, "closing a channel");
-                }
-                drop(consumer);
-            });
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(end(channel, consumer));
         }
     }
 }

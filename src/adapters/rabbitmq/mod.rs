@@ -18,9 +18,12 @@ pub mod steps;
 mod unreadable;
 pub(in crate::adapters) mod url;
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicBool, Ordering},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -30,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::{
     connection::{AmqpUrl, Link},
+    consumer::How,
     publisher::{CLOSE_LIMIT, Publisher},
     receipts::Answers,
     unreadable::{Careful, InOrder, Suspects},
@@ -52,6 +56,8 @@ pub struct RabbitMq {
     taking: Mutex<Option<Arc<Link>>>,
     /// Queues whose consumer broke off because of a message that cannot be read.
     suspects: Suspects,
+    /// How long nothing comes until a consumer consumes anew.
+    quiet: Duration,
     /// By this program: nothing is opened again.
     closed: CancellationToken,
 }
@@ -66,7 +72,15 @@ impl RabbitMq {
         let (consuming, taking, suspects) = (Mutex::new(None), Mutex::new(None), Suspects::default());
         let closed = CancellationToken::new();
         let is_reached = AtomicBool::new(false);
-        Self { url, name: name.to_owned(), publisher, consuming, is_reached, taking, suspects, closed }
+        let quiet = consumer::QUIET;
+        Self { url, name: name.to_owned(), publisher, consuming, is_reached, taking, suspects, quiet, closed }
+    }
+
+    /// For tests: consumers consume anew when nothing has come for this long, instead of 30 s.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_quiet(self, quiet: Duration) -> Self {
+        Self { quiet, ..self }
     }
 
     /// Opens the publishing connection now, to hear at once that the broker is away or refuses.
@@ -148,7 +162,8 @@ impl Broker for RabbitMq {
             });
         }
         let (link, channel) = self.channel().await?;
-        consumer::consume(link, channel, queue, (prefetch, order), &self.suspects).await
+        let how = How { prefetch, order, quiet: self.quiet };
+        consumer::consume(link, channel, queue, how, &self.suspects).await
     }
 
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {

@@ -23,8 +23,9 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     codec,
-    connection::{AmqpUrl, Link},
-    consumer, publisher, receipts,
+    connection::{AmqpUrl, Link, answer},
+    consumer::{self, How},
+    publisher, receipts,
 };
 use crate::{
     domain::compile::DELIVERY_LIMIT,
@@ -144,7 +145,8 @@ impl Taker {
             Ok(None) | Err(_) => return Ok(Taken::Nothing),
         };
         // It holds one, so no other comes before this is answered.
-        if let Err(error) = channel.basic_cancel(held.1.tag(), BasicCancelOptions::default()).await {
+        let cancelling = channel.basic_cancel(held.1.tag(), BasicCancelOptions::default());
+        if let Err(error) = answer(cancelling).await {
             return failed(&held.0, error);
         }
         let message = codec::incoming(&mut delivery);
@@ -246,7 +248,8 @@ impl InOrder {
         // It tells anew, of this queue alone.
         suspects.clear(queue);
         let count = Count { left: prefetch, queue: queue.to_owned(), suspects: suspects.clone() };
-        let deliveries = consumer::consume(Arc::clone(&link), channel, queue, (1, Order::Kept), suspects).await?;
+        let how = How { prefetch: 1, order: Order::Kept, quiet: consumer::QUIET };
+        let deliveries = consumer::consume(Arc::clone(&link), channel, queue, how, suspects).await?;
         Ok(Self { deliveries, link, count, lasts: true, closed })
     }
 }

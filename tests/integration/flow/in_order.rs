@@ -6,7 +6,7 @@ use std::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use hatchery::{Event, Hatchery, NewEvent, Outcome, Run};
@@ -14,7 +14,7 @@ use lapin::BasicProperties;
 
 use crate::support::{
     amqp::{headers, long, shown},
-    broker::eventually,
+    broker::{eventually, text},
     declared::{Declared, publish},
     logs::Logs,
     relay::Relay,
@@ -122,6 +122,73 @@ async fn a_stop_gives_everything_back_in_order_and_the_next_worker_goes_on() {
     second.runs.reach(3).await;
     assert_eq!(second.runs.payloads().concat(), "bcd");
     assert_eq!(second.stop().await.done, 3);
+}
+
+/// The tags of the queue's consumers, as the management API lists them.
+fn consumers(declared: &Declared) -> Vec<String> {
+    declared.host.list("consumers").iter().map(|consumer| text(consumer, "consumer_tag").to_owned()).collect()
+}
+
+/// Waits until the one consumer is another one.
+async fn consumes_anew(declared: &Declared) {
+    let before = consumers(declared);
+    let another = async || match &consumers(declared)[..] {
+        [tag] if !before.contains(tag) => Some(()),
+        _ => None,
+    };
+    eventually("the worker consumes anew", another).await;
+}
+
+#[tokio::test]
+async fn an_idle_worker_that_consumes_anew_keeps_the_order_and_loses_nothing() {
+    let declared = blocking("", "prefetch: 4").await;
+    let hatchery = declared.connect_restlessly(Duration::from_millis(50)).await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let mut published = Vec::new();
+    for round in 0..2 {
+        consumes_anew(&declared).await;
+        for place in 0..6 {
+            let payload = format!("{round}.{place}");
+            publish(&hatchery, NewEvent::new("mail", payload.clone())).await;
+            published.push(payload);
+        }
+        worker.runs.reach(published.len()).await;
+    }
+    consumes_anew(&declared).await;
+    assert_eq!(worker.stop().await.done, 12);
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+    // The consumer that was there at the stop has gone, and holds up nobody.
+    let next = Working::start(&declared.connect().await, "mail", |_| Outcome::Done);
+    publish(&hatchery, NewEvent::new("mail", "after")).await;
+    next.runs.reach(1).await;
+    next.stop().await;
+}
+
+#[tokio::test]
+async fn workers_that_stop_while_they_consume_anew_keep_the_order_and_leave_no_consumer_behind() {
+    let declared = blocking("", "prefetch: 4").await;
+    // Nearly always one consumer is on its way.
+    let hatchery = declared.connect_restlessly(Duration::from_millis(1)).await;
+    let publisher = declared.connect().await;
+    let (mut ran, mut published) = (Vec::new(), Vec::new());
+    for round in 0..20 {
+        let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+        for place in 0..3 {
+            let payload = format!("{round}.{place}");
+            publish(&publisher, NewEvent::new("mail", payload.clone())).await;
+            published.push(payload);
+        }
+        let runs = worker.runs.clone();
+        runs.reach(1).await;
+        worker.stop().await;
+        ran.extend(runs.payloads());
+    }
+    let last = Working::start(&publisher, "mail", |_| Outcome::Done);
+    last.runs.reach(published.len() - ran.len()).await;
+    ran.extend(last.runs.payloads());
+    assert_eq!(ran, published);
+    eventually("one consumer is left", async || (consumers(&declared).len() == 1).then_some(())).await;
+    last.stop().await;
 }
 
 #[tokio::test]

@@ -1,5 +1,7 @@
 //! A topology that is declared on the broker, in a virtual host and with a key prefix of its own.
 
+use std::time::Duration;
+
 use hatchery::{
     Builder, Hatchery, NewEvent, Topology,
     adapters::{
@@ -101,6 +103,12 @@ impl Declared {
     /// Connects to a Redis that is there, and goes without no version because the machine is busy.
     pub(crate) async fn connect_patiently(&self) -> Hatchery {
         self.builder(&self.host.amqp()).version_wait(PATIENCE).connect().await.unwrap()
+    }
+
+    /// Connects with workers that consume anew when nothing has come for this long.
+    pub(crate) async fn connect_restlessly(&self, quiet: Duration) -> Hatchery {
+        let builder = self.builder(&self.host.amqp()).version_wait(PATIENCE);
+        builder.consume_anew_after(quiet).connect().await.unwrap()
     }
 
     fn builder(&self, amqp: &str) -> Builder {

@@ -71,7 +71,8 @@ impl Address {
     pub(super) fn parse(url: &str) -> Result<Self, &'static str> {
         let url = url.trim();
         if let Some(path) = UNIX.iter().find_map(|scheme| url.strip_prefix(scheme)?.strip_prefix("://")) {
-            if !path.starts_with('/') || path.contains('@') {
+            let socket = path.split_once('?').map_or(path, |(socket, _)| socket);
+            if !socket.starts_with('/') || socket.contains('@') {
                 return Err(
                     "unix:// is followed by the path of a socket; a user and a password stand behind it, as ?user=…&pass=…",
                 );
@@ -188,6 +189,7 @@ mod tests {
     #[case("redis://:secret@redis.internal:7000/3", "redis://redis.internal:7000/3")]
     #[case("rediss://hatchery:sec%2Fret@redis.internal", "rediss://redis.internal:6379/0")]
     #[case("unix:///run/redis.sock?db=1&user=me&pass=secret", "unix:///run/redis.sock/1")]
+    #[case("unix:///run/redis.sock?user=me&pass=sec@ret", "unix:///run/redis.sock/0")]
     #[case("redis://secret@redis.internal", "redis://redis.internal:6379/0")]
     #[case("unix:///run/a%2Csecret?pass=secret", "unix:///…/0")]
     #[case("redis-cluster://h1", "redis-cluster://h1:6379")]

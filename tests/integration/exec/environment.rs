@@ -55,7 +55,8 @@ async fn a_worker_says_at_its_start_what_it_is() {
     let ended = place.run(&mut place.command(&work)).await.expect(0);
     let log: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("topology::cli::work")).collect();
     let [line] = log[..] else { panic!("one line: {ended:?}") };
-    for part in [env!("CARGO_PKG_VERSION"), "topology.yaml", "job", "3", "mail", "1", "amqp://", &declared.host.name] {
+    let types = "job (concurrency 3), mail (concurrency 1)";
+    for part in [env!("CARGO_PKG_VERSION"), "topology.yaml", types, "amqp://", &declared.host.name] {
         assert!(line.contains(part), "{part}: {line}");
     }
     assert!(line.contains(" INFO ") && !line.contains(PASSWORD), "{line}");

@@ -16,6 +16,7 @@ pub mod events;
 mod in_order;
 mod lease;
 pub mod new_event;
+mod not_run;
 mod outage;
 pub mod publish;
 #[cfg(test)]

@@ -3,12 +3,20 @@
 use std::time::Duration;
 
 use fail::fail_point;
+use tokio::time::timeout;
 
-use super::{quiet::for_a_while, settle::Unpublished, work::Lane};
+use super::{
+    quiet::for_a_while,
+    settle::Unpublished,
+    work::{Lane, Verdict},
+};
 use crate::{
     domain::{event::Event, words::plain},
     ports::Receipt,
 };
+
+/// How long a redelivered event without an id waits for the confirm of its copy.
+const REPUBLISH_LIMIT: Duration = Duration::from_secs(5);
 
 impl Lane {
     /// An event of a type with the register that has come back so often that RabbitMQ would soon put it into dead-letter
@@ -18,13 +26,20 @@ impl Lane {
         self.move_on(self.send_on(event, Duration::ZERO), receipt).await;
     }
 
-    /// An event of a type with the register that came without an id, and back. The register would take each redelivery for
-    /// another event, and count no crash. The copy has an id. It counts the return as a crash, for its worker may have died
-    /// while it ran. A first delivery runs without a copy: a broker that is blocked takes none, and has to be emptied.
-    pub(super) async fn name(&self, event: Event, receipt: Box<dyn Receipt>) {
-        tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "came without an id, and back; published again with an id");
-        let copy = Event { crashes: 1, ..event };
-        self.move_on(self.send_on(&copy, Duration::ZERO), receipt).await;
+    /// Publishes a redelivered event that had no id again, with one. The register would take each redelivery for another event,
+    /// and count no crash. The copy counts the redelivery as a crash, for the worker may have died while the event ran.
+    ///
+    /// `None` where the broker has not confirmed the copy in time: a broker that blocks publishers has to be emptied, so the event
+    /// is handled as it came. Its copy may be published all the same. Both have one id, so the register drops the second.
+    ///
+    /// Other events run meanwhile, unlike in [`Lane::move_on`]: a worker that stops gives back many such events at once. If the
+    /// process dies between the confirm and the acknowledgement, the event may run twice, as any event without an id.
+    pub(super) async fn republish_with_id(&self, event: &Event) -> Option<Verdict> {
+        let copy = Event { crashes: 1, ..event.clone() };
+        let published = timeout(REPUBLISH_LIMIT, self.send_on(&copy, Duration::ZERO)).await.ok()?;
+        tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "a redelivered event had no id; published it again with one");
+        fail_point!("work.put-aside");
+        Some(published.into())
     }
 
     /// Publishes a delivery's copy and answers it. While it is in both queues nothing runs, if that can be had: a neighbour

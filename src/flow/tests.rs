@@ -10,6 +10,7 @@ mod large;
 mod logged;
 mod publishing;
 mod reconnecting;
+mod returned;
 mod runs;
 mod settling;
 mod shelf;
@@ -43,7 +44,7 @@ use crate::{
     domain::{
         register::{
             Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
-            Reserved, Settle, Stamp,
+            Reserved, Settle, Slot, Stamp, Subject, state::SlotState,
         },
         spec::Topology,
         trouble::Trouble,

@@ -17,14 +17,14 @@ use super::{
 };
 use crate::{
     domain::{
-        event::{self, Event},
+        event::Event,
         names,
         register::{self, Renew, Terms},
         settlement::{self, Decision, Next, OFTEN, Outcome, Ran, SUSPECT},
         spec::TypeSpec,
         ttl::{roughly, say},
         wire::{self, Incoming, Message, Poison},
-        words::{EventType, Reference, plain},
+        words::{EventType, plain},
     },
     handler::{Handler, HandlerError, Run},
     ports::{Delivery, Receipt},
@@ -32,10 +32,6 @@ use crate::{
 
 /// How long a handler that was aborted may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// What Redis puts off waits at least this long. It is due by Redis's clock: where this machine's is ahead of that, it would go
-/// round without a pause until Redis's is there too.
-const SOONEST_LATER: Duration = Duration::from_millis(250);
 
 /// One type in a worker.
 pub(super) struct Lane {
@@ -93,7 +89,10 @@ impl Lane {
         let returns = wire::returns(&message.properties);
         let is_unnamed = redelivered && !wire::has_id(&message.properties);
         let verdict = match self.due(message).await {
-            Ok(event) if self.spec.register && is_unnamed => return self.name(event, receipt).await,
+            Ok(mut event) if self.spec.register && is_unnamed => match self.republish_with_id(&event).await {
+                Some(verdict) => verdict,
+                None => self.handle(&mut event, &patience).await,
+            },
             Ok(event) if self.spec.register && returns >= OFTEN => {
                 return self.count_anew(&event, returns, receipt).await;
             }
@@ -165,39 +164,6 @@ impl Lane {
                 Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
             };
         }
-    }
-
-    /// What becomes of a delivery that the register does not let run.
-    pub(super) async fn not_run(&self, event: &Event, asked: Asked) -> Verdict {
-        match asked {
-            Asked::Answered(claimed @ (register::Claimed::Stale | register::Claimed::Replaced)) => {
-                self.say_dropped(event, &claimed).await;
-                self.common.tally.unwanted(&claimed);
-                Verdict::Acknowledge
-            }
-            Asked::Answered(register::Claimed::Later(time)) => {
-                let wait = event::until(self.common.clock.now(), time).max(SOONEST_LATER);
-                self.send_on(event, wait).await.into()
-            }
-            Asked::Answered(register::Claimed::Busy) => self.send_busy(event, true).await.into(),
-            Asked::Unreadable => self.send_busy(event, false).await.into(),
-            // Not an answer to who claims alone.
-            Asked::Answered(register::Claimed::Alone | register::Claimed::Run { .. }) => Verdict::GiveBack,
-        }
-    }
-
-    /// That an event is dropped is nobody's concern, unless a person has sent it to be handled.
-    async fn say_dropped(&self, event: &Event, claimed: &register::Claimed) {
-        let id = plain(&event.id);
-        if !event.by_hand {
-            return tracing::debug!(%id, ?claimed, "dropped");
-        }
-        let why = match self.common.register.slot(&event.subject(), &event.stamp.slot).await {
-            Ok(Some(slot)) => slot.why_dropped(event.stamp.version),
-            Ok(None) | Err(_) => "it was handled, cancelled or replaced by a newer event".to_owned(),
-        };
-        let (reference, version) = (event.reference.as_ref().map(Reference::as_str).map(plain), event.stamp.version);
-        tracing::warn!(%id, event_type = %self.event_type, reference = reference.as_deref(), version, %why, "sent by hand, and dropped");
     }
 
     /// Until the event is settled the lease is renewed: a follow-up waits as long as the broker is away, and nobody else

@@ -43,6 +43,10 @@ pub(super) struct Fake {
     pub(super) published: Mutex<Vec<Message>>,
     /// How many publishes the broker does not confirm at first.
     pub(super) lose: AtomicUsize,
+    /// The broker blocks publishers.
+    pub(super) blocked: AtomicBool,
+    /// What is delivered was delivered before.
+    pub(super) redelivered: AtomicBool,
     /// There is nobody to consume from.
     pub(super) absent: AtomicBool,
     /// When that was tried.
@@ -100,6 +104,10 @@ impl Broker for Fake {
         if self.closed.load(Ordering::SeqCst) {
             return Err(BrokerError::Closed);
         }
+        if self.blocked.load(Ordering::SeqCst) {
+            self.diary.note("blocked");
+            return std::future::pending().await;
+        }
         if self.narrow.load(Ordering::SeqCst) {
             self.diary.note("too large");
             let (exchange, size) = (message.exchange, message.body.len());
@@ -127,7 +135,8 @@ impl Broker for Fake {
         for message in self.incoming.lock().expect("no panic").drain(..) {
             sender.send(message).expect("the queue is there");
         }
-        Ok(Box::new(Queue { waiting: queue, _open: Some(sender), diary: self.diary.clone() }))
+        let redelivered = self.redelivered.load(Ordering::SeqCst);
+        Ok(Box::new(Queue { waiting: queue, _open: Some(sender), redelivered, diary: self.diary.clone() }))
     }
 
     async fn take(&self, _: &str) -> Result<Option<Delivery>, BrokerError> {
@@ -152,6 +161,7 @@ impl Broker for Fake {
 pub(super) struct Queue {
     pub(super) waiting: mpsc::UnboundedReceiver<Incoming>,
     pub(super) _open: Option<mpsc::UnboundedSender<Incoming>>,
+    pub(super) redelivered: bool,
     pub(super) diary: Diary,
 }
 
@@ -159,7 +169,7 @@ pub(super) struct Queue {
 impl Deliveries for Queue {
     async fn next(&mut self) -> Option<Delivery> {
         let message = self.waiting.recv().await?;
-        Some(Delivery { message, redelivered: false, receipt: Box::new(Noted(self.diary.clone())) })
+        Some(Delivery { message, redelivered: self.redelivered, receipt: Box::new(Noted(self.diary.clone())) })
     }
 
     async fn cancel(&mut self) {

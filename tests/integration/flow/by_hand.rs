@@ -36,7 +36,7 @@ async fn a_dead_letter_that_a_newer_event_has_replaced_is_dropped_and_told_of(
     amqp.emptied(&declared.queues()).await;
     let summary = worker.stop().await;
     assert_eq!((summary.delivered, summary.stale + summary.replaced, summary.done), (4, 2, 1), "{summary:?}");
-    let said = logs.with(&["sent by hand, and dropped"]);
+    let said = logs.with(&["dropped an event that was re-sent by hand"]);
     assert_eq!(said.len(), 1, "{said:?}");
     let told = [
         &*old,
@@ -75,5 +75,5 @@ async fn a_dead_letter_that_nothing_has_replaced_runs_again() {
     }
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.stale), (1, 1), "{summary:?}");
-    assert_eq!(logs.with(&["sent by hand, and dropped", "it has been handled"]).len(), 1);
+    assert_eq!(logs.with(&["dropped an event that was re-sent by hand", "it has been handled"]).len(), 1);
 }

@@ -14,7 +14,7 @@ use crate::{
         Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
         Settle, Slot, Subject,
         index::{self, Find, Found, Shown},
-        state::Shard,
+        state::{Shard, SlotState},
         transitions::At,
     },
     ports::{Clock, Index, Register, RegisterError},
@@ -90,6 +90,11 @@ impl fmt::Debug for MemoryRegister {
 impl Register for MemoryRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
         Ok(())
+    }
+
+    async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
+        let shown = self.look_at(&[(subject.clone(), slot.clone())]).await?.pop().flatten();
+        Ok(shown.map(|shown| shown.state))
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {

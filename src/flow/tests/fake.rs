@@ -204,6 +204,10 @@ impl Register for Fake {
         self.answer("ping".to_owned(), ())
     }
 
+    async fn slot(&self, _: &Subject, _: &Slot) -> Result<Option<SlotState>, RegisterError> {
+        self.answer("slot".to_owned(), None)
+    }
+
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
         let slots: Vec<String> = batch.iter().map(|ask| ask.slot.to_string()).collect();
         let answer = if self.stale { Reserved::Stale } else { Reserved::Version(7) };

@@ -71,6 +71,9 @@ async fn the_order_of_calls_is_the_order_of_versions() {
         async fn ping(&self) -> Result<(), RegisterError> {
             Ok(())
         }
+        async fn slot(&self, _: &Subject, _: &Slot) -> Result<Option<SlotState>, RegisterError> {
+            Ok(None)
+        }
         async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
             let mut last = self.0.lock().expect("no panic");
             let next = |_: &Reserve| {

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    domain::register::{Cancel, Later, Postponed, Release, Renew, Renewed},
+    domain::register::{Cancel, Later, Postponed, Release, Renew, Renewed, state::SlotState},
     ports::RegisterError,
 };
 
@@ -25,6 +25,10 @@ impl Repeating {
 impl Register for Repeating {
     async fn ping(&self) -> Result<(), RegisterError> {
         unreachable!("nobody pings")
+    }
+
+    async fn slot(&self, _: &Subject, _: &Slot) -> Result<Option<SlotState>, RegisterError> {
+        unreachable!("nobody works")
     }
 
     async fn reserve(&self, _: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use anyhow::ensure;
 use hatchery::{
     Events, Topology,
     domain::{plan::Plan, wire::millis_text, words::EventType},
@@ -26,7 +27,8 @@ const LIMIT: Duration = Duration::from_secs(3);
 pub(crate) struct Register {
     /// The names of the file's types, former ones too.
     named: BTreeSet<EventType>,
-    events: Result<Events, String>,
+    /// `None` where there is nothing to ask.
+    events: Result<Option<Events>, String>,
 }
 
 /// What Redis says of the types that a plan finds on the broker and not in the file.
@@ -42,10 +44,7 @@ impl Register {
     pub(crate) fn new(common: &Common, topology: &Topology) -> Self {
         let former = topology.types.values().flat_map(|spec| &spec.renamed_from);
         let named = topology.types.keys().chain(former).cloned().collect();
-        let events = connect::builder(common, topology.clone(), "topology plan")
-            .and_then(|builder| builder.events().map_err(connect::usage))
-            .map_err(|error| error.to_string());
-        Self { named, events }
+        Self { named, events: events(common, topology).map_err(|error| error.to_string()) }
     }
 
     /// What it says. Nothing is asked where nothing is left over.
@@ -54,23 +53,35 @@ impl Register {
         if left.is_empty() {
             return LeftTypes::default();
         }
+        let events = match &self.events {
+            Ok(Some(events)) => events,
+            Ok(None) => return LeftTypes::default(),
+            Err(why) => return LeftTypes { known: Vec::new(), unknown: Some((left, why.clone())) },
+        };
+        // Outside the future: the answers that came in time count, whatever happens to the others.
+        let (mut known, mut unasked) = (Vec::new(), left.into_iter().peekable());
         let asking = async {
-            let events = self.events.as_ref().map_err(Clone::clone)?;
-            let mut known = Vec::new();
-            for event_type in &left {
+            while let Some(event_type) = unasked.peek() {
                 let behind = events.left_behind(event_type).await.map_err(|error| error.to_string())?;
-                if let Some(behind) = behind {
-                    known.push((event_type.clone(), behind));
-                }
+                let event_type = unasked.next();
+                known.extend(event_type.zip(behind));
             }
-            Ok::<_, String>(known)
+            Ok(())
         };
         let asked = tokio::time::timeout(LIMIT, asking).await.unwrap_or_else(|_| Err("it does not answer".to_owned()));
-        match asked {
-            Ok(known) => LeftTypes { known, unknown: None },
-            Err(why) => LeftTypes { known: Vec::new(), unknown: Some((left, why)) },
-        }
+        LeftTypes { known, unknown: asked.err().map(|why| (unasked.collect(), why)) }
     }
+}
+
+/// Connects to Redis when it is first asked. A topology without the register may have no Redis, so without a Redis URL nothing
+/// is asked.
+fn events(common: &Common, topology: &Topology) -> anyhow::Result<Option<Events>> {
+    if common.given_redis_url()?.is_none_or(|url| url.is_empty()) {
+        ensure!(topology.types.values().all(|spec| !spec.register), "no Redis URL is given (REDIS_URL)");
+        return Ok(None);
+    }
+    let builder = connect::builder(common, topology.clone(), "topology plan")?;
+    Ok(Some(builder.events().map_err(connect::usage)?))
 }
 
 impl LeftTypes {

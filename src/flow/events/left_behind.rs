@@ -18,6 +18,9 @@ const MOST: u64 = 1_000;
 /// Events of a page.
 const PAGE: usize = 500;
 
+/// Pages that are read of the events that are due already. Dead letters are among them, and there may be very many.
+const DUE_PAGES: usize = 20;
+
 /// How many events wait that no worker of the file takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -38,11 +41,19 @@ impl Events {
     /// When Redis does not answer.
     #[doc(hidden)]
     pub async fn left_behind(&self, event_type: &EventType) -> Result<Option<LeftBehind>, EventsError> {
-        let subject = Subject { event_type: event_type.clone(), reference: None, id: String::new() };
+        let now = self.shared.clock.now();
         let mut behind = LeftBehind { events: 0, or_more: false, next_due: None };
-        let mut after = None;
-        loop {
-            let find = Find { event_type: event_type.clone(), due_from: None, due_before: None, after, limit: PAGE };
+        let due =
+            Find { event_type: event_type.clone(), due_from: None, due_before: Some(now), after: None, limit: PAGE };
+        let not_due = Find { due_from: Some(now), due_before: None, ..due.clone() };
+        self.count_waiting(due, DUE_PAGES, &mut behind).await?;
+        self.count_waiting(not_due, usize::MAX, &mut behind).await?;
+        Ok((behind.events > 0).then_some(behind))
+    }
+
+    async fn count_waiting(&self, mut find: Find, pages: usize, behind: &mut LeftBehind) -> Result<(), EventsError> {
+        let subject = Subject { event_type: find.event_type.clone(), reference: None, id: String::new() };
+        for _ in 0..pages {
             let Found { events, next } = self.shared.index.find(&find).await?;
             for known in events.into_iter().map(|shown| Known::of(&subject, shown)) {
                 if matches!(known.state, State::Waiting | State::Running | State::Retry) {
@@ -50,15 +61,15 @@ impl Events {
                     behind.next_due = behind.next_due.or(known.due);
                 }
             }
-            match next {
-                Some(_) if behind.events >= MOST => behind.or_more = true,
-                Some(next) => {
-                    after = Some(next);
-                    continue;
-                }
-                None => {}
+            if next.is_none() {
+                return Ok(());
             }
-            return Ok((behind.events > 0).then_some(behind));
+            if behind.events >= MOST {
+                break;
+            }
+            find.after = next;
         }
+        behind.or_more = true;
+        Ok(())
     }
 }

@@ -30,6 +30,7 @@ use crate::{
 };
 
 mod cancelled;
+mod left_behind;
 mod moving;
 
 const FILE: &str = "

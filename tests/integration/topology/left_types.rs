@@ -1,5 +1,8 @@
 //! A type that has left the file while the register knows of events of it.
 
+use ::redis::AsyncCommands as _;
+use serde_json::Value;
+
 use crate::support::{
     cli::{Bench, Ran},
     redis,
@@ -78,6 +81,40 @@ fn a_type_that_left_with_no_event_is_pruned() {
     let pruned = deployment.run(0, &["apply", "--auto-approve", "--prune"]);
     assert!(!pruned.stderr.contains("import"), "{pruned:?}");
     assert!(!deployment.has_queue("billing.processor.import"));
+}
+
+#[tokio::test]
+async fn a_type_whose_events_are_known_is_not_pruned_when_another_type_gets_no_answer() {
+    let deployment = Deployment::new("{ import: {}, payslip: {}, mail: {} }");
+    deployment.run(0, &["publish", "import", "--reference", "1234", "--delay", "1h"]);
+    let mut redis = redis::connect(redis::url()).await.unwrap();
+    for shard in 0..3 {
+        let Deployment { bench, prefix } = &deployment;
+        let key = format!("{prefix}:{{{}:billing:{shard}}}:payslip:x", bench.host.name);
+        let () = redis.set(key, "not a sorted set").await.unwrap();
+    }
+    deployment.write("{ mail: {} }");
+    let json = deployment.run(4, &["plan", "--prune", "--detailed-exitcode", "-o", "json"]).json();
+    let told = |place: usize| (&json["left_types"][place]["type"], &json["left_types"][place]["events"]);
+    assert_eq!((told(0), told(1)), ((&"import".into(), &1.into()), (&"payslip".into(), &Value::Null)));
+    let pruned = deployment.run(4, &["apply", "--auto-approve", "--prune"]);
+    assert!(pruned.stderr.contains("whether events of `payslip` wait is unknown"), "{pruned:?}");
+    assert!(deployment.has_queue("billing.processor.import"));
+}
+
+#[test]
+fn a_plan_without_a_redis_url_asks_no_redis() {
+    let planned = |types: &str, rest: &str| {
+        let deployment = Deployment::new(types);
+        deployment.write(rest);
+        let mut command = deployment.bench.command(&["plan"]);
+        Ran::of(command.env_remove("REDIS_URL").env_remove("REDIS_URL_FILE").output().unwrap()).expect(0).stderr
+    };
+    let warning = "whether events of `import` wait is unknown";
+    let without = planned("{ import: { register: off }, mail: { register: off } }", "{ mail: { register: off } }");
+    assert!(!without.contains(warning), "{without}");
+    let with = planned("{ import: {}, mail: {} }", "{ mail: {} }");
+    assert!(with.contains(warning) && with.contains("no Redis URL is given"), "{with}");
 }
 
 #[test]

@@ -232,18 +232,23 @@ fn after_failure(error: &str, after: Option<Duration>, ran: Ran<'_>, on_failure:
 
 /// The decision about an event whose worker died so often while it ran, as the register says, if that is too often.
 ///
-/// An event that came without an id may have run before the register could know it: so often its delivery came `back`. That counts, so that there are never more than `limit` starts in all, but it is no proof: the event is put aside only
-/// once its worker has died while it ran alone. With the lowest limit of 3 that takes a fourth start.
+/// `back`: redeliveries before the event had an id; each may have been a crash, so each counts, but alone they prove nothing. There
+/// are never more than `limit` starts in all, and the event is put aside only once its worker has died while it ran alone. With
+/// the lowest limit of 3 that takes a fourth start.
 #[must_use]
 pub fn crashed(crashes: u32, back: u32, attempts: u32, limit: u32, now: Timestamp) -> Option<Decision> {
     let ran_alone = crashes > SUSPECT;
     if crashes < limit && !(ran_alone && crashes.saturating_add(back) >= limit) {
         return None;
     }
-    let error = match back {
-        0 => format!("its worker died {crashes} times while it ran"),
-        _ => format!("its worker died {crashes} times while it ran; its delivery had come back before it had an id"),
+    let times = match back {
+        0 => None,
+        1 => Some("once".to_owned()),
+        _ => Some(format!("{back} times")),
     };
+    let redelivered =
+        times.map_or_else(String::new, |times| format!(", and it was redelivered {times} before it had an id"));
+    let error = format!("its worker died {crashes} times while it ran{redelivered}");
     Some(Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) }))
 }
 

@@ -48,7 +48,7 @@ impl Greeted {
         Self { stream, coming: Some((Vec::new(), answered)) }
     }
 
-    fn hear(&mut self, bytes: &[u8]) {
+    fn observe(&mut self, bytes: &[u8]) {
         let Some((mut heard, answered)) = mem::take(&mut self.coming) else { return };
         heard.extend_from_slice(bytes);
         match parse_frame(heard.as_slice()) {
@@ -76,7 +76,7 @@ impl AsyncRead for Greeted {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if let Poll::Ready(Ok(read)) = read {
-            self.hear(&buffer[..read]);
+            self.observe(&buffer[..read]);
         }
         read
     }

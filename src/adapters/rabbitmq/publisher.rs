@@ -202,7 +202,7 @@ impl Open {
 
 /// Why a message is not waited for any longer. It may have arrived.
 fn silent(url: &AmqpUrl) -> BrokerError {
-    url.unreachable(format!("a node confirmed nothing for {} s; the next one is asked", silence::LIMIT.as_secs()))
+    url.unreachable(format!("no publisher confirm for {} s; reconnecting to another node", silence::LIMIT.as_secs()))
 }
 
 /// Whether the broker has it.

@@ -233,7 +233,7 @@ fn two_returns_and_the_deaths_alone_make_the_limit(
     4,
     1,
     5,
-    Some("its worker died 4 times while it ran; its delivery had come back before it had an id")
+    Some("its worker died 4 times while it ran, and it was redelivered once before it had an id")
 )]
 #[case::the_return_is_one_death(3, 1, 5, None)]
 #[case::the_return_is_no_proof(2, 1, 3, None)]
@@ -241,7 +241,7 @@ fn two_returns_and_the_deaths_alone_make_the_limit(
     3,
     1,
     3,
-    Some("its worker died 3 times while it ran; its delivery had come back before it had an id")
+    Some("its worker died 3 times while it ran, and it was redelivered once before it had an id")
 )]
 fn an_event_is_put_aside_once_its_worker_has_died_too_often(
     #[case] crashes: u32,

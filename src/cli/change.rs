@@ -14,7 +14,7 @@ use hatchery::{
     },
     domain::{
         compile::Desired,
-        names::{self, is_of_a_node},
+        names::{self, are_of_one_broker, is_of_a_node},
         observed::Observed,
     },
     ports::{BrokerError, Management as _},
@@ -61,13 +61,17 @@ pub(super) async fn one_broker(
 ) -> Result<(), anyhow::Error> {
     let spoken = url.ask_identity(&connect::here(&format!("topology {verb}"))).await?.cluster_name;
     let shown = &observed.cluster_name;
-    let is_one = spoken == *shown
-        || match (&spoken, shown) {
-            (Some(spoken), Some(shown)) if is_of_a_node(spoken) && is_of_a_node(shown) => {
+    let is_one = match (&spoken, shown) {
+        (Some(spoken), Some(shown)) => match are_of_one_broker(spoken, shown) {
+            Some(is_one) => is_one,
+            None if is_of_a_node(spoken) && is_of_a_node(shown) => {
                 management.nodes().await?.is_none_or(|nodes| nodes.contains(spoken))
             }
-            _ => false,
-        };
+            // Both were asked now, and a named cluster tells its name on every node.
+            None => false,
+        },
+        (spoken, shown) => spoken == shown,
+    };
     if is_one {
         return Ok(());
     }

@@ -1,6 +1,9 @@
 //! Who uses a register. Two topologies with the same keys would drop each other's events, so `apply` looks before it writes.
 
-use crate::domain::{names::is_of_a_node, words::plain};
+use crate::domain::{
+    names::{are_of_one_broker, is_of_a_node},
+    words::plain,
+};
 
 /// Who uses a register; a name that is not known is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,7 +42,8 @@ impl Owner {
     /// Whether this owner of a register is somebody else than who applies.
     ///
     /// An unnamed cluster says the name of the node that was asked, so that two names may be of one broker. The list of the cluster's nodes
-    /// tells. Without it, objects of the topology on the broker say that it is the same one.
+    /// tells. Without it, objects of the topology on the broker say that it is the same one. A worker that starts before the first `apply` leaves
+    /// its node's name and no topology, which is no reason to refuse that `apply`.
     #[must_use]
     pub fn conflict(&self, applied: Applied<'_>) -> Option<Other> {
         let Applied { owner, former, moved_from, .. } = applied;
@@ -51,8 +55,7 @@ impl Owner {
             return Some(Other::Topology(before.clone()));
         }
         if let (Some(before), Some(now)) = (&self.cluster_name, &owner.cluster_name)
-            && before != now
-            && !applied.is_broker_of(before, now)
+            && !are_of_one_broker(before, now).unwrap_or_else(|| applied.may_be_broker_of(self, before))
             && !moved_from.contains(before)
         {
             return Some(Other::Broker(before.clone()));
@@ -77,11 +80,11 @@ impl Owner {
 }
 
 impl Applied<'_> {
-    /// Whether the broker that said `before` may be the one that says `now`.
-    fn is_broker_of(&self, before: &str, now: &str) -> bool {
+    /// Whether the broker that said `name` may be this one, where the two names cannot tell.
+    fn may_be_broker_of(&self, owner: &Owner, name: &str) -> bool {
         match self.nodes {
-            Some(nodes) if is_of_a_node(before) => nodes.iter().any(|node| node == before),
-            _ => self.is_here && (is_of_a_node(before) || is_of_a_node(now)),
+            Some(nodes) if is_of_a_node(name) => nodes.iter().any(|node| node == name),
+            _ => self.is_here || is_of_a_node(name) && owner.topology.is_none(),
         }
     }
 }
@@ -107,6 +110,8 @@ mod tests {
     #[case::a_node_where_nothing_is(
         ("billing", "rabbit@1"), ("billing", "rabbit@2"), false, Some(Other::Broker("rabbit@1".into()))
     )]
+    #[case::a_node_before_the_first_apply(("", "rabbit@1"), ("billing", "rabbit@2"), false, None)]
+    #[case::a_broker_before_the_first_apply(("", "old"), ("billing", "rabbit@2"), false, Some(Other::Broker("old".into())))]
     #[case::a_cluster_that_was_given_a_name(("billing", "rabbit@1"), ("billing", "prod"), true, None)]
     #[case::a_broker_without_a_name(("billing", "old"), ("billing", ""), false, None)]
     fn a_register_has_one_owner(

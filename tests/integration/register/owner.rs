@@ -14,7 +14,7 @@ use hatchery::{
     ports::{Index as _, Register as _, RegisterError},
 };
 
-use super::bench::{EXCLUSIVE, SHARDS, event, register};
+use super::bench::{EXCLUSIVE, SHARDS, event, register, spec, topology};
 use crate::support::{
     broker::{Another, Rights, VirtualHost, block_on, eventually, text},
     cli::Bench,
@@ -252,6 +252,20 @@ fn an_apply_refuses_a_register_of_a_node_that_its_cluster_does_not_have() {
     applying.set_owner(node);
     let told = applying.expect(0, &[]);
     assert!(!told.contains("warning"), "{told}");
+}
+
+/// A worker of one node pings the register before it finds that the topology is missing. The user of `apply` is not shown the nodes.
+#[test]
+fn a_worker_that_starts_before_the_first_apply_does_not_keep_it_from_applying() {
+    let redis = Arc::new(Server::start(free_port(), &[]));
+    let applying = Applying::new(BILLING, &redis);
+    let host = &applying.bench.host;
+    let register = RedisRegister::new(&redis.url, &host.name, &topology(), &spec("hatchery", 1)).unwrap();
+    block_on(async { on(&register, "rabbit@2").ping().await.unwrap() });
+    let all = || ".*".to_owned();
+    let rights = Rights { tag: "policymaker".to_owned(), configure: all(), write: all(), read: all() };
+    let user = host.user("policymaker", &rights);
+    applying.expect(0, &["--amqp-url", &user.amqp(), "--management-url", &user.management()]);
 }
 
 #[test]

@@ -43,7 +43,7 @@ given = tonumber(given)
 local last = given
 
 -- RabbitMQ takes a node's name for the cluster's (`rabbit@host`) until somebody gives it one, and then each node of a cluster says
--- another one: two of those may be one broker.
+-- another one: two of those may be one broker. `names::are_of_one_broker` is the same rule in Rust.
 local function is_a_clusters(name)
   return name ~= '' and not string.find(name, '@', 1, true)
 end

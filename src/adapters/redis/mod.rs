@@ -9,7 +9,7 @@ mod packed;
 mod scripts;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{
         Arc,
@@ -148,6 +148,15 @@ impl RedisRegister {
         Self { cluster_name: Arc::new(cluster_name), ..self }
     }
 
+    /// Reads who uses the register: nobody, or one owner, or several where a write reached only some of the shards.
+    ///
+    /// # Errors
+    /// When Redis is away, or refuses.
+    pub async fn owners(&self) -> Result<BTreeSet<Owner>, RegisterError> {
+        let owners = self.exchange_owner(&Owner::default()).await?.into_iter();
+        Ok(owners.filter(|owner| *owner != Owner::default()).collect())
+    }
+
     /// Writes who uses the register, whoever did before.
     ///
     /// # Errors
@@ -156,8 +165,8 @@ impl RedisRegister {
         self.exchange_owner(owner).await.map(drop)
     }
 
-    /// The owner before this call. Of several shards the first that names somebody counts.
-    async fn exchange_owner(&self, owner: &Owner) -> Result<Owner, RegisterError> {
+    /// The owner of each shard before this call.
+    async fn exchange_owner(&self, owner: &Owner) -> Result<Vec<Owner>, RegisterError> {
         // Under no name of its own: this call decides nothing.
         let unnamed = self.clone().on_broker(|| None);
         let shards = (0..self.keys.shards()).map(|shard| {
@@ -172,10 +181,8 @@ impl RedisRegister {
         let answers: Vec<_> = stream::iter(shards).buffered(TOGETHER).collect().await;
         let answers: Result<Vec<_>, _> = answers.into_iter().collect();
         let named = |name: String| Some(name).filter(|name| !name.is_empty());
-        Ok(answers?.into_iter().flatten().fold(Owner::default(), |owner, (topology, cluster_name)| Owner {
-            topology: owner.topology.or_else(|| named(topology)),
-            cluster_name: owner.cluster_name.or_else(|| named(cluster_name)),
-        }))
+        let owner = |(topology, cluster_name)| Owner { topology: named(topology), cluster_name: named(cluster_name) };
+        Ok(answers?.into_iter().flatten().map(owner).collect())
     }
 
     /// For tests: the time is this clock's instead of Redis's own.
@@ -295,7 +302,12 @@ impl Register for RedisRegister {
     }
 
     async fn owner(&self) -> Result<Owner, RegisterError> {
-        self.exchange_owner(&Owner::default()).await
+        let owners = self.exchange_owner(&Owner::default()).await?.into_iter();
+        // Of several shards the first that names somebody counts.
+        Ok(owners.fold(Owner::default(), |owner, shard| Owner {
+            topology: owner.topology.or(shard.topology),
+            cluster_name: owner.cluster_name.or(shard.cluster_name),
+        }))
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {

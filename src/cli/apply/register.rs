@@ -15,7 +15,7 @@ use hatchery::{
         register::{Applied, Other, Owner},
         words::plain,
     },
-    ports::{Broker as _, Register as _},
+    ports::Broker as _,
 };
 
 use super::super::{
@@ -53,7 +53,7 @@ pub(super) async fn take(
     let identity = broker.identity().await;
     broker.close().await;
     let owner = Owner { topology: Some(topology.name.to_string()), cluster_name: identity?.cluster_name };
-    let before = match register.owner().await {
+    let before = match register.owners().await {
         Ok(before) => before,
         Err(error) => {
             output.warn(&format!("whether the register is in use by another broker or topology is not known: {error}"));
@@ -63,25 +63,24 @@ pub(super) async fn take(
     let former: Vec<String> = topology.renamed_from.iter().map(ToString::to_string).collect();
     let mut names = former.iter().map(String::as_str).chain([topology.name.as_str()]);
     let is_here = names.any(|name| observed.exchanges.iter().any(|exchange| exchange.name == scheduler(name)));
-    let nodes = match &before.cluster_name {
-        Some(name) if is_of_a_node(name) && before.cluster_name != owner.cluster_name => management.nodes().await?,
-        _ => None,
+    let is_another_node = |before: &Owner| {
+        before.cluster_name != owner.cluster_name && before.cluster_name.as_deref().is_some_and(is_of_a_node)
     };
+    let nodes = if before.iter().any(is_another_node) { management.nodes().await? } else { None };
     let applied = Applied { owner: &owner, former: &former, is_here, nodes: nodes.as_deref(), moved_from };
-    if let Some(other) = before.conflict(applied) {
+    if let Some(other) = before.iter().find_map(|before| before.conflict(applied)) {
         return Err(Ended::new(Exit::Blocked, refusal(&other, &owner)).into());
     }
     // The list of the nodes leaves no doubt, and who has said that it has moved has none.
-    if nodes.is_none()
-        && !before.cluster_name.as_ref().is_some_and(|name| moved_from.contains(name))
-        && let Some(doubt) = before.doubt(owner.cluster_name.as_deref())
-    {
+    let has_moved = |before: &&Owner| before.cluster_name.as_ref().is_some_and(|name| moved_from.contains(name));
+    let mut doubtful = before.iter().filter(|before| nodes.is_none() && !has_moved(before));
+    if let Some(doubt) = doubtful.find_map(|before| before.doubt(owner.cluster_name.as_deref())) {
         output.warn(&doubt);
     }
-    if before != owner
-        && let Err(error) = register.set_owner(&owner).await
-    {
-        output.warn(&format!("the register does not say yet who uses it: {error}"));
+    // Always: some shards may name nobody yet.
+    if let Err(error) = register.set_owner(&owner).await {
+        output
+            .warn(&format!("not all of the register says yet who uses it: {error}. Run it again with the same flags"));
     }
     Ok(())
 }

@@ -6,7 +6,7 @@ use crate::domain::{
 };
 
 /// Who uses a register; a name that is not known is absent.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// The topology's name, as the last `apply` had it.
     pub topology: Option<String>,

@@ -268,6 +268,21 @@ fn a_worker_that_starts_before_the_first_apply_does_not_keep_it_from_applying() 
     applying.expect(0, &["--amqp-url", &user.amqp(), "--management-url", &user.management()]);
 }
 
+/// The owner is written shard by shard, and Redis may go away in between.
+#[test]
+fn an_apply_sees_and_mends_a_shard_that_was_left_to_the_former_owner() {
+    let redis = Arc::new(Server::start(free_port(), &[]));
+    let applying = Applying::new(&format!("{BILLING}redis: {{ shards: 2 }}\n"), &redis);
+    applying.expect(0, &[]);
+    let left = format!("hatchery:{{{}:billing:1}}:last", applying.bench.host.name);
+    block_on(redis.say(&["SET", &left, "7|billing|former"]));
+    let told = applying.expect(4, &[]);
+    assert!(told.contains("--moved-from former"), "{told}");
+    applying.expect(0, &["--moved-from", "former"]);
+    let worker = ["work", "--type", "mail", "--stop-when-empty", "--exec", "/bin/true", "--redis-url", &redis.url];
+    applying.bench.expect(0, &worker);
+}
+
 #[test]
 fn an_apply_refuses_the_keys_of_a_topology_that_had_its_name_before() {
     let redis = Arc::new(Server::start(free_port(), &[]));

@@ -25,6 +25,7 @@ use super::{
         plan_file::digest,
     },
     Apply,
+    register::Free,
 };
 
 /// How often it is looked whether everything is there: the broker's own lists may lag behind in a cluster.
@@ -85,7 +86,13 @@ impl Carried {
 
 impl Apply {
     /// Looks again, now that nobody else writes, and writes.
-    pub(super) async fn carry_out(&self, lock: &Declarer, shown: &Plan, any: bool) -> anyhow::Result<Carried> {
+    pub(super) async fn carry_out(
+        &self,
+        lock: &Declarer,
+        shown: &Plan,
+        any: bool,
+        free: Option<&Free>,
+    ) -> anyhow::Result<Carried> {
         same_broker(&self.management, &self.desired).await?;
         let (plan, observed) = self.plan().await?;
         if plan.is_blocked(self.asked.migrate) {
@@ -93,13 +100,18 @@ impl Apply {
         }
         let left = self.register.ask(&plan).await;
         self.refuse_blocked(&plan, &observed, &left)?;
-        if self.asked.nothing_to_do(&plan) {
-            self.output.note("Nothing is left to do: another apply has done it meanwhile.");
-            return Ok(Carried::nothing(plan, observed, left));
-        }
-        if !any && digest(&plan) != digest(shown) {
+        let nothing_to_do = self.asked.nothing_to_do(&plan);
+        if !nothing_to_do && !any && digest(&plan) != digest(shown) {
             let message = "the broker has changed since the plan was shown; nothing was written. Run it again";
             return Err(Ended::new(Exit::Locked, message).into());
+        }
+        // Before the first write, so that what is written never shares the register with another broker.
+        if let Some(free) = free {
+            free.take(self.output).await;
+        }
+        if nothing_to_do {
+            self.output.note("Nothing is left to do: another apply has done it meanwhile.");
+            return Ok(Carried::nothing(plan, observed, left));
         }
         self.write(lock, &plan).await.map_err(|error| self.interrupted(error))?;
         let mut carried = Carried::nothing(plan, observed, left);

@@ -105,7 +105,11 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     left.warn(output);
     if asked.nothing_to_do(&shown) {
-        register::take(common, &topology, &url, &apply.management, &observed, &args.moved_from, output).await?;
+        let free =
+            register::check(common, &topology, &url, &apply.management, &observed, &args.moved_from, output).await?;
+        if let Some(free) = free {
+            free.take(output).await;
+        }
         return apply.done(&Carried::nothing(shown, observed, left), started);
     }
     apply.refuse_blocked(&shown, &observed, &left)?;
@@ -114,11 +118,11 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         approve("Apply these changes?", output)?;
     }
 
-    register::take(common, &topology, &url, &apply.management, &observed, &args.moved_from, output).await?;
+    let free = register::check(common, &topology, &url, &apply.management, &observed, &args.moved_from, output).await?;
     let started = Instant::now();
     let lock = lock(url, &apply.desired, args.lock_timeout, output).await?;
     let any = args.auto_approve && planned.is_none();
-    let result = unless_interrupted(apply.carry_out(&lock, &shown, any)).await;
+    let result = unless_interrupted(apply.carry_out(&lock, &shown, any, free.as_ref())).await;
     lock.release().await;
     apply.done(&result?, started)
 }

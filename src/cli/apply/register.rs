@@ -28,10 +28,16 @@ use super::super::{
 /// People wait longer than publishers.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Makes the register that of this topology on this broker, and refuses one that is somebody else's.
+/// The register of the topology that is applied, which nobody else uses.
+pub(super) struct Free {
+    register: RedisRegister,
+    owner: Owner,
+}
+
+/// Refuses a register that is somebody else's. Nothing is written.
 ///
 /// An `apply` needs RabbitMQ alone. Without a Redis URL nothing is looked at, and where Redis does not answer that is a warning.
-pub(super) async fn take(
+pub(super) async fn check(
     common: &Common,
     topology: &Topology,
     amqp: &AmqpUrl,
@@ -39,10 +45,10 @@ pub(super) async fn take(
     observed: &Observed,
     moved_from: &[String],
     output: Output,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<Free>> {
     let uses_register = topology.types.values().any(|spec| spec.register);
     let Some(url) = common.given_redis_url()?.filter(|url| uses_register && !url.secret().is_empty()) else {
-        return Ok(());
+        return Ok(None);
     };
     let (virtual_host, name) = (amqp.vhost(), topology.first_name());
     let register = RedisRegister::new_with_tls(url.secret(), &common.tls()?, &virtual_host, name, &topology.redis)
@@ -57,7 +63,7 @@ pub(super) async fn take(
         Ok(before) => before,
         Err(error) => {
             output.warn(&format!("whether the register is in use by another broker or topology is not known: {error}"));
-            return Ok(());
+            return Ok(None);
         }
     };
     let former: Vec<String> = topology.renamed_from.iter().map(ToString::to_string).collect();
@@ -77,12 +83,19 @@ pub(super) async fn take(
     if let Some(doubt) = doubtful.find_map(|before| before.doubt(owner.cluster_name.as_deref())) {
         output.warn(&doubt);
     }
-    // Always: some shards may name nobody yet.
-    if let Err(error) = register.set_owner(&owner).await {
-        output
-            .warn(&format!("not all of the register says yet who uses it: {error}. Run it again with the same flags"));
+    Ok(Some(Free { register, owner }))
+}
+
+impl Free {
+    /// Makes the register that of this topology on this broker. From then on workers on the former broker are refused.
+    pub(super) async fn take(&self, output: Output) {
+        // Always: some shards may name nobody yet.
+        if let Err(error) = self.register.set_owner(&self.owner).await {
+            output.warn(&format!(
+                "not all of the register says yet who uses it: {error}. Run it again with the same flags"
+            ));
+        }
     }
-    Ok(())
 }
 
 fn refusal(other: &Other, owner: &Owner) -> String {

@@ -1,7 +1,7 @@
 //! The register: one suite of rules for the fake, for Redis and for a Cluster, then what Redis alone can get wrong.
 
 mod access;
-mod bench;
+pub(crate) mod bench;
 mod cluster;
 mod connection;
 mod damaged;

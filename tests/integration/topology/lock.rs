@@ -1,10 +1,19 @@
 //! One apply at a time.
 
-use hatchery::adapters::rabbitmq::connection::AmqpUrl;
+use hatchery::{
+    adapters::{rabbitmq::connection::AmqpUrl, redis::RedisRegister},
+    domain::register::Owner,
+};
 use lapin::{options::QueueDeclareOptions, types::FieldTable};
 
 use super::TOPOLOGY;
-use crate::support::cli::{Bench, Ran};
+use crate::{
+    register::bench::spec,
+    support::{
+        cli::{Bench, Ran},
+        redis::{Server, free_port},
+    },
+};
 
 /// Holds the lock as another apply would.
 async fn hold(bench: &Bench) -> lapin::Connection {
@@ -26,6 +35,24 @@ async fn a_lock_that_is_held() {
     assert_eq!(bench.host.names("exchanges"), Vec::<String>::new());
     // Who only looks does not wait.
     bench.expect(3, &["plan", "--detailed-exitcode"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_apply_that_finds_the_lock_held_leaves_the_register_to_its_owner() {
+    let redis = Server::start(free_port(), &[]);
+    let bench = Bench::new(TOPOLOGY);
+    let register =
+        RedisRegister::new(&redis.url, &bench.host.name, &"billing".parse().unwrap(), &spec("hatchery", 1)).unwrap();
+    let owner = |cluster: &str| Owner { topology: Some("billing".to_owned()), cluster_name: Some(cluster.to_owned()) };
+    register.set_owner(&owner("former")).await.unwrap();
+    let other = hold(&bench).await;
+    let url = ["--redis-url", redis.url.as_str()];
+    let apply = [&["apply", "--auto-approve", "--lock-timeout", "0s", "--moved-from", "former"], &url[..]].concat();
+    bench.expect(7, &apply);
+    assert_eq!(register.owners().await.unwrap(), [owner("former")].into());
+    other.close(200, "done".into()).await.unwrap();
+    bench.expect(0, &apply);
+    assert_eq!(register.owners().await.unwrap(), [owner("shared")].into());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -220,23 +220,32 @@ impl Lane {
             let end = copied(&fresh, at, Stage::Waiting);
             return Ok((Some((fresh, To::Scheduler(delay))), Some(end), Tally::requeued));
         }
-        let (slot, asked) = (Slot::RequeuedAt(at.as_millisecond()), Instant::now());
-        let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
-            Ok(Reserved::Version(version)) => Some(version),
-            // Cancelled, or another run of it came to an end, by a copy perhaps: settled as done, that copy would be stale.
-            Ok(Reserved::Stale) => return Ok((None, None, |_| {})),
-            Err(error) => {
-                self.unanswered(asked, &error, &event.id, "requeued without a version: it competes with nothing");
-                self.common.register_outage.unversioned();
-                None
+        let slot = Slot::RequeuedAt(at.as_millisecond());
+        let (fresh, version) = loop {
+            let (now, asked) = (self.common.clock.now(), Instant::now());
+            let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
+                Ok(Reserved::Version(version)) => Some(version),
+                // Cancelled, or another run of it came to an end, by a copy perhaps: settled as done, that copy would be stale.
+                Ok(Reserved::Stale) => return Ok((None, None, |_| {})),
+                Err(error) => {
+                    self.unanswered(asked, &error, &event.id, "requeued without a version: it competes with nothing");
+                    self.common.register_outage.unversioned();
+                    None
+                }
+            };
+            let stamp = match version {
+                Some(version) => Stamp { slot: slot.clone(), version, generation: 0 },
+                None => alone.clone(),
+            };
+            let fresh = Event { stamp, ..fresh.clone() };
+            // The register forgets what was handled: a version older than that could run after a newer one. At least a second, so
+            // that a register which is slow to answer does not keep it from being sent.
+            let sendable = (self.terms.dedup_retention / 2).max(SOONEST);
+            let limit = version.and_then(|_| event::due(now, sendable));
+            if self.send_before(limit, &fresh, event::until(now, at).max(SOONEST)).await? {
+                break (fresh, version);
             }
         };
-        let stamp = match version {
-            Some(version) => Stamp { slot: slot.clone(), version, generation: 0 },
-            None => alone,
-        };
-        let fresh = Event { stamp, ..fresh };
-        self.send_on(&fresh, delay).await?;
         if let Some(version) = version {
             let record = Record {
                 subject: event.subject(),
@@ -279,13 +288,22 @@ impl Lane {
 
     /// To the scheduler, to come out after this long from now, also where the broker takes it only later.
     pub(super) async fn send_on(&self, copy: &Event, wait: Duration) -> Result<(), Unpublished> {
-        let due = event::later(self.common.clock.now(), wait);
+        self.send_before(None, copy, wait).await.map(drop)
+    }
+
+    /// The same, but nothing is sent after the limit: the adapter drops what its caller no longer waits for. Says whether the broker has
+    /// confirmed it.
+    async fn send_before(&self, limit: Option<Timestamp>, copy: &Event, wait: Duration) -> Result<bool, Unpublished> {
+        let now = self.common.clock.now();
+        let due = event::later(now, wait);
         let mut first = Some(wait);
-        self.publish(|| {
-            let left = || event::until(self.common.clock.now(), due);
-            self.common.ways.to_scheduler(copy, first.take().unwrap_or_else(left))
-        })
-        .await
+        let sent = self.publish_if(|| {
+            let now = self.common.clock.now();
+            let wait = first.take().unwrap_or_else(|| event::until(now, due));
+            limit.is_none_or(|limit| now <= limit).then(|| self.common.ways.to_scheduler(copy, wait))
+        });
+        let Some(limit) = limit else { return sent.await };
+        tokio::time::timeout(event::until(now, limit), sent).await.unwrap_or(Ok(false))
     }
 
     /// The same copy again in a moment: its reference is busy. The wait doubles from 250 ms to 4 s. Who stops when nothing is left
@@ -304,7 +322,21 @@ impl Lane {
     /// Publishes until the broker has confirmed it. A copy too many is known by its generation; one too few is a loss. The
     /// message is made anew for each try.
     pub(super) async fn publish(&self, mut message: impl FnMut() -> Message + Send) -> Result<(), Unpublished> {
-        let published = (|| self.common.broker.publish(message()))
+        self.publish_if(|| Some(message())).await.map(drop)
+    }
+
+    /// The same until there is no message any more. Says whether the broker has confirmed one.
+    async fn publish_if(&self, mut message: impl FnMut() -> Option<Message> + Send) -> Result<bool, Unpublished> {
+        let publish = || {
+            let message = message();
+            async move {
+                match message {
+                    Some(message) => self.common.broker.publish(message).await.map(|()| true),
+                    None => Ok(false),
+                }
+            }
+        };
+        let published = publish
             .retry(patience())
             .when(|error| !matches!(error, BrokerError::Closed | BrokerError::TooLarge { .. }))
             .notify(|error, _| self.common.broker_outage.begins(error));
@@ -317,13 +349,15 @@ impl Lane {
             () = self.common.cannot_wait() => return Err(Unpublished::Closed),
         };
         match published {
-            Ok(()) => {
-                self.common.broker_outage.ends();
-                Ok(())
+            Ok(confirmed) => {
+                if confirmed {
+                    self.common.broker_outage.ends();
+                }
+                Ok(confirmed)
             }
             Err(error @ BrokerError::TooLarge { .. }) => {
                 self.common.broker_outage.ends();
-                let id = message().properties.message_id;
+                let id = message().and_then(|message| message.properties.message_id);
                 tracing::error!(%error, id, event_type = %self.event_type, "its copy is not published: it is rejected, and the broker dead-letters it as it came");
                 self.common.tally.rejected();
                 Err(Unpublished::TooLarge)

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     domain::{
-        event::Event,
+        event::{self, Event},
         register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, Subject, Terms, search::Known},
         wire::{self, kept, millis_text},
         words::{EventType, Reference},
@@ -81,6 +81,7 @@ impl Shared {
         if sending.is_empty() {
             return Ok(());
         }
+        let asked = self.clock.now();
         let reserves: Vec<Reserve> = sending.iter().map(|(_, send)| send.reserve()).collect();
         let reserved = self.register.reserve(&reserves).await?;
         let mut given = reserved.into_iter();
@@ -98,7 +99,7 @@ impl Shared {
         for turn in turns(sending) {
             let published: Vec<_> = stream::iter(turn)
                 .map(|(place, send)| async move {
-                    let confirmed = self.publish(&send.copy).await;
+                    let confirmed = self.publish(&send, asked).await;
                     (place, send, confirmed)
                 })
                 .buffered(UNCONFIRMED)
@@ -130,10 +131,16 @@ impl Shared {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    async fn publish(&self, copy: &Event) -> Result<(), publish::PublishError> {
-        // The way that is left, each time it is tried.
-        let message = || Some(self.ways.to_scheduler(copy, copy.early_by(self.clock.now())));
-        publish::send(&*self.broker, &self.outage, publish::PUBLISH_LIMIT, message).await
+    /// Nothing is sent long after the register was asked about it: what was handled since may be forgotten.
+    async fn publish(&self, send: &Sending, asked: Timestamp) -> Result<(), publish::PublishError> {
+        let (copy, limit) = (&send.copy, event::due(asked, send.terms.dedup_retention / 2));
+        let left = |limit| event::until(self.clock.now(), limit).min(publish::PUBLISH_LIMIT);
+        let message = || {
+            let now = self.clock.now();
+            // The way that is left, each time it is tried.
+            limit.is_none_or(|limit| now <= limit).then(|| self.ways.to_scheduler(copy, copy.early_by(now)))
+        };
+        publish::send(&*self.broker, &self.outage, limit.map_or(publish::PUBLISH_LIMIT, left), message).await
     }
 }
 

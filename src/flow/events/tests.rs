@@ -26,6 +26,7 @@ use crate::{
         spec::Topology,
         wire::{self, Incoming, Message, Properties, kept},
     },
+    flow::publish::PublishError,
     ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Order, Register},
 };
 
@@ -62,6 +63,8 @@ fn second(second: i64) -> Timestamp {
 #[derive(Default)]
 struct Kept {
     published: Mutex<Vec<Message>>,
+    /// How many seconds each publish takes.
+    slow: Mutex<Option<(Arc<Now>, i64)>>,
     refuse: AtomicUsize,
     /// What a worker claims while something is published.
     meanwhile: Mutex<Option<(Arc<MemoryRegister>, Claim)>>,
@@ -74,6 +77,9 @@ impl Broker for Kept {
             return Err(BrokerError::Missing { object: "t.scheduler".into() });
         }
         self.published.lock().expect("no panic").push(message);
+        if let Some((clock, seconds)) = &*self.slow.lock().expect("no panic") {
+            clock.0.fetch_add(*seconds, Ordering::SeqCst);
+        }
         let meanwhile = self.meanwhile.lock().expect("no panic").take();
         if let Some((register, claim)) = meanwhile {
             let claimed = register.claim(&[claim]).await.expect("it answers");

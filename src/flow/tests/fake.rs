@@ -47,6 +47,8 @@ pub(super) struct Fake {
     pub(super) blocked: AtomicBool,
     /// What is delivered was delivered before.
     pub(super) redelivered: AtomicBool,
+    /// How many publishes the broker answers with nothing at first, as one that blocks publishers.
+    pub(super) stuck: AtomicUsize,
     /// There is nobody to consume from.
     pub(super) absent: AtomicBool,
     /// When that was tried.
@@ -116,6 +118,10 @@ impl Broker for Fake {
         if self.lose.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
             self.diary.note("not confirmed");
             return Err(BrokerError::Unreachable { url: "amqp".into(), reason: "cut".into() });
+        }
+        if self.stuck.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+            self.diary.note("stuck");
+            std::future::pending::<()>().await;
         }
         self.diary.note(format!("publish {} {}", message.exchange, message.routing_key));
         if message.exchange == "t.aside" {

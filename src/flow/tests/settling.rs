@@ -160,6 +160,38 @@ async fn a_copy_that_the_broker_takes_late_does_not_wait_as_long_again(#[case] o
     }
 }
 
+/// Noon, and half a day more for each publish that was not confirmed: as if the worker had been cut off, or stood still.
+struct Slow(Arc<Fake>);
+
+impl Clock for Slow {
+    fn now(&self) -> Timestamp {
+        let lost = self.0.diary.entries().iter().filter(|entry| *entry == "not confirmed").count();
+        Noon.now() + Duration::from_hours(12 * u64::try_from(lost).expect("few"))
+    }
+}
+
+#[rstest]
+#[case::cut_off(1, 0, "not confirmed")]
+#[case::blocked(0, 1, "stuck")]
+#[tokio::test(start_paused = true)]
+async fn a_requeue_that_the_broker_takes_late_asks_for_another_version(
+    #[case] lose: usize,
+    #[case] stuck: usize,
+    #[case] told: &str,
+) {
+    let (lose, stuck) = (AtomicUsize::new(lose), AtomicUsize::new(stuck));
+    let fake = Arc::new(Fake { lose, stuck, ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(versioned());
+    let at = "2026-06-03T12:00:00Z".parse().expect("a time");
+    let outcome = Outcome::Requeue { at, reason: "later".into() };
+    let mut diary = work_at(&fake, outcome, Arc::new(Slow(fake.clone()))).await;
+    diary.retain(|entry| entry != "renew");
+    let reserve = "reserve q:1780488000000";
+    assert_eq!(diary[2..5], [reserve, told, reserve]);
+    assert!(diary[5].starts_with("publish t.scheduler import."), "{diary:?}");
+    assert_eq!(diary[6..], ["record 7", "settle finished", "acknowledge"]);
+}
+
 #[tokio::test]
 async fn who_is_cancelled_while_it_runs_gets_no_follow_up() {
     let fake = Arc::new(Fake { stale: true, ..Fake::default() });

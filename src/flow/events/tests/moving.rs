@@ -273,6 +273,23 @@ async fn a_filter_that_finds_many_dates_of_a_reference_loses_none_of_them() {
     assert!(*distinct.first().expect("some") >= 1_000_100_300);
 }
 
+/// One event of a reference is published after the other when they run now.
+#[tokio::test]
+async fn a_move_sends_no_copy_long_after_the_register_was_asked_about_it() {
+    let world = World::new();
+    for (id, slot) in [("a", "d:1001000000"), ("b", "d:1002000000"), ("c", "d:1003000000")] {
+        world.put("import", "1234", id, slot, true).await;
+    }
+    let remembered = world.topology.types["import"].terms(&world.topology.redis).dedup_retention;
+    let a_third = i64::try_from(remembered.as_secs() / 3).expect("some hours");
+    *world.broker.slow.lock().expect("no panic") = Some((world.clock.clone(), a_third));
+    let told = world.events.run_now(&of_1234()).await;
+    assert!(matches!(told, Err(EventsError::Publish(PublishError::Timeout))), "{told:?}");
+    assert_eq!(world.sent().len(), 2);
+    // What was not sent waits as it did.
+    assert_eq!(times(&world).await.last(), Some(&("c".to_owned(), 1_003_000_000)));
+}
+
 #[tokio::test]
 async fn a_reschedule_that_broke_off_is_put_right_by_the_next() {
     let world = World::new();

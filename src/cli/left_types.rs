@@ -76,7 +76,7 @@ impl Register {
 /// Connects to Redis when it is first asked. A topology without the register may have no Redis, so without a Redis URL nothing
 /// is asked.
 fn events(common: &Common, topology: &Topology) -> anyhow::Result<Option<Events>> {
-    if common.given_redis_url()?.is_none_or(|url| url.is_empty()) {
+    if common.given_redis_url()?.is_none_or(|url| url.secret().is_empty()) {
         ensure!(topology.types.values().all(|spec| !spec.register), "no Redis URL is given (REDIS_URL)");
         return Ok(None);
     }

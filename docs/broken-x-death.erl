@@ -5,7 +5,7 @@
 %% For RabbitMQ 3.10 to 3.12; later versions do not have what it calls, and it does nothing there. It takes the place of
 %% RabbitMQ's own dead-letter workers, looks at what waits for them, publishes each message that they die of without the
 %% header, to where it was to go, and only then takes it out of its queue. All other messages stay where they are, in
-%% their order, for the workers that are started at the end. Killed half-way, it may simply be run again.
+%% their order, for the workers that are started at the end. Run it again if it stops half-way or is killed.
 
 Setting = fun(Name, Q) ->
     rabbit_queue_type_util:args_policy_lookup(Name, fun(_Policy, Argument) -> Argument end, Q)
@@ -20,11 +20,34 @@ end,
 %% The replica on this node.
 Server = fun(Q) -> {element(1, amqqueue:get_pid(Q)), node()} end,
 
-IsLedHere = fun(Q) ->
-    case ra:members(Server(Q)) of
-        {ok, _, Leader} -> Leader =:= Server(Q);
-        _ -> false
+%% `undefined` too if the server dies while it is asked.
+Leader = fun(Asked) ->
+    try ra:members(Asked) of
+        {ok, _, {_, _} = Found} -> Found;
+        _ -> undefined
+    catch
+        _:_ -> undefined
     end
+end,
+
+IsUp = fun(Q) -> whereis(element(1, Server(Q))) =/= undefined end,
+
+%% A queue that was to get a leader here while its worker had no supervisor. Nothing reaches it, and it is no target.
+BringUp = fun(Q) ->
+    case whereis(rabbit_fifo_dlx_sup) of
+        undefined ->
+            _ = supervisor:terminate_child(rabbit_sup, rabbit_fifo_dlx_sup),
+            {ok, _} = supervisor:restart_child(rabbit_sup, rabbit_fifo_dlx_sup);
+        _ -> ok
+    end,
+    _ = ra:restart_server(quorum_queues, Server(Q)),
+    Wait = fun Again(Looks) ->
+        case Leader(Server(Q)) of
+            undefined when Looks > 0 -> timer:sleep(100), Again(Looks - 1);
+            _ -> ok
+        end
+    end,
+    Wait(100)
 end,
 
 %% How many messages wait for the dead-letter worker.
@@ -62,6 +85,20 @@ WithoutDeath = fun(Message) ->
     setelement(4, Message, Content)
 end,
 
+%% What is published to a queue without a leader is lost. Classic queues of this node are always there.
+RequireTargets = fun(Message, Reason, To, Name) ->
+    Sent = rabbit_dead_letter:make_msg(WithoutDeath(Message), Reason, element(2, To), undefined, Name),
+    Targets = rabbit_amqqueue:lookup(rabbit_exchange:route(To, rabbit_basic:delivery(false, false, Sent, undefined))),
+    lists:foreach(
+        fun(Q) ->
+            case amqqueue:get_type(Q) =:= rabbit_quorum_queue andalso Leader(amqqueue:get_pid(Q)) of
+                undefined -> exit("a queue that it was to go to has no leader; run it again");
+                _ -> ok
+            end
+        end,
+        Targets)
+end,
+
 UntilLeft = fun Again(Q, Count, Looks) ->
     case Waiting(Q) of
         Now when Now =< Count -> ok;
@@ -81,6 +118,7 @@ Mend = fun(Q) ->
     lists:foreach(
         fun({Id, Message, Reason}) ->
             {ok, To} = rabbit_exchange:lookup(Exchange),
+            RequireTargets(Message, Reason, To, Name),
             io:format("~ts: published again without its ~ts:~n~0tp~n", [rabbit_misc:rs(Name), Header, Message]),
             ok = rabbit_dead_letter:publish(WithoutDeath(Message), Reason, To, undefined, Name),
             {ok, _} = rabbit_fifo_dlx_client:settle([Id], Client)
@@ -103,14 +141,13 @@ case erlang:function_exported(rabbit_dead_letter, make_msg, 5) of
     false ->
         'nothing to do: this version does not read the header here';
     true ->
-        _ = supervisor:terminate_child(rabbit_sup, rabbit_fifo_dlx_sup),
         Queues = lists:filter(IsAtLeastOnce, rabbit_amqqueue:list()),
-        {Running, Down} = lists:partition(fun(Q) -> whereis(element(1, Server(Q))) =/= undefined end, Queues),
-        Led = lists:filter(IsLedHere, Running),
+        Down = lists:filter(fun(Q) -> not IsUp(Q) end, Queues),
+        lists:foreach(BringUp, Down),
+        _ = supervisor:terminate_child(rabbit_sup, rabbit_fifo_dlx_sup),
+        Led = lists:filter(fun(Q) -> Leader(Server(Q)) =:= Server(Q) end, Queues),
         Mended = lists:sum([Apart(fun() -> Mend(Q) end) || Q <- Led, Waiting(Q) > 0]),
         {ok, _} = supervisor:restart_child(rabbit_sup, rabbit_fifo_dlx_sup),
         lists:foreach(fun(Q) -> ra:cast_aux_command(Server(Q), {dlx, setup}) end, Led),
-        %% A queue that was to be led from here while there was no supervisor for its worker.
-        lists:foreach(fun(Q) -> ra:restart_server(quorum_queues, Server(Q)) end, Down),
-        [{broken, Mended}, {started, length(Led)}, {restarted, length(Down)}]
+        [{broken, Mended}, {started, length(Led)}, {restarted, length(lists:filter(IsUp, Down))}]
 end.

@@ -65,6 +65,9 @@ async fn the_page_brings_a_node_back_whose_timers_a_broken_x_death_has_stopped()
     let other = Declared::on(node.host(), TOPOLOGY, redis::url()).await;
     let is_told = declared.host.overview()["rabbitmq_version"].as_str().unwrap().starts_with("3.");
 
+    // Nobody stops for the page.
+    let theirs = Working::start(&other.connect_patiently().await, "mail", |_| Outcome::Done);
+    let ours = Working::start(&declared.connect_patiently().await, "mail", |_| Outcome::Done);
     let publish_timed = async |n: &str| {
         let event = || NewEvent::new("mail", n.to_owned()).delay(Duration::from_secs(1));
         for declared in [&declared, &other] {
@@ -93,16 +96,14 @@ async fn the_page_brings_a_node_back_whose_timers_a_broken_x_death_has_stopped()
     let commands = page();
     assert!(commands.len() >= 2, "{commands:?}");
     // Nothing is lost by it, the broken ones included.
-    let theirs = Working::start(&other.connect_patiently().await, "mail", |_| Outcome::Done);
-    let ours = Working::start(&declared.connect_patiently().await, "mail", |_| Outcome::Done);
     let have_run = |working: &Working| working.runs.payloads().into_iter().collect::<BTreeSet<_>>();
     let both_have_run = || have_run(&theirs).len() >= 3 && have_run(&ours).len() >= 5;
     let mut rounds = 0;
     while rounds == 0 || !both_have_run() {
         rounds += 1;
-        assert!(rounds <= ROUNDS, "theirs: {:?}, ours: {:?}", have_run(&theirs), have_run(&ours));
+        assert!(rounds <= ROUNDS, "{:?} {:?} {:#?}", have_run(&theirs), have_run(&ours), logs.with(&[]));
         for command in &commands {
-            node.ctl(command);
+            node.ask(&format!("ctl {command}"));
         }
         let waited = Instant::now();
         while !both_have_run() && waited.elapsed() < ROUND && !node.ask(SUPERVISOR_IS_GONE) {

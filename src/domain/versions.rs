@@ -8,8 +8,9 @@ pub fn fault(version: &str) -> Option<String> {
     // At-least-once dead-lettering began with 3.10. RabbitMQ 4 does not read the header that clients send.
     ((3, 10)..(4, 0)).contains(&(major, minor)).then(|| {
         format!(
-            "RabbitMQ {version} stops timers when a publisher sends a broken x-death header, and no topology can prevent \
-             that; RabbitMQ 4 does not (docs/operations.md, \"A broken x-death\")"
+            "RabbitMQ {version} stops timers when a publisher sends a broken x-death header, and no topology can prevent that \
+             (docs/operations.md, \"A broken x-death\"); after the death of a node its timers may be six minutes late. RabbitMQ \
+             4.3 has neither fault"
         )
     })
 }
@@ -30,7 +31,7 @@ mod tests {
     #[case::newest("4.3.6", false)]
     #[case::no_version("", false)]
     #[case::a_word("unknown", false)]
-    fn versions_that_read_the_header_of_a_client_are_told_of(#[case] version: &str, #[case] is_told: bool) {
+    fn a_version_that_reads_a_clients_x_death_is_warned_of(#[case] version: &str, #[case] is_told: bool) {
         assert_eq!(fault(version).is_some(), is_told);
     }
 }

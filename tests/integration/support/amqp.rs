@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use futures_util::future::join_all;
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
     message::BasicGetMessage,
@@ -70,21 +71,20 @@ impl Amqp {
 
     /// Which of these queues have messages ready, and how many.
     pub(crate) async fn filled(&self, queues: &[String]) -> BTreeMap<String, u32> {
-        let mut filled = BTreeMap::new();
-        for queue in queues {
-            let ready = self.ready(queue).await;
-            if ready > 0 {
-                filled.insert(queue.clone(), ready);
-            }
-        }
-        filled
+        let looks = queues.iter().map(async |queue| (queue.clone(), self.ready(queue).await));
+        join_all(looks).await.into_iter().filter(|(_, ready)| *ready > 0).collect()
     }
 
     /// Waits until these queues are empty at thirty looks in a row: one look may miss a message on its way between two.
     pub(crate) async fn emptied(&self, queues: &[String]) {
-        let mut looks = 0;
+        let (mut looks, mut last) = (0, BTreeMap::new());
         let empty = async || {
-            looks = if self.filled(queues).await.is_empty() { looks + 1 } else { 0 };
+            let filled = self.filled(queues).await;
+            if filled != last {
+                eprintln!("{:?}: {filled:?} after {looks} empty looks", jiff::Timestamp::now());
+            }
+            looks = if filled.is_empty() { looks + 1 } else { 0 };
+            last = filled;
             (looks == 30).then_some(())
         };
         eventually("nothing is left", empty).await;

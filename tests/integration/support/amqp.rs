@@ -77,14 +77,9 @@ impl Amqp {
 
     /// Waits until these queues are empty at thirty looks in a row: one look may miss a message on its way between two.
     pub(crate) async fn emptied(&self, queues: &[String]) {
-        let (mut looks, mut last) = (0, BTreeMap::new());
+        let mut looks = 0;
         let empty = async || {
-            let filled = self.filled(queues).await;
-            if filled != last {
-                eprintln!("{:?}: {filled:?} after {looks} empty looks", jiff::Timestamp::now());
-            }
-            looks = if filled.is_empty() { looks + 1 } else { 0 };
-            last = filled;
+            looks = if self.filled(queues).await.is_empty() { looks + 1 } else { 0 };
             (looks == 30).then_some(())
         };
         eventually("nothing is left", empty).await;

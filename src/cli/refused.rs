@@ -42,7 +42,7 @@ fn misplaced<'a>(command: &'a Command, matches: &ArgMatches) -> Option<&'a Arg> 
         let values = matches.get_raw(id).into_iter().flatten().map(OsStr::to_string_lossy);
         match id {
             "amqp_url" | "redis_url" | "management_url" | "http" => false,
-            // What the program is given is the program's.
+            // The arguments of the program that `--exec` runs are not ours to judge.
             "exec" => values.take(1).any(|value| has_credentials(&value, false)),
             "payload" => values.filter(|value| value.starts_with('@')).any(|value| has_credentials(&value, false)),
             "reference" | "reference_prefix" | "id" | "correlation_id" | "reason" => {

@@ -1,6 +1,6 @@
-//! What versions of RabbitMQ do to events that no topology can prevent.
+//! Versions of RabbitMQ with faults that no topology can prevent.
 
-/// Why this version is one to leave, for people. None for a version that has none of it, or that is not known.
+/// The faults of this version, for people. `None` for a version without them, and for an unknown one.
 #[must_use]
 pub fn fault(version: &str) -> Option<String> {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());

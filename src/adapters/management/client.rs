@@ -31,8 +31,9 @@ const PAGE_SIZE: &str = "500";
 const AGAIN: ExponentialBuilder =
     ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).with_max_times(4);
 
-/// The longest answer that is read, or all pages of a list together. A thousand types are some ten thousand queues with four times as many bindings, which take 20 MB
-/// with every statistic that RabbitMQ 3.10 has; what sends much more than that is no RabbitMQ, or a proxy that never ends.
+/// The longest answer that is read, or all pages of a list together. A thousand types are some ten thousand queues with four
+/// times as many bindings, which take 20 MB with every statistic that RabbitMQ 3.10 has; what sends much more than that is no
+/// RabbitMQ, or a proxy that never ends.
 const LONGEST: usize = 256 << 20;
 
 /// The most pages of a list: half a million queues. The peer says how many there are.

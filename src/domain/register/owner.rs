@@ -1,11 +1,12 @@
-//! Who uses a register. Two topologies with the same keys would drop each other's events, so `apply` looks before it writes.
+//! The owner of a register: a topology on a broker. Two topologies with the same keys would drop each other's events, so `apply` looks
+//! for another owner before it writes.
 
 use crate::domain::{
     names::{are_of_one_broker, is_of_a_node},
     words::plain,
 };
 
-/// Who uses a register; a name that is not known is absent.
+/// The topology and the broker that use a register. An unknown name is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
     /// The topology's name, as the last `apply` had it.

@@ -1,16 +1,13 @@
 //! One message with a broken `x-death` stops every timer of a node before RabbitMQ 4. The page brings the node back.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeSet, fs, time::Duration};
 
 use hatchery::{NewEvent, Outcome};
 use lapin::{
     BasicProperties,
     types::{AMQPValue, FieldArray, FieldTable},
 };
+use tokio::time::timeout;
 
 use crate::support::{
     amqp::{headers, long},
@@ -105,10 +102,11 @@ async fn the_page_brings_a_node_back_whose_timers_a_broken_x_death_has_stopped()
         for command in &commands {
             node.ask(&format!("ctl {command}"));
         }
-        let waited = Instant::now();
-        while !both_have_run() && waited.elapsed() < ROUND && !node.ask(SUPERVISOR_IS_GONE) {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
+        let come = eventually("all have run, or the supervisor is gone again", async || {
+            (both_have_run() || node.ask(SUPERVISOR_IS_GONE)).then_some(())
+        });
+        // Otherwise the page is followed once more.
+        let _ = timeout(ROUND, come).await;
     }
     publish_timed("3").await;
     for (working, payloads) in [(&theirs, &["0", "1", "2", "3"][..]), (&ours, &["0", "1", "2", "3", "number", "count"])]

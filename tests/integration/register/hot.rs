@@ -66,8 +66,8 @@ impl Hot {
         self.register.cancel(&[cancel]).await.unwrap();
     }
 
-    /// µs in Redis of a call that cancels one date of a reference with so many.
-    async fn cost_of_cancel(&mut self, events: &Events, count: i64) -> f64 {
+    /// Publishes so many dates of one reference, and begins to count the time in Redis anew.
+    async fn publish_dates(&mut self, count: i64) -> (Subject, Vec<i64>) {
         let subject = event(&count.to_string(), "a");
         let first = (Timestamp::now() + Duration::from_hours(24)).as_millisecond();
         let dates: Vec<i64> = (first..first + count).collect();
@@ -75,6 +75,12 @@ impl Hot {
             self.publish(&subject, batch).await;
         }
         let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut self.connection).await.unwrap();
+        (subject, dates)
+    }
+
+    /// µs in Redis of a call that cancels one date of a reference with so many.
+    async fn cost_of_cancel(&mut self, events: &Events, count: i64) -> f64 {
+        let (_, dates) = self.publish_dates(count).await;
         for date in dates.iter().step_by(dates.len() / 20) {
             let which = Which::reference("import", count.to_string()).at(Timestamp::from_millisecond(*date).unwrap());
             let cancelled = events.cancel(&which).await.unwrap();
@@ -90,13 +96,7 @@ impl Hot {
 
     /// µs in Redis of a call about a reference with so many dates.
     async fn cost(&mut self, count: i64) -> f64 {
-        let subject = event(&count.to_string(), "a");
-        let first = (Timestamp::now() + Duration::from_hours(24)).as_millisecond();
-        let dates: Vec<i64> = (first..first + count).collect();
-        for batch in dates.chunks(500) {
-            self.publish(&subject, batch).await;
-        }
-        let () = redis::cmd("CONFIG").arg("RESETSTAT").query_async(&mut self.connection).await.unwrap();
+        let (subject, dates) = self.publish_dates(count).await;
         let apart = dates.len() / ROUNDS;
         for (round, date) in dates.iter().step_by(apart).take(ROUNDS).enumerate() {
             self.live(&subject, *date, round).await;

@@ -1,4 +1,4 @@
-//! What waits of a type, dead letters and all.
+//! Events of a type that left the file: those that wait, dead letters included.
 
 use bytes::Bytes;
 

@@ -286,7 +286,7 @@ async fn a_move_sends_no_copy_long_after_the_register_was_asked_about_it() {
     let told = world.events.run_now(&of_1234()).await;
     assert!(matches!(told, Err(EventsError::Publish(PublishError::Timeout))), "{told:?}");
     assert_eq!(world.sent().len(), 2);
-    // What was not sent waits as it did.
+    // The events whose copies were not sent wait as before.
     assert_eq!(times(&world).await.last(), Some(&("c".to_owned(), 1_003_000_000)));
 }
 

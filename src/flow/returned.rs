@@ -6,8 +6,9 @@ use fail::fail_point;
 use tokio::time::timeout;
 
 use super::{
+    cramped::PAUSE,
     quiet::for_a_while,
-    settle::Unpublished,
+    settle::{ON_ITS_WAY, Unpublished},
     work::{Lane, Verdict},
 };
 use crate::{
@@ -32,11 +33,13 @@ impl Lane {
     /// `None` where the broker has not confirmed the copy in time: a broker that blocks publishers has to be emptied, so the event
     /// is handled as it came. Its copy may be published all the same. Both have one id, so the register drops the second.
     ///
-    /// Other events run meanwhile, unlike in [`Lane::move_on`]: a worker that stops gives back many such events at once. If the
-    /// process dies between the confirm and the acknowledgement, the event may run twice, as any event without an id.
+    /// Other events run meanwhile, unlike in [`Lane::move_on`]: a worker that stops gives back many such events at once. The copy
+    /// itself waits before it may run: a copy that kills the process before the acknowledgement has left would be made again at each
+    /// start, with another id. If the process dies for another reason in between, the event may run twice, as any event without an id.
     pub(super) async fn republish_with_id(&self, event: &Event) -> Option<Verdict> {
         let copy = Event { crashes: 1, ..event.clone() };
-        let published = timeout(REPUBLISH_LIMIT, self.send_on(&copy, Duration::ZERO)).await.ok()?;
+        let published = timeout(REPUBLISH_LIMIT, self.send_on(&copy, PAUSE)).await.ok()?;
+        self.common.expect_back(PAUSE + ON_ITS_WAY);
         tracing::info!(id = %plain(&event.id), event_type = %self.event_type, "a redelivered event had no id; published it again with one");
         fail_point!("work.put-aside");
         Some(published.into())

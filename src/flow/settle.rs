@@ -41,7 +41,7 @@ const LONGEST_BUSY: Duration = Duration::from_secs(4);
 const SOONEST: Duration = Duration::from_secs(1);
 
 /// How late a copy may come back before a worker that stops when its queues are empty counts it as gone.
-const ON_ITS_WAY: Duration = Duration::from_secs(1);
+pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// The waits between tries that have no end: from a tenth of a second to five seconds, with jitter, which makes a wait up
 /// to twice as long.

@@ -13,10 +13,13 @@ fn without_id(fake: &Arc<Fake>, events: usize) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_redelivered_event_without_an_id_is_published_again_with_one_and_does_not_run_as_it_came() {
+async fn a_redelivered_event_without_an_id_is_published_again_with_one_and_a_pause_and_does_not_run_as_it_came() {
     let fake = Arc::new(Fake::default());
     without_id(&fake, 1);
-    assert_eq!(work(&fake, Outcome::Done).await, ["publish t.scheduler mail.now", "acknowledge"]);
+    assert_eq!(
+        work(&fake, Outcome::Done).await,
+        ["publish t.scheduler mail.250ms-27.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.1.0.0", "acknowledge"]
+    );
     assert!(fake.published().properties.message_id.is_some());
     assert_eq!(header(&fake.published(), "crashes").as_deref(), Some("1"));
 }

@@ -30,6 +30,10 @@ impl Runs {
         self.0.lock().unwrap().clone()
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+
     /// The payloads, in the order of the starts.
     pub(crate) fn payloads(&self) -> Vec<String> {
         self.seen().iter().map(|seen| String::from_utf8_lossy(&seen.event.payload).into_owned()).collect()
@@ -37,7 +41,7 @@ impl Runs {
 
     /// Waits for this many runs.
     pub(crate) async fn reach(&self, count: usize) -> Vec<Seen> {
-        eventually(&format!("{count} runs"), async || Some(self.seen()).filter(|seen| seen.len() >= count)).await
+        eventually(&format!("{count} runs"), async || (self.count() >= count).then(|| self.seen())).await
     }
 }
 

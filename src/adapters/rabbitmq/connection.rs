@@ -18,6 +18,7 @@ use lapin::{
     AsyncTcpStream, Channel, Connection, ConnectionProperties, ErrorKind, Event,
     protocol::{AMQPError, AMQPErrorKind, AMQPHardError, AMQPSoftError},
     tcp::RustlsConnector,
+    types::ShortString,
 };
 
 pub use super::url::{AmqpUrl, AmqpUrlError};
@@ -230,6 +231,21 @@ pub(super) async fn answer<T>(call: impl Future<Output = lapin::Result<T>>) -> l
         let reason = format!("no answer within {} s", ANSWER_LIMIT.as_secs());
         Err(io::Error::new(Io::TimedOut, reason).into())
     })
+}
+
+/// The answer to a call that brings deliveries to this channel. Without an answer within the limit the channel is closed: the call may be
+/// carried out later, as by a node that was cut off from its cluster (measured), and the deliveries would wait for nobody.
+pub(super) async fn deliveries<T>(channel: &Channel, call: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
+    let answered = answer(call).await;
+    if answered.is_err() {
+        let channel = channel.clone();
+        tokio::spawn(async move {
+            if let Err(error) = channel.close(200, ShortString::from("done")).await {
+                tracing::debug!(%error, "closing a channel");
+            }
+        });
+    }
+    answered
 }
 
 /// The socket of a connection that is being made. It is shut with this value unless it is kept: lapin would wait for ever,

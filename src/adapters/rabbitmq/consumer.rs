@@ -19,7 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{
     codec,
-    connection::{Link, answer},
+    connection::{Link, answer, deliveries},
     publisher::CLOSE_LIMIT,
     receipts::Answers,
     unreadable::Suspects,
@@ -65,7 +65,7 @@ pub(super) async fn consume(
 }
 
 pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapin::Result<Consumer> {
-    answer(async {
+    deliveries(channel, async {
         // Before consuming: lapin's buffer of deliveries has no bound of its own.
         channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
         // The connection's name says who it is, and may be longer than a tag.

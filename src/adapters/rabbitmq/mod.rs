@@ -32,7 +32,7 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::{
-    connection::{AmqpUrl, Link},
+    connection::{AmqpUrl, Link, deliveries},
     consumer::How,
     publisher::{CLOSE_LIMIT, Publisher},
     receipts::Answers,
@@ -169,7 +169,8 @@ impl Broker for RabbitMq {
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
         let (link, channel) = self.channel_of(&self.taking, &format!("{} (aside)", self.name)).await?;
         let taking = channel.basic_get(codec::short(queue)?, BasicGetOptions::default());
-        let taken = link.answer(&format!("the queue {queue}"), taking).await?;
+        let taken =
+            deliveries(&channel, taking).await.map_err(|error| link.error(&error, &format!("the queue {queue}")))?;
         Ok(taken.map(|mut taken| {
             let message = codec::incoming(&mut taken.delivery);
             let redelivered = taken.delivery.redelivered;

@@ -7,9 +7,11 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use lapin::uri::{AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism};
+use tokio::time::Instant;
 
 use crate::{
     adapters::{
@@ -23,6 +25,9 @@ use crate::{
 /// word is noticed after twice that time; RabbitMQ's own default is a minute.
 const HEARTBEAT: u16 = 20;
 
+/// How long a node that was left is asked last. After that it has its share of the connections again.
+const ASKED_LAST: Duration = Duration::from_mins(1);
+
 /// Where a broker is: its URL, or one for each node of a cluster. It is shown without its passwords.
 #[derive(Clone)]
 pub struct AmqpUrl {
@@ -31,8 +36,8 @@ pub struct AmqpUrl {
     next: Arc<AtomicUsize>,
     /// The broker that greeted the newest connection. Clones share it.
     identity: Arc<Mutex<Option<BrokerIdentity>>>,
-    /// The node that is asked last, by its place: it took a connection, and then did nothing. None of them at first.
-    last: Arc<AtomicUsize>,
+    /// The node that was left, by its place, and when: it took a connection, and then did nothing.
+    left: Arc<Mutex<Option<(usize, Instant)>>>,
     tls: Tls,
 }
 
@@ -59,8 +64,8 @@ impl AmqpUrl {
         }
         // A different one in each process, so that not all of them ask the same node.
         let first = usize::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or_default();
-        let (next, last) = (Arc::new(AtomicUsize::new(first)), Arc::new(AtomicUsize::new(usize::MAX)));
-        Ok(Self { nodes: nodes.into(), next, identity: Arc::default(), last, tls: Tls::default() })
+        let next = Arc::new(AtomicUsize::new(first));
+        Ok(Self { nodes: nodes.into(), next, identity: Arc::default(), left: Arc::default(), tls: Tls::default() })
     }
 
     /// Which certificates are trusted, and which one is shown, where the scheme is `amqps`.
@@ -82,16 +87,18 @@ impl AmqpUrl {
 
     /// Every node with its place, from another one on each time.
     pub(super) fn turn(&self) -> impl Iterator<Item = (usize, &Node)> {
-        let (first, last) = (self.next.fetch_add(1, Ordering::Relaxed), self.last.load(Ordering::Relaxed));
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let left = *self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = left.filter(|(_, since)| since.elapsed() < ASKED_LAST).map(|(place, _)| place);
         let count = self.nodes.len();
         let order = (0..count).map(move |turn| (first % count + turn) % count);
-        let others = order.clone().filter(move |place| *place != last);
-        others.chain(order.filter(move |place| *place == last)).map(|place| (place, &self.nodes[place]))
+        let others = order.clone().filter(move |place| Some(*place) != last);
+        others.chain(order.filter(move |place| Some(*place) == last)).map(|place| (place, &self.nodes[place]))
     }
 
-    /// Asks this node last from now on, until another one takes its place.
+    /// Asks this node last for [`ASKED_LAST`], or until another one takes its place.
     pub(super) fn ask_last(&self, place: usize) {
-        self.last.store(place, Ordering::Relaxed);
+        *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some((place, Instant::now()));
     }
 
     pub(in crate::adapters) fn tls(&self) -> &Tls {
@@ -299,8 +306,8 @@ mod tests {
         assert_eq!(first, ["a", "b", "c"]);
     }
 
-    #[test]
-    fn a_node_that_was_left_is_asked_last() {
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_was_left_is_asked_last_for_a_minute() {
         let url = AmqpUrl::new("amqp://a,amqp://b,amqp://c").expect("valid");
         let left = url.clone().turn().next().expect("one").0;
         url.ask_last(left);
@@ -308,5 +315,8 @@ mod tests {
             let order: Vec<_> = url.turn().map(|(place, _)| place).collect();
             assert_eq!((order.len(), order[2]), (3, left), "{order:?}");
         }
+        tokio::time::advance(ASKED_LAST).await;
+        let first = || url.turn().next().expect("one").0;
+        assert!((0..3).any(|_| first() == left), "it has its turn again");
     }
 }

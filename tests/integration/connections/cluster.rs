@@ -1,9 +1,15 @@
 //! Several URLs of one broker, as the nodes of a cluster have them.
 
+use std::sync::{
+    Arc,
+    atomic::{AtomicUsize, Ordering},
+};
+
 use hatchery::{Hatchery, NewEvent, Outcome};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::{TcpListener, TcpStream},
+    sync::watch,
 };
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
@@ -110,6 +116,87 @@ async fn a_worker_leaves_a_node_that_delivers_nothing() {
         (worker.runs.seen().len() > 1).then_some(())
     };
     eventually("it runs what comes", runs_again).await;
+    worker.stop().await;
+}
+
+/// A node that answers no `basic.consume` while it is told so, like one that is cut off from its cluster. Connections that begin
+/// meanwhile are let through.
+struct Parted {
+    url: String,
+    is_parted: watch::Sender<bool>,
+    /// How many calls were passed on after they had waited.
+    late: Arc<AtomicUsize>,
+    _serving: AbortOnDropHandle<()>,
+}
+
+impl Parted {
+    async fn of(amqp: &str) -> Self {
+        const CONSUME: [u8; 4] = [0, 60, 0, 20];
+        let mut url = Url::parse(&format!("{amqp}?heartbeat=0")).unwrap();
+        let target = (url.host_str().unwrap().to_owned(), url.port().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
+        let (is_parted, late) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(0)));
+        let (parted, passed) = (is_parted.clone(), Arc::clone(&late));
+        let serving = tokio::spawn(async move {
+            loop {
+                let (client, _) = listener.accept().await.unwrap();
+                let server = TcpStream::connect(&target).await.unwrap();
+                let (mut parted, passed) = (parted.subscribe(), Arc::clone(&passed));
+                let is_let_through = *parted.borrow();
+                tokio::spawn(async move {
+                    let ((mut sent, mut answers), (mut said, mut asked)) = (client.into_split(), server.into_split());
+                    let passing = async {
+                        let mut buffer = vec![0; 64 * 1024];
+                        while let Ok(read @ 1..) = sent.read(&mut buffer).await {
+                            let consumes = buffer[..read].windows(4).any(|bytes| bytes == CONSUME);
+                            let waits = consumes && !is_let_through && *parted.borrow();
+                            if waits {
+                                parted.wait_for(|is_parted| !is_parted).await.unwrap();
+                            }
+                            asked.write_all(&buffer[..read]).await.unwrap();
+                            passed.fetch_add(usize::from(waits), Ordering::SeqCst);
+                        }
+                    };
+                    tokio::select! {
+                        () = passing => {}
+                        _ = tokio::io::copy(&mut said, &mut answers) => {}
+                    }
+                });
+            }
+        });
+        Self { url: url.into(), is_parted, late, _serving: AbortOnDropHandle::new(serving) }
+    }
+}
+
+#[tokio::test]
+async fn a_worker_keeps_no_consumer_on_a_node_that_it_left() {
+    const EVENTS: usize = 40;
+    let declared = Declared::new("types: { mail: {} }").await;
+    let nodes = [Parted::of(&declared.host.amqp()).await, Parted::of(&declared.host.amqp()).await];
+    let builder = Hatchery::builder(declared.topology.clone()).redis_url(&declared.redis_url);
+    let hatchery = builder.amqp_urls(nodes.each_ref().map(|node| &node.url)).connect().await.unwrap();
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let other = declared.connect().await;
+    publish(&other, NewEvent::new("mail", "before")).await;
+    worker.runs.reach(1).await;
+    for node in &nodes {
+        node.is_parted.send_replace(true);
+    }
+    // The quiet consumer consumes anew, in vain, and the worker connects again.
+    let queue = declared.processing("mail");
+    let amqp = declared.amqp().await;
+    eventually("the consumer is gone", async || (amqp.consumers(&queue).await == 0).then_some(())).await;
+    eventually("the worker consumes again", async || (amqp.consumers(&queue).await == 1).then_some(())).await;
+    for node in &nodes {
+        node.is_parted.send_replace(false);
+    }
+    let late = || nodes.iter().map(|node| node.late.load(Ordering::SeqCst)).sum::<usize>();
+    eventually("the late call arrives", async || (late() > 0).then_some(())).await;
+    for n in 0..EVENTS {
+        publish(&other, NewEvent::new("mail", n.to_string())).await;
+    }
+    worker.runs.reach(1 + EVENTS).await;
     worker.stop().await;
 }
 

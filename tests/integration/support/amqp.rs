@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use futures_util::future::join_all;
 use lapin::{
-    BasicProperties, Channel, Connection, ConnectionProperties,
+    BasicProperties, Channel, Connection, ConnectionProperties, Queue,
     message::BasicGetMessage,
     options::{
         BasicAckOptions, BasicGetOptions, BasicPublishOptions, BasicRejectOptions, ConfirmSelectOptions,
@@ -54,12 +54,21 @@ impl Amqp {
 
     /// How many messages are ready.
     pub(crate) async fn ready(&self, queue: &str) -> u32 {
+        self.declared(queue).await.message_count()
+    }
+
+    /// How many consumers there are. A quorum queue counts a cancelled one until it has settled its last delivery.
+    pub(crate) async fn consumers(&self, queue: &str) -> u32 {
+        self.declared(queue).await.consumer_count()
+    }
+
+    async fn declared(&self, queue: &str) -> Queue {
         let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-        self.channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap().message_count()
+        self.channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap()
     }
 
     /// Waits until nobody takes these messages: they are ready at twenty looks in a row. (The number of consumers does not
-    /// tell: a quorum queue counts a cancelled one until it has settled its last delivery.)
+    /// tell.)
     pub(crate) async fn left_alone(&self, queue: &str, messages: u32) {
         let mut looks = 0;
         let alone = async || {

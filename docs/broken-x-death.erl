@@ -139,7 +139,7 @@ end,
 code:ensure_loaded(rabbit_dead_letter),
 case erlang:function_exported(rabbit_dead_letter, make_msg, 5) of
     false ->
-        'nothing to do: this version does not read the header here';
+        'nothing is done: this file is for RabbitMQ 3.10 to 3.12, and RabbitMQ 4 needs no mend';
     true ->
         Queues = lists:filter(IsAtLeastOnce, rabbit_amqqueue:list()),
         Down = lists:filter(fun(Q) -> not IsUp(Q) end, Queues),

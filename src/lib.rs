@@ -33,6 +33,7 @@
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     tracing_subscriber::fmt().init(); // without a subscriber nothing is logged
 //!     let topology = hatchery::read_file("topology.yaml")?;
 //!     let (amqp, redis) = ("amqp://guest:guest@localhost:5672/", "redis://localhost:6379");
 //!     let hatchery = hatchery::connect(topology, amqp, redis, "payroll").await?;

@@ -106,10 +106,10 @@ async fn an_expiration_does_not_bring_an_event_before_its_date() {
     let declared = Declared::new("hatcheries: [1h]\ntypes: { mail: {} }").await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
-    let nbf = Timestamp::now() + std::time::Duration::from_secs(2);
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
+    let nbf = Timestamp::now() + std::time::Duration::from_secs(6);
     let properties = headers(&[("nbf", long(format!("{nbf:.3}")))]).with_expiration("50".into());
     amqp.publish("t.scheduler", "mail.1h", properties, b"dated").await;
-    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     let run = worker.runs.reach(1).await.remove(0);
     assert!(run.at >= run.event.nbf.unwrap(), "{run:?}");
     let summary = worker.stop().await;

@@ -111,7 +111,7 @@ impl Fault {
             Self::KillThird => vec![3],
             Self::KillLeader | Self::StallLeader => vec![places.leading()],
             Self::Stall | Self::Minority | Self::MemoryAlarm | Self::DiskAlarm => vec![any],
-            Self::KillInBurst => vec![places.of(&worker_name(0)).map_or(any, |(node, _)| node)],
+            Self::KillInBurst => vec![places.of(&worker_name(0)).next().map_or(any, |(node, _)| node)],
             Self::NoQuorum => others(any).collect(),
             Self::RollingRestart | Self::Apart | Self::CloseConnections | Self::RestartAll => NODES.to_vec(),
         };

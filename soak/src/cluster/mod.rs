@@ -238,12 +238,14 @@ impl Running<'_> {
             let places = self.nodes.places().await?;
             let mut is_spread = true;
             for clients in crew::connections() {
-                let found: Vec<(usize, &str)> = clients.iter().filter_map(|client| places.of(client)).collect();
+                // A worker that has left a node may have a connection to it and another one.
+                let found: Vec<(usize, &str)> = clients.iter().flat_map(|client| places.of(client)).collect();
                 let count = |node| found.iter().filter(|(other, _)| *other == node).count();
                 let empty = NODES.iter().any(|node| count(*node) == 0);
-                is_spread &= !empty && found.len() == clients.len();
-                // What was just closed may still be connecting.
-                if empty && found.len() == clients.len() {
+                // A client whose connection was just closed may still be connecting.
+                let are_connected = clients.iter().all(|client| places.of(client).next().is_some());
+                is_spread &= !empty && are_connected;
+                if empty && are_connected {
                     let (_, name) = found.iter().max_by_key(|(node, _)| count(*node)).context("a connection")?;
                     self.nodes.close(name).await?;
                 }

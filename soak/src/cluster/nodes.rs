@@ -128,9 +128,9 @@ impl Places {
         self.leads.iter().max_by_key(|(_, leads)| **leads).map_or(NODES[0], |(node, _)| *node)
     }
 
-    /// Where the client of this name is, and what the broker calls its connection.
-    pub(super) fn of(&self, client: &str) -> Option<(usize, &str)> {
-        let of = self.connections.iter().find(|connection| connection.client == client);
+    /// Where the client of this name is, and what the broker calls its connections.
+    pub(super) fn of(&self, client: &str) -> impl Iterator<Item = (usize, &str)> {
+        let of = self.connections.iter().filter(move |connection| connection.client == client);
         of.map(|connection| (connection.node, &*connection.name))
     }
 }

@@ -11,7 +11,7 @@ use crate::{
         rabbitmq::{RabbitMq, connection::AmqpUrlError},
         redis::RedisRegister,
     },
-    domain::spec::Topology,
+    domain::{names, spec::Topology},
     flow::{events::Events, publish::Publisher, worker::Worker},
     ports::{Broker, BrokerError, Register, RegisterError},
 };
@@ -231,6 +231,23 @@ impl Hatchery {
     /// ```
     pub async fn require_register(&self) -> Result<(), RegisterError> {
         self.register.ping().await
+    }
+
+    /// Makes sure now that the topology was applied: the broker has the exchange that every event comes by. For a program that
+    /// had rather not start than wait; a worker looks for all that it needs by itself.
+    ///
+    /// # Errors
+    /// [`BrokerError::Missing`] when it was not; and when the broker does not answer. A `ConnectError` can be made of it.
+    ///
+    /// ```no_run
+    /// # async fn example(builder: hatchery::Builder) -> Result<(), hatchery::ConnectError> {
+    /// let hatchery = builder.connect().await?;
+    /// hatchery.require_topology().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn require_topology(&self) -> Result<(), BrokerError> {
+        self.broker.require(&[names::scheduler(self.topology.name.as_str())], &[]).await
     }
 
     /// For a health check: says whether the workers made from this have reached the broker when they last tried to connect.

@@ -12,7 +12,6 @@ use super::{
         output::Output,
     },
     answer::{Answers, Became, SHOWN, view},
-    applied::Applied,
     table,
 };
 
@@ -49,13 +48,7 @@ impl Act {
 }
 
 /// Shows what would be done, and how many there are.
-pub(super) async fn dry_run(
-    events: &Events,
-    filter: &Filter,
-    act: Act,
-    applied: &Applied<'_>,
-    output: Output,
-) -> anyhow::Result<Exit> {
+pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: Output) -> anyhow::Result<Exit> {
     let mut found = pin!(events.search(filter).try_chunks(TOGETHER));
     let mut answers = Answers::new(act.verb(), true, SHOWN, output);
     let (mut first, mut count): (Vec<Known>, u64) = (Vec::new(), 0);
@@ -77,9 +70,6 @@ pub(super) async fn dry_run(
         spinner.set_message(format!("{count} found"));
     }
     spinner.finish_and_clear();
-    if count == 0 {
-        applied.require().await?;
-    }
     answers.end()?;
     if !output.is_text() {
         return Ok(Exit::Done);
@@ -102,11 +92,10 @@ pub(super) async fn dry_run(
 }
 
 /// Acts on all, shows how far it is, and hands each answer to the account. What had been begun when something failed is
-/// waited for and counted. Finding nothing fails on a topology that was never applied.
+/// waited for and counted.
 pub(super) async fn act<A>(
     acting: impl Stream<Item = Result<(Known, A), EventsError>>,
     act: Act,
-    applied: &Applied<'_>,
     output: Output,
     mut account: impl FnMut(&A) -> Became,
 ) -> anyhow::Result<()> {
@@ -126,9 +115,6 @@ pub(super) async fn act<A>(
         }
     }
     spinner.finish_and_clear();
-    if failed.is_none() && count == 0 {
-        applied.require().await?;
-    }
     match failed {
         None => Ok(answers.end()?),
         // Of nothing that was done there is nothing to tell but why.

@@ -10,10 +10,10 @@ use super::{
         output::Output,
     },
     answer::{self, Answers, Became},
-    applied::Applied,
     bulk::{self, Act},
-    events, events_of_broker, table,
+    table,
     which::{Choice, Chosen},
+    with_events,
 };
 
 /// Cancel events that wait: those of a reference, one by its id, or all that a filter finds
@@ -39,8 +39,8 @@ or was published while Redis was away. --immediate, and --at with
 published while Redis was away is reached by its id alone.
 
 Exit 0: nothing that Redis knows of it waits any more, be it that nothing did.
-1: the event is known by another name, and is not cancelled; or nothing waits,
-and the broker says that the topology was never applied.")]
+1: the event is known by another name; or the broker says that the topology
+was never applied: nothing is cancelled.")]
 pub(super) struct Args {
     #[command(flatten)]
     chosen: Chosen,
@@ -49,17 +49,12 @@ pub(super) struct Args {
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
     let choice = args.chosen.choice(&topology)?;
-    let applied = Applied::new(common, &topology);
     let event_type = args.chosen.filters.event_type(&topology);
-    if let (Choice::Found(filter), false) = (&choice, args.chosen.yes) {
-        return bulk::dry_run(&events(common, topology)?, filter, Act::Cancel, &applied, output).await;
-    }
-    let (events, hatchery) = events_of_broker(common, topology).await?;
-    let exit = cancel(&events, choice, event_type, &args.chosen, &applied, output).await;
-    if let Some(hatchery) = hatchery {
-        hatchery.close().await;
-    }
-    exit
+    with_events(common, topology, output, async |events| match choice {
+        Choice::Found(filter) if !args.chosen.yes => bulk::dry_run(events, &filter, Act::Cancel, output).await,
+        choice => cancel(events, choice, event_type, &args.chosen, output).await,
+    })
+    .await
 }
 
 async fn cancel(
@@ -67,15 +62,14 @@ async fn cancel(
     choice: Choice,
     event_type: Result<String, UsageError>,
     chosen: &Chosen,
-    applied: &Applied<'_>,
     output: Output,
 ) -> anyhow::Result<Exit> {
     match choice {
-        Choice::Named(which) => named(events, &which, &event_type?, chosen, applied, output).await,
+        Choice::Named(which) => named(events, &which, &event_type?, chosen, output).await,
         Choice::Found(filter) => {
             let mut sum = Sum::default();
             let cancelling = events.cancel_all(&filter);
-            let acted = bulk::act(cancelling, Act::Cancel, applied, output, |slot| sum.add(slot)).await;
+            let acted = bulk::act(cancelling, Act::Cancel, output, |slot| sum.add(slot)).await;
             // Of nothing that was done there is nothing to tell but why.
             if output.is_text() && (acted.is_ok() || sum.any()) {
                 sum.report(output)?;
@@ -93,7 +87,6 @@ async fn named(
     which: &Which,
     event_type: &str,
     chosen: &Chosen,
-    applied: &Applied<'_>,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let cancelled = events.cancel(which).await?;
@@ -105,9 +98,6 @@ async fn named(
         if slot.waiting || slot.running {
             answers.add(view(Some(slot)), became);
         }
-    }
-    if sum.cancelled + sum.running == 0 {
-        applied.require().await?;
     }
     let name = chosen.filters.name();
     let remembered = chosen.remembered(&cancelled);

@@ -3,22 +3,21 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use futures_util::Stream;
-use hatchery::{EventsError, Known, Moved};
+use hatchery::{Events, EventsError, Known, Moved};
 use jiff::Timestamp;
 
 use super::{
     super::{
         args::Common,
-        connect,
         exit::{Ended, Exit},
         load,
         output::Output,
     },
     answer::{Answers, Became, view},
-    applied::Applied,
     bulk::{self, Act},
-    events, table,
+    table,
     which::{Choice, Chosen},
+    with_events, with_events_of_broker,
 };
 
 /// One of the two verbs, as people read it.
@@ -37,26 +36,20 @@ pub(super) async fn run(
     let topology = load::topology(common, output)?;
     let choice = chosen.choice(&topology)?;
     let act = to.map_or(Act::RunNow, Act::Reschedule);
-    let applied = Applied::new(common, &topology);
     if let (Choice::Found(filter), false) = (&choice, chosen.yes) {
-        return bulk::dry_run(&events(common, topology)?, filter, act, &applied, output).await;
+        let look = async |events: &Events| bulk::dry_run(events, filter, act, output).await;
+        return with_events(common, topology, output, look).await;
     }
-    // Something may have to be published.
-    let hatchery = connect::connect(common, topology, "topology events").await?;
-    let events = hatchery.events();
-    let exit = match (choice, to) {
+    with_events_of_broker(common, topology, async |events| match (choice, to) {
         (Choice::Named(which), Some(to)) => {
             let moved = events.reschedule(&which, to).await;
             tell(moved, chosen, act, words, output)
         }
         (Choice::Named(which), None) => tell(events.run_now(&which).await, chosen, act, words, output),
-        (Choice::Found(filter), Some(to)) => {
-            all(events.reschedule_all(&filter, to), act, words, &applied, output).await
-        }
-        (Choice::Found(filter), None) => all(events.run_now_all(&filter), act, words, &applied, output).await,
-    };
-    hatchery.close().await;
-    exit
+        (Choice::Found(filter), Some(to)) => all(events.reschedule_all(&filter, to), act, words, output).await,
+        (Choice::Found(filter), None) => all(events.run_now_all(&filter), act, words, output).await,
+    })
+    .await
 }
 
 /// Tells what became of events that were named.
@@ -85,11 +78,10 @@ async fn all(
     moving: impl Stream<Item = Result<(Known, Moved), EventsError>>,
     act: Act,
     words: &Words,
-    applied: &Applied<'_>,
     output: Output,
 ) -> anyhow::Result<Exit> {
     let mut sum = Sum::of(act);
-    let acted = bulk::act(moving, act, applied, output, |moved| sum.add(moved)).await;
+    let acted = bulk::act(moving, act, output, |moved| sum.add(moved)).await;
     // Of nothing that was done there is nothing to tell but why.
     if acted.is_ok() || sum.any() {
         sum.report(words, output)?;

@@ -26,7 +26,8 @@ Where the type says `keep-payload` the event is published again for its new
 time, with 0 attempts, and its former message is dropped when it comes. Without
 its payload it can only be put off.
 
-Exit 1: none could be moved, or nothing of it waits. 5: some could not.")]
+Exit 1: none could be moved, nothing of it waits, or the topology was never
+applied. 5: some could not.")]
 pub(super) struct Args {
     #[command(flatten)]
     chosen: Chosen,

@@ -23,7 +23,8 @@ The event is published again, and its former message is dropped when it comes:
 that needs its payload, so the type has to say `keep-payload`. It keeps the
 attempts that it has had.
 
-Exit 1: none could be run, or nothing of it waits. 5: some could not.")]
+Exit 1: none could be run, nothing of it waits, or the topology was never
+applied. 5: some could not.")]
 pub(super) struct Args {
     #[command(flatten)]
     chosen: Chosen,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use hatchery::{Known, State, domain::register::Slot};
+use hatchery::{Events, Known, State, Which, domain::register::Slot};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -14,9 +14,9 @@ use super::{
         output::Output,
     },
     answer::view,
-    applied::Applied,
-    events, table,
+    table,
     which::Filters,
+    with_events,
 };
 
 /// Show all that is known of a reference, or of an event
@@ -36,7 +36,8 @@ What an event competes with is its slot: i immediate ones, d:TIME those of a
 date, d all dated ones, f what one run serves, q:TIME what was put off, e:ID
 nothing.
 
-Exit 1: nothing is known of it.")]
+Exit 1: nothing is known of it, or the broker says that the topology was never
+applied.")]
 pub(super) struct Args {
     /// Its type; may be left out where only one type of the file uses Redis
     #[arg(long = "type", value_name = "TYPE")]
@@ -59,12 +60,12 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let topology = load::topology(common, output)?;
     let filters = Filters::naming(args.event_type.clone(), args.reference.clone(), args.id.clone());
     let which = filters.named(&topology)?;
-    let applied = Applied::new(common, &topology);
     let which = which.ok_or_else(|| UsageError("say which one, with --reference or --id".to_owned()))?;
-    let mut known = events(common, topology)?.show(&which).await?;
-    if known.is_empty() {
-        applied.require().await?;
-    }
+    with_events(common, topology, output, async |events| show(events, args, &which, &filters, output).await).await
+}
+
+async fn show(events: &Events, args: &Args, which: &Which, filters: &Filters, output: Output) -> anyhow::Result<Exit> {
+    let mut known = events.show(which).await?;
     known.sort_by_key(|event| (is_past(event), !event.running, event.due));
     if !output.is_text() {
         output.json(&json!({ "events": known.iter().map(view).collect::<Vec<Value>>() }))?;

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{HOUR, declared, from_now, put};
 use crate::support::{
-    broker::VirtualHost,
+    broker::{VirtualHost, block_on},
     cli::{Bench, Ran},
     declared::{Declared, publish, publish_all},
     deployments::shared,
@@ -184,10 +184,8 @@ async fn an_id_alone_is_found_on_whatever_shard_it_is() {
 
 #[test]
 fn a_topology_that_was_never_applied_is_no_empty_list() {
-    let bench = Bench::new(&format!(
-        "version: 1\nname: t\nredis: {{ prefix: {} }}\ntypes: {{ mail: {{}} }}\n",
-        redis::prefix()
-    ));
+    let prefix = redis::prefix();
+    let bench = Bench::new(&format!("version: 1\nname: t\nredis: {{ prefix: {prefix} }}\ntypes: {{ mail: {{}} }}\n"));
     let events = |code: i32, arguments: &[&str]| {
         let mut command = bench.command(&[&["events"], arguments].concat());
         Ran::of(command.env("REDIS_URL", redis::url()).output().unwrap()).expect(code)
@@ -205,11 +203,16 @@ fn a_topology_that_was_never_applied_is_no_empty_list() {
         &[&["cancel", "-o", "json"], &retries[..]].concat(),
         &[&["run-now"], &retries[..]].concat(),
         &[&["reschedule", "--to", "1h"], &retries[..]].concat(),
+        &["run-now", "--type", "mail", "--id", "y"],
+        &["reschedule", "--to", "1h", "--type", "mail", "--reference", "1"],
     ] {
         let ran = events(1, arguments);
         assert!(ran.stderr.contains("t.scheduler does not exist on the broker; run `topology apply`"), "{ran:?}");
         assert_eq!(ran.stdout, "");
     }
+    // Nothing is remembered either: what comes with that id runs.
+    let key = format!("{prefix}:{{{}:t:0}}:mail:i:y", bench.host.name);
+    assert!(!block_on(async { redis::keys(redis::url()).await }).contains(&key));
     let ran = events(1, &["show", "--id", "x"]);
     assert!(ran.stderr.contains("run `topology apply`"), "{ran:?}");
     bench.apply();

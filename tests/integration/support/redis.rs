@@ -1,6 +1,7 @@
 //! A private Redis for the tests: started once a test process, gone with it.
 
 use std::{
+    collections::BTreeSet,
     net::{TcpListener, TcpStream},
     process::{Child, Command, Stdio},
     sync::{
@@ -27,6 +28,12 @@ pub(crate) fn url() -> &'static str {
 pub(crate) async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// The keys of a server that no other test uses.
+pub(crate) async fn keys(url: &str) -> BTreeSet<String> {
+    let mut connection = connect(url).await.unwrap();
+    ::redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap()
 }
 
 /// A prefix for keys that no other test has.

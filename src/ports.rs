@@ -15,7 +15,7 @@ use crate::domain::{
     compile::Policy,
     observed::{Counts, Observed},
     register::{
-        Cancel, Cancelled, Claim, Claimed, Later, Owner, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+        Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
         Settle, Slot, Subject,
         index::{Find, Found, Shown},
         state::SlotState,
@@ -137,10 +137,6 @@ pub trait Register: Send + Sync + 'static {
     /// How often a call has found that what this program knew to be there was gone. Of each time somebody is told once.
     fn times_emptied(&self) -> u64 {
         0
-    }
-    /// Reads who uses the register.
-    async fn owner(&self) -> Result<Owner, RegisterError> {
-        Ok(Owner::default())
     }
     /// Gives versions before publishing.
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError>;

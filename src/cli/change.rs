@@ -14,7 +14,7 @@ use hatchery::{
     },
     domain::{
         compile::Desired,
-        names::{self, are_of_one_broker, is_of_a_node},
+        names::{self, is_of_a_node},
         observed::Observed,
     },
     ports::{BrokerError, Management as _},
@@ -62,14 +62,10 @@ pub(super) async fn one_broker(
     let spoken = url.ask_identity(&connect::here(&format!("topology {verb}"))).await?.cluster_name;
     let shown = &observed.cluster_name;
     let is_one = match (&spoken, shown) {
-        (Some(spoken), Some(shown)) => match are_of_one_broker(spoken, shown) {
-            Some(is_one) => is_one,
-            None if is_of_a_node(spoken) && is_of_a_node(shown) => {
-                management.nodes().await?.is_none_or(|nodes| nodes.contains(spoken))
-            }
-            // Both were asked now, and a named cluster tells its name on every node.
-            None => false,
-        },
+        (Some(spoken), Some(shown)) if spoken != shown && is_of_a_node(spoken) && is_of_a_node(shown) => {
+            management.nodes().await?.is_none_or(|nodes| nodes.contains(spoken))
+        }
+        // Both were asked now, and a named cluster tells its name on every node.
         (spoken, shown) => spoken == shown,
     };
     if is_one {

@@ -30,6 +30,7 @@ use super::{
     output::{GREEN, Output},
     plan::{Asked, view},
     plan_file::FORMAT_VERSION,
+    register::{self, Looked},
     render,
 };
 
@@ -88,7 +89,10 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     } else if !args.auto_approve && Output::is_interactive() {
         output.note(destroy.render(&shown).trim_end());
     }
+    let looked = async || register::look(common, &topology, &destroy.management, &observed, &[], output).await;
     if shown.plan.changes.is_empty() {
+        // One that was interrupted may have removed everything, and left its name in Redis.
+        leave(looked().await?, output).await;
         destroy.report(&shown, &observed, 0, Some(started.elapsed()))?;
         return Ok(Exit::Done);
     }
@@ -99,7 +103,13 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 
     let started = Instant::now();
     let lock = lock(url, &destroy.desired, args.lock_timeout, output).await?;
-    let result = unless_interrupted(destroy.carry_out(&lock, &shown, args.auto_approve)).await;
+    let result = unless_interrupted(async {
+        let looked = looked().await?;
+        let gone = destroy.carry_out(&lock, &shown, args.auto_approve).await?;
+        leave(looked, output).await;
+        Ok(gone)
+    })
+    .await;
     lock.release().await;
     let (gone, observed, removed) = result?;
     let elapsed = started.elapsed();
@@ -109,6 +119,13 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         output.print(&format!("{GREEN}Destroyed{GREEN:#}: {} removed, in {seconds:.1} s.\n", objects(removed)))?;
     }
     Ok(Exit::Done)
+}
+
+/// A register that somebody else uses stays theirs.
+async fn leave(looked: Option<Looked>, output: Output) {
+    if let Some(Ok(free)) = looked.map(Looked::free) {
+        free.leave(output).await;
+    }
 }
 
 struct Destroy {

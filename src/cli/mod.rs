@@ -20,6 +20,7 @@ mod plan;
 mod plan_file;
 mod publish;
 mod refused;
+mod register;
 mod render;
 mod schema;
 mod stop;

@@ -24,7 +24,7 @@ use super::{
     load,
     output::Output,
     plan_file::{FORMAT_VERSION, PlanFile, digest},
-    render,
+    register, render,
 };
 
 /// Show what would change on the broker, and change nothing
@@ -90,17 +90,22 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let management = ManagementApi::new(common.management_url(&broker)?, &broker.vhost())?;
     let observed = management.observe().await?;
     one_broker(&broker, &management, &observed, "plan").await?;
-    let plan = plan(&desired, &observed);
+    let mut plan = plan(&desired, &observed);
     let source = Source::new(common.file.display().to_string(), &text);
     if let Some(fault) = observed.version.as_deref().and_then(versions::fault) {
         output.warn(&fault);
     }
     let left = left_types::Register::new(common, &topology).ask(&plan).await;
-    show(&plan, &observed, &source, &left, args.asked, output)?;
-    left.warn(output);
     if let Some(path) = &args.out {
         PlanFile::new(&plan, &observed, &source, &text, args.asked).write(path)?;
     }
+    // Not in the file, which is of the broker alone: the `apply` of it looks again, and may be told that the topology has moved.
+    let looked = register::look(common, &topology, &management, &observed, &[], output).await?;
+    if let Some(refusal) = looked.and_then(|looked| looked.refusal) {
+        plan.block(&refusal);
+    }
+    show(&plan, &observed, &source, &left, args.asked, output)?;
+    left.warn(output);
     Ok(match () {
         () if !args.detailed_exitcode || args.asked.nothing_to_do(&plan) => Exit::Done,
         () if plan.is_blocked(args.asked.migrate) || left.is_blocked(args.asked.prune) => Exit::Blocked,

@@ -111,16 +111,6 @@ pub fn is_of_a_node(cluster_name: &str) -> bool {
     cluster_name.contains('@')
 }
 
-/// Whether these cluster names are of one broker. None where the names cannot tell: one of them is a node's, and each node of an unnamed
-/// cluster says another name. A cluster may also have been named between the two answers.
-#[must_use]
-pub fn are_of_one_broker(one: &str, other: &str) -> Option<bool> {
-    match one == other {
-        false if is_of_a_node(one) || is_of_a_node(other) => None,
-        equal => Some(equal),
-    }
-}
-
 /// This owner's exchange that takes everything that is published.
 #[must_use]
 pub fn scheduler(owner: &str) -> String {

@@ -5,7 +5,6 @@ use std::{
     time::Duration,
 };
 
-use backon::Retryable as _;
 use tokio::{
     sync::{Notify, watch},
     time::Instant,
@@ -16,7 +15,6 @@ use super::{
     outage::{BrokerOutage, RegisterOutage},
     quiet::Quietness,
     register::Batches,
-    settle::patience,
     tally::Tally,
     ways::Ways,
     worker::WorkError,
@@ -109,17 +107,6 @@ impl Common {
     pub(super) async fn cannot_wait(&self) {
         self.give_back.cancelled().await;
         tokio::time::sleep(LAST_WORDS / 2).await;
-    }
-
-    /// Warns once if the register may be another broker's. A Redis that is away is waited for.
-    pub(super) async fn doubt_register(self: Arc<Self>, cluster_name: Option<String>) {
-        let asked = (|| self.register.owner())
-            .retry(patience())
-            .when(|error| matches!(error, RegisterError::Unreachable { .. }))
-            .await;
-        if let Some(doubt) = asked.ok().and_then(|owner| owner.doubt(cluster_name.as_deref())) {
-            tracing::warn!("{doubt}");
-        }
     }
 
     /// Stops the worker for a reason that more events would only meet again.

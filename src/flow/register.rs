@@ -5,8 +5,7 @@ use std::sync::Arc;
 use super::{batch::Batched, outage::Side};
 use crate::{
     domain::register::{
-        Claim, Claimed, Owner, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot, Subject,
-        state::SlotState,
+        Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot, Subject, state::SlotState,
     },
     ports::{Register, RegisterError},
 };
@@ -95,10 +94,6 @@ impl Batches {
 
     pub(crate) async fn ping(&self) -> Result<(), RegisterError> {
         self.asker.hear(self.asker.register.ping()).await
-    }
-
-    pub(crate) async fn owner(&self) -> Result<Owner, RegisterError> {
-        self.asker.hear(self.asker.register.owner()).await
     }
 
     pub(crate) async fn renew(&self, ask: Renew) -> Result<Option<Renewed>, RegisterError> {

@@ -6,10 +6,7 @@ use std::{
 };
 
 use tokio::sync::{Notify, Semaphore, watch};
-use tokio_util::{
-    sync::CancellationToken,
-    task::{AbortOnDropHandle, TaskTracker},
-};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     aside,
@@ -87,7 +84,7 @@ impl Worker {
             None => return Ok(Summary::default()),
         }
         // Nothing depends on it.
-        let BrokerIdentity { version, cluster_name } = self.broker.identity().await.unwrap_or_default();
+        let BrokerIdentity { version, .. } = self.broker.identity().await.unwrap_or_default();
         if let Some(fault) = version.as_deref().and_then(versions::fault) {
             tracing::warn!("{fault}");
         }
@@ -115,9 +112,6 @@ impl Worker {
         // Whoever drops this future takes everything down with it.
         let _stop = common.stop.clone().drop_guard();
         let _abandon = common.abandon.clone().drop_guard();
-        let uses_register = lanes_of.iter().any(|(event_type, _)| common.topology.types[event_type].register);
-        let looking = uses_register.then(|| tokio::spawn(Arc::clone(&common).doubt_register(cluster_name)));
-        let _looking = looking.map(AbortOnDropHandle::new);
         let (consumers, tracker) = (TaskTracker::new(), TaskTracker::new());
         let mut putting_aside = Vec::new();
         for (event_type, handler) in lanes_of {

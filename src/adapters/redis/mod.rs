@@ -12,7 +12,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{
-        Arc,
+        Arc, Once,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -51,6 +51,10 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 /// So many shards are pinged at a time: each may find that its server has to be sent the script.
 const TOGETHER: usize = 128;
 
+/// What a script says of a batch: whether there was a counter, the answers, the key of the index that could not be used, and the owner
+/// where that may be another broker.
+type Batch<R> = (u8, Vec<R>, Option<Vec<u8>>, Option<Vec<u8>>);
+
 /// The name of the cluster that the broker's newest connection leads to, where that is known.
 type ClusterName = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
@@ -67,6 +71,8 @@ pub struct RedisRegister {
     /// How often it was found emptied, as far as nobody was told of it.
     emptied: Arc<AtomicU64>,
     damage: Arc<Damage>,
+    /// That it may be another broker's is said once.
+    doubted: Arc<Once>,
 }
 
 impl fmt::Debug for RedisRegister {
@@ -105,6 +111,7 @@ impl RedisRegister {
             counters: Arc::new(Counters::new(spec.shards)),
             emptied: Arc::default(),
             damage: Arc::default(),
+            doubted: Arc::new(Once::new()),
         })
     }
 
@@ -153,7 +160,7 @@ impl RedisRegister {
     /// # Errors
     /// When Redis is away, or refuses.
     pub async fn owners(&self) -> Result<BTreeSet<Owner>, RegisterError> {
-        let owners = self.exchange_owner(&Owner::default()).await?.into_iter();
+        let owners = self.own("read", &Owner::default()).await?.into_iter();
         Ok(owners.filter(|owner| *owner != Owner::default()).collect())
     }
 
@@ -162,19 +169,27 @@ impl RedisRegister {
     /// # Errors
     /// When Redis is away, or refuses. Some of the shards may have been written: writing again does no harm.
     pub async fn set_owner(&self, owner: &Owner) -> Result<(), RegisterError> {
-        self.exchange_owner(owner).await.map(drop)
+        self.own("take", owner).await.map(drop)
+    }
+
+    /// Leaves the register to whoever comes next, whoever used it before. Its versions go on.
+    ///
+    /// # Errors
+    /// When Redis is away, or refuses. Some of the shards may have been written: writing again does no harm.
+    pub async fn clear_owner(&self) -> Result<(), RegisterError> {
+        self.own("leave", &Owner::default()).await.map(drop)
     }
 
     /// The owner of each shard before this call.
-    async fn exchange_owner(&self, owner: &Owner) -> Result<Vec<Owner>, RegisterError> {
-        // Under no name of its own: this call decides nothing.
+    async fn own(&self, act: &str, owner: &Owner) -> Result<Vec<Owner>, RegisterError> {
+        // Under no name of its own, or it could not take over.
         let unnamed = self.clone().on_broker(|| None);
         let shards = (0..self.keys.shards()).map(|shard| {
             let unnamed = &unnamed;
             async move {
                 let text = |name: &Option<String>| name.clone().unwrap_or_default();
                 let mut script = unnamed.begin(&scripts::OWN, shard);
-                script.key(unnamed.keys.none(shard)).arg(text(&owner.topology)).arg(text(&owner.cluster_name));
+                script.key(unnamed.keys.none(shard)).arg(act).arg(text(&owner.topology)).arg(text(&owner.cluster_name));
                 unnamed.call::<(String, String)>(&script, shard, unnamed.limit.into()).await
             }
         });
@@ -246,13 +261,23 @@ impl RedisRegister {
         within: Within,
     ) -> Result<Vec<R>, RegisterError> {
         let known = self.counters.known(shard);
-        let (counter, answers, damage): (u8, Vec<R>, Option<Vec<u8>>) =
-            self.link.call(script, self.keys.slot(shard), within).await?;
+        let (counter, answers, damage, other): Batch<R> = self.link.call(script, self.keys.slot(shard), within).await?;
         self.heed(shard, known, counter);
         if let Some(damage) = damage.filter(|_| self.damage.is_due()) {
             self.link.say_damaged(&String::from_utf8_lossy(&damage));
         }
+        if let Some(other) = other {
+            self.doubted.call_once(|| self.say_doubted(&String::from_utf8_lossy(&other)));
+        }
         Ok(answers)
+    }
+
+    /// For the log: a broker with another name than this one's has the register.
+    fn say_doubted(&self, other: &str) {
+        let other = Owner { topology: None, cluster_name: Some(other.to_owned()) };
+        if let Some(doubt) = other.doubt((self.cluster_name)().as_deref()) {
+            tracing::warn!("{doubt}");
+        }
     }
 
     fn heed(&self, shard: u16, known: Known, counter: u8) {
@@ -299,15 +324,6 @@ impl Register for RedisRegister {
 
     fn times_emptied(&self) -> u64 {
         self.emptied.swap(0, Ordering::Relaxed)
-    }
-
-    async fn owner(&self) -> Result<Owner, RegisterError> {
-        let owners = self.exchange_owner(&Owner::default()).await?.into_iter();
-        // Of several shards the first that names somebody counts.
-        Ok(owners.fold(Owner::default(), |owner, shard| Owner {
-            topology: owner.topology.or(shard.topology),
-            cluster_name: owner.cluster_name.or(shard.cluster_name),
-        }))
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {

@@ -23,9 +23,9 @@ use super::{
         exit::{Ended, Exit},
         left_types::LeftTypes,
         plan_file::digest,
+        register::Free,
     },
     Apply,
-    register::Free,
 };
 
 /// How often it is looked whether everything is there: the broker's own lists may lag behind in a cluster.

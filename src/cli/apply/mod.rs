@@ -1,7 +1,6 @@
 //! `topology apply`: makes the broker as the file says.
 
 mod carry_out;
-mod register;
 
 use std::{
     io,
@@ -10,6 +9,7 @@ use std::{
 };
 
 use hatchery::{
+    Topology,
     adapters::management::ManagementApi,
     domain::{
         compile::{Desired, compile},
@@ -29,6 +29,7 @@ use super::{
     output::{GREEN, Output},
     plan::{Asked, Source, document},
     plan_file::{self, PlanFile},
+    register::{self, Free, Looked},
     render,
 };
 
@@ -105,9 +106,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     left.warn(output);
     if asked.nothing_to_do(&shown) {
-        let free =
-            register::check(common, &topology, &url, &apply.management, &observed, &args.moved_from, output).await?;
-        if let Some(free) = free {
+        if let Some(free) = apply.free(common, &topology, &observed, &args.moved_from).await? {
             free.take(output).await;
         }
         return apply.done(&Carried::nothing(shown, observed, left), started);
@@ -118,7 +117,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         approve("Apply these changes?", output)?;
     }
 
-    let free = register::check(common, &topology, &url, &apply.management, &observed, &args.moved_from, output).await?;
+    let free = apply.free(common, &topology, &observed, &args.moved_from).await?;
     let started = Instant::now();
     let lock = lock(url, &apply.desired, args.lock_timeout, output).await?;
     let any = args.auto_approve && planned.is_none();
@@ -141,6 +140,18 @@ impl Apply {
     async fn plan(&self) -> Result<(Plan, Observed), ManagementError> {
         let observed = self.management.observe().await?;
         Ok((plan(&self.desired, &observed), observed))
+    }
+
+    /// The register, which nobody else uses.
+    async fn free(
+        &self,
+        common: &Common,
+        topology: &Topology,
+        observed: &Observed,
+        moved_from: &[String],
+    ) -> anyhow::Result<Option<Free>> {
+        let looked = register::look(common, topology, &self.management, observed, moved_from, self.output).await?;
+        Ok(looked.map(Looked::free).transpose()?)
     }
 
     fn render(&self, plan: &Plan) -> String {

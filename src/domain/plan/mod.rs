@@ -307,6 +307,12 @@ impl Plan {
         self.has(Action::Blocked) || (!migrate && self.has(Action::Migrate))
     }
 
+    /// Adds what stands in the way of all of it: somebody else has the same keys in Redis.
+    pub fn block(&mut self, why: &str) {
+        let unrouted = Address::new(Kind::Exchange, &names::unrouted(&self.owner));
+        self.changes.push(Change::note(Action::Blocked, unrouted, format!("blocked: {why}")));
+    }
+
     fn has(&self, action: Action) -> bool {
         self.changes.iter().any(|change| change.action == action)
     }

@@ -1,10 +1,7 @@
 //! The owner of a register: a topology on a broker. Two topologies with the same keys would drop each other's events, so `apply` looks
 //! for another owner before it writes.
 
-use crate::domain::{
-    names::{are_of_one_broker, is_of_a_node},
-    words::plain,
-};
+use crate::domain::{names::is_of_a_node, words::plain};
 
 /// The topology and the broker that use a register. An unknown name is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,9 +39,9 @@ pub enum Other {
 impl Owner {
     /// Whether this owner of a register is somebody else than who applies.
     ///
-    /// An unnamed cluster says the name of the node that was asked, so that two names may be of one broker. The list of the cluster's nodes
-    /// tells. Without it, objects of the topology on the broker say that it is the same one. A worker that starts before the first `apply` leaves
-    /// its node's name and no topology, which is no reason to refuse that `apply`.
+    /// A cluster that has a name says it on each of its nodes. An unnamed cluster says the name of the node that was asked, so a register
+    /// with the name of a node may be this broker's. The list of the cluster's nodes tells. Without it, objects of the topology on the
+    /// broker say that it is the same one.
     #[must_use]
     pub fn conflict(&self, applied: Applied<'_>) -> Option<Other> {
         let Applied { owner, former, moved_from, .. } = applied;
@@ -56,7 +53,8 @@ impl Owner {
             return Some(Other::Topology(before.clone()));
         }
         if let (Some(before), Some(now)) = (&self.cluster_name, &owner.cluster_name)
-            && !are_of_one_broker(before, now).unwrap_or_else(|| applied.may_be_broker_of(self, before))
+            && before != now
+            && !(is_of_a_node(before) && applied.may_have_node(before))
             && !moved_from.contains(before)
         {
             return Some(Other::Broker(before.clone()));
@@ -64,29 +62,31 @@ impl Owner {
         None
     }
 
-    /// Says that the register may be another broker's, where this broker tells the name of a node and that is not the name of the
-    /// register's broker: they are two nodes of one cluster, or two brokers.
+    /// Says that the register may be another broker's. The register has the name of a node, and this broker has another name: they are
+    /// two nodes of one cluster, or one cluster before and after it was named, or two brokers.
     #[must_use]
     pub fn doubt(&self, cluster_name: Option<&str>) -> Option<String> {
-        let (by, here) = (self.cluster_name.as_deref()?, cluster_name.filter(|name| is_of_a_node(name))?);
+        let (by, here) = (self.cluster_name.as_deref().filter(|name| is_of_a_node(name))?, cluster_name?);
+        let is_one = if is_of_a_node(here) {
+            "If they are nodes of one cluster, name the cluster (`rabbitmqctl set_cluster_name`)"
+        } else {
+            "If this cluster was given its name since, run `topology apply`"
+        };
         let (by, here) = (plain(by), plain(here));
         (by != here).then(|| {
             format!(
-                "the register in Redis is in use by the broker `{by}`, and this is the broker `{here}`. If they are nodes of one cluster, \
-                 name the cluster (`rabbitmqctl set_cluster_name`). If they are two brokers, each drops events of the other: give this \
-                 topology a prefix of its own (`redis: {{ prefix: … }}`), or run `topology apply --moved-from {by}` if it has moved here"
+                "the register in Redis is in use by the broker `{by}`, and this is the broker `{here}`. {is_one}. If they are two \
+                 brokers, each drops events of the other: give this topology a prefix of its own (`redis: {{ prefix: … }}`), or run \
+                 `topology apply --moved-from {by}` if it has moved here"
             )
         })
     }
 }
 
 impl Applied<'_> {
-    /// Whether the broker that said `name` may be this one, where the two names cannot tell.
-    fn may_be_broker_of(&self, owner: &Owner, name: &str) -> bool {
-        match self.nodes {
-            Some(nodes) if is_of_a_node(name) => nodes.iter().any(|node| node == name),
-            _ => self.is_here || is_of_a_node(name) && owner.topology.is_none(),
-        }
+    /// Whether the node of this name may be one of this broker's.
+    fn may_have_node(&self, name: &str) -> bool {
+        self.nodes.map_or(self.is_here, |nodes| nodes.iter().any(|node| node == name))
     }
 }
 
@@ -111,8 +111,7 @@ mod tests {
     #[case::a_node_where_nothing_is(
         ("billing", "rabbit@1"), ("billing", "rabbit@2"), false, Some(Other::Broker("rabbit@1".into()))
     )]
-    #[case::a_node_before_the_first_apply(("", "rabbit@1"), ("billing", "rabbit@2"), false, None)]
-    #[case::a_broker_before_the_first_apply(("", "old"), ("billing", "rabbit@2"), false, Some(Other::Broker("old".into())))]
+    #[case::a_named_cluster_and_a_node(("billing", "old"), ("billing", "rabbit@2"), true, Some(Other::Broker("old".into())))]
     #[case::a_cluster_that_was_given_a_name(("billing", "rabbit@1"), ("billing", "prod"), true, None)]
     #[case::a_broker_without_a_name(("billing", "old"), ("billing", ""), false, None)]
     fn a_register_has_one_owner(
@@ -133,7 +132,7 @@ mod tests {
     #[case::a_node_of_this_cluster("rabbit@1", "rabbit@2", false, false)]
     #[case::a_node_of_another("rabbit@9", "rabbit@2", true, true)]
     #[case::a_node_of_another_before_this_cluster_has_a_name("rabbit@9", "prod", true, true)]
-    #[case::a_cluster_with_a_name("old", "rabbit@2", false, true)]
+    #[case::a_cluster_with_a_name("old", "rabbit@2", true, true)]
     fn a_node_that_the_cluster_does_not_have_is_another_broker(
         #[case] before: &str,
         #[case] now: &str,
@@ -149,12 +148,12 @@ mod tests {
 
     #[rstest]
     #[case::two_nodes("rabbit@1", "rabbit@2", true)]
-    #[case::a_named_cluster_and_a_node("prod", "rabbit@2", true)]
+    #[case::a_cluster_that_was_given_a_name("rabbit@1", "prod", true)]
     #[case::one_node("rabbit@1", "rabbit@1", false)]
-    #[case::a_cluster_that_was_given_a_name("rabbit@1", "prod", false)]
+    #[case::a_named_cluster_which_is_refused("prod", "rabbit@2", false)]
     #[case::nobody_yet("", "rabbit@1", false)]
     #[case::no_name("rabbit@1", "", false)]
-    fn two_names_of_nodes_may_be_two_brokers(#[case] before: &str, #[case] now: &str, #[case] is_told: bool) {
+    fn a_node_and_another_name_may_be_two_brokers(#[case] before: &str, #[case] now: &str, #[case] is_told: bool) {
         let told = owner("billing", before).doubt(owner("billing", now).cluster_name.as_deref());
         assert_eq!(told.is_some(), is_told);
         if let Some(told) = told {

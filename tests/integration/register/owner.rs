@@ -1,6 +1,7 @@
 //! A register is in use by one topology on one broker, and whoever finds another one there keeps off.
 
 use std::{
+    collections::BTreeSet,
     io::{Read as _, Write as _},
     net::TcpListener,
     sync::Arc,
@@ -10,13 +11,15 @@ use std::{
 use hatchery::{
     ConnectError, NewEvent, Outcome, WorkError,
     adapters::redis::RedisRegister,
-    domain::register::{Owner, Reserve, Reserved, Slot, index::Find},
+    domain::register::{Cancel, Claim, Owner, Reserve, Reserved, Slot, index::Find},
     ports::{Index as _, Register as _, RegisterError},
 };
 
-use super::bench::{EXCLUSIVE, SHARDS, event, register, spec, topology};
+use rstest::rstest;
+
+use super::bench::{EXCLUSIVE, HORIZON, SHARDS, event, register, spec, stamp, token, topology};
 use crate::support::{
-    broker::{Another, Rights, VirtualHost, block_on, eventually, text},
+    broker::{Another, PASSWORD, Rights, VirtualHost, block_on, text},
     cli::Bench,
     declared::Declared,
     logs::Logs,
@@ -41,53 +44,86 @@ fn reserve() -> [Reserve; 1] {
     [Reserve { subject, slot, due: jiff::Timestamp::UNIX_EPOCH, asked_by: None, terms: EXCLUSIVE }]
 }
 
+fn claim() -> [Claim; 1] {
+    let stamp = stamp(&Slot::Event("a".to_owned()), 0, 0);
+    [Claim {
+        subject: event("1", "a"),
+        stamp,
+        token: token(1),
+        alone: false,
+        due: jiff::Timestamp::UNIX_EPOCH,
+        terms: EXCLUSIVE,
+    }]
+}
+
+fn owner(cluster_name: &str) -> Owner {
+    Owner { topology: Some("billing".to_owned()), cluster_name: Some(cluster_name.to_owned()) }
+}
+
+/// The names of the brokers that use some of its shards.
+async fn brokers(register: &RedisRegister) -> Vec<String> {
+    register.owners().await.unwrap().into_iter().filter_map(|owner| owner.cluster_name).collect()
+}
+
+#[rstest]
+#[case::another_cluster("other")]
+#[case::a_node("rabbit@2")]
 #[tokio::test]
-async fn a_register_in_use_by_another_broker_answers_no_call() {
+async fn a_register_of_a_named_broker_answers_no_other(#[case] other: &str) {
     let register = register(redis::url(), &prefix(), SHARDS);
-    let (one, other) = (on(&register, "one"), on(&register, "other"));
-    one.ping().await.unwrap();
-    let names = ("one".to_owned(), "other".to_owned());
+    register.set_owner(&owner("one")).await.unwrap();
+    let names = ("one".to_owned(), other.to_owned());
+    let (one, other) = (on(&register, "one"), on(&register, other));
     assert_eq!(in_use(other.ping().await), names);
     assert_eq!(in_use(other.reserve(&reserve()).await), names);
+    assert_eq!(in_use(other.claim(&claim()).await), names);
     let find = Find { event_type: event("", "").event_type, due_from: None, due_before: None, after: None, limit: 1 };
     assert_eq!(in_use(other.find(&find).await), names);
     assert!(matches!(one.reserve(&reserve()).await.unwrap()[..], [Reserved::Version(_)]));
-    // Nodes of an unnamed cluster say their own names, and other brokers perhaps none.
-    for unnamed in ["rabbit@1", "rabbit@2", ""] {
-        on(&register, unnamed).ping().await.unwrap();
-    }
-    assert_eq!(in_use(other.ping().await), names);
+    // Other products may have no name, and neither has a broker that is away.
+    on(&register, "").ping().await.unwrap();
+    assert_eq!(brokers(&register).await, ["one"]);
 }
 
+/// The nodes of an unnamed cluster cannot be told from brokers, and it may be named later.
 #[tokio::test]
-async fn a_cluster_that_is_given_a_name_keeps_its_register() {
+async fn a_register_of_a_node_answers_everybody_and_stays_its_own() {
     let register = register(redis::url(), &prefix(), 1);
-    for name in ["", "rabbit@1", "rabbit@2", "prod", "rabbit@1", "prod"] {
+    register.set_owner(&owner("rabbit@1")).await.unwrap();
+    for name in ["", "rabbit@1", "rabbit@2", "prod"] {
         on(&register, name).ping().await.unwrap();
+        on(&register, name).claim(&claim()).await.unwrap();
     }
-    assert_eq!(register.owner().await.unwrap(), Owner { topology: None, cluster_name: Some("prod".to_owned()) });
-    assert_eq!(in_use(on(&register, "else").ping().await).0, "prod");
+    assert_eq!(brokers(&register).await, ["rabbit@1"]);
 }
 
+/// A worker claims what it was delivered, so its broker has the topology. Everything else may come from a broker that has not.
 #[tokio::test]
-async fn an_emptied_register_is_in_use_by_whoever_writes_first() {
+async fn a_register_without_an_owner_becomes_that_of_the_first_claim() {
     let redis = Server::start(free_port(), &[]);
     let register = register(&redis.url, "x", SHARDS);
     let (one, other) = (on(&register, "one"), on(&register, "other"));
-    one.ping().await.unwrap();
-    redis.say(&["FLUSHALL"]).await;
-    one.ping().await.unwrap();
-    assert_eq!(in_use(other.ping().await).0, "one");
+    for _ in 0..2 {
+        other.ping().await.unwrap();
+        other.reserve(&reserve()).await.unwrap();
+        let cancel = Cancel { subject: event("", "a"), slot: None, due: None, horizon: HORIZON };
+        other.cancel(&[cancel]).await.unwrap();
+        assert_eq!(brokers(&register).await, [""; 0]);
+        one.claim(&claim()).await.unwrap();
+        assert_eq!(brokers(&register).await, ["one"]);
+        assert_eq!(in_use(other.claim(&claim()).await).0, "one");
+        redis.say(&["FLUSHALL"]).await;
+    }
 }
 
 #[tokio::test]
 async fn a_register_that_has_moved_answers_the_new_broker_alone_and_keeps_its_versions() {
     let register = register(redis::url(), &prefix(), SHARDS);
+    register.set_owner(&owner("one")).await.unwrap();
     let (one, other) = (on(&register, "one"), on(&register, "other"));
     let Reserved::Version(before) = one.reserve(&reserve()).await.unwrap()[0] else { panic!("nobody asked") };
-    let moved = Owner { topology: Some("billing".to_owned()), cluster_name: Some("other".to_owned()) };
-    other.set_owner(&moved).await.unwrap();
-    assert_eq!(other.owner().await.unwrap(), moved);
+    other.set_owner(&owner("other")).await.unwrap();
+    assert_eq!(other.owners().await.unwrap(), [owner("other")].into());
     let Reserved::Version(after) = other.reserve(&reserve()).await.unwrap()[0] else { panic!("nobody asked") };
     assert!(after > before);
     assert_eq!(in_use(one.ping().await), ("other".to_owned(), "one".to_owned()));
@@ -100,7 +136,7 @@ async fn a_worker_refuses_a_register_of_another_broker_and_a_publisher_goes_on_w
     let declared = Declared::new(TYPES).await;
     let topology = &declared.topology;
     let another = RedisRegister::new(redis::url(), &declared.host.name, &topology.name, &topology.redis).unwrap();
-    on(&another, "another").ping().await.unwrap();
+    another.set_owner(&owner("another")).await.unwrap();
     let logs = Logs::capture();
     let hatchery = declared.connect().await;
     assert!(matches!(hatchery.require_register().await, Err(RegisterError::InUse { .. })));
@@ -122,25 +158,31 @@ async fn a_worker_refuses_a_register_of_another_broker_and_a_publisher_goes_on_w
     assert!(error.to_string().contains("`shared`"));
 }
 
+#[rstest]
+#[case::another_node("rabbit@two", "rabbitmqctl set_cluster_name")]
+#[case::a_cluster_with_a_name("two", "run `topology apply`")]
 #[tokio::test]
-async fn a_worker_warns_of_a_register_that_another_unnamed_broker_may_use() {
+async fn whoever_finds_a_register_that_may_be_another_brokers_warns_once(#[case] name: &str, #[case] advice: &str) {
     let host = VirtualHost::new();
     let another = Another::like(&host);
-    another.set_name("rabbit@two");
+    another.set_name(name);
     let declared = Declared::on(another.into_host(&host), TYPES, redis::url()).await;
     let topology = &declared.topology;
     let register = RedisRegister::new(redis::url(), &declared.host.name, &topology.name, &topology.redis).unwrap();
-    on(&register, "rabbit@one").ping().await.unwrap();
+    register.set_owner(&owner("rabbit@one")).await.unwrap();
     let logs = Logs::capture();
     let hatchery = declared.connect().await;
-    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
-    let warned = async || logs.with(&["in use by the broker `rabbit@one`"]).pop();
-    let warning = eventually("the worker warns", warned).await;
-    for part in ["`rabbit@two`", "rabbitmqctl set_cluster_name", "prefix", "--moved-from rabbit@one"] {
+    hatchery.publisher().publish(NewEvent::new("import", "1").reference("1")).await.unwrap();
+    let warned = logs.with(&["in use by the broker `rabbit@one`"]);
+    let [warning] = &warned[..] else { panic!("{warned:?}") };
+    for part in [&format!("`{name}`"), advice, "prefix", "--moved-from rabbit@one"] {
         assert!(warning.contains(part), "{part}: {warning}");
     }
+    let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
+    worker.runs.reach(1).await;
     worker.stop().await;
     assert_eq!(logs.with(&["in use by the broker"]).len(), 1);
+    assert_eq!(brokers(&register).await, ["rabbit@one"]);
 }
 
 /// `apply` in a folder of its own, with a Redis.
@@ -156,17 +198,27 @@ impl Applying {
 
     /// Notes another broker as the one that uses the register.
     fn set_owner(&self, cluster_name: &str) {
-        let topology = hatchery::file::read(BILLING, "topology.yaml").unwrap();
-        let host = &self.bench.host.name;
-        let register = RedisRegister::new(&self.redis.url, host, &topology.name, &topology.redis).unwrap();
-        let owner = Owner { topology: Some("billing".to_owned()), cluster_name: Some(cluster_name.to_owned()) };
-        block_on(async { register.set_owner(&owner).await.unwrap() });
+        let register = self.register();
+        block_on(async { register.set_owner(&owner(cluster_name)).await.unwrap() });
+    }
+
+    fn register(&self) -> RedisRegister {
+        RedisRegister::new(&self.redis.url, &self.bench.host.name, &topology(), &spec("hatchery", 1)).unwrap()
+    }
+
+    fn owners(&self) -> BTreeSet<Owner> {
+        let register = self.register();
+        block_on(async { register.owners().await.unwrap() })
     }
 
     #[track_caller]
     fn expect(&self, code: i32, flags: &[&str]) -> String {
-        let arguments = [&["apply", "--auto-approve", "--redis-url", &self.redis.url], flags].concat();
-        let ran = self.bench.expect(code, &arguments);
+        self.expect_of(code, &[&["apply", "--auto-approve"], flags].concat())
+    }
+
+    #[track_caller]
+    fn expect_of(&self, code: i32, arguments: &[&str]) -> String {
+        let ran = self.bench.expect(code, &[arguments, &["--redis-url", &self.redis.url]].concat());
         ran.stdout + &ran.stderr
     }
 }
@@ -200,25 +252,112 @@ fn an_apply_refuses_a_register_of_another_broker_until_it_is_told_that_the_topol
     other.bench.expect(0, &[&url[..], &worker].concat());
 }
 
+const CANCEL: [&str; 6] = ["events", "cancel", "--type", "mail", "--id", "one"];
+
 #[test]
-fn a_cancel_from_another_broker_is_refused() {
+fn every_look_at_events_from_another_broker_is_refused() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);
     applying.expect(0, &[]);
-    let cancel = |amqp: &str| {
-        let one = ["events", "cancel", "--type", "mail", "--id", "one", "--redis-url", &redis.url, "--amqp-url", amqp];
-        applying.bench.run(&one)
-    };
-    let amqp = applying.bench.host.amqp();
-    cancel(&amqp).expect(0);
+    applying.expect_of(0, &CANCEL);
     applying.set_owner("another");
-    let refused = cancel(&amqp).expect(4);
-    for part in ["in use by the broker `another`", "broker `shared`", "--moved-from another"] {
-        assert!(refused.stderr.contains(part), "{part}: {}", refused.stderr);
+    let show = ["events", "show", "--type", "mail", "--id", "one"];
+    for verb in [&CANCEL[..], &show, &["events", "list"]] {
+        let refused = applying.expect_of(4, verb);
+        for part in ["in use by the broker `another`", "broker `shared`", "--moved-from another"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
     }
-    // A broker that is away has no name.
-    let away = format!("amqp://127.0.0.1:{}/{}", free_port(), applying.bench.host.name);
-    cancel(&away).expect(0);
+}
+
+/// A broker that is away has no name. One that answers has the last word.
+#[test]
+fn a_cancel_goes_on_without_a_broker_that_is_away_and_heeds_one_that_refuses() {
+    let redis = Arc::new(Server::start(free_port(), &[]));
+    let applying = Applying::new(BILLING, &redis);
+    let host = &applying.bench.host;
+    applying.expect(0, &[]);
+    applying.set_owner("another");
+    let keys = || block_on(async { redis::keys(&redis.url).await });
+    let before = keys();
+    let by = |code: i32, amqp: &str| applying.expect_of(code, &[&CANCEL[..], &["--amqp-url", amqp]].concat());
+    let wrong_password = host.amqp().replacen(PASSWORD, "wrong", 1);
+    assert!(by(6, &wrong_password).contains("refuses the connection"));
+    let elsewhere = host.amqp().replace(&format!("/{}", host.name), "/elsewhere");
+    assert!(by(6, &elsewhere).contains("refuses the connection"));
+    assert_eq!(keys(), before);
+    let told = by(0, &format!("amqp://127.0.0.1:{}/{}", free_port(), host.name));
+    assert!(told.contains("warning") && told.contains("Redis alone"), "{told}");
+    assert_ne!(keys(), before);
+}
+
+#[test]
+fn a_broker_without_a_name_is_kept_from_a_named_ones_register() {
+    let redis = Arc::new(Server::start(free_port(), &[]));
+    let mut applying = Applying::new(BILLING, &redis);
+    let another = Another::like(&applying.bench.host);
+    another.set_name("rabbit@two");
+    applying.bench.host = another.into_host(&applying.bench.host);
+    applying.expect(0, &[]);
+    applying.set_owner("east");
+    let work = ["work", "--type", "mail", "--stop-when-empty", "--exec", "/bin/true"];
+    for verb in [&["apply", "--auto-approve"][..], &CANCEL, &work] {
+        let told = applying.expect_of(4, verb);
+        for part in ["broker `east`", "broker `rabbit@two`", "--moved-from east"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+    }
+    applying.expect(0, &["--moved-from", "east"]);
+    applying.expect_of(0, &CANCEL);
+    applying.expect_of(0, &work);
+}
+
+#[test]
+fn a_plan_says_that_an_apply_would_be_refused() {
+    let redis = Arc::new(Server::start(free_port(), &[]));
+    let applying = Applying::new(BILLING, &redis);
+    applying.expect(0, &[]);
+    applying.expect_of(0, &["plan", "--detailed-exitcode"]);
+    applying.set_owner("another");
+    let told = applying.expect_of(4, &["plan", "--detailed-exitcode"]);
+    // A plan's lines are wrapped.
+    let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["in use by the broker `another`", "broker `shared`", "--moved-from another", "1 blocked"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    assert!(!told.contains("No changes"), "{told}");
+    let url = ["--redis-url", &redis.url];
+    let json = applying.bench.expect(0, &[&["plan", "-o", "json", "--out", "plan.json"], &url[..]].concat()).json();
+    assert_eq!((&json["blocked"], &json["in_sync"]), (&true.into(), &false.into()));
+    assert_eq!(applying.owners(), [owner("another")].into());
+    // Its plan is of the broker, and may be carried out once somebody says that the topology has moved.
+    applying.expect_of(4, &["apply", "plan.json"]);
+    applying.expect_of(0, &["apply", "plan.json", "--moved-from", "another"]);
+    assert_eq!(applying.owners(), [owner("shared")].into());
+}
+
+#[test]
+fn a_destroy_leaves_the_register_to_whoever_applies_next_and_its_versions_go_on() {
+    let redis = Arc::new(Server::start(free_port(), &[]));
+    let applying = Applying::new(BILLING, &redis);
+    let reserved = || match block_on(async { applying.register().reserve(&reserve()).await.unwrap()[0] }) {
+        Reserved::Version(version) => version,
+        Reserved::Stale => panic!("nobody asked"),
+    };
+    applying.expect(0, &[]);
+    let before = reserved();
+    // Another broker's stays with it, whatever is removed here.
+    applying.set_owner("another");
+    applying.expect_of(0, &["destroy", "--auto-approve"]);
+    assert_eq!(applying.owners(), [owner("another")].into());
+    applying.expect(0, &["--moved-from", "another"]);
+    applying.expect_of(0, &["destroy", "--auto-approve"]);
+    assert_eq!(applying.owners(), BTreeSet::new());
+    assert!(reserved() > before);
+    // One that was interrupted had removed everything, and said nothing to Redis.
+    applying.set_owner("shared");
+    applying.expect_of(0, &["destroy", "--auto-approve"]);
+    assert_eq!(applying.owners(), BTreeSet::new());
 }
 
 /// The nodes of an unnamed cluster say their own names. The management API shows the list of them to users with the tag `monitoring`.
@@ -260,8 +399,9 @@ fn a_worker_that_starts_before_the_first_apply_does_not_keep_it_from_applying() 
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);
     let host = &applying.bench.host;
-    let register = RedisRegister::new(&redis.url, &host.name, &topology(), &spec("hatchery", 1)).unwrap();
+    let register = applying.register();
     block_on(async { on(&register, "rabbit@2").ping().await.unwrap() });
+    assert_eq!(applying.owners(), BTreeSet::new());
     let all = || ".*".to_owned();
     let rights = Rights { tag: "policymaker".to_owned(), configure: all(), write: all(), read: all() };
     let user = host.user("policymaker", &rights);

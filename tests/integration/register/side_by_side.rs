@@ -107,6 +107,7 @@ async fn topologies_of_one_name_in_two_virtual_hosts_lose_no_event_to_each_other
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn topologies_of_one_name_on_two_brokers_lose_no_event_to_each_other() {
     let first = Declared::new(TYPES).await;
+    first.own_register().await;
     let one = Side::new("one", &first).await;
     one.publish(&["mail", "import", "dated"]).await;
 

@@ -7,11 +7,13 @@ use hatchery::{
     adapters::{
         management::{ManagementApi, ManagementUrl},
         rabbitmq::{connection::AmqpUrl, declare::Declarer},
+        redis::RedisRegister,
     },
     domain::{
         compile::{Desired, compile},
         names::{Names, lock},
         plan::plan,
+        register::Owner,
         words::EventType,
     },
     ports::Management as _,
@@ -19,7 +21,7 @@ use hatchery::{
 
 use super::{
     amqp::Amqp,
-    broker::{PATIENCE, VirtualHost, eventually},
+    broker::{PATIENCE, VirtualHost, eventually, text},
     redis,
 };
 
@@ -82,6 +84,15 @@ impl Declared {
     /// Creates what is missing.
     pub(crate) async fn apply(&self) {
         declare(&self.host, &compile(&self.topology).unwrap()).await;
+    }
+
+    /// Makes the register that of this topology on this broker, as `topology apply` does.
+    pub(crate) async fn own_register(&self) {
+        let Topology { name, redis, .. } = &self.topology;
+        let register = RedisRegister::new(&self.redis_url, &self.host.name, name, redis).unwrap();
+        let cluster_name = text(&self.host.overview(), "cluster_name").to_owned();
+        let owner = Owner { topology: Some(name.to_string()), cluster_name: Some(cluster_name) };
+        register.set_owner(&owner).await.unwrap();
     }
 
     pub(crate) fn names(&self) -> Names {

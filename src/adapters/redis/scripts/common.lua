@@ -35,24 +35,22 @@ end
 local now = floor(now_us / 1000)
 
 -- The counter's value: the highest version given, the topology's name as the last `apply` had it, and the cluster name of the
--- broker, with `|` between them. The names are empty, or left out, where they are not known.
+-- broker, with `|` between them. The names are empty, or left out, where they are not known. `own` writes them, and `claim` writes
+-- the broker's where there is none.
 local counter, used_by, broker = redis.call('GET', KEYS[1]) or '0', {}, ARGV[3]
 local given
 given, used_by.topology, used_by.broker = string.match(counter, '^([^|]*)|?([^|]*)|?(.*)$')
 given = tonumber(given)
 local last = given
 
--- RabbitMQ takes a node's name for the cluster's (`rabbit@host`) until somebody gives it one, and then each node of a cluster says
--- another one: two of those may be one broker. `names::are_of_one_broker` is the same rule in Rust.
-local function is_a_clusters(name)
-  return name ~= '' and not string.find(name, '@', 1, true)
+local function is_used_by_another()
+  return broker ~= '' and used_by.broker ~= '' and broker ~= used_by.broker
 end
 
-if is_a_clusters(broker) and is_a_clusters(used_by.broker) and broker ~= used_by.broker then
+-- A cluster that somebody has named says that name on all its nodes. Until then RabbitMQ says a node's name (`rabbit@host`), which is
+-- another one on each node, so an owner with such a name may be this broker.
+if is_used_by_another() and not string.find(used_by.broker, '@', 1, true) then
   return redis.error_reply('TAKEN ' .. used_by.broker .. '|' .. broker)
-end
-if is_a_clusters(broker) or used_by.broker == '' then
-  used_by.broker = broker ~= '' and broker or used_by.broker
 end
 
 local function text(number)
@@ -333,7 +331,7 @@ end
 
 -- Answers every item of the batch: `answer` is told where its keys and arguments begin. Before the answers it says whether
 -- there was a counter: 2, or 1 where there is one now, or 0. Whoever knew of one was robbed of it. Behind them it says which key
--- of the index could not be used, if any.
+-- of the index could not be used, if any, and the owner's name where that may be another broker.
 local function each(keys, arguments, answer)
   local answers = {}
   local done, failure = pcall(function()
@@ -350,6 +348,6 @@ local function each(keys, arguments, answer)
     local said = type(failure) == 'table' and failure.err or failure
     return string.find(said, '^%u+ ') and { err = said } or error(said, 0)
   end
-  return { given > 0 and 2 or (last > 0 and 1 or 0), answers, damage }
+  return { given > 0 and 2 or (last > 0 and 1 or 0), answers, damage, is_used_by_another() and used_by.broker }
 end
 

@@ -1,9 +1,13 @@
--- own: key that is never there; arguments the topology's name and the cluster name, both empty where nothing is to change. Answers
--- the two names as they were. The caller's own cluster name is left out of this call, or it could not take over.
-return each(1, 2, function(_, a)
-  local were, topology = { used_by.topology, used_by.broker }, ARGV[a]
-  if topology ~= '' then
-    used_by = { topology = topology, broker = ARGV[a + 1] ~= '' and ARGV[a + 1] or used_by.broker }
+-- own: key that is never there; arguments `read`, `take` or `leave`, and for `take` the topology's name and the cluster name (empty where it is
+-- not known: the former one stays). Answers the two names as they were. The caller's own cluster name is left out of this call,
+-- or it could not take over.
+return each(1, 3, function(_, a)
+  local act, were = ARGV[a], { used_by.topology, used_by.broker }
+  if act == 'take' then
+    used_by = { topology = ARGV[a + 1], broker = ARGV[a + 2] ~= '' and ARGV[a + 2] or used_by.broker }
+    give()
+  elseif act == 'leave' and (used_by.topology ~= '' or used_by.broker ~= '') then
+    used_by = { topology = '', broker = '' }
     give()
   end
   return were

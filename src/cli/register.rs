@@ -1,26 +1,20 @@
-//! The register of the topology that is applied: in use by this topology on this broker, or by nobody.
+//! The register of the topology that is planned, applied or destroyed: in use by this topology on this broker, by nobody, or by somebody else.
 
 use std::time::Duration;
 
 use hatchery::{
     Topology,
-    adapters::{
-        management::ManagementApi,
-        rabbitmq::{RabbitMq, connection::AmqpUrl},
-        redis::RedisRegister,
-    },
+    adapters::{management::ManagementApi, redis::RedisRegister},
     domain::{
         names::{is_of_a_node, scheduler},
         observed::Observed,
         register::{Applied, Other, Owner},
         words::plain,
     },
-    ports::Broker as _,
 };
 
-use super::super::{
+use super::{
     args::{Common, UsageError},
-    connect::here,
     exit::{Ended, Exit},
     output::Output,
 };
@@ -28,37 +22,41 @@ use super::super::{
 /// People wait longer than publishers.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The register of the topology that is applied, which nobody else uses.
-pub(super) struct Free {
+/// The register, and whether somebody else uses it.
+pub(crate) struct Looked {
+    register: RedisRegister,
+    owner: Owner,
+    /// Who uses it, and what to do.
+    pub(crate) refusal: Option<String>,
+}
+
+/// A register that nobody else uses.
+pub(crate) struct Free {
     register: RedisRegister,
     owner: Owner,
 }
 
-/// Refuses a register that is somebody else's. Nothing is written.
+/// Looks who uses the register. Nothing is written.
 ///
 /// An `apply` needs RabbitMQ alone. Without a Redis URL nothing is looked at, and where Redis does not answer that is a warning.
-pub(super) async fn check(
+pub(crate) async fn look(
     common: &Common,
     topology: &Topology,
-    amqp: &AmqpUrl,
     management: &ManagementApi,
     observed: &Observed,
     moved_from: &[String],
     output: Output,
-) -> anyhow::Result<Option<Free>> {
+) -> anyhow::Result<Option<Looked>> {
     let uses_register = topology.types.values().any(|spec| spec.register);
     let Some(url) = common.given_redis_url()?.filter(|url| uses_register && !url.secret().is_empty()) else {
         return Ok(None);
     };
-    let (virtual_host, name) = (amqp.vhost(), topology.first_name());
+    let (virtual_host, name) = (common.amqp_url()?.vhost(), topology.first_name());
     let register = RedisRegister::new_with_tls(url.secret(), &common.tls()?, &virtual_host, name, &topology.redis)
         .map_err(|error| UsageError(format!("--redis-url (REDIS_URL): {error}")))?
         .with_first_names(topology.first_names())
         .with_limit(LIMIT);
-    let broker = RabbitMq::new(amqp.clone(), &here("topology apply"));
-    let identity = broker.identity().await;
-    broker.close().await;
-    let owner = Owner { topology: Some(topology.name.to_string()), cluster_name: identity?.cluster_name };
+    let owner = Owner { topology: Some(topology.name.to_string()), cluster_name: observed.cluster_name.clone() };
     let before = match register.owners().await {
         Ok(before) => before,
         Err(error) => {
@@ -74,26 +72,42 @@ pub(super) async fn check(
     };
     let nodes = if before.iter().any(is_another_node) { management.nodes().await? } else { None };
     let applied = Applied { owner: &owner, former: &former, is_here, nodes: nodes.as_deref(), moved_from };
-    if let Some(other) = before.iter().find_map(|before| before.conflict(applied)) {
-        return Err(Ended::new(Exit::Blocked, refusal(&other, &owner)).into());
-    }
+    let refusal = before.iter().find_map(|before| before.conflict(applied)).map(|other| refusal(&other, &owner));
     // The list of the nodes leaves no doubt, and who has said that it has moved has none.
     let has_moved = |before: &&Owner| before.cluster_name.as_ref().is_some_and(|name| moved_from.contains(name));
-    let mut doubtful = before.iter().filter(|before| nodes.is_none() && !has_moved(before));
+    let mut doubtful = before.iter().filter(|before| refusal.is_none() && nodes.is_none() && !has_moved(before));
     if let Some(doubt) = doubtful.find_map(|before| before.doubt(owner.cluster_name.as_deref())) {
         output.warn(&doubt);
     }
-    Ok(Some(Free { register, owner }))
+    Ok(Some(Looked { register, owner, refusal }))
+}
+
+impl Looked {
+    /// Refuses a register that somebody else uses.
+    pub(crate) fn free(self) -> Result<Free, Ended> {
+        let Self { register, owner, refusal } = self;
+        match refusal {
+            Some(refusal) => Err(Ended::new(Exit::Blocked, format!("{refusal}; nothing was written"))),
+            None => Ok(Free { register, owner }),
+        }
+    }
 }
 
 impl Free {
     /// Makes the register that of this topology on this broker. From then on workers on the former broker are refused.
-    pub(super) async fn take(&self, output: Output) {
+    pub(crate) async fn take(&self, output: Output) {
         // Always: some shards may name nobody yet.
         if let Err(error) = self.register.set_owner(&self.owner).await {
             output.warn(&format!(
                 "not all of the register says yet who uses it: {error}. Run it again with the same flags"
             ));
+        }
+    }
+
+    /// Leaves the register to whoever applies the topology next.
+    pub(crate) async fn leave(&self, output: Output) {
+        if let Err(error) = self.register.clear_owner().await {
+            output.warn(&format!("the register still says who used it: {error}. Run it again"));
         }
     }
 }
@@ -105,14 +119,14 @@ fn refusal(other: &Other, owner: &Owner) -> String {
         Other::Topology(by) => ("topology", name(&owner.topology), plain(by)),
     };
     let nodes = match other {
-        Other::Broker(by) if by.contains('@') => {
+        Other::Broker(by) if is_of_a_node(by) => {
             ", or name the cluster (`rabbitmqctl set_cluster_name`) if these are two of its nodes"
         }
         _ => "",
     };
     format!(
-        "the register in Redis is in use by the {used} `{by}`, and this is the {used} `{now}`: each would drop events of the other; \
-         nothing was written. If the topology has moved here, run it again with `--moved-from {by}`{nodes}; else give it a prefix of \
-         its own (`redis: {{ prefix: … }}`)"
+        "the register in Redis is in use by the {used} `{by}`, and this is the {used} `{now}`: each would drop events of the other. \
+         If the topology has moved here, run `topology apply --moved-from {by}`{nodes}; else give it a prefix of its own \
+         (`redis: {{ prefix: … }}`)"
     )
 }

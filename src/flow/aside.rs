@@ -80,21 +80,32 @@ async fn until_something_is_aside(common: &Common, lanes: &[Arc<Lane>], over: &C
 }
 
 impl Lane {
-    /// A suspect from the processing queue.
-    pub(super) async fn work_aside(&self, event: Event, returns: u32, receipt: Box<dyn Receipt>) {
+    /// A suspect from the processing queue. The receipt comes back where the broker has not confirmed its copy in time: then it
+    /// runs beside others, which RabbitMQ counts no differently, for it counts a death against all that the worker holds.
+    pub(super) async fn work_aside(
+        &self,
+        event: &Event,
+        returns: u32,
+        receipt: Box<dyn Receipt>,
+    ) -> Option<Box<dyn Receipt>> {
         tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, returns, "put aside, for its worker may have died while it ran");
-        let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event };
+        let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event.clone() };
         let publishing = async {
             self.put_aside(&copy).await?;
             self.common.tally.put_aside();
             self.common.suspects.notify_one();
             Ok(())
         };
-        self.move_on(publishing, receipt).await;
+        self.move_on(publishing, receipt).await
     }
 
     /// From the processing queue, and no suspect.
-    pub(super) async fn handle_unregistered(&self, mut event: Event, patience: &Patience, receipt: Box<dyn Receipt>) {
+    pub(super) async fn handle_unregistered(
+        &self,
+        mut event: Event,
+        patience: &Patience,
+        mut receipt: Box<dyn Receipt>,
+    ) {
         let mut tries = 0;
         let verdict = loop {
             match self.run_unregistered(&mut event, patience, &mut tries).await {
@@ -103,7 +114,8 @@ impl Lane {
                 // What is aside waits until nothing is held of this type, and all others with it. As a copy: before RabbitMQ 4.3
                 // what is given back counts like a crash.
                 Some(Way::NotStarted) if patience.until.is_cancelled() && !self.common.stop.is_cancelled() => {
-                    return self.move_on(self.send_on(&event, PAUSE), receipt).await;
+                    let Some(back) = self.move_on(self.send_on(&event, PAUSE), receipt).await else { return };
+                    receipt = back;
                 }
                 Some(Way::NotStarted) => {}
                 Some(Way::GivenBack | Way::Again { .. }) | None => break Verdict::GiveBack,

@@ -35,12 +35,12 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use self::fake::{
-    Diary, Fake, Log, Noon, Passing, came_back, failure, header, incoming, publish, stamped, topology, unreachable,
-    versioned, work, work_at,
+    Diary, Fake, Log, Noon, Passing, came_back, fail_and_stop, failure, header, incoming, publish, stamped, topology,
+    unreachable, versioned, work, work_at,
 };
 use super::{publish::Publisher, worker::Worker};
 use crate::{
-    NewEvent, Outcome,
+    NewEvent, Outcome, Summary,
     domain::{
         register::{
             Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve,

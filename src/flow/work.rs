@@ -3,7 +3,10 @@
 use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
-use tokio::{sync::Semaphore, time::Instant};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
@@ -12,6 +15,7 @@ use super::{
     common::Common,
     cramped::Cramped,
     quiet::{Quiet, for_a_while},
+    returned::COPY_LIMIT,
     settle::{self, Unpublished},
     worker::WorkError,
 };
@@ -85,7 +89,7 @@ impl Lane {
     /// deliver -> decode -> due? -> claim -> handler -> follow-up -> settle -> acknowledge
     pub(super) async fn work(&self, delivery: Delivery, ended: CancellationToken, until: CancellationToken) {
         let patience = Patience { deadline: Instant::now() + self.common.topology.ack_timeout / 2, ended, until };
-        let Delivery { message, redelivered, receipt } = delivery;
+        let Delivery { message, redelivered, mut receipt } = delivery;
         let returns = wire::returns(&message.properties);
         let is_unnamed = redelivered && !wire::has_id(&message.properties);
         let verdict = match self.due(message).await {
@@ -93,12 +97,20 @@ impl Lane {
                 Some(verdict) => verdict,
                 None => self.handle(&mut event, &patience).await,
             },
-            Ok(event) if self.spec.register && returns >= OFTEN => {
-                return self.count_anew(&event, returns, receipt).await;
+            Ok(mut event) if self.spec.register => {
+                if returns >= OFTEN {
+                    let Some(back) = self.count_anew(&event, returns, receipt).await else { return };
+                    receipt = back;
+                }
+                self.handle(&mut event, &patience).await
             }
-            Ok(mut event) if self.spec.register => self.handle(&mut event, &patience).await,
-            Ok(event) if returns >= SUSPECT => return self.work_aside(event, returns, receipt).await,
-            Ok(event) => return self.handle_unregistered(event, &patience, receipt).await,
+            Ok(event) => {
+                if returns >= SUSPECT {
+                    let Some(back) = self.work_aside(&event, returns, receipt).await else { return };
+                    receipt = back;
+                }
+                return self.handle_unregistered(event, &patience, receipt).await;
+            }
             Err(verdict) => verdict,
         };
         self.answer(verdict, receipt).await;
@@ -149,7 +161,11 @@ impl Lane {
                 // It keeps its place, and nobody from running.
                 let Turn { permit: _permit, quiet } = turn;
                 drop(quiet);
-                return self.not_run(event, asked).await;
+                // Where the broker blocks publishers its reference may have become free meanwhile.
+                match timeout(COPY_LIMIT, self.not_run(event, asked)).await {
+                    Ok(verdict) => return verdict,
+                    Err(_) => continue,
+                }
             };
             event.stamp = stamp;
             // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.

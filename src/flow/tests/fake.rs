@@ -333,6 +333,19 @@ pub(super) async fn work_at(fake: &Arc<Fake>, outcome: Outcome, clock: Arc<dyn C
     fake.diary.entries()
 }
 
+/// Works on what the fake delivers with a handler that fails, and tells the worker to stop meanwhile.
+pub(super) async fn fail_and_stop(fake: &Arc<Fake>) -> Summary {
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    let handler = move |_| {
+        told.cancel();
+        async { Ok::<_, String>(failure()) }
+    };
+    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    let worker = worker.drain_timeout(Duration::from_millis(10)).handle("mail", handler);
+    worker.run(stop).await.expect("it stops")
+}
+
 pub(super) async fn publish(fake: &Arc<Fake>, event: NewEvent) -> (Vec<String>, bool) {
     let register: Arc<dyn Register> = fake.clone();
     let publisher = Publisher::new(topology(), fake.clone(), &register, Arc::new(Noon));

@@ -44,17 +44,7 @@ async fn what_cannot_be_worked_on_is_named(#[case] message: Incoming, #[case] wh
 async fn a_follow_up_counts_once_the_broker_has_it() {
     let fake = Arc::new(Fake { lose: AtomicUsize::new(usize::MAX), ..Fake::default() });
     fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
-    let stop = CancellationToken::new();
-    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
-    let handler = {
-        let stop = stop.clone();
-        move |_| {
-            stop.cancel();
-            async { Ok::<_, String>(failure()) }
-        }
-    };
-    let worker = worker.drain_timeout(Duration::from_millis(10)).handle("mail", handler);
-    let summary = worker.run(stop).await.expect("it stops");
+    let summary = fail_and_stop(&fake).await;
     assert_eq!((summary.delivered, summary.retried), (1, 0), "{summary:?}");
 }
 

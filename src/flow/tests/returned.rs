@@ -1,4 +1,4 @@
-//! Redelivered events without an id.
+//! Events that go on as a copy without having run.
 
 use super::*;
 
@@ -62,4 +62,34 @@ async fn a_redelivered_event_without_an_id_waits_for_no_handler_and_keeps_none_f
     let (ended, waited) = tokio::join!(worker.run(stop.clone()), moved);
     ended.expect("it was told to stop");
     assert!(waited < Duration::from_secs(1), "{waited:?}");
+}
+
+/// A prefetch full of them would stop consumption, and with it what ends a disk alarm.
+#[rstest]
+#[case::to_be_counted_anew("mail.now", 50)]
+#[case::to_be_put_aside("plain.now", 2)]
+#[tokio::test(start_paused = true)]
+async fn events_that_came_back_run_as_they_came_while_the_broker_blocks_publishers(
+    #[case] routing_key: &str,
+    #[case] returns: i64,
+) {
+    let fake = Arc::new(Fake { blocked: true.into(), ..Fake::default() });
+    let events = (0..3).map(|_| incoming(routing_key, &[came_back(returns)]));
+    fake.incoming.lock().expect("no panic").extend(events);
+    let worked = tokio::time::timeout(Duration::from_mins(1), work(&fake, Outcome::Done)).await;
+    let diary = worked.unwrap_or_else(|_| panic!("they wait: {:?}", fake.diary.entries()));
+    let times = |what: &str| diary.iter().filter(|entry| *entry == what).count();
+    assert_eq!((times("blocked"), times("handler"), times("acknowledge")), (3, 3, 3), "{diary:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_whose_reference_was_busy_runs_once_it_is_free_while_the_broker_blocks_publishers() {
+    let fake = Arc::new(Fake { blocked: true.into(), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(versioned());
+    // More looks than there is time for in memory.
+    fake.claims.lock().expect("no panic").extend((0..50).map(|_| Claimed::Busy));
+    let worked = tokio::time::timeout(Duration::from_mins(5), work(&fake, Outcome::Done)).await;
+    let diary = worked.unwrap_or_else(|_| panic!("it waits: {:?}", fake.diary.entries()));
+    assert!(diary.contains(&"blocked".to_owned()), "{diary:?}");
+    assert_eq!(diary[diary.len() - 3..], ["handler", "settle finished", "acknowledge"]);
 }

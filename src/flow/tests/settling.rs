@@ -31,17 +31,7 @@ async fn a_follow_up_is_confirmed_before_the_event_is_settled() {
 async fn a_stop_while_the_broker_takes_no_follow_up_is_no_crash() {
     let fake = Arc::new(Fake { lose: AtomicUsize::new(usize::MAX), ..Fake::default() });
     fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
-    let stop = CancellationToken::new();
-    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
-    let handler = {
-        let stop = stop.clone();
-        move |_| {
-            stop.cancel();
-            async { Ok::<_, String>(failure()) }
-        }
-    };
-    let worker = worker.drain_timeout(Duration::from_millis(10)).handle("mail", handler);
-    worker.run(stop).await.expect("it stops");
+    fail_and_stop(&fake).await;
     let mut diary = fake.diary.entries();
     diary.retain(|entry| entry != "not confirmed");
     assert_eq!(diary, ["claim", "release", "give back"]);

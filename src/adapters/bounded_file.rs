@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, ErrorKind, Read as _},
+    io::{self, ErrorKind, Read},
     path::Path,
 };
 
@@ -14,11 +14,19 @@ pub const SMALL: u32 = 1;
 /// # Errors
 /// When the file cannot be read, or is larger.
 pub fn read(path: impl AsRef<Path>, mebibytes: u32) -> io::Result<Vec<u8>> {
-    let most = u64::from(mebibytes) << 20;
+    let too_large = || format!("it has more than {mebibytes} MiB");
+    read_to_end(File::open(path)?, u64::from(mebibytes) << 20, too_large)
+}
+
+/// Reads at most this many bytes, which is everything.
+///
+/// # Errors
+/// When it cannot be read, or there is more: then with this text.
+pub fn read_to_end(input: impl Read, most: u64, too_large: impl FnOnce() -> String) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let read = File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
+    let read = input.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
     if read as u64 > most {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it has more than {mebibytes} MiB")));
+        return Err(io::Error::new(ErrorKind::FileTooLarge, too_large()));
     }
     Ok(bytes)
 }

@@ -5,13 +5,14 @@ mod line;
 mod lines;
 
 use std::{
+    fs::File,
     io::{IsTerminal, Read},
     path::PathBuf,
     time::Duration,
 };
 
 use anyhow::Context as _;
-use hatchery::{NewEvent, parse_duration, parse_time};
+use hatchery::{NewEvent, adapters::bounded_file, parse_duration, parse_time};
 use jiff::Timestamp;
 
 use super::{
@@ -89,7 +90,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         hatchery.close().await;
         return exit;
     }
-    let event = event(args, output)?;
+    let event = event(args, topology.max_payload, output)?;
     let hatchery = connect::connect(common, topology, "topology publish").await?;
     let published = hatchery.publisher().publish(event).await;
     hatchery.close().await;
@@ -105,8 +106,8 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     Ok(Exit::Done)
 }
 
-fn event(args: Args, output: Output) -> anyhow::Result<NewEvent> {
-    let (payload, content_type) = payload(args.payload.as_deref(), output)?;
+fn event(args: Args, max_payload: usize, output: Output) -> anyhow::Result<NewEvent> {
+    let (payload, content_type) = payload(args.payload.as_deref(), max_payload, output)?;
     let mut event = NewEvent::new(args.event_type.unwrap_or_default(), payload).content_type(content_type);
     if let Some(at) = args.at {
         event = event.at(at);
@@ -126,20 +127,23 @@ fn event(args: Args, output: Output) -> anyhow::Result<NewEvent> {
     Ok(event)
 }
 
-fn payload(text: Option<&str>, output: Output) -> anyhow::Result<(Vec<u8>, &'static str)> {
+fn payload(text: Option<&str>, most: usize, output: Output) -> anyhow::Result<(Vec<u8>, &'static str)> {
+    // A pipe or a device may have no end.
+    let read = |input: &mut dyn Read| {
+        bounded_file::read_to_end(input, most as u64, || format!("it has more than max-payload ({most} bytes)"))
+    };
     let bytes = match text {
         None => Vec::new(),
         Some("-") => {
             if std::io::stdin().is_terminal() {
                 output.note("reading the payload from standard input; end it with Ctrl-D");
             }
-            let mut bytes = Vec::new();
-            std::io::stdin().read_to_end(&mut bytes).context("cannot read the payload from standard input")?;
-            bytes
+            read(&mut std::io::stdin().lock()).context("cannot read the payload from standard input")?
         }
         Some(text) if text.starts_with('@') => {
             let file = &text[1..];
-            std::fs::read(file).with_context(|| format!("cannot read the payload from {file}"))?
+            let opened = File::open(file).and_then(|mut opened| read(&mut opened));
+            opened.with_context(|| format!("cannot read the payload from {file}"))?
         }
         Some(text) => {
             serde_json::from_str::<serde::de::IgnoredAny>(text)
@@ -149,4 +153,23 @@ fn payload(text: Option<&str>, output: Output) -> anyhow::Result<(Vec<u8>, &'sta
     };
     let json = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok();
     Ok((bytes, if json { "application/json" } else { "application/octet-stream" }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_without_an_end_is_refused_with_the_limit() {
+        let output = Output::new(super::super::args::Format::Text, true, false);
+        let error = payload(Some("@/dev/zero"), 1_000, output).expect_err("it has no end");
+        let said = format!("{error:#}");
+        assert_eq!(said, "cannot read the payload from /dev/zero: it has more than max-payload (1000 bytes)");
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("payload");
+        std::fs::write(&path, "12345").expect("written");
+        let given = format!("@{}", path.display());
+        assert_eq!(payload(Some(&given), 5, output).expect("it is as long as is allowed").0, b"12345");
+        payload(Some(&given), 4, output).expect_err("it is longer");
+    }
 }

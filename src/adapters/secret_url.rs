@@ -52,6 +52,16 @@ pub(crate) enum UrlFault {
     Text(&'static str),
 }
 
+impl fmt::Display for UrlFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scheme(Some(other)) => write!(f, "the scheme is `{other}`"),
+            Self::Scheme(None) => f.write_str("it begins with no scheme that is taken here"),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
 /// Schemes that may be named in a message: they are no part of a password.
 const KNOWN: [&str; 8] = ["amqp", "amqps", "http", "https", "redis", "rediss", "ftp", "ws"];
 
@@ -135,6 +145,15 @@ impl SecretUrl {
     /// The same without its query.
     pub(crate) fn without_query(mut self) -> Self {
         self.bare.set_query(None);
+        self
+    }
+
+    /// The same without this end of its path.
+    pub(crate) fn without_end(mut self, end: &str) -> Self {
+        let path = self.path().trim_end_matches('/').strip_suffix(end).map(str::to_owned);
+        if let Some(path) = path {
+            self.bare.set_path(&path);
+        }
         self
     }
 

@@ -22,19 +22,21 @@ pub struct ManagementUrlError(String);
 
 impl ManagementUrl {
     /// Reads a URL with the scheme `http` or `https`, or several with commas between them. Where one names no user, the
-    /// broker's is taken. What the broker's URL trusts is trusted here too.
+    /// broker's is taken. What the broker's URL trusts is trusted here too. `/api` at the end is left out, for each call begins
+    /// with it.
     ///
     /// # Errors
     /// When it is none. The message does not repeat the text, for it may hold a password.
     pub fn new(text: &str, broker: &AmqpUrl) -> Result<Self, ManagementUrlError> {
         let named = |url: SecretUrl| match broker.management().first() {
             Some(other) if url.user().is_empty() => {
-                url.without_query().with_credentials(other.user(), other.password().unwrap_or_default())
+                url.with_credentials(other.user(), other.password().unwrap_or_default())
             }
-            _ => url.without_query(),
+            _ => url,
         };
         let urls = SecretUrl::parse_list(text, &["http", "https"])?;
-        Ok(Self { nodes: urls.into_iter().map(named).collect(), tls: broker.tls().clone() })
+        let nodes = urls.into_iter().map(|url| named(url.without_query().without_end("/api"))).collect();
+        Ok(Self { nodes, tls: broker.tls().clone() })
     }
 
     /// The broker's own hosts and user, port 15672, or 15671 with TLS.
@@ -46,11 +48,7 @@ impl ManagementUrl {
 
 impl From<UrlFault> for ManagementUrlError {
     fn from(fault: UrlFault) -> Self {
-        Self(match fault {
-            UrlFault::Scheme(Some(other)) => format!("the scheme is `{other}`"),
-            UrlFault::Scheme(None) => "the scheme is neither `http` nor `https`".to_owned(),
-            UrlFault::Text(text) => text.to_owned(),
-        })
+        Self(fault.to_string())
     }
 }
 
@@ -87,6 +85,10 @@ mod tests {
     #[rstest]
     #[case("http://m:s3cret@host:15672/", "http://host:15672", "m", "s3cret")]
     #[case("https://host/rabbit/?x=1#y", "https://host/rabbit", "app", "p@ss")]
+    #[case("http://host:15672/api", "http://host:15672", "app", "p@ss")]
+    #[case("http://host/rabbit/api/", "http://host/rabbit", "app", "p@ss")]
+    #[case("http://host/api/api", "http://host/api", "app", "p@ss")]
+    #[case("http://host/papi", "http://host/papi", "app", "p@ss")]
     fn a_password_is_kept_and_never_shown(
         #[case] text: &str,
         #[case] shown: &str,

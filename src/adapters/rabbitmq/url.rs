@@ -181,11 +181,7 @@ fn query(url: &SecretUrl) -> Result<AMQPQueryString, AmqpUrlError> {
 
 impl From<UrlFault> for AmqpUrlError {
     fn from(fault: UrlFault) -> Self {
-        Self(match fault {
-            UrlFault::Scheme(Some(other)) => format!("the scheme is `{other}`"),
-            UrlFault::Scheme(None) => "the scheme is neither `amqp` nor `amqps`".to_owned(),
-            UrlFault::Text(text) => text.to_owned(),
-        })
+        Self(fault.to_string())
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::adapters::secret_url::{SecretUrl, UrlFault};
+use crate::adapters::secret_url::SecretUrl;
 
 /// Where a service is. It is shown without its user and password, and without its query, which may hold a secret as well.
 #[derive(Clone, PartialEq, Eq)]
@@ -20,11 +20,7 @@ impl ServiceUrl {
     /// # Errors
     /// When it is none. The message does not repeat the text, for it may hold a password.
     pub fn new(text: &str) -> Result<Self, ServiceUrlError> {
-        match SecretUrl::parse(text, &["http", "https"]) {
-            Ok(url) => Ok(Self(url)),
-            Err(UrlFault::Text(text)) => Err(ServiceUrlError(text.to_owned())),
-            Err(UrlFault::Scheme(_)) => Err(ServiceUrlError("the scheme is neither `http` nor `https`".to_owned())),
-        }
+        SecretUrl::parse(text, &["http", "https"]).map(Self).map_err(|fault| ServiceUrlError(fault.to_string()))
     }
 }
 

@@ -11,7 +11,10 @@ use hatchery::{
         rabbitmq::connection::AmqpUrl,
         secret_url::UrlText,
     },
-    domain::ttl::{TtlError, parse_duration},
+    domain::{
+        ttl::{TtlError, parse_duration},
+        words::may_be_url,
+    },
 };
 
 use super::output::Output;
@@ -36,7 +39,15 @@ and user, port 15672, or 15671 with TLS]";
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
     /// The topology
-    #[arg(short, long, global = true, value_name = "PATH", env = "TOPOLOGY_FILE", default_value = "topology.yaml")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "TOPOLOGY_FILE",
+        hide_env_values = true,
+        default_value = "topology.yaml"
+    )]
     pub(crate) file: PathBuf,
 
     /// The broker
@@ -52,15 +63,15 @@ pub(crate) struct Common {
     management_url: Option<UrlText>,
 
     /// Whom to trust over TLS, instead of the system's authorities: certificates in PEM
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CA_FILE")]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CA_FILE", hide_env_values = true)]
     ca_file: Option<PathBuf>,
 
     /// The certificate to show over TLS, in PEM
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CERT_FILE")]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CERT_FILE", hide_env_values = true)]
     cert_file: Option<PathBuf>,
 
     /// Its key, in PEM and not encrypted
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_KEY_FILE")]
+    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_KEY_FILE", hide_env_values = true)]
     key_file: Option<PathBuf>,
 
     /// How to answer
@@ -122,9 +133,9 @@ impl Common {
     /// The management API.
     pub(crate) fn management_url(&self, broker: &AmqpUrl) -> Result<ManagementUrl, UsageError> {
         let given = given(self.management_url.as_ref(), "RABBITMQ_MANAGEMENT_URL", |name| env::var(name).ok())?;
-        match given.as_ref().map(UrlText::secret) {
-            None | Some("") => Ok(ManagementUrl::of(broker)),
-            Some(text) => ManagementUrl::new(text, broker)
+        match given {
+            None => Ok(ManagementUrl::of(broker)),
+            Some(url) => ManagementUrl::new(url.secret(), broker)
                 .map_err(|error| UsageError(format!("--management-url (RABBITMQ_MANAGEMENT_URL): {error}"))),
         }
     }
@@ -132,14 +143,12 @@ impl Common {
     /// Whom to trust, and who we are.
     pub(crate) fn tls(&self) -> Result<Tls, UsageError> {
         let wrong = |option: &str, error: TlsError| UsageError(format!("{option}: {error}"));
-        // A variable that is set to nothing says nothing.
-        let named = |path: &Option<PathBuf>| path.clone().filter(|path| !path.as_os_str().is_empty());
         let mut tls = Tls::default();
-        if let Some(path) = named(&self.ca_file) {
+        if let Some(path) = &self.ca_file {
             tls = tls.trust_file(path).map_err(|error| wrong("--ca-file (TOPOLOGY_CA_FILE)", error))?;
         }
         let both = "--cert-file (TOPOLOGY_CERT_FILE) and --key-file (TOPOLOGY_KEY_FILE)";
-        match (named(&self.cert_file), named(&self.key_file)) {
+        match (&self.cert_file, &self.key_file) {
             (None, None) => Ok(tls),
             (Some(chain), Some(key)) => tls.identify_files(chain, key).map_err(|error| wrong(both, error)),
             _ => Err(wrong(both, TlsError::Half)),
@@ -158,12 +167,13 @@ fn given(
         return Ok(Some(url.clone()));
     }
     let file = format!("{name}_FILE");
-    let (url, path) = (environment(name), environment(&file).filter(|path| !path.is_empty()));
-    match (url, path) {
-        (Some(url), Some(_)) if !url.is_empty() => {
+    // A variable that is empty counts as not set.
+    let set = |name: &str| environment(name).filter(|value| !value.is_empty());
+    match (set(name), set(&file)) {
+        (Some(_), Some(_)) => {
             Err(UsageError(format!("{name} and {file} are both set, and only one of them can be meant")))
         }
-        (_, Some(path)) => match read_url(&path) {
+        (None, Some(path)) => match read_url(&path) {
             Ok(url) if url.secret().is_empty() => Err(UsageError(format!("{file}: {} is empty", shown(&path)))),
             Ok(url) => Ok(Some(url)),
             Err(error) => Err(UsageError(format!("{file}: cannot read {}: {error}", shown(&path)))),
@@ -179,7 +189,7 @@ pub(super) fn read_url(path: &str) -> io::Result<UrlText> {
 
 /// The name of a file where a URL may stand by mistake. Only a text that cannot be a URL or a password is repeated.
 pub(super) fn shown(path: &str) -> &str {
-    if path.starts_with(['/', '.']) { path } else { "the file of that name" }
+    if path.starts_with(['/', '.']) && !may_be_url(path) { path } else { "the file of that name" }
 }
 
 /// A duration that may be none at all: `0` does not wait.
@@ -200,7 +210,7 @@ mod tests {
     #[case(Some("flag"), "env", "file", Some("flag"))]
     #[case(None, "env", "", Some("env"))]
     #[case(None, "", "file", Some("from the file"))]
-    #[case(None, "", "", Some(""))]
+    #[case(None, "", "", None)]
     fn a_url_comes_from_one_place(
         #[case] flag: Option<&str>,
         #[case] variable: &str,

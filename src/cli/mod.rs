@@ -110,11 +110,12 @@ pub(crate) fn secure() {
 
 /// The arguments and the environment. Ends the process with 2 where they are wrong, and with 0 after `--help`.
 pub(crate) fn parse() -> Cli {
-    let arguments = work::ours_first(std::env::args_os().collect(), &Cli::command());
-    let matches = Cli::command().color(colors(&arguments)).try_get_matches_from(&arguments);
-    let matches = matches.and_then(|matches| refused::without_misplaced(Cli::command(), matches));
+    let command = refused::without_empty_variables(Cli::command());
+    let arguments = work::ours_first(std::env::args_os().collect(), &command);
+    let matches = command.clone().color(colors(&arguments)).try_get_matches_from(&arguments);
+    let matches = matches.and_then(|matches| refused::without_misplaced(command.clone(), matches));
     let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
-    parsed.unwrap_or_else(|error| refused::exit(&error, &arguments))
+    parsed.unwrap_or_else(|error| refused::exit(&error, &command, &arguments))
 }
 
 /// Whether what clap itself says, the help and what is wrong with the arguments, may have colours. It is said before
@@ -133,7 +134,8 @@ pub(crate) fn log(cli: &Cli) {
         1 => "hatchery=info,topology=info",
         _ => "hatchery=debug,topology=debug",
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(default));
+    let asked = std::env::var("RUST_LOG").ok().filter(|asked| !asked.is_empty());
+    let filter = asked.and_then(|asked| EnvFilter::try_new(asked).ok()).unwrap_or_else(|| EnvFilter::new(default));
     let ansi = cli.common.output().colors_errors();
     let to_stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
     let to_stderr = to_stderr.fmt_fields(debug_fn(write_field).delimited(" "));

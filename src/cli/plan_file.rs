@@ -8,6 +8,7 @@ use hatchery::{
     domain::{
         observed::Observed,
         plan::{Action, Plan},
+        words::unless_url,
     },
 };
 use serde::{Deserialize, Serialize};
@@ -83,7 +84,10 @@ impl PlanFile {
         let shown = || path.display().to_string();
         let unreadable = |reason: String| PlanFileError::Unreadable { path: shown(), reason };
         let text = bounded_file::read_text(path, MOST_MEBIBYTES).map_err(|error| unreadable(error.to_string()))?;
-        let no_plan = |error: serde_json::Error| PlanFileError::NoPlan { path: shown(), reason: error.to_string() };
+        let no_plan = |error: serde_json::Error| {
+            let reason = unless_url(&error.to_string()).to_owned();
+            PlanFileError::NoPlan { path: shown(), reason }
+        };
         let document: Value = serde_json::from_str(&text).map_err(no_plan)?;
         // Another version may look different altogether.
         let found = document.get("format_version").and_then(Value::as_u64).and_then(|found| u32::try_from(found).ok());

@@ -105,6 +105,29 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown.collect())
 }
 
+/// Whether a text may be a URL, or may have a password in it: `://`, or a `:` with an `@` somewhere behind it. A slip in a URL may
+/// leave out its scheme or put any character into its password, so nothing more is asked of the text.
+#[must_use]
+pub fn may_be_url(text: &str) -> bool {
+    text.contains("://") || has_password(text)
+}
+
+/// Whether a text has a URL with a password in it. A user alone is no secret: `ssh://git@github.com/x` has no password.
+#[must_use]
+pub fn is_url_with_password(text: &str) -> bool {
+    text.split_once("://").is_some_and(|(_, rest)| has_password(rest))
+}
+
+/// What an error repeats of a text, or of another error that may quote one: nothing, where it may be a URL.
+#[must_use]
+pub fn unless_url(text: &str) -> &str {
+    if may_be_url(text) { "what stands there is not repeated, for it may have a password" } else { text }
+}
+
+fn has_password(text: &str) -> bool {
+    text.split_once(':').is_some_and(|(_, rest)| rest.contains('@'))
+}
+
 macro_rules! text {
     ($name:ident) => {
         impl $name {
@@ -193,6 +216,24 @@ mod tests {
     fn a_foreign_text_does_nothing_to_a_log() {
         assert_eq!(plain("a\u{1b}[31mred\n\tb\u{9b}"), "a\\u{1b}[31mred\\n\\tb\\u{9b}");
         assert!(matches!(plain("0196f3a2 é"), Cow::Borrowed("0196f3a2 é")));
+    }
+
+    #[rstest]
+    #[case("amqp://u:pw@h", true, true)]
+    #[case("amqp://u:p/w@h", true, true)]
+    #[case("amqp://:pw@h", true, true)]
+    #[case("x,amqp://u:pw@h", true, true)]
+    #[case("amqp://host", true, false)]
+    #[case("ssh://git@github.com/x", true, false)]
+    #[case("https://ada@example.org:8443/x", true, false)]
+    #[case("amqp:/u:pw@h", true, false)]
+    #[case("u:pw@h", true, false)]
+    #[case("mailto:ada@example.org", true, false)]
+    #[case("ada@example.org", false, false)]
+    #[case("rabbit@host:5672", false, false)]
+    #[case("2026-06-01T09:00:00Z", false, false)]
+    fn a_password_stands_between_a_colon_and_an_at(#[case] text: &str, #[case] perhaps: bool, #[case] in_url: bool) {
+        assert_eq!((may_be_url(text), is_url_with_password(text)), (perhaps, in_url));
     }
 
     #[rstest]

@@ -4,6 +4,8 @@ use std::{fmt, ops::Range};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
+use crate::domain::words::may_be_url;
+
 /// A file with a thousand mistakes is not shown a thousand times.
 const SHOWN: usize = 30;
 
@@ -164,12 +166,14 @@ impl FileError {
             .line_start(finding.line)
             .annotation(AnnotationKind::Primary.span(from..to));
         let title = Level::ERROR.primary_title(finding.message.clone());
-        let group = if cut == 0 {
+        let place = || Origin::path(self.path.as_str()).line(finding.line).char_column(finding.column);
+        // A URL is no part of a topology. The file may be one that holds a URL.
+        let group = if may_be_url(line) {
+            title.element(place())
+        } else if cut == 0 {
             title.element(snippet.path(self.path.as_str()))
         } else {
-            title
-                .element(Origin::path(self.path.as_str()).line(finding.line).char_column(finding.column))
-                .element(snippet)
+            title.element(place()).element(snippet)
         };
         group.element(Level::HELP.message(finding.help.clone()))
     }
@@ -182,7 +186,14 @@ impl Draft {
         let line = starts.partition_point(|start| *start <= from);
         let start = starts.get(line.saturating_sub(1)).copied().unwrap_or_default();
         let column = text[start..from].chars().count() + 1;
-        Finding { message: self.message, help: self.help, line, column, range: from..to }
+        // A message or a help may have a part of it in any form. The file may be one that holds a URL alone.
+        let (message, help) = if may_be_url(text[from..to].lines().next().unwrap_or_default()) {
+            let message = "no URL belongs here; it is not repeated, for it may have a password";
+            (message.to_owned(), "give the path of a topology.yaml".to_owned())
+        } else {
+            (self.message, self.help)
+        };
+        Finding { message, help, line, column, range: from..to }
     }
 }
 
@@ -200,6 +211,9 @@ pub(super) fn floor(text: &str, at: usize) -> usize {
 /// Text from the file as a message shows it: short, and with nothing that a terminal would obey.
 pub(super) fn quote(text: &str) -> String {
     const LONGEST: usize = 60;
+    if may_be_url(text) {
+        return "a text that is not repeated".to_owned();
+    }
     let mut short: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
     // `escape_debug` is for literals; here quotes stand for themselves.
     short = short.replace("\\\"", "\"").replace("\\'", "'");

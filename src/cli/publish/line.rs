@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
-use hatchery::{NewEvent, TimeError, TtlError, parse_duration, parse_time};
+use hatchery::{
+    NewEvent, TimeError, TtlError,
+    domain::words::{is_url_with_password, may_be_url, unless_url},
+    parse_duration, parse_time,
+};
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -66,14 +70,16 @@ pub(super) enum LineError {
     Base64(#[from] base64::DecodeError),
     #[error("`{0}` and `{1}` exclude each other")]
     Both(&'static str, &'static str),
+    #[error("`{0}` has a URL, or a text that may have a password, and takes none")]
+    Misplaced(&'static str),
 }
 
 /// Without serde's own line number, which is 1 in every line of a batch.
 fn in_this_line(error: &serde_json::Error) -> String {
-    error.to_string().replace(" at line 1 column ", " at column ")
+    unless_url(&error.to_string()).replace(" at line 1 column ", " at column ")
 }
 
-/// Reads a line. A JSON payload is sent as exactly the text that stands there.
+/// Reads a line. Its fields may have what the arguments of `topology publish` may have. A JSON payload is sent as exactly the text that stands there.
 pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
     let text = std::str::from_utf8(line).map_err(|error| LineError::NotText(error.valid_up_to()))?;
     let text = text.trim_start_matches('\u{feff}');
@@ -81,6 +87,14 @@ pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
         return Err(LineError::NotAnObject);
     }
     let line: Line<'_> = serde_json::from_str(text)?;
+    let has_url = |field: &Option<String>| field.as_deref().is_some_and(is_url_with_password);
+    let data = [("reference", &line.reference), ("id", &line.id), ("correlation_id", &line.correlation_id)];
+    if may_be_url(&line.r#type) {
+        return Err(LineError::Misplaced("type"));
+    }
+    if let Some((name, _)) = data.into_iter().find(|(_, field)| has_url(field)) {
+        return Err(LineError::Misplaced(name));
+    }
     let (payload, content_type) = match (line.payload, line.payload_base64) {
         (Some(_), Some(_)) => return Err(LineError::Both("payload", "payload_base64")),
         (Some(json), None) => (Bytes::copy_from_slice(json.get().as_bytes()), "application/json"),
@@ -144,5 +158,35 @@ mod tests {
     fn a_bad_line_says_what_is_wrong(#[case] line: &[u8], #[case] why: &str) {
         let error = read(line).expect_err("invalid").to_string();
         assert!(error.contains(why), "{error}");
+    }
+
+    #[rstest]
+    #[case(r#"{"type":"amqp://u:s3cret@h"}"#)]
+    #[case(r#"{"type":"u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","u:s3cret@h":1}"#)]
+    #[case(r#"{"type":"mail","reference":"amqp://u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","reference":"amqp://u:s3/cret-s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","id":"amqp://u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","correlation_id":"redis://:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","nbf":"u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","delay":"amqp:/u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","delay":"amqp://u:my s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","payload_base64":"u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","payload":u:s3cret@h}"#)]
+    #[case("amqp://u:s3cret@h")]
+    #[case("\"amqp://u:s3cret@h\"")]
+    fn a_line_with_a_password_in_the_wrong_place_is_refused_and_not_repeated(#[case] line: &str) {
+        let error = read(line.as_bytes()).expect_err("invalid").to_string();
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+
+    #[rstest]
+    #[case("ssh://git@github.com/x")]
+    #[case("https://ada@example.org/x")]
+    #[case("https://example.org/@ada")]
+    #[case("mailto:ada@example.org")]
+    fn a_user_without_a_password_is_data(#[case] text: &str) {
+        let line = serde_json::json!({ "type": "mail", "reference": text, "id": text, "correlation_id": text });
+        read(line.to_string().as_bytes()).expect("valid");
     }
 }

@@ -183,65 +183,158 @@ async fn no_output_shows_a_password_in_another_place() {
     }
 }
 
-/// A whole URL where none is expected is refused before anything is read, written or connected to.
+/// A URL, or a slip in one, where none is expected is refused before anything is read, written or connected to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_url_with_a_password_is_refused_where_no_flag_expects_one() {
+async fn what_may_have_a_password_is_refused_where_no_flag_expects_a_url() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);
     let url = format!("amqp://u:{PASSWORD}@127.0.0.1:1/v");
     let slash = format!("amqp://u:73219/{PASSWORD}@127.0.0.1:1/v");
-    let at = format!("@{url}");
-    let (out, name, file) = (format!("--out={url}"), format!("--type={url}"), format!("-f{url}"));
-    let work = ["work", "--stop-when-empty"];
-    let lines: [&[&str]; 25] = [
-        &["apply", &url],
-        &["apply", &slash],
-        &["apply", "--", &url],
-        &["apply", "--auto-approve", "--moved-from", &url],
-        &["plan", "--out", &url],
-        &["plan", &out],
-        &["plan", &file],
-        &["plan", "--ca-file", &url],
-        &["publish", "--batch", &url],
-        &["publish", "--batch", &slash],
-        &["publish", "--batch", "/dev/null", "--rejects", &url],
-        &["publish", "job", "--payload", &at],
-        &["publish", &url, "--payload", "{}"],
-        &["publish", "job", "--payload", "{}", "--reference", &url],
-        &["man", "--out", &url],
-        &["graph", "--type", &url],
-        &["export", "--vhost", &url],
-        &["events", "list", "--type", &url],
-        &["events", "show", "--type", "job", "--reference", &url],
-        &["events", "cancel", "--type", "job", "--id", &url],
-        &["work", "--type", "job", "--stop-when-empty", "--exec", &url],
-        &["work", "--type", "job", "--stop-when-empty", "--exec", "--", &url],
-        &[&work[..], &["--type", &url, "--exec", "true"]].concat(),
-        &[&work[..], &["--exec", "true", &name]].concat(),
-        &[&work[..], &["--type", "job", "--type", &slash, "--http", "http://127.0.0.1:1"]].concat(),
+    let bare = format!("u:{PASSWORD}@127.0.0.1");
+    let one_slash = format!("amqp:/u:{PASSWORD}@127.0.0.1:1/v");
+    // `URL` is each of them in turn; data of an event is refused for a whole URL alone.
+    let names: [&str; 21] = [
+        "apply URL",
+        "apply -- URL",
+        "apply --auto-approve --moved-from URL",
+        "plan --out URL",
+        "plan --out=URL",
+        "plan -fURL",
+        "plan -f URL",
+        "plan --ca-file URL",
+        "plan --cert-file URL",
+        "publish --batch URL",
+        "publish --batch /dev/null --rejects URL",
+        "publish job --payload @URL",
+        "publish URL --payload {}",
+        "man --out URL",
+        "graph --type URL",
+        "export --vhost URL",
+        "events list --type URL",
+        "work --stop-when-empty --type job --exec URL",
+        "work --stop-when-empty --type job --exec -- URL",
+        "work --stop-when-empty --type job --type URL --http http://127.0.0.1:1",
+        "work --stop-when-empty --exec true --type=URL",
     ];
-    for line in lines {
-        let ended = place.run(place.command(&["-vv"]).args(line).env("RUST_LOG", "trace")).await.expect(2);
-        clean(&format!("{line:?}"), &format!("{}{}", ended.stdout, ended.stderr));
-        assert!(ended.stderr.contains("a URL with a user or a password"), "{line:?}: {ended:?}");
+    let data = [
+        "publish job --payload {} --reference URL",
+        "publish job --payload {} --id URL",
+        "publish job --payload {} --correlation-id URL",
+        "events show --type job --reference URL",
+        "events cancel --type job --id URL",
+        "events list --reason URL",
+    ];
+    let mut lines: Vec<(&str, &String)> = Vec::new();
+    for slip in [&url, &slash, &bare, &one_slash] {
+        lines.extend(names.iter().map(|line| (*line, slip)));
+    }
+    for slip in [&url, &slash] {
+        lines.extend(data.iter().map(|line| (*line, slip)));
+    }
+    for (line, slip) in lines {
+        let words: Vec<String> = line.split(' ').map(|word| word.replace("URL", slip)).collect();
+        let ended = place.run(place.command(&["-vv"]).args(words).env("RUST_LOG", "trace")).await.expect(2);
+        clean(&format!("{line} {slip}"), &format!("{}{}", ended.stdout, ended.stderr));
+        assert!(ended.stderr.contains("a URL, or a text that may have a password"), "{line} {slip}: {ended:?}");
     }
     assert!(!place.path("amqp:").exists(), "a URL became the name of a folder");
-    let mut plan = place.command(&["plan"]);
-    let ended = place.run(plan.env("TOPOLOGY_KEY_FILE", &url)).await.expect(2);
-    clean("TOPOLOGY_KEY_FILE", &ended.stderr);
+    for variable in ["TOPOLOGY_FILE", "TOPOLOGY_CA_FILE", "TOPOLOGY_CERT_FILE", "TOPOLOGY_KEY_FILE"] {
+        for slip in [&url, &slash, &bare, &one_slash] {
+            let ended = place.run(place.command(&["plan"]).env(variable, slip)).await.expect(2);
+            clean(variable, &ended.stderr);
+            let help = place.run(place.command(&["plan", "--help"]).env(variable, slip)).await.expect(0);
+            clean(variable, &help.stdout);
+        }
+    }
 
     // Where a URL belongs, and where the text is data.
     let payload = format!("\"{url}\"");
     let (amqp, given) = (declared.host.amqp(), format!("--amqp-url={}", declared.host.amqp()));
-    let allowed: [&[&str]; 5] = [
+    let allowed: [&[&str]; 7] = [
         &["publish", "job", "--payload", &payload],
         &["publish", "job", "--payload", "{}", "--reference", "https://example.org/@ada"],
+        &["publish", "job", "--payload", "{}", "--reference", "ssh://git@github.com/x"],
+        &["publish", "job", "--payload", "{}", "--reference", "https://ada@example.org/x"],
         &["publish", "job", "--payload", "{}", "--reference", "ada@example.org", "--amqp-url", &amqp],
         &["work", "--type", "job", "--stop-when-empty", &given, "--exec", "true", &url],
         &["work", "--type", "job", "--stop-when-empty", "--exec", "true", "--", &url, "--type", &url],
     ];
     for line in allowed {
         place.run(place.command(&[]).args(line).env_remove("RUST_LOG")).await.expect(0);
+    }
+    let batch = [&url, &slash, "ssh://git@github.com/x", "https://ada@example.org/x"]
+        .map(|text| format!("{}\n", serde_json::json!({ "type": "job", "reference": text })))
+        .concat();
+    let batch = place.write("batch", &batch).display().to_string();
+    let ended = place.run(&mut place.command(&["publish", "--batch", &batch])).await.expect(5);
+    clean("the batch", &ended.stderr);
+    assert!(ended.stdout.contains("2 published, 2 refused"), "{ended:?}");
+}
+
+/// Each slip as the content of a file that is read as something else than a URL.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_file_that_holds_a_password_is_repeated() {
+    let declared = Declared::new("types: { job: {} }").await;
+    let place = Place::new(&declared);
+    let verbs: [&[&str]; 8] = [
+        &["validate", "-f", "secret"],
+        &["plan", "-f", "secret"],
+        &["apply", "secret"],
+        &["publish", "--batch", "secret"],
+        &["plan", "--ca-file", "secret"],
+        &["plan", "--cert-file", "secret", "--key-file", "secret"],
+        &["work", "--type", "job", "--http", "http://127.0.0.1:1", "--http-ca", "secret"],
+        &["work", "--type", "job", "--http", "@secret", "--stop-when-empty"],
+    ];
+    let forms = [
+        "URL",
+        "\"URL\"",
+        "name: URL",
+        "URL: name",
+        "version: 1\nname: t\ntypes: { URL: {} }",
+        "{\"type\": \"URL\"}",
+        "{\"URL\": 1}",
+    ];
+    for (number, slip) in slips("amqp").enumerate() {
+        let form = forms[number % forms.len()];
+        place.write("secret", &form.replace("URL", &slip));
+        for verb in verbs {
+            let ended = place.run(&mut place.command(verb)).await;
+            clean(&format!("{verb:?} {form} {slip}"), &format!("{}{}", ended.stdout, ended.stderr));
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_empty_variable_counts_as_not_set() {
+    let declared = Declared::new("types: { job: {} }").await;
+    let place = Place::new(&declared);
+    for variable in [
+        "AMQP_URL_FILE",
+        "REDIS_URL_FILE",
+        "RABBITMQ_MANAGEMENT_URL",
+        "RABBITMQ_MANAGEMENT_URL_FILE",
+        "TOPOLOGY_FILE",
+        "TOPOLOGY_CA_FILE",
+        "TOPOLOGY_CERT_FILE",
+        "TOPOLOGY_KEY_FILE",
+        "RUST_LOG",
+    ] {
+        let mut command = place.command(&["plan", "--management-url", &declared.host.management()]);
+        place.run(command.env(variable, "")).await.expect(0);
+    }
+    for (variable, flag, url) in
+        [("AMQP_URL", "--amqp-url", declared.host.amqp()), ("REDIS_URL", "--redis-url", declared.redis_url.clone())]
+    {
+        let file = place.write("url", &url);
+        let mut command = place.command(&["plan", "--management-url", &declared.host.management()]);
+        place.run(command.env(variable, "").env(format!("{variable}_FILE"), file)).await.expect(0);
+        let mut command = place.command(&["plan", "--management-url", &declared.host.management(), flag, &url]);
+        place.run(command.env(variable, "")).await.expect(0);
+        // Then nothing is said, and it is this machine.
+        let mut command = place.command(&["events", "list"]);
+        let ended = place.run(command.env(variable, "").env("HOME", place.path("."))).await;
+        assert_ne!(ended.status.code(), Some(2), "{variable}: {ended:?}");
     }
 }
 

@@ -123,7 +123,7 @@ async fn a_worker_leaves_a_node_that_delivers_nothing() {
 /// meanwhile are let through.
 struct Parted {
     url: String,
-    is_parted: watch::Sender<bool>,
+    cut_off: watch::Sender<bool>,
     /// How many calls were passed on after they had waited.
     late: Arc<AtomicUsize>,
     _serving: AbortOnDropHandle<()>,
@@ -165,7 +165,7 @@ impl Parted {
                 });
             }
         });
-        Self { url: url.into(), is_parted, late, _serving: AbortOnDropHandle::new(serving) }
+        Self { url: url.into(), cut_off: is_parted, late, _serving: AbortOnDropHandle::new(serving) }
     }
 }
 
@@ -181,7 +181,7 @@ async fn a_worker_keeps_no_consumer_on_a_node_that_it_left() {
     publish(&other, NewEvent::new("mail", "before")).await;
     worker.runs.reach(1).await;
     for node in &nodes {
-        node.is_parted.send_replace(true);
+        node.cut_off.send_replace(true);
     }
     // The quiet consumer consumes anew, in vain, and the worker connects again.
     let queue = declared.processing("mail");
@@ -189,7 +189,7 @@ async fn a_worker_keeps_no_consumer_on_a_node_that_it_left() {
     eventually("the consumer is gone", async || (amqp.consumers(&queue).await == 0).then_some(())).await;
     eventually("the worker consumes again", async || (amqp.consumers(&queue).await == 1).then_some(())).await;
     for node in &nodes {
-        node.is_parted.send_replace(false);
+        node.cut_off.send_replace(false);
     }
     let late = || nodes.iter().map(|node| node.late.load(Ordering::SeqCst)).sum::<usize>();
     eventually("the late call arrives", async || (late() > 0).then_some(())).await;

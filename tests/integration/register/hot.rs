@@ -105,10 +105,15 @@ impl Hot {
     }
 
     async fn per_call(&mut self) -> f64 {
+        self.statistic("evalsha", "usec_per_call").await
+    }
+
+    /// What Redis has counted of a command since its statistics were reset.
+    async fn statistic(&mut self, command: &str, name: &str) -> f64 {
         let told: String = redis::cmd("INFO").arg("commandstats").query_async(&mut self.connection).await.unwrap();
-        let line = told.lines().find(|line| line.starts_with("cmdstat_evalsha:")).unwrap();
-        let (_, cost) = line.split_once("usec_per_call=").unwrap();
-        cost.split(',').next().unwrap().parse().unwrap()
+        let line = told.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
+        let value = line.and_then(|line| line.split(',').find_map(|field| field.strip_prefix(&format!("{name}="))));
+        value.unwrap_or("0").parse().unwrap()
     }
 }
 
@@ -133,6 +138,19 @@ async fn a_cancel_of_one_of_thousands_of_dates_costs_what_one_of_tens_does() {
         seen.push((tens, thousands));
     }
     panic!("it grows with the dates: {seen:?} µs");
+}
+
+#[tokio::test]
+async fn a_batch_about_dates_that_are_there_looks_for_old_ones_once() {
+    let server = Server::start(free_port(), &[]);
+    let connection = connect(&server.url).await.unwrap();
+    let mut hot = Hot { register: register(&server.url, &prefix(), 1), connection };
+    let (subject, dates) = hot.publish_dates(1_000).await;
+    for batch in dates.chunks(250) {
+        hot.publish(&subject, batch).await;
+    }
+    let (calls, looks) = (hot.statistic("evalsha", "calls").await, hot.statistic("hrandfield", "calls").await);
+    assert!(calls >= 8.0 && looks <= calls, "{looks} looks in {calls} calls");
 }
 
 #[tokio::test]

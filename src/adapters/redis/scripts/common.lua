@@ -23,8 +23,11 @@ local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED, OVERTAKEN = 1, 2, 4, 8
 -- The token's 16 bytes, then until, version, generation, fence, crashes, then the slot's field.
 local LEASE = '<I6I7I4I7B'
 
--- A home of up to so many fields is looked at whenever a slot of it is written, of a larger one a few at random.
+-- A home of up to so many fields is looked at whole whenever a slot of it is written, of a larger one a few at random: whenever a
+-- slot is added, so that what is past its time goes faster than it comes, and else once in a call. Looking at a few of thousands of
+-- fields takes longer than all else that is done for one slot, and a batch may be about slots of one home alone.
 local SMALL, SAMPLE = 16, 8
+local looked_at = {}
 
 local backlog = tonumber(ARGV[1])
 local now_us = tonumber(ARGV[2])
@@ -162,7 +165,7 @@ end
 local function load(home, field)
   local packed = redis.call('HMGET', home, field, field .. '+')
   local slot = unpacked(packed[1])
-  slot.details = packed[2]
+  slot.details, slot.is_new = packed[2], not packed[1]
   if slot.details and (#slot.details < LEAST or slot.ends == 0 and not outlasts(field, slot.details)) then
     slot.leftover = is_kept(slot.details)
     slot.details, slot.noted = false, ''
@@ -220,7 +223,9 @@ local function save(home, field, slot)
       seen = redis.call('HGETALL', home)
     else
       -- The highest of so many is not known without reading them all, only that it is not above the present one.
-      seen = redis.call('HRANDFIELD', home, SAMPLE, 'WITHVALUES')
+      local looks = slot.is_new or not looked_at[home]
+      looked_at[home] = true
+      seen = looks and redis.call('HRANDFIELD', home, SAMPLE, 'WITHVALUES') or {}
       ends = max(ends, redis.call('PEXPIRETIME', home))
     end
     for i = 1, #seen, 2 do

@@ -134,6 +134,10 @@ pub trait Receipt: Send + Sync {
 pub trait Register: Send + Sync + 'static {
     /// Makes sure that it answers.
     async fn ping(&self) -> Result<(), RegisterError>;
+    /// Where it is, without the password, for messages.
+    fn url(&self) -> String {
+        "-".to_owned()
+    }
     /// How often a call has found that what this program knew to be there was gone. Of each time somebody is told once.
     fn times_emptied(&self) -> u64 {
         0

@@ -41,6 +41,8 @@ pub(super) struct Asked<F> {
 
 pub(super) struct Versions {
     register: Batches,
+    /// Where the register is, without the password.
+    url: String,
     /// How long an answer is waited for.
     limit: Duration,
     /// Until then the register is not asked.
@@ -60,6 +62,7 @@ impl Versions {
     pub(super) fn new(register: &Arc<dyn Register>, limit: Duration) -> Self {
         Self {
             register: Batches::new(register, Side::Publisher),
+            url: register.url(),
             limit,
             away: Mutex::new(None),
             outage: RegisterOutage::new(Side::Publisher),
@@ -133,7 +136,7 @@ impl Versions {
     /// Nobody has said anything for as long as a publisher waits.
     fn late(&self) -> RegisterError {
         let reason = format!("no answer within {:?}", self.limit);
-        RegisterError::Unreachable { url: "its address".to_owned(), trouble: Trouble::Slow, reason }
+        RegisterError::Unreachable { url: self.url.clone(), trouble: Trouble::Slow, reason }
     }
 
     /// Once a minute while it lasts: each publish meets it.

@@ -317,6 +317,10 @@ impl Register for RedisRegister {
         answers.into_iter().collect()
     }
 
+    fn url(&self) -> String {
+        self.link.url().to_owned()
+    }
+
     async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
         let shown = self.look_at(&[(subject.clone(), slot.clone())]).await?.pop().flatten();
         Ok(shown.map(|shown| shown.state))

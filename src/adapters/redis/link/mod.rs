@@ -75,6 +75,11 @@ impl Link {
         })
     }
 
+    /// Without the password.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Begins to connect, so that the first question need not wait for it. Must be called within a tokio runtime.
     pub(super) fn connect_soon(self: &Arc<Self>) {
         let link = Arc::clone(self);

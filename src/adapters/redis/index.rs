@@ -1,6 +1,6 @@
 //! The index in Redis: a page of a type's events, all of one home, and the messages that are kept.
 
-use std::collections::VecDeque;
+use std::{collections::VecDeque, ops::Range};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -41,6 +41,14 @@ struct Shard {
 }
 
 impl RedisRegister {
+    /// All events of a reference are in one shard.
+    fn shards_of(&self, find: &Find) -> Range<u16> {
+        let Some(reference) = find.alone_of.clone() else { return 0..self.keys.shards() };
+        let subject = Subject { event_type: find.event_type.clone(), reference: Some(reference), id: String::new() };
+        let shard = self.keys.shard(&subject);
+        shard..shard + 1
+    }
+
     /// Reads on until there is something, or nothing more.
     async fn read_on(&self, find: &Find, shard: &mut Shard) -> Result<(), RegisterError> {
         while shard.ahead.is_empty() && !shard.ended {
@@ -57,7 +65,7 @@ impl RedisRegister {
                 Some(place) => script.arg(place.due).arg(&place.member),
                 None => script.arg("").arg(""),
             };
-            script.arg(find.limit.clamp(1, PAGE));
+            script.arg(find.limit.clamp(1, PAGE)).arg(u8::from(find.alone_of.is_some()));
             let (found, due, member, more): Page =
                 self.link.call(&script, self.keys.slot(shard.number), self.limit.into()).await?;
             shard.ended = more == 0;
@@ -72,6 +80,9 @@ impl RedisRegister {
                 let member = String::from_utf8(member).ok()?;
                 let (home, field) = member.rsplit_once('\0')?;
                 let entry = packed::entry(&find.event_type, home, field, &details)?;
+                if find.alone_of.as_ref().is_some_and(|asked| !entry.is_alone_of(asked)) {
+                    return None;
+                }
                 let state = packed::slot(&slot).unwrap_or_default();
                 Some((
                     Place { due, member },
@@ -87,7 +98,8 @@ impl RedisRegister {
 impl Index for RedisRegister {
     async fn find(&self, find: &Find) -> Result<Found, RegisterError> {
         let places = find.after.clone().unwrap_or_default().0;
-        let mut shards: Vec<Shard> = (0..self.keys.shards())
+        let mut shards: Vec<Shard> = self
+            .shards_of(find)
             .map(|number| {
                 let given = places.get(usize::from(number)).cloned().flatten();
                 Shard { number, read: given.clone(), given, ahead: VecDeque::new(), ended: false }
@@ -110,7 +122,13 @@ impl Index for RedisRegister {
             self.read_on(find, first).await?;
         }
         let full = events.len() == limit;
-        let next = full.then(|| Cursor(shards.into_iter().map(|shard| shard.given).collect()));
+        let next = full.then(|| {
+            let mut places = vec![None; usize::from(self.keys.shards())];
+            for shard in shards {
+                places[usize::from(shard.number)] = shard.given;
+            }
+            Cursor(places)
+        });
         Ok(Found { events, next })
     }
 

@@ -12,7 +12,10 @@ use super::{
     state::{Shard, SlotState},
     transitions::{At, due_millis, millis},
 };
-use crate::domain::{wire::cut_reason, words::EventType};
+use crate::domain::{
+    wire::cut_reason,
+    words::{EventType, Reference},
+};
 
 /// One event that waits, runs, or was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +28,14 @@ pub struct Entry {
     pub due: Timestamp,
     /// Where that is, how often it failed, and why.
     pub note: Note,
+}
+
+impl Entry {
+    /// Whether it is about this reference, and competes with nothing.
+    #[must_use]
+    pub fn is_alone_of(&self, reference: &Reference) -> bool {
+        matches!(self.slot, Slot::Event(_)) && self.subject.reference.as_ref() == Some(reference)
+    }
 }
 
 /// A slot as people are shown it.
@@ -50,6 +61,8 @@ pub struct Find {
     pub due_from: Option<Timestamp>,
     /// Due before this time.
     pub due_before: Option<Timestamp>,
+    /// Of this reference only what competes with nothing, which is not kept with its reference. None: all events.
+    pub alone_of: Option<Reference>,
     /// After what [`Found::next`] said before; none for the first page.
     pub after: Option<Cursor>,
     /// So many at most; at least 1.
@@ -175,7 +188,8 @@ impl Index {
         for (key, entry) in &self.entries {
             let due = due_millis(entry.due);
             let asked = find.due_from.is_none_or(|from| due >= due_millis(from))
-                && find.due_before.is_none_or(|before| due < due_millis(before));
+                && find.due_before.is_none_or(|before| due < due_millis(before))
+                && find.alone_of.as_ref().is_none_or(|asked| entry.is_alone_of(asked));
             if asked && entry.subject.event_type == find.event_type && lives(at, shard, key, entry) {
                 let member = format!("{}\0{}", entry.subject.home(&entry.slot).place(), key.1);
                 places.push((Place { due, member }, key, entry));

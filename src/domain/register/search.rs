@@ -398,7 +398,7 @@ impl Filter {
 
     /// The register's part of it: the type, and when they are due.
     pub(crate) fn find(&self, event_type: EventType, limit: usize) -> Find {
-        Find { event_type, due_from: self.due_from, due_before: self.due_before, after: None, limit }
+        Find { event_type, due_from: self.due_from, due_before: self.due_before, alone_of: None, after: None, limit }
     }
 }
 

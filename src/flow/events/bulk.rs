@@ -19,7 +19,7 @@ use super::{Events, EventsError};
 use crate::domain::register::search::{Filter, Known};
 
 /// Events that go together in one call. A script over so many takes a few milliseconds, in which Redis serves nobody else.
-const BATCH: usize = 256;
+pub(super) const BATCH: usize = 256;
 
 impl Events {
     /// Does something with all events that a search finds, in batches, so many at a time. After a batch that failed no other

@@ -43,8 +43,14 @@ impl Events {
     pub async fn left_behind(&self, event_type: &EventType) -> Result<Option<LeftBehind>, EventsError> {
         let now = self.shared.clock.now();
         let mut behind = LeftBehind { events: 0, or_more: false, next_due: None };
-        let due =
-            Find { event_type: event_type.clone(), due_from: None, due_before: Some(now), after: None, limit: PAGE };
+        let due = Find {
+            event_type: event_type.clone(),
+            due_from: None,
+            due_before: Some(now),
+            alone_of: None,
+            after: None,
+            limit: PAGE,
+        };
         let not_due = Find { due_from: Some(now), due_before: None, ..due.clone() };
         self.count_waiting(due, DUE_PAGES, &mut behind).await?;
         self.count_waiting(not_due, usize::MAX, &mut behind).await?;

@@ -4,24 +4,33 @@ use std::{collections::VecDeque, sync::Arc};
 
 use futures_util::{Stream, TryStreamExt as _, stream};
 
-use super::{Events, EventsError, Shared, Which};
-use crate::domain::{
-    register::{
-        Slot, Subject,
-        index::{Find, Found},
-        search::{Filter, Known},
+use super::{Events, EventsError, Shared, Which, bulk::BATCH};
+use crate::{
+    domain::{
+        register::{
+            Slot, Subject,
+            index::{Find, Found},
+            search::{Filter, Known},
+        },
+        spec::TypeSpec,
+        words::{EventType, Reference},
     },
-    spec::{Delayed, Immediate, TypeSpec},
-    words::{EventType, Reference},
+    ports::RegisterError,
 };
 
 /// Events of a page.
-const PAGE: usize = 500;
+pub(super) const PAGE: usize = 500;
 
-/// One type's part of a search.
+/// Events of one type, by their due times.
 struct Lane {
     next: Next,
     page: VecDeque<Known>,
+}
+
+impl Lane {
+    const fn of(next: Next) -> Self {
+        Self { next, page: VecDeque::new() }
+    }
 }
 
 /// What is asked next.
@@ -36,7 +45,7 @@ impl Events {
     /// Events that have not come to their end, by their due times. There may be millions: they come page by page, and no
     /// more of them than a page of each type is held. What comes and goes meanwhile may be seen or missed.
     ///
-    /// Where a type coalesces all its events, those of one reference are found at once; anything else is looked for
+    /// Those of one reference are found at once, but for what competes with nothing. That, and anything else, is looked for
     /// among all events of the types in the time that is asked for.
     ///
     /// An error ends the stream: a type that the file does not have, a reference that cannot be one, or a Redis that
@@ -56,13 +65,7 @@ impl Events {
     pub fn search(&self, filter: &Filter) -> impl Stream<Item = Result<Known, EventsError>> + Send + 'static + use<> {
         let (shared, filter) = (Arc::clone(&self.shared), filter.clone());
         let lanes = shared.lanes(&filter);
-        let merged = move |lanes: Vec<Lane>| {
-            let state = (Arc::clone(&shared), filter.clone(), lanes);
-            stream::try_unfold(state, |(shared, filter, mut lanes)| async move {
-                let next = shared.next(&filter, &mut lanes).await?;
-                Ok(next.map(|event| (event, (shared, filter, lanes))))
-            })
-        };
+        let merged = move |lanes: Vec<Lane>| Arc::clone(&shared).merged(filter.clone(), lanes);
         stream::iter([lanes]).map_ok(merged).try_flatten()
     }
 
@@ -88,11 +91,20 @@ impl Events {
             None => self.shared.look(&asked.homes()).await?,
         };
         known.retain(|event| asked.means(event));
-        if asked.is_scattered() {
-            let mut others = std::pin::pin!(self.search(&asked.filter()));
-            while let Some(other) = others.try_next().await? {
-                if asked.means(&other) && known.iter().all(|event| event.slot != other.slot) {
-                    known.push(other);
+        let filter = asked.filter();
+        if let Some(find) = asked.elsewhere(&filter) {
+            let others = Arc::clone(&self.shared).merged(filter, vec![Lane::of(Next::Page(find))]);
+            match others.try_collect::<Vec<_>>().await {
+                Err(EventsError::Register(RegisterError::Unreadable { .. })) if asked.coalesces_all() => {
+                    let event_type = &asked.subject.event_type;
+                    tracing::warn!(%event_type, "the index cannot be read: what was published without a version is passed over");
+                }
+                others => {
+                    for other in others? {
+                        if asked.means(&other) && known.iter().all(|event| event.slot != other.slot) {
+                            known.push(other);
+                        }
+                    }
                 }
             }
         }
@@ -113,20 +125,32 @@ impl Shared {
             types.extend(self.topology.types.iter().filter(|(_, spec)| spec.register));
         }
         let reference = filter.reference.as_deref().map(str::parse::<Reference>).transpose()?;
-        let lane = |(event_type, spec): (&EventType, &TypeSpec)| {
+        let lanes = |(event_type, spec): (&EventType, &TypeSpec)| {
             let subject = Subject {
                 event_type: event_type.clone(),
                 reference: reference.clone(),
                 id: filter.id.clone().unwrap_or_default(),
             };
-            let next = if is_scattered(spec, &subject, self.topology.redis.shards) {
-                Next::Page(filter.find(event_type.clone(), PAGE))
-            } else {
-                Next::Look(homes(&subject))
-            };
-            Lane { next, page: VecDeque::new() }
+            let page = Next::Page(filter.find(event_type.clone(), PAGE));
+            match alone_of(&subject, filter) {
+                Some(find) => vec![Lane::of(Next::Look(homes(&subject))), Lane::of(Next::Page(find))],
+                None if is_scattered(spec, &subject, self.topology.redis.shards) => vec![Lane::of(page)],
+                None => vec![Lane::of(Next::Look(homes(&subject)))],
+            }
         };
-        Ok(types.into_iter().map(lane).collect())
+        Ok(types.into_iter().flat_map(lanes).collect())
+    }
+
+    /// The events of all lanes.
+    fn merged(
+        self: Arc<Self>,
+        filter: Filter,
+        lanes: Vec<Lane>,
+    ) -> impl Stream<Item = Result<Known, EventsError>> + Send + 'static {
+        stream::try_unfold((self, filter, lanes), |(shared, filter, mut lanes)| async move {
+            let next = shared.next(&filter, &mut lanes).await?;
+            Ok(next.map(|event| (event, (shared, filter, lanes))))
+        })
     }
 
     /// The next one of all lanes.
@@ -159,9 +183,13 @@ impl Shared {
     }
 
     /// All that is known of these slots.
-    async fn look_at(&self, places: &[(Subject, Slot)]) -> Result<Vec<Known>, EventsError> {
-        let shown = self.index.look_at(places).await?;
-        Ok(places.iter().zip(shown).filter_map(|((subject, _), shown)| Some(Known::of(subject, shown?))).collect())
+    pub(super) async fn look_at(&self, places: &[(Subject, Slot)]) -> Result<Vec<Known>, EventsError> {
+        let mut known = Vec::new();
+        for batch in places.chunks(BATCH) {
+            let shown = self.index.look_at(batch).await?;
+            known.extend(batch.iter().zip(shown).filter_map(|((subject, _), shown)| Some(Known::of(subject, shown?))));
+        }
+        Ok(known)
     }
 
     /// All that is known at these places.
@@ -179,14 +207,15 @@ pub(super) fn homes(subject: &Subject) -> Vec<Subject> {
     of_reference.into_iter().chain(own).collect()
 }
 
-/// Whether there may be events of a subject in other places than its own: what competes with nothing is kept with its
-/// id, all else with its reference. Which shard an event is in is told by its reference, which an id does not tell.
+/// What competes with nothing of a reference, be it that its type says so or that it was published without a version. It is kept with
+/// its id, and all else with the reference.
+pub(super) fn alone_of(subject: &Subject, filter: &Filter) -> Option<Find> {
+    let reference = subject.reference.clone().filter(|_| subject.id.is_empty())?;
+    Some(Find { alone_of: Some(reference), ..filter.find(subject.event_type.clone(), PAGE) })
+}
+
+/// Whether an event by its id may be in other places than its own: what competes with nothing is kept with its id, all else with
+/// its reference. Which shard an event is in is told by its reference, which an id does not tell.
 pub(super) fn is_scattered(spec: &TypeSpec, subject: &Subject, shards: u16) -> bool {
-    let coalesce = spec.coalesce;
-    match (&subject.reference, subject.id.is_empty()) {
-        (Some(_), false) => shards > 1,
-        (Some(_), true) => coalesce.immediate == Immediate::Off || coalesce.delayed == Delayed::Off,
-        (None, false) => coalesce.any() || shards > 1,
-        (None, true) => true,
-    }
+    subject.id.is_empty() || shards > 1 || subject.reference.is_none() && spec.coalesce.any()
 }

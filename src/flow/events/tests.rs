@@ -287,6 +287,29 @@ async fn events_of_a_reference_are_found_whether_they_compete_or_not() {
     }
 }
 
+/// Published while Redis was slow: noted when it answered again, without a version.
+#[tokio::test]
+async fn all_events_of_a_reference_are_meant_also_those_without_a_version() {
+    let world = World::new();
+    world.put("import", "1234", "june", "d:1001000000", false).await;
+    let june =
+        world.put_at(second(1_001_000), "import", "1234", "june, unversioned", "e:june, unversioned", false).await;
+    let now = world.put("import", "1234", "unversioned", "e:unversioned", false).await;
+    world.put_at(second(1_001_000), "import", "5678", "another's", "e:another's", false).await;
+    let of_1234_all = ["unversioned", "june", "june, unversioned"];
+    assert_eq!(world.ids(&Filter::default().event_type("import").reference("1234")).await, of_1234_all);
+    let shown = world.events.show(&of_1234()).await.expect("it answers");
+    assert_eq!(shown.len(), 3, "{shown:?}");
+    let mut cancelled = world.events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
+    cancelled.sort_by_key(|slot| slot.slot.to_string());
+    assert_eq!(cancelled, [waits("d:1001000000"), waits("e:june, unversioned")]);
+    assert_eq!(world.claim(&june).await, Claimed::Stale);
+    let cancelled = world.events.cancel(&of_1234()).await.expect("it answers");
+    assert!(cancelled.contains(&waits("e:unversioned")), "{cancelled:?}");
+    assert_eq!(world.claim(&now).await, Claimed::Stale);
+    assert_eq!(world.ids(&Filter::default()).await, ["another's"]);
+}
+
 #[rstest]
 #[case(Which::reference("improt", "1"), "is it `import`?")]
 #[case(Which::reference("plain", "1"), "register: off")]

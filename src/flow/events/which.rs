@@ -7,9 +7,10 @@ use crate::domain::{
     event::{self, ceil_millis},
     register::{
         Slot, Subject,
+        index::Find,
         search::{Filter, Known},
     },
-    spec::{Delayed, TypeSpec},
+    spec::{Delayed, Immediate, TypeSpec},
     words::Reference,
 };
 
@@ -165,13 +166,21 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether the rest of it has to be looked for.
-    pub(super) fn is_scattered(&self) -> bool {
+    /// Whether of its reference nothing but what was published without a version competes with nothing. A broken index keeps nobody from
+    /// the rest.
+    pub(super) fn coalesces_all(&self) -> bool {
+        let coalesce = self.spec.coalesce;
+        self.id().is_none() && coalesce.immediate != Immediate::Off && coalesce.delayed != Delayed::Off
+    }
+
+    /// What has to be asked for the rest of it. What competes with nothing does not tell whether it had a date.
+    pub(super) fn elsewhere(&self, filter: &Filter) -> Option<Find> {
         match self.part {
-            Part::All | Part::Id(_) => search::is_scattered(self.spec, &self.subject, self.shards),
-            // What competes with nothing does not tell whether it had a date.
-            Part::Immediate => false,
-            Part::At(_) => self.spec.coalesce.delayed == Delayed::Off,
+            Part::All | Part::At(_) => search::alone_of(&self.subject, filter),
+            Part::Id(_) if search::is_scattered(self.spec, &self.subject, self.shards) => {
+                Some(filter.find(self.subject.event_type.clone(), search::PAGE))
+            }
+            Part::Id(_) | Part::Immediate => None,
         }
     }
 

@@ -45,7 +45,9 @@ impl Side {
     /// What is done until it answers.
     const fn meanwhile(self) -> &'static str {
         match self {
-            Self::Publisher => "events are published without a version, compete with nothing, and are in no list",
+            Self::Publisher => {
+                "events are published without a version and compete with nothing, and lists may lack them"
+            }
             Self::Worker => {
                 "no event of a type that needs it is started, and what has not started goes back to its queue"
             }

@@ -34,8 +34,14 @@ impl Listed {
     }
 
     async fn entries(&self) -> Vec<Entry> {
-        let find =
-            Find { event_type: "import".parse().unwrap(), due_from: None, due_before: None, after: None, limit: 100 };
+        let find = Find {
+            event_type: "import".parse().unwrap(),
+            due_from: None,
+            due_before: None,
+            alone_of: None,
+            after: None,
+            limit: 100,
+        };
         let found = self.register.find(&find).await.unwrap();
         found.events.into_iter().filter_map(|shown| shown.entry).collect()
     }

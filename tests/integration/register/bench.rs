@@ -251,8 +251,14 @@ impl Bench {
 
     /// All events that are listed, in pages of this size.
     pub(crate) async fn list(&self, page: usize) -> Vec<Shown> {
-        let mut find =
-            Find { event_type: event("", "").event_type, due_from: None, due_before: None, after: None, limit: page };
+        let mut find = Find {
+            event_type: event("", "").event_type,
+            due_from: None,
+            due_before: None,
+            alone_of: None,
+            after: None,
+            limit: page,
+        };
         let mut all = Vec::new();
         loop {
             let found = self.index.find(&find).await.unwrap();

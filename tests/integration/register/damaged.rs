@@ -139,7 +139,7 @@ impl One {
 
     async fn find(&self) -> Result<usize, RegisterError> {
         let event_type = event("", "").event_type;
-        let find = Find { event_type, due_from: None, due_before: None, after: None, limit: 9 };
+        let find = Find { event_type, due_from: None, due_before: None, alone_of: None, after: None, limit: 9 };
         Ok(self.register.find(&find).await?.events.len())
     }
 

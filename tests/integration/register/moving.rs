@@ -124,7 +124,14 @@ impl Events {
 }
 
 fn find() -> Find {
-    Find { event_type: event("", "").event_type, due_from: None, due_before: None, after: None, limit: 9 }
+    Find {
+        event_type: event("", "").event_type,
+        due_from: None,
+        due_before: None,
+        alone_of: None,
+        after: None,
+        limit: 9,
+    }
 }
 
 #[tokio::test]

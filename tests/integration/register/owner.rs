@@ -77,7 +77,14 @@ async fn a_register_of_a_named_broker_answers_no_other(#[case] other: &str) {
     assert_eq!(in_use(other.ping().await), names);
     assert_eq!(in_use(other.reserve(&reserve()).await), names);
     assert_eq!(in_use(other.claim(&claim()).await), names);
-    let find = Find { event_type: event("", "").event_type, due_from: None, due_before: None, after: None, limit: 1 };
+    let find = Find {
+        event_type: event("", "").event_type,
+        due_from: None,
+        due_before: None,
+        alone_of: None,
+        after: None,
+        limit: 1,
+    };
     assert_eq!(in_use(other.find(&find).await), names);
     assert!(matches!(one.reserve(&reserve()).await.unwrap()[..], [Reserved::Version(_)]));
     // Other products may have no name, and neither has a broker that is away.

@@ -234,7 +234,7 @@ async fn a_key_of_somebody_else_is_an_error_and_no_answer() {
 }
 
 fn find(limit: usize) -> Find {
-    Find { event_type: event("", "").event_type, due_from: None, due_before: None, after: None, limit }
+    Find { event_type: event("", "").event_type, due_from: None, due_before: None, alone_of: None, after: None, limit }
 }
 
 /// The ids of all events, in pages of this size.

@@ -205,10 +205,37 @@ rules! {
         mail.event_type = "mail".parse().unwrap();
         b.publish_due(&mail, &Slot::Dated, b.after(DAY)).await;
         let (due_from, due_before) = (Some(b.after(DAY)), Some(b.after(3 * DAY)));
-        let find = Find { event_type: event("", "").event_type, due_from, due_before, after: None, limit: 9 };
+        let find = Find { event_type: event("", "").event_type, due_from, due_before, alone_of: None, after: None, limit: 9 };
         let found = b.index.find(&find).await.unwrap();
         let ids: Vec<_> = found.events.into_iter().map(|shown| shown.entry.unwrap().subject.id).collect();
         assert_eq!((ids, found.next), (vec!["1".to_owned(), "2".to_owned()], None));
+    }
+
+    async fn a_page_of_a_reference_has_what_competes_with_nothing_alone(b) {
+        let mut expected = Vec::new();
+        for n in 0..20 {
+            let at = if n < 15 { b.now() } else { b.after(DAY) };
+            for (reference, id) in [("1", format!("one-{n:02}")), ("2", format!("other-{n:02}"))] {
+                let event = event(reference, &id);
+                b.publish_due(&event, &Slot::Event(id.clone()), at).await;
+                b.publish_due(&event, &Slot::DatedAt(n), at).await;
+            }
+            expected.push(format!("one-{n:02}"));
+        }
+        for limit in [1, 3, 50] {
+            let (event_type, alone_of) = (event("", "").event_type, event("1", "").reference);
+            let mut find = Find { event_type, due_from: None, due_before: None, alone_of, after: None, limit };
+            let mut ids = Vec::new();
+            loop {
+                let found = b.index.find(&find).await.unwrap();
+                ids.extend(found.events.into_iter().map(|shown| shown.entry.unwrap().subject.id));
+                find.after = found.next;
+                if find.after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(ids, expected, "{limit} at a time");
+        }
     }
 
     async fn a_look_shows_every_slot_of_a_reference(b) {

@@ -23,6 +23,10 @@ use crate::{
 /// Publishes of one batch that wait for their confirms at a time.
 const UNCONFIRMED: usize = 256;
 
+/// So many slots more are looked at than there are events for them: one of the events may be there already, and what was in those
+/// before it gone since.
+const NEAR: i64 = 4;
+
 /// A copy to publish in place of another.
 pub(super) struct Sending {
     pub(super) subject: Subject,
@@ -49,17 +53,7 @@ impl Shared {
         if places.is_empty() {
             return Ok(());
         }
-        let home = |(event_type, reference): &Object| Subject {
-            event_type: event_type.clone(),
-            reference: reference.clone(),
-            id: String::new(),
-        };
-        let homes: Vec<Subject> = places.keys().map(home).collect();
-        for event in self.look(&homes).await?.into_iter().filter(|event| event.copy.is_some()) {
-            if let Slot::RequeuedAt(at) = event.slot {
-                places.entry((event.event_type, event.reference)).or_default().insert(at, event.id);
-            }
-        }
+        self.look_for_places(sending, &mut places).await?;
         sending.retain_mut(|(answer, send)| {
             let Some(from) = send.requeued_at() else { return true };
             let at = take_place(places.entry(send.object()).or_default(), from, &send.subject.id);
@@ -70,6 +64,40 @@ impl Shared {
             send.go_to(at);
             !is_there
         });
+        Ok(())
+    }
+
+    /// Looks which slots are taken near the times that the events go to: so many of each reference that there is a free one for each of
+    /// its events. A reference may have very many dates.
+    async fn look_for_places(
+        &self,
+        sending: &[(usize, Sending)],
+        places: &mut HashMap<Object, Places>,
+    ) -> Result<(), EventsError> {
+        let mut wanted: HashMap<Object, (i64, i64)> = HashMap::new();
+        for (send, at) in sending.iter().filter_map(|(_, send)| Some((send, send.requeued_at()?))) {
+            wanted.entry(send.object()).or_insert((at, NEAR)).1 += 1;
+        }
+        let (mut near, mut asked) = (wanted.values().map(|(_, many)| *many).max().unwrap_or(0), 0);
+        while !wanted.is_empty() {
+            let slots = wanted.iter().flat_map(|((event_type, reference), (from, _))| {
+                let (event_type, reference) = (event_type.clone(), reference.clone());
+                let subject = Subject { event_type, reference, id: String::new() };
+                (asked..near).map(move |more| (subject.clone(), Slot::RequeuedAt(from.saturating_add(more))))
+            });
+            for event in
+                self.look_at(&slots.collect::<Vec<_>>()).await?.into_iter().filter(|event| event.copy.is_some())
+            {
+                if let Slot::RequeuedAt(at) = event.slot {
+                    places.entry((event.event_type, event.reference)).or_default().insert(at, event.id);
+                }
+            }
+            wanted.retain(|object, (_, many)| {
+                let taken = places.get(object).map_or(0, Places::len);
+                i64::try_from(taken).is_ok_and(|taken| near < *many + taken)
+            });
+            (asked, near) = (near, near * 2);
+        }
         Ok(())
     }
 

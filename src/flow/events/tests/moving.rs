@@ -1,6 +1,12 @@
 //! Another time for events that wait.
 
+use bytes::Bytes;
+
 use super::*;
+use crate::{
+    domain::register::index::{Find, Found, Shown},
+    ports::{Index, RegisterError},
+};
 
 #[rstest]
 // Into a slot of its own date, where the former copy is done with.
@@ -52,6 +58,43 @@ async fn what_was_rescheduled_can_be_rescheduled() {
     assert_eq!((sent.len(), found.len(), found[0].due), (2, 1, Some(second(1_000_200))));
     assert_eq!(world.claim(&sent[0].1).await, Claimed::Stale);
     assert!(matches!(world.claim(&sent[1].1).await, Claimed::Run { .. }));
+}
+
+/// An index that shows no whole reference.
+struct OneByOne(Arc<MemoryRegister>);
+
+#[async_trait]
+impl Index for OneByOne {
+    async fn find(&self, find: &Find) -> Result<Found, RegisterError> {
+        self.0.find(find).await
+    }
+
+    async fn look(&self, _: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError> {
+        unreachable!("a reference may have very many dates")
+    }
+
+    async fn look_at(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
+        self.0.look_at(batch).await
+    }
+
+    async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
+        self.0.kept(batch).await
+    }
+}
+
+#[tokio::test]
+async fn a_reschedule_of_one_date_reads_no_other() {
+    let world = World::new();
+    let slots = ["d:1001000000", "d:1002000000", "q:1003000000", "q:1003000001"];
+    for slot in slots {
+        world.put("import", "1234", slot, slot, true).await;
+    }
+    let index = Arc::new(OneByOne(world.register.clone()));
+    let World { topology, broker, register, clock, .. } = &world;
+    let events = Events::new(topology.clone(), broker.clone(), register.clone(), index, clock.clone());
+    let moved = events.reschedule(&of_1234().at(second(1_001_000)), second(1_003_000)).await.expect("it answers");
+    assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
+    assert_eq!(world.sent()[0].1.stamp.slot, Slot::RequeuedAt(1_003_000_002));
 }
 
 #[rstest]

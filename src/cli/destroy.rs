@@ -113,11 +113,14 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     lock.release().await;
     let (gone, observed, removed) = result?;
     let elapsed = started.elapsed();
-    destroy.report(&gone, &observed, removed, Some(elapsed))?;
-    if output.is_text() {
+    let told = if output.is_text() {
         let seconds = elapsed.as_secs_f64();
-        output.print(&format!("{GREEN}Destroyed{GREEN:#}: {} removed, in {seconds:.1} s.\n", objects(removed)))?;
-    }
+        let text = format!("{GREEN}Destroyed{GREEN:#}: {} removed, in {seconds:.1} s.\n", objects(removed));
+        output.print(&text).map_err(Into::into)
+    } else {
+        destroy.report(&gone, &observed, removed, Some(elapsed))
+    };
+    told.map_err(|error| if removed > 0 { Ended::untold(error) } else { error })?;
     Ok(Exit::Done)
 }
 

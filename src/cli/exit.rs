@@ -44,6 +44,11 @@ impl Ended {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into() }
     }
+
+    /// What was asked for is done, and its answer could not be written.
+    pub(crate) fn untold(error: impl Into<anyhow::Error>) -> anyhow::Error {
+        Self::new(Exit::Partly, format!("{:#}", error.into())).into()
+    }
 }
 
 const START: &str = "say with -f (TOPOLOGY_FILE) where it is, or write one to start from with `topology init`";

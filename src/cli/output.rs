@@ -41,11 +41,11 @@ impl Output {
         io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
-    /// So many columns has whoever reads the answer: as `COLUMNS` says, or the terminal. Behind a pipe 80.
+    /// So many columns has whoever reads the answer: as `COLUMNS` says, or the terminal. Behind a pipe there is no end.
     pub(crate) fn columns() -> usize {
         let said = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
         let terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
-        said.or_else(terminal).filter(|columns| *columns > 0).unwrap_or(80)
+        said.or_else(terminal).filter(|columns| *columns > 0).unwrap_or(usize::MAX)
     }
 
     /// Whether standard error shows colours.

@@ -172,13 +172,16 @@ impl Apply {
     }
 
     fn done(&self, carried: &Carried, started: Instant) -> anyhow::Result<Exit> {
-        let elapsed = started.elapsed();
-        if !self.output.is_text() {
-            self.report(carried, true, Some(elapsed))?;
-        } else if let Some(what) = carried.summary() {
-            let seconds = elapsed.as_secs_f64();
-            self.output.print(&format!("{GREEN}Applied{GREEN:#}: {what}, in {seconds:.1} s.\n"))?;
-        }
+        let (elapsed, summary) = (started.elapsed(), carried.summary());
+        let told = match &summary {
+            _ if !self.output.is_text() => self.report(carried, true, Some(elapsed)),
+            Some(what) => {
+                let seconds = elapsed.as_secs_f64();
+                self.output.print(&format!("{GREEN}Applied{GREEN:#}: {what}, in {seconds:.1} s.\n"))
+            }
+            None => Ok(()),
+        };
+        told.map_err(|error| if summary.is_some() { Ended::untold(error) } else { error.into() })?;
         if let Some(note) = carried.stays() {
             self.output.note(&note);
         }

@@ -39,10 +39,10 @@ pub(super) fn cancelled(
         Slot::DatedAt(ms) | Slot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).ok(),
         _ => None,
     });
-    let id = slot.and_then(|slot| match &slot.slot {
-        Slot::Event(id) => Some(id.as_str()),
+    let id = match slot.map(|slot| &slot.slot) {
+        Some(Slot::Event(id)) => Some(id.as_str()),
         _ => id,
-    });
+    };
     json!({
         "type": event_type,
         "reference": reference,
@@ -93,9 +93,18 @@ impl Answers {
         Self { verb, dry_run, most, output, found: 0, results, events, unwritten: None }
     }
 
-    /// Answers for one event. With `-o ndjson` it is written at once.
-    pub(super) fn add(&mut self, mut event: Value, became: Became) {
+    /// Answers for one event that was found. With `-o ndjson` it is written at once.
+    pub(super) fn add(&mut self, event: Value, became: Became) {
         self.found += 1;
+        self.answer(event, became);
+    }
+
+    /// Answers for a name by which nothing was found.
+    pub(super) fn remember(&mut self, name: Value) {
+        self.answer(name, Became { result: Some("remembered"), ..Became::default() });
+    }
+
+    fn answer(&mut self, mut event: Value, became: Became) {
         if let Some(result) = became.result {
             *self.results.entry(result).or_default() += 1;
         }

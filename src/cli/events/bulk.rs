@@ -116,14 +116,17 @@ pub(super) async fn act<A>(
     }
     spinner.finish_and_clear();
     match failed {
+        None if count > 0 => answers.end().map_err(Ended::untold),
         None => Ok(answers.end()?),
         // Of nothing that was done there is nothing to tell but why.
         Some(error) if count == 0 => Err(error.into()),
         Some(error) => {
-            answers.end()?;
             let done = table::events(count);
-            let message =
+            let mut message =
                 format!("{error}; {done} were answered for before. Run it again: what is done is not done twice");
+            if let Err(unwritten) = answers.end() {
+                message = format!("{message}; {unwritten}");
+            }
             Err(Ended::new(Exit::Partly, message).into())
         }
     }

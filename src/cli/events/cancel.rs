@@ -5,7 +5,7 @@ use hatchery::{Cancelled, Events, Which};
 use super::{
     super::{
         args::{Common, UsageError},
-        exit::Exit,
+        exit::{Ended, Exit},
         load,
         output::Output,
     },
@@ -35,8 +35,8 @@ RabbitMQ until they are due, and are dropped then.
 A run that has begun goes on, which is told; it is not tried again. An id that
 is not known is remembered: the event does not run if it competes with nothing,
 or was published while Redis was away. --immediate, and --at with
-`delayed: each-time`, are remembered for what Redis has forgotten. What was
-published while Redis was away is reached by its id alone.
+`delayed: each-time`, are remembered for what Redis has forgotten. What Redis
+has not heard of, because it was away, is reached by its id alone.
 
 Exit 0: nothing that Redis knows of it waits any more, be it that nothing did.
 1: the event is known by another name; or the broker says that the topology
@@ -80,7 +80,7 @@ async fn cancel(
 }
 
 /// What no name but the id reaches.
-const BY_ID_ALONE: &str = "What was published while Redis was away is reached by its id alone.";
+const BY_ID_ALONE: &str = "What Redis has not heard of, because it was away, is reached by its id alone.";
 
 async fn named(
     events: &Events,
@@ -103,9 +103,9 @@ async fn named(
     let remembered = chosen.remembered(&cancelled);
     if !output.is_text() {
         if sum.cancelled + sum.running == 0 && remembered.is_some() {
-            answers.add(view(None), Became { result: Some("remembered"), ..Became::default() });
+            answers.remember(view(None));
         }
-        answers.end()?;
+        answers.end().map_err(Ended::untold)?;
         return Ok(Exit::Done);
     }
     let told = match (sum.cancelled, sum.running) {
@@ -114,7 +114,7 @@ async fn named(
         (cancelled, 0) => format!("Cancelled {} of {name}.", table::events(cancelled)),
         (cancelled, running) => format!("Cancelled {} of {name}. {}", table::events(cancelled), goes_on(running)),
     };
-    output.print(&format!("{}\n", told.replace("1 event of the event ", "the event ")))?;
+    output.print(&format!("{}\n", told.replace("1 event of the event ", "the event "))).map_err(Ended::untold)?;
     Ok(Exit::Done)
 }
 
@@ -160,6 +160,6 @@ impl Sum {
         if *nothing > 0 {
             text = format!("{text} {nothing} came to their end meanwhile.");
         }
-        Ok(output.print(&format!("{text}\n"))?)
+        output.print(&format!("{text}\n")).map_err(Ended::untold)
     }
 }

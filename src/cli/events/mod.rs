@@ -35,8 +35,8 @@ Examples:
 What is named by --reference or --id is done at once. What is found by any other
 filter is only shown, until --yes says that it is to be done.
 
-Redis knows the events of every type but those with `register: off`. What was
-published while Redis was away is known by its id alone.")]
+Redis knows the events of every type but those with `register: off`. What it
+has not heard of, because it was away, is reached by its id alone.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,

@@ -65,7 +65,7 @@ fn tell(
     for (event, moved) in &moved {
         answers.add(view(event), sum.add(moved));
     }
-    answers.end()?;
+    answers.end().map_err(|error| if sum.done > 0 { Ended::untold(error) } else { error.into() })?;
     if moved.is_empty() {
         return Err(Ended::new(Exit::Error, format!("nothing of {} waits", chosen.filters.name())).into());
     }
@@ -150,7 +150,7 @@ impl Sum {
         for (why, count) in not_kept {
             let _ = writeln!(text, "Not moved: {}; {why}.", table::events(*count));
         }
-        Ok(output.print(&text)?)
+        output.print(&text).map_err(|error| if *done > 0 { Ended::untold(error) } else { error.into() })
     }
 
     /// What has come to its end by itself needs nothing more.

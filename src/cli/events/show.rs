@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::{
     super::{
-        args::{Common, UsageError},
+        args::{Common, Format, UsageError},
         exit::{Ended, Exit},
         load,
         output::Output,
@@ -67,8 +67,10 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 async fn show(events: &Events, args: &Args, which: &Which, filters: &Filters, output: Output) -> anyhow::Result<Exit> {
     let mut known = events.show(which).await?;
     known.sort_by_key(|event| (is_past(event), !event.running, event.due));
-    if !output.is_text() {
-        output.json(&json!({ "events": known.iter().map(view).collect::<Vec<Value>>() }))?;
+    match output.format {
+        Format::Text => {}
+        Format::Json => output.json(&json!({ "events": known.iter().map(view).collect::<Vec<Value>>() }))?,
+        Format::Ndjson => known.iter().try_for_each(|event| output.json(&view(event)))?,
     }
     if known.is_empty() {
         return Err(Ended::new(Exit::Error, format!("nothing is known of {}{}", filters.name(), hint(args))).into());
@@ -125,7 +127,9 @@ fn block(event: &Known, now: Timestamp) -> String {
     }
     if let Some(copy) = &event.copy {
         line("attempts", &event.attempts.to_string());
-        line("copy", &format!("version {}, generation {}", copy.version, copy.generation));
+        let version = Some(copy.version).filter(|version| *version > 0);
+        let version = version.map(|version| format!("version {version}, ")).unwrap_or_default();
+        line("copy", &format!("{version}generation {}", copy.generation));
     }
     if let Some(reason) = &event.reason {
         line("reason", reason);

@@ -18,7 +18,7 @@ const REASON: usize = 8;
 /// A column: its head, its width, and what stands in it.
 type Column = (&'static str, usize, fn(&Row) -> &str);
 
-/// The table, so many columns wide at most. Colours are taken out again for a pipe.
+/// The table, so many columns wide at most; with [`usize::MAX`] nothing is cut. Colours are taken out again for a pipe.
 pub(super) fn table(events: &[Known], now: Timestamp, width: usize) -> String {
     let rows: Vec<Row> = events.iter().map(|event| Row::of(event, now)).collect();
     let columns = columns(&rows, width.max(LEAST));
@@ -44,7 +44,8 @@ fn columns(rows: &[Row], width: usize) -> Vec<Column> {
     };
     let many_types = rows.iter().any(|row| row.event_type != rows[0].event_type);
     let (head, widest, cell) = column("TYPE", |row| &row.event_type);
-    let event_type = many_types.then_some((head, widest.min(TYPE), cell));
+    let most = if width == usize::MAX { width } else { TYPE };
+    let event_type = many_types.then_some((head, widest.min(most), cell));
     let (head, widest, cell) = column("REFERENCE", |row| &row.name);
     let reference = |room: usize| (head, widest.min(room), cell);
     let state = column("STATE", |row| row.state.as_str());
@@ -64,7 +65,8 @@ fn columns(rows: &[Row], width: usize) -> Vec<Column> {
     columns.insert(usize::from(many_types), reference);
     let room = room(&columns);
     if reasons && room >= REASON {
-        columns.push(("REASON", room, |row| &row.reason));
+        let (head, widest, cell) = column("REASON", |row| &row.reason);
+        columns.push((head, widest.min(room), cell));
     }
     columns
 }
@@ -257,5 +259,17 @@ REFERENCE  STATE    DUE                       TRIES
         let events =
             [event("mail", Some("従業員"), Stage::Waiting, None), event("mail", Some("1234"), Stage::Waiting, None)];
         assert_eq!(shown(&events, 80), wide);
+    }
+
+    #[test]
+    fn nothing_is_cut_where_nobody_says_how_wide_it_may_be() {
+        let long = "x".repeat(255);
+        let events = [
+            event("mail", None, Stage::Waiting, None),
+            event("a-type-with-a-long-name", Some(&long), Stage::DeadLetter, Some(&long)),
+        ];
+        let text = anstream::adapter::strip_str(&table(&events, at(1_000_000_000), usize::MAX)).to_string();
+        let row = text.lines().last().expect("a row");
+        assert_eq!((row.matches(&long).count(), row.contains("a-type-with-a-long-name")), (2, true), "{text}");
     }
 }

@@ -180,8 +180,8 @@ impl Chosen {
         // A date is a slot where each counts by itself, and nothing to remember elsewhere.
         let is_slot = |found: &Cancelled| matches!(found.slot, Slot::DatedAt(_) | Slot::Immediate | Slot::First);
         (one_slot && slots.iter().any(is_slot)).then_some(
-            "The slot is remembered: what Redis has forgotten of it does not run. What was published while Redis was away is \
-             reached by its id alone.",
+            "The slot is remembered: what Redis has forgotten of it does not run. What Redis has not heard of, because it was \
+             away, is reached by its id alone.",
         )
     }
 }

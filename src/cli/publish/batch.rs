@@ -19,7 +19,7 @@ use tokio::io::{AsyncBufRead, BufReader};
 use super::{
     super::{
         args::{Format, UsageError},
-        exit::Exit,
+        exit::{Ended, Exit},
         output::Output,
         stop::Stop,
     },
@@ -90,7 +90,7 @@ struct Answer {
 }
 
 /// Publishes to the end of the input. A signal, or an error of what is read or written, ends the reading; what was read
-/// before is answered all the same, and counted.
+/// before is answered all the same, and counted. Each line before the end is published, or standard error names it.
 pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> anyhow::Result<Exit> {
     let stop = Stop::on_signals()?;
     let mut lines = Lines::new(files.input);
@@ -137,8 +137,12 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
     }
     report.unanswered = under_way.len();
     report.stopped_before = (!ended).then(|| lines.read() + 1);
+    let is_begun = report.published > 0 || report.unanswered > 0;
     let exit = report.end();
-    failed.map_or(exit, Err)
+    match failed.map_or(exit, Err) {
+        Err(error) if is_begun => Err(Ended::untold(error)),
+        exit => exit,
+    }
 }
 
 /// Begins to publish a line. What is invalid, or comes after the broker was given up, is answered at once.

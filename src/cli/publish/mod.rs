@@ -18,7 +18,7 @@ use jiff::Timestamp;
 use super::{
     args::{Common, UsageError},
     connect,
-    exit::Exit,
+    exit::{Ended, Exit},
     load,
     output::Output,
 };
@@ -98,11 +98,12 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     if published.unversioned {
         output.warn("Redis gave no version: the event is published and competes with nothing");
     }
-    if output.is_text() {
-        output.print(&format!("{}\n", published.id))?;
+    let told = if output.is_text() {
+        output.print(&format!("{}\n", published.id))
     } else {
-        output.json(&serde_json::json!({ "id": published.id }))?;
-    }
+        output.json(&serde_json::json!({ "id": published.id }))
+    };
+    told.map_err(Ended::untold)?;
     Ok(Exit::Done)
 }
 

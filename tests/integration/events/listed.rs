@@ -18,6 +18,17 @@ use crate::support::{
 };
 
 #[tokio::test]
+async fn a_list_in_a_pipe_is_not_cut() {
+    let declared = declared("{ mail: {} }").await;
+    let hatchery = declared.connect().await;
+    let reason = format!("because {}", "of this ".repeat(30));
+    publish(&hatchery, NewEvent::new("mail", "").delay(HOUR).reason(reason.clone())).await;
+    let place = Place::new(&declared);
+    let list = place.events(0, &["list"]).await;
+    assert!(list.stdout.contains(reason.trim_end()), "{list:?}");
+}
+
+#[tokio::test]
 async fn events_are_listed_by_due_time_and_filtered() {
     let declared = declared(
         "{ import: { coalesce: latest, retry: { delays: [30m] } }, mail: { retry: { delays: [45m], max-attempts: 2 } }, \
@@ -71,7 +82,8 @@ async fn events_are_listed_by_due_time_and_filtered() {
     });
     assert_eq!(stable, expected);
 
-    let text = place.events(0, &["list", "--limit", "2"]).await;
+    let mut narrow = place.command(&["events", "list", "--limit", "2"]);
+    let text = place.run(narrow.env("COLUMNS", "80")).await.expect(0);
     let lines: Vec<&str> = text.stdout.lines().collect();
     assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= 80), "{}", text.stdout);
     assert!(lines[0].starts_with("TYPE    REFERENCE  STATE        DUE"), "{}", text.stdout);

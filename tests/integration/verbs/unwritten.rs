@@ -20,7 +20,7 @@ fn bench() -> Bench {
     bench
 }
 
-/// Runs a verb with a standard output that takes nothing, and expects an error.
+/// Runs a verb that does something, with a standard output that takes nothing.
 #[track_caller]
 fn unwritten(bench: &Bench, arguments: &[&str], input: &str) -> Ran {
     let full = File::options().write(true).open("/dev/full").unwrap();
@@ -29,7 +29,7 @@ fn unwritten(bench: &Bench, arguments: &[&str], input: &str) -> Ran {
     let mut child = process.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
     let Output { status, stderr, .. } = child.wait_with_output().unwrap();
-    let ran = Ran::of(Output { status, stdout: Vec::new(), stderr }).expect(1);
+    let ran = Ran::of(Output { status, stdout: Vec::new(), stderr }).expect(5);
     assert!(ran.stderr.contains("cannot write the answer to standard output"), "{ran:?}");
     ran
 }
@@ -71,4 +71,19 @@ fn an_act_on_events_is_told_on_standard_error_where_standard_output_is_full() {
     let ran = unwritten(&bench, &["events", "cancel", "--type", "mail", "--yes", "-o", "ndjson"], "");
     assert!(["\"id\":\"1\"", "\"id\":\"2\""].iter().all(|id| ran.stderr.contains(id)), "{ran:?}");
     assert!(listed(&bench).is_empty());
+}
+
+#[test]
+fn a_batch_whose_rejects_cannot_be_written_says_what_is_published() {
+    let bench = bench();
+    let line = |n: u8| format!("{{\"type\":\"mail\",\"delay\":\"1h\",\"id\":\"{n}\"}}\n");
+    let batch = bench.folder().join("batch.ndjson");
+    for (lines, code) in [(format!("{}{}no event\n", line(0), line(1)), 5), ("no event\n".to_owned(), 1)] {
+        std::fs::write(&batch, lines).unwrap();
+        let mut process = bench.process(&["publish", "--batch", batch.to_str().unwrap(), "--rejects", "/dev/full"]);
+        let Output { status, stdout, stderr } = process.env("REDIS_URL", redis::url()).output().unwrap();
+        let ran = Ran::of(Output { status, stdout, stderr }).expect(code);
+        assert!(ran.stderr.contains("cannot write the rejects"), "{ran:?}");
+    }
+    assert_eq!(listed(&bench), ["0", "1"]);
 }

@@ -100,22 +100,17 @@ impl Lane {
     }
 
     /// From the processing queue, and no suspect.
-    pub(super) async fn handle_unregistered(
-        &self,
-        mut event: Event,
-        patience: &Patience,
-        mut receipt: Box<dyn Receipt>,
-    ) {
+    pub(super) async fn handle_unregistered(&self, mut event: Event, patience: &Patience, receipt: Box<dyn Receipt>) {
         let mut tries = 0;
         let verdict = loop {
             match self.run_unregistered(&mut event, patience, &mut tries).await {
                 Some(Way::Settled) => break Verdict::Acknowledge,
                 Some(Way::Refused) => break Verdict::Reject,
                 // What is aside waits until nothing is held of this type, and all others with it. As a copy: before RabbitMQ 4.3
-                // what is given back counts like a crash.
+                // what is given back counts like a crash. One copy alone: a broker that is slow to confirm keeps all of them.
                 Some(Way::NotStarted) if patience.until.is_cancelled() && !self.common.stop.is_cancelled() => {
                     let Some(back) = self.move_on(self.send_on(&event, PAUSE), receipt).await else { return };
-                    receipt = back;
+                    return self.answer(Verdict::GiveBack, back).await;
                 }
                 Some(Way::NotStarted) => {}
                 Some(Way::GivenBack | Way::Again { .. }) | None => break Verdict::GiveBack,

@@ -49,6 +49,13 @@ pub(super) enum Asked {
     Unreadable,
 }
 
+impl Asked {
+    /// Whether the delivery is acknowledged without a copy.
+    pub(super) fn is_dropped(&self) -> bool {
+        matches!(self, Self::Answered(Claimed::Stale | Claimed::Replaced))
+    }
+}
+
 /// An event whose reference is busy waits so long in memory at most, before it goes by way of the busy hatchery.
 const IN_MEMORY: Duration = Duration::from_secs(1);
 

@@ -154,19 +154,27 @@ impl Lane {
 
     async fn handle(&self, event: &mut Event, patience: &Patience) -> Verdict {
         let mut tries = 0;
+        // One copy of each delivery: a broker that is slow to confirm keeps every copy that it was sent.
+        let mut copying = None;
         loop {
             let Some((asked, token, turn)) = self.claim_soon(event, patience).await else { return Verdict::GiveBack };
             fail_point!("work.claimed");
             let Asked::Answered(register::Claimed::Run { fence, crashes, stamp }) = asked else {
-                // It keeps its place, and nobody from running.
+                // The delivery keeps its place, and no other event from running.
                 let Turn { permit: _permit, quiet } = turn;
                 drop(quiet);
-                // Where the broker blocks publishers its reference may have become free meanwhile.
-                match timeout(COPY_LIMIT, self.not_run(event, asked)).await {
+                if asked.is_dropped() {
+                    return self.not_run(event, asked).await;
+                }
+                let event = event.clone();
+                let copying = copying.get_or_insert_with(|| Box::pin(async move { self.not_run(&event, asked).await }));
+                // While the broker blocks publishers, the reference may become free.
+                match timeout(COPY_LIMIT, copying).await {
                     Ok(verdict) => return verdict,
                     Err(_) => continue,
                 }
             };
+            copying = None;
             event.stamp = stamp;
             // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
             return match self

@@ -20,6 +20,7 @@ use lapin::{
     tcp::RustlsConnector,
     types::ShortString,
 };
+use tokio::runtime::Handle;
 
 pub use super::url::{AmqpUrl, AmqpUrlError};
 use super::{
@@ -233,19 +234,32 @@ pub(super) async fn answer<T>(call: impl Future<Output = lapin::Result<T>>) -> l
     })
 }
 
-/// The answer to a call that brings deliveries to this channel. Without an answer within the limit the channel is closed: the call may be
-/// carried out later, as by a node that was cut off from its cluster (measured), and the deliveries would wait for nobody.
+/// The answer to a call that brings deliveries to this channel. Without an answer within the limit, or once nobody waits for it, the
+/// channel is closed: the call may be carried out later, as by a node that was cut off from its cluster (measured), and the
+/// deliveries would wait for nobody.
 pub(super) async fn deliveries<T>(channel: &Channel, call: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
+    let mut unanswered = Unanswered(Some(channel.clone()));
     let answered = answer(call).await;
-    if answered.is_err() {
-        let channel = channel.clone();
-        tokio::spawn(async move {
-            if let Err(error) = channel.close(200, ShortString::from("done")).await {
+    if answered.is_ok() {
+        unanswered.0 = None;
+    }
+    answered
+}
+
+/// A channel with a call that has no answer yet. It is closed with this value.
+struct Unanswered(Option<Channel>);
+
+impl Drop for Unanswered {
+    fn drop(&mut self) {
+        // Without a runtime there is no connection either.
+        let (Some(channel), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
+        runtime.spawn(async move {
+            // The broker carries it out after the call, however late that is.
+            if let Err(error) = answer(channel.close(200, ShortString::from("done"))).await {
                 tracing::debug!(%error, "closing a channel");
             }
         });
     }
-    answered
 }
 
 /// The socket of a connection that is being made. It is shut with this value unless it is kept: lapin would wait for ever,

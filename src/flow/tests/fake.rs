@@ -49,6 +49,8 @@ pub(super) struct Fake {
     pub(super) redelivered: AtomicBool,
     /// How many publishes the broker answers with nothing at first, as one that blocks publishers.
     pub(super) stuck: AtomicUsize,
+    /// How long the broker takes to confirm what it has taken.
+    pub(super) confirms_after: Mutex<Duration>,
     /// There is nobody to consume from.
     pub(super) absent: AtomicBool,
     /// When that was tried.
@@ -129,6 +131,8 @@ impl Broker for Fake {
             self.aside.lock().expect("no panic").insert(0, Incoming { routing_key, properties, body });
         }
         self.published.lock().expect("no panic").push(message);
+        let confirms_after = *self.confirms_after.lock().expect("no panic");
+        tokio::time::sleep(confirms_after).await;
         Ok(())
     }
 

@@ -93,3 +93,13 @@ async fn an_event_whose_reference_was_busy_runs_once_it_is_free_while_the_broker
     assert!(diary.contains(&"blocked".to_owned()), "{diary:?}");
     assert_eq!(diary[diary.len() - 3..], ["handler", "settle finished", "acknowledge"]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_confirms_late_takes_one_copy_of_an_event_whose_reference_is_busy() {
+    let fake = Arc::new(Fake { confirms_after: Duration::from_secs(30).into(), ..Fake::default() });
+    fake.incoming.lock().expect("no panic").push(versioned());
+    fake.claims.lock().expect("no panic").extend((0..1_000).map(|_| Claimed::Busy));
+    let diary = work(&fake, Outcome::Done).await;
+    let copies = diary.iter().filter(|entry| entry.starts_with("publish ")).count();
+    assert_eq!((copies, diary.last().map(String::as_str)), (1, Some("acknowledge")), "{diary:?}");
+}

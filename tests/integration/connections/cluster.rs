@@ -124,7 +124,8 @@ async fn a_worker_leaves_a_node_that_delivers_nothing() {
 struct Parted {
     url: String,
     cut_off: watch::Sender<bool>,
-    /// How many calls were passed on after they had waited.
+    /// How many calls have waited, and how many of them were passed on.
+    held: Arc<AtomicUsize>,
     late: Arc<AtomicUsize>,
     _serving: AbortOnDropHandle<()>,
 }
@@ -136,13 +137,14 @@ impl Parted {
         let target = (url.host_str().unwrap().to_owned(), url.port().unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         url.set_port(Some(listener.local_addr().unwrap().port())).unwrap();
-        let (is_parted, late) = (watch::Sender::new(false), Arc::new(AtomicUsize::new(0)));
-        let (parted, passed) = (is_parted.clone(), Arc::clone(&late));
+        let (cut_off, held, late) =
+            (watch::Sender::new(false), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (parted, holds, passed) = (cut_off.clone(), Arc::clone(&held), Arc::clone(&late));
         let serving = tokio::spawn(async move {
             loop {
                 let (client, _) = listener.accept().await.unwrap();
                 let server = TcpStream::connect(&target).await.unwrap();
-                let (mut parted, passed) = (parted.subscribe(), Arc::clone(&passed));
+                let (mut parted, holds, passed) = (parted.subscribe(), Arc::clone(&holds), Arc::clone(&passed));
                 let is_let_through = *parted.borrow();
                 tokio::spawn(async move {
                     let ((mut sent, mut answers), (mut said, mut asked)) = (client.into_split(), server.into_split());
@@ -152,6 +154,7 @@ impl Parted {
                             let consumes = buffer[..read].windows(4).any(|bytes| bytes == CONSUME);
                             let waits = consumes && !is_let_through && *parted.borrow();
                             if waits {
+                                holds.fetch_add(1, Ordering::SeqCst);
                                 parted.wait_for(|is_parted| !is_parted).await.unwrap();
                             }
                             asked.write_all(&buffer[..read]).await.unwrap();
@@ -165,39 +168,84 @@ impl Parted {
                 });
             }
         });
-        Self { url: url.into(), cut_off: is_parted, late, _serving: AbortOnDropHandle::new(serving) }
+        Self { url: url.into(), cut_off, held, late, _serving: AbortOnDropHandle::new(serving) }
+    }
+}
+
+/// Two nodes, a client that knows both, and one that knows neither.
+struct Cluster {
+    nodes: [Parted; 2],
+    hatchery: Hatchery,
+    other: Hatchery,
+}
+
+impl Cluster {
+    async fn of(declared: &Declared) -> Self {
+        let nodes = [Parted::of(&declared.host.amqp()).await, Parted::of(&declared.host.amqp()).await];
+        let builder = Hatchery::builder(declared.topology.clone()).redis_url(&declared.redis_url);
+        let hatchery = builder.amqp_urls(nodes.each_ref().map(|node| &node.url)).connect().await.unwrap();
+        Self { nodes, hatchery, other: declared.connect().await }
+    }
+
+    fn cut_off(&self, cut_off: bool) {
+        for node in &self.nodes {
+            node.cut_off.send_replace(cut_off);
+        }
+    }
+
+    fn held(&self) -> usize {
+        self.nodes.iter().map(|node| node.held.load(Ordering::SeqCst)).sum()
+    }
+
+    /// Ends the partition, and waits until the call arrives that was held up.
+    async fn heal(&self) {
+        self.cut_off(false);
+        let late = || self.nodes.iter().map(|node| node.late.load(Ordering::SeqCst)).sum::<usize>();
+        eventually("the late call arrives", async || (late() > 0).then_some(())).await;
+    }
+
+    /// Publishes events of which a consumer that nobody reads would take some, and waits until this worker has run all.
+    async fn all_run_by(&self, worker: Working) {
+        const EVENTS: usize = 40;
+        let before = worker.runs.count();
+        for n in 0..EVENTS {
+            publish(&self.other, NewEvent::new("mail", n.to_string())).await;
+        }
+        worker.runs.reach(before + EVENTS).await;
+        worker.stop().await;
     }
 }
 
 #[tokio::test]
 async fn a_worker_keeps_no_consumer_on_a_node_that_it_left() {
-    const EVENTS: usize = 40;
     let declared = Declared::new("types: { mail: {} }").await;
-    let nodes = [Parted::of(&declared.host.amqp()).await, Parted::of(&declared.host.amqp()).await];
-    let builder = Hatchery::builder(declared.topology.clone()).redis_url(&declared.redis_url);
-    let hatchery = builder.amqp_urls(nodes.each_ref().map(|node| &node.url)).connect().await.unwrap();
-    let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
-    let other = declared.connect().await;
-    publish(&other, NewEvent::new("mail", "before")).await;
+    let cluster = Cluster::of(&declared).await;
+    let worker = Working::start(&cluster.hatchery, "mail", |_| Outcome::Done);
+    publish(&cluster.other, NewEvent::new("mail", "before")).await;
     worker.runs.reach(1).await;
-    for node in &nodes {
-        node.cut_off.send_replace(true);
-    }
+    cluster.cut_off(true);
     // The quiet consumer consumes anew, in vain, and the worker connects again.
-    let queue = declared.processing("mail");
-    let amqp = declared.amqp().await;
+    let (queue, amqp) = (declared.processing("mail"), declared.amqp().await);
     eventually("the consumer is gone", async || (amqp.consumers(&queue).await == 0).then_some(())).await;
     eventually("the worker consumes again", async || (amqp.consumers(&queue).await == 1).then_some(())).await;
-    for node in &nodes {
-        node.cut_off.send_replace(false);
-    }
-    let late = || nodes.iter().map(|node| node.late.load(Ordering::SeqCst)).sum::<usize>();
-    eventually("the late call arrives", async || (late() > 0).then_some(())).await;
-    for n in 0..EVENTS {
-        publish(&other, NewEvent::new("mail", n.to_string())).await;
-    }
-    worker.runs.reach(1 + EVENTS).await;
+    cluster.heal().await;
+    cluster.all_run_by(worker).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_before_it_consumes_leaves_no_consumer() {
+    let declared = Declared::new("types: { mail: {} }").await;
+    let cluster = Cluster::of(&declared).await;
+    let worker = Working::start(&cluster.hatchery, "mail", |_| Outcome::Done);
+    publish(&cluster.other, NewEvent::new("mail", "before")).await;
+    worker.runs.reach(1).await;
     worker.stop().await;
+    cluster.cut_off(true);
+    let worker = Working::start(&cluster.hatchery, "mail", |_| Outcome::Done);
+    eventually("its call is held up", async || (cluster.held() > 0).then_some(())).await;
+    worker.stop().await;
+    cluster.heal().await;
+    cluster.all_run_by(Working::start(&cluster.other, "mail", |_| Outcome::Done)).await;
 }
 
 /// Lets a client in, and ends its connection when the client opens the first channel.

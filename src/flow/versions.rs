@@ -158,3 +158,17 @@ impl Versions {
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::adapters::{clock::SystemClock, memory::MemoryRegister};
+
+    #[tokio::test]
+    async fn a_register_that_does_not_answer_in_time_is_named() {
+        let memory = MemoryRegister::new(Arc::new(SystemClock), Duration::from_hours(1));
+        let register: Arc<dyn Register> = Arc::new(memory);
+        let error = Versions::new(&register, Duration::from_millis(250)).late();
+        assert_eq!(error.to_string(), "Redis at memory is slow: no answer within 250ms");
+    }
+}

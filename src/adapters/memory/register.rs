@@ -92,6 +92,10 @@ impl Register for MemoryRegister {
         Ok(())
     }
 
+    fn url(&self) -> String {
+        "memory".to_owned()
+    }
+
     async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
         let shown = self.look_at(&[(subject.clone(), slot.clone())]).await?.pop().flatten();
         Ok(shown.map(|shown| shown.state))

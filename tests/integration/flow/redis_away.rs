@@ -7,7 +7,6 @@ use hatchery::{Hatchery, NewEvent, Outcome};
 use crate::support::{
     broker::eventually,
     declared::Declared,
-    logs::Logs,
     redis::{Server, free_port},
     workers::Working,
 };
@@ -51,7 +50,6 @@ async fn a_publisher_asks_for_versions_again_when_redis_is_back() {
 
 #[tokio::test]
 async fn a_publisher_waits_for_a_version_as_long_as_it_is_told() {
-    let logs = Logs::capture();
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let builder = Hatchery::builder(declared.topology.clone()).amqp_url(declared.host.amqp()).redis_url(&redis.url);
@@ -68,8 +66,6 @@ async fn a_publisher_waits_for_a_version_as_long_as_it_is_told() {
         in_vain
     };
     assert_eq!(tokio::join!(in_vain, unversioned(&patient)), (true, false));
-    let told = logs.with(&["WARN", &format!("Redis at {}", redis.url), "is slow: no answer within 250ms"]);
-    assert!(!told.is_empty(), "{:?}", logs.with(&[]));
 }
 
 #[tokio::test]

@@ -91,8 +91,12 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     let looked = async || register::look(common, &topology, &destroy.management, &observed, &[], output).await;
     if shown.plan.changes.is_empty() {
-        // One that was interrupted may have removed everything, and left its name in Redis.
-        leave(looked().await?, output).await;
+        // A destroy that was interrupted may have removed everything, and left its name in Redis. With the lock no `apply` is under way.
+        let lock = lock(url, &destroy.desired, args.lock_timeout, output).await?;
+        if destroy.look().await?.0.plan.changes.is_empty() {
+            leave(looked().await?, output).await;
+        }
+        lock.release().await;
         destroy.report(&shown, &observed, 0, Some(started.elapsed()))?;
         return Ok(Exit::Done);
     }

@@ -45,7 +45,7 @@ impl Ended {
         Self { exit, message: message.into() }
     }
 
-    /// What was asked for is done, and its answer could not be written.
+    /// The command did what it was asked for, and could not write its answer.
     pub(crate) fn untold(error: impl Into<anyhow::Error>) -> anyhow::Error {
         Self::new(Exit::Partly, format!("{:#}", error.into())).into()
     }

@@ -225,7 +225,7 @@ mod tests {
         "redis://s3cret@h",
     ];
 
-    /// What has to stand before an argument of a verb so that nothing else is missing.
+    /// The arguments before this one of a verb, so that nothing else is missing.
     fn before(verbs: &[&str], argument: &str) -> &'static [&'static str] {
         match (verbs, argument) {
             (["publish"], "rejects") => &["--batch", "x"],

@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub(crate) struct Looked {
     register: RedisRegister,
     owner: Owner,
-    /// Who uses it, and what to do.
+    /// The text that names its user, and says what to do.
     pub(crate) refusal: Option<String>,
 }
 
@@ -36,7 +36,7 @@ pub(crate) struct Free {
     owner: Owner,
 }
 
-/// Looks who uses the register. Nothing is written.
+/// Reads whose the register is. Nothing is written.
 ///
 /// An `apply` needs RabbitMQ alone. Without a Redis URL nothing is looked at, and where Redis does not answer that is a warning.
 pub(crate) async fn look(

@@ -118,7 +118,7 @@ pub fn is_url_with_password(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| has_password(rest))
 }
 
-/// What an error repeats of a text, or of another error that may quote one: nothing, where it may be a URL.
+/// The part of a text that an error may repeat, be it the text of another error: nothing, where it may be a URL.
 #[must_use]
 pub fn unless_url(text: &str) -> &str {
     if may_be_url(text) { "what stands there is not repeated, for it may have a password" } else { text }

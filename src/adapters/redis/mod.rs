@@ -51,7 +51,7 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 /// So many shards are pinged at a time: each may find that its server has to be sent the script.
 const TOGETHER: usize = 128;
 
-/// What a script says of a batch: whether there was a counter, the answers, the key of the index that could not be used, and the owner
+/// The answer of a script to a batch: whether there was a counter, the answers, the key of the index that could not be used, and the owner
 /// where that may be another broker.
 type Batch<R> = (u8, Vec<R>, Option<Vec<u8>>, Option<Vec<u8>>);
 
@@ -71,7 +71,7 @@ pub struct RedisRegister {
     /// How often it was found emptied, as far as nobody was told of it.
     emptied: Arc<AtomicU64>,
     damage: Arc<Damage>,
-    /// That it may be another broker's is said once.
+    /// Set once it was logged that the register may be another broker's.
     doubted: Arc<Once>,
 }
 

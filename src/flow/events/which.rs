@@ -173,7 +173,7 @@ impl Asked<'_> {
         self.id().is_none() && coalesce.immediate != Immediate::Off && coalesce.delayed != Delayed::Off
     }
 
-    /// What has to be asked for the rest of it. What competes with nothing does not tell whether it had a date.
+    /// The further question that finds the rest. An event that competes with nothing does not tell whether it had a date.
     pub(super) fn elsewhere(&self, filter: &Filter) -> Option<Find> {
         match self.part {
             Part::All | Part::At(_) => search::alone_of(&self.subject, filter),

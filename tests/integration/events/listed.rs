@@ -231,6 +231,11 @@ fn a_topology_that_was_never_applied_is_no_empty_list() {
     assert_eq!(events(0, &["list"]).stdout, "Nothing is found.\n");
     assert_eq!(events(0, &[&["cancel"], &retries[..]].concat()).stdout, "Cancelled 0 events.\n");
     events(0, &["cancel", "--type", "mail", "--reference", "1"]);
+    events(0, &["cancel", "--type", "mail", "--id", "y"]);
+    assert!(
+        block_on(async { redis::keys(redis::url()).await }).contains(&key),
+        "a cancel is remembered once there is a topology"
+    );
     // Redis alone knows the list: without the broker it is as it is.
     let mut command = bench.command(&["events", "list"]);
     command.env("REDIS_URL", redis::url()).env("AMQP_URL", "amqp://127.0.0.1:1");

@@ -108,7 +108,7 @@ impl Hot {
         self.statistic("evalsha", "usec_per_call").await
     }
 
-    /// What Redis has counted of a command since its statistics were reset.
+    /// A figure of a command, counted by Redis since its statistics were reset.
     async fn statistic(&mut self, command: &str, name: &str) -> f64 {
         let told: String = redis::cmd("INFO").arg("commandstats").query_async(&mut self.connection).await.unwrap();
         let line = told.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));

@@ -400,21 +400,6 @@ fn an_apply_refuses_a_register_of_a_node_that_its_cluster_does_not_have() {
     assert!(!told.contains("warning"), "{told}");
 }
 
-/// A worker of one node pings the register before it finds that the topology is missing. The user of `apply` is not shown the nodes.
-#[test]
-fn a_worker_that_starts_before_the_first_apply_does_not_keep_it_from_applying() {
-    let redis = Arc::new(Server::start(free_port(), &[]));
-    let applying = Applying::new(BILLING, &redis);
-    let host = &applying.bench.host;
-    let register = applying.register();
-    block_on(async { on(&register, "rabbit@2").ping().await.unwrap() });
-    assert_eq!(applying.owners(), BTreeSet::new());
-    let all = || ".*".to_owned();
-    let rights = Rights { tag: "policymaker".to_owned(), configure: all(), write: all(), read: all() };
-    let user = host.user("policymaker", &rights);
-    applying.expect(0, &["--amqp-url", &user.amqp(), "--management-url", &user.management()]);
-}
-
 /// The owner is written shard by shard, and Redis may go away in between.
 #[test]
 fn an_apply_sees_and_mends_a_shard_that_was_left_to_the_former_owner() {

@@ -1,7 +1,7 @@
 -- claim: keys home, own home, lease; arguments field, version, generation, token, alone (1 or 0), lease, max-wait.
 -- Answers (what, fence or later, crashes, 1 where the copy's own stamp counts).
 
--- Whoever claims has found its topology on its broker, so an emptied register has an owner again before the next `apply`.
+-- A worker that claims has found its topology on its broker, so an emptied register has an owner again before the next `apply`.
 if used_by.broker == '' then
   used_by.broker = broker
 end

@@ -49,7 +49,7 @@ struct Payroll {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    tracing_subscriber::fmt().init();
+    tracing_subscriber::fmt().with_writer(io::stderr).init();
     let or = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
     let amqp = or("AMQP_URL", "amqp://guest:guest@localhost:5672/");
     let redis = or("REDIS_URL", "redis://localhost:6379");

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use reqwest::{Client, Response, Url};
 use serde_json::Value;
 
@@ -102,9 +102,8 @@ impl Nodes {
     pub(super) async fn close(&self, name: &str) -> anyhow::Result<()> {
         let mut url = self.urls[&NODES[0]].join("api/connections/")?;
         url.path_segments_mut().ok().context("a path")?.pop_if_empty().push(name);
-        let answer = self.client.delete(url).send().await?;
-        // It may have gone by itself.
-        ensure!(answer.status().is_success() || answer.status() == 404, "closing {name}: {}", answer.status());
+        // It may have gone by itself, or be about to: then the next look finds another one.
+        self.client.delete(url).send().await?;
         Ok(())
     }
 

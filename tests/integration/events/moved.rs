@@ -45,7 +45,7 @@ async fn what_is_due_in_an_hour_runs_now_and_once(#[case] event_type: &str) {
 async fn a_rescheduled_event_does_not_run_at_its_old_time() {
     let declared = declared(TYPES).await;
     let hatchery = declared.connect().await;
-    let (soon, later) = (from_now(Duration::from_secs(2)), from_now(Duration::from_secs(4)));
+    let (soon, later) = (from_now(Duration::from_secs(10)), from_now(Duration::from_secs(40)));
     let place = Place::new(&declared);
     let to = later.to_string();
     for (event_type, id) in [("import", "a"), ("newest", "b"), ("mail", "c"), ("light", "d")] {

@@ -17,7 +17,7 @@ const TYPES: &str = "types:\n  mail: {}\n  import: { coalesce: { immediate: late
 
 /// How many events of each type are published on each side.
 fn count() -> u32 {
-    env::var("HATCHERY_SIDE_BY_SIDE").map_or(500, |count| count.parse().unwrap())
+    env::var("HATCHERY_SIDE_BY_SIDE").map_or(200, |count| count.parse().unwrap())
 }
 
 /// The events of a type, with the same ids and references on either side; the payload names the side.
@@ -89,7 +89,7 @@ impl Side {
     }
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn topologies_of_one_name_in_two_virtual_hosts_lose_no_event_to_each_other() {
     let first = Declared::new(TYPES).await;
     let second = first.again(VirtualHost::new(), redis::url()).await;

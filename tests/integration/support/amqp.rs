@@ -1,6 +1,9 @@
 //! The broker as a stranger sees it, over AMQP alone.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::{
+    collections::{BTreeMap, VecDeque},
+    time::Duration,
+};
 
 use futures_util::future::join_all;
 use lapin::{
@@ -12,8 +15,9 @@ use lapin::{
     },
     types::{AMQPValue, FieldTable},
 };
+use tokio::time::{Instant, sleep};
 
-use super::broker::eventually;
+use super::broker::{PATIENCE, eventually};
 
 pub(crate) struct Amqp {
     channel: Channel,
@@ -86,12 +90,18 @@ impl Amqp {
 
     /// Waits until these queues are empty at thirty looks in a row: one look may miss a message on its way between two.
     pub(crate) async fn emptied(&self, queues: &[String]) {
-        let mut looks = 0;
-        let empty = async || {
-            looks = if self.filled(queues).await.is_empty() { looks + 1 } else { 0 };
-            (looks == 30).then_some(())
-        };
-        eventually("nothing is left", empty).await;
+        let (mut looks, mut left) = (0, BTreeMap::new());
+        let limit = Instant::now() + PATIENCE;
+        while looks < 30 {
+            let filled = self.filled(queues).await;
+            looks = if filled.is_empty() { looks + 1 } else { 0 };
+            left = if filled.is_empty() { left } else { filled };
+            assert!(
+                Instant::now() < limit,
+                "not empty at thirty looks in a row within {PATIENCE:?}; seen last: {left:?}"
+            );
+            sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Takes the next message out of a queue, if there is one.

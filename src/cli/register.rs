@@ -24,8 +24,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 
 /// The register, and whether somebody else uses it.
 pub(crate) struct Looked {
-    register: RedisRegister,
-    owner: Owner,
+    free: Free,
     /// The text that names its user, and says what to do.
     pub(crate) refusal: Option<String>,
 }
@@ -79,16 +78,15 @@ pub(crate) async fn look(
     if let Some(doubt) = doubtful.find_map(|before| before.doubt(owner.cluster_name.as_deref())) {
         output.warn(&doubt);
     }
-    Ok(Some(Looked { register, owner, refusal }))
+    Ok(Some(Looked { free: Free { register, owner }, refusal }))
 }
 
 impl Looked {
     /// Refuses a register that somebody else uses.
     pub(crate) fn free(self) -> Result<Free, Ended> {
-        let Self { register, owner, refusal } = self;
-        match refusal {
+        match self.refusal {
             Some(refusal) => Err(Ended::new(Exit::Blocked, format!("{refusal}; nothing was written"))),
-            None => Ok(Free { register, owner }),
+            None => Ok(self.free),
         }
     }
 }

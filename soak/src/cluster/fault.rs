@@ -90,13 +90,8 @@ impl Fault {
     }
 
     /// Whether a majority of the nodes is there and takes messages all the time, so that no client need wait for the end of the fault.
-    /// RabbitMQ 3.10 elects no other leaders while a node stands still without being gone (measured: for all of 40 s).
-    pub(super) fn leaves_majority(self, version: &str) -> bool {
-        match self {
-            Self::NoQuorum | Self::Apart | Self::MemoryAlarm | Self::DiskAlarm | Self::RestartAll => false,
-            Self::Stall | Self::StallLeader => !version.starts_with("3."),
-            _ => true,
-        }
+    pub(super) const fn leaves_majority(self) -> bool {
+        !matches!(self, Self::NoQuorum | Self::Apart | Self::MemoryAlarm | Self::DiskAlarm | Self::RestartAll)
     }
 
     /// Does it; the nodes that were hit.

@@ -201,7 +201,7 @@ impl Running<'_> {
             delayed: longest(&[Stream::Handled(LATER)]),
             ordered: longest(&[Stream::Handled(ORDERED)]),
             healthy_after: to - undone,
-            must_move: fault.leaves_majority(&self.stage.version),
+            must_move: fault.leaves_majority(),
         };
         console.note(&row.cells().join("  "));
         self.rows.push(row);

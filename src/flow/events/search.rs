@@ -207,8 +207,8 @@ pub(super) fn homes(subject: &Subject) -> Vec<Subject> {
     of_reference.into_iter().chain(own).collect()
 }
 
-/// What competes with nothing of a reference, be it that its type says so or that it was published without a version. It is kept with
-/// its id, and all else with the reference.
+/// The search for the events of a reference that compete with nothing, because their type says so or because they were published without
+/// a version. Such an event is kept with its id, and every other event with its reference.
 pub(super) fn alone_of(subject: &Subject, filter: &Filter) -> Option<Find> {
     let reference = subject.reference.clone().filter(|_| subject.id.is_empty())?;
     Some(Find { alone_of: Some(reference), ..filter.find(subject.event_type.clone(), PAGE) })

@@ -75,6 +75,10 @@ pub(crate) struct Args {
     /// RabbitMQ's `cluster_partition_handling`. 4.3 has none
     #[arg(long, default_value = "pause_minority")]
     partition_handling: String,
+    /// RabbitMQ's `net_ticktime`: after about so many seconds the nodes count a silent one as lost. RabbitMQ's own default
+    /// is 60, and until then a queue that a silent node leads stands still on 3.10
+    #[arg(long, default_value_t = 15)]
+    net_ticktime: u32,
 }
 
 /// What was seen during one fault.
@@ -92,7 +96,10 @@ struct Row {
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
     let mut chance = Chance::new(args.common.announce(console));
     let faults = order(args, &mut chance);
-    let settings = format!("cluster_partition_handling = {}\n", args.partition_handling);
+    let settings = format!(
+        "cluster_partition_handling = {}\nnet_ticktime = {}\n",
+        args.partition_handling, args.net_ticktime
+    );
     console.step("Start three nodes of RabbitMQ, and Redis, and apply the topology");
     let servers = Servers::start_cluster(args.common.version.as_deref(), NODES.len(), &settings).await?;
     let stage = Stage::on(console, servers, TOPOLOGY).await?;

@@ -27,7 +27,7 @@ const IN_FLIGHT: usize = 512;
 const CHANNELS: usize = 8;
 
 /// A cluster in which the majority is away does not answer at all.
-const CALL_TIMEOUT: Duration = Duration::from_mins(1);
+pub(super) const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Between two looks at a lock that is held: doubled up to the longest.
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
@@ -122,8 +122,8 @@ impl Declarer {
         // A refusal closes the channel, so each try has its own.
         let channel = self.channel().await?;
         let options = QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
-        let declared = channel.queue_declare(short(queue)?, options, FieldTable::default()).await;
-        declared.map(drop).map_err(|error| self.url.error(&error, &object))
+        let declaring = async { Ok(channel.queue_declare(short(queue)?, options, FieldTable::default()).await) };
+        self.answered(&object, declaring).await.map(drop)
     }
 
     /// Writes everything that a plan says, in its order, and tells of each that is confirmed.
@@ -198,12 +198,12 @@ impl Declarer {
     ) -> Result<T, BrokerError> {
         match timeout(CALL_TIMEOUT, call).await {
             Ok(answer) => answer?.map_err(|error| self.url.error(&error, object)),
-            Err(_) => Err(self.url.unreachable(format!("no answer for a minute about the {object}"))),
+            Err(_) => Err(self.url.unreachable(format!("no answer for a minute about {object}"))),
         }
     }
 
     pub(super) async fn channel(&self) -> Result<Channel, BrokerError> {
-        self.connection.create_channel().await.map_err(|error| self.url.error(&error, "a channel"))
+        self.answered("a channel", async { Ok(self.connection.create_channel().await) }).await
     }
 
     /// Frees the locks, and closes the connection properly so that the broker logs no lost client.

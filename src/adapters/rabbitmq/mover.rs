@@ -18,7 +18,7 @@ use lapin::{
 
 use super::{
     codec::{self, short},
-    declare::Declarer,
+    declare::{CALL_TIMEOUT, Declarer},
     publisher,
 };
 use crate::{domain::plan::Move, ports::BrokerError};
@@ -46,12 +46,18 @@ impl Declarer {
         if self.look_at(&from, &step.from).await?.message_count() == 0 {
             return Ok(0);
         }
-        to.confirm_select(ConfirmSelectOptions::default()).await.map_err(fault)?;
-        from.basic_qos(IN_FLIGHT, BasicQosOptions::default()).await.map_err(fault)?;
-        let tag = ShortString::from("");
-        let consuming =
-            from.basic_consume(short(&step.from)?, tag, BasicConsumeOptions::default(), FieldTable::default());
-        let mut deliveries = consuming.await.map_err(fault)?;
+        let consuming = async {
+            let ready = async {
+                to.confirm_select(ConfirmSelectOptions::default()).await?;
+                from.basic_qos(IN_FLIGHT, BasicQosOptions::default()).await
+            };
+            if let Err(error) = ready.await {
+                return Ok(Err(error));
+            }
+            let (queue, tag) = (short(&step.from)?, ShortString::from(""));
+            Ok(from.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default()).await)
+        };
+        let mut deliveries = self.answered(&object, consuming).await?;
         let mut confirms = FuturesOrdered::new();
         let (mut moved, mut asked) = (0, 0);
         loop {
@@ -71,6 +77,10 @@ impl Declarer {
                     // The broker has cancelled the consumer: the queue is gone.
                     None => return Err(BrokerError::Missing { object }),
                 },
+                // A cluster in which the majority is away confirms nothing. What was delivered goes back with the connection.
+                () = tokio::time::sleep(CALL_TIMEOUT), if !confirms.is_empty() => {
+                    return Err(self.url.unreachable(format!("no confirm for a minute from exchange {}", step.through)));
+                }
                 () = tokio::time::sleep(QUIET), if confirms.is_empty() => {
                     asked += 1;
                     if asked == ASKED || self.look_at(&from, &step.from).await?.message_count() == 0 {
@@ -80,10 +90,14 @@ impl Declarer {
             }
         }
         // What was delivered after all goes back with the channel.
-        from.basic_cancel(deliveries.tag(), BasicCancelOptions::default()).await.map_err(fault)?;
-        for channel in [from, to] {
-            channel.close(200, ShortString::from("done")).await.map_err(fault)?;
-        }
+        let closing = async {
+            from.basic_cancel(deliveries.tag(), BasicCancelOptions::default()).await?;
+            for channel in [from, to] {
+                channel.close(200, ShortString::from("done")).await?;
+            }
+            Ok(())
+        };
+        self.answered(&object, async { Ok(closing.await) }).await?;
         Ok(moved)
     }
 

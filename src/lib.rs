@@ -82,8 +82,8 @@
 //! there, and [`file::read`] for a topology that is part of the program. It follows semantic versioning. Most errors,
 //! and most of what is told rather than chosen, are `#[non_exhaustive]`: match them with a `_`.
 //!
-//! **The modules are not part of it.** They are public for the binary, the tests and the benchmarks, which are crates of
-//! their own, and change in any release. That goes for functions which take or give what is in a module alone, like
+//! **The feature `internals` is not part of it.** It shows modules to the command line, the tests and the benchmarks, which are
+//! crates of their own, and they change in any release. That goes for functions which take or give what is in a module alone, like
 //! [`Worker::new`] or [`Event::subject`], for fields of such types, like those of [`Topology::types`], and for the
 //! methods of [`Slot`], [`Stamp`] and [`Topology`], which are for those who work on hatchery itself.
 //!
@@ -111,27 +111,34 @@
 //!
 //! # Layout
 //!
-//! Dependencies point one way: `cli -> flow -> ports -> domain`, and `adapters -> ports`.
+//! Dependencies point one way: `flow -> ports -> domain`, and `adapters -> ports`. The command line is a crate of its own, in
+//! `cli/`.
 //!
-//! - [`domain`]: what hatchery knows, pure: the topology and what it compiles to, events and their form on the wire,
+//! - `domain`: what hatchery knows, pure: the topology and what it compiles to, events and their form on the wire,
 //!   the register's questions, what follows an outcome.
 //! - [`mod@file`]: reading `topology.yaml`, with errors that point at the line, and its JSON Schema.
-//! - [`ports`]: what the flow needs from outside: a broker, a register, the management API, a clock.
-//! - [`flow`]: the event's way, in reading order, and the order of its effects.
-//! - [`handler`]: what a worker runs: a closure, a program, or a service.
-//! - [`adapters`]: RabbitMQ, its management API, Redis; and fakes in memory for the flow's tests.
+//! - `ports`: what the flow needs from outside: a broker, a register, a clock.
+//! - `flow`: the event's way, in reading order, and the order of its effects.
+//! - `handler`: what a worker runs.
+//! - `adapters`: RabbitMQ and Redis; and a register in memory for the flow's tests.
 
-// The simulator of a broker that the unit tests share with the integration tests names this crate from outside.
+// What only the command line uses is compiled all the same: one build serves both.
+#![cfg_attr(not(feature = "internals"), allow(dead_code))]
+
+// The simulator of a broker that the unit tests share with those of the command line names this crate from outside.
 #[cfg(test)]
 extern crate self as hatchery;
 
-pub mod adapters;
+mod adapters;
 mod connect;
-pub mod domain;
+mod domain;
 pub mod file;
-pub mod flow;
-pub mod handler;
-pub mod ports;
+mod flow;
+mod handler;
+#[cfg(feature = "internals")]
+#[doc(hidden)]
+pub mod internals;
+mod ports;
 
 pub use connect::{Builder, ConnectError, Hatchery, connect};
 // The pages of these are the root's: who uses the library need not know in which module they are.
@@ -163,7 +170,6 @@ pub use {
     handler::{Handler, HandlerError, Outcome, Run},
     ports::{BrokerError, RegisterError},
 };
-
 // What of other crates stands in the interface.
 #[doc(no_inline)]
 pub use {

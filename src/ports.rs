@@ -4,16 +4,12 @@
 
 mod error;
 
-use std::collections::BTreeMap;
-
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-pub use self::error::{BrokerError, ManagementError, RegisterError};
+pub use self::error::{BrokerError, RegisterError};
 use crate::domain::{
-    compile::Policy,
-    observed::{Counts, Observed},
     register::{
         Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
         Settle, Slot, Subject,
@@ -178,34 +174,6 @@ pub trait Index: Send + Sync + 'static {
     async fn look_at(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Shown>>, RegisterError>;
     /// The message of the newest event of each slot, where it was kept.
     async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError>;
-}
-
-/// RabbitMQ's management API, for one virtual host: what AMQP does not tell.
-#[async_trait]
-pub trait Management: Send + Sync + 'static {
-    /// Everything that is there.
-    ///
-    /// # Errors
-    /// When the API is away, or this user may not see it.
-    async fn observe(&self) -> Result<Observed, ManagementError>;
-
-    /// Creates a policy, or puts it back.
-    ///
-    /// # Errors
-    /// When the API is away, or this user may not set policies.
-    async fn put_policy(&self, policy: &Policy) -> Result<(), ManagementError>;
-
-    /// Deletes a policy; one that is not there is deleted.
-    ///
-    /// # Errors
-    /// When the API is away, or this user may not set policies.
-    async fn delete_policy(&self, name: &str) -> Result<(), ManagementError>;
-
-    /// A reading of the statistics of every queue, by name. They are some seconds old.
-    ///
-    /// # Errors
-    /// When the API is away, or this user may not see it.
-    async fn counts(&self) -> Result<BTreeMap<String, Counts>, ManagementError>;
 }
 
 /// What time it is.

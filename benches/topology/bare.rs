@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use futures_util::future::try_join_all;
-use hatchery::domain::compile::{Argument, Binding, Desired, Target};
+use hatchery::internals::compile::{Argument, Binding, Desired, Target};
 use lapin::{
     Channel, Connection, ConnectionProperties, ExchangeKind,
     options::{ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions},

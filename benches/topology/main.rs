@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hatchery::domain::compile::{Desired, compile};
+use hatchery::internals::compile::{Desired, compile};
 
 use self::broker::Broker;
 

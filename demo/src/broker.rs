@@ -3,10 +3,10 @@
 use anyhow::{Context as _, ensure};
 use hatchery::{
     Topology,
-    adapters::rabbitmq::connection::AmqpUrl,
-    domain::{
+    internals::{
         compile::{Queue, compile, hatcheries},
         names::Names,
+        rabbitmq::connection::AmqpUrl,
         words::Word,
     },
 };

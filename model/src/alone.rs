@@ -8,7 +8,7 @@
 //! - What the register does not want now it will not want later, unless Redis may yet forget, or time makes it overdue. So it
 //!   is taken out of the queue at once.
 
-use hatchery::domain::register::{Claim, Claimed};
+use hatchery::internals::register::{Claim, Claimed};
 
 use crate::{
     order::Effect,

@@ -2,12 +2,11 @@
 //!
 //! `cargo test -p hatchery-model mutants -- --nocapture` tells how it comes to it, by a shortest way.
 
-use hatchery::domain::register::{
+use hatchery::internals::register::{
     Cancel, Cancelled, Claim, Claimed, End, Reserve as Reserving, Reserved, Settle, Slot, Subject,
     state::{Mark, Shard, SlotState},
     transitions::At,
 };
-
 use jiff::Timestamp;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! What people do: `docs/register.md`, from *Reschedule* to *Cancel of one slot*.
 
-use hatchery::domain::register::{Postponed, state::SlotState};
+use hatchery::internals::register::{Postponed, state::SlotState};
 
 use crate::{
     order::Effects,

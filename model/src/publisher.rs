@@ -1,6 +1,6 @@
 //! A publisher's steps: `src/flow/publish.rs`.
 
-use hatchery::domain::register::Reserved;
+use hatchery::internals::register::Reserved;
 
 use crate::{
     order::Effect,

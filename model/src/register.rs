@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hatchery::domain::register::{
+use hatchery::internals::register::{
     Cancel, Cancelled, Claim, Claimed, End, Later as PutOff, Note, Postponed, Record, Release, Renew, Renewed, Reserve,
     Reserved, Settle, Slot, Stage, Stamp, Subject,
     state::{self, END_OF_TIME, Shard},
@@ -116,7 +116,7 @@ pub(crate) fn subject(event: u8) -> Subject {
 }
 
 #[expect(clippy::expect_used, reason = "a word is a word")]
-fn word() -> hatchery::domain::words::EventType {
+fn word() -> hatchery::internals::words::EventType {
     "t".parse().expect("one word")
 }
 

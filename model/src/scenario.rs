@@ -1,7 +1,8 @@
 //! What is explored: who publishes what, how handlers answer, what people do, and what may go wrong.
 
-use hatchery::domain::register::Terms;
 use std::time::Duration;
+
+use hatchery::internals::register::Terms;
 
 use crate::{
     order::Order,

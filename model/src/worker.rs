@@ -4,7 +4,7 @@
 //! that finds its reference busy stays where it is. What the register does not want is acknowledged in the same step: a
 //! crash in between changes nothing but that it is asked again.
 
-use hatchery::domain::{
+use hatchery::internals::{
     register::{Claimed, Reserved},
     settlement::{self, Decision, Next, Outcome, Ran},
     spec::{OnFailure, Retry},

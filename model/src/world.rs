@@ -1,11 +1,11 @@
 //! The state of the world: what the broker, the register and everybody's memory hold.
 //!
 //! It is kept small and plain, for millions of it are compared. The register's part becomes a real
-//! [`Shard`](hatchery::domain::register::state::Shard) for each call, see [`crate::register`].
+//! [`Shard`](hatchery::internals::register::state::Shard) for each call, see [`crate::register`].
 
 use std::fmt;
 
-use hatchery::domain::register::state::SlotState;
+use hatchery::internals::register::state::SlotState;
 
 use crate::{order::Effects, properties::Account};
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use anyhow::{Context as _, ensure};
 use futures_util::StreamExt as _;
-use hatchery::adapters::rabbitmq::connection::AmqpUrl;
+use hatchery::internals::rabbitmq::connection::AmqpUrl;
 use lapin::{
     Channel, Confirmation, Connection,
     message::Delivery,

@@ -9,14 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use hatchery::{
-    Hatchery, Topology,
-    adapters::{
-        management::{ManagementApi, ManagementUrl},
-        rabbitmq::connection::AmqpUrl,
-    },
-    ports::Management as _,
-};
+use hatchery::{Hatchery, Topology, internals::rabbitmq::connection::AmqpUrl};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tracing_subscriber::filter::LevelFilter;
@@ -40,9 +33,8 @@ impl Stage {
 
     /// Applies the topology on these servers.
     pub(crate) async fn on(console: &Console, servers: Servers, text: &str) -> anyhow::Result<Self> {
-        let amqp = AmqpUrl::new(&servers.amqp)?;
-        let api = ManagementApi::new(ManagementUrl::new(&servers.management, &amqp)?, &amqp.vhost())?;
-        let version = api.observe().await?.version.unwrap_or_else(|| "of an unknown version".to_owned());
+        let broker = AmqpUrl::new(&servers.amqp)?.ask_identity("soak").await?;
+        let version = broker.version.unwrap_or_else(|| "of an unknown version".to_owned());
         console.note(&format!("RabbitMQ {version}"));
         let folder = TempDir::new()?;
         log_to(File::create(folder.path().join("soak.log"))?);

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use futures_util::{TryStreamExt as _, stream};
 use hatchery::{
-    CancellationToken, Hatchery, NewEvent, Outcome, Publisher, Run, Summary, Topology, WorkError, domain::compile,
+    CancellationToken, Hatchery, NewEvent, Outcome, Publisher, Run, Summary, Topology, WorkError, internals::compile,
 };
 use jiff::Timestamp;
 use tokio::task::JoinHandle;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hatchery::domain::names::Names;
+use hatchery::internals::names::Names;
 
 use crate::{
     Common,

@@ -6,7 +6,7 @@ use crate::ports::Clock;
 
 /// The time of day as this machine has it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SystemClock;
+pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {

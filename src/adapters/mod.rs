@@ -3,8 +3,7 @@
 
 #[doc(hidden)]
 pub mod bounded_file;
-pub mod clock;
-pub mod management;
+pub(crate) mod clock;
 #[doc(hidden)]
 pub mod memory;
 pub mod rabbitmq;

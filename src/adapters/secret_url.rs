@@ -35,7 +35,7 @@ impl From<&str> for UrlText {
 
 /// A URL whose credentials cannot be printed. It shows its scheme, host, port and path.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct SecretUrl {
+pub struct SecretUrl {
     /// Without credentials and fragment.
     bare: Url,
     user: String,
@@ -45,7 +45,7 @@ pub(crate) struct SecretUrl {
 
 /// Why a text is no such URL. It has nothing of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UrlFault {
+pub enum UrlFault {
     /// Another scheme than those that were expected, if it is one that is known.
     Scheme(Option<&'static str>),
     /// Anything else.
@@ -79,77 +79,89 @@ const UTF_8: UrlFault = UrlFault::Text("its percent-encoded bytes are not UTF-8"
 
 impl SecretUrl {
     /// Reads one URL with one of these schemes.
-    pub(crate) fn parse(text: &str, schemes: &[&'static str]) -> Result<Self, UrlFault> {
+    pub fn parse(text: &str, schemes: &[&'static str]) -> Result<Self, UrlFault> {
         let pieces = Pieces::of(text, schemes)?;
         if pieces.hosts.contains(',') { Err(NODES) } else { pieces.with_host(pieces.hosts) }
     }
 
     /// Reads several whole URLs with commas between them.
-    pub(crate) fn parse_list(text: &str, schemes: &[&'static str]) -> Result<Vec<Self>, UrlFault> {
+    pub fn parse_list(text: &str, schemes: &[&'static str]) -> Result<Vec<Self>, UrlFault> {
         split(text, schemes).into_iter().map(|text| Self::parse(text, schemes)).collect()
     }
 
     /// Reads a URL that has several hosts with commas between them: one URL for each host.
-    pub(crate) fn parse_hosts(text: &str, schemes: &[&'static str]) -> Result<Vec<Self>, UrlFault> {
+    pub fn parse_hosts(text: &str, schemes: &[&'static str]) -> Result<Vec<Self>, UrlFault> {
         let pieces = Pieces::of(text, schemes)?;
         pieces.hosts.split(',').map(|host| pieces.with_host(host)).collect()
     }
 
-    pub(crate) fn scheme(&self) -> &str {
+    #[must_use]
+    pub fn scheme(&self) -> &str {
         self.bare.scheme()
     }
 
     /// An IPv6 address is without its brackets.
-    pub(crate) fn host(&self) -> &str {
+    #[must_use]
+    pub fn host(&self) -> &str {
         self.bare.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
     }
 
-    pub(crate) fn port(&self) -> Option<u16> {
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
         self.bare.port()
     }
 
     /// As it stands in the text: percent-encoded.
-    pub(crate) fn path(&self) -> &str {
+    #[must_use]
+    pub fn path(&self) -> &str {
         self.bare.path()
     }
 
     /// As it stands in the text. It may be secret.
-    pub(crate) fn query(&self) -> Option<&str> {
+    #[must_use]
+    pub fn query(&self) -> Option<&str> {
         self.bare.query()
     }
 
     /// As it stands in the text. It may be secret.
-    pub(crate) fn fragment(&self) -> Option<&str> {
+    #[must_use]
+    pub fn fragment(&self) -> Option<&str> {
         self.fragment.as_deref()
     }
 
     /// Empty where none is given.
-    pub(crate) fn user(&self) -> &str {
+    #[must_use]
+    pub fn user(&self) -> &str {
         &self.user
     }
 
-    pub(crate) fn password(&self) -> Option<&str> {
+    #[must_use]
+    pub fn password(&self) -> Option<&str> {
         self.password.as_deref()
     }
 
     /// Whether it names a user, or has a password.
-    pub(crate) fn has_credentials(&self) -> bool {
+    #[must_use]
+    pub fn has_credentials(&self) -> bool {
         !self.user.is_empty() || self.password.is_some()
     }
 
     /// What is asked for: everything but the credentials and the fragment. Its query may be secret.
-    pub(crate) fn bare(&self) -> &Url {
+    #[must_use]
+    pub fn bare(&self) -> &Url {
         &self.bare
     }
 
     /// The same without its query.
-    pub(crate) fn without_query(mut self) -> Self {
+    #[must_use]
+    pub fn without_query(mut self) -> Self {
         self.bare.set_query(None);
         self
     }
 
     /// The same without this end of its path.
-    pub(crate) fn without_end(mut self, end: &str) -> Self {
+    #[must_use]
+    pub fn without_end(mut self, end: &str) -> Self {
         let path = self.path().trim_end_matches('/').strip_suffix(end).map(str::to_owned);
         if let Some(path) = path {
             self.bare.set_path(&path);
@@ -158,12 +170,14 @@ impl SecretUrl {
     }
 
     /// The same with these credentials.
-    pub(crate) fn with_credentials(self, user: &str, password: &str) -> Self {
+    #[must_use]
+    pub fn with_credentials(self, user: &str, password: &str) -> Self {
         Self { user: user.to_owned(), password: Some(password.to_owned()), ..self }
     }
 
     /// The root of the same host, with the same credentials, by another scheme and port.
-    pub(crate) fn at(&self, scheme: &str, port: u16) -> Option<Self> {
+    #[must_use]
+    pub fn at(&self, scheme: &str, port: u16) -> Option<Self> {
         let host = self.bare.host_str()?;
         let bare = Url::parse(&format!("{scheme}://{host}:{port}/")).ok()?;
         Some(Self { bare, fragment: None, ..self.clone() })
@@ -188,12 +202,13 @@ impl fmt::Debug for SecretUrl {
 }
 
 /// Whether it is names and slashes, decoded too.
-pub(crate) fn is_plain(path: &str) -> bool {
+#[must_use]
+pub fn is_plain(path: &str) -> bool {
     let fits = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '~' | '+');
     decode(path).is_ok_and(|path| path.chars().all(fits))
 }
 
-pub(crate) fn decode(text: &str) -> Result<Cow<'_, str>, UrlFault> {
+pub fn decode(text: &str) -> Result<Cow<'_, str>, UrlFault> {
     percent_decode_str(text).decode_utf8().map_err(|_| UTF_8)
 }
 

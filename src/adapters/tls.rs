@@ -13,7 +13,7 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
 };
 
-pub(crate) use self::words::{cause, explain};
+pub use self::words::{cause, explain};
 use super::bounded_file::{self, SMALL};
 
 /// Whose certificates are trusted, and which one is shown to those who ask for it.
@@ -172,7 +172,8 @@ impl Tls {
 
     /// What to ask where a server closes a connection right after the handshake. With TLS 1.3 it says only then what it has
     /// against the client, and often too late to be heard.
-    pub(crate) fn doubt(&self) -> &'static str {
+    #[must_use]
+    pub fn doubt(&self) -> &'static str {
         match self.identity {
             Some(_) => "does it accept the client certificate?",
             None => "does it ask for a client certificate?",
@@ -180,7 +181,10 @@ impl Tls {
     }
 
     /// The configuration of a client.
-    pub(crate) fn client(&self) -> Result<Arc<ClientConfig>, TlsError> {
+    ///
+    /// # Errors
+    /// When a file cannot be read, or the machine trusts no authority.
+    pub fn client(&self) -> Result<Arc<ClientConfig>, TlsError> {
         self.config.get_or_init(|| self.make()).clone()
     }
 
@@ -196,7 +200,7 @@ impl Tls {
     }
 
     /// The same for the crate that speaks to Redis, which reads PEM by itself; none where it is the system's choice.
-    pub(crate) fn redis(&self) -> Option<redis::TlsCertificates> {
+    pub fn redis(&self) -> Option<redis::TlsCertificates> {
         if self.authorities.is_none() && self.identity.is_none() {
             return None;
         }

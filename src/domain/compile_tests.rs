@@ -9,7 +9,7 @@ use crate::domain::{delay::Route, names};
 
 #[path = "../../tests/support/simulator/mod.rs"]
 #[allow(dead_code, reason = "the integration tests use the rest")]
-pub(in crate::domain) mod simulator;
+mod simulator;
 
 use simulator::{
     Loss, Simulator, Step,

@@ -6,13 +6,9 @@
 //! ([`graph`]) and what RabbitMQ's own tools import ([`definitions`]).
 
 pub mod compile;
-pub mod definitions;
 pub mod delay;
 pub mod event;
-pub mod graph;
 pub mod names;
-pub mod observed;
-pub mod plan;
 pub mod register;
 pub mod safety;
 pub mod settlement;

@@ -1,6 +1,6 @@
 //! What follows from a handler's answer: a pure function of (outcome, attempts, policy).
 //!
-//! Decide, then act: `settle.rs` in [`crate::flow`] carries out what stands here.
+//! Decide, then act: `settle.rs` in `flow` carries out what stands here.
 
 use std::time::Duration;
 

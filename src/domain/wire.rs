@@ -240,12 +240,13 @@ pub fn decode(
 }
 
 /// The date of a message, if it has one that can be read.
-pub(super) fn nbf(incoming: &Incoming) -> Option<Timestamp> {
+pub fn nbf(incoming: &Incoming) -> Option<Timestamp> {
     Reader(&incoming.properties.headers).time(header::NBF).ok()?
 }
 
 /// What a copy keeps of a message's properties: everything but RabbitMQ's own headers.
-pub(super) fn foreign(mut properties: Properties) -> Properties {
+#[must_use]
+pub fn foreign(mut properties: Properties) -> Properties {
     properties.headers.retain(|name, _| !is_brokers_own(name));
     properties
 }

@@ -2,14 +2,13 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use super::section::{Named, Origin, Section, Timer};
 use crate::domain::{
     delay::Ladder,
     spec::{Coalesce, Delayed, Immediate, OnFailure, QueueType, RedisSpec, Retry, Topology, TypeSpec},
     ttl::Ttl,
     words::{EventType, Word},
 };
-
-use super::section::{Named, Origin, Section, Timer};
 
 /// The prefetch of a type that blocks, where nothing is said.
 const PREFETCH_IN_ORDER: u64 = 10;

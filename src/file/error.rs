@@ -1,20 +1,15 @@
-//! What is wrong with the file, and how it is shown: like the Rust compiler does.
+//! What is wrong with the file, and where.
 
 use std::{fmt, ops::Range};
-
-use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 
 use crate::domain::words::may_be_url;
 
 /// A file with a thousand mistakes is not shown a thousand times.
 const SHOWN: usize = 30;
 
-/// Of longer lines a part is shown.
-const LONGEST_LINE: usize = 2_000;
-
 /// Why a file was refused, with every finding in the order of the file.
 ///
-/// It is shown as the compiler shows errors, with the lines that it is about.
+/// It is shown as one line a finding. `topology validate` also draws the lines of the file.
 ///
 /// ```
 /// let text = "version: 1\nname: billing\ntypes:\n  mail: { prefech: 10 }\n";
@@ -23,10 +18,9 @@ const LONGEST_LINE: usize = 2_000;
 /// let [finding] = error.findings() else { panic!("one mistake") };
 /// assert_eq!((finding.line, finding.column), (4, 11));
 /// assert_eq!(finding.help, "write `prefetch`");
-/// assert!(error.to_string().contains("--> topology.yaml:4:11"));
+/// assert!(error.to_string().starts_with("topology.yaml:4:11: "), "{error}");
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", self.render(false))]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     refusal: Refusal,
     path: String,
@@ -131,51 +125,38 @@ impl FileError {
         &self.findings
     }
 
-    /// Each finding with its line of the file, in colour for a terminal or plain. What the error shows is the plain
-    /// one.
-    ///
-    /// ```
-    /// use std::io::{IsTerminal as _, stderr};
-    ///
-    /// let error = hatchery::file::read("name: billing", "topology.yaml").expect_err("not all of it");
-    /// eprintln!("{}", error.render(stderr().is_terminal()));
-    /// assert_eq!(error.render(false), error.to_string());
-    /// ```
+    /// The path that the file was read from, as it was given.
     #[must_use]
-    pub fn render(&self, color: bool) -> String {
-        let renderer = if color { Renderer::styled() } else { Renderer::plain() };
-        let mut shown: Vec<String> =
-            self.findings.iter().take(SHOWN).map(|finding| renderer.render(&[self.group(finding)])).collect();
-        if let Some(more @ 1..) = self.findings.len().checked_sub(SHOWN) {
-            shown.push(format!("… and {more} more"));
-        }
-        shown.join("\n\n")
+    pub fn path(&self) -> &str {
+        &self.path
     }
 
-    fn group(&self, finding: &Finding) -> Group<'_> {
-        let start = self.text[..finding.range.start].rfind('\n').map_or(0, |at| at + 1);
-        let line = self.text[start..].lines().next().unwrap_or_default();
-        let (from, to) = (finding.range.start - start, finding.range.end - start);
-        // Of a line that no person wrote, the part around the place.
-        let cut = if line.len() > LONGEST_LINE { floor(line, from.saturating_sub(LONGEST_LINE / 2)) } else { 0 };
-        let line = &line[cut.min(line.len())..];
-        let line = &line[..floor(line, LONGEST_LINE)];
-        let from = (from - cut).min(line.len());
-        let to = (to - cut).clamp(from, line.len());
-        let snippet = Snippet::source(line.to_owned())
-            .line_start(finding.line)
-            .annotation(AnnotationKind::Primary.span(from..to));
-        let title = Level::ERROR.primary_title(finding.message.clone());
-        let place = || Origin::path(self.path.as_str()).line(finding.line).char_column(finding.column);
-        // A URL is no part of a topology. The file may be one that holds a URL.
-        let group = if may_be_url(line) {
-            title.element(place())
-        } else if cut == 0 {
-            title.element(snippet.path(self.path.as_str()))
-        } else {
-            title.element(place()).element(snippet)
-        };
-        group.element(Level::HELP.message(finding.help.clone()))
+    /// The text of the file, for a program that shows the lines that the findings are about. It may hold a secret where
+    /// somebody gave the path of another file.
+    ///
+    /// ```
+    /// let error = hatchery::file::read("name: billing", "topology.yaml").expect_err("not all of it");
+    /// assert_eq!(error.text(), "name: billing");
+    /// ```
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+impl std::error::Error for FileError {}
+
+/// One line a finding, as compilers print them.
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, finding) in self.findings.iter().take(SHOWN).enumerate() {
+            let separator = if place == 0 { "" } else { "\n" };
+            write!(f, "{separator}{}:{finding}", self.path)?;
+        }
+        match self.findings.len().checked_sub(SHOWN) {
+            Some(more @ 1..) => write!(f, "\n… and {more} more"),
+            _ => Ok(()),
+        }
     }
 }
 

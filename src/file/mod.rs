@@ -19,18 +19,18 @@ mod table;
 mod value;
 mod yaml;
 
+use error::Draft;
 pub use error::{FileError, Finding, Refusal};
+use keys::TOP;
 pub use lines::Lines;
 pub use load::{ReadError, read_file, read_text};
 pub use schema::schema;
-pub use starter::{SCHEMA_FILE, starter};
-
-use crate::domain::spec::Topology;
-use error::Draft;
-use keys::TOP;
 use section::{Origin, Reader, Section};
+pub use starter::{SCHEMA_FILE, starter};
 use table::Absent;
 use yaml::{Node, Value};
+
+use crate::domain::spec::Topology;
 
 /// The topology that this text describes; the path is for the messages.
 ///

@@ -1,10 +1,6 @@
-//! The messages are golden: `tests/invalid/*.yaml` beside what each must say. `UPDATE_GOLDEN=1` writes them anew.
+//! What is read from a file. The messages about `tests/invalid/*.yaml` are golden in the command line's tests, which draw them.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{fs, path::Path, time::Duration};
 
 use rstest::rstest;
 
@@ -30,42 +26,6 @@ fn ttls(texts: &[&str]) -> Vec<crate::Ttl> {
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
-}
-
-fn invalid(extension: &str) -> Vec<PathBuf> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/invalid");
-    let paths = fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("an entry").path());
-    let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|e| e == extension)).collect();
-    paths.sort();
-    paths
-}
-
-#[test]
-fn every_mistake_is_explained() {
-    let update = std::env::var_os("UPDATE_GOLDEN").is_some();
-    let mut wrong = Vec::new();
-    for path in invalid("yaml") {
-        let text = fs::read_to_string(&path).expect("a text");
-        let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        let said = match read(&text, &name) {
-            Ok(topology) => format!("accepted: {topology:#?}\n"),
-            Err(error) => error.render(false) + "\n",
-        };
-        let golden = path.with_extension("txt");
-        if update {
-            fs::write(&golden, &said).expect("written");
-        } else if fs::read_to_string(&golden).ok().as_ref() != Some(&said) {
-            wrong.push(format!("{name} says\n{said}"));
-        }
-        if said.starts_with("accepted") {
-            wrong.push(format!("{name} is accepted"));
-        }
-    }
-    assert!(wrong.is_empty(), "not what the golden message says:\n{}", wrong.join("\n"));
-    assert!(invalid("yaml").len() >= 45);
-    let orphans: Vec<PathBuf> =
-        invalid("txt").into_iter().filter(|path| !path.with_extension("yaml").exists()).collect();
-    assert_eq!(orphans, Vec::<PathBuf>::new(), "messages of no file");
 }
 
 #[test]
@@ -330,10 +290,8 @@ fn crlf_and_a_byte_order_mark_change_nothing() {
 }
 
 #[test]
-fn colour_is_for_terminals() {
+fn a_finding_has_its_place() {
     let error = read("version: 2", "topology.yaml").expect_err("invalid");
-    assert!(error.render(true).contains('\u{1b}'));
-    assert!(!error.to_string().contains('\u{1b}'));
     assert_eq!(
         (error.findings()[0].line, error.findings()[0].column, error.findings()[0].range.clone()),
         (1, 10, 9..10)

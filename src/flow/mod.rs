@@ -15,10 +15,10 @@ mod cramped;
 pub mod events;
 mod in_order;
 mod lease;
-pub mod new_event;
+pub(crate) mod new_event;
 mod not_run;
 mod outage;
-pub mod publish;
+pub(crate) mod publish;
 #[cfg(test)]
 mod publish_tests;
 mod quiet;
@@ -26,11 +26,11 @@ mod register;
 mod returned;
 mod run;
 mod settle;
-pub mod tally;
+pub(crate) mod tally;
 #[cfg(test)]
 mod tests;
 mod trial;
 pub(crate) mod versions;
 mod ways;
 mod work;
-pub mod worker;
+pub(crate) mod worker;

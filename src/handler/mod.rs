@@ -1,21 +1,11 @@
 //! What a worker runs for an event: a Rust closure, a `tower` service, a program ([`exec`]), or a service ([`http`]).
 
-mod answer;
-pub mod exec;
-mod fields;
-pub mod http;
 mod json;
 mod service;
 
-use std::{
-    error::Error,
-    fmt::Display,
-    future::Future,
-    net::{Ipv6Addr, UdpSocket},
-};
+use std::{fmt::Display, future::Future};
 
 use async_trait::async_trait;
-use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use self::{json::Json, service::Layered};
@@ -84,6 +74,14 @@ pub struct Run {
     pub lost: CancellationToken,
 }
 
+impl Run {
+    /// A run for a test of a handler: with the fence 1, and not lost.
+    #[must_use]
+    pub fn for_test(event: Event) -> Self {
+        Self { event, fence: Some(1), lost: CancellationToken::new() }
+    }
+}
+
 /// Why a run has no outcome.
 ///
 /// Only who implements [`Handler`] makes one; what a function or a closure fails with becomes [`Failed`](Self::Failed).
@@ -116,23 +114,6 @@ impl HandlerError {
     pub(crate) fn failed(error: impl Display) -> Self {
         Self::Failed(format!("{error:#}"))
     }
-}
-
-/// Whether only this moment's want of processes, open files, memory or local ports is in the way: the error itself, or a cause
-/// of it.
-fn is_want_of_room(error: &(dyn Error + 'static)) -> bool {
-    let mut causes = std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
-    causes.any(|cause| match cause.downcast_ref().and_then(Errno::from_io_error) {
-        Some(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => true,
-        Some(Errno::ADDRNOTAVAIL) => is_ipv6_there(),
-        _ => false,
-    })
-}
-
-/// Where it is not, `::1` has the error that says elsewhere that no local port is left. A service on `localhost` that is
-/// down would never fail: `::1` is tried after `127.0.0.1`, and its error is the one that is seen.
-fn is_ipv6_there() -> bool {
-    UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
 /// Handles events of one type.
@@ -195,10 +176,6 @@ where
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::io;
-
-    use rstest::rstest;
-
     use super::*;
     use crate::domain::wire::{self, Incoming, Properties};
 
@@ -208,20 +185,6 @@ pub(crate) mod tests {
             Incoming { routing_key: "mail.now".to_owned(), properties: Properties::default(), body: payload.into() };
         let event_type = "mail".parse().expect("a type");
         let event = wire::decode(&event_type, incoming, jiff::Timestamp::UNIX_EPOCH, || "id-1".to_owned());
-        Run { event: event.expect("an event"), fence: Some(1), lost: CancellationToken::new() }
-    }
-
-    #[rstest]
-    #[case::processes(rustix::io::Errno::AGAIN, true)]
-    #[case::open_files(rustix::io::Errno::MFILE, true)]
-    #[case::open_files_of_all(rustix::io::Errno::NFILE, true)]
-    #[case::memory(rustix::io::Errno::NOMEM, true)]
-    #[case::local_ports(rustix::io::Errno::ADDRNOTAVAIL, is_ipv6_there())]
-    #[case::buffers(rustix::io::Errno::NOBUFS, true)]
-    #[case::no_service(rustix::io::Errno::CONNREFUSED, false)]
-    #[case::no_program(rustix::io::Errno::NOENT, false)]
-    #[case::not_executable(rustix::io::Errno::ACCESS, false)]
-    fn want_of_room_passes_and_nothing_else_does(#[case] error: rustix::io::Errno, #[case] passes: bool) {
-        assert_eq!(is_want_of_room(&io::Error::from(error)), passes);
+        Run::for_test(event.expect("an event"))
     }
 }

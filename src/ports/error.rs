@@ -173,37 +173,3 @@ impl RegisterError {
         }
     }
 }
-
-/// Why the management API did not do it.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ManagementError {
-    /// Not reachable.
-    #[error("the management API at {url} is unreachable: {reason}")]
-    Unreachable {
-        /// Where, without the password.
-        url: String,
-        /// What happened.
-        reason: String,
-    },
-    /// Reachable, and it refuses this user.
-    #[error("the management API at {url} refuses {what}: {reason}")]
-    Refused {
-        /// Where, without the password.
-        url: String,
-        /// What was asked.
-        what: String,
-        /// What it said.
-        reason: String,
-    },
-    /// Any other answer than the one that was asked for.
-    #[error("the management API at {url} does not answer {what}: {reason}")]
-    Unexpected {
-        /// Where, without the password.
-        url: String,
-        /// What was asked.
-        what: String,
-        /// What it said.
-        reason: String,
-    },
-}

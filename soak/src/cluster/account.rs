@@ -2,7 +2,7 @@
 
 use hatchery::{
     Topology,
-    domain::{compile, names::Names},
+    internals::{compile, names::Names},
 };
 
 use super::crew::{BURST, CHANGE, ORDERED, REFERENCES, Seen, TYPES, first_number};

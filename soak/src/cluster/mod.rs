@@ -96,10 +96,8 @@ struct Row {
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
     let mut chance = Chance::new(args.common.announce(console));
     let faults = order(args, &mut chance);
-    let settings = format!(
-        "cluster_partition_handling = {}\nnet_ticktime = {}\n",
-        args.partition_handling, args.net_ticktime
-    );
+    let settings =
+        format!("cluster_partition_handling = {}\nnet_ticktime = {}\n", args.partition_handling, args.net_ticktime);
     console.step("Start three nodes of RabbitMQ, and Redis, and apply the topology");
     let servers = Servers::start_cluster(args.common.version.as_deref(), NODES.len(), &settings).await?;
     let stage = Stage::on(console, servers, TOPOLOGY).await?;

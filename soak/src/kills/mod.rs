@@ -100,7 +100,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     hatchery.close().await;
     let ended = crew.stop().await?;
 
-    let names = hatchery::domain::names::Names::new(stage.topology.name.clone());
+    let names = hatchery::internals::names::Names::new(stage.topology.name.clone());
     let dead = queues.ready(&[names.dead_letters(&TYPE.parse()?), names.unrouted()]).await?;
     let table = table(args, &ended, dead);
     console.step(&format!("The account, of RabbitMQ {}", stage.version));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use hatchery::{adapters::rabbitmq::connection::AmqpUrl, domain::delay};
+use hatchery::internals::{delay, rabbitmq::connection::AmqpUrl};
 use jiff::Timestamp;
 use lapin::{
     BasicProperties, Channel, Confirmation, Connection, ExchangeKind,

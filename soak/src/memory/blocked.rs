@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::ensure;
-use hatchery::domain::names::Names;
+use hatchery::internals::names::Names;
 
 use super::{
     Args,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use hatchery::{
-    adapters::redis::RedisRegister,
-    domain::register::{Cancel, Claim, Claimed, End, Reserved, Settle, Slot, Stamp, Subject},
+use hatchery::internals::{
     ports::{Index as _, Register as _},
+    redis::RedisRegister,
+    register::{Cancel, Claim, Claimed, End, Reserved, Settle, Slot, Stamp, Subject},
 };
 use jiff::Timestamp;
 use uuid::Uuid;

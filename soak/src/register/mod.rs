@@ -6,13 +6,11 @@ mod server;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use hatchery::{
-    adapters::redis::RedisRegister,
-    domain::{
-        register::{Cancel, Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject, Terms},
-        spec::RedisSpec,
-    },
+use hatchery::internals::{
     ports::Register as _,
+    redis::RedisRegister,
+    register::{Cancel, Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject, Terms},
+    spec::RedisSpec,
 };
 use jiff::Timestamp;
 use uuid::Uuid;

@@ -16,13 +16,16 @@ use crate::{
 const DELIVERY_MODE: u8 = 2;
 
 /// A name or property of at most 255 bytes. lapin panics on a longer one.
-pub(super) fn short(text: &str) -> Result<ShortString, BrokerError> {
+///
+/// # Errors
+/// When it is longer than AMQP's 255 bytes.
+pub fn short(text: &str) -> Result<ShortString, BrokerError> {
     ShortString::try_new(text)
         .map_err(|error| BrokerError::Rejected { what: "a name or property".to_owned(), reason: error.to_string() })
 }
 
 /// Takes the message out of a delivery, its body without a copy.
-pub(super) fn incoming(delivery: &mut Delivery) -> Incoming {
+pub fn incoming(delivery: &mut Delivery) -> Incoming {
     let body = Bytes::from(std::mem::take(&mut delivery.data));
     Incoming { routing_key: delivery.routing_key.to_string(), properties: read(&delivery.properties), body }
 }
@@ -72,7 +75,10 @@ fn read_value(value: &AMQPValue) -> Value {
 }
 
 /// The properties of a message to publish.
-pub(super) fn write(properties: &Properties) -> Result<BasicProperties, BrokerError> {
+///
+/// # Errors
+/// When a text is longer than AMQP takes.
+pub fn write(properties: &Properties) -> Result<BasicProperties, BrokerError> {
     let mut written =
         BasicProperties::default().with_delivery_mode(DELIVERY_MODE).with_headers(write_table(&properties.headers)?);
     macro_rules! texts {

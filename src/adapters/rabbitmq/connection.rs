@@ -150,7 +150,8 @@ impl AmqpUrl {
     }
 
     /// What an error of lapin's means, for a call about this object.
-    pub(crate) fn error(&self, error: &lapin::Error, object: &str) -> BrokerError {
+    #[must_use]
+    pub fn error(&self, error: &lapin::Error, object: &str) -> BrokerError {
         let url = self.to_string();
         match error.kind() {
             ErrorKind::ProtocolError(amqp) => {
@@ -175,7 +176,8 @@ impl AmqpUrl {
     }
 
     /// The broker cannot be reached.
-    pub(crate) fn unreachable(&self, reason: String) -> BrokerError {
+    #[must_use]
+    pub fn unreachable(&self, reason: String) -> BrokerError {
         BrokerError::Unreachable { url: self.to_string(), reason }
     }
 }
@@ -353,7 +355,8 @@ fn watch(connection: &Connection, name: &str) {
 }
 
 /// A classic queue is on one node. While that is down the others answer as if the queue were missing, but for the words.
-pub(super) fn says_down(reply: &str) -> bool {
+#[must_use]
+pub fn says_down(reply: &str) -> bool {
     reply.contains("home node") && reply.contains("is down or inaccessible")
 }
 

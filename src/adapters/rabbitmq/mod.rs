@@ -3,20 +3,16 @@
 //! Connections are supervised here and not by lapin's own recovery, which can acknowledge deliveries that nobody
 //! processed (measured: `basic_ack(old_tag, multiple)` after a recovery).
 
-mod codec;
+pub mod codec;
 pub mod connection;
 mod consumer;
-pub mod declare;
-pub mod destroy;
 mod greeting;
-mod mover;
 mod objects;
-mod publisher;
+pub mod publisher;
 mod receipts;
 mod silence;
-pub mod steps;
 mod unreadable;
-pub(in crate::adapters) mod url;
+pub mod url;
 
 use std::{
     sync::{

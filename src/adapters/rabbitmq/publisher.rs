@@ -206,7 +206,10 @@ fn silent(url: &AmqpUrl) -> BrokerError {
 }
 
 /// Whether the broker has it.
-pub(super) fn confirmed(confirmation: &Confirmation, exchange: &str) -> Result<(), BrokerError> {
+///
+/// # Errors
+/// When the broker refused it.
+pub fn confirmed(confirmation: &Confirmation, exchange: &str) -> Result<(), BrokerError> {
     let reason = match confirmation {
         Confirmation::Ack(_) => return Ok(()),
         Confirmation::Nack(_) => "negative acknowledgement",

@@ -73,7 +73,7 @@ impl AmqpUrl {
     }
 
     /// Where the management API may be: each node's host and user, port 15672; with TLS also 15671, its usual port then.
-    pub(in crate::adapters) fn management(&self) -> Vec<SecretUrl> {
+    pub fn management(&self) -> Vec<SecretUrl> {
         self.nodes.iter().flat_map(Node::management).collect()
     }
 
@@ -93,7 +93,9 @@ impl AmqpUrl {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some((place, Instant::now()));
     }
 
-    pub(in crate::adapters) fn tls(&self) -> &Tls {
+    /// Which certificates are trusted, and the client's own.
+    #[must_use]
+    pub fn tls(&self) -> &Tls {
         &self.tls
     }
 

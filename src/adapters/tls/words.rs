@@ -5,7 +5,7 @@ use std::{error::Error, io, sync::Arc};
 use rustls::{AlertDescription, CertificateError};
 
 /// What it means, where TLS is at the bottom of it.
-pub(crate) fn explain(error: &(dyn Error + 'static)) -> Option<String> {
+pub fn explain(error: &(dyn Error + 'static)) -> Option<String> {
     let mut error = Some(error);
     while let Some(this) = error {
         if let Some(tls) = this.downcast_ref::<rustls::Error>() {
@@ -26,7 +26,7 @@ pub(crate) fn explain(error: &(dyn Error + 'static)) -> Option<String> {
 
 /// The innermost cause: `connection refused` says more than `error sending request`. Where TLS is at the bottom of it, what
 /// that means.
-pub(crate) fn cause(error: &(dyn Error + 'static)) -> String {
+pub fn cause(error: &(dyn Error + 'static)) -> String {
     explain(error).unwrap_or_else(|| {
         let mut cause = error;
         while let Some(source) = cause.source() {

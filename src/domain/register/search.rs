@@ -206,7 +206,7 @@ fn wanted(slot: &Slot, state: &SlotState) -> Option<Stamp> {
 /// with a control character) is told by the search.
 ///
 /// ```
-/// # use hatchery::{Known, Slot, domain::register::{Note, Stage, Subject, index::{Entry, Shown}, state::SlotState}};
+/// # use hatchery::{Known, Slot, internals::register::{Note, Stage, Subject, index::{Entry, Shown}, state::SlotState}};
 /// # let subject = Subject { event_type: "hr-import".parse()?, reference: Some("12-34".parse()?), id: "a".to_owned() };
 /// # let (slot, due) = (Slot::Event("a".to_owned()), hatchery::parse_time("2026-06-01T09:00:00Z")?);
 /// # let note = Note { stage: Stage::Retry, attempts: 3, reason: Some("Connection refused".to_owned()) };

@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use hatchery::{
-    Hatchery, NewEvent, Outcome,
-    adapters::rabbitmq::{RabbitMq, connection::AmqpUrl},
-    domain::wire::{Message, Properties},
-    ports::{Broker as _, BrokerError},
+    BrokerError, Hatchery, NewEvent, Outcome,
+    internals::{
+        ports::Broker as _,
+        rabbitmq::{RabbitMq, connection::AmqpUrl},
+        wire::{Message, Properties},
+    },
 };
 use tokio::{io::AsyncReadExt as _, net::TcpListener};
 

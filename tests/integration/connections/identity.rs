@@ -2,8 +2,10 @@
 
 use hatchery::{
     Tls,
-    adapters::rabbitmq::{RabbitMq, connection::AmqpUrl},
-    ports::{Broker as _, BrokerIdentity},
+    internals::{
+        ports::{Broker as _, BrokerIdentity},
+        rabbitmq::{RabbitMq, connection::AmqpUrl},
+    },
 };
 use serde_json::Value;
 

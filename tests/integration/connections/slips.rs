@@ -2,10 +2,10 @@
 
 use std::fmt::Debug;
 
-use hatchery::{
-    Hatchery, NewEvent,
-    adapters::{management::ManagementUrl, rabbitmq::connection::AmqpUrl},
+use hatchery::{Hatchery, NewEvent, internals::rabbitmq::connection::AmqpUrl};
+use hatchery_cli::{
     handler::http::{Http, ServiceUrl},
+    management::ManagementUrl,
 };
 
 use crate::support::{

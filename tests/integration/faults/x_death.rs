@@ -44,7 +44,7 @@ fn text_as_count(queue: &str) -> BasicProperties {
 
 /// The commands of the page, in their order, with the file that it names.
 fn page() -> Vec<String> {
-    let folder = format!("{}/docs", env!("CARGO_MANIFEST_DIR"));
+    let folder = format!("{}/../docs", env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(format!("{folder}/operations.md")).unwrap();
     let (_, page) = text.split_once("\n## A broken `x-death`\n").expect("the page");
     let page = page.split("\n## ").next().unwrap();

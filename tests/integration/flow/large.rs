@@ -1,7 +1,7 @@
 //! Events that came when the broker took larger messages than now: before an upgrade to RabbitMQ 4 its limit was eight times
 //! as high.
 
-use hatchery::{NewEvent, Outcome, PublishError, ports::BrokerError};
+use hatchery::{BrokerError, NewEvent, Outcome, PublishError};
 
 use crate::support::{
     amqp::header,

@@ -5,15 +5,15 @@ use std::time::Duration;
 use futures_util::TryStreamExt as _;
 use hatchery::{
     Filter, Moved, NewEvent, Outcome, State,
-    adapters::redis::RedisRegister,
-    domain::{
+    internals::{
+        ports::Index as _,
+        redis::RedisRegister,
         register::{
             Slot, Stage, Subject,
             index::{Entry, Find},
         },
         wire::kept,
     },
-    ports::Index as _,
 };
 
 use crate::support::{

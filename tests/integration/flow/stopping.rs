@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hatchery::{NewEvent, Outcome, PublishError, WorkError, ports::BrokerError};
+use hatchery::{BrokerError, NewEvent, Outcome, PublishError, WorkError};
 
 use crate::support::{
     broker::{PATIENCE, eventually},

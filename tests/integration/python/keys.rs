@@ -8,7 +8,7 @@ use std::{
 
 use hatchery::{
     Ttl,
-    domain::{
+    internals::{
         delay::{Ladder, Route},
         wire::millis_text,
     },

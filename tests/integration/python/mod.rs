@@ -10,7 +10,7 @@ use crate::support::process::Place;
 
 /// The examples.
 fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("examples/python")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/python")
 }
 
 /// A Python that knows pika. The one that comes first may be somebody's own, which knows nothing of the packages.

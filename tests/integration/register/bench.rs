@@ -7,18 +7,17 @@ use std::{
 };
 
 use bytes::Bytes;
-use hatchery::{
-    adapters::{memory::MemoryRegister, redis::RedisRegister},
-    domain::{
-        register::{
-            Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
-            Reserved, Settle, Slot, Stamp, Subject, Terms,
-            index::{Find, Shown},
-        },
-        spec::RedisSpec,
-        words::Word,
-    },
+use hatchery::internals::{
+    memory::MemoryRegister,
     ports::{Clock, Index, Register},
+    redis::RedisRegister,
+    register::{
+        Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+        Settle, Slot, Stamp, Subject, Terms,
+        index::{Find, Shown},
+    },
+    spec::RedisSpec,
+    words::Word,
 };
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;

@@ -3,13 +3,13 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use hatchery::{
-    Tls,
-    adapters::redis::RedisRegister,
-    domain::{
+    RegisterError, Tls,
+    internals::{
+        ports::Register,
+        redis::RedisRegister,
         register::{Claim, Claimed, Reserve, Reserved, Slot},
         trouble::Trouble,
     },
-    ports::{Register, RegisterError},
 };
 
 use super::bench::{EXCLUSIVE, SHARDS, VIRTUAL_HOST, event, register, spec, stamp, token, topology};

@@ -3,9 +3,12 @@
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
 use hatchery::{
-    adapters::redis::RedisRegister,
-    domain::register::{Reserve, Slot},
-    ports::{Register, RegisterError},
+    RegisterError,
+    internals::{
+        ports::Register,
+        redis::RedisRegister,
+        register::{Reserve, Slot},
+    },
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},

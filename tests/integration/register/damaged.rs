@@ -5,11 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use hatchery::{
-    EventsError, Filter, Hatchery, Known, NewEvent, Outcome, Which,
-    domain::register::{
-        Cancel, Claim, Claimed, End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, index::Find,
+    EventsError, Filter, Hatchery, Known, NewEvent, Outcome, RegisterError, Which,
+    internals::{
+        ports::{Index as _, Register as _},
+        register::{
+            Cancel, Claim, Claimed, End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, index::Find,
+        },
     },
-    ports::{Index as _, Register as _, RegisterError},
 };
 use jiff::Timestamp;
 use redis::AsyncCommands as _;
@@ -105,7 +107,7 @@ async fn events_go_on(#[case] names: &[&str]) {
 }
 
 struct One {
-    register: hatchery::adapters::redis::RedisRegister,
+    register: hatchery::internals::redis::RedisRegister,
     stored: Stored,
 }
 

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use hatchery::{
     Events, Hatchery, State, Which,
-    adapters::redis::RedisRegister,
-    domain::register::{Cancel, Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject},
-    ports::Register as _,
+    internals::{
+        ports::Register as _,
+        redis::RedisRegister,
+        register::{Cancel, Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject},
+    },
 };
 use jiff::Timestamp;
 use redis::aio::MultiplexedConnection;

@@ -8,12 +8,10 @@ use std::{
     time::Duration,
 };
 
-use hatchery::{
-    domain::{
-        register::{Cancel, Claim, Claimed, Reserve, Reserved, Slot},
-        trouble::Trouble,
-    },
+use hatchery::internals::{
     ports::{Clock, Register as _},
+    register::{Cancel, Claim, Claimed, Reserve, Reserved, Slot},
+    trouble::Trouble,
 };
 use jiff::Timestamp;
 

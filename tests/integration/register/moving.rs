@@ -5,16 +5,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use hatchery::{
-    EventsError, Filter, Moved, NewEvent, Outcome, Which,
-    adapters::redis::RedisRegister,
-    domain::{
+    EventsError, Filter, Moved, NewEvent, Outcome, RegisterError, Which,
+    internals::{
+        ports::{Index as _, Register as _},
+        redis::RedisRegister,
         register::{
             Cancel, Claim, Claimed, End, Later, Note, Record, Renew, Reserve, Reserved, Settle, Slot, Stage, Stamp,
             index::Find,
         },
         trouble::Trouble,
     },
-    ports::{Index as _, Register as _, RegisterError},
 };
 use jiff::Timestamp;
 

@@ -9,12 +9,13 @@ use std::{
 };
 
 use hatchery::{
-    ConnectError, NewEvent, Outcome, WorkError,
-    adapters::redis::RedisRegister,
-    domain::register::{Cancel, Claim, Owner, Reserve, Reserved, Slot, index::Find},
-    ports::{Index as _, Register as _, RegisterError},
+    ConnectError, NewEvent, Outcome, RegisterError, WorkError,
+    internals::{
+        ports::{Index as _, Register as _},
+        redis::RedisRegister,
+        register::{Cancel, Claim, Owner, Reserve, Reserved, Slot, index::Find},
+    },
 };
-
 use rstest::rstest;
 
 use super::bench::{EXCLUSIVE, HORIZON, SHARDS, event, register, spec, stamp, token, topology};

@@ -4,13 +4,14 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use bytes::Bytes;
-use hatchery::{
-    adapters::{memory::MemoryRegister, redis::RedisRegister},
-    domain::register::{
+use hatchery::internals::{
+    memory::MemoryRegister,
+    ports::{Clock, Index, Register},
+    redis::RedisRegister,
+    register::{
         Cancel, Claim, End, Later, Note, Record, Release, Renew, Reserve, Reserved, Settle, Slot, Stage, Stamp,
         Subject, Terms, index::Find, state::Shard,
     },
-    ports::{Clock, Index, Register},
 };
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;

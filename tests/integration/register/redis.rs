@@ -2,10 +2,10 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use hatchery::{
-    adapters::redis::RedisRegister,
-    domain::register::{Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject, index::Find},
+use hatchery::internals::{
     ports::{Clock as _, Index, Register},
+    redis::RedisRegister,
+    register::{Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject, index::Find},
 };
 use redis::AsyncCommands;
 
@@ -177,8 +177,11 @@ async fn a_slot_stays_in_redis_compact_form_even_when_it_is_full() {
     let first = publish(&register, &a, &Slot::Dated).await;
     stored
         .change("import:r:1", "d", |slot| {
-            slot.later =
-                Some(hatchery::domain::register::state::Later { at: 1 << 47, version: first.version, generation: 3 });
+            slot.later = Some(hatchery::internals::register::state::Later {
+                at: 1 << 47,
+                version: first.version,
+                generation: 3,
+            });
             slot.covered = 1 << 52;
         })
         .await;

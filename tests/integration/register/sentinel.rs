@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use hatchery::{
-    Tls,
-    adapters::redis::RedisRegister,
-    domain::{
+    RegisterError, Tls,
+    internals::{
+        ports::Register,
+        redis::RedisRegister,
         register::{Reserve, Reserved, Slot},
         trouble::Trouble,
     },
-    ports::{Register, RegisterError},
 };
 
 use super::bench::{EXCLUSIVE, VIRTUAL_HOST, event, register, spec, topology};

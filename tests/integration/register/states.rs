@@ -3,15 +3,13 @@
 use std::time::Duration;
 
 use hatchery::{
-    NewEvent, Outcome,
-    adapters::redis::RedisRegister,
-    domain::{
+    NewEvent, Outcome, RegisterError,
+    internals::{
+        redis::RedisRegister,
         register::{Reserve, Reserved, Slot},
         trouble::Trouble,
     },
-    ports::RegisterError,
 };
-
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 
 use super::bench;
@@ -69,7 +67,7 @@ async fn goes_through(case: Case) {
     amqp.left_alone(&queue, 3).await;
     assert_eq!(worker.runs.seen().len(), 1, "nothing starts meanwhile");
     let register = bench::register(&redis.url, "another", 1).with_limit(Duration::from_millis(500));
-    let error = hatchery::ports::Register::ping(&register).await.unwrap_err();
+    let error = hatchery::internals::ports::Register::ping(&register).await.unwrap_err();
     assert_eq!(error.trouble(), case.trouble, "{error}");
 
     for command in case.leave {
@@ -144,14 +142,14 @@ async fn busy_with_a_script_of_somebody_else() {
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     let register = bench::register(&redis.url, "another", 1);
-    hatchery::ports::Register::ping(&register).await.unwrap();
+    hatchery::internals::ports::Register::ping(&register).await.unwrap();
     let mut connection = connect(&redis.url).await.unwrap();
     let endless = tokio::spawn(async move {
         let script = ::redis::cmd("EVAL").arg("while true do end").arg(0).to_owned();
         script.query_async::<()>(&mut connection).await
     });
     eventually("it is busy", async || {
-        let error = hatchery::ports::Register::ping(&register).await.err()?;
+        let error = hatchery::internals::ports::Register::ping(&register).await.err()?;
         (error.trouble() == Trouble::Busy).then_some(())
     })
     .await;
@@ -195,7 +193,7 @@ async fn away_and_emptied() {
 async fn a_shard_that_nobody_has_written_to_was_not_emptied() {
     let redis = Server::start(free_port(), &[]);
     let logs = Logs::capture();
-    let ping = async |register: &RedisRegister| hatchery::ports::Register::ping(register).await.unwrap();
+    let ping = async |register: &RedisRegister| hatchery::internals::ports::Register::ping(register).await.unwrap();
     // On one shard each.
     for reference in ["1", "2", "3"] {
         let register = bench::register(&redis.url, reference, bench::SHARDS);
@@ -206,7 +204,7 @@ async fn a_shard_that_nobody_has_written_to_was_not_emptied() {
             asked_by: None,
             terms: bench::EXCLUSIVE,
         };
-        hatchery::ports::Register::reserve(&register, &[call]).await.unwrap();
+        hatchery::internals::ports::Register::reserve(&register, &[call]).await.unwrap();
         ping(&register).await;
         assert_eq!(logs.with(&["was emptied"]).len(), 0);
     }
@@ -363,7 +361,7 @@ async fn what_was_given_beside_a_key_that_cannot_be_read_is_not_given_again() {
         terms: bench::EXCLUSIVE,
     };
     redis.say(&["SET", "x:{%2F:billing:0}:import:r:2", "not a hash"]).await;
-    let reserve = async |calls: &[Reserve]| hatchery::ports::Register::reserve(&register, calls).await;
+    let reserve = async |calls: &[Reserve]| hatchery::internals::ports::Register::reserve(&register, calls).await;
     let Reserved::Version(first) = reserve(&[call("1")]).await.unwrap()[0] else { panic!("nobody asked") };
     let error = reserve(&[call("1"), call("1"), call("2"), call("3")]).await.unwrap_err();
     assert!(matches!(error, RegisterError::Unreadable { .. }), "{error:?}");
@@ -406,7 +404,7 @@ async fn a_redis_that_evicts_is_warned_of_once() {
     let redis = Server::start(port, &options);
     let logs = Logs::capture();
     let register = bench::register(&redis.url, "x", 1);
-    let ping = async || hatchery::ports::Register::ping(&register).await.unwrap();
+    let ping = async || hatchery::internals::ports::Register::ping(&register).await.unwrap();
     ping().await;
     eventually("it is said", async || logs.with(&["evicts keys", "allkeys-lru"]).pop()).await;
     // By other connections.

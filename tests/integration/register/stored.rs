@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hatchery::domain::register::state::{Later, Lease, Mark, Shard, SlotState};
+use hatchery::internals::register::state::{Later, Lease, Mark, Shard, SlotState};
 use redis::{AsyncCommands, aio::MultiplexedConnection};
 use uuid::Uuid;
 

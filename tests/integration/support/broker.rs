@@ -80,7 +80,7 @@ fn start_unnamed() -> (Server, String) {
 
 /// A server of a script that holds one, and where it says that its RabbitMQ is from.
 fn hold(script: &str, arguments: &[&str]) -> (Server, Option<String>) {
-    let mut hold = Command::new(format!("{}/scripts/{script}", env!("CARGO_MANIFEST_DIR")))
+    let mut hold = Command::new(format!("{}/../scripts/{script}", env!("CARGO_MANIFEST_DIR")))
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

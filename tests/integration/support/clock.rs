@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use hatchery::ports::Clock;
+use hatchery::internals::ports::Clock;
 use jiff::Timestamp;
 
 /// Starts in the year 2100, so that nothing that expires by it does so in a real Redis while the test runs.

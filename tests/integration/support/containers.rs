@@ -108,7 +108,7 @@ impl Image {
 
 /// One place says which RabbitMQ: `image: ${HATCHERY_RABBITMQ_IMAGE:-…}`.
 fn name() -> String {
-    let compose = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docker-compose.yml"));
+    let compose = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docker-compose.yml"));
     let (_, rest) = compose.split_once("${HATCHERY_RABBITMQ_IMAGE:-").unwrap();
     let (default, _) = rest.split_once('}').unwrap();
     std::env::var("HATCHERY_RABBITMQ_IMAGE").unwrap_or_else(|_| default.to_owned())

@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use hatchery::{
     Builder, Hatchery, NewEvent, Topology,
-    adapters::{
-        management::{ManagementApi, ManagementUrl},
-        rabbitmq::{connection::AmqpUrl, declare::Declarer},
-        redis::RedisRegister,
-    },
-    domain::{
+    internals::{
         compile::{Desired, compile},
         names::{Names, lock},
-        plan::plan,
+        rabbitmq::connection::AmqpUrl,
+        redis::RedisRegister,
         register::Owner,
         words::EventType,
     },
-    ports::Management as _,
+};
+use hatchery_cli::{
+    broker::declare::Declarer,
+    management::{Management as _, ManagementApi, ManagementUrl},
+    plan::plan,
 };
 
 use super::{

@@ -27,7 +27,7 @@ impl Held {
             "" | "docker" | "native" => ("services", ["hold", "--rabbitmq-only"]),
             version => ("brokers", ["hold", version]),
         };
-        let mut hold = Command::new(format!("{}/scripts/{script}", env!("CARGO_MANIFEST_DIR")));
+        let mut hold = Command::new(format!("{}/../scripts/{script}", env!("CARGO_MANIFEST_DIR")));
         if let Some(settings) = settings {
             hold.env("HATCHERY_RABBITMQ_CONF", settings);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hatchery::domain::compile::{Argument, Binding, Desired, Target, compile};
+use hatchery::internals::compile::{Argument, Binding, Desired, Target, compile};
 use serde_json::{Value, json};
 
 use super::TOPOLOGY;

@@ -3,14 +3,12 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use async_trait::async_trait;
-use hatchery::{
-    adapters::rabbitmq::{connection::AmqpUrl, declare::Declarer},
-    domain::{
-        compile::Policy,
-        observed::{Counts, Observed},
-        plan::{Move, Step, Then},
-    },
-    ports::{Management, ManagementError},
+use hatchery::internals::{compile::Policy, rabbitmq::connection::AmqpUrl};
+use hatchery_cli::{
+    broker::declare::Declarer,
+    management::{Management, ManagementError},
+    observed::{Counts, Observed},
+    plan::{Move, Step, Then},
 };
 use lapin::{
     BasicProperties, Channel,

@@ -1,9 +1,6 @@
 //! One apply at a time.
 
-use hatchery::{
-    adapters::{rabbitmq::connection::AmqpUrl, redis::RedisRegister},
-    domain::register::Owner,
-};
+use hatchery::internals::{rabbitmq::connection::AmqpUrl, redis::RedisRegister, register::Owner};
 use lapin::{options::QueueDeclareOptions, types::FieldTable};
 
 use super::TOPOLOGY;

@@ -37,7 +37,7 @@ const DEAD: &str = "billing.dead-letter.mail";
 
 /// The users of docs/operations.md, by its own commands.
 fn documented() -> BTreeMap<String, Rights> {
-    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/operations.md"));
+    let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md"));
     let mut users = BTreeMap::<String, Rights>::new();
     for line in text.lines().filter_map(|line| line.strip_prefix("rabbitmqctl ")) {
         let words: Vec<&str> = line.split_whitespace().map(|word| word.trim_matches('\'')).collect();

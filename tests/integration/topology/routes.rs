@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use hatchery::domain::{
+use hatchery::internals::{
     delay::{Ladder, Route},
     ttl::Ttl,
 };
@@ -26,7 +26,7 @@ impl Wire {
     async fn new() -> Self {
         let bench = Bench::new(TOPOLOGY);
         bench.apply();
-        let url = hatchery::adapters::rabbitmq::connection::AmqpUrl::new(&bench.host.amqp()).unwrap();
+        let url = hatchery::internals::rabbitmq::connection::AmqpUrl::new(&bench.host.amqp()).unwrap();
         let connection = url.connect("test").await.unwrap();
         let channel = connection.create_channel().await.unwrap();
         channel.confirm_select(ConfirmSelectOptions::default()).await.unwrap();

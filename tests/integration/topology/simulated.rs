@@ -7,7 +7,7 @@ use std::{
 };
 
 use futures_util::future::try_join_all;
-use hatchery::domain::compile::{Argument, Binding, Desired, Exchange, OWNER, Queue, Target, compile};
+use hatchery::internals::compile::{Argument, Binding, Desired, Exchange, OWNER, Queue, Target, compile};
 use lapin::{
     BasicProperties, Channel, Connection, ConnectionProperties,
     message::BasicGetMessage,

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use hatchery::{
     Topology,
-    domain::{
+    internals::{
         compile::{Desired, compile, hatcheries},
         delay::Route,
         names::Names,
@@ -143,7 +143,7 @@ fn key(topology: &Topology) -> impl Strategy<Value = String> + use<> {
 /// What workers and people do to what has arrived.
 fn by_hand(topology: &Topology) -> impl Strategy<Value = Step> + use<> {
     let names = Names::new(topology.name.clone());
-    let of_types = |name: &dyn Fn(&hatchery::domain::words::EventType) -> String| -> Vec<String> {
+    let of_types = |name: &dyn Fn(&hatchery::internals::words::EventType) -> String| -> Vec<String> {
         topology.types.keys().map(name).collect()
     };
     let processing = select(of_types(&|event_type| names.processing(event_type)));

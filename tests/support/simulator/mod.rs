@@ -10,8 +10,7 @@ pub(crate) mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hatchery::domain::compile::Desired;
-
+use hatchery::internals::compile::Desired;
 use queue::{Forwarding, Limit, Queue};
 use route::Routes;
 pub(crate) use route::matches;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use fancy_regex::Regex;
-use hatchery::domain::compile::{self, Argument, Policy};
+use hatchery::internals::compile::{self, Argument, Policy};
 
 use super::{Death, Message};
 

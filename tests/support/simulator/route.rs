@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use hatchery::domain::compile::{Argument, Desired, Target};
+use hatchery::internals::compile::{Argument, Desired, Target};
 
 /// Every exchange of a topology.
 pub(crate) struct Routes<'a> {

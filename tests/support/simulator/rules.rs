@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hatchery::domain::{
+use hatchery::internals::{
     compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target},
     delay::Ladder,
 };

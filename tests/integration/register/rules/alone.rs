@@ -1,6 +1,6 @@
 //! Slot `e:`: what competes with nothing.
 
-use hatchery::domain::register::{Claimed, End, Renewed, Stamp};
+use hatchery::internals::register::{Claimed, End, Renewed, Stamp};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, event, stamp, token};

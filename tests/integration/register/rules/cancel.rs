@@ -1,6 +1,6 @@
 //! *cancel*: what arrives later of what was published before is stale.
 
-use hatchery::domain::register::{Cancelled, Claimed, End, Renewed, Reserved, Slot, Stamp};
+use hatchery::internals::register::{Cancelled, Claimed, End, Renewed, Reserved, Slot, Stamp};
 
 use super::{I, copied};
 use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, HORIZON, MS, event, token};

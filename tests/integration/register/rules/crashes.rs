@@ -1,6 +1,6 @@
 //! Starts that were never settled.
 
-use hatchery::domain::register::{Claimed, End, Stamp};
+use hatchery::internals::register::{Claimed, End, Stamp};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, SIDE_BY_SIDE, event, token};

@@ -1,6 +1,6 @@
 //! Slot `f`: one run serves everything published before it begins.
 
-use hatchery::domain::register::{Claimed, End, Slot};
+use hatchery::internals::register::{Claimed, End, Slot};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, DEDUP, LEASE, MS, event, token};

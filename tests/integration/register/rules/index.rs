@@ -1,7 +1,7 @@
 //! The index: what people are told of the events that wait.
 
 use bytes::Bytes;
-use hatchery::domain::register::{End, Note, Record, Slot, Stage, Stamp, Subject, index::Find};
+use hatchery::internals::register::{End, Note, Record, Slot, Stage, Stamp, Subject, index::Find};
 
 use super::{I, copied};
 use crate::register::bench::{BACKLOG, Bench, DAY, LEASE, MS, event, token};

@@ -1,6 +1,6 @@
 //! *later*: a reschedule without a payload.
 
-use hatchery::domain::register::{Claimed, Postponed, Slot, Stamp};
+use hatchery::internals::register::{Claimed, Postponed, Slot, Stamp};
 
 use super::I;
 use crate::register::bench::{BACKLOG, Bench, DAY, MS, event, token};

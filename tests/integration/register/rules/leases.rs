@@ -1,6 +1,6 @@
 //! The lease: who may run, and calls that come twice.
 
-use hatchery::domain::register::{Claimed, End, Renewed, Reserve, Reserved, Slot, Stamp};
+use hatchery::internals::register::{Claimed, End, Renewed, Reserve, Reserved, Slot, Stamp};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, MS, SIDE_BY_SIDE, event, stamp, token};

@@ -1,6 +1,6 @@
 //! How long keys live.
 
-use hatchery::domain::register::{Claimed, End, Renewed, Slot, Stamp, Terms};
+use hatchery::internals::register::{Claimed, End, Renewed, Slot, Stamp, Terms};
 
 use super::{I, copied, copied_to};
 use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, EXCLUSIVE, MS, event, stamp, token};

@@ -1,6 +1,6 @@
 //! The mark: what is handled, and which copy counts.
 
-use hatchery::domain::register::{Claimed, End, Slot};
+use hatchery::internals::register::{Claimed, End, Slot};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, event, stamp, token};

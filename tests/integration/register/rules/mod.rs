@@ -1,6 +1,6 @@
 //! The protocol, rule by rule, on the fake, on Redis, and on a Redis Cluster with several shards.
 
-use hatchery::domain::register::{End, Note, Slot, Stage};
+use hatchery::internals::register::{End, Note, Slot, Stage};
 use jiff::Timestamp;
 
 use super::bench::Bench;

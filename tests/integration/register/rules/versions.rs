@@ -1,6 +1,6 @@
 //! Versions and what replaces what: *reserve*, *record*, the newest counts, and one that waits too long.
 
-use hatchery::domain::register::{Claimed, Reserved, Slot, Stamp};
+use hatchery::internals::register::{Claimed, Reserved, Slot, Stamp};
 
 use super::I;
 use crate::register::bench::{Bench, MAX_WAIT, MS, event, stamp, token};

@@ -1,0 +1,131 @@
+//! Moves messages from a queue to an exchange: publish, wait for the confirm, acknowledge. A crash between the last two
+//! leaves one event in both places, never in none.
+
+use std::time::Duration;
+
+use fail::fail_point;
+use futures_util::{StreamExt as _, stream::FuturesOrdered};
+use hatchery::{
+    BrokerError,
+    internals::rabbitmq::{
+        codec::{self, short},
+        publisher,
+    },
+};
+use jiff::Timestamp;
+use lapin::{
+    Channel, Confirmation, PublisherConfirm,
+    message::Delivery,
+    options::{
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
+        ConfirmSelectOptions,
+    },
+    types::{FieldTable, ShortString},
+};
+
+use super::declare::{CALL_TIMEOUT, Declarer};
+use crate::plan::Move;
+
+/// Messages that are moved at once; RabbitMQ gives as many before it waits for an acknowledgement.
+const IN_FLIGHT: u16 = 500;
+
+/// How long nothing has to come before it is asked whether the queue is empty.
+const QUIET: Duration = Duration::from_millis(100);
+
+/// How often it is asked, one time after another, before what is ready counts as somebody else's: a queue with a single
+/// active consumer gives all of it to the worker that holds it, for as long as that blocks.
+const ASKED: usize = 20;
+
+impl Declarer {
+    /// Moves what is in a queue until nothing is ready there, or nothing is given. Others may consume it meanwhile. How many
+    /// were moved.
+    ///
+    /// # Errors
+    /// When the broker is away or refuses, or there is no such queue. Whatever was not confirmed is where it was.
+    pub(super) async fn move_all(&self, step: &Move) -> Result<u64, BrokerError> {
+        let object = format!("queue {}", step.from);
+        let fault = |error: lapin::Error| self.url.error(&error, &object);
+        let (from, to) = (self.channel().await?, self.channel().await?);
+        if self.look_at(&from, &step.from).await?.message_count() == 0 {
+            return Ok(0);
+        }
+        let consuming = async {
+            let ready = async {
+                to.confirm_select(ConfirmSelectOptions::default()).await?;
+                from.basic_qos(IN_FLIGHT, BasicQosOptions::default()).await
+            };
+            if let Err(error) = ready.await {
+                return Ok(Err(error));
+            }
+            let (queue, tag) = (short(&step.from)?, ShortString::from(""));
+            Ok(from.basic_consume(queue, tag, BasicConsumeOptions::default(), FieldTable::default()).await)
+        };
+        let mut deliveries = self.answered(&object, consuming).await?;
+        let mut confirms = FuturesOrdered::new();
+        let (mut moved, mut asked) = (0, 0);
+        loop {
+            tokio::select! {
+                biased;
+                Some(confirmed) = confirms.next(), if !confirms.is_empty() => {
+                    self.acknowledge(confirmed, step).await?;
+                    moved += 1;
+                }
+                delivery = deliveries.next() => match delivery {
+                    Some(delivery) => {
+                        asked = 0;
+                        let mut delivery = delivery.map_err(fault)?;
+                        let confirm = self.forward(&to, &mut delivery, step).await?;
+                        confirms.push_back(async move { (delivery, confirm.await) });
+                    }
+                    // The broker has cancelled the consumer: the queue is gone.
+                    None => return Err(BrokerError::Missing { object }),
+                },
+                // A cluster in which the majority is away confirms nothing. What was delivered goes back with the connection.
+                () = tokio::time::sleep(CALL_TIMEOUT), if !confirms.is_empty() => {
+                    return Err(self.url.unreachable(format!("no confirm for a minute from exchange {}", step.through)));
+                }
+                () = tokio::time::sleep(QUIET), if confirms.is_empty() => {
+                    asked += 1;
+                    if asked == ASKED || self.look_at(&from, &step.from).await?.message_count() == 0 {
+                        break;
+                    }
+                }
+            }
+        }
+        // What was delivered after all goes back with the channel.
+        let closing = async {
+            from.basic_cancel(deliveries.tag(), BasicCancelOptions::default()).await?;
+            for channel in [from, to] {
+                channel.close(200, ShortString::from("done")).await?;
+            }
+            Ok(())
+        };
+        self.answered(&object, async { Ok(closing.await) }).await?;
+        Ok(moved)
+    }
+
+    async fn forward(
+        &self,
+        to: &Channel,
+        delivery: &mut Delivery,
+        step: &Move,
+    ) -> Result<PublisherConfirm, BrokerError> {
+        let message = step.forward(codec::incoming(delivery), Timestamp::now());
+        let properties = codec::write(&message.properties)?;
+        let (exchange, key) = (short(&message.exchange)?, short(&message.routing_key)?);
+        let sent = to.basic_publish(exchange, key, BasicPublishOptions::default(), &message.body, properties).await;
+        sent.map_err(|error| self.url.error(&error, &format!("exchange {}", step.through)))
+    }
+
+    async fn acknowledge(
+        &self,
+        (delivery, confirmed): (Delivery, lapin::Result<Confirmation>),
+        step: &Move,
+    ) -> Result<(), BrokerError> {
+        let object = format!("exchange {}", step.through);
+        fail_point!("apply.confirmed");
+        publisher::confirmed(&confirmed.map_err(|error| self.url.error(&error, &object))?, &step.through)?;
+        delivery.ack(BasicAckOptions::default()).await.map_err(|error| self.url.error(&error, &object))?;
+        Ok(())
+    }
+}

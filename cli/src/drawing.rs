@@ -1,0 +1,131 @@
+//! Draws what is wrong with a file as the Rust compiler draws errors, with the lines of the file.
+
+use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
+use hatchery::{FileError, Finding, internals::words::may_be_url};
+
+/// A file with a thousand mistakes is not shown a thousand times.
+const SHOWN: usize = 30;
+
+/// Of longer lines a part is shown.
+const LONGEST_LINE: usize = 2_000;
+
+/// Each finding with its line of the file, in colour for a terminal or plain.
+pub(crate) fn draw(error: &FileError, color: bool) -> String {
+    let renderer = if color { Renderer::styled() } else { Renderer::plain() };
+    let findings = error.findings();
+    let mut shown: Vec<String> =
+        findings.iter().take(SHOWN).map(|finding| renderer.render(&[group(error, finding)])).collect();
+    if let Some(more @ 1..) = findings.len().checked_sub(SHOWN) {
+        shown.push(format!("… and {more} more"));
+    }
+    shown.join("\n\n")
+}
+
+fn group<'a>(error: &'a FileError, finding: &'a Finding) -> Group<'a> {
+    let start = error.text()[..finding.range.start].rfind('\n').map_or(0, |at| at + 1);
+    let line = error.text()[start..].lines().next().unwrap_or_default();
+    let (from, to) = (finding.range.start - start, finding.range.end - start);
+    // Of a line that no person wrote, the part around the place.
+    let cut =
+        if line.len() > LONGEST_LINE { line.floor_char_boundary(from.saturating_sub(LONGEST_LINE / 2)) } else { 0 };
+    let line = &line[cut.min(line.len())..];
+    let line = &line[..line.floor_char_boundary(LONGEST_LINE)];
+    let from = (from - cut).min(line.len());
+    let to = (to - cut).clamp(from, line.len());
+    let snippet =
+        Snippet::source(line.to_owned()).line_start(finding.line).annotation(AnnotationKind::Primary.span(from..to));
+    let title = Level::ERROR.primary_title(finding.message.clone());
+    let place = || Origin::path(error.path()).line(finding.line).char_column(finding.column);
+    // A URL is no part of a topology. The file may be one that holds a URL.
+    let group = if may_be_url(line) {
+        title.element(place())
+    } else if cut == 0 {
+        title.element(snippet.path(error.path()))
+    } else {
+        title.element(place()).element(snippet)
+    };
+    group.element(Level::HELP.message(finding.help.clone()))
+}
+
+/// The messages are golden: `tests/invalid/*.yaml` beside what each must say. `UPDATE_GOLDEN=1` writes them anew.
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    use hatchery::file::read;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn invalid(extension: &str) -> Vec<PathBuf> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/invalid");
+        let paths = fs::read_dir(folder).expect("the folder is there").map(|entry| entry.expect("an entry").path());
+        let mut paths: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|e| e == extension)).collect();
+        paths.sort();
+        paths
+    }
+
+    #[test]
+    fn every_mistake_is_explained() {
+        let update = std::env::var_os("UPDATE_GOLDEN").is_some();
+        let mut wrong = Vec::new();
+        for path in invalid("yaml") {
+            let text = fs::read_to_string(&path).expect("a text");
+            let name = path.file_name().expect("a name").to_string_lossy().into_owned();
+            let said = match read(&text, &name) {
+                Ok(topology) => format!("accepted: {topology:#?}\n"),
+                Err(error) => draw(&error, false) + "\n",
+            };
+            let golden = path.with_extension("txt");
+            if update {
+                fs::write(&golden, &said).expect("written");
+            } else if fs::read_to_string(&golden).ok().as_ref() != Some(&said) {
+                wrong.push(format!("{name} says\n{said}"));
+            }
+            if said.starts_with("accepted") {
+                wrong.push(format!("{name} is accepted"));
+            }
+        }
+        assert!(wrong.is_empty(), "not what the golden message says:\n{}", wrong.join("\n"));
+        assert!(invalid("yaml").len() >= 45);
+        let orphans: Vec<PathBuf> =
+            invalid("txt").into_iter().filter(|path| !path.with_extension("yaml").exists()).collect();
+        assert_eq!(orphans, Vec::<PathBuf>::new(), "messages of no file");
+    }
+
+    #[test]
+    fn colour_is_for_terminals() {
+        let error = read("version: 2", "topology.yaml").expect_err("invalid");
+        assert!(draw(&error, true).contains('\u{1b}'));
+        assert!(!draw(&error, false).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn of_a_long_line_the_part_in_question_is_shown() {
+        let types = |prefix: &str| (0..1_000).map(|n| format!("{prefix}{n}: {{}}")).collect::<Vec<_>>().join(", ");
+        let (before, after) = (types("a"), types("b"));
+        let text = format!("{{ version: 1, name: billing, types: {{ {before} mail: {{ prefech: 1 }}, {after} }} }}");
+        let shown = draw(&read(&text, "topology.yaml").expect_err("refused"), false);
+        let column = text.find("prefech").expect("it is there") + 1;
+        assert!(shown.contains(&format!(" --> topology.yaml:1:{column}\n")), "{shown}");
+        assert!(shown.contains("a999: {},  mail: { prefech: 1 }, b0: {}"), "{shown}");
+        assert!(shown.lines().all(|line| line.len() < 160), "{shown}");
+    }
+
+    proptest! {
+        /// Lines of any characters, with an unknown key in one of them.
+        #[test]
+        fn any_file_can_be_drawn(before in ".{0,40}", after in ".{0,3000}", key in "\\PC{1,8}") {
+            for text in [format!("{before}\n{key}: {after}"), format!("{key}: {after}\n{before}")] {
+                if let Err(error) = read(&text, "topology.yaml") {
+                    prop_assert!(!draw(&error, true).is_empty());
+                    let plain = draw(&error, false);
+                    prop_assert!(!plain.contains('\x1b'));
+                }
+            }
+        }
+    }
+}

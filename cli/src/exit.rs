@@ -1,0 +1,172 @@
+//! The exit codes, and which error means which.
+
+use std::{io::ErrorKind, process::ExitCode};
+
+use hatchery::{BrokerError, ConnectError, EventsError, PublishError, ReadError, RegisterError, WorkError};
+
+use crate::{
+    args::UsageError,
+    broker::declare::{DeclareCause, DeclareError},
+    management::ManagementError,
+};
+
+/// How the process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// Done, or in sync.
+    Done = 0,
+    /// An error, an invalid file, or missing objects.
+    Error = 1,
+    /// Wrong usage, or an approval that nobody can give.
+    Usage = 2,
+    /// Changes are pending (`--detailed-exitcode`).
+    Pending = 3,
+    /// Something stands in the way; nothing was written.
+    Blocked = 4,
+    /// Some of it is done, and the output says what is left.
+    Partly = 5,
+    /// The broker or Redis is unreachable, or refuses.
+    Unreachable = 6,
+    /// Somebody else holds the lock, or the plan is stale.
+    Locked = 7,
+}
+
+/// What ends a verb that has already said everything else.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Ended {
+    pub(crate) exit: Exit,
+    pub(crate) message: String,
+}
+
+impl Ended {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into() }
+    }
+
+    /// The command did what it was asked for, and could not write its answer.
+    pub(crate) fn untold(error: impl Into<anyhow::Error>) -> anyhow::Error {
+        Self::new(Exit::Partly, format!("{:#}", error.into())).into()
+    }
+}
+
+const START: &str = "say with -f (TOPOLOGY_FILE) where it is, or write one to start from with `topology init`";
+const AMQP: &str = "check --amqp-url (AMQP_URL): host, port, user, password and virtual host; with amqps also --ca-file, \
+                    --cert-file and --key-file";
+const REDIS: &str = "check --redis-url (REDIS_URL): host, port, user and password; whether it is one Redis, a Cluster or \
+                     sentinels; with rediss also --ca-file, \
+                     --cert-file and --key-file";
+const MANAGEMENT: &str = "check --management-url (RABBITMQ_MANAGEMENT_URL), with https also --ca-file, --cert-file and \
+                          --key-file, and whether the broker's plugin rabbitmq_management is on";
+
+impl Exit {
+    /// What an error means, and what to look at then: the outermost layer that says something about it decides.
+    pub(crate) fn of(error: &anyhow::Error) -> (Self, Option<&'static str>) {
+        error.chain().find_map(Self::of_layer).unwrap_or((Self::Error, None))
+    }
+
+    fn of_layer(error: &(dyn std::error::Error + 'static)) -> Option<(Self, Option<&'static str>)> {
+        if let Some(ended) = error.downcast_ref::<Ended>() {
+            return Some((ended.exit, None));
+        }
+        if let Some(declared) = error.downcast_ref::<DeclareError>() {
+            return match &declared.cause {
+                _ if declared.done > 0 => Some((Self::Partly, None)),
+                DeclareCause::Blocked => Some((Self::Blocked, None)),
+                DeclareCause::Broker(cause) => Self::of_layer(cause),
+                DeclareCause::Management(cause) => Self::of_layer(cause),
+            };
+        }
+        if let Some(ReadError::Io { source, .. }) = error.downcast_ref::<ReadError>() {
+            let missing = source.kind() == ErrorKind::NotFound;
+            return Some((Self::Error, missing.then_some(START)));
+        }
+        if let Some(broker) = error.downcast_ref::<BrokerError>() {
+            return Some(match broker {
+                BrokerError::Locked { .. } => (Self::Locked, None),
+                BrokerError::Missing { .. }
+                | BrokerError::Nacked { .. }
+                | BrokerError::TooLarge { .. }
+                | BrokerError::Closed => (Self::Error, None),
+                BrokerError::Unreachable { .. } | BrokerError::Refused { .. } => (Self::Unreachable, Some(AMQP)),
+                _ => (Self::Unreachable, None),
+            });
+        }
+        // These pass the inner error's text on, and with it the rest of the chain.
+        match error.downcast_ref::<ConnectError>() {
+            Some(ConnectError::Broker(cause)) => return Self::of_layer(cause),
+            Some(ConnectError::Register(cause)) => return Self::of_layer(cause),
+            _ => {}
+        }
+        match error.downcast_ref::<WorkError>() {
+            Some(WorkError::Broker(cause)) => return Self::of_layer(cause),
+            Some(WorkError::Register(cause)) => return Self::of_layer(cause),
+            _ => {}
+        }
+        match error.downcast_ref::<EventsError>() {
+            Some(EventsError::Register(cause)) => return Self::of_layer(cause),
+            Some(EventsError::Publish(cause)) => return Self::of_layer(cause).or(Some((Self::Unreachable, None))),
+            Some(EventsError::Alone { .. }) => return Some((Self::Usage, None)),
+            Some(_) | None => {}
+        }
+        if let Some(PublishError::Broker(cause)) = error.downcast_ref::<PublishError>() {
+            return Self::of_layer(cause);
+        }
+        if let Some(PublishError::Timeout) = error.downcast_ref::<PublishError>() {
+            return Some((Self::Unreachable, None));
+        }
+        match error.downcast_ref::<ManagementError>() {
+            Some(ManagementError::Unreachable { .. }) => return Some((Self::Unreachable, Some(MANAGEMENT))),
+            // What it says has a hint already.
+            Some(_) => return Some((Self::Unreachable, None)),
+            None => {}
+        }
+        match error.downcast_ref::<RegisterError>() {
+            Some(RegisterError::InUse { .. }) => return Some((Self::Blocked, None)),
+            Some(_) => return Some((Self::Unreachable, Some(REDIS))),
+            None => {}
+        }
+        error.is::<UsageError>().then_some((Self::Usage, None))
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+    use rstest::rstest;
+
+    use super::*;
+
+    fn broker() -> BrokerError {
+        BrokerError::Unreachable { url: "amqp://h".into(), reason: "gone".into() }
+    }
+
+    fn declared(done: usize) -> anyhow::Error {
+        DeclareError { done, left: Vec::new(), cause: DeclareCause::Broker(broker()) }.into()
+    }
+
+    #[rstest]
+    #[case(anyhow::anyhow!("x"), Exit::Error)]
+    #[case(broker().into(), Exit::Unreachable)]
+    #[case(Err::<(), _>(broker()).context("while").expect_err("error"), Exit::Unreachable)]
+    #[case(ConnectError::from(broker()).into(), Exit::Unreachable)]
+    #[case(WorkError::from(broker()).into(), Exit::Unreachable)]
+    #[case(PublishError::from(broker()).into(), Exit::Unreachable)]
+    #[case(PublishError::Timeout.into(), Exit::Unreachable)]
+    #[case(BrokerError::Locked { object: "x".into() }.into(), Exit::Locked)]
+    #[case(BrokerError::Missing { object: "x".into() }.into(), Exit::Error)]
+    #[case(declared(0), Exit::Unreachable)]
+    #[case(declared(1), Exit::Partly)]
+    #[case(Ended::new(Exit::Blocked, "x").into(), Exit::Blocked)]
+    #[case(UsageError("x".into()).into(), Exit::Usage)]
+    fn an_error_has_one_exit_code(#[case] error: anyhow::Error, #[case] expected: Exit) {
+        assert_eq!(Exit::of(&error).0, expected);
+    }
+}

@@ -1,0 +1,198 @@
+//! Nodes and edges, for those who lay them out themselves.
+
+use serde::Serialize;
+
+use super::{ASIDE, Lane, Picture};
+
+/// The group of all timers that the scheduler leads to.
+pub(super) const HATCHERIES: &str = "hatcheries";
+
+/// The picture as nodes and edges.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Drawing {
+    /// The topology.
+    pub name: String,
+    /// What it is a picture of.
+    pub summary: String,
+    /// Nodes that belong together.
+    pub groups: Vec<Group>,
+    /// What there is, in reading order.
+    pub nodes: Vec<Node>,
+    /// What leads where.
+    pub edges: Vec<Edge>,
+}
+
+/// Nodes that belong together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Group {
+    /// What nodes call it.
+    pub id: String,
+    /// What people call it.
+    pub title: String,
+}
+
+/// A thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Node {
+    /// One word of letters, digits and `_`.
+    pub id: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Its name on the broker without the topology's own, if it is there.
+    pub name: String,
+    /// What else there is to say, a line each.
+    pub about: Vec<String>,
+    /// The group that it belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+}
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Kind {
+    /// Programs: publishers, workers.
+    Program,
+    /// An exchange.
+    Exchange,
+    /// A queue that people or workers read.
+    Queue,
+    /// A queue, or several, with a TTL and no consumer.
+    Timer,
+}
+
+/// What leads from one node to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Edge {
+    /// A node's id.
+    pub from: String,
+    /// A node's id.
+    pub to: String,
+    /// The binding's key, or when it is taken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
+    /// It is no part of the usual way.
+    pub aside: bool,
+    /// It leads back to where the event has been.
+    pub back: bool,
+}
+
+impl From<&Picture> for Drawing {
+    fn from(picture: &Picture) -> Self {
+        let mut drawing = Self {
+            name: picture.name.clone(),
+            summary: picture.summary(),
+            groups: Vec::new(),
+            nodes: Vec::new(),
+            edges: Vec::new(),
+        };
+        drawing.timers(picture);
+        for (n, lane) in picture.lanes.iter().enumerate() {
+            drawing.lane(n, lane);
+        }
+        drawing.node("retry", Kind::Exchange, "retry", &[], None);
+        if picture.lanes.iter().any(|lane| lane.puts_aside) {
+            drawing.node("aside", Kind::Exchange, "aside", &[], None);
+        }
+        drawing.node("dead_letter", Kind::Exchange, "dead-letter", &[], None);
+        drawing.node("unrouted", Kind::Exchange, "unrouted", &[], None);
+        drawing.node("unrouted_queue", Kind::Queue, "unrouted", &["what found no binding"], None);
+        let alternate = drawing.edge("scheduler", "unrouted", "no binding, from any exchange");
+        alternate.aside = true;
+        drawing.edge("unrouted", "unrouted_queue", "#");
+        drawing
+    }
+}
+
+impl Drawing {
+    fn timers(&mut self, picture: &Picture) {
+        self.node("publishers", Kind::Program, "publishers", &[], None);
+        self.node("scheduler", Kind::Exchange, "scheduler", &[], None);
+        self.edge("publishers", "scheduler", "");
+        self.group(HATCHERIES, "hatcheries");
+        for timer in &picture.timers {
+            let id = format!("hatchery_{}", timer.ttl);
+            let purposes: Vec<&str> = timer.purposes.iter().map(String::as_str).collect();
+            self.node(&id, Kind::Timer, &format!("hatchery.{}", timer.ttl), &purposes, Some(HATCHERIES));
+            self.edge("scheduler", &id, &format!("*.{}", timer.ttl));
+            self.edge(&id, "processor", "");
+        }
+        let ladder = picture.ladder;
+        let queues = format!("{} queues, {} · 2ⁿ", ladder.levels(), ladder.resolution());
+        self.node("ladder", Kind::Timer, &format!("ladder.{ladder}"), &[&queues, "any other delay"], Some(HATCHERIES));
+        self.edge("scheduler", "ladder", &format!("*.{ladder}.…"));
+        self.edge("ladder", "processor", "");
+        self.node("processor", Kind::Exchange, "processor", &[], None);
+        self.edge("scheduler", "processor", "*.now");
+    }
+
+    fn lane(&mut self, n: usize, lane: &Lane) {
+        let label = lane.label();
+        let group = format!("type_{n}");
+        let id = |of: &str| format!("{of}_{n}");
+        let members = lane.members();
+        self.group(&group, label);
+        let node = |drawing: &mut Self, of: &str, kind, name: &str, about: &[&str]| {
+            drawing.node(&id(of), kind, name, about, Some(&group));
+        };
+        node(self, "queue", Kind::Queue, &format!("processor.{label}"), members.as_deref().as_slice());
+        let coalescing = lane.coalescing();
+        let at_a_time = lane.at_a_time();
+        let failing = lane.failing();
+        let about: Vec<&str> =
+            [&at_a_time].into_iter().chain(&coalescing).chain(&failing).map(String::as_str).collect();
+        node(self, "workers", Kind::Program, "workers", &about);
+        if !lane.retries.is_empty() {
+            node(self, "retry", Kind::Timer, &format!("retry.{label}"), &[&lane.delays(), &lane.attempts()]);
+        }
+        node(self, "dead", Kind::Queue, &format!("dead-letter.{label}"), &[]);
+        self.edge("processor", &id("queue"), &format!("{label}.#"));
+        self.edge(&id("queue"), &id("workers"), "");
+        if !lane.retries.is_empty() {
+            self.edge(&id("workers"), "retry", "failed");
+            self.edge("retry", &id("retry"), &format!("{label}.…"));
+            self.edge(&id("retry"), "processor", "").back = true;
+        }
+        if let Some(aside) = lane.aside() {
+            self.nodes.push(Node {
+                id: id("aside"),
+                kind: Kind::Queue,
+                name: aside,
+                about: vec![ASIDE.to_owned()],
+                group: Some(group),
+            });
+            self.edge(&id("workers"), "aside", "came back twice");
+            self.edge("aside", &id("aside"), &format!("{label}.aside"));
+            self.edge(&id("aside"), &id("workers"), "").back = true;
+        }
+        self.edge(&id("workers"), "dead_letter", "given up");
+        self.edge("dead_letter", &id("dead"), &format!("{label}.#"));
+    }
+
+    fn group(&mut self, id: &str, title: &str) {
+        self.groups.push(Group { id: id.to_owned(), title: title.to_owned() });
+    }
+
+    fn node(&mut self, id: &str, kind: Kind, name: &str, about: &[&str], group: Option<&str>) {
+        self.nodes.push(Node {
+            id: id.to_owned(),
+            kind,
+            name: name.to_owned(),
+            about: about.iter().map(|line| (*line).to_owned()).collect(),
+            group: group.map(str::to_owned),
+        });
+    }
+
+    fn edge(&mut self, from: &str, to: &str, label: &str) -> &mut Edge {
+        let label = (!label.is_empty()).then(|| label.to_owned());
+        let edge = Edge { from: from.to_owned(), to: to.to_owned(), label, aside: false, back: false };
+        self.edges.push(edge);
+        let last = self.edges.len() - 1;
+        &mut self.edges[last]
+    }
+
+    /// The nodes of a group, or those of none.
+    pub(super) fn members<'a>(&'a self, group: Option<&'a str>) -> impl Iterator<Item = &'a Node> {
+        self.nodes.iter().filter(move |node| node.group.as_deref() == group)
+    }
+}

@@ -1,0 +1,142 @@
+//! A tree for the terminal, 80 columns wide.
+
+use std::fmt::Write as _;
+
+use super::{ASIDE, Lane, Picture, longest, shortened};
+
+const WIDTH: usize = 80;
+/// Where what is said about a thing begins, at most.
+const WIDEST_NAME: usize = 40;
+
+/// A thing, what is said about it, and what is below it.
+struct Tree {
+    name: String,
+    about: String,
+    below: Vec<Tree>,
+}
+
+/// A line before it is laid out.
+struct Row {
+    name: String,
+    about: String,
+    /// What leads past it to things further down.
+    margin: String,
+}
+
+/// The picture as a tree.
+#[must_use]
+pub(crate) fn text(picture: &Picture) -> String {
+    let mut rows = Vec::new();
+    for tree in trees(picture) {
+        if !rows.is_empty() {
+            rows.push(Row { name: String::new(), about: String::new(), margin: String::new() });
+        }
+        add(&tree, "", "", &mut rows);
+    }
+    let widths = rows.iter().filter(|row| !row.about.is_empty()).map(|row| row.name.chars().count());
+    let column = widths.filter(|width| *width <= WIDEST_NAME).max().unwrap_or_default() + 2;
+    let title = format!("{}: {}", picture.name, picture.summary());
+    let mut out = wrapped(&title, WIDTH).join("\n") + "\n\n";
+    for row in &rows {
+        lay_out(row, column, &mut out);
+    }
+    if let Some(rest) = picture.rest() {
+        let _ = write!(out, "\n{rest}\n");
+    }
+    out
+}
+
+fn trees(picture: &Picture) -> [Tree; 3] {
+    let mut timers = vec![leaf("now", "at once")];
+    for timer in &picture.timers {
+        timers.push(leaf(&format!("hatchery.{}", timer.ttl), &timer.purposes.join(", ")));
+    }
+    let ladder = picture.ladder;
+    let about = format!(
+        "every other delay, in steps of {} up to {}: {} queues, each twice as long as the one below",
+        ladder.resolution(),
+        longest(ladder),
+        ladder.levels()
+    );
+    timers.push(leaf(&format!("ladder.{ladder}"), &about));
+    [
+        Tree {
+            name: "scheduler".to_owned(),
+            about: "takes what is published; leads to processor".to_owned(),
+            below: timers,
+        },
+        Tree {
+            name: "processor".to_owned(),
+            about: "takes what is due".to_owned(),
+            below: picture.lanes.iter().map(lane).collect(),
+        },
+        leaf("unrouted", "alternate exchange: what finds no binding"),
+    ]
+}
+
+fn lane(lane: &Lane) -> Tree {
+    let label = lane.label();
+    let mut workers = format!("{}, {} prefetched", lane.at_a_time(), lane.prefetch);
+    if let Some(failing) = lane.failing() {
+        workers = format!("{workers}; {failing}");
+    }
+    let retry = lane.retries.iter().map(|ttl| leaf(&format!("retry.{label}.{ttl}"), &lane.when(*ttl)));
+    let dead = lane.buried();
+    let below = [leaf("workers", &workers)]
+        .into_iter()
+        .chain(retry)
+        .chain(lane.aside().map(|name| leaf(&name, ASIDE)))
+        .chain([leaf(&format!("dead-letter.{label}"), &dead)])
+        .collect();
+    let about = [lane.members().unwrap_or_default(), lane.coalescing().join(", ")];
+    let about: Vec<String> = about.into_iter().filter(|part| !part.is_empty()).collect();
+    Tree { name: format!("processor.{label}"), about: about.join("; "), below }
+}
+
+fn leaf(name: &str, about: &str) -> Tree {
+    Tree { name: name.to_owned(), about: about.to_owned(), below: Vec::new() }
+}
+
+/// The rows of a tree: `first` stands before its own line, `rest` before those below it.
+fn add(tree: &Tree, first: &str, rest: &str, rows: &mut Vec<Row>) {
+    let margin = if tree.below.is_empty() { rest.to_owned() } else { format!("{rest}│") };
+    let name = format!("{first}{}", shortened(&tree.name, WIDTH - first.chars().count()));
+    rows.push(Row { name, about: tree.about.clone(), margin });
+    let last = tree.below.len().saturating_sub(1);
+    for (n, below) in tree.below.iter().enumerate() {
+        let (first, after) = if n == last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        add(below, &format!("{rest}{first}"), &format!("{rest}{after}"), rows);
+    }
+}
+
+/// A name and beside it what is said about it, or below it where there is no room.
+fn lay_out(row: &Row, column: usize, out: &mut String) {
+    let mut beside = row.name.clone();
+    for line in wrapped(&row.about, WIDTH - column) {
+        if beside.chars().count() + 2 > column {
+            let _ = writeln!(out, "{beside}");
+            beside.clone_from(&row.margin);
+        }
+        let _ = writeln!(out, "{beside:column$}{line}");
+        beside.clone_from(&row.margin);
+    }
+    if row.about.is_empty() {
+        let _ = writeln!(out, "{}", row.name);
+    }
+}
+
+/// Broken between words into lines of at most this width.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        let word = shortened(word, width);
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            _ => lines.push(word),
+        }
+    }
+    lines
+}

@@ -1,0 +1,299 @@
+//! A program as a handler: the payload on standard input, the fields in the environment, the outcome from its exit
+//! status and the last line that it prints. No shell is involved.
+
+mod group;
+mod output;
+mod payload;
+
+use std::{
+    env,
+    ffi::{OsStr, OsString},
+    io,
+    os::unix::process::ExitStatusExt,
+    path::{Path, PathBuf},
+    process::{ExitStatus, Stdio},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::future::join;
+use hatchery::{Handler, HandlerError, Outcome, Run};
+use tokio::{
+    process::{Child, Command},
+    time::timeout,
+};
+
+use self::{
+    group::Group,
+    output::{Line, Output},
+};
+use super::{
+    answer,
+    fields::{Field, fields},
+    is_want_of_room,
+};
+
+/// The exit status that means "it will never work" (`EX_DATAERR` of sysexits.h).
+const DEAD_LETTER: i32 = 65;
+
+/// How long what a program that has ended left running may still print. After that it ends too, and this long is waited for
+/// the output of what has left the group.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
+
+/// A program and its arguments.
+#[derive(Clone, Debug)]
+pub struct Exec {
+    program: PathBuf,
+    arguments: Vec<OsString>,
+    pass_urls: bool,
+}
+
+/// There is nothing that could be run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExecError {
+    /// No program given.
+    #[error("no program given")]
+    Empty,
+    /// There is no such file.
+    #[error("the program `{program}` {}", nowhere(.program))]
+    Missing {
+        /// As it was given.
+        program: String,
+    },
+    /// A directory has this name.
+    #[error("the program `{}` is a directory", .path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The file is there, and may not be executed.
+    #[error("the program `{}` is not executable; run `chmod +x {}`", .path.display(), .path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Where a program was looked for.
+fn nowhere(program: &str) -> &'static str {
+    if program.contains('/') {
+        "does not exist"
+    } else {
+        "is in no directory of PATH; write `./` before a file that is here"
+    }
+}
+
+/// The variables that name a broker or a Redis, with a password perhaps.
+const URLS: [&str; 6] = [
+    "AMQP_URL",
+    "AMQP_URL_FILE",
+    "REDIS_URL",
+    "REDIS_URL_FILE",
+    "RABBITMQ_MANAGEMENT_URL",
+    "RABBITMQ_MANAGEMENT_URL_FILE",
+];
+
+impl Exec {
+    /// A program, found in `PATH` unless it has a slash, and its arguments.
+    ///
+    /// # Errors
+    /// When there is no such program, or it is not executable: found out now, before the first delivery is asked for.
+    pub fn new(command: &[OsString]) -> Result<Self, ExecError> {
+        let (program, arguments) = command.split_first().ok_or(ExecError::Empty)?;
+        let found = which::which(program).map_err(|_| why_not_found(program))?;
+        Ok(Self { program: found, arguments: arguments.to_vec(), pass_urls: false })
+    }
+
+    /// Leaves `AMQP_URL`, `REDIS_URL` and `RABBITMQ_MANAGEMENT_URL` in the program's environment, and the variables that end
+    /// in `_FILE`. They may hold passwords, so at first the program does not get them.
+    #[must_use]
+    pub fn pass_urls(self, pass_urls: bool) -> Self {
+        Self { pass_urls, ..self }
+    }
+
+    /// Why it does not start. Where it is there, what is missing is what it names in its first line.
+    fn why_not(&self, error: &io::Error) -> String {
+        let program = self.program.display();
+        if error.kind() == io::ErrorKind::NotFound && self.program.exists() {
+            return format!("{program}: the interpreter that its first line names is not there");
+        }
+        format!("{program}: {error}")
+    }
+
+    fn spawn(&self, run: &Run) -> io::Result<Child> {
+        let mut command = Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .stdin(payload::whole(&run.event.payload)?)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if !self.pass_urls {
+            for name in URLS {
+                command.env_remove(name);
+            }
+        }
+        for Field { variable, value, .. } in fields(&run.event, run.fence) {
+            match value {
+                // The environment holds no NUL, and a header may.
+                Some(value) => command.env(variable, value.replace('\0', "")),
+                None => command.env_remove(variable),
+            };
+        }
+        // A group of its own, so that its children end with it at the time limit.
+        command.process_group(0).kill_on_drop(true).spawn()
+    }
+}
+
+/// Why a program is not found: nothing has its name, or the first that does cannot be executed.
+fn why_not_found(program: &OsStr) -> ExecError {
+    let named = Path::new(program);
+    let places: Vec<PathBuf> = if named.components().count() > 1 || named.is_absolute() {
+        vec![named.to_owned()]
+    } else {
+        env::var_os("PATH")
+            .map(|path| env::split_paths(&path).map(|folder| folder.join(named)).collect())
+            .unwrap_or_default()
+    };
+    match places.into_iter().find(|path| path.exists()) {
+        Some(path) if path.is_dir() => ExecError::Directory { path },
+        Some(path) => ExecError::NotExecutable { path },
+        None => ExecError::Missing { program: program.to_string_lossy().into_owned() },
+    }
+}
+
+#[async_trait]
+impl Handler for Exec {
+    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+        let cannot = |error: io::Error| match self.why_not(&error) {
+            why if is_want_of_room(&error) => HandlerError::NoRoom(why),
+            why => HandlerError::CannotStart(why),
+        };
+        let failed = |error: io::Error| HandlerError::Failed(format!("{}: {error}", self.program.display()));
+        // Ends the whole group when this future is dropped: at the time limit, or when the worker gives the event back.
+        let (mut child, mut group) = Group::start(|| self.spawn(&run)).map_err(cannot)?;
+        let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
+            return Err(HandlerError::CannotStart("its output cannot be read".to_owned()));
+        };
+        let mut said = stdout.into_owned_fd().and_then(Output::read).map_err(failed)?;
+        let mut complained = stderr.into_owned_fd().and_then(Output::read).map_err(failed)?;
+        group.ended().await.map_err(failed)?;
+        let by_itself = (said.last_line(), complained.last_line());
+        let mut closed = async || timeout(LAST_OUTPUT, join(said.closed(), complained.closed())).await.is_ok();
+        let all_said = closed().await;
+        group.kill();
+        if !all_said {
+            closed().await;
+        }
+        let status = child.wait().await.map_err(failed)?;
+        group.over();
+        let (said, complained) = (answer(by_itself.0, said.last_line()), reason(by_itself.1, complained.last_line()));
+        outcome(status, &said, &complained.text)
+    }
+}
+
+/// What a program has answered by its end is not hidden by what it left running. Where it has answered nothing by then, its
+/// output may be on its way through another program, like `tee`.
+fn answer(by_itself: Line, later: Line) -> Line {
+    if matches!(meaning(&by_itself), Ok(Outcome::Done)) { later } else { by_itself }
+}
+
+/// The same for why it failed, where any line is one.
+fn reason(by_itself: Line, later: Line) -> Line {
+    if by_itself.text.is_empty() { later } else { by_itself }
+}
+
+/// What a line on standard output means.
+fn meaning(line: &Line) -> Result<Outcome, String> {
+    match &line.beginning {
+        Some(beginning) if answer::begins(beginning) => Err("the answer is too long".to_owned()),
+        Some(_) => Ok(Outcome::Done),
+        None => answer::read(&line.text),
+    }
+}
+
+/// What an exit status and the last lines mean.
+fn outcome(status: ExitStatus, said: &Line, complained: &str) -> Result<Outcome, HandlerError> {
+    let reason = |otherwise: String| if complained.is_empty() { otherwise } else { complained.to_owned() };
+    match status.code() {
+        Some(0) => meaning(said).map_err(HandlerError::Failed),
+        Some(DEAD_LETTER) => Ok(Outcome::DeadLetter { reason: reason(format!("exit status {DEAD_LETTER}")) }),
+        Some(code) => Err(HandlerError::Failed(reason(format!("exit status {code}")))),
+        None => {
+            let signal = status.signal().unwrap_or_default();
+            Err(HandlerError::Failed(reason(format!("killed by signal {signal}"))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt as _};
+
+    use rstest::rstest;
+
+    use super::*;
+    use crate::handler::tests::run;
+
+    async fn shell(script: &str) -> Result<Outcome, HandlerError> {
+        let shell = Exec::new(&["sh".into(), "-c".into(), script.into()]).expect("there is a shell");
+        shell.handle(run("")).await
+    }
+
+    fn discarded() -> Outcome {
+        Outcome::Discard { reason: "discarded".into() }
+    }
+
+    #[rstest]
+    #[case::noise("(sleep 0.3; echo noise) & echo '{\"discard\": {}}'", Ok(discarded()))]
+    #[case::another("(sleep 0.3; echo '{\"retry\": {}}') & echo '{\"discard\": {}}'", Ok(discarded()))]
+    #[case::by_another("(sleep 0.1; echo '{\"discard\": {}}') & echo working", Ok(discarded()))]
+    #[case::noise_for_an_error("(sleep 0.3; echo noise >&2) & echo 'no table' >&2; exit 1", Err("no table"))]
+    #[case::error_by_another("(sleep 0.1; echo 'no table' >&2) & exit 1", Err("no table"))]
+    #[case::too_long(
+        "printf '{\"discard\": {\"reason\": \"'; head -c 70000 /dev/zero | tr '\\0' x; echo '\"}}'",
+        Err("the answer is too long")
+    )]
+    #[case::long_chatter("head -c 70000 /dev/zero | tr '\\0' x", Ok(Outcome::Done))]
+    #[case::broken_off("printf '{\"requeue\":{\"after\":\"1h\"'", Err("the answer is broken off"))]
+    #[case::byte_order_mark("printf '\\357\\273\\277{\"discard\": {}}\\n'", Ok(discarded()))]
+    #[tokio::test]
+    async fn an_answer_is_heard(#[case] script: &str, #[case] expected: Result<Outcome, &str>) {
+        let heard = shell(script).await.map_err(|error| match error {
+            HandlerError::Failed(reason) | HandlerError::CannotStart(reason) | HandlerError::NoRoom(reason) => reason,
+            _ => unreachable!("there is no other error"),
+        });
+        assert_eq!(heard, expected.map_err(str::to_owned));
+    }
+
+    #[tokio::test]
+    async fn a_missing_interpreter_is_not_a_missing_program() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let script = folder.path().join("script");
+        fs::write(&script, "#!/nonexistent\n").expect("written");
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
+        let exec = Exec::new(&[script.into()]).expect("it is there");
+        let Err(HandlerError::CannotStart(why)) = exec.handle(run("")).await else { panic!("it cannot start") };
+        assert!(why.ends_with("/script: the interpreter that its first line names is not there"), "{why}");
+    }
+
+    #[test]
+    fn a_missing_program_is_found_out_before_it_is_needed() {
+        assert!(matches!(Exec::new(&[]), Err(ExecError::Empty)));
+        assert!(matches!(Exec::new(&["/no/such/program".into()]), Err(ExecError::Missing { .. })));
+        assert!(matches!(Exec::new(&["/etc/passwd".into()]), Err(ExecError::NotExecutable { .. })));
+        assert!(Exec::new(&["sh".into(), "-c".into(), "true".into()]).is_ok());
+    }
+
+    #[test]
+    fn a_program_that_is_there_and_not_executable_is_not_told_as_missing() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let script = folder.path().join("script");
+        fs::write(&script, "#!/bin/sh\n").expect("written");
+        let why = |program: &std::path::Path| Exec::new(&[program.into()]).expect_err("no program").to_string();
+        assert!(why(&script).contains("is not executable; run `chmod +x "), "{}", why(&script));
+        assert!(why(folder.path()).contains("is a directory"), "{}", why(folder.path()));
+        assert!(why(&folder.path().join("none")).contains("does not exist"), "{}", why(&folder.path().join("none")));
+        assert!(why("no-such-program".as_ref()).contains("is in no directory of PATH"));
+    }
+}

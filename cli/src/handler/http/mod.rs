@@ -1,0 +1,164 @@
+//! A service as a handler: the payload is posted, the fields are headers, the outcome is in the status and the body.
+
+mod headers;
+mod outcome;
+mod url;
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use hatchery::{Handler, HandlerError, Outcome, Run, internals::tls};
+use jiff::Timestamp;
+use reqwest::{
+    Certificate, Client, Response,
+    header::{LOCATION, RETRY_AFTER},
+    redirect::Policy,
+};
+
+use self::outcome::{Answer, End};
+pub use self::url::ServiceUrl;
+use super::is_want_of_room;
+
+/// As much of a body is read. What answers with more has its connection closed.
+const BODY: usize = 64 * 1024;
+
+/// How long a connection waits for its next request: less than the 5 s after which many servers close one. A request that
+/// meets this close fails, and costs an attempt.
+const IDLE: Duration = Duration::from_secs(4);
+
+/// A service that is asked about each event. Connections are kept, and there are never more than handlers that run.
+#[derive(Clone, Debug)]
+pub struct Http {
+    client: Client,
+    url: ServiceUrl,
+}
+
+/// There is nothing to ask with.
+#[derive(Debug, thiserror::Error)]
+#[error("no client for {url}: {reason}")]
+pub struct HttpError {
+    url: String,
+    reason: String,
+}
+
+impl Http {
+    /// A client that connects when first used. It trusts whom the system trusts.
+    ///
+    /// # Errors
+    /// When the URL is an `https` one and this machine trusts no certificate authority.
+    pub fn new(url: ServiceUrl) -> Result<Self, HttpError> {
+        Self::build(url, Vec::new())
+    }
+
+    /// The same, and it trusts these authorities too: certificates in PEM, one after the other.
+    ///
+    /// # Errors
+    /// When there is none, or one cannot be read.
+    pub fn trusting(url: ServiceUrl, authorities: &[u8]) -> Result<Self, HttpError> {
+        match Certificate::from_pem_bundle(authorities) {
+            Ok(certificates) if !certificates.is_empty() => Self::build(url, certificates),
+            Ok(_) => Err(HttpError { url: url.to_string(), reason: "there is no certificate in PEM".to_owned() }),
+            Err(error) => Err(HttpError { url: url.to_string(), reason: tls::cause(&error) }),
+        }
+    }
+
+    fn build(url: ServiceUrl, authorities: Vec<Certificate>) -> Result<Self, HttpError> {
+        // Building a client panics without a provider. One that is installed already is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        // No time limit: the worker has one for every handler.
+        let builder = Client::builder()
+            .redirect(Policy::none())
+            .pool_idle_timeout(IDLE)
+            .user_agent(concat!("hatchery/", env!("CARGO_PKG_VERSION")));
+        let builder = if url.0.scheme() == "http" {
+            // The system's certificates are not needed, and a small container has none.
+            builder.tls_certs_only(authorities)
+        } else {
+            builder.tls_certs_merge(authorities)
+        };
+        match builder.build() {
+            Ok(client) => Ok(Self { client, url }),
+            Err(error) => Err(HttpError { url: url.to_string(), reason: tls::cause(&error) }),
+        }
+    }
+
+    async fn ask(&self, run: Run) -> Result<Answer, reqwest::Error> {
+        let headers = headers::headers(&run.event, run.fence);
+        let mut request = self.client.post(self.url.0.bare().clone()).headers(headers).body(run.event.payload);
+        if self.url.0.has_credentials() {
+            request = request.basic_auth(self.url.0.user(), self.url.0.password());
+        }
+        Ok(read(request.send().await?).await)
+    }
+}
+
+#[async_trait]
+impl Handler for Http {
+    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+        match self.ask(run).await {
+            Ok(answer) => Ok(outcome::outcome(&answer, Timestamp::now())),
+            Err(error) => {
+                let reason = format!("no answer from {}: {}", self.url, tls::cause(&error));
+                let not_asked = error.is_connect() && is_want_of_room(&error);
+                Err(if not_asked { HandlerError::NoRoom(reason) } else { HandlerError::Failed(reason) })
+            }
+        }
+    }
+}
+
+/// Reads an answer, in bounded memory.
+async fn read(mut response: Response) -> Answer {
+    let header =
+        |name| response.headers().get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
+    let (retry_after, location) = (header(RETRY_AFTER), header(LOCATION));
+    let (status, mut body) = (response.status(), Vec::new());
+    let end = loop {
+        match response.chunk().await {
+            Ok(None) => break End::Whole,
+            Ok(Some(chunk)) if body.len() + chunk.len() > BODY => {
+                body.extend_from_slice(&chunk[..BODY - body.len()]);
+                break End::Cut;
+            }
+            Ok(Some(chunk)) => body.extend_from_slice(&chunk),
+            Err(error) => break End::Broken(tls::cause(&error)),
+        }
+    };
+    Answer { status, retry_after, location, body, end }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::handler::tests::run;
+
+    #[test]
+    fn neither_a_client_nor_its_error_shows_a_password() {
+        let url = || ServiceUrl::new("http://u:s3cret@host/?token=s3cret").expect("valid");
+        let client = Http::new(url()).expect("a client");
+        let error = HttpError { url: url().to_string(), reason: "x".into() };
+        assert!(!format!("{client:?} {error:?} {error}").contains("s3cret"));
+    }
+
+    /// With IPv6 and without.
+    #[tokio::test]
+    async fn a_service_on_this_machine_that_is_down_is_a_failure() {
+        // Bound, so that it is nobody else's, and nobody listens.
+        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
+        socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
+        let port = socket.local_addr().expect("an address").port();
+        let url = ServiceUrl::new(&format!("http://localhost:{port}/")).expect("valid");
+        let ended = Http::new(url).expect("a client").handle(run("")).await;
+        let Err(HandlerError::Failed(why)) = ended else { panic!("{ended:?}") };
+        assert!(why.starts_with("no answer from http://localhost:"), "{why}");
+    }
+
+    #[test]
+    fn what_is_no_certificate_is_said_so() {
+        let url = || ServiceUrl::new("https://host/").expect("valid");
+        let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for text in ["", "nothing", broken] {
+            let error = Http::trusting(url(), text.as_bytes()).expect_err("no certificate").to_string();
+            assert!(error.starts_with("no client for https://host/: "), "{error}");
+        }
+    }
+}

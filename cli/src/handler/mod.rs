@@ -1,0 +1,66 @@
+//! What `topology work` runs for an event: a program ([`exec`]), or a service ([`http`]).
+
+mod answer;
+pub mod exec;
+mod fields;
+pub mod http;
+
+use std::{
+    error::Error,
+    net::{Ipv6Addr, UdpSocket},
+};
+
+use rustix::io::Errno;
+
+/// Whether only this moment's want of processes, open files, memory or local ports is in the way: the error itself, or a cause
+/// of it.
+fn is_want_of_room(error: &(dyn Error + 'static)) -> bool {
+    let mut causes = std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
+    causes.any(|cause| match cause.downcast_ref().and_then(Errno::from_io_error) {
+        Some(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS) => true,
+        Some(Errno::ADDRNOTAVAIL) => is_ipv6_there(),
+        _ => false,
+    })
+}
+
+/// Where it is not, `::1` has the error that says elsewhere that no local port is left. A service on `localhost` that is
+/// down would never fail: `::1` is tried after `127.0.0.1`, and its error is the one that is seen.
+fn is_ipv6_there() -> bool {
+    UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use hatchery::{
+        Run,
+        internals::wire::{self, Incoming, Properties},
+    };
+    use rstest::rstest;
+
+    use super::*;
+
+    /// A run of an event of the type `mail` with this payload.
+    pub(crate) fn run(payload: &'static str) -> Run {
+        let incoming =
+            Incoming { routing_key: "mail.now".to_owned(), properties: Properties::default(), body: payload.into() };
+        let event_type = "mail".parse().expect("a type");
+        let event = wire::decode(&event_type, incoming, jiff::Timestamp::UNIX_EPOCH, || "id-1".to_owned());
+        Run::for_test(event.expect("an event"))
+    }
+
+    #[rstest]
+    #[case::processes(rustix::io::Errno::AGAIN, true)]
+    #[case::open_files(rustix::io::Errno::MFILE, true)]
+    #[case::open_files_of_all(rustix::io::Errno::NFILE, true)]
+    #[case::memory(rustix::io::Errno::NOMEM, true)]
+    #[case::local_ports(rustix::io::Errno::ADDRNOTAVAIL, is_ipv6_there())]
+    #[case::buffers(rustix::io::Errno::NOBUFS, true)]
+    #[case::no_service(rustix::io::Errno::CONNREFUSED, false)]
+    #[case::no_program(rustix::io::Errno::NOENT, false)]
+    #[case::not_executable(rustix::io::Errno::ACCESS, false)]
+    fn want_of_room_passes_and_nothing_else_does(#[case] error: rustix::io::Errno, #[case] passes: bool) {
+        assert_eq!(is_want_of_room(&io::Error::from(error)), passes);
+    }
+}

@@ -1,0 +1,139 @@
+//! Types that have left the file while the register knows of events of them.
+//!
+//! Timers belong to no type, so such an event waits on. Its queue is a leftover: empty, and removed by `--prune`. Then the
+//! event would come out of its timer and end in `unrouted`, where nobody expects it.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use anyhow::ensure;
+use hatchery::{
+    Events, Topology,
+    internals::{flow::events::LeftBehind, wire::millis_text, words::EventType},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    args::Common,
+    connect,
+    exit::{Ended, Exit},
+    output::Output,
+    plan::Plan,
+};
+
+/// How long Redis may take to answer for all of them. A plan needs no Redis.
+const LIMIT: Duration = Duration::from_secs(3);
+
+/// Asks Redis about types that have left the file.
+pub(crate) struct Register {
+    /// The names of the file's types, former ones too.
+    named: BTreeSet<EventType>,
+    /// `None` where there is nothing to ask.
+    events: Result<Option<Events>, String>,
+}
+
+/// What Redis says of the types that a plan finds on the broker and not in the file.
+#[derive(Clone, Default)]
+pub(crate) struct LeftTypes {
+    known: Vec<(EventType, LeftBehind)>,
+    /// Those that it was asked about in vain, and why.
+    unknown: Option<(Vec<EventType>, String)>,
+}
+
+impl Register {
+    /// Connects to Redis when it is first asked.
+    pub(crate) fn new(common: &Common, topology: &Topology) -> Self {
+        let former = topology.types.values().flat_map(|spec| &spec.renamed_from);
+        let named = topology.types.keys().chain(former).cloned().collect();
+        Self { named, events: events(common, topology).map_err(|error| error.to_string()) }
+    }
+
+    /// What it says. Nothing is asked where nothing is left over.
+    pub(crate) async fn ask(&self, plan: &Plan) -> LeftTypes {
+        let left: Vec<EventType> = plan.left_types().difference(&self.named).cloned().collect();
+        if left.is_empty() {
+            return LeftTypes::default();
+        }
+        let events = match &self.events {
+            Ok(Some(events)) => events,
+            Ok(None) => return LeftTypes::default(),
+            Err(why) => return LeftTypes { known: Vec::new(), unknown: Some((left, why.clone())) },
+        };
+        // Outside the future: the answers that came in time count, whatever happens to the others.
+        let (mut known, mut unasked) = (Vec::new(), left.into_iter().peekable());
+        let asking = async {
+            while let Some(event_type) = unasked.peek() {
+                let behind = events.left_behind(event_type).await.map_err(|error| error.to_string())?;
+                let event_type = unasked.next();
+                known.extend(event_type.zip(behind));
+            }
+            Ok(())
+        };
+        let asked = tokio::time::timeout(LIMIT, asking).await.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+        LeftTypes { known, unknown: asked.err().map(|why| (unasked.collect(), why)) }
+    }
+}
+
+/// Connects to Redis when it is first asked. A topology without the register may have no Redis, so without a Redis URL nothing
+/// is asked.
+fn events(common: &Common, topology: &Topology) -> anyhow::Result<Option<Events>> {
+    if common.given_redis_url()?.is_none_or(|url| url.secret().is_empty()) {
+        ensure!(topology.types.values().all(|spec| !spec.register), "no Redis URL is given (REDIS_URL)");
+        return Ok(None);
+    }
+    let builder = connect::builder(common, topology.clone(), "topology plan")?;
+    Ok(Some(builder.events().map_err(connect::usage)?))
+}
+
+impl LeftTypes {
+    /// Warns of each, and says what to write.
+    pub(crate) fn warn(&self, output: Output) {
+        for (event_type, LeftBehind { events, or_more, next_due, .. }) in &self.known {
+            let more = if *or_more { " or more" } else { "" };
+            let (s, verb) = if *events == 1 { ("", "waits") } else { ("s", "wait") };
+            let due = next_due.map(|due| format!(", the next one until {}", millis_text(due))).unwrap_or_default();
+            output.warn(&format!(
+                "`{event_type}` is no longer in the file, and {events}{more} event{s} of it {verb}{due}; \
+                 no worker of this file takes them"
+            ));
+            output.help(&format!(
+                "if the type has another name now, write `renamed-from: {event_type}` there; else put it back until its events \
+                 have run or are cancelled"
+            ));
+        }
+        if let Some((left, why)) = &self.unknown {
+            let names: Vec<String> = left.iter().map(|event_type| format!("`{event_type}`")).collect();
+            let names = names.join(", ");
+            output.warn(&format!("{names} left the file, and whether events of {names} wait is unknown: {why}"));
+        }
+    }
+
+    /// Fails where one of them would lose its queue to `--prune`.
+    pub(crate) fn allow_pruning(&self) -> Result<(), Ended> {
+        let Some((event_type, _)) = self.known.first() else { return Ok(()) };
+        let message = format!(
+            "`{event_type}` cannot be pruned while events of it wait, see above; nothing was written. `topology apply` \
+             without --prune leaves its queues as they are"
+        );
+        Err(Ended::new(Exit::Blocked, message))
+    }
+
+    /// Whether `--prune` would be refused.
+    pub(crate) fn is_blocked(&self, prune: bool) -> bool {
+        prune && !self.known.is_empty()
+    }
+
+    /// Adds them to the document of a plan.
+    pub(crate) fn add_to(&self, document: &mut Value, prune: bool) {
+        let known = self.known.iter().map(|(event_type, behind)| {
+            let due = behind.next_due.map(millis_text);
+            json!({ "type": event_type.as_str(), "events": behind.events, "or_more": behind.or_more, "next_due": due })
+        });
+        let unknown = self.unknown.iter().flat_map(|(left, _)| left).map(
+            |event_type| json!({ "type": event_type.as_str(), "events": null, "or_more": true, "next_due": null }),
+        );
+        document["left_types"] = known.chain(unknown).collect();
+        if self.is_blocked(prune) {
+            document["blocked"] = true.into();
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! `topology`, the command line of hatchery. Its parts that write to a broker are public for the integration tests alone.
+
+mod args;
+#[doc(hidden)]
+pub mod broker;
+mod change;
+mod commands;
+mod connect;
+mod definitions;
+mod drawing;
+mod exit;
+mod graph;
+#[doc(hidden)]
+pub mod handler;
+#[cfg(feature = "fail-points")]
+mod kill;
+mod left_types;
+mod listen;
+mod load;
+#[doc(hidden)]
+pub mod management;
+#[doc(hidden)]
+pub mod observed;
+mod output;
+#[doc(hidden)]
+pub mod plan;
+mod plan_file;
+mod refused;
+mod register;
+mod render;
+mod stop;
+mod verbs;
+
+use std::process::ExitCode;
+
+/// Does what the arguments say; the exit code says how it went.
+#[must_use]
+pub fn main() -> ExitCode {
+    commands::secure();
+    let cli = commands::parse();
+    commands::log(&cli);
+    commands::report(commands::run(cli)).into()
+}

@@ -1,0 +1,166 @@
+//! RabbitMQ's management API: what is there, and policies. From 3.10 to 4.3.
+//!
+//! The password is in no URL that is requested, so it can be in no error.
+
+mod client;
+mod port;
+mod url;
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use hatchery::internals::compile::Policy;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde_json::json;
+
+use self::client::Client;
+pub use self::{
+    port::{Management, ManagementError},
+    url::ManagementUrl,
+};
+use crate::{
+    observed::{Counts, LivePolicy, LiveQueue, Observed},
+    plan::{APPLY_TO, PRIORITY},
+};
+
+/// The management API, for one virtual host.
+pub struct ManagementApi {
+    client: Client,
+    vhost: String,
+}
+
+impl ManagementApi {
+    /// A client that connects when first used.
+    ///
+    /// # Errors
+    /// When the URL is an `https` one and this machine trusts no certificate authority.
+    pub fn new(url: ManagementUrl, vhost: &str) -> Result<Self, ManagementError> {
+        Ok(Self { client: Client::new(url)?, vhost: vhost.to_owned() })
+    }
+}
+
+#[derive(Deserialize)]
+struct Overview {
+    rabbitmq_version: Option<String>,
+    cluster_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Node {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Counted {
+    name: String,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+/// A list without the statistics that make it slow.
+const PLAIN: [(&str, &str); 1] = [("disable_stats", "true")];
+
+/// The same with what each queue holds. RabbitMQ 4.3 leaves those queues out that no node leads, or whose node is down (measured).
+const TOTALS: [(&str, &str); 2] = [("disable_stats", "true"), ("enable_queue_totals", "true")];
+
+#[async_trait]
+impl Management for ManagementApi {
+    async fn observe(&self) -> Result<Observed, ManagementError> {
+        let vhost = self.vhost.as_str();
+        // First alone: it tells by itself whether this user may ask at all.
+        let overview: Overview = self.client.get(&["overview"]).await?;
+        let at = Some(Timestamp::now());
+        let paths = ["exchanges", "queues", "bindings", "policies"].map(|what| [what, vhost]);
+        let (exchanges, queues, totals, bindings, policies, operator_policies) = tokio::try_join!(
+            self.client.get_with(&paths[0], &PLAIN),
+            self.client.get_with::<Vec<LiveQueue>>(&paths[1], &PLAIN),
+            self.client.get_with(&paths[1], &TOTALS),
+            self.client.get(&paths[2]),
+            self.client.get(&paths[3]),
+            self.operator_policies(),
+        )?;
+        let Overview { rabbitmq_version: version, cluster_name } = overview;
+        let queues = with_totals(queues, totals);
+        Ok(Observed { at, version, cluster_name, exchanges, queues, bindings, policies, operator_policies })
+    }
+
+    async fn put_policy(&self, policy: &Policy) -> Result<(), ManagementError> {
+        let body = json!({
+            "pattern": policy.pattern,
+            "definition": policy.definition,
+            "priority": PRIORITY,
+            "apply-to": APPLY_TO,
+        });
+        self.client.put(&["policies", &self.vhost, &policy.name], &body).await
+    }
+
+    async fn delete_policy(&self, name: &str) -> Result<(), ManagementError> {
+        self.client.delete(&["policies", &self.vhost, name]).await
+    }
+
+    async fn counts(&self) -> Result<BTreeMap<String, Counts>, ManagementError> {
+        let columns = "name,messages,messages_ready,messages_unacknowledged,messages_dlx,consumers";
+        let counted: Vec<Counted> = self.client.pages(&["queues", &self.vhost], &[("columns", columns)]).await?;
+        Ok(counted.into_iter().map(|Counted { name, counts }| (name, counts)).collect())
+    }
+}
+
+/// The same queues with what they hold, where that is known.
+fn with_totals(queues: Vec<LiveQueue>, totals: Vec<LiveQueue>) -> Vec<LiveQueue> {
+    let mut totals: BTreeMap<String, LiveQueue> = totals.into_iter().map(|live| (live.name.clone(), live)).collect();
+    let with_totals = |queue: LiveQueue| match totals.remove(&queue.name) {
+        Some(LiveQueue { messages_ready, messages_unacknowledged, messages, .. }) => {
+            LiveQueue { messages_ready, messages_unacknowledged, messages, ..queue }
+        }
+        None => queue,
+    };
+    queues.into_iter().map(with_totals).collect()
+}
+
+impl ManagementApi {
+    /// Where the API is, without credentials.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        self.client.shown()
+    }
+
+    /// The names of the cluster's nodes, those that are down included. `None` if this user lacks the tag `monitoring`.
+    ///
+    /// # Errors
+    /// When the API is away.
+    pub async fn nodes(&self) -> Result<Option<Vec<String>>, ManagementError> {
+        match self.client.get_with::<Vec<Node>>(&["nodes"], &[("columns", "name")]).await {
+            Ok(nodes) => Ok(Some(nodes.into_iter().map(|node| node.name).collect())),
+            Err(ManagementError::Refused { reason, .. }) => {
+                tracing::debug!(reason, "the list of nodes is not shown to this user");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Not every user who may set policies may see these. The queues that exist tell by themselves then.
+    async fn operator_policies(&self) -> Result<Vec<LivePolicy>, ManagementError> {
+        match self.client.get(&["operator-policies", &self.vhost]).await {
+            Err(ManagementError::Refused { reason, .. }) => {
+                tracing::debug!(reason, "operator policies are not shown to this user");
+                Ok(Vec::new())
+            }
+            answer => answer,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_without_totals_holds_an_unknown_number() {
+        let live =
+            |name: &str, ready| LiveQueue { name: name.to_owned(), messages_ready: ready, ..LiveQueue::default() };
+        let queues = with_totals(vec![live("led", None), live("led-by-none", None)], vec![live("led", Some(7))]);
+        assert_eq!(queues, [live("led", Some(7)), live("led-by-none", None)]);
+    }
+}

@@ -1,0 +1,167 @@
+//! Bindings: missing ones come with what they bind, or are put back; those that nobody asks for stay.
+
+use std::collections::BTreeSet;
+
+use hatchery::internals::{
+    compile::{Binding, Rename, Target},
+    names,
+};
+
+use super::{
+    Action, Address, Change, Kind, Need, Object,
+    view::{View, any, plain},
+};
+use crate::observed::LiveQueue;
+
+/// What is to be said about bindings, given what was said about exchanges and queues.
+pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
+    let desired = view.desired;
+    let there: BTreeSet<Binding> = view.observed.bindings.iter().filter_map(plain).collect();
+    let renames: Vec<(Binding, bool)> = desired.renames.iter().map(|r| (r.binding(), leads_home(view, r))).collect();
+    let wanted: BTreeSet<&Binding> =
+        desired.bindings.iter().chain(renames.iter().map(|(binding, _)| binding)).collect();
+    let created = Ends::of(Action::Create, objects, &desired.owner);
+    let blocked = [Action::Blocked, Action::Migrate].map(|action| Ends::of(action, objects, &desired.owner));
+    let leftover = Ends::of(Action::Leftover, objects, &desired.owner);
+    let home = renames.iter().filter(|(_, leads_home)| *leads_home).map(|(binding, _)| binding);
+    let missing = desired.bindings.iter().chain(home).filter(|binding| !there.contains(binding));
+    let is_down = |name: &str| view.queue(name).is_some_and(LiveQueue::is_down);
+    let (hidden, missing): (Vec<&Binding>, Vec<&Binding>) =
+        missing.partition(|binding| matches!(&binding.target, Target::Queue(name) if is_down(name)));
+    let hidden: BTreeSet<Address> = hidden.into_iter().map(|binding| Address::of_target(&binding.target)).collect();
+    let hidden = hidden.into_iter().map(|address| {
+        let why = "blocked: its node is down, and RabbitMQ does not show what leads to it";
+        Change::note(Action::Blocked, address, why.to_owned())
+    });
+    let missing = missing.into_iter().filter_map(|binding| {
+        // What stands in the way says enough.
+        if blocked.iter().any(|blocked| blocked.touched_by(binding)) && !is_last_resort(view, binding) {
+            return None;
+        }
+        let (address, object) = (Address::of_binding(binding), Object::Binding(binding.clone()));
+        if let Some(whole) = created.of_binding(binding) {
+            return Some(Change { part_of: Some(whole), ..Change::write(Action::Create, address, object) });
+        }
+        let reason = other_register(&there, binding).unwrap_or_else(|| "missing, put back".to_owned());
+        Some(Change { reason: Some(reason), ..Change::write(Action::Change, address, object) })
+    });
+    let owned = view.owned();
+    let others = view.observed.bindings.iter().filter(|live| !live.source.is_empty()).filter_map(|live| {
+        if plain(live).is_some_and(|binding| wanted.contains(&binding)) {
+            return None;
+        }
+        let binding = any(live);
+        let (source, target) = (source(&binding), Address::of_target(&binding.target));
+        // A stand-in's bindings are its migration's.
+        if [&source, &target].into_iter().any(|end| view.stands_in_for(&end.name).is_some()) {
+            return None;
+        }
+        if !owned.contains(&source) && !owned.contains(&target) {
+            return None;
+        }
+        let address = Address::of_binding(&binding);
+        if !owned.contains(&source) || !owned.contains(&target) {
+            return Some(Change::note(Action::Ignored, address, "not owned, ignored".to_owned()));
+        }
+        let part_of = leftover.of_binding(&binding).or_else(|| migrated(&blocked, &binding));
+        // With arguments it is another binding, which cannot be removed by its key alone.
+        let Some(binding) = plain(live) else {
+            let why = "still routes; has arguments, so somebody else has made it, and it stays";
+            return Some(Change::note(Action::Shadowing, address, why.to_owned()));
+        };
+        let why = match names::marked_register(&binding.key) {
+            Some(before) => format!("leftover, says what the register was before ({before})"),
+            None => "leftover, still routes".to_owned(),
+        };
+        let note = Change::note(Action::Leftover, address, why);
+        Some(Change { part_of, object: Some(Object::Binding(binding)), needs: Some(Need::Prune), ..note })
+    });
+    missing.chain(hidden).chain(others).chain(shared_registers(view)).collect()
+}
+
+/// The other topologies that use the same keys in Redis, as their marks say. Each of the two would drop events of the other.
+fn shared_registers<'a>(view: &'a View<'_>) -> impl Iterator<Item = Change> + 'a {
+    let own = view.desired.bindings.iter().filter(|binding| names::marked_register(&binding.key).is_some());
+    let others = own.flat_map(|own| {
+        let same = view.observed.bindings.iter().filter(|live| names::mark_one_register(&own.key, &live.routing_key));
+        same.filter_map(|live| Some((names::owner_of_unrouted(&live.source)?, &live.routing_key)))
+    });
+    others.filter(|(other, _)| view.desired.owners().all(|owner| owner != *other)).filter_map(|(other, mark)| {
+        let keys = names::marked_register(mark)?;
+        let why = format!(
+            "blocked: the topology {other} has the same keys in Redis ({keys}), and each would drop events of the other; set another \
+             `redis: {{ prefix: … }}`"
+        );
+        Some(Change::note(Action::Blocked, Address::new(Kind::Exchange, &names::unrouted(&view.desired.owner)), why))
+    })
+}
+
+/// Whether the events of a former name should come to the present one already: the former queue is no longer bound.
+fn leads_home(view: &View<'_>, rename: &Rename) -> bool {
+    let is_there = |name: &str| view.exchange(name).is_some_and(|live| view.owns(name, &live.arguments));
+    let source = Address::new(Kind::Exchange, &rename.source);
+    (view.wants(&source) || is_there(&rename.source))
+        && !view.queue(&rename.from).is_some_and(LiveQueue::is_down)
+        && !view.to_queue(&rename.from).iter().any(|live| live.source == rename.source)
+}
+
+/// Whether everything that finds no other way is lost without it: `unrouted` leads nowhere, not even to a stand-in. This
+/// does not wait for its queue's migration, because exchanges are written before that.
+fn is_last_resort(view: &View<'_>, binding: &Binding) -> bool {
+    let routes = |key: &str| names::marked_register(key).is_none();
+    binding.source == names::unrouted(&view.desired.owner)
+        && routes(&binding.key)
+        && !view.observed.bindings.iter().any(|live| live.source == binding.source && routes(&live.routing_key))
+        && view.queue(binding.target.name()).is_some_and(|live| view.owns(&live.name, &live.arguments))
+}
+
+/// What it means that this mark is missing where another one is: the register was another one.
+fn other_register(there: &BTreeSet<Binding>, missing: &Binding) -> Option<String> {
+    names::marked_register(&missing.key)?;
+    let before = there.iter().filter(|binding| binding.source == missing.source);
+    let before = before.filter_map(|binding| names::marked_register(&binding.key)).collect::<Vec<_>>();
+    (!before.is_empty()).then(|| {
+        let before = before.join(" or ");
+        format!("the register was {before}: what it remembers is left behind, as if Redis were emptied")
+    })
+}
+
+/// What leads to a queue that is migrated is the migration's.
+fn migrated(blocked: &[Ends<'_>; 2], binding: &Binding) -> Option<Address> {
+    let target = Address::of_target(&binding.target);
+    blocked[1].addresses.contains(&target).then_some(target)
+}
+
+/// The exchanges and queues to which the same thing happens.
+struct Ends<'a> {
+    addresses: BTreeSet<&'a Address>,
+    owner: &'a str,
+}
+
+impl<'a> Ends<'a> {
+    fn of(action: Action, objects: &'a [Change], owner: &'a str) -> Self {
+        Self { addresses: objects.iter().filter(|c| c.action == action).map(|c| &c.address).collect(), owner }
+    }
+
+    fn touched_by(&self, binding: &Binding) -> bool {
+        self.addresses.contains(&source(binding)) || self.addresses.contains(&Address::of_target(&binding.target))
+    }
+
+    /// The one that this binding goes with: the ladder that its key names, where it leads to, or where it comes from. A
+    /// ladder also has a binding between two exchanges that are not its own.
+    fn of_binding(&self, binding: &Binding) -> Option<Address> {
+        let ladder = || {
+            let word = binding.key.split('.').nth(1)?;
+            let level = Address::new(Kind::Queue, &names::ladder_level(self.owner, word, 0));
+            Some(level)
+        };
+        [ladder(), Some(Address::of_target(&binding.target)), Some(source(binding))]
+            .into_iter()
+            .flatten()
+            .find(|address| self.addresses.contains(address))
+    }
+}
+
+fn source(binding: &Binding) -> Address {
+    Address::new(Kind::Exchange, &binding.source)
+}

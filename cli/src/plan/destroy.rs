@@ -1,0 +1,161 @@
+//! What goes when a topology is destroyed: all that is its own, and nothing else.
+//!
+//! It is pruning with a file that asks for nothing, so the order is pruning's: whatever leads somewhere goes before what
+//! it leads to.
+
+use std::collections::BTreeSet;
+
+use hatchery::internals::compile::Desired;
+
+use super::{
+    Action, Address, Change, Kind, Plan, Step, leftover, prune,
+    view::{View, target},
+};
+use crate::observed::{LiveQueue, Observed};
+
+/// What goes, and what stands in the way of that.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Destruction {
+    /// Everything that is owned: `Leftover` where it may go, `Blocked` where force is needed.
+    pub plan: Plan,
+    /// Where events come in: these exchanges go before it is proved that the queues are empty.
+    pub entries: Vec<Step>,
+    /// Everything else, in its order.
+    pub rest: Vec<Step>,
+}
+
+impl Destruction {
+    /// The queues that go.
+    pub fn queues(&self) -> impl Iterator<Item = &str> {
+        let queues = self.plan.changes.iter().filter(|change| change.address.kind == Kind::Queue);
+        queues.map(|change| change.address.name.as_str())
+    }
+}
+
+/// What goes, and in which order. With force nothing stands in the way.
+#[must_use]
+pub fn destruction(desired: &Desired, observed: &Observed, force: bool) -> Destruction {
+    let nothing = Desired {
+        exchanges: Vec::new(),
+        queues: Vec::new(),
+        bindings: Vec::new(),
+        policies: Vec::new(),
+        renames: Vec::new(),
+        ..desired.clone()
+    };
+    let view = View::new(&nothing, observed);
+    let owned = view.owned();
+    let obstacle = |address: &Address| if force { None } else { obstacle(&view, &owned, address) };
+    let mut changes: Vec<Change> = everything(&view)
+        .into_iter()
+        .map(|change| match obstacle(&change.address) {
+            None => Change { reason: None, needs: None, ..change },
+            Some(reason) => Change { action: Action::Blocked, reason: Some(reason), needs: None, ..change },
+        })
+        .collect();
+    changes.sort_by_key(|change| change.action);
+    let (entries, rest) = order(&nothing, &view);
+    let plan = Plan { owner: desired.owner.clone(), changes, migration: Vec::new(), pruning: Vec::new() };
+    Destruction { plan, entries, rest }
+}
+
+/// All that is owned, what a migration has made too.
+fn everything(view: &View<'_>) -> Vec<Change> {
+    let all = leftover::everything(view).into_iter();
+    all.filter(|change| change.action == Action::Leftover).collect()
+}
+
+/// Why it must not go without force.
+fn obstacle(view: &View<'_>, owned: &BTreeSet<Address>, address: &Address) -> Option<String> {
+    let stranger = view.to(address).iter().find(|live| !owned.contains(&Address::new(Kind::Exchange, &live.source)));
+    if let Some(stranger) = stranger {
+        return Some(format!("the exchange {} leads to it, which is not owned", stranger.source));
+    }
+    match address.kind {
+        Kind::Queue => view.queue(&address.name).and_then(in_use),
+        Kind::Exchange => {
+            let mut strangers = view.observed.queues.iter().filter(|live| !view.owns(&live.name, &live.arguments));
+            let dead_letters = |live: &&LiveQueue| live.text("x-dead-letter-exchange") == Some(&address.name);
+            strangers
+                .find(dead_letters)
+                .map(|live| format!("the queue {} dead-letters into it, which is not owned", live.name))
+        }
+        Kind::Binding | Kind::Policy => None,
+    }
+}
+
+/// A count that is not known is not 0. How many messages there are stands beside it.
+fn in_use(live: &LiveQueue) -> Option<String> {
+    let messages = match live.messages {
+        Some(0) => None,
+        Some(_) => Some("not empty".to_owned()),
+        None => Some("what it holds is unknown".to_owned()),
+    };
+    let consumers = match live.consumers {
+        Some(0) => None,
+        Some(1) => Some("has 1 consumer".to_owned()),
+        Some(n) => Some(format!("has {n} consumers")),
+        None => Some("its consumers are unknown".to_owned()),
+    };
+    let reasons: Vec<String> = [messages, consumers].into_iter().flatten().collect();
+    (!reasons.is_empty()).then(|| reasons.join(", "))
+}
+
+/// Prunes in thought until nothing is left. What strangers lead here does not count: it has been refused, or forced.
+fn order(nothing: &Desired, view: &View<'_>) -> (Vec<Step>, Vec<Step>) {
+    let mut left = own(view);
+    let (mut entries, mut rest, mut policies) = (Vec::new(), Vec::new(), Vec::new());
+    for round in 0_usize.. {
+        let view = View::new(nothing, &left);
+        let owned = everything(&view);
+        let mut steps = prune::steps(&view, &owned);
+        if policies.is_empty() {
+            policies = steps.iter().filter(|step| matches!(step, Step::DeletePolicy(_))).cloned().collect();
+        }
+        steps.retain(|step| !matches!(step, Step::DeletePolicy(_)));
+        if steps.is_empty() {
+            // Somebody has made a circle of them: then there is no order to keep.
+            steps = owned.iter().filter_map(|change| deletion(&view, &change.address)).collect();
+        }
+        if steps.is_empty() {
+            break;
+        }
+        let gone: BTreeSet<Address> = steps.iter().map(Step::address).collect();
+        let (first, later): (Vec<Step>, Vec<Step>) =
+            steps.into_iter().partition(|step| round == 0 && matches!(step, Step::DeleteExchange(_)));
+        entries.extend(first);
+        rest.extend(later);
+        remove(&mut left, &gone);
+    }
+    // Last: until then it holds what a queue's arguments leave to it.
+    rest.extend(policies);
+    (entries, rest)
+}
+
+/// What is owned, and what leads from one to the other.
+fn own(view: &View<'_>) -> Observed {
+    let owned = view.owned();
+    let mut left = view.observed.clone();
+    left.exchanges.retain(|live| owned.contains(&Address::new(Kind::Exchange, &live.name)));
+    left.queues.retain(|live| owned.contains(&Address::new(Kind::Queue, &live.name)));
+    left.bindings.retain(|live| owned.contains(&Address::new(Kind::Exchange, &live.source)));
+    left
+}
+
+fn deletion(view: &View<'_>, address: &Address) -> Option<Step> {
+    match address.kind {
+        Kind::Exchange => Some(Step::DeleteExchange(address.name.clone())),
+        Kind::Queue => {
+            let ttl_millis = view.queue(&address.name).and_then(LiveQueue::ttl_millis);
+            Some(Step::DeleteQueue { name: address.name.clone(), ttl_millis })
+        }
+        Kind::Binding | Kind::Policy => None,
+    }
+}
+
+fn remove(left: &mut Observed, gone: &BTreeSet<Address>) {
+    left.exchanges.retain(|live| !gone.contains(&Address::new(Kind::Exchange, &live.name)));
+    left.queues.retain(|live| !gone.contains(&Address::new(Kind::Queue, &live.name)));
+    left.bindings
+        .retain(|live| !gone.contains(&Address::new(Kind::Exchange, &live.source)) && !gone.contains(&target(live)));
+}

@@ -1,0 +1,97 @@
+//! Compares what must exist with what does.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hatchery::internals::compile::Desired;
+
+use super::{
+    Action, Address, Change, Difference, Kind, Need, Object, Plan, bindings, compare, leftover, migrate, patience,
+    policies, prune,
+    shadow::Shadows,
+    view::{State, View},
+};
+use crate::observed::{Arguments, Observed};
+
+/// Compares what must exist with what does.
+#[must_use]
+pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
+    let view = View::new(desired, observed);
+    let shadows = Shadows::new(desired, observed);
+    // The policies come first: no worker may find a queue that they do not apply to yet.
+    let mut changes: Vec<Change> = desired.policies.iter().filter_map(|own| policies::change(own, observed)).collect();
+    for exchange in &desired.exchanges {
+        let address = Address::new(Kind::Exchange, &exchange.name);
+        changes.extend(match view.exchange(&exchange.name) {
+            None => Some(Change::write(Action::Create, address, Object::Exchange(exchange.clone()))),
+            Some(live) => in_the_way(&view, address, &live.arguments, compare::exchange(exchange, live)),
+        });
+    }
+    let (mut shadowing, mut told, mut impatience) = (BTreeMap::new(), BTreeSet::new(), Vec::new());
+    for queue in &desired.queues {
+        let address = Address::new(Kind::Queue, &queue.name);
+        let kind = compare::type_of(&queue.arguments);
+        let over = shadows.on(&queue.name, kind, view.queue(&queue.name));
+        for shadow in &over {
+            match &shadow.harm {
+                Some(harm) => {
+                    told.insert(shadow.policy().0.to_owned());
+                    changes.push(Change::note(Action::Blocked, address.clone(), harm.clone()));
+                }
+                None if shadow.consumer_timeout().is_some_and(|timeout| timeout < desired.ack_timeout) => {
+                    told.insert(shadow.policy().0.to_owned());
+                }
+                None => drop(shadowing.insert(shadow.policy().0.to_owned(), shadow.policy().1)),
+            }
+        }
+        impatience.extend(patience::change(&view, queue, &over));
+        match view.state(queue) {
+            State::Missing if view.stand_in(&queue.name).is_none() => {
+                changes.push(Change::write(Action::Create, address, Object::Queue(queue.clone())));
+            }
+            State::Foreign(whose) => changes.push(foreign(&view, address, &whose)),
+            // Those are migrations.
+            State::Missing | State::Wrong(_) | State::Right => {}
+        }
+    }
+    let mut migration = Vec::new();
+    for due in migrate::all(&view, &shadows) {
+        changes.push(due.change);
+        migration.extend(due.next);
+    }
+    changes.extend(
+        shadowing
+            .into_iter()
+            // What matters to one queue is told there.
+            .filter(|(policy, _)| !told.contains(policy))
+            .map(|(policy, why)| Change::note(Action::Shadowing, Address::new(Kind::Policy, &policy), why)),
+    );
+    changes.extend(impatience);
+    changes.extend(leftover::changes(&view));
+    changes.extend(bindings::changes(&view, &changes));
+    // What is to be written stays in front, in its order: policies, exchanges, queues, bindings.
+    changes.sort_by_key(|change| change.action.max(Action::Change));
+    let pruning = prune::steps(&view, &changes);
+    Plan { owner: desired.owner.clone(), changes, migration, pruning }
+}
+
+fn foreign(view: &View<'_>, address: Address, whose: &str) -> Change {
+    let labelled = [
+        view.queue(&address.name).map(|live| &live.arguments),
+        view.exchange(&address.name).map(|live| &live.arguments),
+    ];
+    let others = labelled.into_iter().flatten().any(|arguments| View::label(arguments).is_some());
+    let change = Change::note(Action::Blocked, address, format!("blocked: {whose}"));
+    if others { change } else { Change { needs: Some(Need::Adopt), ..change } }
+}
+
+/// An exchange that exists: not ours, or not as the file says, or nothing to say about it.
+fn in_the_way(view: &View<'_>, address: Address, live: &Arguments, differences: Vec<Difference>) -> Option<Change> {
+    if let Some(whose) = view.foreign(&address.name, live) {
+        return Some(foreign(view, address, &whose));
+    }
+    if differences.is_empty() {
+        return None;
+    }
+    let reason = "blocked: no exchange can be replaced while others publish to it".to_owned();
+    Some(Change { differences, ..Change::note(Action::Blocked, address, reason) })
+}

@@ -1,0 +1,195 @@
+//! A broker for tests: it does what plans and steps say, with messages in its queues, and refuses what RabbitMQ refuses.
+//!
+//! [`Run`] goes round as `topology apply --migrate --prune` does: plan, write, take what comes next, plan again.
+
+mod broker;
+
+use std::collections::BTreeSet;
+
+use hatchery::internals::compile::Desired;
+
+pub(super) use self::broker::{Broker, Wrong};
+use super::{Action, Address, Change, Kind, Move, Plan, Step, Then, plan};
+
+/// More rounds than any change needs.
+const ROUNDS: usize = 60;
+
+/// How far it has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Writing,
+    Pruning,
+}
+
+/// Why a run has not come to its end.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It was killed.
+    Cut,
+    Wrong(Wrong),
+}
+
+impl From<Wrong> for Stop {
+    fn from(wrong: Wrong) -> Self {
+        Self::Wrong(wrong)
+    }
+}
+
+/// What happens between two steps: others publish, and a test looks.
+pub(super) type Between<'a> = dyn FnMut(&mut Broker, Phase) -> Result<(), Wrong> + 'a;
+
+/// One `topology apply --migrate --prune`.
+pub(super) struct Run<'a> {
+    pub(super) broker: &'a mut Broker,
+    pub(super) desired: &'a Desired,
+    /// It is killed after so many steps.
+    pub(super) steps: usize,
+    /// In which order calls of one kind are answered: they are under way side by side.
+    pub(super) order: &'a mut dyn FnMut(usize) -> usize,
+    pub(super) between: &'a mut Between<'a>,
+    pub(super) phase: Phase,
+    /// What was done, for whoever reads a failure.
+    pub(super) log: Vec<String>,
+}
+
+impl Run<'_> {
+    /// Everything, and what was left over and could not go.
+    pub(super) fn apply(&mut self) -> Result<Vec<Address>, Stop> {
+        let first = self.plan();
+        if first.is_blocked(true) {
+            return Err(Stop::Wrong(format!("blocked: {:?}", blocking(&first))));
+        }
+        self.write(&first)?;
+        for round in 0_usize.. {
+            let plan = self.plan();
+            if plan.to_write().next().is_some() {
+                self.write(&plan)?;
+            } else if plan.migration.is_empty() {
+                break;
+            } else {
+                self.next(&plan.migration)?;
+            }
+            if round > ROUNDS {
+                return Err(Stop::Wrong(format!("it never ends: {:?}", plan.migration)));
+            }
+        }
+        let plan = self.plan();
+        if !plan.in_sync() {
+            return Err(Stop::Wrong(format!("written, and not as the file says: {:?}", blocking(&plan))));
+        }
+        self.phase = Phase::Pruning;
+        for _ in 0..ROUNDS {
+            let plan = self.plan();
+            if !self.next(&plan.pruning)? {
+                let left = plan.changes.into_iter().filter(|change| change.action == Action::Leftover);
+                return Ok(left.map(|change| change.address).collect());
+            }
+        }
+        Err(Stop::Wrong(format!("pruning never ends: {:?}", self.plan().pruning)))
+    }
+
+    fn plan(&self) -> Plan {
+        plan(self.desired, &self.broker.observe())
+    }
+
+    /// One thing is done, and then the world goes on.
+    fn done(&mut self, what: String) -> Result<(), Stop> {
+        self.log.push(what);
+        (self.between)(self.broker, self.phase)?;
+        self.steps = self.steps.checked_sub(1).ok_or(Stop::Cut)?;
+        Ok(())
+    }
+
+    fn write(&mut self, plan: &Plan) -> Result<(), Stop> {
+        let changes: Vec<&Change> = plan.to_write().collect();
+        for kind in changes.chunk_by(|one, next| one.address.kind == next.address.kind) {
+            let mut kind = kind.to_vec();
+            while !kind.is_empty() {
+                let change = kind.swap_remove((self.order)(kind.len()));
+                let Some(object) = &change.object else { continue };
+                self.broker.create(object)?;
+                self.done(format!("write {}", change.address))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The quick steps, or where there are none the long ones. Whether any was taken.
+    fn next(&mut self, steps: &[Step]) -> Result<bool, Stop> {
+        let quick: Vec<&Step> = steps.iter().filter(|step| !step.is_long()).collect();
+        if quick.is_empty() {
+            return self.empty(steps);
+        }
+        for step in quick {
+            match step {
+                Step::Create(object) => self.broker.create(object)?,
+                Step::Unbind(gone) => self.broker.there.bindings.retain(|binding| binding != gone),
+                Step::DeleteExchange(name) => self.broker.delete_exchange(name)?,
+                Step::DeletePolicy(name) => self.broker.there.policies.retain(|policy| policy.name != *name),
+                Step::Move(_) | Step::DeleteQueue { .. } => {}
+            }
+            self.done(step.to_string())?;
+        }
+        Ok(true)
+    }
+
+    /// Moves, waits for timers, and deletes what is empty then.
+    fn empty(&mut self, steps: &[Step]) -> Result<bool, Stop> {
+        let mut any = false;
+        for step in steps {
+            match step {
+                Step::Move(moving) => {
+                    self.broker.move_all(moving)?;
+                    self.done(step.to_string())?;
+                    any = true;
+                }
+                Step::DeleteQueue { name, ttl_millis: Some(_) } => {
+                    self.broker.expire(name)?;
+                    self.done(format!("wait for {name}"))?;
+                }
+                _ => {}
+            }
+        }
+        for step in steps {
+            let name = step.address().name;
+            let is_empty = self.broker.contents.get(&name).is_none_or(Vec::is_empty);
+            match step {
+                _ if !is_empty => continue,
+                Step::Move(Move { through, then: Then::DeleteExchange, .. }) => self.broker.delete_exchange(through)?,
+                Step::DeleteQueue { .. } if self.broker.consumed.contains(&name) => continue,
+                // One that is replaced has another at once, and who consumed it consumes that.
+                Step::Move(_)
+                    if self.broker.consumed.contains(&name)
+                        && !self.desired.queues.iter().any(|queue| queue.name == name) =>
+                {
+                    return Err(Stop::Wrong(format!("queue {name} is taken from its workers")));
+                }
+                _ => self.broker.delete_queue(&name)?,
+            }
+            any = true;
+            self.done(format!("delete after {step}"))?;
+        }
+        Ok(any)
+    }
+}
+
+/// What a plan that should be carried out says.
+fn blocking(plan: &Plan) -> Vec<String> {
+    let said = plan.changes.iter().filter(|change| !matches!(change.action, Action::Leftover | Action::Ignored));
+    said.map(|change| format!("{} {} {:?}", change.action.sign(), change.address, change.reason)).collect()
+}
+
+/// Whether it is a queue of that kind: `t.hatchery.5m` is one of `hatchery`.
+pub(super) fn is_kind(name: &str, kind: &str) -> bool {
+    name.split('.').nth(1) == Some(kind)
+}
+
+/// The objects of a kind, for comparing.
+pub(super) fn named(kind: Kind, there: &Desired) -> BTreeSet<String> {
+    match kind {
+        Kind::Exchange => there.exchanges.iter().map(|it| it.name.clone()).collect(),
+        Kind::Queue => there.queues.iter().map(|it| it.name.clone()).collect(),
+        Kind::Binding => there.bindings.iter().map(|it| Address::of_binding(it).name).collect(),
+        Kind::Policy => there.policies.iter().map(|it| it.name.clone()).collect(),
+    }
+}

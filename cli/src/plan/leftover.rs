@@ -1,0 +1,112 @@
+//! What is on the broker and not in the file: ours stays, strangers' is left alone.
+
+use std::{collections::BTreeSet, fmt, time::Duration};
+
+use hatchery::internals::{names, ttl::Ttl};
+use serde::Serialize;
+
+use super::{Action, Address, Change, Kind, Need, view::View};
+use crate::observed::{Arguments, LiveQueue};
+
+/// What a queue holds, as far as the broker says. It counts late, and not at all where its metrics are off: no count is
+/// not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// Ready for delivery.
+    pub ready: Option<u64>,
+    /// Delivered, and not acknowledged.
+    pub unacknowledged: Option<u64>,
+    /// How long each of them waits at most, in milliseconds: the queue is a timer.
+    pub at_most_ms: Option<u64>,
+}
+
+impl Held {
+    /// What this queue holds.
+    #[must_use]
+    pub fn of(live: &LiveQueue) -> Self {
+        Self { ready: live.messages_ready, unacknowledged: live.messages_unacknowledged, at_most_ms: live.ttl_millis() }
+    }
+}
+
+/// `412 ready, 3 unacknowledged, at most 5m`.
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ready {
+            None => f.write_str("ready unknown")?,
+            Some(ready) => write!(f, "{ready} ready")?,
+        }
+        if let Some(unacknowledged @ 1..) = self.unacknowledged {
+            write!(f, ", {unacknowledged} unacknowledged")?;
+        }
+        match self.at_most_ms.and_then(|millis| Ttl::new(Duration::from_millis(millis)).ok()) {
+            None => Ok(()),
+            Some(ttl) => write!(f, ", at most {ttl}"),
+        }
+    }
+}
+
+/// What a migration has made is the migration's.
+pub(super) fn changes(view: &View<'_>) -> Vec<Change> {
+    but(view, |kind, name| stands_in(view, kind, name))
+}
+
+/// What a migration has made too.
+pub(super) fn everything(view: &View<'_>) -> Vec<Change> {
+    but(view, |_, _| false)
+}
+
+fn but(view: &View<'_>, stands_in: impl Fn(Kind, &str) -> bool) -> Vec<Change> {
+    let observed = view.observed;
+    let bound: BTreeSet<&str> = observed
+        .bindings
+        .iter()
+        .filter(|binding| !binding.source.is_empty())
+        .flat_map(|binding| [binding.source.as_str(), binding.destination.as_str()])
+        .collect();
+    let change = |kind, name: &str, arguments: &Arguments, held: Option<Held>| {
+        let address = Address::new(kind, name);
+        if view.owns(name, arguments) {
+            let bound = if bound.contains(name) { ", still bound" } else { "" };
+            let note = Change::note(Action::Leftover, address, format!("leftover{bound}"));
+            Change { held, needs: Some(Need::Prune), ..note }
+        } else {
+            Change::note(Action::Ignored, address, "not owned, ignored".to_owned())
+        }
+    };
+    let locks: BTreeSet<String> = view.desired.owners().map(names::lock).collect();
+    let is_leftover = |kind, name: &str| {
+        // The broker's own; and the lock is there while it is looked at.
+        !name.is_empty()
+            && !name.starts_with("amq.")
+            && !locks.contains(name)
+            && !view.wants(&Address::new(kind, name))
+            && !stands_in(kind, name)
+    };
+    let exchanges = observed.exchanges.iter().filter(|live| is_leftover(Kind::Exchange, &live.name));
+    let queues = observed.queues.iter().filter(|live| is_leftover(Kind::Queue, &live.name));
+    let wanted = |name: &str| view.desired.policies.iter().any(|own| own.name == name);
+    let tunables: BTreeSet<String> =
+        view.desired.former_owners.iter().chain([&view.desired.owner]).map(|owner| names::tunables(owner)).collect();
+    let policies = observed.policies.iter().filter(|live| tunables.contains(&live.name) && !wanted(&live.name));
+    exchanges
+        .map(|live| change(Kind::Exchange, &live.name, &live.arguments, None))
+        .chain(queues.map(|live| change(Kind::Queue, &live.name, &live.arguments, Some(Held::of(live)))))
+        .chain(policies.map(|live| Change {
+            needs: Some(Need::Prune),
+            ..Change::note(Action::Leftover, Address::new(Kind::Policy, &live.name), "leftover".to_owned())
+        }))
+        .collect()
+}
+
+/// What a migration has made, and will remove.
+fn stands_in(view: &View<'_>, kind: Kind, name: &str) -> bool {
+    match kind {
+        // One that the file no longer asks for is moved as well.
+        Kind::Queue => view.stands_in_for(name).is_some(),
+        Kind::Exchange => names::moved(&view.desired.owner, name).is_some_and(|queue| {
+            let is_renamed = view.desired.renames.iter().any(|rename| rename.from == queue);
+            view.wanted_queue(queue).is_some() || (is_renamed && view.queue(queue).is_some())
+        }),
+        Kind::Binding | Kind::Policy => false,
+    }
+}

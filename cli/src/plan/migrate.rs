@@ -1,0 +1,269 @@
+//! Queues that RabbitMQ cannot change in place, and queues that have another name now.
+//!
+//! A queue is replaced by way of another that stands in for it meanwhile:
+//!
+//! ```text
+//!  1 expand    the stand-in, and an exchange of its own that leads to it
+//!  2 switch    what led to the queue leads to the stand-in, binding by binding
+//!  3 move      what is in the queue goes to the stand-in: publish, confirm, acknowledge
+//!  4 contract  the queue is deleted once it is provably empty, and created as the file says
+//!  5           and back: bindings, then messages, then the stand-in goes
+//! ```
+//!
+//! Between the two halves of a switch a message may go to both queues: it is one event with one id, delivered twice.
+
+use std::collections::BTreeMap;
+
+use hatchery::internals::{
+    compile::{Argument, BALANCED, Binding, Exchange, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Queue, Rename, Target},
+    names,
+};
+
+use super::{
+    Action, Address, Change, Dated, Kind, Move, Need, Object, Step, Then,
+    leftover::Held,
+    shadow::Shadows,
+    view::{State, View, any, plain},
+};
+use crate::observed::LiveQueue;
+
+/// The stand-in is of this type whatever the file says, for it may hold events for long.
+const STAND_IN_TYPE: &str = "quorum";
+
+/// One queue's migration.
+pub(super) struct Migration {
+    pub(super) change: Change,
+    /// What comes next; nothing while something else has to come first.
+    pub(super) next: Vec<Step>,
+}
+
+/// Every migration that is due or under way.
+pub(super) fn all(view: &View<'_>, shadows: &Shadows<'_>) -> Vec<Migration> {
+    let replaced = view.desired.queues.iter().filter_map(|queue| replacement(view, shadows, queue));
+    let renamed = view.desired.renames.iter().filter_map(|rename| renaming(view, rename));
+    let stranded = view.observed.queues.iter().filter_map(|live| stranded(view, live));
+    replaced.chain(renamed).chain(stranded).map(|migration| unless_stuck(view, migration)).collect()
+}
+
+/// A binding with arguments cannot be removed by its key alone, and while it is there a queue is never provably empty. Of a
+/// queue whose node is down nothing can be moved, and it is not known what leads to it.
+fn unless_stuck(view: &View<'_>, Migration { change, next }: Migration) -> Migration {
+    let queue = &change.address.name;
+    let stand_in = names::moving(&view.desired.owner, queue);
+    if [queue, &stand_in].into_iter().any(|name| view.queue(name).is_some_and(LiveQueue::is_down)) {
+        return blocked(change, "its node is down");
+    }
+    let mut leading = view.to_queue(queue).iter().chain(view.to_queue(&stand_in));
+    let Some(stuck) = leading.find(|live| plain(live).is_none()) else { return Migration { change, next } };
+    let why = format!("the {} has arguments; remove it first", Address::of_binding(&any(stuck)));
+    blocked(change, &why)
+}
+
+fn replacement(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<Migration> {
+    let stand_in = view.stand_in(&queue.name);
+    let state = view.state(queue);
+    let is_back = !matches!(state, State::Wrong(_));
+    let (differences, reason, next) = match (state, &stand_in) {
+        (State::Wrong(differences), _) => {
+            (differences, "cannot be changed in place", Replacement::new(view, queue).there())
+        }
+        (State::Missing, Some(_)) => {
+            (Vec::new(), "its migration was interrupted", vec![Step::Create(Object::Queue(queue.clone()))])
+        }
+        (State::Right, Some(_)) => (Vec::new(), "its migration was interrupted", Replacement::new(view, queue).back()),
+        (State::Foreign(_), _) | (State::Missing | State::Right, None) => return None,
+    };
+    let live = stand_in.as_deref().and_then(|name| view.queue(name)).or_else(|| view.queue(&queue.name));
+    let address = Address::new(Kind::Queue, &queue.name);
+    let change = Change { differences, ..due(address, reason.to_owned(), live) };
+    // On the way back it is emptied, the sooner the better.
+    let harm = if is_back { None } else { harm(view, shadows, queue) };
+    Some(match harm {
+        Some(harm) => blocked(change, &harm),
+        None => Migration { change, next },
+    })
+}
+
+/// What a stranger's policy would do to the events in the queue that stands in for this one.
+fn harm(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<String> {
+    let stand_in = names::moving(&view.desired.owner, &queue.name);
+    let harm = shadows.on(&stand_in, STAND_IN_TYPE, None).into_iter().find_map(|shadow| shadow.harm)?;
+    Some(format!("its stand-in {stand_in} would be {harm}"))
+}
+
+fn blocked(change: Change, why: &str) -> Migration {
+    let reason = Some(format!("blocked: {why}"));
+    Migration { change: Change { action: Action::Blocked, reason, needs: None, ..change }, next: Vec::new() }
+}
+
+fn due(address: Address, reason: String, live: Option<&LiveQueue>) -> Change {
+    let held = live.map(Held::of);
+    Change { needs: Some(Need::Migrate), held, ..Change::note(Action::Migrate, address, reason) }
+}
+
+/// A queue, the one that stands in for it, and the exchange of the same name that leads to either of them.
+struct Replacement<'a> {
+    view: &'a View<'a>,
+    queue: &'a Queue,
+    stand_in: String,
+}
+
+impl<'a> Replacement<'a> {
+    fn new(view: &'a View<'a>, queue: &'a Queue) -> Self {
+        Self { view, queue, stand_in: names::moving(&view.desired.owner, &queue.name) }
+    }
+
+    /// From the queue as it is to its stand-in, until the queue is gone.
+    fn there(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if self.view.queue(&self.stand_in).is_none() {
+            steps.push(Step::Create(Object::Queue(self.holding())));
+        }
+        steps.extend(self.feed(&self.stand_in));
+        steps.extend(self.switch(&self.queue.name, &self.stand_in));
+        if steps.is_empty() {
+            steps.push(self.empty(&self.queue.name, None));
+        }
+        steps
+    }
+
+    /// From the stand-in to the queue as it should be.
+    fn back(&self) -> Vec<Step> {
+        let mut steps = Vec::new();
+        let wanted = self.view.desired.bindings.iter().filter(|binding| binding.target == self.target());
+        steps.extend(wanted.filter(|binding| !self.view.is_bound(binding)).cloned().map(bind));
+        steps.extend(self.switch(&self.stand_in, &self.queue.name));
+        let is_there = self.view.queue(&self.stand_in).is_some();
+        if is_there {
+            steps.extend(self.feed(&self.queue.name));
+        }
+        if !steps.is_empty() {
+            return steps;
+        }
+        if is_there {
+            return vec![self.empty(&self.stand_in, self.dated())];
+        }
+        vec![Step::DeleteExchange(self.stand_in.clone())]
+    }
+
+    /// The stand-in holds events as long as they need: it has no limit, no TTL, and is a quorum queue in any case.
+    fn holding(&self) -> Queue {
+        let arguments = [
+            (OWNER, Argument::Text(self.view.desired.owner.clone())),
+            ("x-queue-type", Argument::Text(STAND_IN_TYPE.to_owned())),
+            ("x-delivery-limit", Argument::Number(NO_DELIVERY_LIMIT)),
+            (LOCATOR, Argument::Text(BALANCED.to_owned())),
+        ];
+        let arguments = arguments.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        Queue { name: self.stand_in.clone(), arguments }
+    }
+
+    /// The exchange that messages are moved through leads to this queue alone.
+    fn feed(&self, queue: &str) -> Vec<Step> {
+        lead(self.view, &self.stand_in, queue)
+    }
+
+    /// Whatever leads to one queue leads to the other. Bound first: nothing may find no way.
+    fn switch(&self, from: &str, to: &str) -> Vec<Step> {
+        switch(self.view, from, to, &self.stand_in)
+    }
+
+    /// What comes from the scheduler into a timer waits for a date, and what a retry queue holds does not.
+    fn dated(&self) -> Option<Dated> {
+        let exchange = names::scheduler(&self.view.desired.owner);
+        let is_timer = self.queue.arguments.contains_key("x-message-ttl");
+        let mut wanted = self.view.desired.bindings.iter().filter(|binding| binding.target == self.target());
+        let is_scheduled = is_timer && wanted.any(|binding| binding.source == exchange);
+        is_scheduled.then_some(Dated { exchange, ladder: self.view.desired.ladder })
+    }
+
+    fn empty(&self, from: &str, dated: Option<Dated>) -> Step {
+        Step::Move(Move { from: from.to_owned(), through: self.stand_in.clone(), dated, then: Then::DeleteQueue })
+    }
+
+    fn target(&self) -> Target {
+        Target::Queue(self.queue.name.clone())
+    }
+}
+
+const fn bind(binding: Binding) -> Step {
+    Step::Create(Object::Binding(binding))
+}
+
+/// Makes an exchange of ours lead to this queue alone, whatever the routing key.
+fn lead(view: &View<'_>, exchange: &str, queue: &str) -> Vec<Step> {
+    let mut steps = Vec::new();
+    if view.exchange(exchange).is_none() {
+        // Whatever it cannot route is seen in `unrouted`, as everywhere.
+        let unrouted = names::unrouted(&view.desired.owner);
+        let arguments = [(OWNER, view.desired.owner.clone()), ("alternate-exchange", unrouted)];
+        let arguments: BTreeMap<String, Argument> =
+            arguments.into_iter().map(|(name, value)| (name.to_owned(), Argument::Text(value))).collect();
+        steps.push(Step::Create(Object::Exchange(Exchange { name: exchange.to_owned(), arguments })));
+    }
+    let binding = Binding { source: exchange.to_owned(), target: Target::Queue(queue.to_owned()), key: "#".to_owned() };
+    if !view.is_bound(&binding) {
+        steps.push(bind(binding.clone()));
+    }
+    let others = view.observed.bindings.iter().filter(|live| live.source == exchange).map(any);
+    steps.extend(others.filter(|other| *other != binding).map(Step::Unbind));
+    steps
+}
+
+/// Whatever leads to one queue leads to another, but for what comes by this exchange.
+fn switch(view: &View<'_>, from: &str, to: &str, but: &str) -> Vec<Step> {
+    let live = view.to_queue(from).iter().filter(|live| live.source != but);
+    live.flat_map(|live| {
+        let old = any(live);
+        let new = Binding { target: Target::Queue(to.to_owned()), ..old.clone() };
+        let bound = (!view.is_bound(&new)).then(|| bind(new));
+        bound.into_iter().chain([Step::Unbind(old)])
+    })
+    .collect()
+}
+
+/// A queue with a former name: what led to it leads to the present one, and what is in it, or comes back to it from an
+/// old worker, is moved. It stays itself, for the workers that still consume it.
+fn renaming(view: &View<'_>, rename: &Rename) -> Option<Migration> {
+    let live = view.queue(&rename.from).filter(|live| view.owns(&live.name, &live.arguments))?;
+    let exchange = names::moving(&view.desired.owner, &rename.from);
+    let is_bound = !view.to_queue(&rename.from).is_empty();
+    let holds = live.messages_ready.is_some_and(|ready| ready > 0);
+    let is_begun = view.exchange(&exchange).is_some();
+    if !is_bound && !holds && !is_begun {
+        return None;
+    }
+    let reason = format!("is called {} now", rename.to);
+    let change = due(Address::new(Kind::Queue, &rename.from), reason, Some(live));
+    let is_ready = view.wanted_queue(&rename.to).is_some_and(|queue| matches!(view.state(queue), State::Right));
+    if !is_ready {
+        return Some(Migration { change, next: Vec::new() });
+    }
+    let mut next = lead(view, &exchange, &rename.to);
+    next.extend(switch(view, &rename.from, &rename.to, &exchange));
+    if next.is_empty() {
+        let from = rename.from.clone();
+        next.push(Step::Move(Move { from, through: exchange, dated: None, then: Then::DeleteExchange }));
+    }
+    Some(Migration { change, next })
+}
+
+/// A stand-in for a queue that the file no longer asks for, or that an earlier name of the topology left behind. Its events
+/// are due: the processor knows their types, and what it does not know is seen in `unrouted`. Dead letters stay dead
+/// letters.
+fn stranded(view: &View<'_>, live: &LiveQueue) -> Option<Migration> {
+    let queue = view.stands_in_for(&live.name)?;
+    let is_current = names::moved(&view.desired.owner, &live.name).is_some();
+    if (is_current && view.wanted_queue(queue).is_some()) || !view.owns(&live.name, &live.arguments) {
+        return None;
+    }
+    let change = due(Address::new(Kind::Queue, &live.name), "its migration was interrupted".to_owned(), Some(live));
+    let mut next: Vec<Step> = view.to_queue(&live.name).iter().map(|live| Step::Unbind(any(live))).collect();
+    if next.is_empty() {
+        let resting = |kind: &&str| matches!(*kind, "dead-letter" | "unrouted");
+        let exchange = queue.split('.').nth(1).filter(resting).unwrap_or("processor");
+        let through = format!("{}.{exchange}", view.desired.owner);
+        next.push(Step::Move(Move { from: live.name.clone(), through, dated: None, then: Then::DeleteQueue }));
+    }
+    Some(Migration { change, next })
+}

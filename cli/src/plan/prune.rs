@@ -1,0 +1,131 @@
+//! What has left the file goes: unbound, drained, deleted once provably empty; whatever leads somewhere before what it
+//! leads to.
+
+use hatchery::internals::{compile::Binding, names};
+use serde_json::Value;
+
+use super::{
+    Action, Address, Change, Kind, Object, Step,
+    view::{View, plain},
+};
+use crate::observed::{LiveExchange, LiveQueue};
+
+/// What comes next, given what is left over.
+pub(super) fn steps(view: &View<'_>, changes: &[Change]) -> Vec<Step> {
+    let leftover: Vec<&Address> =
+        changes.iter().filter(|change| change.action == Action::Leftover).map(|change| &change.address).collect();
+    let pruning = Pruning { view, leftover };
+    let mut steps: Vec<Step> = pruning.bindings(changes).chain(pruning.switched_off()).map(Step::Unbind).collect();
+    steps.extend(pruning.named(Kind::Queue).filter_map(|name| pruning.queue(name)));
+    steps.extend(pruning.named(Kind::Exchange).filter_map(|name| pruning.exchange(name)));
+    steps.extend(pruning.named(Kind::Policy).filter(|name| !pruning.is_applied(name)).map(delete_policy));
+    steps
+}
+
+struct Pruning<'a> {
+    view: &'a View<'a>,
+    leftover: Vec<&'a Address>,
+}
+
+impl<'a> Pruning<'a> {
+    fn named(&self, kind: Kind) -> impl Iterator<Item = &'a str> {
+        self.leftover.iter().filter(move |address| address.kind == kind).map(|address| address.name.as_str())
+    }
+
+    fn goes(&self, kind: Kind, name: &str) -> bool {
+        self.leftover.iter().any(|address| address.kind == kind && address.name == name)
+    }
+
+    /// Bindings that are left over between objects that stay.
+    fn bindings(&self, changes: &'a [Change]) -> impl Iterator<Item = Binding> {
+        changes
+            .iter()
+            .filter(|change| change.action == Action::Leftover)
+            .filter_map(|change| match &change.object {
+                Some(Object::Binding(binding)) => Some(binding.clone()),
+                _ => None,
+            })
+            .filter(|binding| !self.goes(Kind::Exchange, &binding.source))
+            .filter(|binding| {
+                let address = Address::of_target(&binding.target);
+                !self.leftover.contains(&&address)
+            })
+    }
+
+    /// What leads from an exchange that stays to one that goes, and to a queue that goes, if it is a timer or empty.
+    fn switched_off(&self) -> impl Iterator<Item = Binding> {
+        let queues = self
+            .named(Kind::Queue)
+            .filter(|name| self.view.queue(name).is_some_and(may_be_unbound) && !self.is_worked(name));
+        let all = queues
+            .map(|name| Address::new(Kind::Queue, name))
+            .chain(self.named(Kind::Exchange).map(|name| Address::new(Kind::Exchange, name)));
+        let leading = all.flat_map(|address| self.view.to(&address).to_vec()).filter(|live| self.stays(&live.source));
+        // One with arguments cannot be removed by its key alone, so what it leads to stays.
+        leading.filter_map(plain)
+    }
+
+    /// Whether events of the type that this queue belongs to are still on their way. Until its processing queue, its
+    /// aside queue and its retry queues are empty and its workers are gone, they need all of its queues: a failed event
+    /// goes to its retry queue, comes back, and ends in its dead-letter queue.
+    fn is_worked(&self, name: &str) -> bool {
+        let mut words = name.splitn(3, '.');
+        let (Some(owner), Some(kind), Some(rest)) = (words.next(), words.next(), words.next()) else { return false };
+        let event_type = match kind {
+            "processor" | "aside" | "dead-letter" => rest,
+            "retry" => rest.split('.').next().unwrap_or_default(),
+            _ => return false,
+        };
+        let processing = format!("{owner}.processor.{event_type}");
+        let (aside, retries) = (format!("{owner}.aside.{event_type}"), format!("{owner}.retry.{event_type}."));
+        let is_quiet = |name: &str| self.view.queue(name).is_some_and(is_unused);
+        self.goes(Kind::Queue, &processing)
+            && !(is_quiet(&processing)
+                && self.named(Kind::Queue).filter(|name| *name == aside || name.starts_with(&retries)).all(is_quiet))
+    }
+
+    /// An exchange of ours that the file asks for. A stranger's binding is a stranger's.
+    fn stays(&self, exchange: &str) -> bool {
+        self.view.wants(&Address::new(Kind::Exchange, exchange))
+    }
+
+    fn queue(&self, name: &str) -> Option<Step> {
+        let live = self.view.queue(name)?;
+        let is_free = self.view.to_queue(name).is_empty() && !live.is_down();
+        // What has another name now is moved, not waited for.
+        let is_moved = self.view.exchange(&names::moving(&self.view.desired.owner, name)).is_some();
+        (is_free && !is_moved).then(|| Step::DeleteQueue { name: name.to_owned(), ttl_millis: live.ttl_millis() })
+    }
+
+    /// Whether a queue that is not gone yet has what workers count on from this policy.
+    fn is_applied(&self, policy: &str) -> bool {
+        let mut owners = self.view.desired.owners().filter(|owner| names::tunables(owner) == policy);
+        owners.any(|owner| self.named(Kind::Queue).any(|queue| names::is_consumed(owner, queue)))
+    }
+
+    /// Nothing may lead to it: no binding, no queue's dead letters, no other exchange's alternate.
+    fn exchange(&self, name: &str) -> Option<Step> {
+        let is_alternate_of = |live: &LiveExchange| {
+            live.name != name && live.arguments.get("alternate-exchange").and_then(Value::as_str) == Some(name)
+        };
+        let observed = self.view.observed;
+        let is_reached = !self.view.to(&Address::new(Kind::Exchange, name)).is_empty()
+            || observed.queues.iter().any(|live| live.text("x-dead-letter-exchange") == Some(name))
+            || observed.exchanges.iter().any(is_alternate_of);
+        (!is_reached).then(|| Step::DeleteExchange(name.to_owned()))
+    }
+}
+
+fn delete_policy(name: &str) -> Step {
+    Step::DeletePolicy(name.to_owned())
+}
+
+/// A timer empties itself. What workers or people take events from stays bound as long as there is one of either.
+fn may_be_unbound(live: &LiveQueue) -> bool {
+    live.ttl_millis().is_some() || is_unused(live)
+}
+
+/// A count that is not known is not 0.
+fn is_unused(live: &LiveQueue) -> bool {
+    live.messages == Some(0) && live.consumers == Some(0)
+}

@@ -1,0 +1,160 @@
+//! Strangers' policies that reach into an owned queue.
+
+use std::time::Duration;
+
+use fancy_regex::Regex;
+use hatchery::internals::{
+    compile::{Desired, Policy},
+    names,
+};
+use serde_json::Value;
+
+use super::PRIORITY;
+use crate::observed::{LivePolicy, LiveQueue, Observed};
+
+/// What bounds, expires or lowers. Of argument and policy the smaller TTL, length and limit wins, and a policy's
+/// overflow wins on a quorum queue, so our arguments are no shelter.
+const HARMFUL: [&str; 9] = [
+    "message-ttl",
+    "expires",
+    "max-length",
+    "max-length-bytes",
+    "overflow",
+    "dead-letter-exchange",
+    "dead-letter-routing-key",
+    "dead-letter-strategy",
+    "delivery-limit",
+];
+
+/// The policies of a virtual host: ours as they will be, and the strangers'.
+pub(super) struct Shadows<'a> {
+    own: Vec<(&'a Policy, Pattern)>,
+    user: Vec<(&'a LivePolicy, Pattern)>,
+    operator: Vec<(&'a LivePolicy, Pattern)>,
+}
+
+impl<'a> Shadows<'a> {
+    pub(super) fn new(desired: &'a Desired, observed: &'a Observed) -> Self {
+        let own = &desired.policies;
+        // Ours by its name, also where the file no longer asks for it.
+        let is_ours = |live: &LivePolicy| desired.owners().any(|owner| live.name == names::tunables(owner));
+        let is_own = |live: &LivePolicy| is_ours(live) || own.iter().any(|own| own.name == live.name);
+        let strangers = observed.policies.iter().filter(|live| !is_own(live));
+        let live = |live: &'a LivePolicy| (live, Pattern::new(&live.pattern, &live.apply_to));
+        Self {
+            own: own.iter().map(|own| (own, Pattern::new(&own.pattern, super::APPLY_TO))).collect(),
+            user: strangers.map(live).collect(),
+            operator: observed.operator_policies.iter().map(live).collect(),
+        }
+    }
+
+    /// The strangers' policies that win on a queue, which may not exist yet.
+    pub(super) fn on(&self, name: &str, kind: &str, live: Option<&LiveQueue>) -> Vec<Shadow<'a>> {
+        let own = self.own.iter().find(|(_, pattern)| pattern.matches(name, kind)).map(|(own, _)| own);
+        let said = live.and_then(|live| live.policy.as_deref());
+        let user = winner(&self.user, name, kind, said).filter(|user| own.is_none() || user.priority >= PRIORITY);
+        let said = live.and_then(|live| live.operator_policy.as_deref());
+        let operator = winner(&self.operator, name, kind, said);
+        let user = user.map(|policy| {
+            let instead = own.map(|own| format!("shadowed by policy {}: {} does not apply", policy.name, own.name));
+            Shadow { harm: harm(policy, "policy").or(instead), policy, kind: "policy" }
+        });
+        let kind = "operator policy";
+        let operator = operator.map(|policy| Shadow { harm: harm(policy, kind), policy, kind });
+        user.into_iter().chain(operator).collect()
+    }
+}
+
+/// A stranger's policy that wins on a queue.
+pub(super) struct Shadow<'a> {
+    policy: &'a LivePolicy,
+    kind: &'static str,
+    /// Why the queue would not work as the file says; none where it would.
+    pub(super) harm: Option<String>,
+}
+
+impl Shadow<'_> {
+    /// How long the broker waits for an acknowledgement by it.
+    pub(super) fn consumer_timeout(&self) -> Option<Duration> {
+        self.policy.definition.get("consumer-timeout").and_then(Value::as_u64).map(Duration::from_millis)
+    }
+
+    /// Its kind and name, for people.
+    pub(super) fn name(&self) -> String {
+        format!("{} {}", self.kind, self.policy.name)
+    }
+
+    /// The policy and what it sets, for people.
+    pub(super) fn policy(&self) -> (&str, String) {
+        let keys: Vec<&str> = self.policy.definition.keys().map(String::as_str).collect();
+        let what = if self.kind == "policy" { "wins" } else { "is an operator's, and wins" };
+        (&self.policy.name, format!("{what} on owned queues, and does no harm ({})", keys.join(", ")))
+    }
+}
+
+/// The policy that applies: of those that match the one of the highest priority. The broker knows best what matches,
+/// and among equals it alone knows which one it took.
+fn winner<'a>(
+    policies: &[(&'a LivePolicy, Pattern)],
+    name: &str,
+    kind: &str,
+    said: Option<&str>,
+) -> Option<&'a LivePolicy> {
+    let is_said = |policy: &LivePolicy| said == Some(policy.name.as_str());
+    policies
+        .iter()
+        .filter(|(policy, pattern)| is_said(policy) || pattern.matches(name, kind))
+        .map(|(policy, _)| *policy)
+        .max_by_key(|policy| (policy.priority, is_said(policy)))
+}
+
+fn harm(policy: &LivePolicy, kind: &str) -> Option<String> {
+    let keys: Vec<&str> = HARMFUL.into_iter().filter(|key| policy.definition.contains_key(*key)).collect();
+    (!keys.is_empty()).then(|| format!("shadowed by {kind} {} ({})", policy.name, keys.join(", ")))
+}
+
+/// What a policy applies to. RabbitMQ's patterns are Perl's, hence the regular expressions with look-around:
+/// `^(?!amq\.)` is in every second tutorial.
+struct Pattern {
+    /// None where it cannot be read: then the broker's word about a queue that exists is all there is.
+    regex: Option<Regex>,
+    /// None for queues of every type.
+    kind: Option<String>,
+    queues: bool,
+}
+
+impl Pattern {
+    fn new(pattern: &str, apply_to: &str) -> Self {
+        let kind = apply_to.strip_suffix("_queues").map(str::to_owned);
+        let queues = matches!(apply_to, "" | "all" | "queues") || kind.is_some();
+        Self { regex: Regex::new(pattern).ok(), kind, queues }
+    }
+
+    fn matches(&self, queue: &str, kind: &str) -> bool {
+        self.queues
+            && self.kind.as_deref().is_none_or(|only| only == kind)
+            && self.regex.as_ref().is_some_and(|regex| regex.is_match(queue).unwrap_or(false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("^billing\\.", "queues", true)]
+    #[case("ill", "all", true)]
+    #[case("", "", true)]
+    #[case("^(?!amq\\.).*", "queues", true)]
+    #[case("^(?!billing\\.).*", "queues", false)]
+    #[case(".*", "exchanges", false)]
+    #[case(".*", "streams", false)]
+    #[case(".*", "quorum_queues", true)]
+    #[case(".*", "classic_queues", false)]
+    #[case("(", "queues", false)]
+    fn a_policy_applies_by_its_pattern(#[case] pattern: &str, #[case] apply_to: &str, #[case] expected: bool) {
+        assert_eq!(Pattern::new(pattern, apply_to).matches("billing.hatchery.5m", "quorum"), expected);
+    }
+}

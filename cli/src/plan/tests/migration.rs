@@ -1,0 +1,163 @@
+//! What is moved, from one step to the next.
+
+use hatchery::internals::{
+    compile::Rename,
+    wire::{self, Incoming, Properties},
+};
+use jiff::Timestamp;
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+
+/// A killed `apply` may leave it so, and a changed file then. What is published to the exchanges that come next would be
+/// dropped.
+#[test]
+fn unrouted_is_bound_before_its_queue_is_migrated() {
+    let mut desired = desired();
+    let mut observed = applied();
+    let name = || "billing.unrouted".to_owned();
+    desired.exchanges.push(Exchange { name: name(), arguments: [].into() });
+    desired.queues.push(Queue { name: name(), arguments: desired.queues[1].arguments.clone() });
+    let unrouted = Binding { source: name(), target: Target::Queue(name()), key: "#".into() };
+    desired.bindings.push(unrouted.clone());
+    let label = || [(OWNER.to_owned(), json!("billing"))].into();
+    observed.exchanges.push(LiveExchange { name: name(), arguments: label(), ..LiveExchange::default() });
+    observed.queues.push(queue("billing.unrouted", Some("billing"), &[("x-queue-type", "classic".into())]));
+    let plan = plan(&desired, &observed);
+    let written: Vec<_> = plan.to_write().map(|change| change.object.clone()).collect();
+    assert_eq!(written, [Some(Object::Binding(unrouted))]);
+    assert!(plan.is_blocked(false) && !plan.is_blocked(true));
+}
+
+/// A migration was killed, and then the file said another name. Dead letters are not handled again for that.
+#[rstest]
+#[case("billing.moving.billing.dead-letter.gone", "billing.dead-letter")]
+#[case("billing.moving.billing.processor.gone", "billing.processor")]
+#[case("old.moving.old.dead-letter.mail", "billing.dead-letter")]
+#[case("old.moving.old.unrouted", "billing.unrouted")]
+#[case("old.moving.old.hatchery.5m", "billing.processor")]
+fn what_stands_in_for_nothing_any_more_is_emptied(#[case] stand_in: &str, #[case] through: &str) {
+    let desired = Desired { former_owners: vec!["old".into()], ..desired() };
+    let owner = stand_in.split_once('.').map(|(owner, _)| owner);
+    let mut observed = applied();
+    observed.queues.push(queue(stand_in, owner, &[]));
+    let arguments = [(OWNER.to_owned(), json!(owner))].into();
+    observed.exchanges.push(LiveExchange { name: stand_in.into(), arguments, ..LiveExchange::default() });
+    let first = plan(&desired, &observed);
+    let [Step::Move(step)] = &first.migration[..] else { panic!("{:?}", first.migration) };
+    assert_eq!((step.from.as_str(), step.through.as_str(), step.then), (stand_in, through, Then::DeleteQueue));
+    // Then its exchange is left over.
+    observed.queues.pop();
+    assert_eq!(plan(&desired, &observed).pruning, [Step::DeleteExchange(stand_in.into())]);
+}
+
+#[test]
+fn a_former_names_events_are_brought_home_again() {
+    let rename = Rename {
+        from: "billing.processor.post".into(),
+        to: "billing.processor.mail".into(),
+        source: "billing.retry".into(),
+        key: "post.#".into(),
+    };
+    let desired = Desired { renames: vec![rename.clone()], ..desired() };
+    let written: Vec<_> = plan(&desired, &applied()).to_write().map(|change| change.object.clone()).collect();
+    assert_eq!(written, [Some(Object::Binding(rename.binding()))]);
+    // As long as the former queue has them, bringing them is its migration's.
+    let mut observed = applied();
+    observed.queues.push(queue(&rename.from, Some("billing"), &[]));
+    observed.bindings.push(binding(&rename.source, &rename.from, &rename.key));
+    assert_eq!(plan(&desired, &observed).to_write().count(), 0);
+}
+
+/// A stand-in has no dead-letter exchange, so what a policy takes out of it is gone.
+#[test]
+fn a_migration_by_way_of_a_queue_that_loses_events_is_blocked() {
+    let mut observed = applied();
+    observed.queues[1].kind = Some("classic".into());
+    let house = stranger("moving", 0, &[("message-ttl", 1000)]);
+    observed.policies.push(LivePolicy { apply_to: "quorum_queues".into(), ..house });
+    let first = plan(&desired(), &observed);
+    assert!(first.is_blocked(true) && first.migration.is_empty(), "{first:?}");
+    let expected =
+        "blocked: its stand-in billing.moving.billing.processor.mail would be shadowed by policy house (message-ttl)";
+    assert_eq!(first.changes[0].reason.as_deref(), Some(expected));
+    // What is in it already is saved.
+    observed.queues[1].kind = Some("quorum".into());
+    observed.queues.push(queue("billing.moving.billing.processor.mail", Some("billing"), &[]));
+    assert!(!plan(&desired(), &observed).is_blocked(true));
+}
+
+#[rstest]
+#[case::there(false)]
+#[case::back(true)]
+fn a_migration_that_a_binding_with_arguments_leads_to_is_blocked(#[case] is_back: bool) {
+    let mut observed = applied();
+    let stand_in = "billing.moving.billing.processor.mail";
+    let target = if is_back {
+        observed.queues.push(queue(stand_in, Some("billing"), &[]));
+        stand_in
+    } else {
+        observed.queues[1].kind = Some("classic".into());
+        "billing.processor.mail"
+    };
+    let arguments = Arguments::from([("x-team".to_owned(), json!("a"))]);
+    observed.bindings.push(LiveBinding { arguments, ..binding("billing.retry", target, "mail.#") });
+    let plan = plan(&desired(), &observed);
+    assert!(plan.is_blocked(true) && plan.migration.is_empty(), "{plan:?}");
+    let reason = format!("blocked: the binding billing.retry -> {target} (mail.#) has arguments; remove it first");
+    assert!(plan.changes.iter().any(|change| change.reason.as_ref() == Some(&reason)), "{plan:?}");
+}
+
+/// In a hatchery an event would wait all over again, so one with a date takes the ladder for what remains. What a retry
+/// queue holds has no date of its own, and a processing queue is no timer.
+#[rstest]
+#[case::hatchery(
+    "billing.hatchery.5m",
+    "billing.scheduler",
+    Some(300_000),
+    "billing.scheduler",
+    "mail.1s-6.0.0.0.1.1.1"
+)]
+#[case::retry(
+    "billing.retry.mail.5m",
+    "billing.retry",
+    Some(300_000),
+    "billing.moving.billing.retry.mail.5m",
+    "mail.5m"
+)]
+#[case::processing(
+    "billing.processor.post",
+    "billing.processor",
+    None,
+    "billing.moving.billing.processor.post",
+    "mail.5m"
+)]
+fn what_is_moved_back_into_a_hatchery_does_not_wait_anew(
+    #[case] name: &str,
+    #[case] source: &str,
+    #[case] ttl: Option<i64>,
+    #[case] exchange: &str,
+    #[case] key: &str,
+) {
+    let (mut desired, mut observed) = (desired(), applied());
+    let label = Arguments::from([(OWNER.to_owned(), json!("billing"))]);
+    let ttl = ttl.map(|ttl| ("x-message-ttl".to_owned(), Argument::Number(ttl)));
+    desired.queues.push(Queue { name: name.into(), arguments: ttl.clone().into_iter().collect() });
+    let target = Target::Queue(name.into());
+    desired.bindings.push(Binding { source: source.into(), target, key: "*.5m".into() });
+    let stand_in = format!("billing.moving.{name}");
+    let ttl = ttl.as_ref().map(|(name, value)| (name.as_str(), value.into()));
+    observed.queues.extend([queue(name, Some("billing"), ttl.as_slice()), queue(&stand_in, Some("billing"), &[])]);
+    observed.exchanges.push(LiveExchange { name: stand_in.clone(), arguments: label, ..LiveExchange::default() });
+    observed.bindings.extend([binding(source, name, "*.5m"), binding(&stand_in, name, "#")]);
+    let plan = plan(&desired, &observed);
+    let [Step::Move(step)] = &plan.migration[..] else { panic!("{:?}", plan.migration) };
+    assert_eq!((&step.from, &step.through, step.then), (&stand_in, &stand_in, Then::DeleteQueue));
+
+    let headers = [("nbf".to_owned(), wire::Value::text("1970-01-01T00:00:07Z"))].into();
+    let properties = Properties { headers, ..Properties::default() };
+    let incoming = Incoming { routing_key: "mail.5m".into(), properties, body: Vec::new().into() };
+    let sent = step.forward(incoming, Timestamp::UNIX_EPOCH);
+    assert_eq!((sent.exchange.as_str(), sent.routing_key.as_str()), (exchange, key));
+}

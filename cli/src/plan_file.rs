@@ -1,0 +1,122 @@
+//! A plan in a file: what was looked at and approved, to be carried out later or refused as stale.
+
+use std::{fs, path::Path};
+
+use hatchery::{
+    FileError, Topology,
+    internals::{bounded_file, words::unless_url},
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use xxhash_rust::xxh3::xxh3_128;
+
+use crate::{
+    observed::Observed,
+    plan::{Action, Plan},
+    verbs::plan::{Asked, Source, document, view},
+};
+
+/// The only one so far.
+pub(crate) const FORMAT_VERSION: u32 = 1;
+
+/// Larger than any plan, in MiB: a hundred bytes for each object of a topology of a thousand types are 2 MB.
+const MOST_MEBIBYTES: u32 = 64;
+
+/// A plan, with the file that it was made from.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PlanFile {
+    format_version: u32,
+    /// Where the topology was read from, for messages.
+    pub(crate) file: String,
+    /// The topology's own text.
+    pub(crate) topology: String,
+    pub(crate) asked: Asked,
+    pub(crate) digests: Digests,
+    /// For people and programs that look at it.
+    plan: Value,
+}
+
+/// What tells one plan from another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Digests {
+    /// Of the topology's text.
+    pub(crate) topology: String,
+    /// Of everything that is to be done.
+    pub(crate) changes: String,
+}
+
+/// Why a file is no plan.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum PlanFileError {
+    #[error("cannot read the plan {path}: {reason}")]
+    Unreadable { path: String, reason: String },
+    #[error("{path} is no plan: {reason}; `topology plan --out {path}` writes one")]
+    NoPlan { path: String, reason: String },
+    #[error("{path} has format version {found}, and this topology reads {FORMAT_VERSION}; plan again")]
+    Version { path: String, found: u32 },
+    #[error("the topology in the plan was changed by hand; plan again")]
+    Tampered,
+    #[error("the topology in the plan is not valid: {}", crate::drawing::draw(.0, false))]
+    Topology(FileError),
+}
+
+impl PlanFile {
+    pub(crate) fn new(plan: &Plan, observed: &Observed, source: &Source, text: &str, asked: Asked) -> Self {
+        Self {
+            format_version: FORMAT_VERSION,
+            file: source.file.clone(),
+            topology: text.to_owned(),
+            asked,
+            digests: Digests { topology: hex(text.as_bytes()), changes: digest(plan) },
+            plan: document(plan, observed, source, asked),
+        }
+    }
+
+    pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let mut text = serde_json::to_string_pretty(self)?;
+        text.push('\n');
+        let written = fs::write(path, text);
+        written.map_err(|error| anyhow::anyhow!("cannot write the plan to {}: {error}", path.display()))
+    }
+
+    pub(crate) fn read(path: &Path) -> Result<Self, PlanFileError> {
+        let shown = || path.display().to_string();
+        let unreadable = |reason: String| PlanFileError::Unreadable { path: shown(), reason };
+        let text = bounded_file::read_text(path, MOST_MEBIBYTES).map_err(|error| unreadable(error.to_string()))?;
+        let no_plan = |error: serde_json::Error| {
+            let reason = unless_url(&error.to_string()).to_owned();
+            PlanFileError::NoPlan { path: shown(), reason }
+        };
+        let document: Value = serde_json::from_str(&text).map_err(no_plan)?;
+        // Another version may look different altogether.
+        let found = document.get("format_version").and_then(Value::as_u64).and_then(|found| u32::try_from(found).ok());
+        match found {
+            Some(found) if found != FORMAT_VERSION => return Err(PlanFileError::Version { path: shown(), found }),
+            _ => {}
+        }
+        let plan: Self = serde_json::from_value(document).map_err(no_plan)?;
+        if plan.digests.topology != hex(plan.topology.as_bytes()) {
+            return Err(PlanFileError::Tampered);
+        }
+        Ok(plan)
+    }
+
+    /// The topology that was planned.
+    pub(crate) fn read_topology(&self) -> Result<Topology, PlanFileError> {
+        hatchery::file::read(&self.topology, &self.file).map_err(PlanFileError::Topology)
+    }
+}
+
+/// Tells whether two plans do the same. What a queue holds is no part of it, nor is what belongs to others.
+pub(crate) fn digest(plan: &Plan) -> String {
+    let changes = plan.changes.iter().filter(|change| change.action != Action::Ignored).map(|change| {
+        let mut view = view(change);
+        view.as_object_mut().map(|view| view.remove("held"));
+        view.to_string()
+    });
+    hex(changes.collect::<Vec<_>>().join("\n").as_bytes())
+}
+
+fn hex(bytes: &[u8]) -> String {
+    format!("{:032x}", xxh3_128(bytes))
+}

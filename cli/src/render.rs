@@ -1,0 +1,230 @@
+//! A plan as people read it: a line an object, a ladder as one line, the summary last.
+
+use std::collections::BTreeMap;
+
+use anstyle::Style;
+use hatchery::internals::{compile::Binding, names, words::plain};
+use serde_json::Value;
+
+use crate::{
+    output::{CYAN, DIM, GREEN, RED, YELLOW},
+    plan::{Action, Address, Change, Kind, Need, Object, Plan},
+    verbs::plan::Asked,
+};
+
+/// Beyond this, what is said about an object goes on on the next line.
+const WIDTH: usize = 80;
+
+/// Longer names push their line's last column, and not everybody's.
+const LONGEST_NAME: usize = 34;
+
+/// One line, for one object or for a whole ladder.
+struct Row {
+    action: Action,
+    sign: char,
+    first: Address,
+    ladder: Option<String>,
+    counts: BTreeMap<Kind, usize>,
+    details: Vec<String>,
+    /// What is removed for good is no leftover.
+    is_leftover: bool,
+}
+
+/// Every line of a plan, and its summary. With `verbose` a line for each binding and stranger too.
+pub(crate) fn plan(plan: &Plan, file: &str, verbose: bool, asked: Asked) -> String {
+    format!("{}{}\n", lines(plan, verbose, asked), summary(plan, file, asked))
+}
+
+/// Every line of a plan, without its summary.
+pub(crate) fn lines(plan: &Plan, verbose: bool, asked: Asked) -> String {
+    let rows = rows(plan, verbose, asked);
+    let width = rows.iter().map(|row| row.name().chars().count()).filter(|n| *n <= LONGEST_NAME).max().unwrap_or(0);
+    rows.iter().map(|row| row.line(width)).collect()
+}
+
+/// The last line: `Plan: 61 add, 0 change, 1 leftover (goes with --prune).`
+fn summary(plan: &Plan, file: &str, asked: Asked) -> String {
+    let counts = plan.counts();
+    let fate = if asked.prune { "" } else { " (goes with --prune)" };
+    if asked.nothing_to_do(plan) {
+        let leftovers = match counts.leftover {
+            0 => String::new(),
+            1 => format!("\n1 leftover stays{fate}."),
+            many => format!("\n{many} leftovers stay{}.", fate.replace("goes", "go")),
+        };
+        return format!("No changes. The broker is as {file} says.{leftovers}");
+    }
+    let mut parts = vec![format!("{} add", counts.add), format!("{} change", counts.change)];
+    let (migrate, blocked) = if asked.migrate { (counts.migrate, 0) } else { (0, counts.migrate) };
+    let more = [
+        (migrate, "to migrate", ""),
+        (counts.leftover, if asked.prune { "to remove" } else { "leftover" }, fate),
+        (counts.blocked + blocked, "blocked", ""),
+    ];
+    parts.extend(more.into_iter().filter(|(n, ..)| *n > 0).map(|(n, name, more)| format!("{n} {name}{more}")));
+    format!("Plan: {}.", parts.join(", "))
+}
+
+fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
+    let mut rows: Vec<Row> = Vec::new();
+    let mut places: BTreeMap<(Action, String), usize> = BTreeMap::new();
+    for change in plan.changes.iter().filter(|change| verbose || change.action != Action::Ignored) {
+        let ladder = if verbose { None } else { ladder(change) };
+        let place = match (&ladder, &change.part_of) {
+            // What a leftover level holds is for `-v`; what stands in a level's own way has its own line.
+            (Some(ladder), _) if change.action == Action::Leftover => format!("ladder {ladder}"),
+            (Some(ladder), _) => format!("ladder {ladder} {}", said(&without_held(change), asked).join(" ")),
+            (None, Some(whole)) if !verbose => whole.to_string(),
+            (None, _) => change.address.to_string(),
+        };
+        let at = *places.entry((change.action, place)).or_insert_with(|| {
+            rows.push(Row {
+                action: change.action,
+                sign: if asked.migrate && change.action == Action::Migrate { '~' } else { change.action.sign() },
+                // A stranger's queue may have any name.
+                first: Address::new(change.address.kind, &plain(&change.address.name)),
+                ladder: ladder.clone(),
+                counts: BTreeMap::new(),
+                details: Vec::new(),
+                is_leftover: change.action == Action::Leftover && change.reason.is_some(),
+            });
+            rows.len() - 1
+        });
+        let row = &mut rows[at];
+        if row.ladder.is_none() || row.counts.is_empty() {
+            row.details.extend(details(change, verbose, asked).iter().map(|detail| plain(detail).into_owned()));
+        } else {
+            // What the levels hold is not the same.
+            row.details = details(&without_held(change), verbose, asked);
+        }
+        *row.counts.entry(change.address.kind).or_default() += 1;
+    }
+    rows
+}
+
+fn without_held(change: &Change) -> Change {
+    Change { held: None, ..change.clone() }
+}
+
+/// The ladder that a change is about, for the one line that stands for all of it. It may be one of a former topology.
+fn ladder(change: &Change) -> Option<String> {
+    let whole = change.part_of.as_ref().map(|whole| whole.name.as_str());
+    let ends = match &change.object {
+        Some(Object::Binding(Binding { source, target, .. })) => [Some(source.as_str()), Some(target.name())],
+        _ => [None, None],
+    };
+    [Some(change.address.name.as_str()), whole]
+        .into_iter()
+        .chain(ends)
+        .flatten()
+        .find_map(names::ladder_of)
+        .map(str::to_owned)
+}
+
+/// What is said about an object besides its name.
+fn details(change: &Change, verbose: bool, asked: Asked) -> Vec<String> {
+    // What a leftover is bound by stays with it, which its own line says.
+    if change.part_of.is_some() && change.action == Action::Leftover && !verbose {
+        return Vec::new();
+    }
+    let content = match &change.object {
+        Some(Object::Binding(binding)) if change.part_of.is_some() && !verbose => format!("key {}", binding.key),
+        Some(Object::Policy(policy)) if change.action == Action::Create => {
+            let set = policy.definition.iter().map(|(key, value)| format!("{key} {}", Value::from(value)));
+            set.collect::<Vec<_>>().join(", ")
+        }
+        _ => return said(change, asked),
+    };
+    [content].into_iter().chain(said(change, asked)).collect()
+}
+
+/// What differs and why, what is in it, and what it takes.
+fn said(change: &Change, asked: Asked) -> Vec<String> {
+    let mut said: Vec<String> = change.differences.iter().map(ToString::to_string).collect();
+    // What differs says enough about why it is migrated.
+    let reason = change.reason.clone().filter(|_| change.action != Action::Migrate || said.is_empty());
+    let held = change.held.map(|held| format!("({held})"));
+    let about = [reason, held].into_iter().flatten().collect::<Vec<_>>().join(" ");
+    let need = match change.needs {
+        Some(Need::Adopt) => Some(format!("needs adopt: [{}]", change.address.name)),
+        Some(Need::Migrate) if !asked.migrate => Some("blocked: needs --migrate".to_owned()),
+        _ => None,
+    };
+    said.extend([about].into_iter().chain(need).filter(|it| !it.is_empty()));
+    said
+}
+
+impl Row {
+    /// The ladder that this line stands for, unless only one object of it is meant.
+    fn group(&self) -> Option<&str> {
+        self.ladder.as_deref().filter(|_| self.counts.values().sum::<usize>() > 1)
+    }
+
+    fn name(&self) -> &str {
+        self.group().unwrap_or(&self.first.name)
+    }
+
+    fn line(&self, width: usize) -> String {
+        let (kind, details) = match self.group() {
+            None => (self.first.kind.to_string(), self.details.clone()),
+            Some(_) if self.is_leftover => ("ladder".to_owned(), vec![format!("leftover, {}", self.counted())]),
+            Some(_) if matches!(self.action, Action::Create | Action::Leftover) => {
+                ("ladder".to_owned(), vec![self.counted()])
+            }
+            Some(_) => ("ladder".to_owned(), [self.counted()].into_iter().chain(self.details.clone()).collect()),
+        };
+        let style = style(self.sign);
+        let head = format!("{} {kind:8} {:width$}", self.sign, self.name());
+        let one = details.join("  ");
+        if one.is_empty() {
+            return format!("{style}{}{style:#}\n", head.trim_end());
+        }
+        let taken = head.chars().count() + 2;
+        if taken + one.chars().count() <= WIDTH {
+            return format!("{style}{head}  {one}{style:#}\n");
+        }
+        // Beside a name that leaves no room it begins in everybody's column, a line below.
+        let column = width + 13;
+        let (first, indent) = if taken > column { (String::new(), column) } else { ("  ".to_owned(), taken) };
+        let separator = format!("\n{:indent$}", "");
+        let lines: Vec<String> =
+            details.iter().flat_map(|detail| wrapped(detail, WIDTH.saturating_sub(indent))).collect();
+        let first = if first.is_empty() { separator.clone() } else { first };
+        let line = format!("{head}{first}{}", lines.join(&separator));
+        format!("{style}{line}{style:#}\n")
+    }
+
+    fn counted(&self) -> String {
+        let counts = self.counts.iter().map(|(kind, n)| format!("{n} {kind}{}", if *n == 1 { "" } else { "s" }));
+        counts.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// As many words a line as there is room for; one that is longer has its own. What is in brackets is one word.
+fn wrapped(text: &str, room: usize) -> Vec<String> {
+    let (text, end) = match text.rfind(" (") {
+        Some(at) if text.ends_with(')') => text.split_at(at),
+        _ => (text, ""),
+    };
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ').chain(end.strip_prefix(' ')) {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= room => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn style(sign: char) -> Style {
+    match sign {
+        '+' => GREEN,
+        '~' | '*' => YELLOW,
+        '-' => CYAN,
+        '!' => RED,
+        _ => DIM,
+    }
+}

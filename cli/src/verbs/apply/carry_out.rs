@@ -1,0 +1,288 @@
+//! Carries a plan out: what is missing, then what is migrated, then what goes.
+
+use std::time::{Duration, Instant};
+
+use backon::{ExponentialBuilder, Retryable as _};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+use super::Apply;
+use crate::{
+    broker::{
+        declare::{DeclareCause, DeclareError, Declarer},
+        steps::APART,
+    },
+    change::same_broker,
+    exit::{Ended, Exit},
+    left_types::LeftTypes,
+    management::{Management as _, ManagementError},
+    observed::Observed,
+    plan::{Action, Address, Plan, Step, plan},
+    plan_file::digest,
+    register::Free,
+};
+
+/// How often it is looked whether everything is there: the broker's own lists may lag behind in a cluster.
+const LOOKS: usize = 6;
+
+/// Between two looks at what is left of a migration, where the last one brought nothing.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// What was carried out.
+pub(super) struct Carried {
+    /// As it was shown.
+    pub(super) plan: Plan,
+    pub(super) observed: Observed,
+    /// Messages that were moved.
+    pub(super) moved: u64,
+    /// Objects that were removed by pruning.
+    pub(super) removed: usize,
+    /// Leftovers that pruning had to leave; none where it was not asked for.
+    pub(super) left: Option<Vec<String>>,
+    /// What Redis knows of types that have left the file.
+    pub(super) left_types: LeftTypes,
+}
+
+/// What some steps brought.
+#[derive(Default)]
+struct Progress {
+    any: bool,
+    moved: u64,
+}
+
+impl Carried {
+    pub(super) const fn nothing(plan: Plan, observed: Observed, left_types: LeftTypes) -> Self {
+        Self { plan, observed, moved: 0, removed: 0, left: None, left_types }
+    }
+
+    /// What was done; nothing where nothing was to be done.
+    pub(super) fn summary(&self) -> Option<String> {
+        let counts = self.plan.counts();
+        let mut parts = vec![format!("{} added, {} changed", counts.add, counts.change)];
+        if counts.migrate > 0 {
+            parts.push(format!("{} migrated with {}", counts.migrate, messages(self.moved)));
+        }
+        if self.left.is_some() {
+            parts.push(format!("{} removed", self.removed));
+        }
+        (counts.add + counts.change + counts.migrate > 0 || self.left.is_some()).then(|| parts.join(", "))
+    }
+
+    /// What could not go yet.
+    pub(super) fn stays(&self) -> Option<String> {
+        let left = self.left.as_ref().filter(|left| !left.is_empty())?;
+        Some(format!(
+            "Not removed, because it is in use, not provably empty, or led to by others: {}. Prune again later.",
+            first(left)
+        ))
+    }
+}
+
+impl Apply {
+    /// Looks again, now that nobody else writes, and writes.
+    pub(super) async fn carry_out(
+        &self,
+        lock: &Declarer,
+        shown: &Plan,
+        any: bool,
+        free: Option<&Free>,
+    ) -> anyhow::Result<Carried> {
+        same_broker(&self.management, &self.desired).await?;
+        let (plan, observed) = self.plan().await?;
+        if plan.is_blocked(self.asked.migrate) {
+            self.output.note(self.render(&plan).trim_end());
+        }
+        let left = self.register.ask(&plan).await;
+        self.refuse_blocked(&plan, &observed, &left)?;
+        let nothing_to_do = self.asked.nothing_to_do(&plan);
+        if !nothing_to_do && !any && digest(&plan) != digest(shown) {
+            let message = "the broker has changed since the plan was shown; nothing was written. Run it again";
+            return Err(Ended::new(Exit::Locked, message).into());
+        }
+        // Before the first write, so that what is written never shares the register with another broker.
+        if let Some(free) = free {
+            free.take(self.output).await;
+        }
+        if nothing_to_do {
+            self.output.note("Nothing is left to do: another apply has done it meanwhile.");
+            return Ok(Carried::nothing(plan, observed, left));
+        }
+        self.write(lock, &plan).await.map_err(|error| self.interrupted(error))?;
+        let mut carried = Carried::nothing(plan, observed, left);
+        if self.asked.migrate {
+            carried.moved = self.migrate(lock).await?;
+        }
+        self.verify().await?;
+        if self.asked.prune {
+            self.prune(lock, &mut carried).await?;
+        }
+        Ok(carried)
+    }
+
+    async fn write(&self, lock: &Declarer, plan: &Plan) -> Result<(), DeclareError> {
+        let bar = self.output.steps(plan.to_write().count());
+        let written = lock.carry_out(plan, &self.management, |address| {
+            bar.set_message(address.to_string());
+            bar.inc(1);
+        });
+        let written = written.await;
+        bar.finish_and_clear();
+        written
+    }
+
+    /// Takes what comes next of the migrations, and plans again, until nothing comes next. How many messages were moved.
+    async fn migrate(&self, lock: &Declarer) -> anyhow::Result<u64> {
+        let bar = self.output.spinner();
+        let until = Instant::now() + self.patience;
+        let mut moved = 0;
+        loop {
+            let (plan, _) = self.plan().await.map_err(|error| self.unfinished(&error))?;
+            let missing = plan.to_write().map(|change| change.address.to_string());
+            let open: Vec<String> =
+                missing.chain(plan.migration.iter().map(|step| step.address().to_string())).collect();
+            if open.is_empty() {
+                break;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(self.partly("not drained within --drain-timeout", &open));
+            }
+            if plan.to_write().next().is_some() {
+                // What was written before these is written.
+                self.write(lock, &plan).await.map_err(|error| self.unfinished(&error))?;
+                continue;
+            }
+            let taken = self.next(lock, &plan.migration, left, &bar).await.map_err(|cause| self.unfinished(&cause))?;
+            moved += taken.moved;
+            if !taken.any {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+        bar.finish_and_clear();
+        Ok(moved)
+    }
+
+    /// The same for what has left the file.
+    async fn prune(&self, lock: &Declarer, carried: &mut Carried) -> anyhow::Result<()> {
+        let bar = self.output.spinner();
+        let until = Instant::now() + self.patience;
+        let mut idle: Option<Instant> = None;
+        let mut all: Option<usize> = None;
+        loop {
+            let observed = self.counted().await.map_err(|error| self.unfinished(&error))?;
+            let plan = plan(&self.desired, &observed);
+            let left = until.saturating_duration_since(Instant::now());
+            let taken = self.next(lock, &plan.pruning, left, &bar).await.map_err(|cause| self.unfinished(&cause))?;
+            let leftover = plan.counts().leftover;
+            let all = *all.get_or_insert(leftover);
+            if taken.any && !left.is_zero() {
+                idle = None;
+            } else if leftover > 0 && idle.get_or_insert_with(Instant::now).elapsed() < APART && !left.is_zero() {
+                // What was read may be from before the last message was taken out.
+                tokio::time::sleep(PAUSE).await;
+            } else {
+                carried.removed = all.saturating_sub(leftover);
+                let left = plan.changes.iter().filter(|change| change.action == Action::Leftover);
+                let names = left.filter(|change| change.part_of.is_none()).map(|change| {
+                    let held = change.held.map(|held| format!(" ({held})")).unwrap_or_default();
+                    format!("{}{held}", change.address)
+                });
+                carried.left = Some(names.collect());
+                bar.finish_and_clear();
+                return Ok(());
+            }
+        }
+    }
+
+    async fn counted(&self) -> Result<Observed, ManagementError> {
+        let counts = self.management.counts().await?;
+        Ok(self.management.observe().await?.with_counts(&counts))
+    }
+
+    /// Takes the quick steps, or where there are none the long ones.
+    async fn next(
+        &self,
+        lock: &Declarer,
+        steps: &[Step],
+        patience: Duration,
+        bar: &ProgressBar,
+    ) -> Result<Progress, DeclareCause> {
+        let mut progress = Progress::default();
+        let mut tell = |step: &Step| {
+            progress.any = true;
+            bar.set_message(step.to_string());
+        };
+        if steps.iter().any(|step| !step.is_long()) {
+            lock.take(steps, &self.management, &mut tell).await?;
+        } else {
+            bar.set_message(steps.first().map(ToString::to_string).unwrap_or_default());
+            let moved = lock.empty(steps, &self.management, patience, &mut tell).await?;
+            progress.any |= moved > 0;
+            progress.moved = moved;
+        }
+        Ok(progress)
+    }
+
+    /// Every object really is there, and as the file says.
+    async fn verify(&self) -> anyhow::Result<()> {
+        let look = || async {
+            match self.plan().await {
+                Ok((plan, _)) if plan.in_sync() => Ok(()),
+                Ok((plan, _)) => Err(Ok(plan)),
+                Err(error) => Err(Err(error)),
+            }
+        };
+        let seen = look.retry(ExponentialBuilder::default().with_max_times(LOOKS)).when(Result::is_ok).await;
+        match seen {
+            Ok(()) => Ok(()),
+            Err(Err(error)) => Err(self.unfinished(&error)),
+            Err(Ok(plan)) => {
+                self.output.note(self.render(&plan).trim_end());
+                let message = "written, and the broker still is not as the file says, see above. Run it again";
+                Err(Ended::new(Exit::Partly, message).into())
+            }
+        }
+    }
+
+    fn interrupted(&self, error: DeclareError) -> anyhow::Error {
+        if error.done == 0 {
+            return error.into();
+        }
+        let left: Vec<String> = error.left.iter().map(Address::to_string).collect();
+        self.partly(&format!("{error}; {} written", error.done), &left)
+    }
+
+    fn partly(&self, why: &str, left: &[String]) -> anyhow::Error {
+        let message = format!("{why}, left: {}. Run it again", first(left));
+        self.ended(&json!({ "applied": false, "left": left }), message)
+    }
+
+    /// Once something may have been written.
+    fn unfinished(&self, cause: &dyn std::fmt::Display) -> anyhow::Error {
+        let message = format!("{cause}; partly done, and nothing is lost. Run it again with the same flags");
+        self.ended(&json!({ "applied": false }), message)
+    }
+
+    fn ended(&self, document: &Value, message: String) -> anyhow::Error {
+        if !self.output.is_text()
+            && let Err(error) = self.output.json(document)
+        {
+            return error.into();
+        }
+        Ended::new(Exit::Partly, message).into()
+    }
+}
+
+fn messages(n: u64) -> String {
+    format!("{n} message{}", if n == 1 { "" } else { "s" })
+}
+
+/// The first few of what is left.
+fn first(left: &[String]) -> String {
+    const SHOWN: usize = 5;
+    let shown = left.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");
+    match left.len().saturating_sub(SHOWN) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}

@@ -1,0 +1,202 @@
+//! `topology apply`: makes the broker as the file says.
+
+mod carry_out;
+
+use std::{
+    io,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use hatchery::{
+    Topology,
+    internals::compile::{Desired, compile},
+};
+
+use self::carry_out::Carried;
+use crate::{
+    args::{Common, parse_patience},
+    change::{approve, lock, one_broker, unless_interrupted},
+    exit::{Ended, Exit},
+    left_types::{self, LeftTypes},
+    load,
+    management::{Management as _, ManagementApi, ManagementError},
+    observed::Observed,
+    output::{GREEN, Output},
+    plan::{Plan, plan},
+    plan_file::{self, PlanFile},
+    register::{self, Free, Looked},
+    render,
+    verbs::plan::{Asked, Source, document},
+};
+
+/// Make the broker as the file says
+#[derive(clap::Args)]
+#[command(after_help = "\
+Applying again does no harm: what is there stays, what is missing is created.
+Whatever interrupts it, and whenever: run it again, and it goes on from there.
+One apply at a time: it holds the queue <name>.lock while it runs.
+
+Examples:
+  topology apply                           show the plan, ask, change
+  topology apply --auto-approve            in a deployment
+  topology apply --migrate                 replace what cannot be changed in
+                                           place, and lose no event
+  topology apply --prune                   remove what has left the file, once
+                                           it is empty
+  topology plan --out plan.json && topology apply plan.json")]
+pub(crate) struct Args {
+    /// What `topology plan --out` has written: carried out as it is, or refused as stale
+    #[arg(value_name = "PLAN")]
+    plan: Option<PathBuf>,
+
+    /// Do not ask
+    #[arg(long)]
+    auto_approve: bool,
+
+    #[command(flatten)]
+    asked: Asked,
+
+    /// How long to wait for another apply
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_patience)]
+    lock_timeout: Duration,
+
+    /// How long to wait for queues to drain, with --migrate and --prune
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_patience)]
+    drain_timeout: Duration,
+
+    /// Take the register over from the broker (by its cluster name) or the topology that uses it; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    moved_from: Vec<String>,
+}
+
+pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let started = Instant::now();
+    let (topology, source, planned) = if let Some(path) = &args.plan {
+        let planned = PlanFile::read(path)?;
+        (planned.read_topology()?, Source::new(planned.file.clone(), &planned.topology), Some(planned))
+    } else {
+        let (topology, text) = load::with_text(common, output)?;
+        (topology, Source::new(common.file.display().to_string(), &text), None)
+    };
+    let url = common.amqp_url()?;
+    let management = ManagementApi::new(common.management_url(&url)?, &url.vhost())?;
+    let asked = planned.as_ref().map_or(args.asked, |planned| planned.asked.and(args.asked));
+    let desired = compile(&topology)?;
+    let register = left_types::Register::new(common, &topology);
+    let apply = Apply { desired, source, management, register, output, asked, patience: args.drain_timeout };
+
+    let (shown, observed) = apply.plan().await?;
+    one_broker(&url, &apply.management, &observed, "apply").await?;
+    let left = apply.register.ask(&shown).await;
+    if output.is_text() {
+        output.print(&apply.render(&shown))?;
+    } else if !args.auto_approve && planned.is_none() && Output::is_interactive() {
+        // Whoever is asked sees what about.
+        output.note(apply.render(&shown).trim_end());
+    }
+    if let Some(planned) = &planned
+        && planned.digests.changes != plan_file::digest(&shown)
+    {
+        let message = "the broker is not as it was when this plan was made; nothing was written. Plan again";
+        return Err(Ended::new(Exit::Locked, message).into());
+    }
+    left.warn(output);
+    if asked.nothing_to_do(&shown) {
+        if let Some(free) = apply.free(common, &topology, &observed, &args.moved_from).await? {
+            free.take(output).await;
+        }
+        return apply.done(&Carried::nothing(shown, observed, left), started);
+    }
+    apply.refuse_blocked(&shown, &observed, &left)?;
+    // Whoever gives a plan has approved it.
+    if !args.auto_approve && planned.is_none() {
+        approve("Apply these changes?", output)?;
+    }
+
+    let free = apply.free(common, &topology, &observed, &args.moved_from).await?;
+    let started = Instant::now();
+    let lock = lock(url, &apply.desired, args.lock_timeout, output).await?;
+    let any = args.auto_approve && planned.is_none();
+    let result = unless_interrupted(apply.carry_out(&lock, &shown, any, free.as_ref())).await;
+    lock.release().await;
+    apply.done(&result?, started)
+}
+
+struct Apply {
+    desired: Desired,
+    source: Source,
+    management: ManagementApi,
+    register: left_types::Register,
+    output: Output,
+    asked: Asked,
+    patience: Duration,
+}
+
+impl Apply {
+    async fn plan(&self) -> Result<(Plan, Observed), ManagementError> {
+        let observed = self.management.observe().await?;
+        Ok((plan(&self.desired, &observed), observed))
+    }
+
+    /// The register, which nobody else uses.
+    async fn free(
+        &self,
+        common: &Common,
+        topology: &Topology,
+        observed: &Observed,
+        moved_from: &[String],
+    ) -> anyhow::Result<Option<Free>> {
+        let looked = register::look(common, topology, &self.management, observed, moved_from, self.output).await?;
+        Ok(looked.map(Looked::free).transpose()?)
+    }
+
+    fn render(&self, plan: &Plan) -> String {
+        render::plan(plan, &self.source.file, self.output.verbose, self.asked)
+    }
+
+    fn refuse_blocked(&self, plan: &Plan, observed: &Observed, left: &LeftTypes) -> anyhow::Result<()> {
+        let (is_blocked, leaves_events) = (plan.is_blocked(self.asked.migrate), left.is_blocked(self.asked.prune));
+        if !is_blocked && !leaves_events {
+            return Ok(());
+        }
+        self.report(&Carried::nothing(plan.clone(), observed.clone(), left.clone()), false, None)?;
+        if !is_blocked {
+            left.allow_pruning()?;
+        }
+        Err(Ended::new(Exit::Blocked, "something stands in the way, see the lines with `!`; nothing was written")
+            .into())
+    }
+
+    fn done(&self, carried: &Carried, started: Instant) -> anyhow::Result<Exit> {
+        let (elapsed, summary) = (started.elapsed(), carried.summary());
+        let told = match &summary {
+            _ if !self.output.is_text() => self.report(carried, true, Some(elapsed)),
+            Some(what) => {
+                let seconds = elapsed.as_secs_f64();
+                self.output.print(&format!("{GREEN}Applied{GREEN:#}: {what}, in {seconds:.1} s.\n"))
+            }
+            None => Ok(()),
+        };
+        told.map_err(|error| if summary.is_some() { Ended::untold(error) } else { error.into() })?;
+        if let Some(note) = carried.stays() {
+            self.output.note(&note);
+        }
+        Ok(Exit::Done)
+    }
+
+    /// The one JSON document of a run.
+    fn report(&self, carried: &Carried, applied: bool, elapsed: Option<Duration>) -> io::Result<()> {
+        if self.output.is_text() {
+            return Ok(());
+        }
+        let mut document = document(&carried.plan, &carried.observed, &self.source, self.asked);
+        carried.left_types.add_to(&mut document, self.asked.prune);
+        document["applied"] = applied.into();
+        document["moved"] = carried.moved.into();
+        document["removed"] = carried.removed.into();
+        document["not_removed"] = carried.left.as_deref().unwrap_or_default().into();
+        document["elapsed_ms"] = elapsed.map(|elapsed| elapsed.as_millis().try_into().unwrap_or(u64::MAX)).into();
+        self.output.json(&document)
+    }
+}

@@ -1,0 +1,29 @@
+//! `topology completions`: what a shell completes from.
+
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::{commands::Cli, exit::Exit, output::Output};
+
+/// Print a script with which a shell completes verbs and options
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  source <(topology completions bash)      for this shell alone
+  topology completions zsh > \"${fpath[1]}/_topology\"
+  topology completions fish > ~/.config/fish/completions/topology.fish
+
+For every bash:
+  topology completions bash > \\
+    ~/.local/share/bash-completion/completions/topology")]
+pub(crate) struct Args {
+    /// The shell
+    shell: Shell,
+}
+
+pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+    let mut script = Vec::new();
+    clap_complete::generate(args.shell, &mut Cli::command(), "topology", &mut script);
+    Output::raw(&script)?;
+    Ok(Exit::Done)
+}

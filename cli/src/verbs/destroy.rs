@@ -1,0 +1,279 @@
+//! `topology destroy`: removes all that the topology owns.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use hatchery::internals::compile::{Desired, compile};
+use serde_json::{Value, json};
+
+use crate::{
+    args::{Common, parse_patience},
+    broker::{
+        declare::{DeclareCause, Declarer},
+        destroy::first_in_use,
+    },
+    change::{approve, lock, one_broker, same_broker, unless_interrupted},
+    exit::{Ended, Exit},
+    load,
+    management::{Management as _, ManagementApi, ManagementError},
+    observed::Observed,
+    output::{GREEN, Output},
+    plan::{Address, Destruction, Step, destruction},
+    plan_file::FORMAT_VERSION,
+    register::{self, Looked},
+    render,
+    verbs::plan::{Asked, view},
+};
+
+/// Between two looks at counts that the broker does not tell yet.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// How long it is asked for them: a few intervals of its statistics.
+const PATIENCE: Duration = Duration::from_secs(21);
+
+/// When a person wonders why nothing happens.
+const TELL: Duration = Duration::from_secs(2);
+
+/// Remove all that the topology owns from the broker
+#[derive(clap::Args)]
+#[command(after_help = "\
+What is not owned is never touched. A queue that holds messages or has consumers
+is refused, and so is one of which the broker does not say so; with --force it
+goes with its messages. Whatever interrupts it: run it again.
+
+Signs:
+  -  goes
+  !  stands in the way, so that nothing goes
+
+Examples:
+  topology destroy                         show what would go, ask, remove
+  topology destroy -v                      a line for each level of a ladder
+  topology destroy --auto-approve          without a terminal
+  topology destroy --force                 with all the messages: they are lost
+  topology destroy -o json --auto-approve | jq '.removed'")]
+pub(crate) struct Args {
+    /// Do not ask
+    #[arg(long)]
+    auto_approve: bool,
+
+    /// Remove queues that are in use too: their messages are lost
+    #[arg(long)]
+    force: bool,
+
+    /// How long to wait for an apply that runs
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_patience)]
+    lock_timeout: Duration,
+}
+
+pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let started = Instant::now();
+    let topology = load::topology(common, output)?;
+    let url = common.amqp_url()?;
+    let management = ManagementApi::new(common.management_url(&url)?, &url.vhost())?;
+    let desired = compile(&topology)?;
+    let destroy = Destroy { desired, file: common.file.display().to_string(), management, output, force: args.force };
+
+    let (shown, observed) = destroy.look().await?;
+    one_broker(&url, &destroy.management, &observed, "destroy").await?;
+    if output.is_text() {
+        output.print(&destroy.render(&shown))?;
+    } else if !args.auto_approve && Output::is_interactive() {
+        output.note(destroy.render(&shown).trim_end());
+    }
+    let looked = async || register::look(common, &topology, &destroy.management, &observed, &[], output).await;
+    if shown.plan.changes.is_empty() {
+        // A destroy that was interrupted may have removed everything, and left its name in Redis. With the lock no `apply` is under way.
+        let lock = lock(url, &destroy.desired, args.lock_timeout, output).await?;
+        if destroy.look().await?.0.plan.changes.is_empty() {
+            leave(looked().await?, output).await;
+        }
+        lock.release().await;
+        destroy.report(&shown, &observed, 0, Some(started.elapsed()))?;
+        return Ok(Exit::Done);
+    }
+    destroy.refuse(&shown, &observed)?;
+    if !args.auto_approve {
+        approve("Remove all of this?", output)?;
+    }
+
+    let started = Instant::now();
+    let lock = lock(url, &destroy.desired, args.lock_timeout, output).await?;
+    let result = unless_interrupted(async {
+        let looked = looked().await?;
+        let gone = destroy.carry_out(&lock, &shown, args.auto_approve).await?;
+        leave(looked, output).await;
+        Ok(gone)
+    })
+    .await;
+    lock.release().await;
+    let (gone, observed, removed) = result?;
+    let elapsed = started.elapsed();
+    let told = if output.is_text() {
+        let seconds = elapsed.as_secs_f64();
+        let text = format!("{GREEN}Destroyed{GREEN:#}: {} removed, in {seconds:.1} s.\n", objects(removed));
+        output.print(&text).map_err(Into::into)
+    } else {
+        destroy.report(&gone, &observed, removed, Some(elapsed))
+    };
+    told.map_err(|error| if removed > 0 { Ended::untold(error) } else { error })?;
+    Ok(Exit::Done)
+}
+
+/// A register that somebody else uses stays theirs.
+async fn leave(looked: Option<Looked>, output: Output) {
+    if let Some(Ok(free)) = looked.map(Looked::free) {
+        free.leave(output).await;
+    }
+}
+
+struct Destroy {
+    desired: Desired,
+    file: String,
+    management: ManagementApi,
+    output: Output,
+    force: bool,
+}
+
+impl Destroy {
+    /// What there is to remove. The broker tells no count of a queue that is new, so it is asked for a while.
+    async fn look(&self) -> Result<(Destruction, Observed), ManagementError> {
+        let began = Instant::now();
+        let mut is_told = false;
+        loop {
+            let counts = self.management.counts().await?;
+            let observed = self.management.observe().await?.with_counts(&counts);
+            let found = destruction(&self.desired, &observed, self.force);
+            let owned: BTreeSet<&str> = found.queues().collect();
+            let mut live = observed.queues.iter().filter(|live| owned.contains(live.name.as_str()));
+            let is_known = live.all(|live| live.messages.is_some() && live.consumers.is_some());
+            if is_known || self.force || began.elapsed() >= PATIENCE {
+                return Ok((found, observed));
+            }
+            if !is_told && began.elapsed() >= TELL {
+                self.output.note("Waiting for the broker to tell what its queues hold …");
+                is_told = true;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Looks again, now that no apply runs, and removes.
+    async fn carry_out(
+        &self,
+        lock: &Declarer,
+        shown: &Destruction,
+        any: bool,
+    ) -> anyhow::Result<(Destruction, Observed, usize)> {
+        same_broker(&self.management, &self.desired).await?;
+        let (found, observed) = self.look().await?;
+        if found.plan.is_blocked(true) {
+            self.output.note(self.render(&found).trim_end());
+        }
+        self.refuse(&found, &observed)?;
+        if !any && addresses(&found) != addresses(shown) {
+            let message = "the broker has changed since this was shown; nothing was removed. Run it again";
+            return Err(Ended::new(Exit::Locked, message).into());
+        }
+        let mut removed = 0;
+        self.delete(lock, &found.entries, &mut removed).await?;
+        if !self.force {
+            // Nothing comes in by the topology's own ways any more.
+            let queues: BTreeSet<String> = found.queues().map(str::to_owned).collect();
+            let used = first_in_use(&queues, &self.management).await.map_err(|error| self.partly(&error, removed))?;
+            if let Some(queue) = used {
+                return Err(self.came(&format!("queue {queue}"), removed));
+            }
+        }
+        self.delete(lock, &found.rest, &mut removed).await?;
+        Ok((found, observed, removed))
+    }
+
+    async fn delete(&self, lock: &Declarer, steps: &[Step], removed: &mut usize) -> anyhow::Result<()> {
+        let bar = self.output.steps(steps.len());
+        let deleted = lock.delete(steps, self.force, &self.management, |address| {
+            *removed += 1;
+            bar.set_message(address.to_string());
+            bar.inc(1);
+        });
+        let deleted = deleted.await;
+        bar.finish_and_clear();
+        match deleted {
+            Ok(None) => Ok(()),
+            Ok(Some(address)) => Err(self.came(&address.to_string(), *removed)),
+            Err(DeclareCause::Broker(error)) if *removed == 0 => Err(error.into()),
+            Err(cause) => Err(self.partly(&cause, *removed)),
+        }
+    }
+
+    /// Events were on their way when it began.
+    fn came(&self, what: &str, removed: usize) -> anyhow::Error {
+        self.partly(&format!("the {what} is in use after all: something came in meanwhile"), removed)
+    }
+
+    fn partly(&self, why: &dyn std::fmt::Display, removed: usize) -> anyhow::Error {
+        let advice = "`topology destroy` goes on from there, `topology apply` brings it all back";
+        if !self.output.is_text()
+            && let Err(error) = self.output.json(&json!({ "destroyed": false, "removed": removed }))
+        {
+            return error.into();
+        }
+        Ended::new(Exit::Partly, format!("{why}; {} removed. {advice}", objects(removed))).into()
+    }
+
+    fn refuse(&self, found: &Destruction, observed: &Observed) -> anyhow::Result<()> {
+        if !found.plan.is_blocked(true) {
+            return Ok(());
+        }
+        self.report(found, observed, 0, None)?;
+        let message = "something is in use, see the lines with `!`; nothing was removed. With --force it goes all the \
+                       same, and its messages are lost";
+        Err(Ended::new(Exit::Blocked, message).into())
+    }
+
+    fn render(&self, found: &Destruction) -> String {
+        let counts = found.plan.counts();
+        let owner = &self.desired.owner;
+        if found.plan.changes.is_empty() {
+            return format!("Nothing to remove. The broker has nothing that {owner} owns.\n");
+        }
+        let lines = render::lines(&found.plan, self.output.verbose, Asked { migrate: false, prune: true });
+        let blocked = if counts.blocked > 0 { format!(", {} in use", counts.blocked) } else { String::new() };
+        format!("{lines}Destroy: {} of {owner}{blocked}.\n", objects(counts.leftover + counts.blocked))
+    }
+
+    /// The one JSON document of a run; it is destroyed if it took some time.
+    fn report(
+        &self,
+        found: &Destruction,
+        observed: &Observed,
+        removed: usize,
+        elapsed: Option<Duration>,
+    ) -> anyhow::Result<()> {
+        if self.output.is_text() {
+            return Ok(());
+        }
+        self.output.json(&json!({
+            "format_version": FORMAT_VERSION,
+            "file": self.file,
+            "owner": self.desired.owner,
+            "broker": observed.version,
+            "observed_at": observed.at.map(|at| at.to_string()),
+            "blocked": found.plan.is_blocked(true),
+            "destroyed": elapsed.is_some(),
+            "removed": removed,
+            "elapsed_ms": elapsed.map(|elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
+            "objects": found.plan.changes.iter().map(view).collect::<Vec<Value>>(),
+        }))?;
+        Ok(())
+    }
+}
+
+fn addresses(found: &Destruction) -> BTreeSet<&Address> {
+    found.plan.changes.iter().map(|change| &change.address).collect()
+}
+
+fn objects(n: usize) -> String {
+    format!("{n} object{}", if n == 1 { "" } else { "s" })
+}

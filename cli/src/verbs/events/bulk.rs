@@ -1,0 +1,133 @@
+//! What is done to all events that a filter finds: a look at them first, and with `--yes` the act itself.
+
+use std::{collections::BTreeMap, pin::pin};
+
+use futures_util::{Stream, TryStreamExt as _, stream::TryChunksError};
+use hatchery::{Events, EventsError, Filter, Known, NotKept};
+use jiff::Timestamp;
+
+use super::{
+    answer::{Answers, Became, SHOWN, view},
+    table,
+};
+use crate::{
+    exit::{Ended, Exit},
+    output::Output,
+};
+
+/// Events that are looked at together for whether they can be moved.
+const TOGETHER: usize = 256;
+
+/// What a dry run is of.
+#[derive(Clone, Copy)]
+pub(super) enum Act {
+    Cancel,
+    /// To this time.
+    Reschedule(Timestamp),
+    RunNow,
+}
+
+impl Act {
+    /// As it is typed.
+    pub(super) const fn verb(self) -> &'static str {
+        match self {
+            Self::Cancel => "cancel",
+            Self::Reschedule(_) => "reschedule",
+            Self::RunNow => "run-now",
+        }
+    }
+
+    /// Why some of these would not be moved.
+    async fn not_kept(self, events: &Events, found: &[Known]) -> Result<Vec<Option<NotKept>>, EventsError> {
+        match self {
+            Self::Cancel => Ok(vec![None; found.len()]),
+            Self::Reschedule(to) => events.not_kept(found, Some(to)).await,
+            Self::RunNow => events.not_kept(found, None).await,
+        }
+    }
+}
+
+/// Shows what would be done, and how many there are.
+pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: Output) -> anyhow::Result<Exit> {
+    let mut found = pin!(events.search(filter).try_chunks(TOGETHER));
+    let mut answers = Answers::new(act.verb(), true, SHOWN, output);
+    let (mut first, mut count): (Vec<Known>, u64) = (Vec::new(), 0);
+    let mut not_kept: BTreeMap<String, u64> = BTreeMap::new();
+    let spinner = output.spinner();
+    while let Some(chunk) = found.try_next().await.map_err(|TryChunksError(_, error)| error)? {
+        let missing = act.not_kept(events, &chunk).await?;
+        for (event, why) in chunk.into_iter().zip(missing) {
+            count += 1;
+            let why = why.map(|why| why.to_string());
+            if let Some(why) = why.clone() {
+                *not_kept.entry(why).or_default() += 1;
+            }
+            answers.add(view(&event), Became { result: why.is_some().then_some("not-kept"), why, due: None });
+            if output.is_text() && first.len() < SHOWN {
+                first.push(event);
+            }
+        }
+        spinner.set_message(format!("{count} found"));
+    }
+    spinner.finish_and_clear();
+    answers.end()?;
+    if !output.is_text() {
+        return Ok(Exit::Done);
+    }
+    if count == 0 {
+        output.print("Nothing is found.\n")?;
+        return Ok(Exit::Done);
+    }
+    let (verb, left) = (act.verb().replace('-', " "), not_kept.values().sum::<u64>());
+    let more = count - u64::try_from(first.len())?;
+    output.print(&table::table(&first, Timestamp::now(), Output::columns()))?;
+    if more > 0 {
+        output.print(&format!("… and {more} more\n"))?;
+    }
+    for (why, count) in not_kept {
+        output.print(&format!("Not moved: {}; {why}.\n", table::events(count)))?;
+    }
+    output.print(&format!("Dry run: would {verb} {}. --yes does it.\n", table::events(count - left)))?;
+    Ok(Exit::Done)
+}
+
+/// Acts on all, shows how far it is, and hands each answer to the account. What had been begun when something failed is
+/// waited for and counted.
+pub(super) async fn act<A>(
+    acting: impl Stream<Item = Result<(Known, A), EventsError>>,
+    act: Act,
+    output: Output,
+    mut account: impl FnMut(&A) -> Became,
+) -> anyhow::Result<()> {
+    let mut acting = pin!(acting);
+    let mut answers = Answers::new(act.verb(), false, SHOWN, output);
+    let (mut count, mut failed): (u64, Option<EventsError>) = (0, None);
+    let spinner = output.spinner();
+    loop {
+        match acting.try_next().await {
+            Ok(None) => break,
+            Ok(Some((event, answer))) => {
+                count += 1;
+                answers.add(view(&event), account(&answer));
+                spinner.set_message(format!("{count} done"));
+            }
+            Err(error) => failed = failed.or(Some(error)),
+        }
+    }
+    spinner.finish_and_clear();
+    match failed {
+        None if count > 0 => answers.end().map_err(Ended::untold),
+        None => Ok(answers.end()?),
+        // Of nothing that was done there is nothing to tell but why.
+        Some(error) if count == 0 => Err(error.into()),
+        Some(error) => {
+            let done = table::events(count);
+            let mut message =
+                format!("{error}; {done} were answered for before. Run it again: what is done is not done twice");
+            if let Err(unwritten) = answers.end() {
+                message = format!("{message}; {unwritten}");
+            }
+            Err(Ended::new(Exit::Partly, message).into())
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! What `reschedule` and `run-now` have in common.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use futures_util::Stream;
+use hatchery::{Events, EventsError, Known, Moved};
+use jiff::Timestamp;
+
+use super::{
+    answer::{Answers, Became, view},
+    bulk::{self, Act},
+    table,
+    which::{Choice, Chosen},
+    with_events, with_events_of_broker,
+};
+use crate::{
+    args::Common,
+    exit::{Ended, Exit},
+    load,
+    output::Output,
+};
+
+/// One of the two verbs, as people read it.
+pub(super) struct Words {
+    pub(super) done: String,
+}
+
+/// Moves to a time, or to now where there is none.
+pub(super) async fn run(
+    common: &Common,
+    chosen: &Chosen,
+    to: Option<Timestamp>,
+    words: &Words,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    let choice = chosen.choice(&topology)?;
+    let act = to.map_or(Act::RunNow, Act::Reschedule);
+    if let (Choice::Found(filter), false) = (&choice, chosen.yes) {
+        let look = async |events: &Events| bulk::dry_run(events, filter, act, output).await;
+        return with_events(common, topology, output, look).await;
+    }
+    with_events_of_broker(common, topology, async |events| match (choice, to) {
+        (Choice::Named(which), Some(to)) => {
+            let moved = events.reschedule(&which, to).await;
+            tell(moved, chosen, act, words, output)
+        }
+        (Choice::Named(which), None) => tell(events.run_now(&which).await, chosen, act, words, output),
+        (Choice::Found(filter), Some(to)) => all(events.reschedule_all(&filter, to), act, words, output).await,
+        (Choice::Found(filter), None) => all(events.run_now_all(&filter), act, words, output).await,
+    })
+    .await
+}
+
+/// Tells what became of events that were named.
+fn tell(
+    moved: Result<Vec<(Known, Moved)>, EventsError>,
+    chosen: &Chosen,
+    act: Act,
+    words: &Words,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let moved = moved?;
+    let (mut sum, mut answers) = (Sum::of(act), Answers::new(act.verb(), false, usize::MAX, output));
+    for (event, moved) in &moved {
+        answers.add(view(event), sum.add(moved));
+    }
+    answers.end().map_err(|error| if sum.done > 0 { Ended::untold(error) } else { error.into() })?;
+    if moved.is_empty() {
+        return Err(Ended::new(Exit::Error, format!("nothing of {} waits", chosen.filters.name())).into());
+    }
+    sum.report(words, output)?;
+    Ok(sum.exit())
+}
+
+/// Moves all of a stream.
+async fn all(
+    moving: impl Stream<Item = Result<(Known, Moved), EventsError>>,
+    act: Act,
+    words: &Words,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let mut sum = Sum::of(act);
+    let acted = bulk::act(moving, act, output, |moved| sum.add(moved)).await;
+    // Of nothing that was done there is nothing to tell but why.
+    if acted.is_ok() || sum.any() {
+        sum.report(words, output)?;
+    }
+    acted?;
+    Ok(sum.exit())
+}
+
+struct Sum {
+    /// Where what is done goes to.
+    to: Timestamp,
+    done: u64,
+    running: u64,
+    gone: u64,
+    not_kept: BTreeMap<String, u64>,
+}
+
+impl Sum {
+    fn of(act: Act) -> Self {
+        let to = if let Act::Reschedule(to) = act { to } else { Timestamp::now() };
+        Self { to, done: 0, running: 0, gone: 0, not_kept: BTreeMap::new() }
+    }
+
+    fn add(&mut self, moved: &Moved) -> Became {
+        let (result, why) = match moved {
+            Moved::Done => {
+                self.done += 1;
+                return Became { result: Some("done"), why: None, due: Some(self.to) };
+            }
+            Moved::Running => {
+                self.running += 1;
+                ("running", None)
+            }
+            Moved::NotKept(why) => {
+                *self.not_kept.entry(why.to_string()).or_default() += 1;
+                ("not-kept", Some(why.to_string()))
+            }
+            _ => {
+                self.gone += 1;
+                ("gone", None)
+            }
+        };
+        Became { result: Some(result), why, due: None }
+    }
+
+    fn any(&self) -> bool {
+        self.done + self.running + self.gone > 0 || !self.not_kept.is_empty()
+    }
+
+    fn report(&self, words: &Words, output: Output) -> anyhow::Result<()> {
+        if !output.is_text() {
+            return Ok(());
+        }
+        let Self { done, running, gone, not_kept, .. } = self;
+        let mut text = String::new();
+        let left = *running + *gone + not_kept.values().sum::<u64>();
+        if *done > 0 || left == 0 {
+            let _ = writeln!(text, "{}: {}.", words.done, table::events(*done));
+        }
+        if *running > 0 {
+            let _ = writeln!(text, "Already running: {}.", table::events(*running));
+        }
+        if *gone > 0 {
+            let _ = writeln!(text, "Handled, cancelled or replaced meanwhile: {}.", table::events(*gone));
+        }
+        for (why, count) in not_kept {
+            let _ = writeln!(text, "Not moved: {}; {why}.", table::events(*count));
+        }
+        output.print(&text).map_err(|error| if *done > 0 { Ended::untold(error) } else { error.into() })
+    }
+
+    /// What has come to its end by itself needs nothing more.
+    fn exit(&self) -> Exit {
+        let left = self.running + self.not_kept.values().sum::<u64>();
+        match (self.done, left) {
+            (_, 0) => Exit::Done,
+            (0, _) => Exit::Error,
+            _ => Exit::Partly,
+        }
+    }
+}

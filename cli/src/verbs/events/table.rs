@@ -1,0 +1,275 @@
+//! Events as a table that fits the terminal, and times as people say them.
+
+use std::fmt::Write as _;
+
+use anstyle::Style;
+use hatchery::{Known, State};
+use jiff::Timestamp;
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
+
+use crate::output::{CYAN, DIM, RED, YELLOW};
+
+/// However narrow the terminal is: less would say nothing.
+const LEAST: usize = 60;
+/// Room for a type's name, of which there are few that people know by their first letters, and the least for a reason.
+const TYPE: usize = 12;
+const REASON: usize = 8;
+
+/// A column: its head, its width, and what stands in it.
+type Column = (&'static str, usize, fn(&Row) -> &str);
+
+/// The table, so many columns wide at most; with [`usize::MAX`] nothing is cut. Colours are taken out again for a pipe.
+pub(super) fn table(events: &[Known], now: Timestamp, width: usize) -> String {
+    let rows: Vec<Row> = events.iter().map(|event| Row::of(event, now)).collect();
+    let columns = columns(&rows, width.max(LEAST));
+    let mut text = String::new();
+    let head: Vec<(String, Style)> = columns.iter().map(|(head, width, _)| (padded(head, *width), DIM)).collect();
+    line(&mut text, &head);
+    for row in &rows {
+        let cell = |(head, width, cell): &Column| {
+            let style = if *head == "STATE" { style(row.state) } else { Style::new() };
+            (padded(&cut(cell(row), *width), *width), style)
+        };
+        let cells: Vec<(String, Style)> = columns.iter().map(cell).collect();
+        line(&mut text, &cells);
+    }
+    text
+}
+
+/// What fits. An id is copied and a reason is read, so the date gives way to them, of which the other column says enough.
+fn columns(rows: &[Row], width: usize) -> Vec<Column> {
+    let column = |head: &'static str, cell: fn(&Row) -> &str| -> Column {
+        let widths = rows.iter().map(|row| cell(row).width());
+        (head, widths.chain([head.len()]).max().unwrap_or(0), cell)
+    };
+    let many_types = rows.iter().any(|row| row.event_type != rows[0].event_type);
+    let (head, widest, cell) = column("TYPE", |row| &row.event_type);
+    let most = if width == usize::MAX { width } else { TYPE };
+    let event_type = many_types.then_some((head, widest.min(most), cell));
+    let (head, widest, cell) = column("REFERENCE", |row| &row.name);
+    let reference = |room: usize| (head, widest.min(room), cell);
+    let state = column("STATE", |row| row.state.as_str());
+    let due = column("DUE", |row| &row.relative);
+    let date = column("", |row| &row.absolute);
+    let tries = column("TRIES", |row| &row.attempts);
+    let reasons = rows.iter().any(|row| !row.reason.is_empty());
+
+    let room = |columns: &[Column]| width.saturating_sub(columns.iter().map(|(_, width, _)| width + 2).sum());
+    let others = |date: Option<Column>| -> Vec<Column> {
+        event_type.into_iter().chain([state, due]).chain(date).chain([tries]).collect()
+    };
+    let all = others(Some(date));
+    let needed = widest + if reasons { 2 + REASON } else { 0 };
+    let mut columns = if needed <= room(&all) { all } else { others(None) };
+    let reference = reference(room(&columns));
+    columns.insert(usize::from(many_types), reference);
+    let room = room(&columns);
+    if reasons && room >= REASON {
+        let (head, widest, cell) = column("REASON", |row| &row.reason);
+        columns.push((head, widest.min(room), cell));
+    }
+    columns
+}
+
+struct Row {
+    event_type: String,
+    name: String,
+    state: State,
+    relative: String,
+    absolute: String,
+    attempts: String,
+    reason: String,
+}
+
+impl Row {
+    fn of(event: &Known, now: Timestamp) -> Self {
+        Self {
+            event_type: event.event_type.to_string(),
+            name: name(event),
+            state: event.state,
+            relative: event.due.map(|due| relative(now, due, 1)).unwrap_or_default(),
+            absolute: event.due.map(|due| due.strftime("%Y-%m-%d %H:%MZ").to_string()).unwrap_or_default(),
+            attempts: event.attempts.to_string(),
+            reason: event.reason.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Its reference; without one, its id.
+pub(super) fn name(event: &Known) -> String {
+    let reference = event.reference.as_ref().map(ToString::to_string);
+    reference.or_else(|| event.id.clone()).unwrap_or_else(|| "-".to_owned())
+}
+
+/// How its state is coloured.
+pub(super) const fn style(state: State) -> Style {
+    match state {
+        State::Running => CYAN,
+        State::Retry => YELLOW,
+        State::DeadLetter => RED,
+        _ => Style::new(),
+    }
+}
+
+fn line(text: &mut String, cells: &[(String, Style)]) {
+    for (place, (cell, style)) in cells.iter().enumerate() {
+        let gap = if place == 0 { "" } else { "  " };
+        let cell = if place + 1 == cells.len() { cell.trim_end() } else { cell };
+        let _ = write!(text, "{gap}{style}{cell}{style:#}");
+    }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
+}
+
+/// A text that is no wider than this. Where it was wider an ellipsis says so.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    let text: String = text.chars().map(|c| if acts(c) { '\u{fffd}' } else { c }).collect();
+    if text.width() <= width {
+        return text;
+    }
+    let (mut kept, mut taken) = (String::new(), 1);
+    for character in text.chars() {
+        taken += character.width().unwrap_or(0);
+        if taken > width {
+            break;
+        }
+        kept.push(character);
+    }
+    kept.push('…');
+    kept
+}
+
+/// What a terminal obeys, or turns what follows around, or does not show: two references that differ in it look the same.
+fn acts(character: char) -> bool {
+    character.is_control()
+        || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+}
+
+fn padded(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
+}
+
+/// When that is, seen from now: so many of the largest units.
+pub(super) fn relative(now: Timestamp, time: Timestamp, units: usize) -> String {
+    const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+    let away = time.duration_since(now);
+    let mut left = away.unsigned_abs().as_secs();
+    let said = UNITS.iter().map(|(unit, name)| {
+        let count = left / unit;
+        left %= unit;
+        (count, name)
+    });
+    let said = said.skip_while(|(count, _)| *count == 0).take(units).filter(|(count, _)| *count > 0);
+    let said = said.map(|(count, name)| format!("{count}{name}")).collect::<Vec<_>>().join(" ");
+    match (said.is_empty(), away.is_negative()) {
+        (true, _) => "now".to_owned(),
+        (false, true) => format!("{said} ago"),
+        (false, false) => format!("in {said}"),
+    }
+}
+
+/// 1 event, 2 events.
+pub(super) fn events(count: u64) -> String {
+    format!("{count} event{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use hatchery::internals::register::{
+        Note, Stage, Subject,
+        index::{Entry, Shown},
+        state::SlotState,
+    };
+    use rstest::rstest;
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    #[rstest]
+    #[case(0, 2, "now")]
+    #[case(5, 1, "in 5s")]
+    #[case(60, 2, "in 1m")]
+    #[case(3_725, 2, "in 1h 2m")]
+    #[case(3_725, 1, "in 1h")]
+    #[case(-90, 2, "1m 30s ago")]
+    #[case(86_400 * 400 + 60, 2, "in 400d")]
+    fn a_time_is_said_from_now(#[case] seconds: i64, #[case] units: usize, #[case] expected: &str) {
+        assert_eq!(relative(at(1_000_000_000), at(1_000_000_000 + seconds), units), expected);
+    }
+
+    #[rstest]
+    #[case("short", 5, "short")]
+    #[case("longer", 5, "long…")]
+    #[case("größer", 5, "größ…")]
+    #[case("a\u{1b}[31m", 9, "a\u{fffd}[31m")]
+    #[case("a\u{202e}b\u{200b}", 9, "a\u{fffd}b\u{fffd}")]
+    #[case("従業員", 6, "従業員")]
+    #[case("従業員", 5, "従業…")]
+    #[case("従業員", 4, "従…")]
+    #[case("e\u{301}tude", 5, "e\u{301}tude")]
+    fn a_cell_is_cut(#[case] text: &str, #[case] width: usize, #[case] expected: &str) {
+        assert_eq!(cut(text, width), expected);
+    }
+
+    fn event(event_type: &str, reference: Option<&str>, stage: Stage, reason: Option<&str>) -> Known {
+        let id = "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11".to_owned();
+        let subject = Subject {
+            event_type: event_type.parse().expect("a word"),
+            reference: reference.map(|text| text.parse().expect("a reference")),
+            id: id.clone(),
+        };
+        let slot = hatchery::internals::register::Slot::Event(id);
+        let note = Note { stage, attempts: 3, reason: reason.map(str::to_owned) };
+        let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due: at(1_000_003_725), note });
+        Known::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry })
+    }
+
+    #[test]
+    fn a_table_fits_whatever_is_in_it() {
+        let long = "x".repeat(255);
+        let events = [
+            event("mail", Some("1234"), Stage::Waiting, None),
+            event("mail", None, Stage::Retry, Some(&long)),
+            event("a-type-with-a-long-name", Some(&long), Stage::DeadLetter, Some(&long)),
+        ];
+        for width in [60, 80, 120] {
+            for shown in [&events[..1], &events[..2], &events[1..2], &events[..]] {
+                let text = table(shown, at(1_000_000_000), width);
+                let plain = anstream::adapter::strip_str(&text).to_string();
+                assert!(plain.lines().all(|line| line.width() <= width), "{plain}");
+            }
+        }
+        let shown = |events: &[Known], width| {
+            anstream::adapter::strip_str(&table(events, at(1_000_000_000), width)).to_string()
+        };
+        let narrow = "\
+REFERENCE                             STATE    DUE    TRIES  REASON
+1234                                  waiting  in 1h  3
+0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11  retry    in 1h  3      xxxxxxxxxxxxxxxxxx…
+";
+        assert_eq!(shown(&events[..2], 80), narrow);
+        let wide = "\
+REFERENCE  STATE    DUE                       TRIES
+従業員     waiting  in 1h  2001-09-09 02:48Z  3
+1234       waiting  in 1h  2001-09-09 02:48Z  3
+";
+        let events =
+            [event("mail", Some("従業員"), Stage::Waiting, None), event("mail", Some("1234"), Stage::Waiting, None)];
+        assert_eq!(shown(&events, 80), wide);
+    }
+
+    #[test]
+    fn nothing_is_cut_where_nobody_says_how_wide_it_may_be() {
+        let long = "x".repeat(255);
+        let events = [
+            event("mail", None, Stage::Waiting, None),
+            event("a-type-with-a-long-name", Some(&long), Stage::DeadLetter, Some(&long)),
+        ];
+        let text = anstream::adapter::strip_str(&table(&events, at(1_000_000_000), usize::MAX)).to_string();
+        let row = text.lines().last().expect("a row");
+        assert_eq!((row.matches(&long).count(), row.contains("a-type-with-a-long-name")), (2, true), "{text}");
+    }
+}

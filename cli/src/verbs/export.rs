@@ -1,0 +1,44 @@
+//! `topology export`: the topology for RabbitMQ's own tools.
+
+use hatchery::internals::compile::compile;
+
+use crate::{args::Common, definitions::definitions, exit::Exit, load, output::Output};
+
+/// Print the topology as RabbitMQ definitions, for RabbitMQ's own tools
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology export --vhost prod > billing.json
+  rabbitmqctl import_definitions billing.json
+
+  topology export --no-vhost > billing.json
+  curl -u USER -H 'content-type: application/json' --data @billing.json \\
+    http://localhost:15672/api/definitions/prod
+
+The virtual host has to be there; these definitions make none.
+
+This is for a broker that has no such objects yet. An import never changes an
+existing queue or exchange: RabbitMQ answers that all is well, and leaves its
+arguments as they are. It removes no binding either. `topology apply` sees the
+differences, and is the way to change a topology; `topology plan` says whether
+an import has done it all.")]
+pub(crate) struct Args {
+    /// The virtual host that the objects are in [default: the AMQP URL's]
+    #[arg(long, value_name = "NAME")]
+    vhost: Option<String>,
+
+    /// Name no virtual host, as POST /api/definitions/NAME wants it
+    #[arg(long, conflicts_with = "vhost")]
+    no_vhost: bool,
+}
+
+pub(crate) fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let desired = compile(&load::topology(common, output)?)?;
+    let vhost = match &args.vhost {
+        _ if args.no_vhost => None,
+        Some(name) => Some(name.clone()),
+        None => Some(common.amqp_url()?.vhost()),
+    };
+    output.json(&definitions(&desired, vhost.as_deref()))?;
+    Ok(Exit::Done)
+}

@@ -1,0 +1,168 @@
+//! `topology init`: a file to start from.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{ErrorKind, Write as _},
+    path::{Path, PathBuf},
+};
+
+use anyhow::Context as _;
+use hatchery::{
+    file::{SCHEMA_FILE, schema, starter},
+    internals::words::Word,
+};
+use serde_json::json;
+
+use crate::{
+    args::Common,
+    exit::{Ended, Exit},
+    output::Output,
+};
+
+/// Write a topology.yaml to start from
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology init
+  topology init --name billing
+  topology init -f deploy/billing.yaml     there, with the schema beside it
+
+It writes topology.yaml (or what -f says) with two types as an example and a
+comment for each key, and topology.schema.json beside it, which editors complete
+from. A topology.yaml that is there already is left alone without --force; a
+schema of another version is left alone too, and `topology schema` prints this
+one's.")]
+pub(crate) struct Args {
+    /// The topology's name, the first word of every object on the broker [default: the folder's name]
+    #[arg(long)]
+    name: Option<Word>,
+
+    /// Overwrite what is there
+    #[arg(long)]
+    force: bool,
+}
+
+/// What became of the schema.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Schema {
+    Written,
+    /// The same was there already.
+    Same,
+    /// Another one was there, and still is.
+    Kept,
+}
+
+pub(crate) fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let file = common.file.as_path();
+    let name = args.name.clone().unwrap_or_else(|| folder_name(file));
+    write_new(file, &starter(&name), args.force)?;
+    let schema_file = file.with_file_name(SCHEMA_FILE);
+    let schema = write_schema(&schema_file, args.force)
+        .with_context(|| format!("{} is written, but its schema is not", file.display()))?;
+    if !output.is_text() {
+        output.json(&json!({ "name": name.as_str(), "file": file, "schema": schema_file }))?;
+        return Ok(Exit::Done);
+    }
+    if schema == Schema::Kept {
+        let path = schema_file.display();
+        output.warn(&format!("{path} was there already and is another one; `topology schema > {path}` renews it"));
+    }
+    let written = match schema {
+        Schema::Written => format!("{} and {}", file.display(), schema_file.display()),
+        Schema::Same | Schema::Kept => file.display().to_string(),
+    };
+    output.print(&format!("Written: {written}.\n{}", next(&name, file)))?;
+    Ok(Exit::Done)
+}
+
+/// What a person does now.
+fn next(name: &Word, file: &Path) -> String {
+    let file = match file.to_str() {
+        Some("topology.yaml") => String::new(),
+        _ => format!(" -f {}", quoted(&file.to_string_lossy())),
+    };
+    format!(
+        "\
+The topology is called `{name}`: change it now if that is not its name.
+
+Next:
+  topology validate{file}
+  topology graph{file}
+  topology plan{file}
+  topology apply{file}
+  topology publish mail --payload '{{}}' --delay 5s{file}
+  topology work --type mail{file} --exec cat
+"
+    )
+}
+
+/// As a shell takes it for one word.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_alphanumeric() || "/._-+@:,".contains(c);
+    if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+}
+
+/// The folder that the file is in, as a word; `billing` where that leaves nothing.
+fn folder_name(file: &Path) -> Word {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let folder = fs::canonicalize(parent).unwrap_or_else(|_| PathBuf::from(parent));
+    let folder = folder.file_name().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' };
+    let mut word: String = folder.chars().map(plain).collect();
+    word.truncate(64);
+    word.trim_matches('-').parse().unwrap_or_else(|_| "billing".parse().expect("a word"))
+}
+
+/// Writes the file; one that is there only if it may be overwritten.
+fn write_new(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    if !force {
+        options.create_new(true);
+    }
+    match options.open(path).and_then(|mut file| file.write_all(text.as_bytes())) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let message = format!("{} is there already; --force overwrites it", path.display());
+            Err(Ended::new(Exit::Error, message).into())
+        }
+        written => written.with_context(|| format!("cannot write {}", path.display())),
+    }
+}
+
+fn write_schema(path: &Path, force: bool) -> anyhow::Result<Schema> {
+    let text = serde_json::to_string_pretty(&schema())? + "\n";
+    match fs::read_to_string(path) {
+        Ok(found) if found == text => return Ok(Schema::Same),
+        Ok(_) if !force => return Ok(Schema::Kept),
+        _ => {}
+    }
+    fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(Schema::Written)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("a/größe.yaml", "a/größe.yaml")]
+    #[case("my app.yaml", "'my app.yaml'")]
+    #[case("it's", r"'it'\''s'")]
+    fn a_path_is_one_word(#[case] path: &str, #[case] word: &str) {
+        assert_eq!(quoted(path), word);
+    }
+
+    #[rstest]
+    #[case("billing", "billing")]
+    #[case("my app.v2", "my-app-v2")]
+    #[case("größe", "gr--e")]
+    #[case("…", "billing")]
+    fn a_folder_gives_its_name(#[case] folder: &str, #[case] name: &str) {
+        let parent = tempfile::tempdir().expect("a folder");
+        let folder = parent.path().join(folder);
+        fs::create_dir(&folder).expect("a folder");
+        assert_eq!(folder_name(&folder.join("topology.yaml")).as_str(), name);
+    }
+}

@@ -1,0 +1,15 @@
+//! One file or folder a verb.
+
+pub(crate) mod apply;
+pub(crate) mod completions;
+pub(crate) mod destroy;
+pub(crate) mod events;
+pub(crate) mod export;
+pub(crate) mod graph;
+pub(crate) mod init;
+pub(crate) mod man;
+pub(crate) mod plan;
+pub(crate) mod publish;
+pub(crate) mod schema;
+pub(crate) mod validate;
+pub(crate) mod work;

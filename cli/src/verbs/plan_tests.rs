@@ -1,0 +1,235 @@
+//! What people read is golden: `tests/plan/*.txt`, and three of them as JSON. `UPDATE_GOLDEN=1` writes them anew.
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use hatchery::internals::compile::{Argument, Desired, OWNER, Target};
+use rstest::rstest;
+
+use super::*;
+use crate::{
+    observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue},
+    plan::{APPLY_TO, PRIORITY},
+};
+
+const FILE: &str = "\
+version: 1
+name: billing
+hatcheries: [5s, 1m]
+ladder: { resolution: 1s, horizon: 1m }
+types:
+  hr-import: { retry: { delays: [10s, 10m], max-attempts: 6 } }
+  mail: { retry: { delays: [1m], max-attempts: 6 } }
+";
+
+fn read(text: &str) -> Desired {
+    let topology = hatchery::file::read(text, "topology.yaml").unwrap_or_else(|error| panic!("{error}\n{text}"));
+    compile(&topology).expect("safe")
+}
+
+fn changed(from: &str, to: &str) -> String {
+    assert!(FILE.contains(from), "{from}");
+    FILE.replace(from, to)
+}
+
+/// The broker after `apply`, all queues empty.
+fn applied(desired: &Desired) -> Observed {
+    let live = |arguments: &BTreeMap<String, Argument>| -> Arguments {
+        arguments.iter().map(|(name, value)| (name.clone(), value.into())).collect()
+    };
+    let exchange = |exchange: &Exchange| LiveExchange {
+        name: exchange.name.clone(),
+        arguments: live(&exchange.arguments),
+        ..LiveExchange::default()
+    };
+    let queue = |queue: &Queue| LiveQueue {
+        name: queue.name.clone(),
+        arguments: live(&queue.arguments),
+        messages_ready: Some(0),
+        messages_unacknowledged: Some(0),
+        ..LiveQueue::default()
+    };
+    let policy = |policy: &Policy| LivePolicy {
+        name: policy.name.clone(),
+        pattern: policy.pattern.clone(),
+        apply_to: APPLY_TO.to_owned(),
+        priority: PRIORITY,
+        definition: live(&policy.definition),
+    };
+    Observed {
+        version: Some("4.3.6".to_owned()),
+        cluster_name: None,
+        exchanges: desired.exchanges.iter().map(exchange).collect(),
+        queues: desired.queues.iter().map(queue).collect(),
+        bindings: desired.bindings.iter().map(bound).collect(),
+        policies: desired.policies.iter().map(policy).collect(),
+        ..Observed::default()
+    }
+}
+
+fn bound(Binding { source, target, key }: &Binding) -> LiveBinding {
+    LiveBinding {
+        source: source.clone(),
+        destination: target.name().to_owned(),
+        destination_type: if matches!(target, Target::Queue(_)) { "queue" } else { "exchange" }.to_owned(),
+        routing_key: key.clone(),
+        arguments: Arguments::new(),
+    }
+}
+
+/// The queue with this name, which is there.
+fn queue<'a>(observed: &'a mut Observed, name: &str) -> &'a mut LiveQueue {
+    observed.queues.iter_mut().find(|queue| queue.name == name).unwrap_or_else(|| panic!("there is {name}"))
+}
+
+fn policy(name: &str, pattern: &str, key: &str, value: i64) -> LivePolicy {
+    LivePolicy {
+        name: name.to_owned(),
+        pattern: pattern.to_owned(),
+        apply_to: "all".to_owned(),
+        priority: 0,
+        definition: [(key.to_owned(), value.into())].into(),
+    }
+}
+
+/// A queue of this name and these arguments with so many events in it.
+fn strange(observed: &mut Observed, name: &str, owner: Option<&str>, ready: u64) {
+    let label = owner.map(|owner| (OWNER.to_owned(), owner.into()));
+    observed.queues.retain(|queue| queue.name != name);
+    observed.queues.push(LiveQueue {
+        name: name.to_owned(),
+        arguments: label.into_iter().collect(),
+        messages_ready: Some(ready),
+        ..LiveQueue::default()
+    });
+}
+
+/// A file, and the broker that it meets.
+struct Case {
+    file: String,
+    observed: Observed,
+}
+
+/// The broker has what `FILE` says, and `with` is what happened to it.
+fn met(file: String, with: impl FnOnce(&mut Observed)) -> Case {
+    let mut observed = applied(&read(FILE));
+    with(&mut observed);
+    Case { file, observed }
+}
+
+fn same(with: impl FnOnce(&mut Observed)) -> Case {
+    met(FILE.to_owned(), with)
+}
+
+fn no_change(_: &mut Observed) {}
+
+/// Classic queues, which wait to be replaced.
+fn classic(observed: &mut Observed) {
+    *observed = applied(&read(&(FILE.to_owned() + "queue-type: classic\n")));
+    queue(observed, "billing.processor.mail").messages_ready = Some(1_204);
+    queue(observed, "billing.processor.mail").messages_unacknowledged = Some(100);
+    queue(observed, "billing.hatchery.1m").messages_ready = Some(37);
+}
+
+/// Killed when the queue was gone and its events were in the one that stands in for it.
+fn interrupted(observed: &mut Observed) {
+    let stand_in = "billing.moving.billing.hatchery.1m";
+    observed.queues.retain(|queue| queue.name != "billing.hatchery.1m");
+    observed.bindings.iter_mut().filter(|it| it.destination == "billing.hatchery.1m").for_each(|it| {
+        it.destination = stand_in.to_owned();
+    });
+    strange(observed, stand_in, Some("billing"), 37);
+    let label = [(OWNER.to_owned(), "billing".into())].into();
+    observed.exchanges.push(LiveExchange { name: stand_in.to_owned(), arguments: label, ..LiveExchange::default() });
+}
+
+const NONE: Asked = Asked { migrate: false, prune: false };
+const MIGRATE: Asked = Asked { migrate: true, prune: false };
+const PRUNE: Asked = Asked { migrate: false, prune: true };
+
+#[rstest]
+#[case::from_nothing("from-nothing", NONE, || Case { file: FILE.to_owned(), observed: Observed::default() })]
+#[case::in_sync("in-sync", NONE, || same(no_change))]
+#[case::type_added("type-added", NONE, || met(changed("  mail:", "  invoice: {}\n  mail:"), no_change))]
+#[case::ttl("hatchery-ttl", NONE, || met(changed("[5s, 1m]", "[5s, 90s]"), |observed| {
+    queue(observed, "billing.hatchery.1m").messages_ready = Some(412);
+}))]
+#[case::retry("retry-delay", NONE, || met(changed("[10s, 10m]", "[10s, 1h]"), |observed| {
+    queue(observed, "billing.retry.hr-import.10m").messages_ready = Some(3);
+}))]
+#[case::ladder("ladder", NONE, || met(changed("1s, horizon: 1m", "250ms, horizon: 1m"), no_change))]
+#[case::ladder_gone("ladder-prune", PRUNE, || met(changed("1s, horizon: 1m", "250ms, horizon: 1m"), no_change))]
+#[case::classic("classic-to-quorum", NONE, || same(classic))]
+#[case::classic_migrated("classic-to-quorum-migrate", MIGRATE, || same(classic))]
+#[case::renamed("rename-topology", NONE, || met(
+    changed("name: billing", "name: payroll\nrenamed-from: billing"),
+    |observed| queue(observed, "billing.processor.mail").messages_ready = Some(12),
+))]
+#[case::type_renamed("rename-type", NONE, || met(changed("mail: { ", "letter: { renamed-from: mail, "), |observed| {
+    queue(observed, "billing.processor.mail").messages_ready = Some(12);
+}))]
+#[case::type_renamed_asked("rename-type-migrate", MIGRATE, || met(
+    changed("mail: { ", "letter: { renamed-from: mail, "),
+    |observed| queue(observed, "billing.processor.mail").messages_ready = Some(12),
+))]
+#[case::type_removed("type-removed", NONE, || met(
+    changed("  mail: { retry: { delays: [1m], max-attempts: 6 } }\n", ""),
+    |observed| {
+        queue(observed, "billing.processor.mail").messages_ready = Some(12);
+        queue(observed, "billing.processor.mail").messages_unacknowledged = Some(3);
+    },
+))]
+#[case::stranger("stranger", NONE, || same(|observed| {
+    strange(observed, "billing.processor.mail", None, 5);
+    strange(observed, "billing.dead-letter.mail", Some("payroll"), 0);
+}))]
+#[case::adopted("adopt", NONE, || met(
+    FILE.to_owned() + "adopt: [billing.dead-letter.mail, legacy.mail]\n",
+    |observed| {
+        queue(observed, "billing.dead-letter.mail").arguments.remove(OWNER);
+        strange(observed, "legacy.mail", None, 5);
+    },
+))]
+#[case::shadowed("policy-shadows", NONE, || same(|observed| {
+    observed.policies.push(LivePolicy { priority: 200, ..policy("ha-all", ".*", "queue-leader-locator", 1) });
+}))]
+#[case::operator("policy-operator-ttl", NONE, || same(|observed| {
+    observed.operator_policies.push(policy("max-age", "hatchery", "message-ttl", 1_000));
+}))]
+#[case::harmless("policy-harmless", NONE, || same(|observed| {
+    observed.policies.push(policy("ha-all", ".*", "queue-leader-locator", 1));
+}))]
+#[case::interrupted("interrupted", NONE, || same(interrupted))]
+#[case::interrupted_asked("interrupted-migrate", MIGRATE, || same(interrupted))]
+#[case::drifted("drift", NONE, || same(|observed| {
+    observed.policies[0].definition.insert("delivery-limit".to_owned(), 20.into());
+    observed.bindings.retain(|binding| binding.routing_key != "mail.#" || binding.source != "billing.processor");
+}))]
+fn a_plan_reads_as_it_did(#[case] name: &str, #[case] asked: Asked, #[case] case: fn() -> Case) {
+    let Case { file, observed } = case();
+    let plan = plan(&read(&file), &observed);
+    let text = anstream::adapter::strip_str(&render::plan(&plan, "topology.yaml", false, asked)).to_string();
+    golden(&format!("{name}.txt"), &text);
+    for line in text.lines().filter(|line| line.chars().count() > 80) {
+        // A line ends with the name that is too long for it.
+        let longest = line.split_whitespace().map(str::len).max().unwrap_or_default();
+        assert!(longest > 40, "{} wide: {line}", line.chars().count());
+    }
+    if matches!(name, "classic-to-quorum" | "hatchery-ttl" | "stranger") {
+        let source = Source::new("topology.yaml".to_owned(), &file);
+        let document = document(&plan, &observed, &source, asked);
+        golden(&format!("{name}.json"), &format!("{document:#}\n"));
+    }
+}
+
+fn golden(name: &str, written: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/plan").join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(&path, written).expect("written");
+    }
+    let expected = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        expected == written,
+        "{} is not what is written (UPDATE_GOLDEN=1 writes it anew):\n{written}",
+        path.display()
+    );
+}

@@ -1,0 +1,296 @@
+//! A batch: every line goes as soon as it is read, and is answered as soon as it is confirmed.
+
+use std::{
+    fs::{self, File},
+    io::{self, BufWriter, Write},
+    os::unix::fs::MetadataExt as _,
+    path::Path,
+    pin::Pin,
+    sync::{Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
+use hatchery::{BrokerError, PublishError, Published, Publisher, internals::words::plain};
+use indicatif::ProgressBar;
+use tokio::io::{AsyncBufRead, BufReader};
+
+use super::{
+    line,
+    lines::{Lines, Numbered},
+};
+use crate::{
+    args::{Format, UsageError},
+    exit::{Ended, Exit},
+    output::Output,
+    stop::Stop,
+};
+
+/// Lines that wait for their confirm at a time.
+const IN_FLIGHT: usize = 1_000;
+/// And what they hold.
+const BYTES_IN_FLIGHT: usize = 64 * 1024 * 1024;
+/// How long no line is tried after one that the broker did not confirm.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
+/// Where lines come from, and where the refused ones go.
+pub(super) struct Files {
+    input: Pin<Box<dyn AsyncBufRead + Send>>,
+    bytes: Option<u64>,
+    rejects: Option<BufWriter<File>>,
+}
+
+impl Files {
+    /// Opens both before anything is published.
+    pub(super) fn open(input: &Path, rejects: Option<&Path>) -> anyhow::Result<Self> {
+        let source = if input == Path::new("-") { Path::new("/dev/stdin") } else { input };
+        if let Some(rejects) = rejects
+            && let (Ok(one), Ok(other)) = (fs::metadata(source), fs::metadata(rejects))
+            && (one.dev(), one.ino()) == (other.dev(), other.ino())
+        {
+            let same = "--batch and --rejects are the same file; the batch would be overwritten";
+            return Err(UsageError(same.to_owned()).into());
+        }
+        let (input, bytes): (Pin<Box<dyn AsyncBufRead + Send>>, _) = if input == Path::new("-") {
+            (Box::pin(BufReader::new(tokio::io::stdin())), None)
+        } else {
+            let file = File::open(input).with_context(|| format!("cannot read the batch {}", input.display()))?;
+            let bytes = file.metadata().ok().filter(fs::Metadata::is_file).map(|metadata| metadata.len());
+            (Box::pin(BufReader::with_capacity(1 << 16, tokio::fs::File::from_std(file))), bytes)
+        };
+        if rejects.is_some_and(|path| fs::metadata(path).is_ok_and(|there| there.is_file() && there.len() > 0)) {
+            let lines = "--rejects names a file with lines in it; publish those first, or remove it";
+            return Err(UsageError(lines.to_owned()).into());
+        }
+        let create = |path: &Path| File::create(path).with_context(|| format!("cannot write {}", path.display()));
+        Ok(Self { input, bytes, rejects: rejects.map(create).transpose()?.map(BufWriter::new) })
+    }
+}
+
+/// Whether lines are tried at all. After one that the broker did not confirm the others are refused for a second, so
+/// that a long file does not wait out the limit for each of its lines; then the next ones show whether it is back.
+#[derive(Default)]
+struct Trust(Mutex<Option<Instant>>);
+
+impl Trust {
+    fn is_lost(&self) -> bool {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
+    }
+
+    fn lose(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + TRY_AGAIN);
+    }
+}
+
+/// What became of a line.
+struct Answer {
+    line: Numbered,
+    published: Result<Published, String>,
+}
+
+/// Publishes to the end of the input. A signal, or an error of what is read or written, ends the reading; what was read
+/// before is answered all the same, and counted. Each line before the end is published, or standard error names it.
+pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> anyhow::Result<Exit> {
+    let stop = Stop::on_signals()?;
+    let mut lines = Lines::new(files.input);
+    let mut report = Report::new(output, files.rejects, files.bytes);
+    let trust = Trust::default();
+    let mut bytes = 0;
+    let mut under_way = FuturesUnordered::new();
+    let (mut reading, mut ended, mut failed) = (true, false, None);
+    while reading || !under_way.is_empty() {
+        let step = tokio::select! {
+            // Confirms first: a child process waits for the answer to its line.
+            biased;
+            () = stop.at_once.cancelled() => break,
+            Some(answer) = under_way.next() => {
+                let answer: Answer = answer;
+                bytes -= answer.line.line.len();
+                report.answer(answer)
+            }
+            () = stop.gently.cancelled(), if reading => {
+                reading = false;
+                Ok(())
+            }
+            read = lines.next(), if reading && under_way.len() < IN_FLIGHT && bytes < BYTES_IN_FLIGHT => match read {
+                Ok(Some(line)) if line.cut => match stop.at_once.run_until_cancelled(report.too_long(&line, &mut lines)).await {
+                    Some(written) => written,
+                    None => break,
+                },
+                Ok(Some(line)) => {
+                    bytes += line.line.len();
+                    under_way.push(publish(line, publisher, &trust));
+                    Ok(())
+                }
+                Ok(None) => {
+                    (reading, ended) = (false, true);
+                    Ok(())
+                }
+                Err(error) => Err(error).context("cannot read the batch"),
+            },
+        };
+        if let Err(error) = step {
+            reading = false;
+            failed.get_or_insert(error);
+        }
+    }
+    report.unanswered = under_way.len();
+    report.stopped_before = (!ended).then(|| lines.read() + 1);
+    let is_begun = report.published > 0 || report.unanswered > 0;
+    let exit = report.end();
+    match failed.map_or(exit, Err) {
+        Err(error) if is_begun => Err(Ended::untold(error)),
+        exit => exit,
+    }
+}
+
+/// Begins to publish a line. What is invalid, or comes after the broker was given up, is answered at once.
+fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl Future<Output = Answer> + use<'a> {
+    let refused = trust.is_lost().then(|| "not tried, because the broker did not confirm an earlier one".to_owned());
+    let event = match refused {
+        Some(why) => Err(why),
+        None => line::read(&line.line).map_err(|error| error.to_string()),
+    };
+    // Versions are asked for in the order of the lines, which is the order of these calls.
+    let publishing = match event {
+        Ok(event) => Either::Left(publisher.publish(event)),
+        Err(why) => Either::Right(std::future::ready(why)),
+    };
+    async move {
+        let published = match publishing {
+            Either::Left(publishing) => publishing.await.map_err(|error| {
+                match error {
+                    // That is about this one alone.
+                    PublishError::Broker(BrokerError::TooLarge { .. }) => {}
+                    PublishError::Broker(_) | PublishError::Timeout => trust.lose(),
+                    _ => {}
+                }
+                error.to_string()
+            }),
+            Either::Right(why) => Err(why.await),
+        };
+        Answer { line, published }
+    }
+}
+
+struct Report {
+    output: Output,
+    rejects: Option<BufWriter<File>>,
+    bar: ProgressBar,
+    published: u64,
+    refused: u64,
+    unversioned: u64,
+    /// Lines of which nobody knows whether the broker has them.
+    unanswered: usize,
+    /// The first line that was not read, if the input was not read to its end.
+    stopped_before: Option<u64>,
+}
+
+impl Report {
+    fn new(output: Output, rejects: Option<BufWriter<File>>, bytes: Option<u64>) -> Self {
+        let bar = output.progress(bytes, "publishing");
+        Self { output, rejects, bar, published: 0, refused: 0, unversioned: 0, unanswered: 0, stopped_before: None }
+    }
+
+    fn answer(&mut self, Answer { line, published }: Answer) -> anyhow::Result<()> {
+        let number = line.number;
+        self.bar.inc(line.line.len() as u64 + 1);
+        let ndjson = self.output.format == Format::Ndjson;
+        match published {
+            Ok(published) => {
+                self.published += 1;
+                self.unversioned += u64::from(published.unversioned);
+                if ndjson {
+                    self.output.json(&serde_json::json!({ "line": number, "id": published.id }))?;
+                }
+            }
+            Err(why) => {
+                self.refuse(number, &why)?;
+                if let Some(rejects) = &mut self.rejects {
+                    // At once: whoever is killed in the middle knows from them what is left.
+                    let line = rejects.write_all(&line.line).and_then(|()| rejects.write_all(b"\n"));
+                    line.and_then(|()| rejects.flush()).context("cannot write the rejects")?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, number: u64, why: &str) -> anyhow::Result<()> {
+        self.refused += 1;
+        if self.output.format == Format::Ndjson {
+            self.output.json(&serde_json::json!({ "line": number, "error": why }))?;
+        } else {
+            self.bar.suspend(|| self.output.note(&format!("line {number}: {}", plain(why))));
+        }
+        Ok(())
+    }
+
+    /// Refuses a line that is longer than any event. It goes to the rejects as it comes, and nothing else meanwhile.
+    async fn too_long<R: AsyncBufRead + Unpin>(&mut self, line: &Numbered, lines: &mut Lines<R>) -> anyhow::Result<()> {
+        self.refuse(line.number, "the line is longer than any event")?;
+        let mut nowhere = io::sink();
+        let rejects: &mut (dyn Write + Send) = match &mut self.rejects {
+            Some(rejects) => rejects,
+            None => &mut nowhere,
+        };
+        rejects.write_all(&line.line).context("cannot write the rejects")?;
+        lines.rest(rejects).await.context("cannot pass the rest of a long line on to the rejects")?;
+        rejects.write_all(b"\n").and_then(|()| rejects.flush()).context("cannot write the rejects")
+    }
+
+    fn end(self) -> anyhow::Result<Exit> {
+        self.bar.finish_and_clear();
+        if self.unversioned > 0 {
+            let text = format!("Redis gave no version for {}: they compete with nothing", self.unversioned);
+            self.output.warn(&text);
+        }
+        if self.unanswered > 0 {
+            self.output.warn(&format!("{} lines were not answered: they may be published or not", self.unanswered));
+        }
+        if let Some(line) = self.stopped_before {
+            self.output.warn(&format!("stopped before line {line}: it and what follows is not published"));
+        }
+        match self.output.format {
+            Format::Text => {
+                self.output.print(&format!("{} published, {} refused\n", self.published, self.refused))?;
+            }
+            Format::Json => {
+                let mut account = serde_json::json!({ "published": self.published, "refused": self.refused });
+                if self.unanswered > 0 {
+                    account["unanswered"] = self.unanswered.into();
+                }
+                if let Some(line) = self.stopped_before {
+                    account["stopped_before_line"] = line.into();
+                }
+                self.output.json(&account)?;
+            }
+            // Every line has been answered.
+            Format::Ndjson => {}
+        }
+        let done = self.refused == 0 && self.unanswered == 0 && self.stopped_before.is_none();
+        Ok(if done { Exit::Done } else { Exit::Partly })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_rejected_whole() {
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("rejects");
+        let rejects = BufWriter::new(File::create(&path).expect("a file"));
+        let mut report = Report::new(Output::new(Format::Text, true, false), Some(rejects), None);
+        let long = vec![b'x'; 25 << 20];
+        let mut lines = Lines::new(&long[..]);
+        let line = lines.next().await.expect("memory can be read").expect("a line");
+        assert!(line.cut && line.line.len() < long.len());
+        report.too_long(&line, &mut lines).await.expect("it is written");
+        assert!(fs::read(&path).expect("a file") == [&long[..], b"\n"].concat(), "the whole line");
+        assert_eq!(report.refused, 1);
+        assert!(lines.next().await.expect("memory can be read").is_none());
+    }
+}

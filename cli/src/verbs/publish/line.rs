@@ -1,0 +1,192 @@
+//! A line of a batch: one event as JSON.
+
+use std::time::Duration;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use bytes::Bytes;
+use hatchery::{
+    NewEvent, TimeError, TtlError,
+    internals::words::{is_url_with_password, may_be_url, unless_url},
+    parse_duration, parse_time,
+};
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+
+/// What a line may say.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line<'a> {
+    r#type: String,
+    reference: Option<String>,
+    #[serde(default, borrow, deserialize_with = "present")]
+    payload: Option<&'a RawValue>,
+    payload_base64: Option<String>,
+    nbf: Option<Time>,
+    delay: Option<Delay>,
+    id: Option<String>,
+    correlation_id: Option<String>,
+}
+
+/// A payload of `null` is a payload, not an absent one.
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+    <&RawValue>::deserialize(deserializer).map(Some)
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Time(Timestamp);
+
+impl TryFrom<String> for Time {
+    type Error = TimeError;
+
+    fn try_from(text: String) -> Result<Self, TimeError> {
+        parse_time(&text).map(Self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(try_from = "String")]
+struct Delay(Duration);
+
+impl TryFrom<String> for Delay {
+    type Error = TtlError;
+
+    fn try_from(text: String) -> Result<Self, TtlError> {
+        parse_duration(&text).map(Self)
+    }
+}
+
+/// Why a line is no event.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LineError {
+    #[error("not UTF-8 at byte {0}")]
+    NotText(usize),
+    #[error("not an event: {}", in_this_line(.0))]
+    Json(#[from] serde_json::Error),
+    #[error("not a JSON object")]
+    NotAnObject,
+    #[error("payload_base64: {0}")]
+    Base64(#[from] base64::DecodeError),
+    #[error("`{0}` and `{1}` exclude each other")]
+    Both(&'static str, &'static str),
+    #[error("`{0}` has a URL, or a text that may have a password, and takes none")]
+    Misplaced(&'static str),
+}
+
+/// Without serde's own line number, which is 1 in every line of a batch.
+fn in_this_line(error: &serde_json::Error) -> String {
+    unless_url(&error.to_string()).replace(" at line 1 column ", " at column ")
+}
+
+/// Reads a line. Its fields may have what the arguments of `topology publish` may have. A JSON payload is sent as exactly the text that stands there.
+pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
+    let text = std::str::from_utf8(line).map_err(|error| LineError::NotText(error.valid_up_to()))?;
+    let text = text.trim_start_matches('\u{feff}');
+    if !text.trim_start().starts_with('{') {
+        return Err(LineError::NotAnObject);
+    }
+    let line: Line<'_> = serde_json::from_str(text)?;
+    let has_url = |field: &Option<String>| field.as_deref().is_some_and(is_url_with_password);
+    let data = [("reference", &line.reference), ("id", &line.id), ("correlation_id", &line.correlation_id)];
+    if may_be_url(&line.r#type) {
+        return Err(LineError::Misplaced("type"));
+    }
+    if let Some((name, _)) = data.into_iter().find(|(_, field)| has_url(field)) {
+        return Err(LineError::Misplaced(name));
+    }
+    let (payload, content_type) = match (line.payload, line.payload_base64) {
+        (Some(_), Some(_)) => return Err(LineError::Both("payload", "payload_base64")),
+        (Some(json), None) => (Bytes::copy_from_slice(json.get().as_bytes()), "application/json"),
+        (None, Some(base64)) => (Bytes::from(BASE64_STANDARD.decode(base64)?), "application/octet-stream"),
+        (None, None) => (Bytes::new(), "application/octet-stream"),
+    };
+    let mut event = NewEvent::new(line.r#type, payload).content_type(content_type);
+    event = match (line.nbf, line.delay) {
+        (Some(_), Some(_)) => return Err(LineError::Both("nbf", "delay")),
+        (Some(Time(nbf)), None) => event.at(nbf),
+        (None, Some(Delay(delay))) => event.delay(delay),
+        (None, None) => event,
+    };
+    if let Some(reference) = line.reference {
+        event = event.reference(reference);
+    }
+    if let Some(id) = line.id {
+        event = event.id(id);
+    }
+    if let Some(correlation_id) = line.correlation_id {
+        event = event.correlation_id(correlation_id);
+    }
+    Ok(event)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(
+        r#"{"type":"mail","payload":{"b": 1.0,  "a":12345678901234567890, "u":"\u00e4"}}"#,
+        r#"{"b": 1.0,  "a":12345678901234567890, "u":"\u00e4"}"#
+    )]
+    #[case(r#"{"type":"mail","payload": null}"#, "null")]
+    #[case(r#"{"type":"mail","payload": "text" }"#, r#""text""#)]
+    #[case(r#"{"type":"mail","payload_base64":"AP8="}"#, "\0\u{ff}")]
+    #[case(r#"{"type":"mail","payload_base64":""}"#, "")]
+    #[case(r#"{"type":"mail"}"#, "")]
+    fn a_payload_goes_as_it_stands(#[case] line: &str, #[case] payload: &str) {
+        let expected: Vec<u8> = if payload == "\0\u{ff}" { vec![0, 255] } else { payload.as_bytes().to_vec() };
+        assert_eq!(read(line.as_bytes()).expect("valid").payload(), &expected[..]);
+    }
+
+    #[rstest]
+    #[case(b"", "not a JSON object")]
+    #[case(b"not json", "not a JSON object")]
+    #[case(b"[]", "not a JSON object")]
+    #[case(b"{\"type\":", "EOF while parsing a value at column 8")]
+    #[case(b"{\"payload\":1}", "missing field `type`")]
+    #[case(b"{\"type\":\"mail\",\"paylod\":1}", "unknown field `paylod`")]
+    #[case(b"{\"type\":\"mail\",\"type\":\"mail\"}", "duplicate field `type`")]
+    #[case(b"{\"type\":\"mail\",\"payload\":1,\"payload_base64\":\"\"}", "exclude each other")]
+    #[case(b"{\"type\":\"mail\",\"payload_base64\":\"%\"}", "payload_base64")]
+    #[case(b"{\"type\":\"mail\",\"nbf\":\"tomorrow\"}", "write it like 2026-06-01T09:00:00Z")]
+    #[case(b"{\"type\":\"mail\",\"delay\":\"5\"}", "write a number and a unit")]
+    #[case(b"{\"type\":\"mail\",\"delay\":\"5s\",\"nbf\":\"2026-06-01T00:00:00Z\"}", "exclude each other")]
+    #[case(b"{\"type\":\"ma\xff\"}", "not UTF-8 at byte 11")]
+    fn a_bad_line_says_what_is_wrong(#[case] line: &[u8], #[case] why: &str) {
+        let error = read(line).expect_err("invalid").to_string();
+        assert!(error.contains(why), "{error}");
+    }
+
+    #[rstest]
+    #[case(r#"{"type":"amqp://u:s3cret@h"}"#)]
+    #[case(r#"{"type":"u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","u:s3cret@h":1}"#)]
+    #[case(r#"{"type":"mail","reference":"amqp://u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","reference":"amqp://u:s3/cret-s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","id":"amqp://u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","correlation_id":"redis://:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","nbf":"u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","delay":"amqp:/u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","delay":"amqp://u:my s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","payload_base64":"u:s3cret@h"}"#)]
+    #[case(r#"{"type":"mail","payload":u:s3cret@h}"#)]
+    #[case("amqp://u:s3cret@h")]
+    #[case("\"amqp://u:s3cret@h\"")]
+    fn a_line_with_a_password_in_the_wrong_place_is_refused_and_not_repeated(#[case] line: &str) {
+        let error = read(line.as_bytes()).expect_err("invalid").to_string();
+        assert!(!error.contains("s3cret"), "{error}");
+    }
+
+    #[rstest]
+    #[case("ssh://git@github.com/x")]
+    #[case("https://ada@example.org/x")]
+    #[case("https://example.org/@ada")]
+    #[case("mailto:ada@example.org")]
+    fn a_user_without_a_password_is_data(#[case] text: &str) {
+        let line = serde_json::json!({ "type": "mail", "reference": text, "id": text, "correlation_id": text });
+        read(line.to_string().as_bytes()).expect("valid");
+    }
+}

@@ -1,0 +1,176 @@
+//! `topology publish`: one event, or a batch.
+
+mod batch;
+mod line;
+mod lines;
+
+use std::{
+    fs::File,
+    io::{IsTerminal, Read},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use hatchery::{NewEvent, internals::bounded_file, parse_duration, parse_time};
+use jiff::Timestamp;
+
+use crate::{
+    args::{Common, UsageError},
+    connect,
+    exit::{Ended, Exit},
+    load,
+    output::Output,
+};
+
+/// Publish an event, or a batch of them
+#[derive(clap::Args)]
+#[command(override_usage = "topology publish [OPTIONS] <TYPE>\n       topology publish [OPTIONS] --batch <FILE|->")]
+#[command(after_help = "\
+Examples:
+  topology publish mail --payload '{\"to\": \"ada@example.org\"}'
+  topology publish hr-import --reference 1234 --payload @change.json --delay 5m
+  topology publish hr-import --reference 1234 --at 2026-06-01T09:00:00Z
+  echo hello | topology publish mail --payload -
+  topology publish --batch events.ndjson --rejects rejects.ndjson
+  tail -f events.ndjson | topology publish --batch - -o ndjson
+
+A batch has one event a line, as JSON: type, reference, payload (any JSON, sent
+as exactly the text that stands there) or payload_base64, nbf or delay, id,
+correlation_id. A bad line is named and refused; the others go; exit 5.
+Ctrl-C ends the reading: what was read is answered, and the account says before
+which line it stopped; exit 5. Another Ctrl-C waits for nothing.")]
+pub(crate) struct Args {
+    /// The type of the event
+    #[arg(value_name = "TYPE", required_unless_present = "batch", conflicts_with = "batch")]
+    event_type: Option<String>,
+
+    /// The object that it is about, such as the number of an employee
+    #[arg(long, conflicts_with = "batch")]
+    reference: Option<String>,
+
+    /// The payload: JSON, @FILE for a file's bytes, - for standard input's; empty without it
+    #[arg(long, value_name = "JSON|@FILE|-", conflicts_with = "batch", allow_hyphen_values = true)]
+    payload: Option<String>,
+
+    /// Not before this time
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["batch", "delay"], value_parser = parse_time)]
+    at: Option<Timestamp>,
+
+    /// Not before this long from now
+    #[arg(long, value_name = "DURATION", conflicts_with = "batch", value_parser = parse_duration, allow_hyphen_values = true)]
+    delay: Option<Duration>,
+
+    /// The event's id instead of a new one: publishing it again for the same time is publishing nothing, where coalescing is off
+    #[arg(long, conflicts_with = "batch")]
+    id: Option<String>,
+
+    /// Handed through to the handler
+    #[arg(long, value_name = "ID", conflicts_with = "batch")]
+    correlation_id: Option<String>,
+
+    /// Publish the events of a file, one a line; - reads standard input
+    #[arg(long, value_name = "FILE|-")]
+    batch: Option<PathBuf>,
+
+    /// Write the lines that were not published to this file
+    #[arg(long, value_name = "FILE", requires = "batch")]
+    rejects: Option<PathBuf>,
+}
+
+pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    if args.batch.is_none() && args.rejects.is_some() {
+        return Err(UsageError("--rejects goes with --batch".to_owned()).into());
+    }
+    if let Some(input) = &args.batch {
+        let files = batch::Files::open(input, args.rejects.as_deref())?;
+        let hatchery = connect::connect(common, topology, "topology publish").await?;
+        let exit = batch::run(files, &hatchery.publisher(), output).await;
+        hatchery.close().await;
+        return exit;
+    }
+    let event = event(args, topology.max_payload, output)?;
+    let hatchery = connect::connect(common, topology, "topology publish").await?;
+    let published = hatchery.publisher().publish(event).await;
+    hatchery.close().await;
+    let published = published?;
+    if published.unversioned {
+        output.warn("Redis gave no version: the event is published and competes with nothing");
+    }
+    let told = if output.is_text() {
+        output.print(&format!("{}\n", published.id))
+    } else {
+        output.json(&serde_json::json!({ "id": published.id }))
+    };
+    told.map_err(Ended::untold)?;
+    Ok(Exit::Done)
+}
+
+fn event(args: Args, max_payload: usize, output: Output) -> anyhow::Result<NewEvent> {
+    let (payload, content_type) = payload(args.payload.as_deref(), max_payload, output)?;
+    let mut event = NewEvent::new(args.event_type.unwrap_or_default(), payload).content_type(content_type);
+    if let Some(at) = args.at {
+        event = event.at(at);
+    }
+    if let Some(delay) = args.delay {
+        event = event.delay(delay);
+    }
+    if let Some(reference) = args.reference {
+        event = event.reference(reference);
+    }
+    if let Some(id) = args.id {
+        event = event.id(id);
+    }
+    if let Some(id) = args.correlation_id {
+        event = event.correlation_id(id);
+    }
+    Ok(event)
+}
+
+fn payload(text: Option<&str>, most: usize, output: Output) -> anyhow::Result<(Vec<u8>, &'static str)> {
+    // A pipe or a device may have no end.
+    let read = |input: &mut dyn Read| {
+        bounded_file::read_to_end(input, most as u64, || format!("it has more than max-payload ({most} bytes)"))
+    };
+    let bytes = match text {
+        None => Vec::new(),
+        Some("-") => {
+            if std::io::stdin().is_terminal() {
+                output.note("reading the payload from standard input; end it with Ctrl-D");
+            }
+            read(&mut std::io::stdin().lock()).context("cannot read the payload from standard input")?
+        }
+        Some(text) if text.starts_with('@') => {
+            let file = &text[1..];
+            let opened = File::open(file).and_then(|mut opened| read(&mut opened));
+            opened.with_context(|| format!("cannot read the payload from {file}"))?
+        }
+        Some(text) => {
+            serde_json::from_str::<serde::de::IgnoredAny>(text)
+                .context("--payload is not JSON; for other bytes use `--payload @FILE` or `--payload -`")?;
+            text.as_bytes().to_vec()
+        }
+    };
+    let json = serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).is_ok();
+    Ok((bytes, if json { "application/json" } else { "application/octet-stream" }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_payload_without_an_end_is_refused_with_the_limit() {
+        let output = Output::new(crate::args::Format::Text, true, false);
+        let error = payload(Some("@/dev/zero"), 1_000, output).expect_err("it has no end");
+        let said = format!("{error:#}");
+        assert_eq!(said, "cannot read the payload from /dev/zero: it has more than max-payload (1000 bytes)");
+        let folder = tempfile::TempDir::new().expect("a folder");
+        let path = folder.path().join("payload");
+        std::fs::write(&path, "12345").expect("written");
+        let given = format!("@{}", path.display());
+        assert_eq!(payload(Some(&given), 5, output).expect("it is as long as is allowed").0, b"12345");
+        payload(Some(&given), 4, output).expect_err("it is longer");
+    }
+}

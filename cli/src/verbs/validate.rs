@@ -1,0 +1,138 @@
+//! `topology validate`: is the file right?
+
+use hatchery::{
+    FileError, ReadError, Topology,
+    internals::{
+        compile::{compile, hatcheries},
+        spec::QueueType,
+        ttl,
+        words::Word,
+    },
+};
+use serde_json::json;
+
+use crate::{args::Common, drawing::draw, exit::Exit, output::Output};
+
+/// Check the file, with no broker
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology validate
+  topology validate -f billing.yaml
+  topology validate -o json                findings with line and column")]
+pub(crate) struct Args {}
+
+pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
+    let path = common.file.display();
+    match hatchery::read_file(&common.file) {
+        Ok(topology) if output.is_text() => {
+            compile(&topology)?;
+            output.print(&format!("{path} is valid: {}\n", summary(&topology)))?;
+            for warning in warnings(&topology) {
+                output.warn(&warning);
+            }
+        }
+        Ok(topology) => {
+            compile(&topology)?;
+            output.json(&json!({
+                "valid": true,
+                "file": path.to_string(),
+                "name": topology.name.as_str(),
+                "types": topology.types.keys().map(Word::as_str).collect::<Vec<_>>(),
+                "hatcheries": hatcheries(&topology).iter().map(ToString::to_string).collect::<Vec<_>>(),
+                "ladder": { "name": topology.ladder.to_string(), "levels": topology.ladder.levels() },
+                "queue_type": topology.queue_type.as_str(),
+                "warnings": warnings(&topology),
+            }))?;
+        }
+        Err(ReadError::Content(error)) if output.is_text() => {
+            output.note(draw(&error, output.colors_errors()).trim_end());
+            return Ok(Exit::Error);
+        }
+        Err(ReadError::Content(error)) => {
+            output.json(&json!({ "valid": false, "file": path.to_string(), "findings": findings(&error) }))?;
+            return Ok(Exit::Error);
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(Exit::Done)
+}
+
+fn summary(topology: &Topology) -> String {
+    let count = |n: usize, one: &str, many: &str| format!("{n} {}", if n == 1 { one } else { many });
+    [
+        topology.name.to_string(),
+        count(topology.types.len(), "type", "types"),
+        count(hatcheries(topology).len(), "hatchery", "hatcheries"),
+        format!("ladder of {}", count(topology.ladder.levels().into(), "level", "levels")),
+    ]
+    .join(", ")
+}
+
+/// What a valid file gives up of the promise.
+fn warnings(topology: &Topology) -> Vec<String> {
+    let queue_type = topology.queue_type;
+    let warning = |what: &&str| format!("`queue-type: {}`: {what}", queue_type.as_str());
+    let given_up = queue_type.gives_up().iter().map(warning);
+    let uncounted = topology.putting_aside().filter(|_| queue_type == QueueType::Classic).map(|(event_type, _)| {
+        format!(
+            "`register: off` in {event_type}: classic queues count no returns, so there is no protection from an event \
+             that kills its worker: it comes again until somebody removes it"
+        )
+    });
+    let latest = topology.latest_redelivery();
+    let forgetting = topology.forgetting_too_soon().map(|(event_type, remembered)| {
+        format!(
+            "`dedup-retention` in {event_type}: what was handled is remembered for {}, and RabbitMQ delivers it again up to \
+             {} later where it got no acknowledgement (`ack-timeout`, looked at once a minute): then it runs again",
+            ttl::say(remembered),
+            ttl::say(latest)
+        )
+    });
+    given_up.chain(uncounted).chain(forgetting).collect()
+}
+
+fn findings(error: &FileError) -> Vec<serde_json::Value> {
+    let finding = |finding: &hatchery::file::Finding| {
+        json!({
+            "line": finding.line,
+            "column": finding.column,
+            "message": finding.message,
+            "help": finding.help,
+        })
+    };
+    error.findings().iter().map(finding).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, path::Path};
+
+    use rstest::rstest;
+
+    use super::*;
+
+    /// Golden: `tests/warned/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    #[rstest]
+    #[case::none("none", "redis: { dedup-retention: 31m }\ntypes: { mail: {} }")]
+    #[case::dedup_retention(
+        "dedup-retention",
+        "redis: { dedup-retention: 30m }\n\
+         types: { mail: {}, plain: { register: off }, rare: { retry: { delays: [15m, 20m] } }, slow: { retry: { delays: [15m] } } }"
+    )]
+    #[case::ack_timeout("ack-timeout", "ack-timeout: 2h\ntypes: { mail: {} }")]
+    #[case::classic("classic", "queue-type: classic\ntypes: { mail: {}, plain: { register: off } }")]
+    fn what_is_given_up_is_said(#[case] name: &str, #[case] file: &str) {
+        let topology = hatchery::file::read(&format!("version: 1\nname: billing\n{file}\n"), "topology.yaml");
+        let mut written = warnings(&topology.expect("valid")).join("\n");
+        if !written.is_empty() {
+            written.push('\n');
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/warned/{name}.txt"));
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            fs::write(&path, &written).expect("written");
+        }
+        let expected = fs::read_to_string(&path).expect("a golden file");
+        assert_eq!(expected, written, "UPDATE_GOLDEN=1 writes it anew");
+    }
+}

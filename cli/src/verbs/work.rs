@@ -1,0 +1,286 @@
+//! `topology work`: runs a program for each event, or asks a service.
+
+use std::{ffi::OsString, path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
+
+use anyhow::Context as _;
+use hatchery::{
+    EventType, Handler, Summary, Topology, UnknownType, Word,
+    internals::{
+        bounded_file::{self, SMALL},
+        secret_url::UrlText,
+        spec::TypeSpec,
+    },
+    parse_duration,
+};
+
+use crate::{
+    args::{Common, UsageError, read_url, shown},
+    connect,
+    exit::{Ended, Exit},
+    handler::{
+        exec::Exec,
+        http::{Http, ServiceUrl},
+    },
+    listen, load,
+    output::Output,
+    stop::Stop,
+};
+
+/// Run a program for each event of one or more types, or ask a service
+#[derive(clap::Args)]
+#[command(override_usage = "topology work [OPTIONS] --type <TYPE> (--exec <CMD>... | --http <URL>)")]
+#[command(group(clap::ArgGroup::new("handler").required(true).args(["exec", "http"])))]
+#[command(after_help = "\
+Examples:
+  topology work --type mail --exec ./send-mail
+  topology work --type hr-import --type mail --exec sh -c 'cat > /dev/null'
+  topology work --type mail --concurrency 4 --stop-when-empty --exec ./send-mail
+  topology work --type mail --exec -- ./send-mail --concurrency 4
+  topology work --type mail --http http://localhost:8080/send-mail
+  topology work --type mail --http @/run/secrets/mail-url
+  topology work --type mail --listen 0.0.0.0:9464 --exec ./send-mail
+
+With --exec the payload is the program's standard input; EVENT_ID, EVENT_TYPE,
+EVENT_REFERENCE, EVENT_NBF, EVENT_ATTEMPTS, EVENT_REASON, EVENT_VERSION,
+EVENT_FENCE, EVENT_CREATED_AT, EVENT_CONTENT_TYPE, EVENT_CORRELATION_ID and
+EVENT_TRACEPARENT are in its environment (what is absent is unset). The URLs of
+broker and Redis are not, unless --pass-urls says so: they may hold passwords.
+
+Exit status 0 is done, 65 dead-letter, anything else a retry with the last line
+of standard error as the reason. With 0 the last line of standard output may
+say more: {\"requeue\": {\"at\": TIME, \"reason\": …}} (or \"after\": \"1h\"),
+{\"retry\": {\"after\": \"30s\"}}, {\"discard\": {\"reason\": …}},
+{\"dead-letter\": {\"reason\": …}}.
+
+With --http the payload is posted, and the same fields are headers: Event-Id,
+Event-Type, Event-Reference, Event-Nbf, Event-Attempts, Event-Reason,
+Event-Version, Event-Fence, Event-Created-At, Event-Correlation-Id, Content-Type
+and Traceparent. Percent-decode those that begin with Event-.
+
+2xx is done, or what the same JSON as the body says; 400, 409, 410, 413, 415 and
+422 are dead-letter with the body's first line as the reason; everything else
+and no answer is a retry, after as long as Retry-After says. Redirects are not
+followed. The limit is the type's handler-timeout. A user and a password in the
+URL are for basic authentication, and are not shown; in a file (@FILE) they are
+in no list of processes either.
+
+SIGTERM and SIGINT stop it: it finishes what runs within the drain limit and
+gives the rest back. A second one stops it at once, with exit status 1; nothing
+is lost by that.")]
+pub(crate) struct Args {
+    /// A type to work on; may be given more than once
+    #[arg(long = "type", value_name = "TYPE", required = true)]
+    types: Vec<String>,
+
+    /// The program and its arguments, up to the next option of `topology work`; after `--exec --` everything
+    #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
+    exec: Vec<OsString>,
+
+    /// Leave the variables that name broker and Redis in the program's environment, with their passwords
+    #[arg(long, requires = "exec")]
+    pass_urls: bool,
+
+    /// The service that each event is posted to; @FILE reads the URL from a file
+    #[arg(long, value_name = "URL")]
+    http: Option<UrlText>,
+
+    /// Authorities that the service may be certified by, in PEM, besides those that the system trusts
+    #[arg(long, value_name = "PATH", requires = "http")]
+    http_ca: Option<PathBuf>,
+
+    /// Events that are handled at a time for each type, instead of what the file says
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    concurrency: Option<u16>,
+
+    /// How long a stop waits for what runs, instead of what the file says
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    drain_timeout: Option<Duration>,
+
+    /// Serve metrics at /metrics, and at /healthz 200 if the broker was reached last: HOST:PORT, or :PORT for all interfaces
+    #[arg(long, value_name = "HOST:PORT", value_parser = listen::Address::from_str)]
+    listen: Option<listen::Address>,
+
+    /// Stop once the processing queues are empty; what waits in hatcheries and retry queues is not waited for
+    #[arg(long)]
+    stop_when_empty: bool,
+}
+
+pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    // Before anything else: the first process of a container that does not listen yet never hears of a signal.
+    let Stop { gently: stop, at_once } = Stop::on_signals()?;
+    let handler = handler(&args)?;
+    // Before anything is counted.
+    let listener = match &args.listen {
+        Some(address) => Some(listen::open(address).await?),
+        None => None,
+    };
+    let topology = load::topology(common, output)?;
+    let name = format!("topology work {}", args.types.join(" "));
+    let types = types(&args.types, &topology)?;
+    let needs_register = types.iter().any(|(_, spec)| spec.register);
+    introduce(common, &args, &topology.name, &types)?;
+    let connecting = async {
+        let hatchery = connect::connect(common, topology, &name).await?;
+        if needs_register {
+            hatchery.require_register().await?;
+        }
+        Ok::<_, anyhow::Error>(hatchery)
+    };
+    // Nothing has begun yet that could be finished.
+    let Some(hatchery) = stop.run_until_cancelled(connecting).await else {
+        return summarize(&Summary::default(), output);
+    };
+    let hatchery = hatchery?;
+    let _listening = listener.map(|listener| listener.serve(hatchery.health()));
+
+    let mut worker = hatchery.worker().stop_when_empty(args.stop_when_empty);
+    for event_type in &args.types {
+        worker = worker.handler(event_type, Arc::clone(&handler));
+    }
+    if let Some(concurrency) = args.concurrency {
+        worker = worker.concurrency(concurrency);
+    }
+    if let Some(limit) = args.drain_timeout {
+        worker = worker.drain_timeout(limit);
+    }
+    // Dropping the worker ends its programs too, each with its process group.
+    let worked = at_once.run_until_cancelled(worker.run(stop)).await;
+    hatchery.close().await;
+    let Some(worked) = worked else {
+        let what = "stopped at once; the broker delivers again what was not finished";
+        return Err(Ended::new(Exit::Error, what).into());
+    };
+    summarize(&worked?, output)
+}
+
+/// The types that are worked on, each with what the file says of it. A name that the file does not have is refused before
+/// anything is logged or connected to.
+fn types<'a>(names: &[String], topology: &'a Topology) -> Result<Vec<(&'a EventType, &'a TypeSpec)>, UnknownType> {
+    let known = |name: &String| topology.types.get_key_value(name.as_str());
+    names.iter().map(|name| known(name).ok_or_else(|| UnknownType::among(name, topology.types.keys()))).collect()
+}
+
+/// The first line of a worker's log: whoever reads it later knows what ran, and on what.
+fn introduce(common: &Common, args: &Args, topology: &Word, types: &[(&EventType, &TypeSpec)]) -> anyhow::Result<()> {
+    let concurrency = |spec: &TypeSpec| match args.concurrency {
+        // Order is one event at a time, whatever anybody asks for.
+        _ if spec.keeps_order() => 1,
+        asked => asked.unwrap_or(spec.concurrency),
+    };
+    let types: Vec<String> =
+        types.iter().map(|(name, spec)| format!("{name} (concurrency {})", concurrency(spec))).collect();
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        file = %common.file.display(),
+        topology = %topology,
+        types = types.join(", "),
+        broker = %common.amqp_url()?,
+        "worker starts"
+    );
+    Ok(())
+}
+
+fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
+    if output.is_text() {
+        output.print(&format!("{}\n", text(summary)))?;
+    } else {
+        output.json(summary)?;
+    }
+    Ok(Exit::Done)
+}
+
+/// What is wrong with it is found out now, before the first delivery is asked for.
+fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
+    let Some(url) = &args.http else { return Ok(Arc::new(Exec::new(&args.exec)?.pass_urls(args.pass_urls))) };
+    let url = match url.secret().strip_prefix('@') {
+        Some(path) => read_url(path).with_context(|| format!("--http: cannot read {}", shown(path)))?,
+        None => url.clone(),
+    };
+    let url = ServiceUrl::new(url.secret().trim()).map_err(|error| UsageError(format!("--http: {error}")))?;
+    let Some(path) = &args.http_ca else { return Ok(Arc::new(Http::new(url)?)) };
+    let authorities =
+        bounded_file::read(path, SMALL).with_context(|| format!("--http-ca: cannot read {}", path.display()))?;
+    Ok(Arc::new(Http::trusting(url, &authorities).context("--http-ca")?))
+}
+
+fn text(summary: &Summary) -> String {
+    let counts = [
+        (summary.done, "done"),
+        (summary.discarded, "discarded"),
+        (summary.retried, "to retry"),
+        (summary.dropped, "dropped"),
+        (summary.requeued, "requeued"),
+        (summary.dead_lettered, "dead-lettered"),
+        (summary.poisoned, "poison"),
+        (summary.rejected, "rejected"),
+        (summary.replaced, "replaced"),
+        (summary.stale, "stale"),
+        (summary.given_back, "given back"),
+        (summary.put_aside, "put aside"),
+    ];
+    let said: Vec<String> =
+        counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    if said.is_empty() { "nothing to do".to_owned() } else { said.join(", ") }
+}
+
+/// Puts our own options that follow `--exec CMD…` before it, so that they may stand on either side. Everything after
+/// `--exec --` is the program's.
+pub(crate) fn ours_first(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
+    let Some(exec) = arguments.iter().position(|argument| argument == "--exec") else { return arguments };
+    let is_work = arguments[..exec].iter().any(|argument| argument == "work");
+    let verb = command.find_subcommand("work").filter(|_| is_work);
+    let Some(verb) = verb else { return arguments };
+    let known: Vec<&clap::Arg> = verb.get_arguments().chain(command.get_arguments()).collect();
+
+    let (mut ours, mut program) = (arguments[..exec].to_vec(), Vec::new());
+    let mut rest = arguments[exec + 1..].iter().cloned().peekable();
+    while let Some(argument) = rest.next() {
+        if argument == "--" {
+            program.extend(rest);
+            break;
+        }
+        let text = argument.to_string_lossy().into_owned();
+        let (long, value) = text.split_once('=').map_or((text.as_str(), None), |(long, value)| (long, Some(value)));
+        let option = long.strip_prefix("--").and_then(|long| known.iter().find(|known| known.get_long() == Some(long)));
+        match option {
+            None => program.push(argument),
+            Some(option) => {
+                ours.push(argument);
+                if option.get_action().takes_values() && value.is_none() {
+                    ours.extend(rest.next());
+                }
+            }
+        }
+    }
+    ours.push("--exec".into());
+    ours.extend(program);
+    ours
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::commands::Cli;
+
+    #[rstest]
+    #[case("topology work --type mail --exec ./a -x", "topology work --type mail --exec ./a -x")]
+    #[case("topology work --exec sh -c true --type mail", "topology work --type mail --exec sh -c true")]
+    #[case(
+        "topology work --exec ./a --concurrency=4 b --stop-when-empty",
+        "topology work --concurrency=4 --stop-when-empty --exec ./a b"
+    )]
+    #[case("topology work --type mail --exec -- ./a --type x", "topology work --type mail --exec ./a --type x")]
+    #[case(
+        "topology work --exec ./a --its-own 1 -f x -- --type y",
+        "topology work --exec ./a --its-own 1 -f x --type y"
+    )]
+    #[case("topology work --exec ./a --amqp-url amqp://h", "topology work --amqp-url amqp://h --exec ./a")]
+    #[case("topology plan --exec ./a --type x", "topology plan --exec ./a --type x")]
+    fn our_options_may_follow_the_program(#[case] typed: &str, #[case] expected: &str) {
+        let words = |text: &str| text.split(' ').map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(ours_first(words(typed), &Cli::command()), words(expected));
+    }
+}

@@ -4,7 +4,13 @@
 //! lapin answers a publish once it is written to the socket. So it holds one message of ours at a time, and while the
 //! broker blocks publishers the others wait here, with those who asked.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
 
 use fail::fail_point;
 use lapin::{
@@ -31,6 +37,9 @@ const QUEUED: usize = 256;
 /// How long a connection may take to close. lapin writes nothing, not even that, while the broker blocks publishers.
 pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
+/// How long a channel is used at least, although the broker has refused a message on it.
+const LEAST_AGE: Duration = Duration::from_secs(1);
+
 pub(super) struct Publisher {
     jobs: mpsc::Sender<Job>,
     url: AmqpUrl,
@@ -47,6 +56,8 @@ enum Job {
 struct Sent {
     confirm: PublisherConfirm,
     waiting: Waiting,
+    /// lapin closes a channel that nobody holds.
+    channel: ConfirmChannel,
 }
 
 impl Publisher {
@@ -70,7 +81,7 @@ impl Publisher {
 
     pub(super) async fn publish(&self, message: Message) -> Result<(), BrokerError> {
         let (exchange, size) = (message.exchange.clone(), message.body.len());
-        let Sent { confirm, waiting } = self.ask(|reply| Job::Publish(Box::new(message), reply)).await??;
+        let Sent { confirm, waiting, channel } = self.ask(|reply| Job::Publish(Box::new(message), reply)).await??;
         fail_point!("broker.sent");
         tokio::select! {
             // What is confirmed at the last moment is confirmed.
@@ -78,6 +89,7 @@ impl Publisher {
             answer = confirm => match answer {
                 Ok(confirmation) => {
                     waiting.answered(&confirmation);
+                    channel.answered(&confirmation);
                     confirmed(&confirmation, &exchange)
                 }
                 Err(error) => Err(fault(&self.url, &error, &exchange, size)),
@@ -108,9 +120,38 @@ struct Owner {
 
 struct Open {
     link: Link,
-    channel: Channel,
+    channel: ConfirmChannel,
     confirms: Arc<Confirms>,
     _watching: AbortOnDropHandle<()>,
+}
+
+/// A channel in confirm mode. A new one takes its place when the broker has refused a message on it: RabbitMQ 3.10 goes on to
+/// refuse a queue's messages on a channel that sent its first one just after the queue had lost its leader, until the node
+/// of that leader is back (measured). On other channels it takes them.
+#[derive(Clone)]
+struct ConfirmChannel {
+    channel: Channel,
+    opened: Instant,
+    has_refused: Arc<AtomicBool>,
+}
+
+impl ConfirmChannel {
+    async fn open(link: &Link, channel: Channel) -> Result<Self, BrokerError> {
+        let confirming = channel.confirm_select(ConfirmSelectOptions::default());
+        link.answer("a channel with confirms", confirming).await?;
+        Ok(Self { channel, opened: Instant::now(), has_refused: Arc::default() })
+    }
+
+    fn answered(&self, confirmation: &Confirmation) {
+        if matches!(confirmation, Confirmation::Nack(_)) {
+            self.has_refused.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn is_good(&self) -> bool {
+        let is_to_go = self.has_refused.load(Ordering::Relaxed) && self.opened.elapsed() >= LEAST_AGE;
+        self.channel.status().connected() && !is_to_go
+    }
 }
 
 impl Owner {
@@ -144,6 +185,7 @@ impl Owner {
         let properties = codec::write(&message.properties)?;
         let url = self.url.clone();
         let Open { channel, confirms, .. } = self.open().await?;
+        let channel = channel.clone();
         // Connecting takes a while. What is sent after its caller has gone may come after a newer event, and run after it.
         if is_given_up() {
             return Err(BrokerError::Closed);
@@ -153,23 +195,23 @@ impl Owner {
         // A peer that reads nothing takes nothing.
         let sent = tokio::select! {
             biased;
-            sent = channel.basic_publish(exchange, routing_key, options, &message.body, properties) => sent,
+            sent = channel.channel.basic_publish(exchange, routing_key, options, &message.body, properties) => sent,
             () = waiting.silent() => return Err(silent(&url)),
         };
         match sent {
-            Ok(confirm) => Ok(Sent { confirm, waiting }),
+            Ok(confirm) => Ok(Sent { confirm, waiting, channel }),
             Err(error) => Err(fault(&url, &error, &message.exchange, message.body.len())),
         }
     }
 
-    /// The open channel, or a new one: a missing exchange closes the channel, a lost connection everything, and a node that
-    /// confirms nothing is left.
+    /// The open channel, or a new one: a missing exchange closes the channel, a refused message has it replaced, a lost
+    /// connection ends everything, and a node that confirms nothing is left.
     async fn open(&mut self) -> Result<&Open, BrokerError> {
         let open = match self.open.take() {
             Some(open) if open.is_good() => open,
-            Some(Open { link, confirms, .. }) if link.is_good() && !confirms.is_silent() => {
-                let channel = link.channel().await?;
-                Open::new(link, channel).await?
+            Some(open) if open.link.is_good() && !open.confirms.is_silent() => {
+                let channel = ConfirmChannel::open(&open.link, open.link.channel().await?).await?;
+                Open { channel, ..open }
             }
             before => {
                 if let Some(Open { link, confirms, .. }) = before
@@ -188,15 +230,14 @@ impl Owner {
 
 impl Open {
     async fn new(link: Link, channel: Channel) -> Result<Self, BrokerError> {
-        let confirming = channel.confirm_select(ConfirmSelectOptions::default());
-        link.answer("a channel with confirms", confirming).await?;
+        let channel = ConfirmChannel::open(&link, channel).await?;
         let confirms = Arc::<Confirms>::default();
         let watching = confirms.watch(link.connection.status().clone());
         Ok(Self { link, channel, confirms, _watching: watching })
     }
 
     fn is_good(&self) -> bool {
-        self.link.is_good() && self.channel.status().connected() && !self.confirms.is_silent()
+        self.link.is_good() && self.channel.is_good() && !self.confirms.is_silent()
     }
 }
 

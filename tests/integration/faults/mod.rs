@@ -8,6 +8,7 @@ mod crowd;
 mod in_order;
 #[cfg(feature = "fail-points")]
 mod large;
+mod lost_leader;
 mod poison;
 #[cfg(feature = "fail-points")]
 mod publisher;

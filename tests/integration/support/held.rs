@@ -21,6 +21,15 @@ pub(crate) struct Held {
 impl Held {
     /// Starts one of the version that is tested, with these settings besides its own.
     pub(crate) fn start(settings: Option<&Path>) -> Self {
+        Self::with(settings, &[])
+    }
+
+    /// Starts a cluster of three nodes. All that is asked of it goes to the first node.
+    pub(crate) fn cluster() -> Self {
+        Self::with(None, &["--nodes", "3"])
+    }
+
+    fn with(settings: Option<&Path>, more: &[&str]) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let version = std::env::var("HATCHERY_TEST_BROKER").unwrap_or_default();
         let (script, arguments) = match version.as_str() {
@@ -31,14 +40,16 @@ impl Held {
         if let Some(settings) = settings {
             hold.env("HATCHERY_RABBITMQ_CONF", settings);
         }
-        let mut hold = hold.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut hold = hold.args(arguments).args(more).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, mut output) = (hold.stdin.take().unwrap(), BufReader::new(hold.stdout.take().unwrap()));
         let (mut amqp, mut management) = (None, None);
         loop {
             let line = line(&mut output);
             match line.split_once('=') {
-                Some(("AMQP_URL", url)) => amqp = Some(Url::parse(url).unwrap()),
-                Some(("RABBITMQ_MANAGEMENT_URL", url)) => management = Some(Url::parse(url).unwrap()),
+                Some(("AMQP_URL" | "AMQP_URL_1", url)) if !url.contains(',') => amqp = Some(Url::parse(url).unwrap()),
+                Some(("RABBITMQ_MANAGEMENT_URL" | "RABBITMQ_MANAGEMENT_URL_1", url)) if !url.contains(',') => {
+                    management = Some(Url::parse(url).unwrap())
+                }
                 Some(_) => {}
                 None => break,
             }

@@ -1,0 +1,55 @@
+//! The node that led a queue is lost. RabbitMQ 3.10 refuses every message for that queue on a channel that sends its first one
+//! before the queue has another leader, for as long as the node is away (measured). Other channels are not affected.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use hatchery::NewEvent;
+
+use crate::support::{
+    broker::{eventually, text},
+    declared::{Declared, publish},
+    held::Held,
+    redis,
+};
+
+const TYPES: usize = 12;
+
+#[tokio::test]
+async fn a_publisher_reaches_queues_whose_leader_was_lost_just_before() {
+    let mut cluster = Held::cluster();
+    let types: Vec<String> = (0..TYPES).map(|n| format!("t{n}: {{}}")).collect();
+    let topology = format!("types: {{ {} }}", types.join(", "));
+    let declared = Declared::on(cluster.host(), &topology, redis::url()).await;
+    let processing = |n: usize| declared.processing(&format!("t{n}"));
+    let led_by_second = async || {
+        let queues = declared.host.list("queues");
+        let leader = |n| text(queues.iter().find(|queue| text(queue, "name") == processing(n))?, "leader").find('2');
+        let led: BTreeSet<usize> = (0..TYPES).filter(|n| leader(*n).is_some()).collect();
+        (!led.is_empty()).then_some(led)
+    };
+    let led = eventually("the second node leads queues", led_by_second).await;
+    let other = (0..TYPES).find(|n| !led.contains(n)).expect("a queue that another node leads");
+    let hatchery = declared.connect().await;
+    publish(&hatchery, NewEvent::new(format!("t{other}"), "{}")).await;
+    assert!(cluster.ask("kill rabbitmq2"));
+    // A connection on which nothing at all is confirmed would be left after 10 s.
+    let confirming = async {
+        loop {
+            publish(&hatchery, NewEvent::new(format!("t{other}"), "{}")).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let publishing = async {
+        for n in &led {
+            publish(&hatchery, NewEvent::new(format!("t{n}"), "{}")).await;
+        }
+    };
+    tokio::select! {
+        () = publishing => {}
+        () = confirming => unreachable!("it does not end"),
+    }
+    let amqp = declared.amqp().await;
+    for n in led {
+        assert_eq!(amqp.ready(&processing(n)).await, 1);
+    }
+}

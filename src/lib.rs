@@ -123,7 +123,7 @@
 //! - `adapters`: RabbitMQ and Redis; and a register in memory for the flow's tests.
 
 // What only the command line uses is compiled all the same: one build serves both.
-#![cfg_attr(not(feature = "internals"), allow(dead_code))]
+#![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]
 
 // The simulator of a broker that the unit tests share with those of the command line names this crate from outside.
 #[cfg(test)]

@@ -356,8 +356,4 @@ mod change_tests;
 #[cfg(test)]
 mod interpreter;
 #[cfg(test)]
-#[path = "../../../tests/support/simulator/mod.rs"]
-#[allow(dead_code, unused_imports, reason = "other tests use the rest")]
-mod simulator;
-#[cfg(test)]
 mod tests;

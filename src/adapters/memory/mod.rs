@@ -1,5 +1,6 @@
-//! Adapters that keep everything in memory, for tests.
+//! A broker and a register that keep everything in memory, for tests.
 
+pub mod queues;
 mod register;
 
 pub use register::MemoryRegister;

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use hatchery::internals::{
     compile::{Desired, hatcheries},
     delay::Route,
+    memory::queues::route::Routes,
     names::{self, Names},
     spec::Topology,
     wire::{Headers, Properties, Value},
 };
 
 use super::super::interpreter::{Broker, Phase, Run, Stop, Wrong, is_kind};
-use crate::plan::simulator::route::Routes;
 
 /// What somebody publishes by one of the files, and where it may come to rest.
 #[derive(Clone, Debug)]

@@ -4,15 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hatchery::internals::{
     compile::{Argument, Desired, OWNER, Target},
+    memory::queues::route::Routes,
     wire::{Incoming, Properties},
 };
 use jiff::Timestamp;
 
 use super::super::{APPLY_TO, Move, Object, PRIORITY};
-use crate::{
-    observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed},
-    plan::simulator::route::Routes,
-};
+use crate::observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed};
 
 /// A message, told apart by a number.
 #[derive(Clone, Debug, PartialEq)]
@@ -178,12 +176,7 @@ impl Broker {
     }
 
     /// The queues in which an event would come to rest.
-    pub(in crate::plan) fn ends(
-        &self,
-        routes: &Routes<'_>,
-        exchange: &str,
-        key: &str,
-    ) -> Result<BTreeSet<String>, Wrong> {
+    pub(in crate::plan) fn ends(&self, routes: &Routes, exchange: &str, key: &str) -> Result<BTreeSet<String>, Wrong> {
         let (mut ends, mut seen) = (BTreeSet::new(), BTreeSet::new());
         let mut left = vec![exchange.to_owned()];
         while let Some(exchange) = left.pop() {

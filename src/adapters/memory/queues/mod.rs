@@ -1,0 +1,309 @@
+//! RabbitMQ's rules for routing, times to live, dead letters and returns, small enough to be read in one go.
+//!
+//! There is no I/O and no clock: the caller says what time it is, in milliseconds. The in-memory broker runs a compiled
+//! topology with these rules. The tests of this repository send random events through a real broker and through these
+//! rules, and compare where the events end.
+
+mod queue;
+pub mod route;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
+
+use self::{
+    queue::{Forwarding, Limit, Queue},
+    route::Routes,
+};
+use crate::domain::compile::Desired;
+
+/// How many messages the dead-letter process of an at-least-once queue holds at a time.
+const IN_FLIGHT: usize = 32;
+
+/// After how long the dead-letter process offers its messages again to targets that refused them.
+const AGAIN: u64 = 180_000;
+
+/// A message in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message<T> {
+    /// The properties and the payload, which these rules do not look at.
+    pub content: T,
+    /// The routing key.
+    pub key: String,
+    /// The queues that the message has left by itself, newest first, each pair once: `x-death`.
+    pub deaths: Vec<(String, Death)>,
+    /// How often a consumer has returned the message to its queue.
+    pub returns: i64,
+    /// When its time to live in its queue is over.
+    pub expires: Option<u64>,
+}
+
+impl<T> Message<T> {
+    /// A message as a client publishes it.
+    pub fn new(key: &str, content: T) -> Self {
+        Self { content, key: key.to_owned(), deaths: Vec::new(), returns: 0, expires: None }
+    }
+}
+
+/// Why a message left a queue without having been acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// Its time to live was over.
+    Expired,
+    /// The queue was full.
+    MaxLength,
+    /// It was returned more often than the queue allows.
+    DeliveryLimit,
+    /// A consumer rejected it. The other reasons are automatic.
+    Rejected,
+}
+
+impl fmt::Display for Death {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "expired",
+            Self::MaxLength => "maxlen",
+            Self::DeliveryLimit => "delivery_limit",
+            Self::Rejected => "rejected",
+        })
+    }
+}
+
+/// Why a message is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// Nothing is bound for it, and there is no alternate exchange.
+    Unroutable,
+    /// It came back to a queue by itself.
+    Circle,
+    /// It was dead-lettered at most once into a queue that was full.
+    Full,
+    /// It died in a queue without a dead-letter exchange.
+    Nowhere(Death),
+}
+
+/// The queues of a compiled topology.
+#[derive(Debug)]
+pub struct Queues<T> {
+    routes: Arc<Routes>,
+    now: u64,
+    by_name: BTreeMap<String, Queue<T>>,
+    /// The messages that are gone.
+    pub lost: Vec<(T, Loss)>,
+}
+
+impl<T: Clone> Queues<T> {
+    /// Declares a topology. All queues are empty, and the time is 0.
+    #[must_use]
+    pub fn new(desired: &Desired) -> Self {
+        let limits: Vec<Limit> = desired.policies.iter().filter_map(Limit::new).collect();
+        let by_name = desired.queues.iter().map(|queue| (queue.name.clone(), Queue::new(queue, &limits))).collect();
+        Self { routes: Arc::new(Routes::new(desired)), now: 0, by_name, lost: Vec::new() }
+    }
+
+    /// The exchanges and their bindings.
+    #[must_use]
+    pub fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// The time.
+    #[must_use]
+    pub const fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Whether there is a queue with this name.
+    #[must_use]
+    pub fn has_queue(&self, name: &str) -> bool {
+        self.by_name.contains_key(name)
+    }
+
+    /// Publishes a message. Answers with the number of queues that were full and refused it. A message without a binding is
+    /// lost, and RabbitMQ confirms it all the same.
+    pub fn publish(&mut self, exchange: &str, message: &Message<T>) -> usize {
+        let routes = Arc::clone(&self.routes);
+        let queues = routes.of(exchange, &message.key);
+        if queues.is_empty() {
+            self.lost.push((message.content.clone(), Loss::Unroutable));
+        }
+        queues.into_iter().filter(|queue| !self.deliver(queue, message.clone())).count()
+    }
+
+    /// Takes the message at the head of a queue.
+    pub fn take(&mut self, queue: &str) -> Option<Message<T>> {
+        self.by_name.get_mut(queue)?.ready.pop_front()
+    }
+
+    /// A consumer returns a message that it has taken. RabbitMQ puts it back to the head, or into dead-letter at the queue's limit.
+    pub fn give_back(&mut self, name: &str, mut message: Message<T>) {
+        let Some(queue) = self.by_name.get_mut(name) else { return };
+        message.returns += 1;
+        if queue.delivery_limit.is_some_and(|limit| message.returns > limit) {
+            self.dead_letter(name, message, Death::DeliveryLimit);
+        } else {
+            queue.return_to_head(message);
+        }
+    }
+
+    /// A consumer rejects a message that it has taken.
+    pub fn reject(&mut self, name: &str, message: Message<T>) {
+        self.dead_letter(name, message, Death::Rejected);
+    }
+
+    /// The messages that are ready in each queue, in the order of delivery.
+    pub fn ready(&self) -> impl Iterator<Item = (&str, impl ExactSizeIterator<Item = &Message<T>>)> {
+        self.by_name.iter().map(|(name, queue)| (name.as_str(), queue.ready.iter()))
+    }
+
+    /// The number of messages that are ready in a queue, if there is one with this name.
+    #[must_use]
+    pub fn count(&self, queue: &str) -> Option<usize> {
+        Some(self.by_name.get(queue)?.ready.len())
+    }
+
+    /// Whether a queue counts how often a message was returned. Classic queues do not.
+    #[must_use]
+    pub fn counts_returns(&self, queue: &str) -> bool {
+        self.by_name.get(queue).is_some_and(|queue| queue.is_quorum)
+    }
+
+    /// Lets everything happen that happens up to this time.
+    pub fn advance_to(&mut self, until: u64) {
+        while let Some((at, name)) = self.next_expiry().filter(|(at, _)| *at <= until) {
+            let name = name.to_owned();
+            self.now = self.now.max(at);
+            if let Some(head) = self.by_name.get_mut(&name).and_then(|queue| queue.ready.pop_front()) {
+                self.dead_letter(&name, head, Death::Expired);
+            }
+        }
+        self.now = self.now.max(until);
+    }
+
+    /// When the next message expires, and its queue. RabbitMQ expires only the message at the head of a queue.
+    #[must_use]
+    pub fn next_expiry(&self) -> Option<(u64, &str)> {
+        self.by_name.iter().filter_map(|(name, queue)| Some((queue.ready.front()?.expires?, name.as_str()))).min()
+    }
+
+    /// Three minutes later: dead letters are offered again to the targets that refused them.
+    pub fn forward_again(&mut self) {
+        self.now += AGAIN;
+        let names: Vec<String> = self.by_name.keys().cloned().collect();
+        for name in names {
+            let Some(queue) = self.by_name.get_mut(&name) else { continue };
+            for forwarding in std::mem::take(&mut queue.forwarding) {
+                self.hand_on_or_keep(&name, forwarding);
+            }
+            self.forward(&name);
+        }
+    }
+
+    /// The number of dead letters between two queues.
+    #[must_use]
+    pub fn parked(&self) -> usize {
+        self.by_name.values().map(|queue| queue.forwarding.len() + queue.discarded.len()).sum()
+    }
+
+    /// Deletes all messages, and sets the time to 0.
+    pub fn clear(&mut self) {
+        self.now = 0;
+        self.lost.clear();
+        self.by_name.values_mut().for_each(Queue::clear);
+    }
+
+    /// Puts a message into a queue, unless the queue is full and refuses.
+    fn deliver(&mut self, name: &str, mut message: Message<T>) -> bool {
+        let Some(queue) = self.by_name.get_mut(name) else { return true };
+        let is_full = queue.max_length.is_some_and(|most| queue.ready.len() >= most);
+        if is_full && queue.rejects_publish {
+            return false;
+        }
+        message.expires = queue.ttl.map(|ttl| self.now + ttl);
+        message.returns = 0;
+        queue.ready.push_back(message);
+        if is_full && let Some(head) = queue.ready.pop_front() {
+            self.dead_letter(name, head, Death::MaxLength);
+        }
+        true
+    }
+
+    fn dead_letter(&mut self, name: &str, mut message: Message<T>, death: Death) {
+        let Some(queue) = self.by_name.get_mut(name) else { return };
+        let Some(exchange) = queue.dead_letter_exchange.clone() else {
+            self.lost.push((message.content, Loss::Nowhere(death)));
+            return;
+        };
+        let entry = (name.to_owned(), death);
+        message.deaths.retain(|other| *other != entry);
+        message.deaths.insert(0, entry);
+        if queue.is_at_least_once {
+            queue.discarded.push_back(Forwarding { message, death, left: None });
+            self.forward(name);
+            return;
+        }
+        match self.targets(&exchange, &message, death) {
+            Err(loss) => self.lost.push((message.content, loss)),
+            Ok(targets) => {
+                for target in targets {
+                    if !self.deliver(&target, message.clone()) {
+                        self.lost.push((message.content.clone(), Loss::Full));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Where a dead letter goes. RabbitMQ leaves out a queue that the message has left before, if no consumer has rejected it since.
+    fn targets(&self, exchange: &str, message: &Message<T>, death: Death) -> Result<BTreeSet<String>, Loss> {
+        let all = self.routes.of(exchange, &message.key);
+        if all.is_empty() {
+            return Err(Loss::Unroutable);
+        }
+        let is_target = |queue: &&str| death == Death::Rejected || !comes_back(queue, &message.deaths);
+        let targets: BTreeSet<String> = all.into_iter().filter(is_target).map(str::to_owned).collect();
+        if targets.is_empty() { Err(Loss::Circle) } else { Ok(targets) }
+    }
+
+    /// Hands on the dead letters of an at-least-once queue, as far as their targets take them.
+    fn forward(&mut self, name: &str) {
+        while let Some(queue) = self.by_name.get_mut(name)
+            && queue.forwarding.len() < IN_FLIGHT
+            && let Some(next) = queue.discarded.pop_front()
+        {
+            self.hand_on_or_keep(name, next);
+        }
+    }
+
+    fn hand_on_or_keep(&mut self, name: &str, forwarding: Forwarding<T>) {
+        if let Some(left) = self.hand_on(name, forwarding)
+            && let Some(queue) = self.by_name.get_mut(name)
+        {
+            queue.forwarding.push(left);
+        }
+    }
+
+    /// The rest of a dead letter's way, if a target has not taken it.
+    fn hand_on(&mut self, name: &str, mut forwarding: Forwarding<T>) -> Option<Forwarding<T>> {
+        let exchange = self.by_name.get(name)?.dead_letter_exchange.clone()?;
+        let mut left = match forwarding.left.take() {
+            Some(left) => left,
+            None => match self.targets(&exchange, &forwarding.message, forwarding.death) {
+                Ok(targets) => targets,
+                Err(_) => return Some(forwarding),
+            },
+        };
+        left.retain(|target| !self.deliver(target, forwarding.message.clone()));
+        (!left.is_empty()).then_some(Forwarding { left: Some(left), ..forwarding })
+    }
+}
+
+/// Whether a message has left this queue already, and no consumer has rejected it since.
+fn comes_back(queue: &str, deaths: &[(String, Death)]) -> bool {
+    deaths
+        .iter()
+        .position(|(name, _)| name == queue)
+        .is_some_and(|at| deaths.iter().take(at + 1).all(|(_, death)| *death != Death::Rejected))
+}

@@ -1,0 +1,100 @@
+//! Where an exchange sends a message.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::domain::compile::{Argument, Desired, Target};
+
+/// Every exchange of a topology, and the names of its queues.
+#[derive(Debug)]
+pub struct Routes {
+    exchanges: HashMap<String, Exchange>,
+    queues: BTreeSet<String>,
+}
+
+#[derive(Debug, Default)]
+struct Exchange {
+    alternate: Option<String>,
+    bindings: Vec<(Vec<String>, Target)>,
+}
+
+impl Routes {
+    /// The routes of a compiled topology.
+    #[must_use]
+    pub fn new(desired: &Desired) -> Self {
+        let mut exchanges: HashMap<String, Exchange> = desired
+            .exchanges
+            .iter()
+            .map(|exchange| {
+                let alternate = exchange.arguments.get("alternate-exchange").and_then(Argument::as_text);
+                let alternate = alternate.map(str::to_owned);
+                (exchange.name.clone(), Exchange { alternate, bindings: Vec::new() })
+            })
+            .collect();
+        for binding in &desired.bindings {
+            let pattern = words(&binding.key).into_iter().map(str::to_owned).collect();
+            let source = exchanges.entry(binding.source.clone()).or_default();
+            source.bindings.push((pattern, binding.target.clone()));
+        }
+        Self { exchanges, queues: desired.queues.iter().map(|queue| queue.name.clone()).collect() }
+    }
+
+    /// Whether there is an exchange with this name. The exchange without a name is always there.
+    #[must_use]
+    pub fn has_exchange(&self, name: &str) -> bool {
+        name.is_empty() || self.exchanges.contains_key(name)
+    }
+
+    /// The queues that a message reaches from an exchange. A queue that several bindings lead to gets the message once.
+    ///
+    /// An alternate exchange gets the messages for which its exchange has no binding. A binding to another exchange counts, even if
+    /// that exchange has no binding for the message.
+    #[must_use]
+    pub fn of(&self, exchange: &str, key: &str) -> BTreeSet<&str> {
+        // The exchange without a name knows every queue by the queue's own name.
+        if exchange.is_empty() {
+            return self.queues.get(key).map(String::as_str).into_iter().collect();
+        }
+        let key = words(key);
+        let (mut queues, mut seen, mut left) = (BTreeSet::new(), BTreeSet::new(), vec![exchange]);
+        while let Some(name) = left.pop() {
+            let Some((name, exchange)) = self.exchanges.get_key_value(name) else { continue };
+            if !seen.insert(name) {
+                continue;
+            }
+            let mut unbound = true;
+            for (_, target) in exchange.bindings.iter().filter(|(pattern, _)| words_match(pattern, &key)) {
+                unbound = false;
+                match target {
+                    Target::Queue(queue) => drop(queues.insert(queue.as_str())),
+                    Target::Exchange(next) => left.push(next),
+                }
+            }
+            left.extend(exchange.alternate.as_deref().filter(|_| unbound));
+        }
+        queues
+    }
+}
+
+/// Whether a topic pattern matches a routing key: `*` is one word, an empty one too, and `#` any number of words.
+#[must_use]
+pub fn matches(pattern: &str, key: &str) -> bool {
+    words_match(&words(pattern), &words(key))
+}
+
+/// An empty text has no words, rather than one empty word.
+fn words(text: &str) -> Vec<&str> {
+    if text.is_empty() { Vec::new() } else { text.split('.').collect() }
+}
+
+fn words_match<S: AsRef<str>>(pattern: &[S], key: &[&str]) -> bool {
+    match (pattern.split_first(), key.split_first()) {
+        (None, None) => true,
+        (Some((word, rest)), _) if word.as_ref() == "#" => {
+            words_match(rest, key) || key.split_first().is_some_and(|(_, key)| words_match(pattern, key))
+        }
+        (Some((word, pattern)), Some((first, key))) => {
+            (word.as_ref() == "*" || word.as_ref() == *first) && words_match(pattern, key)
+        }
+        _ => false,
+    }
+}

@@ -62,6 +62,7 @@
 //! | connect | [`connect`]; with TLS, several nodes, or only what is not the default: [`Hatchery::builder`] |
 //! | publish | [`Hatchery::publisher`], [`NewEvent`] |
 //! | handle events | [`Hatchery::worker`], [`Worker`], [`Outcome`] |
+//! | test handlers, retries and coalescing without a server | the module `testing`, of the feature with this name |
 //! | look for events that wait, cancel them, give them another time | [`Hatchery::events`], [`Filter`], [`Which`] |
 //! | read times and durations as the file and the command line do | [`parse_time`], [`parse_duration`], [`Ttl`] |
 //!
@@ -79,8 +80,8 @@
 //! # What to rely on
 //!
 //! The interface is what stands at the root of this crate, with the methods, variants and public fields that it has
-//! there, and [`file::read`] for a topology that is part of the program. It follows semantic versioning. Most errors,
-//! and most of what is told rather than chosen, are `#[non_exhaustive]`: match them with a `_`.
+//! there, [`file::read`] for a topology that is part of the program, and the module `testing` of the feature with this
+//! name. It follows semantic versioning. Most errors, and most of what is told rather than chosen, are `#[non_exhaustive]`: match them with a `_`.
 //!
 //! **The feature `internals` is not part of it.** It shows modules to the command line, the tests and the benchmarks, which are
 //! crates of their own, and they change in any release. That goes for functions which take or give what is in a module alone, like
@@ -120,7 +121,8 @@
 //! - `ports`: what the flow needs from outside: a broker, a register, a clock.
 //! - `flow`: the event's way, in reading order, and the order of its effects.
 //! - `handler`: what a worker runs.
-//! - `adapters`: RabbitMQ and Redis; and a register in memory for the flow's tests.
+//! - `adapters`: RabbitMQ and Redis; and a broker and a register in memory, for tests.
+//! - `testing`: the whole of it in memory, with a clock that a test moves.
 
 // What only the command line uses is compiled all the same: one build serves both.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]
@@ -139,6 +141,8 @@ mod handler;
 #[doc(hidden)]
 pub mod internals;
 mod ports;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use connect::{Builder, ConnectError, Hatchery, connect};
 // The pages of these are the root's: who uses the library need not know in which module they are.

@@ -318,6 +318,13 @@ impl Worker {
         self
     }
 
+    /// Puts something around each handler.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn wrap_handlers(mut self, wrap: impl Fn(Arc<dyn Handler>) -> Arc<dyn Handler>) -> Self {
+        self.handlers.values_mut().for_each(|handler| *handler = wrap(Arc::clone(handler)));
+        self
+    }
+
     /// Handlers that run at a time, of each type, instead of what the file says; at least 1. The prefetch changes in
     /// proportion, so that no delivery waits longer for its turn than the file allows. Types with `on-failure: block`
     /// keep their one.

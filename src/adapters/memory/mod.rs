@@ -1,6 +1,8 @@
 //! A broker and a register that keep everything in memory, for tests.
 
+mod broker;
 pub mod queues;
 mod register;
 
+pub use broker::{MemoryBroker, Waiting};
 pub use register::MemoryRegister;

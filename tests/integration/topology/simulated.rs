@@ -61,8 +61,8 @@ impl Real {
     }
 
     /// Does it on both, and expects both to agree afterwards. Publishing alone may go on.
-    async fn step(&self, step: &Step, simulator: &mut Simulator<'_>) -> Result<(), String> {
-        let ready = |simulator: &Simulator<'_>, queue: &str| simulator.contents().get(queue).map_or(0, Vec::len);
+    async fn step(&self, step: &Step, simulator: &mut Simulator) -> Result<(), String> {
+        let ready = |simulator: &Simulator, queue: &str| simulator.contents().get(queue).map_or(0, Vec::len);
         match step {
             Step::Publish(exchange, key, id) => {
                 simulator.step(step);
@@ -116,7 +116,7 @@ impl Real {
     }
 
     /// Waits until as many messages are ready in each queue as the simulator says, for a while.
-    async fn agree(&self, simulator: &Simulator<'_>) -> Result<(), String> {
+    async fn agree(&self, simulator: &Simulator) -> Result<(), String> {
         let contents = simulator.contents();
         let expected: BTreeMap<&str, usize> = contents.iter().map(|(queue, ids)| (queue.as_str(), ids.len())).collect();
         let (limit, mut looks) = (Instant::now() + PATIENCE, 0);

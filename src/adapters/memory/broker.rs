@@ -1,0 +1,344 @@
+//! A broker that keeps everything in memory.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::queues::{self, Queues};
+use crate::{
+    domain::{
+        compile::Desired,
+        event::until,
+        wire::{Headers, Incoming, Message, Properties, Value},
+    },
+    ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Order, Receipt},
+};
+
+/// RabbitMQ without a server: a compiled topology with RabbitMQ's rules for routing, times to live, dead letters and returns, and
+/// the time of a given clock. Clones are the same broker.
+#[derive(Clone)]
+pub struct MemoryBroker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    /// Wakes the consumers: there may be something for them, or room for more.
+    changed: Notify,
+}
+
+struct State {
+    queues: Queues<Content>,
+    /// The deliveries that wait for their acknowledgement, in the order of delivery.
+    unacknowledged: BTreeMap<u64, Unacknowledged>,
+    /// The consumers by number, and their queues.
+    consumers: BTreeMap<u64, String>,
+    /// The next number of a consumer or a delivery.
+    next: u64,
+}
+
+struct Unacknowledged {
+    consumer: Option<u64>,
+    queue: String,
+    message: queues::Message<Content>,
+}
+
+#[derive(Clone, Debug)]
+struct Content {
+    properties: Properties,
+    body: Bytes,
+}
+
+/// A message that is ready in a queue.
+#[derive(Clone, Debug)]
+pub struct Waiting {
+    /// The queue.
+    pub queue: String,
+    /// The message as it would be delivered.
+    pub message: Incoming,
+    /// When its time to live in this queue is over.
+    pub expires: Option<Timestamp>,
+}
+
+impl MemoryBroker {
+    /// A broker on which a topology was applied.
+    #[must_use]
+    pub fn new(desired: &Desired, clock: Arc<dyn Clock>) -> Self {
+        let state = State {
+            queues: Queues::new(desired),
+            unacknowledged: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            next: 0,
+        };
+        Self { shared: Arc::new(Shared { clock, state: Mutex::new(state), changed: Notify::new() }) }
+    }
+
+    /// The messages that are ready in all queues, by queue and in the order of delivery.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<Waiting> {
+        let state = self.shared.state();
+        let waiting = |queue: &str, message: &queues::Message<Content>| Waiting {
+            queue: queue.to_owned(),
+            message: state.incoming(queue, message),
+            expires: message.expires.and_then(timestamp),
+        };
+        let all = state.queues.ready();
+        all.flat_map(|(queue, messages)| messages.map(move |message| waiting(queue, message))).collect()
+    }
+}
+
+impl fmt::Debug for MemoryBroker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryBroker").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    /// The state, after everything that has happened by now.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.queues.advance_to(u64::try_from(self.clock.now().as_millisecond()).unwrap_or(0));
+        state
+    }
+
+    /// Takes a message out of a queue.
+    fn deliver(self: &Arc<Self>, state: &mut State, consumer: Option<u64>, queue: &str) -> Option<Delivery> {
+        let message = state.queues.take(queue)?;
+        let (incoming, redelivered) = (state.incoming(queue, &message), message.returns > 0);
+        let tag = state.number();
+        state.unacknowledged.insert(tag, Unacknowledged { consumer, queue: queue.to_owned(), message });
+        Some(Delivery {
+            message: incoming,
+            redelivered,
+            receipt: Box::new(Tag { shared: Arc::clone(self), number: tag }),
+        })
+    }
+
+    /// Settles a delivery, if that was not done before.
+    fn settle(&self, tag: u64, settle: impl FnOnce(&mut State, Unacknowledged)) {
+        let mut state = self.state();
+        if let Some(delivery) = state.unacknowledged.remove(&tag) {
+            settle(&mut state, delivery);
+            drop(state);
+            self.changed.notify_waiters();
+        }
+    }
+}
+
+impl State {
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    fn give_back(&mut self, Unacknowledged { queue, message, .. }: Unacknowledged) {
+        self.queues.give_back(&queue, message);
+    }
+
+    /// Whether this consumer is the one that its queue delivers to.
+    fn is_active(&self, consumer: u64, queue: &str, order: Order) -> bool {
+        let first = || self.consumers.iter().find(|(_, other)| *other == queue);
+        order == Order::Any || first().is_some_and(|(first, _)| *first == consumer)
+    }
+
+    fn has_room(&self, consumer: u64, prefetch: u16) -> bool {
+        let held = self.unacknowledged.values().filter(|delivery| delivery.consumer == Some(consumer)).count();
+        prefetch == 0 || held < usize::from(prefetch)
+    }
+
+    fn require(&self, queue: &str) -> Result<(), BrokerError> {
+        if self.queues.has_queue(queue) {
+            return Ok(());
+        }
+        Err(BrokerError::Missing { object: queue.to_owned() })
+    }
+
+    /// A message with the headers that RabbitMQ writes.
+    fn incoming(&self, queue: &str, message: &queues::Message<Content>) -> Incoming {
+        let Content { mut properties, body } = message.content.clone();
+        let headers = &mut properties.headers;
+        if message.returns > 0 && self.queues.counts_returns(queue) {
+            headers.insert("x-delivery-count".to_owned(), Value::I64(message.returns));
+        }
+        if !message.deaths.is_empty() {
+            let death = |(queue, death): &(String, queues::Death)| {
+                let entry = [("queue", queue.clone()), ("reason", death.to_string())];
+                Value::Table(Headers::from(entry.map(|(name, text)| (name.to_owned(), Value::text(&text)))))
+            };
+            headers.insert("x-death".to_owned(), Value::Array(message.deaths.iter().map(death).collect()));
+        }
+        Incoming { routing_key: message.key.clone(), properties, body }
+    }
+}
+
+fn timestamp(millis: u64) -> Option<Timestamp> {
+    Timestamp::from_millisecond(i64::try_from(millis).ok()?).ok()
+}
+
+#[async_trait]
+impl Broker for MemoryBroker {
+    async fn publish(&self, message: Message) -> Result<(), BrokerError> {
+        let Message { exchange, routing_key, mut properties, body } = message;
+        // As RabbitMQ 4, which ignores the header in messages of clients.
+        properties.headers.remove("x-death");
+        let mut state = self.shared.state();
+        if !state.queues.routes().has_exchange(&exchange) {
+            return Err(BrokerError::Missing { object: exchange });
+        }
+        let message = queues::Message::new(&routing_key, Content { properties, body });
+        let refusals = state.queues.publish(&exchange, &message);
+        drop(state);
+        self.shared.changed.notify_waiters();
+        match refusals {
+            0 => Ok(()),
+            _ => Err(BrokerError::Nacked { exchange, reason: "a queue is full".to_owned() }),
+        }
+    }
+
+    async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
+        let mut state = self.shared.state();
+        state.require(queue)?;
+        let number = state.number();
+        state.consumers.insert(number, queue.to_owned());
+        let (shared, queue) = (Arc::clone(&self.shared), queue.to_owned());
+        Ok(Box::new(Consumer { shared, number, queue, prefetch, order }))
+    }
+
+    async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
+        let mut state = self.shared.state();
+        state.require(queue)?;
+        Ok(self.shared.deliver(&mut state, None, queue))
+    }
+
+    async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
+        let count = self.shared.state().queues.count(queue);
+        let count = count.ok_or_else(|| BrokerError::Missing { object: queue.to_owned() })?;
+        Ok(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+
+    async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
+        let state = self.shared.state();
+        if let Some(missing) = exchanges.iter().find(|exchange| !state.queues.routes().has_exchange(exchange)) {
+            return Err(BrokerError::Missing { object: missing.clone() });
+        }
+        queues.iter().try_for_each(|queue| state.require(queue))
+    }
+
+    async fn identity(&self) -> Result<BrokerIdentity, BrokerError> {
+        Ok(BrokerIdentity { cluster_name: Some("memory".to_owned()), version: None })
+    }
+}
+
+struct Consumer {
+    shared: Arc<Shared>,
+    number: u64,
+    queue: String,
+    prefetch: u16,
+    order: Order,
+}
+
+impl Consumer {
+    /// The next delivery if there is one, or when to look again.
+    fn look(&self) -> Result<Option<Delivery>, Option<Timestamp>> {
+        let mut state = self.shared.state();
+        if !state.consumers.contains_key(&self.number) {
+            return Ok(None);
+        }
+        if state.is_active(self.number, &self.queue, self.order)
+            && state.has_room(self.number, self.prefetch)
+            && let Some(delivery) = self.shared.deliver(&mut state, Some(self.number), &self.queue)
+        {
+            return Ok(Some(delivery));
+        }
+        Err(state.queues.next_expiry().and_then(|(at, _)| timestamp(at)))
+    }
+
+    fn cancel_now(&self) {
+        let was_consuming = self.shared.state().consumers.remove(&self.number).is_some();
+        if was_consuming {
+            self.shared.changed.notify_waiters();
+        }
+    }
+}
+
+#[async_trait]
+impl Deliveries for Consumer {
+    async fn next(&mut self) -> Option<Delivery> {
+        loop {
+            let mut changed = std::pin::pin!(self.shared.changed.notified());
+            // A change between the look and the wait is not missed.
+            changed.as_mut().enable();
+            let expiry = match self.look() {
+                Ok(delivery) => return delivery,
+                Err(expiry) => expiry,
+            };
+            let expired = async {
+                match expiry {
+                    Some(at) => tokio::time::sleep(until(self.shared.clock.now(), at)).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = expired => {}
+            }
+        }
+    }
+
+    async fn cancel(&mut self) {
+        self.cancel_now();
+    }
+
+    async fn close(self: Box<Self>) {
+        let mut state = self.shared.state();
+        let of_this = |delivery: &Unacknowledged| delivery.consumer == Some(self.number);
+        for (_, delivery) in state.unacknowledged.extract_if(.., |_, delivery| of_this(delivery)).collect::<Vec<_>>() {
+            state.give_back(delivery);
+        }
+        // Dropping the consumer cancels it, which wakes the others.
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.cancel_now();
+    }
+}
+
+/// The delivery tag. A delivery goes back to its queue when its tag is dropped, as if the connection was lost.
+struct Tag {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+#[async_trait]
+impl Receipt for Tag {
+    async fn acknowledge(self: Box<Self>) {
+        self.shared.settle(self.number, |_, _| {});
+    }
+
+    async fn requeue(self: Box<Self>) {
+        self.shared.settle(self.number, State::give_back);
+    }
+
+    async fn reject(self: Box<Self>) {
+        self.shared.settle(self.number, |state, Unacknowledged { queue, message, .. }| {
+            state.queues.reject(&queue, message);
+        });
+    }
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        self.shared.settle(self.number, State::give_back);
+    }
+}

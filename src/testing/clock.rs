@@ -1,0 +1,41 @@
+//! The time of day in a runtime whose time is paused.
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use crate::{
+    domain::event::{ceil_millis, later},
+    ports::Clock,
+};
+
+/// Tells a time of day that moves with tokio's paused time.
+pub(super) struct PausedClock {
+    base: Timestamp,
+    began: Instant,
+}
+
+impl PausedClock {
+    /// tokio's timers have whole milliseconds, and so has this clock.
+    pub(super) fn starting_at(now: Timestamp) -> Self {
+        assert!(
+            is_paused(),
+            "`TestHatchery` is for runtimes whose time is paused: begin the test with `#[tokio::test(start_paused = true)]`"
+        );
+        Self { base: ceil_millis(now), began: Instant::now() }
+    }
+}
+
+impl Clock for PausedClock {
+    fn now(&self) -> Timestamp {
+        later(self.base, self.began.elapsed())
+    }
+}
+
+/// Whether tokio's time stands still while the system's goes on.
+fn is_paused() -> bool {
+    let (paused, moving) = (Instant::now(), std::time::Instant::now());
+    while moving.elapsed().is_zero() {
+        std::hint::spin_loop();
+    }
+    paused.elapsed().is_zero()
+}

@@ -1,0 +1,441 @@
+//! Tests of handlers, retries, delays and coalescing in milliseconds, without RabbitMQ and Redis.
+//!
+//! [`TestHatchery`] stands for a [`Hatchery`](crate::Hatchery). It has the same publisher, worker and events, over a broker and
+//! a register in memory. The broker runs the topology that `topology apply` would declare, with RabbitMQ's rules: a delayed
+//! event waits in the queues in which it would wait on a server. The register answers by the rules that the Redis scripts follow.
+//!
+//! ```toml
+//! [dev-dependencies]
+//! hatchery = { version = "0.1", features = ["testing"] }
+//! tokio = { version = "1", features = ["macros", "rt", "test-util"] }
+//! ```
+//!
+//! No test waits. The time is tokio's paused time, so a test begins with `#[tokio::test(start_paused = true)]`, and
+//! [`TestHatchery::advance`] moves the time on.
+//!
+//! # A handler
+//!
+//! ```
+//! use std::time::Duration;
+//! use hatchery::{NewEvent, Outcome, Run, testing::TestHatchery};
+//!
+//! async fn send(run: Run) -> std::io::Result<Outcome> {
+//!     Ok(if run.event.payload.is_empty() {
+//!         Outcome::Discard { reason: "there is nothing to send".to_owned() }
+//!     } else {
+//!         Outcome::Done
+//!     })
+//! }
+//!
+//! # /*
+//! #[tokio::test(start_paused = true)]
+//! # */
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # test().await
+//! # }
+//! async fn test() -> Result<(), Box<dyn std::error::Error>> {
+//!     let file = "{ version: 1, name: payroll, types: { mail: {} } }"; // or `hatchery::read_file("topology.yaml")`
+//!     let hatchery = TestHatchery::new(hatchery::file::read(file, "topology.yaml")?);
+//!     hatchery.start(hatchery.worker().handle("mail", send));
+//!
+//!     let (now, hour) = (hatchery.now(), Duration::from_hours(1));
+//!     hatchery.publisher().publish(NewEvent::new("mail", "Dear Ada").delay(hour)).await?;
+//!     assert_eq!(hatchery.waiting("mail")[0].due, now + hour);
+//!
+//!     hatchery.advance(hour).await?;
+//!     let runs = hatchery.runs("mail");
+//!     assert_eq!(runs.len(), 1);
+//!     assert_eq!((runs[0].at, runs[0].outcome.clone()), (now + hour, Some(Outcome::Done)));
+//!     Ok(())
+//! }
+//! ```
+//!
+//! # Retries, up to dead-letter
+//!
+//! ```
+//! use std::time::Duration;
+//! use hatchery::{NewEvent, Outcome, Run, testing::TestHatchery};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = "
+//! version: 1
+//! name: payroll
+//! types:
+//!   mail: { retry: { delays: [10s, 1m], max-attempts: 3, jitter: 0% } }
+//! ";
+//! let hatchery = TestHatchery::new(hatchery::file::read(file, "topology.yaml")?);
+//! hatchery.start(hatchery.worker().handle("mail", |_: Run| async { Err::<Outcome, _>("421 try later") }));
+//!
+//! let start = hatchery.now();
+//! hatchery.publisher().publish(NewEvent::new("mail", "Dear Ada")).await?;
+//! hatchery.advance(Duration::from_mins(5)).await?;
+//!
+//! let seconds: Vec<i64> = hatchery.runs("mail").iter().map(|run| run.at.duration_since(start).as_secs()).collect();
+//! assert_eq!(seconds, [0, 10, 70]);
+//! let letters = hatchery.dead_letters("mail");
+//! assert_eq!(letters.len(), 1);
+//! assert_eq!(letters[0].attempts, 3);
+//! assert!(letters[0].last_failure.as_deref().is_some_and(|failure| failure.ends_with("421 try later")));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Coalescing
+//!
+//! Of many changes within the window, the newest one runs.
+//!
+//! ```
+//! use std::time::Duration;
+//! use hatchery::{NewEvent, Outcome, Run, testing::TestHatchery};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = "
+//! version: 1
+//! name: payroll
+//! types:
+//!   hr-import: { coalesce: { immediate: latest, window: 2s } }
+//! ";
+//! let hatchery = TestHatchery::new(hatchery::file::read(file, "topology.yaml")?);
+//! hatchery.start(hatchery.worker().handle("hr-import", |_: Run| async { Ok::<_, String>(Outcome::Done) }));
+//!
+//! for salary in ["5000", "5500", "6000"] {
+//!     hatchery.publisher().publish(NewEvent::new("hr-import", salary).reference("1234")).await?;
+//! }
+//! hatchery.advance(Duration::from_secs(2)).await?;
+//! let runs = hatchery.runs("hr-import");
+//! assert_eq!(runs.len(), 1);
+//! assert_eq!(runs[0].event.payload, "6000");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # A date, and a cancel
+//!
+//! ```
+//! use std::time::Duration;
+//! use hatchery::{NewEvent, Outcome, Run, Which, testing::TestHatchery};
+//!
+//! # #[tokio::main(flavor = "current_thread", start_paused = true)]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let file = "{ version: 1, name: payroll, types: { hr-import: { coalesce: latest } } }";
+//! let topology = hatchery::file::read(file, "topology.yaml")?;
+//! let hatchery = TestHatchery::starting_at(topology, "2026-06-01T09:00:00Z".parse()?);
+//! let last_day = "2026-06-30T18:00:00Z".parse()?;
+//! hatchery.start(hatchery.worker().handle("hr-import", move |run: Run| async move {
+//!     Ok::<_, String>(match run.event.reason {
+//!         None => Outcome::Requeue { at: last_day, reason: "their last day".to_owned() },
+//!         Some(_) => Outcome::Done,
+//!     })
+//! }));
+//!
+//! for employee in ["1234", "5678"] {
+//!     hatchery.publisher().publish(NewEvent::new("hr-import", "{}").reference(employee)).await?;
+//! }
+//! hatchery.advance(Duration::from_secs(1)).await?;
+//! assert_eq!(hatchery.waiting("hr-import").len(), 2);
+//!
+//! hatchery.events().cancel(&Which::reference("hr-import", "1234")).await?;
+//! hatchery.advance_to(last_day).await?;
+//! let runs = hatchery.runs("hr-import");
+//! assert_eq!(runs.len(), 3);
+//! assert_eq!(runs[2].at, last_day);
+//! assert_eq!(runs[2].event.reference.as_ref().map(|reference| reference.as_str()), Some("5678"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is different from servers
+//!
+//! - Publishing, claiming and settling take no time. Nothing is lost on the way, and no connection breaks off.
+//! - The time stands still while anything runs, and moves on by itself while everything waits, in a handler too. A handler that
+//!   waits for the network is at its `handler-timeout` at once. `tokio::task::spawn_blocking` holds the time.
+//! - Two timers of the same millisecond may fire in any order, and an event without an id of its own gets a random one, on which
+//!   the jitter of its retries depends.
+
+mod clock;
+mod record;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fmt,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
+
+pub use self::record::{RecordedRun, WaitingEvent};
+use self::{
+    clock::PausedClock,
+    record::{Record, Recorder},
+};
+use crate::{
+    adapters::memory::{MemoryBroker, MemoryRegister, Waiting},
+    domain::{
+        compile::compile,
+        event::{Event, until},
+        names::Names,
+        spec::Topology,
+        wire,
+        words::{EventType, UnknownType},
+    },
+    flow::{
+        events::Events,
+        publish::Publisher,
+        tally::Summary,
+        worker::{WorkError, Worker},
+    },
+    ports::{Clock, Register},
+};
+
+/// The time at which a [`TestHatchery`] begins, unless it is given another one.
+const BEGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
+
+/// In this time tokio runs everything that is due at one instant. It is the shortest time that tokio can wait.
+const SETTLE: Duration = Duration::from_millis(1);
+
+/// A topology with a broker and a register in memory, for tests. [The module](self) has examples.
+///
+/// Clones are the same broker and register.
+#[derive(Clone)]
+pub struct TestHatchery {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    topology: Arc<Topology>,
+    clock: Arc<PausedClock>,
+    broker: MemoryBroker,
+    register: Arc<MemoryRegister>,
+    publisher: Publisher,
+    record: Arc<Record>,
+    workers: Mutex<Vec<Running>>,
+}
+
+/// A worker that was started.
+struct Running {
+    stop: CancellationToken,
+    ends: AbortOnDropHandle<Result<Summary, WorkError>>,
+}
+
+impl TestHatchery {
+    /// A broker on which this topology was applied, and an empty register, at the beginning of 2026.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime whose time is paused: the test begins with `#[tokio::test(start_paused = true)]`. And if the
+    /// topology was not read by this crate and is not safe to work on.
+    #[must_use]
+    pub fn new(topology: Topology) -> Self {
+        Self::starting_at(topology, BEGIN)
+    }
+
+    /// The same at another time, for events that are about the calendar.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[must_use]
+    pub fn starting_at(topology: Topology, now: Timestamp) -> Self {
+        let desired = compile(&topology).unwrap_or_else(|error| panic!("{error}"));
+        let (topology, clock) = (Arc::new(topology), Arc::new(PausedClock::starting_at(now)));
+        let broker = MemoryBroker::new(&desired, clock.clone());
+        let register = Arc::new(MemoryRegister::new(clock.clone(), topology.redis.backlog_retention));
+        let port: Arc<dyn Register> = register.clone();
+        let publisher = Publisher::new(Arc::clone(&topology), Arc::new(broker.clone()), &port, clock.clone());
+        let (record, workers) = (Arc::default(), Mutex::default());
+        Self { shared: Arc::new(Shared { topology, clock, broker, register, publisher, record, workers }) }
+    }
+
+    /// Publishes events, as [`Hatchery::publisher`](crate::Hatchery::publisher).
+    #[must_use]
+    pub fn publisher(&self) -> Publisher {
+        self.shared.publisher.clone()
+    }
+
+    /// A worker with no handlers yet, as [`Hatchery::worker`](crate::Hatchery::worker). [`start`](Self::start) starts it.
+    #[must_use]
+    pub fn worker(&self) -> Worker {
+        let Shared { topology, clock, broker, register, .. } = &*self.shared;
+        Worker::new(Arc::clone(topology), Arc::new(broker.clone()), register.clone(), clock.clone())
+    }
+
+    /// Lists, cancels and moves events that wait, as [`Hatchery::events`](crate::Hatchery::events).
+    #[must_use]
+    pub fn events(&self) -> Events {
+        let Shared { topology, clock, broker, register, .. } = &*self.shared;
+        let broker = Arc::new(broker.clone());
+        Events::new(Arc::clone(topology), broker, register.clone(), register.clone(), clock.clone())
+    }
+
+    /// Starts a worker, which works whenever the test awaits something. Several workers are like several processes.
+    pub fn start(&self, worker: Worker) {
+        let (record, clock) = (Arc::clone(&self.shared.record), self.shared.clock.clone());
+        let worker = worker
+            .wrap_handlers(|handler| Arc::new(Recorder { handler, record: Arc::clone(&record), clock: clock.clone() }));
+        let stop = CancellationToken::new();
+        let ends = AbortOnDropHandle::new(tokio::spawn(worker.run(stop.clone())));
+        self.workers().push(Running { stop, ends });
+    }
+
+    /// Stops all workers, as a SIGTERM does: each finishes its runs within its drain limit, and gives the other events back.
+    /// Answers with what each has done, in the order in which they were started.
+    ///
+    /// # Errors
+    /// When one of them had ended by itself.
+    ///
+    /// ```
+    /// use hatchery::{NewEvent, Outcome, Run, testing::TestHatchery};
+    ///
+    /// # #[tokio::main(flavor = "current_thread", start_paused = true)]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let file = "{ version: 1, name: payroll, types: { mail: {} } }";
+    /// let hatchery = TestHatchery::new(hatchery::file::read(file, "topology.yaml")?);
+    /// hatchery.start(hatchery.worker().handle("mail", |_: Run| async { Ok::<_, String>(Outcome::Done) }));
+    /// hatchery.publisher().publish(NewEvent::new("mail", "Dear Ada")).await?;
+    /// hatchery.advance(std::time::Duration::ZERO).await?;
+    /// assert_eq!(hatchery.stop().await?[0].done, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn stop(&self) -> Result<Vec<Summary>, WorkError> {
+        let running = std::mem::take(&mut *self.workers());
+        for Running { stop, .. } in &running {
+            stop.cancel();
+        }
+        let mut summaries = Vec::new();
+        for Running { ends, .. } in running {
+            summaries.push(ended(ends).await?);
+        }
+        Ok(summaries)
+    }
+
+    /// Ends all workers at once, as a SIGKILL does. The events that ran are delivered again, and that counts as a crash of
+    /// their worker.
+    pub async fn kill(&self) {
+        let running = std::mem::take(&mut *self.workers());
+        for Running { ends, .. } in running {
+            ends.abort();
+            // Cancelled, or it had ended by itself.
+            drop(ends.await);
+        }
+        tokio::time::sleep(SETTLE).await;
+    }
+
+    /// What time it is.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.shared.clock.now()
+    }
+
+    /// Moves the time on, and runs everything that is due by then, each event at its time. The last instant takes a
+    /// millisecond: the time is one millisecond later afterwards.
+    ///
+    /// # Errors
+    /// When a worker has ended by itself since it was started, for want of the type in the file, say.
+    pub async fn advance(&self, by: Duration) -> Result<(), WorkError> {
+        tokio::time::sleep(by).await;
+        tokio::time::sleep(SETTLE).await;
+        let ended_by_itself = {
+            let mut workers = self.workers();
+            let position = workers.iter().position(|running| running.ends.is_finished());
+            position.map(|at| workers.remove(at))
+        };
+        match ended_by_itself {
+            Some(Running { ends, .. }) => ended(ends).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Moves the time on to a date; to none that is past.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    pub async fn advance_to(&self, date: Timestamp) -> Result<(), WorkError> {
+        self.advance(until(self.now(), date)).await
+    }
+
+    /// The runs of a type's handler, in the order in which they began.
+    ///
+    /// # Panics
+    /// When the file has no such type.
+    #[must_use]
+    pub fn runs(&self, event_type: &str) -> Vec<RecordedRun> {
+        self.shared.record.of(self.known(event_type))
+    }
+
+    /// The events of a type that lie in the broker's queues and were not delivered yet, by the time at which they are due.
+    ///
+    /// RabbitMQ cannot take a message out of a queue, so an event that was cancelled or replaced lies there until it is due.
+    /// [`events`](Self::events) shows those that still count.
+    ///
+    /// # Panics
+    /// When the file has no such type.
+    #[must_use]
+    pub fn waiting(&self, event_type: &str) -> Vec<WaitingEvent> {
+        let event_type = self.known(event_type);
+        let dead_letters = self.names().dead_letters(event_type);
+        let all = self.shared.broker.waiting().into_iter().filter(|waiting| waiting.queue != dead_letters);
+        let of_type = |waiting: Waiting| {
+            let (first, _) = waiting.message.routing_key.split_once('.')?;
+            let (queue, expires) = (waiting.queue, waiting.expires);
+            let event =
+                if first == event_type.as_str() { self.read(event_type, waiting.message)? } else { return None };
+            let due = expires.map_or(event.due(), |expires| expires.max(event.due()));
+            Some(WaitingEvent { event, due, queue })
+        };
+        let mut waiting: Vec<WaitingEvent> = all.filter_map(of_type).collect();
+        waiting.sort_by_key(|waiting| waiting.due);
+        waiting
+    }
+
+    /// The dead letters of a type, the oldest first. [`Event::reason`] says why each was given up.
+    ///
+    /// # Panics
+    /// When the file has no such type.
+    #[must_use]
+    pub fn dead_letters(&self, event_type: &str) -> Vec<Event> {
+        let event_type = self.known(event_type);
+        let queue = self.names().dead_letters(event_type);
+        let letters = self.shared.broker.waiting().into_iter().filter(|waiting| waiting.queue == queue);
+        letters.filter_map(|letter| self.read(event_type, letter.message)).collect()
+    }
+
+    fn names(&self) -> Names {
+        Names::new(self.shared.topology.name.clone())
+    }
+
+    /// Every message was published by a publisher or a worker, so each is an event.
+    fn read(&self, event_type: &EventType, message: wire::Incoming) -> Option<Event> {
+        wire::decode(event_type, message, self.now(), String::new).ok()
+    }
+
+    /// A misspelt type would have no runs, and a test that expects none would pass.
+    fn known(&self, event_type: &str) -> &EventType {
+        let types = &self.shared.topology.types;
+        match types.get_key_value(event_type) {
+            Some((event_type, _)) => event_type,
+            None => panic!("{}", UnknownType::among(event_type, types.keys())),
+        }
+    }
+
+    fn workers(&self) -> MutexGuard<'_, Vec<Running>> {
+        self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How a worker ended. A panic in it is the test's.
+async fn ended(worker: AbortOnDropHandle<Result<Summary, WorkError>>) -> Result<Summary, WorkError> {
+    worker.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+}
+
+impl fmt::Debug for TestHatchery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { topology, record, .. } = &*self.shared;
+        let runs = record.len();
+        f.debug_struct("TestHatchery").field("topology", &topology.name).field("runs", &runs).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,86 @@
+//! What ran, and what waits.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+
+use crate::{
+    domain::{event::Event, settlement::Outcome, words::EventType},
+    handler::{Handler, HandlerError, Run},
+    ports::Clock,
+};
+
+/// One run of a handler ([`TestHatchery::runs`](super::TestHatchery::runs)).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct RecordedRun {
+    /// When it began.
+    pub at: Timestamp,
+    /// The event as the handler got it. Its attempts are those before this run.
+    pub event: Event,
+    /// As [`Run::fence`].
+    pub fence: Option<i64>,
+    /// The handler's answer; an error is the [`Outcome::Retry`] that it becomes. None while the handler runs, and if it never
+    /// answered: it panicked, was at its time limit, or its worker was killed.
+    pub outcome: Option<Outcome>,
+}
+
+/// An event in one of the broker's queues ([`TestHatchery::waiting`](super::TestHatchery::waiting)).
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct WaitingEvent {
+    /// The event.
+    pub event: Event,
+    /// When it comes to a worker; or came, if none has taken it yet.
+    pub due: Timestamp,
+    /// The queue, as `payroll.hatchery.1h`.
+    pub queue: String,
+}
+
+/// All runs, in the order in which they began.
+#[derive(Default)]
+pub(super) struct Record(Mutex<Vec<RecordedRun>>);
+
+impl Record {
+    pub(super) fn of(&self, event_type: &EventType) -> Vec<RecordedRun> {
+        self.runs().iter().filter(|run| run.event.event_type == *event_type).cloned().collect()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.runs().len()
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Vec<RecordedRun>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A handler whose runs are recorded.
+pub(super) struct Recorder {
+    pub(super) handler: Arc<dyn Handler>,
+    pub(super) record: Arc<Record>,
+    pub(super) clock: Arc<dyn Clock>,
+}
+
+#[async_trait]
+impl Handler for Recorder {
+    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+        let number = {
+            let mut runs = self.record.runs();
+            let (at, event) = (self.clock.now(), run.event.clone());
+            runs.push(RecordedRun { at, event, fence: run.fence, outcome: None });
+            runs.len() - 1
+        };
+        let answer = self.handler.handle(run).await;
+        let outcome = match &answer {
+            Ok(outcome) => Some(outcome.clone()),
+            Err(HandlerError::Failed(reason)) => Some(Outcome::Retry { reason: reason.clone(), after: None }),
+            Err(HandlerError::CannotStart(_) | HandlerError::NoRoom(_)) => None,
+        };
+        if let Some(run) = self.record.runs().get_mut(number) {
+            run.outcome = outcome;
+        }
+        answer
+    }
+}

@@ -1,0 +1,184 @@
+//! Each rule of the kit that users rely on.
+
+use rstest::rstest;
+
+use super::*;
+use crate::{NewEvent, Outcome, Run};
+
+type Tested = Result<(), Box<dyn std::error::Error>>;
+
+fn hatchery(types: &str) -> TestHatchery {
+    let file = format!("version: 1\nname: t\nhatcheries: [5s]\ntypes:\n  {types}\n");
+    TestHatchery::new(crate::file::read(&file, "topology.yaml").expect("a valid file"))
+}
+
+async fn done(_: Run) -> Result<Outcome, String> {
+    Ok(Outcome::Done)
+}
+
+async fn fails(_: Run) -> Result<Outcome, String> {
+    Err("421".to_owned())
+}
+
+fn seconds(hatchery: &TestHatchery, event_type: &str, start: Timestamp) -> Vec<f64> {
+    hatchery.runs(event_type).iter().map(|run| run.at.duration_since(start).as_secs_f64()).collect()
+}
+
+/// Delays that no queue of the topology has take the ladder.
+#[rstest]
+#[case::at_once(0, "t.processor.mail")]
+#[case::hatchery(5_000, "t.hatchery.5s")]
+#[case::ladder(1_250, "t.ladder.250ms-27.2")]
+#[case::months(9_000_000_000, "t.ladder.250ms-27.25")]
+#[tokio::test(start_paused = true)]
+async fn an_event_runs_when_it_is_due(#[case] millis: u64, #[case] queue: &str) -> Tested {
+    let (hatchery, delay) = (hatchery("mail: {}"), Duration::from_millis(millis));
+    let start = hatchery.now();
+    hatchery.publisher().publish(NewEvent::new("mail", "{}").delay(delay)).await?;
+    let waiting = hatchery.waiting("mail");
+    assert_eq!((waiting.len(), waiting[0].queue.as_str(), waiting[0].due), (1, queue, start + delay));
+    hatchery.start(hatchery.worker().handle("mail", done));
+    if let Some(before) = delay.checked_sub(Duration::from_millis(2)) {
+        hatchery.advance(before).await?;
+        assert_eq!(hatchery.runs("mail"), []);
+    }
+    hatchery.advance_to(start + delay).await?;
+    assert_eq!(hatchery.runs("mail").iter().map(|run| run.at).collect::<Vec<_>>(), [start + delay]);
+    assert_eq!(hatchery.waiting("mail"), []);
+    assert_eq!(hatchery.stop().await?[0].done, 1);
+    Ok(())
+}
+
+#[rstest]
+#[case::by_way_of_retry_queues("{ retry: { delays: [1s, 2s], max-attempts: 3, jitter: 0% } }", &[0.0, 1.0, 3.0], 1)]
+#[case::in_place("{ on-failure: in-place, in-place: { tries: 2, delay: 1s }, retry: { delays: [2s], max-attempts: 2, jitter: 0% } }", &[0.0, 1.0, 3.0, 4.0], 1)]
+#[case::dropped("{ on-failure: drop }", &[0.0], 0)]
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_followed_by_what_the_file_says(
+    #[case] spec: &str,
+    #[case] expected: &[f64],
+    #[case] letters: usize,
+) -> Tested {
+    let hatchery = hatchery(&format!("mail: {spec}"));
+    hatchery.start(hatchery.worker().handle("mail", fails));
+    let start = hatchery.now();
+    hatchery.publisher().publish(NewEvent::new("mail", "{}")).await?;
+    hatchery.advance(Duration::from_mins(1)).await?;
+    assert_eq!(seconds(&hatchery, "mail", start), expected);
+    assert_eq!(hatchery.dead_letters("mail").len(), letters);
+    let failure = Some(Outcome::Retry { reason: "421".to_owned(), after: None });
+    assert!(hatchery.runs("mail").iter().all(|run| run.outcome == failure));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_that_keeps_order_runs_one_event_after_the_other() -> Tested {
+    let hatchery = hatchery("mail: { on-failure: block, retry: { delays: [1s], jitter: 0% } }");
+    for worker in 0..2 {
+        let fails_once = move |run: Run| async move {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            if run.event.id == "a" && run.event.attempts == 0 { Err(worker.to_string()) } else { Ok(Outcome::Done) }
+        };
+        hatchery.start(hatchery.worker().handle("mail", fails_once));
+    }
+    let start = hatchery.now();
+    for id in ["a", "b", "c"] {
+        hatchery.publisher().publish(NewEvent::new("mail", "{}").id(id)).await?;
+    }
+    hatchery.advance(Duration::from_mins(1)).await?;
+    let ran: Vec<String> = hatchery.runs("mail").into_iter().map(|run| run.event.id).collect();
+    assert_eq!(ran, ["a", "a", "b", "c"]);
+    assert_eq!(seconds(&hatchery, "mail", start), [0.0, 2.0, 3.0, 4.0]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reference_runs_one_event_at_a_time() -> Tested {
+    let hatchery = hatchery("import: { exclusive: true }");
+    let slow = |_: Run| async {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        Ok::<_, String>(Outcome::Done)
+    };
+    hatchery.start(hatchery.worker().handle("import", slow));
+    let start = hatchery.now();
+    for reference in ["1", "1", "2"] {
+        hatchery.publisher().publish(NewEvent::new("import", "{}").reference(reference)).await?;
+    }
+    hatchery.advance(Duration::from_mins(1)).await?;
+    let at = seconds(&hatchery, "import", start);
+    assert_eq!(at.len(), 3);
+    assert!(at[1] < 1.0 && at[2] >= 3.0, "{at:?}");
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_whose_worker_is_killed_runs_again() -> Tested {
+    let hatchery = hatchery("mail: { lease: 30s }");
+    let hangs = |_: Run| std::future::pending::<Result<Outcome, String>>();
+    hatchery.start(hatchery.worker().handle("mail", hangs));
+    hatchery.publisher().publish(NewEvent::new("mail", "{}")).await?;
+    hatchery.advance(Duration::from_secs(1)).await?;
+    hatchery.kill().await;
+    assert_eq!(hatchery.waiting("mail").len(), 1);
+    hatchery.start(hatchery.worker().handle("mail", done));
+    // The lease of the dead worker is over by then.
+    hatchery.advance(Duration::from_mins(1)).await?;
+    let outcomes: Vec<_> = hatchery.runs("mail").into_iter().map(|run| run.outcome).collect();
+    assert_eq!(outcomes, [None, Some(Outcome::Done)]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_may_publish() -> Tested {
+    let hatchery = hatchery("import: {}\n  mail: {}");
+    let publisher = hatchery.publisher();
+    let import = move |_: Run| {
+        let publisher = publisher.clone();
+        async move {
+            publisher.publish(NewEvent::new("mail", "{}").delay(Duration::from_secs(7))).await?;
+            Ok::<_, crate::PublishError>(Outcome::Done)
+        }
+    };
+    hatchery.start(hatchery.worker().handle("import", import).handle("mail", done));
+    let start = hatchery.now();
+    hatchery.publisher().publish(NewEvent::new("import", "{}")).await?;
+    hatchery.advance(Duration::from_secs(8)).await?;
+    assert_eq!((seconds(&hatchery, "import", start), seconds(&hatchery, "mail", start)), (vec![0.0], vec![7.0]));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thread_that_a_handler_waits_for_holds_the_time() -> Tested {
+    let hatchery = hatchery("mail: { handler-timeout: 5s }");
+    let render = |_: Run| async {
+        let rendered = tokio::task::spawn_blocking(|| std::thread::sleep(Duration::from_millis(20)));
+        rendered.await.map(|()| Outcome::Done)
+    };
+    hatchery.start(hatchery.worker().handle("mail", render));
+    hatchery.publisher().publish(NewEvent::new("mail", "{}")).await?;
+    hatchery.advance(Duration::from_mins(1)).await?;
+    let outcomes: Vec<_> = hatchery.runs("mail").into_iter().map(|run| run.outcome).collect();
+    assert_eq!(outcomes, [Some(Outcome::Done)]);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_that_cannot_start_says_why() {
+    let hatchery = hatchery("mail: {}");
+    hatchery.start(hatchery.worker().handle("mial", done));
+    let error = hatchery.advance(Duration::ZERO).await.expect_err("there is no such type");
+    assert!(matches!(error, WorkError::UnknownType(_)), "{error}");
+    hatchery.advance(Duration::ZERO).await.expect("it is told of once");
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "is it `mail`?")]
+async fn runs_of_a_type_that_is_not_in_the_file_are_not_none() {
+    let _ = hatchery("mail: {}").runs("mial");
+}
+
+#[tokio::test]
+#[should_panic(expected = "start_paused = true")]
+async fn time_that_is_not_paused_is_refused() {
+    let _ = hatchery("mail: {}");
+}

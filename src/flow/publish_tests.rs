@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
@@ -19,80 +18,57 @@ use super::{
 };
 use crate::{
     NewEvent,
-    adapters::{clock::SystemClock, memory::MemoryRegister},
-    domain::{
-        register::{Slot, Subject},
-        wire::Message,
+    adapters::{
+        clock::SystemClock,
+        memory::{MemoryBroker, MemoryRegister, script::Script},
     },
-    ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Index as _, Order, Register},
+    domain::{
+        compile::compile,
+        register::{Slot, Subject},
+        spec::Topology,
+    },
+    ports::{BrokerError, Clock, Index as _, Register},
 };
 
-/// Confirms when it is told to.
-struct Slow {
-    confirms: Semaphore,
-    unconfirmed: AtomicUsize,
-    most: AtomicUsize,
+/// A broker with this topology that confirms a message when it is told to.
+fn slow(file: &str) -> (Arc<Topology>, Arc<MemoryBroker>, Arc<Script>) {
+    let topology = crate::file::read(file, "topology.yaml").expect("a valid file");
+    let script = Arc::new(Script { confirms: Some(Semaphore::new(0)), ..Script::default() });
+    let desired = compile(&topology).expect("a safe topology");
+    let broker = MemoryBroker::scripted(&desired, Arc::new(SystemClock), script.clone());
+    (Arc::new(topology), Arc::new(broker), script)
 }
 
-#[async_trait]
-impl Broker for Slow {
-    async fn publish(&self, _: Message) -> Result<(), BrokerError> {
-        self.most.fetch_max(self.unconfirmed.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-        self.confirms.acquire().await.expect("it is open").forget();
-        self.unconfirmed.fetch_sub(1, Ordering::SeqCst);
-        Ok(())
-    }
-
-    async fn consume(&self, _: &str, _: u16, _: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
-        unreachable!("nobody consumes")
-    }
-
-    async fn take(&self, _: &str) -> Result<Option<Delivery>, BrokerError> {
-        unreachable!("nobody consumes")
-    }
-
-    async fn ready(&self, _: &str) -> Result<u64, BrokerError> {
-        unreachable!("nobody looks")
-    }
-
-    async fn identity(&self) -> Result<BrokerIdentity, BrokerError> {
-        Ok(BrokerIdentity::default())
-    }
-
-    async fn require(&self, _: &[String], _: &[String]) -> Result<(), BrokerError> {
-        unreachable!("nobody looks")
-    }
+fn confirms(script: &Script) -> &Semaphore {
+    script.confirms.as_ref().expect("it confirms when it is told to")
 }
 
-fn publisher() -> (Arc<Slow>, Publisher) {
-    let broker =
-        Arc::new(Slow { confirms: Semaphore::new(0), unconfirmed: AtomicUsize::new(0), most: AtomicUsize::new(0) });
-    let topology = crate::file::read("version: 1\nname: t\ntypes: { mail: {} }", "topology.yaml").expect("valid");
+fn publisher() -> (Arc<Script>, Publisher) {
+    let (topology, broker, script) = slow("version: 1\nname: t\ntypes: { mail: {} }");
     let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(Arc::new(SystemClock), Duration::from_secs(1)));
-    let publisher = Publisher::new(Arc::new(topology), broker.clone(), &register, Arc::new(SystemClock));
-    (broker, publisher)
+    (script, Publisher::new(topology, broker, &register, Arc::new(SystemClock)))
 }
 
 #[tokio::test]
 async fn no_more_events_are_sent_than_may_be_in_flight() {
-    let (broker, publisher) = publisher();
+    let (script, publisher) = publisher();
     let publisher = publisher.in_flight(7);
     let other = publisher.clone();
     let publishes = (0..50).map(|n| [&publisher, &other][n % 2].publish(NewEvent::new("mail", "{}")));
     let confirming = async {
         for _ in 0..50 {
-            broker.confirms.add_permits(1);
+            confirms(&script).add_permits(1);
             tokio::task::yield_now().await;
         }
     };
     let (published, ()) = tokio::join!(join_all(publishes), confirming);
     assert!(published.iter().all(Result::is_ok));
-    assert_eq!(broker.most.load(Ordering::SeqCst), 7);
+    assert_eq!(script.most_unconfirmed.load(Ordering::SeqCst), 7);
 }
 
 #[tokio::test]
 async fn no_event_is_asked_for_before_there_is_room() {
-    let (broker, publisher) = publisher();
+    let (script, publisher) = publisher();
     let publisher = publisher.in_flight(5);
     let asked = AtomicUsize::new(0);
     let events = stream::iter(0..100).map(|_| {
@@ -102,11 +78,11 @@ async fn no_event_is_asked_for_before_there_is_room() {
     let mut published = std::pin::pin!(publisher.publish_stream(events));
     assert!(published.next().now_or_never().is_none());
     assert_eq!(asked.load(Ordering::SeqCst), 5);
-    broker.confirms.add_permits(1);
+    confirms(&script).add_permits(1);
     assert!(published.next().await.is_some_and(|published| published.is_ok()));
     assert!(published.next().now_or_never().is_none());
     assert_eq!(asked.load(Ordering::SeqCst), 6);
-    broker.confirms.add_permits(99);
+    confirms(&script).add_permits(99);
     assert_eq!(published.count().await, 99);
 }
 
@@ -121,13 +97,11 @@ impl Clock for Between {
 
 #[tokio::test]
 async fn an_event_is_shown_to_be_due_at_the_date_that_it_competes_for() {
-    let (broker, _) = publisher();
-    broker.confirms.add_permits(1);
-    let file = "version: 1\nname: t\ntypes: { import: { coalesce: latest } }";
-    let topology = crate::file::read(file, "topology.yaml").expect("valid");
+    let (topology, broker, script) = slow("version: 1\nname: t\ntypes: { import: { coalesce: latest } }");
+    confirms(&script).add_permits(1);
     let register = Arc::new(MemoryRegister::new(Arc::new(Between), Duration::from_secs(1)));
     let asked: Arc<dyn Register> = register.clone();
-    let publisher = Publisher::new(Arc::new(topology), broker, &asked, Arc::new(Between));
+    let publisher = Publisher::new(topology, broker, &asked, Arc::new(Between));
     let event = NewEvent::new("import", "{}").reference("1234").delay(Duration::from_hours(1));
     publisher.publish(event).await.expect("published");
 
@@ -149,13 +123,12 @@ impl Clock for Set {
 #[tokio::test]
 async fn a_publisher_that_stood_still_with_a_version_does_not_send_it_when_the_register_may_have_forgotten_newer_ones()
 {
-    let (broker, _) = publisher();
-    broker.confirms.add_permits(2);
     let file = "version: 1\nname: t\nredis: { dedup-retention: 1h }\ntypes: { import: { coalesce: latest } }";
-    let topology = crate::file::read(file, "topology.yaml").expect("valid");
+    let (topology, broker, script) = slow(file);
+    confirms(&script).add_permits(2);
     let clock = Arc::new(Set(Mutex::new(Timestamp::UNIX_EPOCH)));
     let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(clock.clone(), Duration::from_hours(24)));
-    let publisher = Publisher::new(Arc::new(topology), broker.clone(), &register, clock.clone());
+    let publisher = Publisher::new(topology, broker, &register, clock.clone());
     let change = || NewEvent::new("import", "{}").reference("1234");
     // The version is asked for at the call.
     let (in_time, late) = (publisher.publish(change()), publisher.publish(change()));
@@ -164,17 +137,16 @@ async fn a_publisher_that_stood_still_with_a_version_does_not_send_it_when_the_r
     *clock.0.lock().expect("no panic") += Duration::from_mins(2);
     let told = late.await;
     assert!(matches!(told, Err(PublishError::Timeout)), "{told:?}");
-    assert_eq!(broker.confirms.available_permits(), 1, "nothing is sent");
+    assert_eq!(confirms(&script).available_permits(), 1, "nothing is sent");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_publish_with_a_version_waits_no_longer_for_the_broker_than_the_register_remembers_newer_ones() {
-    let (broker, _) = publisher();
     let file = "version: 1\nname: t\nredis: { dedup-retention: 20s }\ntypes: { import: { coalesce: latest, retry: { delays: [5s] } }, mail: {} }";
-    let topology = crate::file::read(file, "topology.yaml").expect("valid");
+    let (topology, broker, _) = slow(file);
     let clock = Arc::new(Set(Mutex::new(Timestamp::UNIX_EPOCH)));
     let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(clock.clone(), Duration::from_hours(24)));
-    let publisher = Publisher::new(Arc::new(topology), broker, &register, clock);
+    let publisher = Publisher::new(topology, broker, &register, clock);
     for (event, limit) in [(NewEvent::new("import", "{}").reference("1234"), 10), (NewEvent::new("mail", "{}"), 30)] {
         let began = tokio::time::Instant::now();
         let told = publisher.publish(event).await;

@@ -1,10 +1,9 @@
-//! The order of effects, seen from outside: a broker and a register that only write down what they are asked.
+//! The order of effects, seen from outside: a broker and a register in memory that write down what they are asked.
 
 mod aside;
 mod claiming;
 mod cramped;
 mod delivered;
-mod fake;
 mod in_order;
 mod large;
 mod logged;
@@ -13,16 +12,15 @@ mod reconnecting;
 mod returned;
 mod runs;
 mod settling;
-mod shelf;
 mod trial;
 mod unclaimed;
 mod unsettled;
+mod world;
 
 use std::{
-    collections::HashMap,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -30,27 +28,24 @@ use std::{
 use async_trait::async_trait;
 use jiff::Timestamp;
 use rstest::rstest;
-use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
-use self::fake::{
-    Diary, Fake, Log, Noon, Passing, came_back, fail_and_stop, failure, header, incoming, publish, stamped, topology,
-    unreachable, versioned, work, work_at,
+use self::world::{
+    Log, Noon, Passing, World, came_back, fail_and_stop, failure, header, incoming, publish, stamped, topology,
+    versioned, work, work_at,
 };
 use super::{publish::Publisher, worker::Worker};
 use crate::{
     NewEvent, Outcome, Summary,
+    adapters::memory::{
+        MemoryBroker, MemoryRegister,
+        script::{Diary, Script, unreachable},
+    },
     domain::{
-        register::{
-            Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
-            Reserved, Settle, Slot, Stamp, Subject, state::SlotState,
-        },
+        compile::compile,
+        register::{Claimed, Stamp},
         spec::Topology,
-        trouble::Trouble,
         wire::{Incoming, Message, Properties, Value},
     },
-    ports::{
-        Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Order, Receipt, Register, RegisterError,
-    },
+    ports::{BrokerError, Clock, Register, RegisterError},
 };

@@ -1,5 +1,7 @@
 //! A broker that keeps everything in memory.
 
+#[cfg(test)]
+use std::sync::atomic::Ordering;
 use std::{
     collections::BTreeMap,
     fmt,
@@ -12,6 +14,8 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 
 use super::queues::{self, Queues};
+#[cfg(test)]
+use super::script::Script;
 use crate::{
     domain::{
         compile::Desired,
@@ -33,6 +37,8 @@ struct Shared {
     state: Mutex<State>,
     /// Wakes the consumers: there may be something for them, or room for more.
     changed: Notify,
+    #[cfg(test)]
+    script: Arc<Script>,
 }
 
 struct State {
@@ -43,6 +49,8 @@ struct State {
     consumers: BTreeMap<u64, String>,
     /// The next number of a consumer or a delivery.
     next: u64,
+    #[cfg(test)]
+    script: Arc<Script>,
 }
 
 struct Unacknowledged {
@@ -72,13 +80,24 @@ impl MemoryBroker {
     /// A broker on which a topology was applied.
     #[must_use]
     pub fn new(desired: &Desired, clock: Arc<dyn Clock>) -> Self {
-        let state = State {
-            queues: Queues::new(desired),
-            unacknowledged: BTreeMap::new(),
-            consumers: BTreeMap::new(),
-            next: 0,
-        };
-        Self { shared: Arc::new(Shared { clock, state: Mutex::new(state), changed: Notify::new() }) }
+        Self { shared: Arc::new(Shared::new(desired, clock)) }
+    }
+
+    /// The same with faults and a diary.
+    #[cfg(test)]
+    pub(crate) fn scripted(desired: &Desired, clock: Arc<dyn Clock>, script: Arc<Script>) -> Self {
+        let state = Mutex::new(State { script: script.clone(), ..State::new(desired) });
+        Self { shared: Arc::new(Shared { state, script, ..Shared::new(desired, clock) }) }
+    }
+
+    /// Puts a message into a queue as it is. It was returned as often as its `x-delivery-count` says.
+    #[cfg(test)]
+    pub(crate) fn put(&self, queue: &str, message: Incoming) {
+        let Incoming { routing_key, properties, body } = message;
+        let returns = i64::from(crate::domain::wire::returns(&properties));
+        let message = queues::Message::new(&routing_key, Content { properties, body });
+        self.shared.state().queues.put(queue, queues::Message { returns, ..message });
+        self.shared.changed.notify_waiters();
     }
 
     /// The messages that are ready in all queues, by queue and in the order of delivery.
@@ -102,11 +121,31 @@ impl fmt::Debug for MemoryBroker {
 }
 
 impl Shared {
+    fn new(desired: &Desired, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            state: Mutex::new(State::new(desired)),
+            changed: Notify::new(),
+            #[cfg(test)]
+            script: Arc::default(),
+        }
+    }
+
     /// The state, after everything that has happened by now.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.queues.advance_to(u64::try_from(self.clock.now().as_millisecond()).unwrap_or(0));
         state
+    }
+
+    /// Routes a message. Answers with the number of queues that refused it, if there is such an exchange.
+    fn publish(&self, exchange: &str, message: &queues::Message<Content>) -> Option<usize> {
+        let mut state = self.state();
+        let has_exchange = state.queues.routes().has_exchange(exchange);
+        let refusals = has_exchange.then(|| state.queues.publish(exchange, message));
+        drop(state);
+        self.changed.notify_waiters();
+        refusals
     }
 
     /// Takes a message out of a queue.
@@ -131,15 +170,35 @@ impl Shared {
             self.changed.notify_waiters();
         }
     }
+
+    /// Gives a delivery back, if it was not settled before.
+    fn give_back(&self, tag: u64) {
+        self.settle(tag, State::give_back);
+    }
 }
 
 impl State {
+    fn new(desired: &Desired) -> Self {
+        Self {
+            queues: Queues::new(desired),
+            unacknowledged: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            next: 0,
+            #[cfg(test)]
+            script: Arc::default(),
+        }
+    }
+
     fn number(&mut self) -> u64 {
         self.next += 1;
         self.next
     }
 
     fn give_back(&mut self, Unacknowledged { queue, message, .. }: Unacknowledged) {
+        #[cfg(test)]
+        if self.script.forgets_return() {
+            return;
+        }
         self.queues.give_back(&queue, message);
     }
 
@@ -186,17 +245,17 @@ fn timestamp(millis: u64) -> Option<Timestamp> {
 #[async_trait]
 impl Broker for MemoryBroker {
     async fn publish(&self, message: Message) -> Result<(), BrokerError> {
+        #[cfg(test)]
+        self.shared.script.publish(&message).await?;
         let Message { exchange, routing_key, mut properties, body } = message;
         // As RabbitMQ 4, which ignores the header in messages of clients.
         properties.headers.remove("x-death");
-        let mut state = self.shared.state();
-        if !state.queues.routes().has_exchange(&exchange) {
-            return Err(BrokerError::Missing { object: exchange });
-        }
         let message = queues::Message::new(&routing_key, Content { properties, body });
-        let refusals = state.queues.publish(&exchange, &message);
-        drop(state);
-        self.shared.changed.notify_waiters();
+        let Some(refusals) = self.shared.publish(&exchange, &message) else {
+            return Err(BrokerError::Missing { object: exchange });
+        };
+        #[cfg(test)]
+        self.shared.script.confirm().await;
         match refusals {
             0 => Ok(()),
             _ => Err(BrokerError::Nacked { exchange, reason: "a queue is full".to_owned() }),
@@ -204,12 +263,24 @@ impl Broker for MemoryBroker {
     }
 
     async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
+        #[cfg(test)]
+        self.shared.script.consume()?;
         let mut state = self.shared.state();
         state.require(queue)?;
         let number = state.number();
         state.consumers.insert(number, queue.to_owned());
         let (shared, queue) = (Arc::clone(&self.shared), queue.to_owned());
-        Ok(Box::new(Consumer { shared, number, queue, prefetch, order }))
+        #[cfg(test)]
+        let left = shared.script.careful.load(Ordering::SeqCst).then_some(prefetch);
+        Ok(Box::new(Consumer {
+            shared,
+            number,
+            queue,
+            prefetch,
+            order,
+            #[cfg(test)]
+            left,
+        }))
     }
 
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError> {
@@ -243,6 +314,9 @@ struct Consumer {
     queue: String,
     prefetch: u16,
     order: Order,
+    /// The number of deliveries after which the consumer ends, if a test wants it to.
+    #[cfg(test)]
+    left: Option<u16>,
 }
 
 impl Consumer {
@@ -272,6 +346,10 @@ impl Consumer {
 #[async_trait]
 impl Deliveries for Consumer {
     async fn next(&mut self) -> Option<Delivery> {
+        #[cfg(test)]
+        if let Some(left) = &mut self.left {
+            *left = left.checked_sub(1)?;
+        }
         loop {
             let mut changed = std::pin::pin!(self.shared.changed.notified());
             // A change between the look and the wait is not missed.
@@ -298,7 +376,14 @@ impl Deliveries for Consumer {
         self.cancel_now();
     }
 
+    #[cfg(test)]
+    fn outlived(&self) -> bool {
+        self.left.is_some()
+    }
+
     async fn close(self: Box<Self>) {
+        #[cfg(test)]
+        self.shared.script.note_of_broker("close");
         let mut state = self.shared.state();
         let of_this = |delivery: &Unacknowledged| delivery.consumer == Some(self.number);
         for (_, delivery) in state.unacknowledged.extract_if(.., |_, delivery| of_this(delivery)).collect::<Vec<_>>() {
@@ -323,14 +408,20 @@ struct Tag {
 #[async_trait]
 impl Receipt for Tag {
     async fn acknowledge(self: Box<Self>) {
+        #[cfg(test)]
+        self.shared.script.note_of_broker("acknowledge");
         self.shared.settle(self.number, |_, _| {});
     }
 
     async fn requeue(self: Box<Self>) {
-        self.shared.settle(self.number, State::give_back);
+        #[cfg(test)]
+        self.shared.script.note_of_broker("give back");
+        self.shared.give_back(self.number);
     }
 
     async fn reject(self: Box<Self>) {
+        #[cfg(test)]
+        self.shared.script.note_of_broker("reject");
         self.shared.settle(self.number, |state, Unacknowledged { queue, message, .. }| {
             state.queues.reject(&queue, message);
         });
@@ -339,6 +430,6 @@ impl Receipt for Tag {
 
 impl Drop for Tag {
     fn drop(&mut self) {
-        self.shared.settle(self.number, State::give_back);
+        self.shared.give_back(self.number);
     }
 }

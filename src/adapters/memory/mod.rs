@@ -3,6 +3,8 @@
 mod broker;
 pub mod queues;
 mod register;
+#[cfg(test)]
+pub(crate) mod script;
 
 pub use broker::{MemoryBroker, Waiting};
 pub use register::MemoryRegister;

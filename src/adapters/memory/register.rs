@@ -9,6 +9,8 @@ use std::{
 use async_trait::async_trait;
 use bytes::Bytes;
 
+#[cfg(test)]
+use super::script::Script;
 use crate::{
     domain::register::{
         Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
@@ -25,6 +27,8 @@ pub struct MemoryRegister {
     clock: Arc<dyn Clock>,
     backlog_retention: Duration,
     held: Mutex<Held>,
+    #[cfg(test)]
+    script: Arc<Script>,
 }
 
 #[derive(Default)]
@@ -47,7 +51,19 @@ impl MemoryRegister {
     /// An empty register.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, backlog_retention: Duration) -> Self {
-        Self { clock, backlog_retention, held: Mutex::default() }
+        Self {
+            clock,
+            backlog_retention,
+            held: Mutex::default(),
+            #[cfg(test)]
+            script: Arc::default(),
+        }
+    }
+
+    /// The same with faults and a diary.
+    #[cfg(test)]
+    pub(crate) fn scripted(clock: Arc<dyn Clock>, backlog_retention: Duration, script: Arc<Script>) -> Self {
+        Self { script, ..Self::new(clock, backlog_retention) }
     }
 
     /// Looks at what it holds, and may change it: an emptied Redis is a default [`Shard`].
@@ -89,6 +105,8 @@ impl fmt::Debug for MemoryRegister {
 #[async_trait]
 impl Register for MemoryRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
+        #[cfg(test)]
+        self.script.answer("ping")?;
         Ok(())
     }
 
@@ -97,11 +115,20 @@ impl Register for MemoryRegister {
     }
 
     async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
+        #[cfg(test)]
+        self.script.answer("slot")?;
         let shown = self.look_at(&[(subject.clone(), slot.clone())]).await?.pop().flatten();
         Ok(shown.map(|shown| shown.state))
     }
 
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
+        #[cfg(test)]
+        {
+            self.script.reserve(batch)?;
+            if self.script.stale {
+                return Ok(vec![Reserved::Stale; batch.len()]);
+            }
+        }
         Ok(self.answer(
             batch,
             |call| (&call.subject, Some(&call.slot)),
@@ -110,6 +137,8 @@ impl Register for MemoryRegister {
     }
 
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError> {
+        #[cfg(test)]
+        self.script.answer(format!("record {}", batch[0].version))?;
         let record = |Held { shard, index }: &mut Held, now, call: &Record| {
             shard.record(now, call);
             index.record(now, shard, call);
@@ -119,14 +148,29 @@ impl Register for MemoryRegister {
     }
 
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
+        #[cfg(test)]
+        let mut scripted = self.script.claim(batch)?.into_iter();
         Ok(self.answer(
             batch,
             |call| (&call.subject, Some(&call.stamp.slot)),
-            |held, now, call| held.shard.claim(now, call),
+            |held, now, call| {
+                #[cfg(test)]
+                if let Some(answer) = scripted.next().flatten() {
+                    return answer;
+                }
+                held.shard.claim(now, call)
+            },
         ))
     }
 
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
+        #[cfg(test)]
+        {
+            self.script.answer("renew")?;
+            if self.script.lost {
+                return Ok(vec![Renewed::Lost; batch.len()]);
+            }
+        }
         Ok(self.answer(
             batch,
             |call| (&call.subject, Some(&call.stamp.slot)),
@@ -135,6 +179,8 @@ impl Register for MemoryRegister {
     }
 
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError> {
+        #[cfg(test)]
+        self.script.release(batch)?;
         self.answer(
             batch,
             |call| (&call.subject, Some(&call.stamp.slot)),
@@ -144,6 +190,8 @@ impl Register for MemoryRegister {
     }
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
+        #[cfg(test)]
+        self.script.settle(batch)?;
         let settle = |Held { shard, index }: &mut Held, now, call: &Settle| {
             shard.settle(now, call);
             index.settle(now, shard, call);
@@ -153,6 +201,8 @@ impl Register for MemoryRegister {
     }
 
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
+        #[cfg(test)]
+        self.script.answer("later")?;
         let later = |Held { shard, index }: &mut Held, now, call: &Later| {
             let answer = shard.later(now, call);
             index.later(now, shard, call, answer);
@@ -162,6 +212,8 @@ impl Register for MemoryRegister {
     }
 
     async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
+        #[cfg(test)]
+        self.script.cancel(self, batch)?;
         let cancel = |Held { shard, index }: &mut Held, now, call: &Cancel| {
             let mut answer = shard.cancel(now, call);
             index.cancel(call, &mut answer);

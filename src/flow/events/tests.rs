@@ -1,23 +1,24 @@
-//! What people do to events that wait, with a register in memory and a broker that keeps what is published.
+//! What people do to events that wait, with a register and a broker in memory.
 
 use std::{
     sync::{
-        Arc, Mutex,
+        Arc,
         atomic::{AtomicI64, AtomicUsize, Ordering},
     },
     time::Duration,
 };
 
 use async_trait::async_trait;
-use futures_util::TryStreamExt as _;
+use futures_util::{FutureExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use rstest::rstest;
 use uuid::Uuid;
 
 use super::{Events, EventsError, Moved, NotKept, Which};
 use crate::{
-    adapters::memory::MemoryRegister,
+    adapters::memory::{MemoryBroker, MemoryRegister, script::Script},
     domain::{
+        compile::compile,
         event::Event,
         register::{
             Cancelled, Claim, Claimed, End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, Subject,
@@ -27,7 +28,7 @@ use crate::{
         wire::{self, Incoming, Message, Properties, kept},
     },
     flow::publish::PublishError,
-    ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Order, Register},
+    ports::{BrokerError, Clock, Register as _},
 };
 
 mod cancelled;
@@ -60,60 +61,12 @@ fn second(second: i64) -> Timestamp {
     Timestamp::from_second(second).expect("a time")
 }
 
-#[derive(Default)]
-struct Kept {
-    published: Mutex<Vec<Message>>,
-    /// How many seconds each publish takes.
-    slow: Mutex<Option<(Arc<Now>, i64)>>,
-    refuse: AtomicUsize,
-    /// What a worker claims while something is published.
-    meanwhile: Mutex<Option<(Arc<MemoryRegister>, Claim)>>,
-}
-
-#[async_trait]
-impl Broker for Kept {
-    async fn publish(&self, message: Message) -> Result<(), BrokerError> {
-        if self.refuse.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
-            return Err(BrokerError::Missing { object: "t.scheduler".into() });
-        }
-        self.published.lock().expect("no panic").push(message);
-        if let Some((clock, seconds)) = &*self.slow.lock().expect("no panic") {
-            clock.0.fetch_add(*seconds, Ordering::SeqCst);
-        }
-        let meanwhile = self.meanwhile.lock().expect("no panic").take();
-        if let Some((register, claim)) = meanwhile {
-            let claimed = register.claim(&[claim]).await.expect("it answers");
-            assert!(matches!(claimed[..], [Claimed::Run { .. }]), "{claimed:?}");
-        }
-        Ok(())
-    }
-
-    async fn consume(&self, _: &str, _: u16, _: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
-        unreachable!("nobody consumes")
-    }
-
-    async fn take(&self, _: &str) -> Result<Option<Delivery>, BrokerError> {
-        unreachable!("nobody consumes")
-    }
-
-    async fn ready(&self, _: &str) -> Result<u64, BrokerError> {
-        unreachable!("nobody looks")
-    }
-
-    async fn identity(&self) -> Result<BrokerIdentity, BrokerError> {
-        Ok(BrokerIdentity::default())
-    }
-
-    async fn require(&self, _: &[String], _: &[String]) -> Result<(), BrokerError> {
-        unreachable!("nobody looks")
-    }
-}
-
 struct World {
     topology: Arc<Topology>,
     clock: Arc<Now>,
     register: Arc<MemoryRegister>,
-    broker: Arc<Kept>,
+    broker: Arc<MemoryBroker>,
+    script: Arc<Script>,
     events: Events,
 }
 
@@ -121,10 +74,29 @@ impl World {
     fn new() -> Self {
         let topology = Arc::new(crate::file::read(FILE, "topology.yaml").expect("a valid file"));
         let clock = Arc::new(Now(AtomicI64::new(1_000_000)));
-        let register = Arc::new(MemoryRegister::new(clock.clone(), Duration::from_hours(24)));
-        let broker = Arc::new(Kept::default());
+        let script = Arc::new(Script::default());
+        let register = MemoryRegister::scripted(clock.clone(), Duration::from_hours(24), script.clone());
+        let desired = compile(&topology).expect("a safe topology");
+        let broker = Arc::new(MemoryBroker::scripted(&desired, clock.clone(), script.clone()));
+        let register = Arc::new(register);
         let events = Events::new(topology.clone(), broker.clone(), register.clone(), register.clone(), clock.clone());
-        Self { topology, clock, register, broker, events }
+        Self { topology, clock, register, broker, script, events }
+    }
+
+    /// Does this at each publish.
+    fn on_publish(&self, then: impl FnMut(&Message) -> Result<(), BrokerError> + Send + 'static) {
+        *self.script.on_publish.lock().expect("no panic") = Some(Box::new(then));
+    }
+
+    /// The broker refuses the next publish.
+    fn refuse_one(&self) {
+        let mut refuses = true;
+        self.on_publish(move |_| {
+            if std::mem::take(&mut refuses) {
+                return Err(BrokerError::Missing { object: "t.scheduler".into() });
+            }
+            Ok(())
+        });
     }
 
     fn at(&self, seconds: i64) -> Timestamp {
@@ -220,7 +192,7 @@ impl World {
 
     /// What was published, each with its exchange and routing key.
     fn sent(&self) -> Vec<(String, Event)> {
-        let published = self.broker.published.lock().expect("no panic").clone();
+        let published = self.script.published.lock().expect("no panic").clone();
         let read = |message: Message| {
             let Message { exchange, routing_key, properties, body } = message;
             let event_type = routing_key.split('.').next().expect("a type").parse().expect("a word");

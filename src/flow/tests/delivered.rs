@@ -4,10 +4,10 @@ use super::*;
 
 #[tokio::test]
 async fn what_comes_too_early_goes_back_for_what_remains() {
-    let fake = Arc::new(Fake::default());
+    let world = World::default();
     let nbf = Value::text("2026-06-01T12:00:00.001Z");
-    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[("nbf", nbf)]));
-    let diary = work(&fake, Outcome::Done).await;
+    world.put(incoming("mail.now", &[("nbf", nbf)]));
+    let diary = work(&world, Outcome::Done).await;
     assert_eq!(diary.len(), 2, "{diary:?}");
     assert!(diary[0].starts_with("publish t.scheduler mail.250ms-27.0.0.0"), "{}", diary[0]);
     assert!(diary[0].ends_with(".0.1"), "{}", diary[0]);
@@ -15,13 +15,13 @@ async fn what_comes_too_early_goes_back_for_what_remains() {
 
 #[tokio::test]
 async fn what_is_no_event_is_buried_as_it_came() {
-    let fake = Arc::new(Fake::default());
+    let world = World::default();
     let foreign = ("x-foreign", Value::Array(vec![Value::Bool(true)]));
     let headers = [("attempts", Value::text("many")), foreign.clone(), ("x-death", Value::Void)];
-    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &headers));
-    let diary = work(&fake, Outcome::Done).await;
+    world.put(incoming("mail.now", &headers));
+    let diary = work(&world, Outcome::Done).await;
     assert_eq!(diary, ["publish t.dead-letter mail.dead-letter", "acknowledge"]);
-    let buried = fake.published();
+    let buried = world.published();
     assert_eq!(buried.properties.headers.get(foreign.0), Some(&foreign.1));
     assert_eq!(buried.properties.headers.get("x-death"), None);
     assert_eq!(header(&buried, "attempts").as_deref(), Some("many"));
@@ -31,21 +31,18 @@ async fn what_is_no_event_is_buried_as_it_came() {
 
 #[tokio::test]
 async fn what_could_not_be_copied_is_left_to_the_broker_to_bury() {
-    let fake = Arc::new(Fake::default());
-    fake.incoming
-        .lock()
-        .expect("no panic")
-        .push(incoming("mail.now", &[("x-large", Value::Text(vec![b'x'; 100_000]))]));
-    assert_eq!(work(&fake, Outcome::Done).await, ["reject"]);
+    let world = World::default();
+    world.put(incoming("mail.now", &[("x-large", Value::Text(vec![b'x'; 100_000]))]));
+    assert_eq!(work(&world, Outcome::Done).await, ["reject"]);
 }
 
 #[tokio::test]
 async fn the_queue_decides_the_type_of_a_message_that_was_moved_to_it_by_hand() {
-    let fake = Arc::new(Fake::default());
-    fake.incoming.lock().expect("no panic").push(incoming("t.processor.mail", &[]));
-    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    let world = World::default();
+    world.broker.put("t.processor.mail", incoming("t.processor.mail", &[]));
+    let worker = world.worker().stop_when_empty(true);
     let handler = |run: crate::handler::Run| async move { Err::<Outcome, _>(run.event.event_type) };
     worker.handle("mail", handler).run(CancellationToken::new()).await.expect("it stops when empty");
-    assert_eq!(fake.diary.entries()[1], "publish t.retry mail.1s");
-    assert_eq!(fake.published().properties.kind.as_deref(), Some("mail"));
+    assert_eq!(world.diary.entries()[1], "publish t.retry mail.1s");
+    assert_eq!(world.published().properties.kind.as_deref(), Some("mail"));
 }

@@ -30,9 +30,9 @@ async fn what_cannot_follow_is_left_to_the_broker_to_bury(
     #[case] before: &[&str],
     #[case] after: &[&str],
 ) {
-    let fake = Arc::new(Fake { narrow: true.into(), ..Fake::default() });
-    fake.incoming.lock().expect("no panic").push(incoming(&format!("{event_type}.now"), &[]));
-    assert_eq!(work(&fake, outcome).await, [before, after].concat());
+    let world = World::new(Script { narrow: true.into(), ..Script::default() });
+    world.put(incoming(&format!("{event_type}.now"), &[]));
+    assert_eq!(work(&world, outcome).await, [before, after].concat());
 }
 
 #[rstest]
@@ -41,24 +41,24 @@ async fn what_cannot_follow_is_left_to_the_broker_to_bury(
 #[case::suspect(incoming("plain.now", &[came_back(2)]))]
 #[tokio::test]
 async fn neither_is_what_does_not_run(#[case] message: Incoming) {
-    let fake = Arc::new(Fake { narrow: true.into(), ..Fake::default() });
-    fake.incoming.lock().expect("no panic").push(message);
-    assert_eq!(work(&fake, Outcome::Done).await, ["too large", "reject"]);
+    let world = World::new(Script { narrow: true.into(), ..Script::default() });
+    world.put(message);
+    assert_eq!(work(&world, Outcome::Done).await, ["too large", "reject"]);
 }
 
 #[tokio::test]
 async fn nor_what_runs_alone() {
-    let fake = Arc::new(Fake { narrow: true.into(), ..Fake::default() });
-    fake.aside.lock().expect("no panic").push(incoming("plain.aside", &[]));
-    assert_eq!(work(&fake, failure()).await, ["handler", "too large", "reject"]);
+    let world = World::new(Script { narrow: true.into(), ..Script::default() });
+    world.put(incoming("plain.aside", &[]));
+    assert_eq!(work(&world, failure()).await, ["handler", "too large", "reject"]);
 }
 
 #[tokio::test]
 async fn it_is_named_and_counted_as_nothing_else() {
-    let (log, fake) = (Log::default(), Arc::new(Fake { narrow: true.into(), ..Fake::default() }));
+    let (log, world) = (Log::default(), World::new(Script { narrow: true.into(), ..Script::default() }));
     let _kept = log.keep();
-    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
-    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).stop_when_empty(true);
+    world.put(incoming("mail.now", &[]));
+    let worker = world.worker().stop_when_empty(true);
     let worker = worker.handle("mail", |_| async { Ok::<_, String>(failure()) });
     let summary = worker.run(CancellationToken::new()).await.expect("it goes on");
     assert_eq!((summary.delivered, summary.rejected, summary.retried), (1, 1, 0), "{summary:?}");

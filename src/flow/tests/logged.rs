@@ -4,10 +4,9 @@ use super::*;
 
 #[tokio::test]
 async fn an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() {
-    let (log, fake) = (Log::default(), Arc::new(Fake { lose: AtomicUsize::new(3), ..Fake::default() }));
+    let (log, world) = (Log::default(), World::new(Script { lose: AtomicUsize::new(3), ..Script::default() }));
     let _kept = log.keep();
-    let register: Arc<dyn Register> = fake.clone();
-    let publisher = Publisher::new(topology(), fake.clone(), &register, Arc::new(Noon));
+    let publisher = world.publisher();
     let events = (1..=3).map(|n| NewEvent::new("mail", n.to_string())).collect();
     assert!(publisher.publish_batch(events).await.iter().all(Result::is_ok));
     assert_eq!(log.lines("publishing waits").len(), 1, "{:?}", log.lines(""));
@@ -16,13 +15,13 @@ async fn an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() {
 
 #[tokio::test]
 async fn who_killed_its_worker_before_is_named_when_it_runs_again() {
-    let (log, fake) = (Log::default(), Arc::new(Fake::default()));
+    let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
     let message = incoming("strict.now", &[]);
     let stamp = Stamp::alone("id-1", 0);
-    fake.claims.lock().expect("no panic").push(Claimed::Run { fence: 9, crashes: 7, stamp });
-    fake.incoming.lock().expect("no panic").push(message);
-    work(&fake, Outcome::Done).await;
+    world.claims.lock().expect("no panic").push(Claimed::Run { fence: 9, crashes: 7, stamp });
+    world.put(message);
+    work(&world, Outcome::Done).await;
     let said = log.lines("its worker died while it ran").concat();
     assert!(said.contains("id=id-1 event_type=strict crashes=7"), "{:?}", log.lines(""));
 }
@@ -32,42 +31,42 @@ async fn who_killed_its_worker_before_is_named_when_it_runs_again() {
 #[case::too_large(incoming("mail.now", &[("x", Value::text(&"x".repeat(100_000)))]), "no room for those of a copy")]
 #[tokio::test]
 async fn what_cannot_be_worked_on_is_named(#[case] message: Incoming, #[case] what: &str) {
-    let (log, fake) = (Log::default(), Arc::new(Fake::default()));
+    let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
-    fake.incoming.lock().expect("no panic").push(message);
-    work(&fake, Outcome::Done).await;
+    world.put(message);
+    work(&world, Outcome::Done).await;
     let said = log.lines(what).concat();
     assert!(said.contains("id-1") && said.contains("event_type=mail"), "{:?}", log.lines(""));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_follow_up_counts_once_the_broker_has_it() {
-    let fake = Arc::new(Fake { lose: AtomicUsize::new(usize::MAX), ..Fake::default() });
-    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
-    let summary = fail_and_stop(&fake).await;
+    let world = World::new(Script { lose: AtomicUsize::new(usize::MAX), ..Script::default() });
+    world.put(incoming("mail.now", &[]));
+    let summary = fail_and_stop(&world).await;
     assert_eq!((summary.delivered, summary.retried), (1, 0), "{summary:?}");
 }
 
 #[tokio::test]
 async fn a_requeue_beyond_the_horizon_is_told_and_keeps_its_date() {
-    let (log, fake) = (Log::default(), Arc::new(Fake::default()));
+    let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
-    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[]));
+    world.put(incoming("mail.now", &[]));
     let at = Noon.now() + Duration::from_hours(24 * 3_000);
-    work(&fake, Outcome::Requeue { at, reason: "end_date".into() }).await;
+    work(&world, Outcome::Requeue { at, reason: "end_date".into() }).await;
     let said = log.lines("beyond the ladder's horizon").concat();
     assert!(said.contains("WARN") && said.contains("id=id-1 event_type=mail"), "{:?}", log.lines(""));
-    let sent = fake.published.lock().expect("no panic");
+    let sent = world.published.lock().expect("no panic");
     let nbf = sent.iter().find_map(|message| message.properties.headers.get("nbf"));
     assert_eq!(nbf, Some(&Value::text(&format!("{at:.3}"))));
 }
 
 #[tokio::test]
 async fn what_comes_back_again_and_again_is_named() {
-    let (log, fake) = (Log::default(), Arc::new(Fake::default()));
+    let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
-    fake.incoming.lock().expect("no panic").push(incoming("mail.now", &[came_back(50)]));
-    work(&fake, Outcome::Done).await;
+    world.put(incoming("mail.now", &[came_back(50)]));
+    work(&world, Outcome::Done).await;
     let said = log.lines("counted anew").concat();
     assert!(said.contains("WARN") && said.contains("id=id-1 event_type=mail returns=50"), "{:?}", log.lines(""));
 }

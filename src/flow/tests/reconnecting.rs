@@ -4,15 +4,15 @@ use super::*;
 
 /// The waits while nobody is there, and how often it was tried in all.
 async fn waits() -> Vec<Duration> {
-    let fake = Arc::new(Fake { absent: true.into(), ..Fake::default() });
+    let world = World::new(Script { absent: true.into(), ..Script::default() });
     let stop = CancellationToken::new();
-    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon));
+    let worker = world.worker();
     let worker = worker.handle("plain", |_| async { Ok::<_, String>(Outcome::Done) }).run(stop.clone());
     let worker = tokio::spawn(worker);
     tokio::time::sleep(Duration::from_mins(10)).await;
     stop.cancel();
     worker.await.expect("no panic").expect("it was told to stop");
-    let asked = fake.asked.lock().expect("no panic");
+    let asked = world.asked.lock().expect("no panic");
     asked.windows(2).map(|pair| pair[1] - pair[0]).collect()
 }
 

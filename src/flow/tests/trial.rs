@@ -1,6 +1,6 @@
 //! Redis answers a ping and no claim: what a worker gives back meanwhile.
 
-use super::{shelf::Shelf, *};
+use super::*;
 
 #[rstest]
 #[case::two_types("mail", "keen")]
@@ -8,47 +8,47 @@ use super::{shelf::Shelf, *};
 #[tokio::test(start_paused = true)]
 async fn what_is_prefetched_is_given_back_once_and_not_with_every_ping(#[case] one: &str, #[case] other: &str) {
     const EACH: usize = 50;
-    let (shelf, fake) = (Shelf::default(), Arc::new(Fake { deaf: true.into(), ..Fake::default() }));
+    let world = World::new(Script { is_broker_silent: true, deaf: true.into(), ..Script::default() });
     for event_type in [one, other] {
         for n in 0..EACH {
             let mut message = incoming(&format!("{event_type}.now"), &[]);
             message.properties.message_id = Some(format!("{event_type} {n}"));
-            shelf.put(message);
+            world.put(message);
         }
     }
     let stop = CancellationToken::new();
-    let worker = Worker::new(topology(), Arc::new(shelf.clone()), fake.clone(), Arc::new(Noon));
+    let worker = world.worker();
     let done = |_| async { Ok::<_, String>(Outcome::Done) };
     let worker = tokio::spawn(worker.handle(one, done).handle(other, done).run(stop.clone()));
     tokio::time::sleep(Duration::from_mins(10)).await;
-    let came_back = shelf.came_back();
+    let came_back = world.came_back();
     assert!(came_back <= 2 * EACH, "{came_back}");
-    fake.deaf.store(false, Ordering::SeqCst);
+    world.deaf.store(false, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_mins(1)).await;
     stop.cancel();
     let summary = worker.await.expect("no panic").expect("it was told to stop");
     assert_eq!(summary.done, 2 * EACH as u64);
-    let came_back = shelf.came_back();
+    let came_back = world.came_back();
     assert!(came_back <= 2 * EACH + 2, "{came_back}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn it_is_said_once_when_that_begins_and_once_when_it_is_over() {
-    let (log, shelf) = (Log::default(), Shelf::default());
+    let log = Log::default();
     let _kept = log.keep();
-    let fake = Arc::new(Fake { deaf: true.into(), ..Fake::default() });
+    let world = World::new(Script { deaf: true.into(), ..Script::default() });
     for n in 0..10 {
         let mut message = incoming("mail.now", &[]);
         message.properties.message_id = Some(n.to_string());
-        shelf.put(message);
+        world.put(message);
     }
     let stop = CancellationToken::new();
-    let worker = Worker::new(topology(), Arc::new(shelf.clone()), fake.clone(), Arc::new(Noon));
+    let worker = world.worker();
     let worker = tokio::spawn(worker.handle("mail", |_| async { Ok::<_, String>(Outcome::Done) }).run(stop.clone()));
     tokio::time::sleep(Duration::from_mins(10)).await;
     assert_eq!(log.lines("no event of a type that needs it is started").len(), 1, "{:?}", log.lines("WARN"));
     assert!(log.lines("Redis answers again").is_empty(), "{:?}", log.lines("WARN"));
-    fake.deaf.store(false, Ordering::SeqCst);
+    world.deaf.store(false, Ordering::SeqCst);
     tokio::time::sleep(Duration::from_mins(1)).await;
     assert_eq!(log.lines("Redis answers again").len(), 1, "{:?}", log.lines("WARN"));
     stop.cancel();

@@ -1,6 +1,6 @@
 //! What cannot be settled, and what it holds up.
 
-use super::{shelf::Shelf, *};
+use super::*;
 use crate::handler::Run;
 
 fn event(event_type: &str, id: &str) -> Incoming {
@@ -10,13 +10,13 @@ fn event(event_type: &str, id: &str) -> Incoming {
 }
 
 /// A worker on `mail` and `plain` that notes what runs.
-fn start(shelf: &Shelf, fake: &Arc<Fake>) -> (CancellationToken, tokio::task::JoinHandle<crate::Summary>) {
-    let diary = fake.diary.clone();
+fn start(world: &World) -> (CancellationToken, tokio::task::JoinHandle<crate::Summary>) {
+    let diary = world.diary.clone();
     let note = move |run: Run| {
         diary.note(format!("run {}", run.event.id));
         std::future::ready(Ok::<_, String>(Outcome::Done))
     };
-    let worker = Worker::new(topology(), Arc::new(shelf.clone()), fake.clone(), Arc::new(Noon));
+    let worker = world.worker();
     let worker = worker.handle("mail", note.clone()).handle("plain", note);
     let stop = CancellationToken::new();
     let told = stop.clone();
@@ -30,21 +30,21 @@ async fn a_while() {
 
 #[tokio::test(start_paused = true)]
 async fn a_suspect_that_has_run_holds_up_no_type_that_needs_no_redis() {
-    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
-    *fake.claims.lock().expect("no panic") = vec![Claimed::Alone];
-    fake.unsettled.lock().expect("no panic").insert("suspect".to_owned(), unreachable());
-    shelf.put(event("mail", "suspect"));
-    let (stop, worker) = start(&shelf, &fake);
+    let world = World::new(Script { is_broker_silent: true, ..Script::default() });
+    *world.claims.lock().expect("no panic") = vec![Claimed::Alone];
+    world.unsettled.lock().expect("no panic").insert("suspect".to_owned(), unreachable());
+    world.put(event("mail", "suspect"));
+    let (stop, worker) = start(&world);
     a_while().await;
-    assert_eq!(fake.diary.entries()[..4], ["claim", "claim alone", "run suspect", "1 not settled"]);
-    shelf.put(event("plain", "other"));
+    assert_eq!(world.diary.entries()[..4], ["claim", "claim alone", "run suspect", "1 not settled"]);
+    world.put(event("plain", "other"));
     a_while().await;
-    assert!(fake.diary.entries().contains(&"run other".to_owned()), "{:?}", fake.diary.entries());
-    fake.unsettled.lock().expect("no panic").clear();
+    assert!(world.diary.entries().contains(&"run other".to_owned()), "{:?}", world.diary.entries());
+    world.unsettled.lock().expect("no panic").clear();
     a_while().await;
     stop.cancel();
     assert_eq!(worker.await.expect("no panic").done, 2);
-    assert_eq!(fake.diary.entries().last().map(String::as_str), Some("settle finished"));
+    assert_eq!(world.diary.entries().last().map(String::as_str), Some("settle finished"));
 }
 
 /// Whatever killed the process there would make two dead letters of one.
@@ -56,76 +56,76 @@ async fn until_a_dead_letter_for_crashes_is_settled_nothing_else_starts_for_a_wh
     #[case] away: Duration,
     #[case] expected: &[&str],
 ) {
-    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    let world = World::new(Script { is_broker_silent: true, ..Script::default() });
     let stamp = Stamp::alone("culprit", 0);
     let limit = Claimed::Run { fence: 9, crashes: 100, stamp };
-    *fake.claims.lock().expect("no panic") = vec![Claimed::Alone, limit];
-    fake.unsettled.lock().expect("no panic").insert("culprit".to_owned(), unreachable());
-    shelf.put(event("mail", "culprit"));
-    let (stop, worker) = start(&shelf, &fake);
+    *world.claims.lock().expect("no panic") = vec![Claimed::Alone, limit];
+    world.unsettled.lock().expect("no panic").insert("culprit".to_owned(), unreachable());
+    world.put(event("mail", "culprit"));
+    let (stop, worker) = start(&world);
     tokio::time::sleep(Duration::from_millis(500)).await;
-    let diary = fake.diary.entries();
+    let diary = world.diary.entries();
     assert_eq!(diary[..3], ["claim", "claim alone", "1 not settled"]);
-    shelf.put(event("plain", "other"));
+    world.put(event("plain", "other"));
     tokio::time::sleep(away).await;
-    fake.unsettled.lock().expect("no panic").clear();
+    world.unsettled.lock().expect("no panic").clear();
     a_while().await;
     stop.cancel();
     let summary = worker.await.expect("no panic");
     assert_eq!((summary.done, summary.dead_lettered), (1, 1), "{summary:?}");
-    let diary = fake.diary.entries();
+    let diary = world.diary.entries();
     let of_both: Vec<_> = diary.iter().filter(|entry| expected.contains(&entry.as_str())).collect();
     assert_eq!(of_both, expected, "{diary:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_redis_refuses_to_settle_holds_up_nothing_else() {
-    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
+    let world = World::new(Script { is_broker_silent: true, ..Script::default() });
     let log = Log::default();
     let _kept = log.keep();
     let unreadable = RegisterError::Unreadable { url: "redis".into(), reason: "WRONGTYPE".into() };
-    fake.unsettled.lock().expect("no panic").insert("bad".to_owned(), unreadable);
-    shelf.put(event("mail", "bad"));
+    world.unsettled.lock().expect("no panic").insert("bad".to_owned(), unreadable);
+    world.put(event("mail", "bad"));
     for n in 0..20 {
-        shelf.put(event("mail", &n.to_string()));
+        world.put(event("mail", &n.to_string()));
     }
-    let (stop, worker) = start(&shelf, &fake);
+    let (stop, worker) = start(&world);
     a_while().await;
-    let (settled, diary) = (fake.settled.lock().expect("no panic").clone(), fake.diary.entries());
+    let (settled, diary) = (world.settled.lock().expect("no panic").clone(), world.diary.entries());
     assert_eq!(settled.len(), 20, "{settled:?} {diary:?}");
     // What waits until nothing runs does not wait for it either.
-    shelf.put(incoming("plain.aside", &[]));
+    world.put(incoming("plain.aside", &[]));
     a_while().await;
-    let diary = fake.diary.entries();
+    let diary = world.diary.entries();
     assert!(diary.contains(&"run id-1".to_owned()), "{diary:?}");
     assert_eq!(diary.last().map(String::as_str), Some("1 not settled"));
     assert!(!diary.contains(&"ping".to_owned()), "Redis was not away: {diary:?}");
     let errors = log.lines("ERROR");
     assert!(errors.len() == 1 && errors[0].contains("id=\"bad\""), "{errors:?}");
-    fake.unsettled.lock().expect("no panic").clear();
+    world.unsettled.lock().expect("no panic").clear();
     a_while().await;
     stop.cancel();
     assert_eq!(worker.await.expect("no panic").done, 22);
-    assert_eq!(shelf.came_back(), 0);
+    assert_eq!(world.came_back(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_settled_while_redis_is_away_holds_up_no_type_that_needs_none() {
-    let (shelf, fake) = (Shelf::default(), Arc::new(Fake::default()));
-    fake.unsettled.lock().expect("no panic").insert("stuck".to_owned(), unreachable());
-    shelf.put(event("mail", "stuck"));
-    shelf.put(incoming("plain.aside", &[]));
-    let (stop, worker) = start(&shelf, &fake);
+    let world = World::new(Script { is_broker_silent: true, ..Script::default() });
+    world.unsettled.lock().expect("no panic").insert("stuck".to_owned(), unreachable());
+    world.put(event("mail", "stuck"));
+    world.put(incoming("plain.aside", &[]));
+    let (stop, worker) = start(&world);
     // Whoever would run what is aside looks for it again and again meanwhile.
     for n in 0..10 {
-        shelf.put(event("plain", &n.to_string()));
+        world.put(event("plain", &n.to_string()));
         a_while().await;
-        let diary = fake.diary.entries();
+        let diary = world.diary.entries();
         assert!(diary.contains(&format!("run {n}")), "{diary:?}");
     }
-    fake.unsettled.lock().expect("no panic").clear();
+    world.unsettled.lock().expect("no panic").clear();
     a_while().await;
-    let diary = fake.diary.entries();
+    let diary = world.diary.entries();
     assert!(diary.contains(&"settle finished".to_owned()) && diary.contains(&"run id-1".to_owned()), "{diary:?}");
     stop.cancel();
     assert_eq!(worker.await.expect("no panic").done, 12);
@@ -134,8 +134,8 @@ async fn what_cannot_be_settled_while_redis_is_away_holds_up_no_type_that_needs_
 #[tokio::test(start_paused = true)]
 async fn a_follow_up_that_the_broker_does_not_take_keeps_no_suspect_waiting() {
     let suspects = vec!["suspect".to_owned()];
-    let fake = Arc::new(Fake { lose: AtomicUsize::new(usize::MAX), suspects, ..Fake::default() });
-    fake.incoming.lock().expect("no panic").extend([event("mail", "fails"), event("mail", "suspect")]);
+    let world = World::new(Script { lose: AtomicUsize::new(usize::MAX), suspects, ..Script::default() });
+    world.put_all([event("mail", "fails"), event("mail", "suspect")]);
     let stop = CancellationToken::new();
     let told = stop.clone();
     let handler = move |run: Run| {
@@ -145,7 +145,7 @@ async fn a_follow_up_that_the_broker_does_not_take_keeps_no_suspect_waiting() {
         }
         std::future::ready(Ok::<_, String>(outcome))
     };
-    let worker = Worker::new(topology(), fake.clone(), fake.clone(), Arc::new(Noon)).drain_timeout(Duration::ZERO);
+    let worker = world.worker().drain_timeout(Duration::ZERO);
     let ended = tokio::time::timeout(Duration::from_mins(1), worker.handle("mail", handler).run(stop)).await;
     assert_eq!(ended.expect("the suspect has run").expect("it was told to stop").done, 1);
 }

@@ -132,6 +132,12 @@ impl<T: Clone> Queues<T> {
         queues.into_iter().filter(|queue| !self.deliver(queue, message.clone())).count()
     }
 
+    /// Puts a message into a queue as it is, with its returns.
+    #[cfg(test)]
+    pub(crate) fn put(&mut self, queue: &str, message: Message<T>) {
+        self.by_name.get_mut(queue).expect("the queue is there").ready.push_back(message);
+    }
+
     /// Takes the message at the head of a queue.
     pub fn take(&mut self, queue: &str) -> Option<Message<T>> {
         self.by_name.get_mut(queue)?.ready.pop_front()

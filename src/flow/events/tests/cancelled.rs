@@ -1,77 +1,31 @@
 //! What a cancel reaches that Redis does not know, and what it must not reach.
 
 use super::*;
-use crate::{
-    domain::register::{Cancel, Later, Postponed, Release, Renew, Renewed, state::SlotState},
-    ports::RegisterError,
-};
+use crate::domain::register::Cancel;
 
-/// A register of which the first answer to a cancel is lost, so that it is asked again; or one that comes late.
-struct Repeating {
-    register: Arc<MemoryRegister>,
-    /// What is handled to its end before the cancel comes. Then no answer is lost.
-    handled: Option<Claim>,
-}
-
-impl Repeating {
-    fn events(world: &World, handled: Option<Claim>) -> Events {
-        let register = Arc::new(Self { register: world.register.clone(), handled });
-        let World { topology, broker, register: index, clock, .. } = world;
-        Events::new(topology.clone(), broker.clone(), register, index.clone(), clock.clone())
-    }
-}
-
-#[async_trait]
-impl Register for Repeating {
-    async fn ping(&self) -> Result<(), RegisterError> {
-        unreachable!("nobody pings")
+impl World {
+    /// The first answer to each cancel is lost, so that the cancel is asked again.
+    fn loses_answers(&self) {
+        self.on_cancel(|register, batch| {
+            register.cancel(batch).now_or_never().expect("it waits for nothing").expect("it answers");
+        });
     }
 
-    async fn slot(&self, _: &Subject, _: &Slot) -> Result<Option<SlotState>, RegisterError> {
-        unreachable!("nobody works")
-    }
-
-    async fn reserve(&self, _: &[Reserve]) -> Result<Vec<Reserved>, RegisterError> {
-        unreachable!("nobody publishes")
-    }
-
-    async fn record(&self, _: &[Record]) -> Result<(), RegisterError> {
-        unreachable!("nobody publishes")
-    }
-
-    async fn claim(&self, _: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
-        unreachable!("nobody works")
-    }
-
-    async fn renew(&self, _: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
-        unreachable!("nobody works")
-    }
-
-    async fn release(&self, _: &[Release]) -> Result<(), RegisterError> {
-        unreachable!("nobody works")
-    }
-
-    async fn settle(&self, _: &[Settle]) -> Result<(), RegisterError> {
-        unreachable!("nobody works")
-    }
-
-    async fn later(&self, _: &[Later]) -> Result<Vec<Postponed>, RegisterError> {
-        unreachable!("nobody puts off")
-    }
-
-    async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError> {
-        if let Some(claim) = &self.handled {
+    /// An event is handled to its end before a cancel comes.
+    fn handles_before_a_cancel(&self, claim: Claim) {
+        self.on_cancel(move |register, _| {
             let Claim { subject, token, due, terms, .. } = claim.clone();
-            let Claimed::Run { fence, stamp, .. } = self.register.claim(std::slice::from_ref(claim)).await?.remove(0)
-            else {
+            let claimed = register.claim(std::slice::from_ref(&claim)).now_or_never().expect("it waits for nothing");
+            let Claimed::Run { fence, stamp, .. } = claimed.expect("it answers").remove(0) else {
                 unreachable!("it is wanted")
             };
             let settle = Settle { subject, stamp, fence, token, due, end: End::Finished, terms };
-            self.register.settle(&[settle]).await?;
-        } else {
-            self.register.cancel(batch).await?;
-        }
-        self.register.cancel(batch).await
+            register.settle(&[settle]).now_or_never().expect("it waits for nothing").expect("it answers");
+        });
+    }
+
+    fn on_cancel(&self, then: impl FnMut(&MemoryRegister, &[Cancel]) + Send + 'static) {
+        *self.script.on_cancel.lock().expect("no panic") = Some(Box::new(then));
     }
 }
 
@@ -86,14 +40,14 @@ async fn a_cancel_whose_first_answer_was_lost_says_what_it_found() {
     world.claim(&now).await;
     world.put("import", "1234", "june", "d:1001000000", false).await;
     world.put("mail", "", "alone", "e:alone", false).await;
-    let events = Repeating::events(&world, None);
-    let mut cancelled = events.cancel(&of_1234()).await.expect("it answers");
+    world.loses_answers();
+    let mut cancelled = world.events.cancel(&of_1234()).await.expect("it answers");
     cancelled.sort_by_key(|slot| slot.slot.to_string());
     assert_eq!(cancelled, [found("d:1001000000", true, false), found("i", false, true)]);
-    let alone = events.cancel(&Which::id("mail", "alone")).await.expect("it answers");
+    let alone = world.events.cancel(&Which::id("mail", "alone")).await.expect("it answers");
     assert_eq!(alone, [found("e:alone", true, false)]);
     // Nothing waits any more.
-    let again = events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
+    let again = world.events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
     assert_eq!(again, [found("d:1001000000", false, false)]);
 }
 
@@ -106,7 +60,8 @@ async fn a_cancel_of_all_whose_first_answers_were_lost_says_what_it_found() {
             world.claim(&event).await;
         }
     }
-    let cancelled = Repeating::events(&world, None).cancel_all(&Filter::default());
+    world.loses_answers();
+    let cancelled = world.events.cancel_all(&Filter::default());
     let mut cancelled: Vec<_> = cancelled.try_collect().await.expect("it answers");
     cancelled.sort_by_key(|(event, _)| event.id.clone());
     let told: Vec<Cancelled> = cancelled.into_iter().map(|(_, slot)| slot).collect();
@@ -118,11 +73,11 @@ async fn what_was_handled_before_the_cancel_came_is_not_told_as_cancelled() {
     for all in [false, true] {
         let world = World::new();
         let event = world.put("import", "1234", "a", "i", false).await;
-        let events = Repeating::events(&world, Some(world.ask(&event)));
+        world.handles_before_a_cancel(world.ask(&event));
         let told = if all {
-            events.cancel_all(&Filter::default()).map_ok(|(_, slot)| slot).try_collect().await
+            world.events.cancel_all(&Filter::default()).map_ok(|(_, slot)| slot).try_collect().await
         } else {
-            events.cancel(&of_1234()).await
+            world.events.cancel(&of_1234()).await
         };
         let nothing = Cancelled { waiting: false, ..waits("i") };
         assert_eq!(told.expect("it answers"), [nothing]);

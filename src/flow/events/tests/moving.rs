@@ -208,7 +208,7 @@ async fn what_the_broker_does_not_confirm_keeps_its_former_copy() {
     for n in 0..3 {
         events.push(world.put("import", &n.to_string(), &n.to_string(), "i", true).await);
     }
-    world.broker.refuse.store(1, Ordering::SeqCst);
+    world.refuse_one();
     let all: Vec<Result<_, _>> = {
         use futures_util::StreamExt as _;
         world.events.reschedule_all(&Filter::default(), second(1_000_900)).collect().await
@@ -246,7 +246,15 @@ async fn what_was_started_while_it_is_moved_is_not_settled_by_that(#[case] now: 
     let world = World::new();
     let served = world.put("first", "1234", "a", "f", true).await;
     let moved = world.put("first", "1234", "b", "f", true).await;
-    *world.broker.meanwhile.lock().expect("no panic") = Some((world.register.clone(), world.ask(&moved)));
+    // A worker claims the event while its copy is published.
+    let (register, mut claim) = (world.register.clone(), Some(world.ask(&moved)));
+    world.on_publish(move |_| {
+        if let Some(claim) = claim.take() {
+            let claimed = register.claim(&[claim]).now_or_never().expect("it waits for nothing").expect("it answers");
+            assert!(matches!(claimed[..], [Claimed::Run { .. }]), "{claimed:?}");
+        }
+        Ok(())
+    });
     let which = Which::id("first", "b").of("1234");
     let done = if now {
         world.events.run_now(&which).await.expect("it answers")
@@ -325,7 +333,11 @@ async fn a_move_sends_no_copy_long_after_the_register_was_asked_about_it() {
     }
     let remembered = world.topology.types["import"].terms(&world.topology.redis).dedup_retention;
     let a_third = i64::try_from(remembered.as_secs() / 3).expect("some hours");
-    *world.broker.slow.lock().expect("no panic") = Some((world.clock.clone(), a_third));
+    let clock = world.clock.clone();
+    world.on_publish(move |_| {
+        clock.0.fetch_add(a_third, Ordering::SeqCst);
+        Ok(())
+    });
     let told = world.events.run_now(&of_1234()).await;
     assert!(matches!(told, Err(EventsError::Publish(PublishError::Timeout))), "{told:?}");
     assert_eq!(world.sent().len(), 2);
@@ -388,7 +400,7 @@ async fn what_is_not_confirmed_is_not_overtaken_by_what_is_due_later() {
     for (id, slot) in [("a", "i"), ("b", "d:1002000000")] {
         world.put("import", "1234", id, slot, true).await;
     }
-    world.broker.refuse.store(1, Ordering::SeqCst);
+    world.refuse_one();
     let error = world.events.run_now(&of_1234()).await.expect_err("it is not confirmed");
     assert!(matches!(error, EventsError::Publish(_)), "{error:?}");
     assert!(world.sent().is_empty(), "{:?}", world.sent());

@@ -109,9 +109,9 @@ pub(crate) fn log(cli: &Cli) {
     // A worker runs for days with nobody looking on: its log says what it does without being asked.
     let at_work = u8::from(matches!(cli.verb, Verb::Work(_)));
     let default = match cli.common.verbose.saturating_add(at_work) {
-        0 => "hatchery=warn,topology=warn",
-        1 => "hatchery=info,topology=info",
-        _ => "hatchery=debug,topology=debug",
+        0 => "hatchery=warn",
+        1 => "hatchery=info",
+        _ => "hatchery=debug",
     };
     let asked = std::env::var("RUST_LOG").ok().filter(|asked| !asked.is_empty());
     let filter = asked.and_then(|asked| EnvFilter::try_new(asked).ok()).unwrap_or_else(|| EnvFilter::new(default));

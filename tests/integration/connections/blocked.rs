@@ -23,6 +23,7 @@ fn resident() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn publishing_waits_in_bounded_memory_and_consuming_goes_on() {
     const PUBLISHES: usize = 2_000;
     let mut broker = private::broker().await;
@@ -55,6 +56,7 @@ async fn publishing_waits_in_bounded_memory_and_consuming_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_worker_says_so_once_and_stops_within_its_limit() {
     let mut broker = private::broker().await;
     let text = "types: { mail: { lease: 1s, retry: { delays: [50ms] } } }";

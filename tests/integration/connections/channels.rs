@@ -23,6 +23,7 @@ use crate::support::{
 
 /// A broker's own limit for an acknowledgement: up to RabbitMQ 4.0 it closes the channel, from 4.3 on it cancels the consumer.
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_worker_that_was_too_slow_for_the_broker_goes_on() {
     let mut broker = private::broker().await;
     broker.ctl("eval application:set_env(rabbit,channel_tick_interval,300).");
@@ -46,6 +47,7 @@ async fn a_worker_that_was_too_slow_for_the_broker_goes_on() {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_broker_that_silently_went_away_is_left_for_a_new_connection() {
     let declared = Declared::new("types: { mail: {} }").await;
     let relay = Relay::to(&declared.host.amqp()).await;
@@ -65,6 +67,7 @@ async fn a_broker_that_silently_went_away_is_left_for_a_new_connection() {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_worker_that_is_refused_after_it_was_let_in_waits() {
     let declared = Declared::new("types: { mail: {} }").await;
     let (relay, other) = (Relay::to(&declared.host.amqp()).await, declared.connect().await);

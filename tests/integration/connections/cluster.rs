@@ -75,6 +75,7 @@ async fn connect_without_heartbeats(declared: &Declared, nodes: &[Relay; 2]) -> 
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_publisher_leaves_a_node_that_confirms_nothing() {
     let declared = Declared::new("types: { mail: {} }").await;
     let nodes = [Relay::to(&declared.host.amqp()).await, Relay::to(&declared.host.amqp()).await];
@@ -96,6 +97,7 @@ async fn a_publisher_leaves_a_node_that_confirms_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_worker_leaves_a_node_that_delivers_nothing() {
     let declared = Declared::new("types: { mail: {} }").await;
     let nodes = [Relay::to(&declared.host.amqp()).await, Relay::to(&declared.host.amqp()).await];
@@ -217,6 +219,7 @@ impl Cluster {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_worker_keeps_no_consumer_on_a_node_that_it_left() {
     let declared = Declared::new("types: { mail: {} }").await;
     let cluster = Cluster::of(&declared).await;

@@ -27,6 +27,7 @@ async fn a_broker_tells_its_cluster_name_and_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_broker_tells_its_cluster_name_and_version_over_tls() {
     let broker = private::broker().await;
     let host = broker.host();

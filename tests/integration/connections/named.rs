@@ -25,6 +25,7 @@ async fn a_worker_shows_its_name() {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn the_default_virtual_host_needs_no_path() {
     let broker = private::broker().await;
     let topology = hatchery::file::read("version: 1\nname: t\ntypes: { mail: {} }\n", "topology.yaml").unwrap();

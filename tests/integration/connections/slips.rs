@@ -81,6 +81,7 @@ enum Given {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn no_output_shows_a_password_whatever_the_slip() {
     let declared = Declared::new("types: { job: { retry: { delays: [1h], max-attempts: 2 } } }").await;
     let hatchery = declared.connect().await;

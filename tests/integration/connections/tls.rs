@@ -49,6 +49,7 @@ fn with<'a>(command: &'a mut Command, authority: &Path, client: Option<&Certific
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn everything_works_with_certificates_on_both_sides() {
     let broker = private::broker().await;
     let redis = Secured::start(&broker.authority, &broker.authority.issue("redis", &["127.0.0.1"]), "yes");
@@ -83,6 +84,7 @@ async fn everything_works_with_certificates_on_both_sides() {
 
 /// `SSL_CERT_FILE` names them where a system does not have them at the usual place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn whom_the_system_trusts_is_trusted_without_a_flag() {
     let broker = private::broker().await;
     let redis = Secured::start(&broker.authority, &broker.authority.issue("system", &["127.0.0.1"]), "no");
@@ -133,6 +135,7 @@ async fn refused(place: &Place<'_>, case: &Case<'_>) -> Ended {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn whatever_is_wrong_is_said_in_words_and_without_a_secret() {
     let broker = private::broker().await;
     let declared = Declared::on(broker.host(), "types: { mail: {} }", "redis://127.0.0.1:1").await;

@@ -53,7 +53,7 @@ async fn a_worker_says_at_its_start_what_it_is() {
     let place = Place::new(&declared);
     let work = ["work", "--type", "job", "--type", "mail", "--stop-when-empty", "--exec", "true"];
     let ended = place.run(&mut place.command(&work)).await.expect(0);
-    let log: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("topology::cli::work")).collect();
+    let log: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("worker starts")).collect();
     let [line] = log[..] else { panic!("one line: {ended:?}") };
     let types = "job (concurrency 3), mail (concurrency 1)";
     for part in [env!("CARGO_PKG_VERSION"), "topology.yaml", types, "amqp://", &declared.host.name] {

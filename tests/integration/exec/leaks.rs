@@ -51,6 +51,7 @@ os.execvp(sys.argv[1], sys.argv[1:])";
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn thousands_of_programs_leave_no_process_and_no_open_file_behind() {
     let limits = "handler-timeout: 2s, retry: { delays: [50ms], max-attempts: 5 }";
     let declared = Declared::new(&format!("types: {{ job: {{ prefetch: 40, concurrency: 16, {limits} }} }}")).await;

@@ -101,6 +101,7 @@ async fn a_program_that_disappears_stops_the_worker_and_spends_no_attempt() {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn want_of_open_files_spends_no_attempt_and_buries_nothing() {
     let types = "claimed: {}, plain: { register: off }";
     let defaults = "defaults: { handler-timeout: 1s, retry: { delays: [50ms], max-attempts: 1 } }";

@@ -26,6 +26,7 @@ echo "end $PPID $payload" >> runs
 "#;
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn the_culprit_runs_alone_and_is_put_aside_at_the_limit_while_its_neighbours_are_handled() {
     let declared = Declared::new(&format!(
         "defaults: {{ lease: 500ms, prefetch: 30, concurrency: 5, crash-limit: {LIMIT} }}
@@ -87,6 +88,7 @@ async fn case(declared: &Declared, hatchery: &Hatchery, amqp: &Amqp, event_type:
 #[case::quorum("")]
 #[case::classic("queue-type: classic\n")]
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_culprit_without_an_id_is_started_no_more_often_than_the_limit_says(#[case] queues: &str) {
     let declared = Declared::new(&format!(
         "{queues}types: {{ off: {{ lease: 500ms, prefetch: 30, concurrency: 5, crash-limit: {LIMIT} }} }}"
@@ -134,6 +136,7 @@ async fn a_culprit_without_an_id_is_started_no_more_often_than_the_limit_says(#[
 
 /// Beyond every limit, with the register and without.
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn what_keeps_order_is_started_again_however_often_its_worker_dies() {
     let declared = Declared::new(
         "defaults: { on-failure: block, lease: 500ms, crash-limit: 3 }
@@ -169,6 +172,7 @@ if [ "$payload" = culprit ] && [ ! -e mended ]; then kill -9 $PPID; fi
 
 /// Whoever dies between the copy and the acknowledgement leaves both: at least once.
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_crash_while_something_is_put_aside_loses_nothing() {
     let declared = Declared::new("types: { plain: { register: off } }").await;
     let hatchery = declared.connect().await;

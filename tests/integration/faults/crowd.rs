@@ -32,6 +32,7 @@ const POINTS: [&str; 7] = [
 const SCRIPT: &str = "echo \"$EVENT_ID $EVENT_ATTEMPTS\" >> runs; test \"$EVENT_ATTEMPTS\" -gt 0";
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn of_many_events_only_those_that_ran_at_the_kill_run_twice() {
     let defaults = format!(
         "defaults: {{ lease: 1s, prefetch: 20, concurrency: {CONCURRENCY}, \

@@ -31,6 +31,7 @@ async fn publish_in_order(hatchery: &Hatchery, event_type: &str, events: usize) 
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn the_next_worker_begins_where_the_killed_one_was_and_puts_nothing_aside() {
     let declared = Declared::new(
         "types: { mail: { on-failure: block, lease: 300ms, crash-limit: 3, retry: { delays: [20ms] } } }",
@@ -78,6 +79,7 @@ async fn the_next_worker_begins_where_the_killed_one_was_and_puts_nothing_aside(
 
 /// Wherever it is killed, order is kept, and only the event at the head may run twice.
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_kill_at_any_point_keeps_the_order() {
     const POINTS: [&str; 5] = ["work.delivered", "work.claimed", "work.handled", "work.settled", "work.acknowledged"];
     let types = POINTS.map(super::event_type).map(|name| format!("{name}: {{ on-failure: block, lease: 300ms }}"));

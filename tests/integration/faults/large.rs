@@ -24,6 +24,7 @@ const POINTS: [(&str, RangeInclusive<usize>); 4] = [
 ];
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn it_is_one_dead_letter_whenever_its_worker_is_killed() {
     let mut broker = private::broker().await;
     let types = POINTS.iter().flat_map(|(point, _)| {

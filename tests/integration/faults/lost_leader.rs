@@ -15,6 +15,7 @@ use crate::support::{
 const TYPES: usize = 12;
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_publisher_reaches_queues_whose_leader_was_lost_just_before() {
     let mut cluster = Held::cluster();
     let types: Vec<String> = (0..TYPES).map(|n| format!("t{n}: {{}}")).collect();

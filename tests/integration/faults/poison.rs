@@ -230,16 +230,19 @@ fn count(runs: &str, what: &str) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn with_the_register_it_alone_is_put_aside() {
     Poisoned::new("lease: 500ms", events(), 1).await.works(1).await;
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn without_the_register_it_alone_is_put_aside() {
     Poisoned::new("register: off", events(), 1).await.works(1).await;
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn several_pods_put_several_of_them_aside() {
     join_all(["lease: 500ms", "register: off"].map(async |spec| {
         Poisoned::new(spec, events() / 5, 3).await.works(3).await;
@@ -249,11 +252,13 @@ async fn several_pods_put_several_of_them_aside() {
 
 /// More than RabbitMQ's own limit of returns allows for, were each kill counted against all that the worker held.
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn many_side_by_side_are_put_aside_alone_without_the_register() {
     Poisoned::crowded("register: off", 400, CROWD).await.works(1).await;
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn many_side_by_side_are_put_aside_alone_with_the_register() {
     Poisoned::crowded("lease: 500ms", 400, CROWD).await.works(1).await;
 }

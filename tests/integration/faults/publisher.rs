@@ -41,6 +41,7 @@ fn allowed(point: &str, caller: Caller, coalesced: bool) -> RangeInclusive<usize
 
 #[rstest]
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_killed_publisher_loses_nothing_that_was_confirmed(
     #[values(Caller::GivesUp, Caller::Repeats, Caller::RepeatsLate)] caller: Caller,
     #[values("off", "latest")] coalesce: &str,
@@ -96,6 +97,7 @@ async fn work_off(place: &Place<'_>, amqp: &Amqp, event_type: &str, script: &Pat
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_batch_whose_publisher_was_killed_is_repeated_whole_and_runs_once() {
     const EVENTS: usize = 300;
     let declared = Declared::new("types: { mail: {} }").await;
@@ -128,6 +130,7 @@ async fn a_batch_whose_publisher_was_killed_is_repeated_whole_and_runs_once() {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn what_was_refused_before_the_publisher_was_killed_is_among_the_rejects() {
     let declared = Declared::new("types: { mail: {} }").await;
     let place = Place::new(&declared);

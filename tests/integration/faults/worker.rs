@@ -104,6 +104,7 @@ esac
 
 #[rstest]
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_killed_worker_loses_nothing_and_runs_twice_only_what_may(
     #[values(Answer::Done, Answer::Retry, Answer::Requeue, Answer::DeadLetter)] answer: Answer,
     #[values("off", "latest")] coalesce: &str,

@@ -54,6 +54,7 @@ fn page() -> Vec<String> {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn the_page_brings_a_node_back_whose_timers_a_broken_x_death_has_stopped() {
     let logs = Logs::capture();
     let mut node = Held::start(None);

@@ -140,6 +140,7 @@ async fn consumes_anew(declared: &Declared) {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn an_idle_worker_that_consumes_anew_keeps_the_order_and_loses_nothing() {
     let declared = blocking("", "prefetch: 4").await;
     let hatchery = declared.connect_restlessly(Duration::from_millis(50)).await;
@@ -266,6 +267,7 @@ impl Log {
 
 /// Two workers wait for each other's end, and one after the other is killed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn order_is_kept_over_many_events_of_which_some_fail_again_and_again_and_workers_die() {
     let declared = blocking("", "lease: 500ms, retry: { delays: [5ms, 10ms] }").await;
     // By one channel, which alone says what comes first: of what a publisher has in flight at the same time nobody does.

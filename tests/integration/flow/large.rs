@@ -11,6 +11,7 @@ use crate::support::{
 };
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn what_is_too_large_to_be_copied_is_a_dead_letter_that_a_person_may_send_again() {
     let mut broker = private::broker().await;
     let types =

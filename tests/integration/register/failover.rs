@@ -132,6 +132,7 @@ async fn survives(declared: &Declared, fault: impl AsyncFnOnce(&Load)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_master_that_sentinels_watch_is_killed() {
     let watched = tokio::sync::Mutex::new(Watched::start().await);
     let declared = Declared::with_redis(TYPES, &watched.lock().await.url()).await;
@@ -145,6 +146,7 @@ async fn a_master_that_sentinels_watch_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_master_of_a_cluster_is_killed_and_its_replica_takes_over() {
     let cluster = Cluster::start(Kind { replicas: 1, timeout: Some(1_000), ..Kind::default() }).await;
     let cluster = tokio::sync::Mutex::new(cluster);
@@ -159,6 +161,7 @@ async fn a_master_of_a_cluster_is_killed_and_its_replica_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_master_of_a_cluster_is_killed_and_comes_back() {
     let options = ["--cluster-require-full-coverage", "no"];
     let cluster = Cluster::start(Kind { timeout: Some(1_000), options: &options, ..Kind::default() }).await;

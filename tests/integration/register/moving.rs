@@ -135,6 +135,7 @@ fn find() -> Find {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn calls_wait_and_nothing_is_in_the_way_of_the_keys() {
     let cluster = Cluster::start(Kind::default()).await;
     for name in ["last", "import:x", "import:r:1", "import:p:r:1", "import:l:r:1"] {
@@ -191,6 +192,7 @@ async fn goes_by_itself(cluster: &Cluster, name: &str, goes_first: bool) {
 const DATED: usize = 20;
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn no_event_is_lost_while_the_register_moves() {
     let cluster = Cluster::start(Kind::default()).await;
     let types = "ladder: { resolution: 50ms, horizon: 2h }\n\

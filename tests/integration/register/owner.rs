@@ -170,6 +170,7 @@ async fn a_worker_refuses_a_register_of_another_broker_and_a_publisher_goes_on_w
 #[case::another_node("rabbit@two", "rabbitmqctl set_cluster_name")]
 #[case::a_cluster_with_a_name("two", "run `topology apply`")]
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn whoever_finds_a_register_that_may_be_another_brokers_warns_once(#[case] name: &str, #[case] advice: &str) {
     let host = VirtualHost::new();
     let another = Another::like(&host);
@@ -234,6 +235,7 @@ impl Applying {
 const BILLING: &str = "version: 1\nname: billing\nladder: { resolution: 1s, horizon: 10s }\ntypes: { mail: {} }\n";
 
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn an_apply_refuses_a_register_of_another_broker_until_it_is_told_that_the_topology_has_moved() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let one = Applying::new(BILLING, &redis);
@@ -300,6 +302,7 @@ fn a_cancel_goes_on_without_a_broker_that_is_away_and_heeds_one_that_refuses() {
 }
 
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn a_broker_without_a_name_is_kept_from_a_named_ones_register() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let mut applying = Applying::new(BILLING, &redis);
@@ -345,6 +348,7 @@ fn a_plan_says_that_an_apply_would_be_refused() {
 }
 
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn a_destroy_leaves_the_register_to_whoever_applies_next_and_its_versions_go_on() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);
@@ -370,6 +374,7 @@ fn a_destroy_leaves_the_register_to_whoever_applies_next_and_its_versions_go_on(
 
 /// The nodes of an unnamed cluster say their own names. The management API shows the list of them to users with the tag `monitoring`.
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn an_apply_refuses_a_register_of_a_node_that_its_cluster_does_not_have() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let mut applying = Applying::new(BILLING, &redis);
@@ -417,6 +422,7 @@ fn an_apply_sees_and_mends_a_shard_that_was_left_to_the_former_owner() {
 }
 
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn an_apply_refuses_the_keys_of_a_topology_that_had_its_name_before() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);

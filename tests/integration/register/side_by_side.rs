@@ -90,6 +90,7 @@ impl Side {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn topologies_of_one_name_in_two_virtual_hosts_lose_no_event_to_each_other() {
     let first = Declared::new(TYPES).await;
     let second = first.again(VirtualHost::new(), redis::url()).await;
@@ -105,6 +106,7 @@ async fn topologies_of_one_name_in_two_virtual_hosts_lose_no_event_to_each_other
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn topologies_of_one_name_on_two_brokers_lose_no_event_to_each_other() {
     let first = Declared::new(TYPES).await;
     first.own_register().await;

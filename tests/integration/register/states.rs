@@ -99,6 +99,7 @@ async fn goes_through(case: Case) {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn slow() {
     let enter: &[&[&str]] = &[&["CLIENT", "PAUSE", "60000", "WRITE"]];
     goes_through(Case { trouble: Trouble::Slow, enter, leave: &[&["CLIENT", "UNPAUSE"]] }).await;

@@ -50,6 +50,7 @@ fn another_topologys_stays_in_the_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn one_that_the_file_does_not_want_goes_once_it_is_empty() {
     let bench = Bench::new(&format!("{TOPOLOGY}adopt: [legacy.tmp]\n"));
     bench.apply();

@@ -46,6 +46,7 @@ fn a_classic_topology_is_in_sync_once_it_is_applied() {
 }
 
 #[tokio::test]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn a_topology_may_become_classic_with_its_events() {
     let file = "version: 1\nname: billing\nladder: { resolution: 10ms, horizon: 10ms }\n\
                 types: { mail: { retry: { delays: [1h] } } }\n";

@@ -42,6 +42,7 @@ fn refused(bench: &Bench, line: &str) -> Ran {
 }
 
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn what_is_owned_goes_and_nothing_else() {
     let bench = Bench::new(SMALL);
     bench.host.put("queues", "legacy.tmp", &json!({ "durable": true }));
@@ -125,6 +126,7 @@ fn what_a_stranger_leads_to_stays() {
 
 #[cfg(feature = "fail-points")]
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn whoever_kills_it_runs_it_again() {
     let bench = Bench::new(SMALL);
     bench.apply();
@@ -139,6 +141,7 @@ fn whoever_kills_it_runs_it_again() {
 }
 
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn what_stands_in_for_a_queue_goes_too() {
     let bench = Bench::new(SMALL);
     bench.apply();

@@ -95,6 +95,7 @@ fn a_valid_file_needs_no_broker() {
 }
 
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn two_brokers() {
     let bench = Bench::new(TOPOLOGY);
     let another = Another::like(&bench.host);
@@ -109,6 +110,7 @@ fn two_brokers() {
 
 /// The nodes of an unnamed cluster say their own names, so the names alone do not tell.
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn two_brokers_that_nobody_has_named() {
     let mut bench = Bench::new(TOPOLOGY);
     let [one, other] = [Another::like(&bench.host), Another::like(&bench.host)];
@@ -123,6 +125,7 @@ fn two_brokers_that_nobody_has_named() {
 
 /// Also where there is nothing to write.
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn two_brokers_with_their_own_names() {
     let bench = Bench::new(TOPOLOGY);
     let another = Another::like(&bench.host);

@@ -80,6 +80,7 @@ async fn whoever_kills_a_migration_at_any_step_runs_it_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "takes long; scripts/test --all runs it"]
 async fn whoever_ends_a_migration_is_told_and_runs_it_again() {
     let (bench, _) = classic().await;
     let mut run = bench.process(&["apply", "--auto-approve", "--migrate"]);

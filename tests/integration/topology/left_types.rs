@@ -73,6 +73,7 @@ fn a_type_that_left_with_dated_events_is_a_warning_and_is_not_pruned() {
 }
 
 #[test]
+#[ignore = "takes long; scripts/test --all runs it"]
 fn a_type_that_left_with_no_event_is_pruned() {
     let deployment = Deployment::new("{ import: {}, mail: {} }");
     deployment.run(0, &["publish", "import", "--reference", "1234", "--delay", "1h"]);

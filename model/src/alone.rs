@@ -11,10 +11,11 @@
 use hatchery::internals::register::{Claim, Claimed};
 
 use crate::{
+    message::Message,
     order::Effect,
     register::{subject, time, uuid},
     scenario::Scenario,
-    world::{Message, NOBODY, Phase, World},
+    world::{NOBODY, Phase, World},
 };
 
 /// The delivery that alone goes on.

@@ -4,9 +4,10 @@
 use std::hash::{Hash, Hasher};
 
 use crate::{
+    message::Place,
     order::Effect,
     scenario::Scenario,
-    world::{Late, Place, Register, World},
+    world::{Late, Register, World},
 };
 
 impl World {

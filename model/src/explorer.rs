@@ -6,9 +6,8 @@ use std::{
 };
 
 use crate::{
-    alone, person,
-    properties::{self, Account, Property},
-    publisher,
+    account::{Account, Property},
+    alone, leases, person, properties, publisher,
     scenario::{Fault, Scenario},
     step::Step,
     trace, trouble, worker,
@@ -169,7 +168,7 @@ impl World {
             Step::Effect { worker, task, fault } => worker::effect(w, scenario, worker, task, fault),
             Step::WorkerCrashes(worker) => worker::crashes(w, worker),
             Step::Disconnects(worker) => worker::disconnects(w, worker),
-            Step::LeaseRunsOut { lease, .. } => trouble::lease_runs_out(w, lease),
+            Step::LeaseRunsOut { lease, .. } => leases::runs_out(w, lease),
             Step::Arrives(late) => trouble::arrives(w, scenario, late),
             Step::RedisEmptied => trouble::forgets(w, false),
             Step::ReplicaStops => {

@@ -2,17 +2,20 @@
 //! `docs/register.md` in motion: the register's calls are the library's own transitions, and the order of effects is
 //! `src/flow`'s.
 //!
-//! - [`scenario`]: what is explored; [`world`]: a state; [`order`] and [`step`]: what can happen to it.
-//! - [`publisher`], [`worker`], [`person`], [`trouble`]: the steps of each.
-//! - [`register`]: the calls. [`properties`]: what must hold.
+//! - [`scenario`]: what is explored; [`world`]: a state; [`message`]: a copy of an event in it; [`order`] and [`step`]: what can happen to it.
+//! - [`publisher`], [`worker`], [`person`], [`leases`], [`trouble`]: the steps of each.
+//! - [`register`]: the calls, by its [`rules`]. [`properties`]: what must hold; [`account`]: what it is checked against.
 //! - [`explorer`], [`canonical`], [`alone`], [`trace`]: how it is explored and told.
 //! - `mutants`: protocols that are wrong in one place, each of which has to be found out.
 
 #![expect(clippy::unnecessary_wraps, reason = "the steps have one form, and so have the slots of the modes")]
 
+mod account;
 mod alone;
 mod canonical;
 mod explorer;
+mod leases;
+mod message;
 #[cfg(test)]
 mod mutants;
 mod order;
@@ -20,6 +23,7 @@ mod person;
 mod properties;
 mod publisher;
 mod register;
+mod rules;
 mod scenario;
 mod step;
 #[cfg(test)]

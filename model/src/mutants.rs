@@ -10,7 +10,9 @@ use hatchery::internals::register::{
 use jiff::Timestamp;
 
 use crate::{
+    account::Property,
     explorer::explore,
+    message::Place,
     order::{
         Effect::{
             Acknowledge, Publish, PublishAgain, PublishCopy, PublishDatedAgain, Record, RecordAgain, Reserve,
@@ -18,10 +20,10 @@ use crate::{
         },
         Order,
     },
-    properties::Property,
-    register::{Rules, uuid},
+    register::uuid,
+    rules::Rules,
     scenario::{Action, Answer, Fault, OURS, PEOPLE, Protocol, SCENARIOS, Scenario, TIMES, When},
-    world::{NOBODY, Place},
+    world::NOBODY,
 };
 
 /// The scenario of this name, with so many faults; Redis keeps what it knows, and two publishes are enough.

@@ -3,6 +3,7 @@
 use hatchery::internals::register::{Postponed, state::SlotState};
 
 use crate::{
+    message::{Message, Place, only},
     order::Effects,
     properties,
     publisher::later,
@@ -10,7 +11,7 @@ use crate::{
     scenario::{Action, Fault, Protocol, Scenario},
     step::Step,
     worker,
-    world::{Doing, Event, Late, Message, NOBODY, Person, Place, World, only},
+    world::{Doing, Event, Late, NOBODY, Person, World},
 };
 
 /// What people can do next.

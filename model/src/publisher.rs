@@ -3,10 +3,11 @@
 use hatchery::internals::register::Reserved;
 
 use crate::{
+    message::{Message, Place, Tick, only},
     order::Effect,
     scenario::{Fault, Scenario, When},
     step::Step,
-    world::{Event, Late, Message, Place, Publisher, Tick, World, only},
+    world::{Event, Late, Publisher, World},
 };
 
 /// Every event of the scenario before anything has happened.

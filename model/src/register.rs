@@ -1,10 +1,10 @@
-//! The register's calls, by the very transitions of the library. A mutant edits what one of them finds or leaves.
+//! The register's calls, by the rules of the scenario.
 
 use std::time::Duration;
 
 use hatchery::internals::register::{
-    Cancel, Cancelled, Claim, Claimed, End, Later as PutOff, Note, Postponed, Record, Release, Renew, Renewed, Reserve,
-    Reserved, Settle, Slot, Stage, Stamp, Subject,
+    Cancel, Claim, Claimed, End, Later as PutOff, Note, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+    Settle, Slot, Stage, Stamp, Subject,
     state::{self, END_OF_TIME, Shard},
     transitions::At,
 };
@@ -12,42 +12,10 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::{
+    message::{Message, Place, Tick},
     scenario::Scenario,
-    world::{Doing, Ending, Holder, Lease, Message, Place, Register, Tick, World},
+    world::{Doing, Ending, Holder, Lease, Register, World},
 };
-
-/// The calls as they are. A mutant overrides one.
-pub(crate) trait Rules: Sync {
-    fn reserve(&self, shard: &mut Shard, at: At, call: &Reserve) -> Reserved {
-        shard.reserve(at, call)
-    }
-    fn record(&self, shard: &mut Shard, at: At, call: &Record) {
-        shard.record(at, call);
-    }
-    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> Claimed {
-        shard.claim(at, call)
-    }
-    fn renew(&self, shard: &mut Shard, at: At, call: &Renew) -> Renewed {
-        shard.renew(at, call)
-    }
-    fn release(&self, shard: &mut Shard, at: At, call: &Release) {
-        shard.release(at, call);
-    }
-    fn settle(&self, shard: &mut Shard, at: At, call: &Settle) {
-        shard.settle(at, call);
-    }
-    fn later(&self, shard: &mut Shard, at: At, call: &PutOff) -> Postponed {
-        shard.later(at, call)
-    }
-    fn cancel(&self, shard: &mut Shard, at: At, call: &Cancel) -> Vec<Cancelled> {
-        shard.cancel(at, call)
-    }
-}
-
-/// The protocol that runs.
-pub(crate) struct Ours;
-
-impl Rules for Ours {}
 
 /// Versions within a tick: more than are ever given.
 const VERSIONS: i64 = 1_000_000;

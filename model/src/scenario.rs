@@ -5,9 +5,9 @@ use std::time::Duration;
 use hatchery::internals::register::Terms;
 
 use crate::{
+    message::{Place, Tick},
     order::Order,
-    register::{Ours, Rules},
-    world::{Place, Tick},
+    rules::{Ours, Rules},
 };
 
 /// When an event is due.

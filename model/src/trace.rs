@@ -1,9 +1,10 @@
 //! A way to a state, told: a line a step.
 
 use crate::{
+    message::{Message, name},
     scenario::{Answer, Fault, Scenario},
     step::Step,
-    world::{Doing, Late, Message, World, name},
+    world::{Doing, Late, World},
 };
 
 /// Goes the way again, this time with the workers, tokens and versions as they are, and tells it.

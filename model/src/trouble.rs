@@ -1,7 +1,7 @@
-//! What happens by itself: leases that run out, calls that come late, a Redis that loses what it knows, and time.
+//! What happens by itself: calls that come late, a Redis that loses what it knows, and time.
 
 use crate::{
-    person, properties,
+    leases, person, properties,
     scenario::{Fault, Scenario},
     step::Step,
     world::{Late, NOBODY, Phase, Register, World},
@@ -10,7 +10,7 @@ use crate::{
 /// What can happen next.
 pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     let may = |fault| world.faults > 0 && scenario.allows(fault);
-    of_leases(world, scenario, steps);
+    leases::steps(world, scenario, steps);
     steps.extend((0..world.late.len()).map(Step::Arrives));
     if may(Fault::RedisEmptied) && !(world.register.slots.is_empty() && world.register.leases.is_empty()) {
         steps.push(Step::RedisEmptied);
@@ -22,17 +22,6 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     }
     if scenario.time.is_some() && world.quiet(scenario) {
         steps.push(Step::Tick);
-    }
-}
-
-/// Leases that can run out next.
-pub(crate) fn of_leases(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
-    for (lease, one) in world.register.leases.iter().enumerate() {
-        // One whose holder has died runs out by itself.
-        let fault = world.is_alive(one.token).then_some(Fault::LeaseRunsOut);
-        if fault.is_none_or(|fault| world.faults > 0 && scenario.allows(fault)) {
-            steps.push(Step::LeaseRunsOut { lease, fault });
-        }
     }
 }
 
@@ -52,15 +41,6 @@ impl World {
             // A handler that others wait for is not waited for longer than that.
             && (!runs || waits.is_none_or(|due| due >= self.now))
     }
-}
-
-/// A lease runs out.
-pub(crate) fn lease_runs_out(world: &mut World, lease: usize) -> Option<()> {
-    let lease = world.register.leases.remove(lease);
-    for task in world.workers.iter_mut().flatten().filter(|task| task.doing.token == lease.token) {
-        task.lost = true;
-    }
-    Some(())
 }
 
 /// A call arrives late.

@@ -11,14 +11,15 @@ use hatchery::internals::{
 };
 
 use crate::{
+    leases,
+    message::{Message, Place, Tick},
     order::{Effect, Effects},
     properties,
     publisher::later,
     register::time,
     scenario::{Answer, Fault, Scenario},
     step::Step,
-    trouble,
-    world::{Doing, Ending, Late, Message, Phase, Place, Task, Tick, World},
+    world::{Doing, Ending, Late, Phase, Task, World},
 };
 
 /// What workers can do next.
@@ -51,7 +52,7 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
 pub(crate) fn steps_of(world: &World, scenario: &Scenario, worker: usize, task: usize, steps: &mut Vec<Step>) {
     of_task(world, scenario, worker, task, steps);
     of_worker(world, scenario, worker, steps);
-    trouble::of_leases(world, scenario, steps);
+    leases::steps(world, scenario, steps);
 }
 
 fn of_worker(world: &World, scenario: &Scenario, worker: usize, steps: &mut Vec<Step>) {

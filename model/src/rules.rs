@@ -1,0 +1,39 @@
+//! The rules of the register's calls: the very transitions of the library. A mutant edits what one of them finds or leaves.
+
+use hatchery::internals::register::{
+    Cancel, Cancelled, Claim, Claimed, Later as PutOff, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
+    Settle, state::Shard, transitions::At,
+};
+
+/// The calls as they are. A mutant overrides one.
+pub(crate) trait Rules: Sync {
+    fn reserve(&self, shard: &mut Shard, at: At, call: &Reserve) -> Reserved {
+        shard.reserve(at, call)
+    }
+    fn record(&self, shard: &mut Shard, at: At, call: &Record) {
+        shard.record(at, call);
+    }
+    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> Claimed {
+        shard.claim(at, call)
+    }
+    fn renew(&self, shard: &mut Shard, at: At, call: &Renew) -> Renewed {
+        shard.renew(at, call)
+    }
+    fn release(&self, shard: &mut Shard, at: At, call: &Release) {
+        shard.release(at, call);
+    }
+    fn settle(&self, shard: &mut Shard, at: At, call: &Settle) {
+        shard.settle(at, call);
+    }
+    fn later(&self, shard: &mut Shard, at: At, call: &PutOff) -> Postponed {
+        shard.later(at, call)
+    }
+    fn cancel(&self, shard: &mut Shard, at: At, call: &Cancel) -> Vec<Cancelled> {
+        shard.cancel(at, call)
+    }
+}
+
+/// The protocol that runs.
+pub(crate) struct Ours;
+
+impl Rules for Ours {}

@@ -2,7 +2,9 @@
 
 pub use crate::{
     adapters::{bounded_file, memory, rabbitmq, redis, secret_url, tls},
-    domain::{compile, delay, event, names, register, safety, settlement, spec, trouble, ttl, versions, wire, words},
+    domain::{
+        compile, delay, event, names, register, safety, settlement, spec, time, trouble, ttl, versions, wire, words,
+    },
 };
 
 pub mod flow {

@@ -80,7 +80,7 @@ fn event(number: u64, text: &str, now: Timestamp) -> anyhow::Result<Option<Publi
         (None, None) => Vec::new(),
     };
     let delay = fields.delay.as_deref().map(parse_duration).transpose()?;
-    let wait = delay.or_else(|| fields.nbf.map(|nbf| hatchery::internals::event::until(now, nbf))).unwrap_or_default();
+    let wait = delay.or_else(|| fields.nbf.map(|nbf| hatchery::internals::time::until(now, nbf))).unwrap_or_default();
     let employee = fields.reference.unwrap_or_else(|| "-".to_owned());
     let label = format!("line {number}, {} {employee}", fields.r#type);
     // As topology.yaml says: of an employee's events the newest counts, among those for now and among those for one

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use super::{ConnectError, Hatchery, events};
+use super::hatchery::{ConnectError, Hatchery, events};
 use crate::{
     adapters::{
         clock::SystemClock,
@@ -44,6 +44,28 @@ pub struct Builder {
     tls: Tls,
     version_wait: Duration,
     quiet: Option<Duration>,
+}
+
+impl Hatchery {
+    /// Chooses how to connect.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// use hatchery::{Hatchery, Tls};
+    ///
+    /// let hatchery = Hatchery::builder(hatchery::read_file("topology.yaml")?)
+    ///     .amqp_urls(["amqps://app:secret@rabbit-1/prod", "amqps://app:secret@rabbit-2/prod"])
+    ///     .redis_url("rediss://:secret@redis.internal:6380")
+    ///     .tls(Tls::default().trust_file("ca.pem")?.identify_files("tls.crt", "tls.key")?)
+    ///     .name("payroll")
+    ///     .connect()
+    ///     .await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(topology: Topology) -> Builder {
+        Builder::new(topology)
+    }
 }
 
 impl Builder {

@@ -20,7 +20,8 @@ mod desired;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::desired::{
-    Argument, Binding, Desired, Exchange, LIMIT, LOCATOR, OWNER, Policy, Queue, Rename, SINGLE, Target,
+    Argument, Binding, DELIVERY_LIMIT, Desired, Exchange, LIMIT, LOCATOR, NO_DELIVERY_LIMIT, OWNER, Policy, Queue,
+    Rename, SINGLE, Target,
 };
 use super::{
     delay::Ladder,
@@ -32,13 +33,6 @@ use super::{
 
 /// The hatchery for copies whose reference is busy, the first time.
 pub const BUSY: Ttl = Ttl::from_millis(250);
-
-/// Returns of a message before RabbitMQ itself puts it aside: the last net, because it counts every prefetched
-/// neighbour of a crash (measured on 4.0 and 4.3).
-pub const DELIVERY_LIMIT: i64 = 100;
-
-/// As good as none, on every version: RabbitMQ 3.10 takes -1 for 0 (measured).
-pub const NO_DELIVERY_LIMIT: i64 = 1_000_000_000;
 
 /// The node that leads the fewest queues leads the next one. Otherwise all are led by the node that `apply` is connected to.
 pub const BALANCED: &str = "balanced";

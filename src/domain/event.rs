@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use jiff::{SignedDuration, Timestamp, Unit};
+use jiff::Timestamp;
 
 use super::{
+    message::Properties,
     register::{Slot, Stamp, Subject},
     settlement::Failed,
     spec::{Delayed, Immediate, TypeSpec},
-    wire::Properties,
+    time,
     words::{EventType, Reference},
 };
 
@@ -140,33 +141,8 @@ impl Event {
     /// How long it must still wait; nothing when it is due. No handler gets one that must.
     #[must_use]
     pub fn early_by(&self, now: Timestamp) -> Duration {
-        self.nbf.map_or(Duration::ZERO, |nbf| until(now, nbf))
+        self.nbf.map_or(Duration::ZERO, |nbf| time::until(now, nbf))
     }
-}
-
-/// From now until then; nothing when then is past.
-#[must_use]
-pub fn until(now: Timestamp, then: Timestamp) -> Duration {
-    Duration::try_from(then.duration_since(now)).unwrap_or(Duration::ZERO)
-}
-
-/// This much later, if that is a time that an event can have.
-#[must_use]
-pub fn due(time: Timestamp, by: Duration) -> Option<Timestamp> {
-    time.checked_add(SignedDuration::try_from(by).ok()?).ok()
-}
-
-/// This much later, or the end of time.
-#[must_use]
-pub fn later(time: Timestamp, by: Duration) -> Timestamp {
-    due(time, by).unwrap_or(Timestamp::MAX)
-}
-
-/// A time rounded up to the next whole millisecond, as the wire carries it: never earlier than what was asked for.
-#[must_use]
-pub fn ceil_millis(time: Timestamp) -> Timestamp {
-    let round = jiff::TimestampRound::new().smallest(Unit::Millisecond).mode(jiff::RoundMode::Ceil);
-    time.round(round).unwrap_or(time)
 }
 
 /// What an event of this type competes with, given its date.

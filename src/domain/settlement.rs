@@ -8,10 +8,9 @@ use jiff::Timestamp;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{
-    event,
     spec::{OnFailure, Retry},
+    time,
     ttl::Ttl,
-    wire::millis_text,
 };
 
 /// A handler's answer: what is to follow. There is no other.
@@ -175,7 +174,7 @@ pub fn bound(outcome: &mut Outcome, longest: Duration) -> Option<Duration> {
 #[must_use]
 pub fn beyond(outcome: &Outcome, now: Timestamp, longest: Duration) -> Option<Duration> {
     match outcome {
-        Outcome::Requeue { at, .. } => Some(event::until(now, *at)).filter(|wait| *wait > longest),
+        Outcome::Requeue { at, .. } => Some(time::until(now, *at)).filter(|wait| *wait > longest),
         _ => None,
     }
 }
@@ -200,7 +199,7 @@ fn after_failure(error: &str, after: Option<Duration>, ran: Ran<'_>, on_failure:
     let tries = ran.tries.saturating_add(1);
     let rounds =
         if matches!(on_failure, OnFailure::InPlace { .. }) { format!("tries={tries} ") } else { String::new() };
-    let failed_at = millis_text(ran.now);
+    let failed_at = time::millis_text(ran.now);
     let failed = |what: &str| Failed {
         attempts,
         reason: format!("{what}: attempt={attempts} {rounds}failed_at={failed_at} error=\"{error}\""),
@@ -281,7 +280,7 @@ pub fn suspect(returns: u32) -> String {
 
 /// A failure as a header says it.
 fn dated(time: Timestamp, error: &str) -> String {
-    format!("{} {error}", millis_text(time))
+    format!("{} {error}", time::millis_text(time))
 }
 
 /// The delay after this many failures; beyond the list the last one repeats. None where there is no list.

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use super::{
     error::quote,
-    section::{Item, Reader, Timer},
+    section::{Checked, Item, Reader, Timer},
     table::Key,
-    value::{Checked, describe},
-    yaml::{Node, Value},
+    yaml::{Node, Value, describe},
 };
 pub(super) use crate::domain::ttl::say;
 use crate::domain::ttl::{self, TtlError};

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::{FileError, read, yaml::MOST_BYTES};
+use super::{error::FileError, read::read, yaml::MOST_BYTES};
 use crate::domain::spec::Topology;
 
 /// Why a file gave no topology.

@@ -13,8 +13,9 @@ use serde_json::{Value as Json, json};
 
 use super::{
     hostile_tests::mutated,
-    keys::LEVELS,
+    keys::{LEVELS, TOP},
     table::{Absent, Key, Kind, Level},
+    yaml::{Node, Value},
     *,
 };
 

@@ -1,19 +1,16 @@
-//! A map of the file, checked key by key against its table.
+//! The checked values of a map, and the reader that collects what is wrong with it.
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
-use super::{
-    error::{Draft, quote},
-    keys::LEVELS,
-    table::{Absent, Key, Kind, Level},
-    value,
-    yaml::{self, Node, Value},
-};
+use super::{error::Draft, yaml::Node};
+
+/// A value, or what is wrong and what to write instead.
+pub(super) type Checked<T> = Result<T, (String, String)>;
 
 /// What a map says, key by key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Section {
-    entries: BTreeMap<&'static str, Entry>,
+    pub(super) entries: BTreeMap<&'static str, Entry>,
     /// It was written as a word that stands for all of it.
     pub(super) short: bool,
 }
@@ -22,10 +19,10 @@ pub(super) struct Section {
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     /// Nothing where it was refused.
-    item: Option<Item>,
+    pub(super) item: Option<Item>,
     /// Where its value is written.
-    span: Range<usize>,
-    origin: Origin,
+    pub(super) span: Range<usize>,
+    pub(super) origin: Origin,
 }
 
 /// Whose word it is, the strongest first.
@@ -91,73 +88,9 @@ impl Reader<'_> {
     pub(super) fn source(&self, node: &Node) -> &str {
         self.text.get(node.span.clone()).unwrap_or_default()
     }
-
-    /// The map in this node; an empty value is an empty map.
-    pub(super) fn section(&mut self, level: &'static Level, node: &Node) -> Section {
-        let mut section = Section::default();
-        let Value::Map(entries) = &node.value else {
-            if !matches!(node.value, Value::Null) {
-                let message = format!("{} is a map of keys, and this is {}", level.name, value::describe(node));
-                self.refuse(&node.span, message, format!("write `key: value`; the keys are {}", known(level)));
-            }
-            return section;
-        };
-        for (word, node) in entries {
-            let Some(key) = level.keys.iter().find(|key| key.name == word.text) else {
-                let (message, help) = unknown(level, &word.text);
-                self.refuse(&word.span, message, help);
-                continue;
-            };
-            if matches!(key.kind, Kind::NotBuilt) {
-                self.refuse(&word.span, format!("`{}` is not built yet", key.name), format!("remove `{}`", key.name));
-                continue;
-            }
-            let item = value::read(self, key, node, &word.span);
-            let span = if node.span.is_empty() { word.span.clone() } else { node.span.clone() };
-            section.entries.insert(key.name, Entry { item, span, origin: self.origin });
-        }
-        section
-    }
-}
-
-/// The message and the help for a key that no table has at this level.
-fn unknown(level: &Level, text: &str) -> (String, String) {
-    let message = format!("{} has no key {}", level.name, quote(text));
-    let plain = text.to_lowercase().replace(['_', ' '], "-");
-    let near = level
-        .keys
-        .iter()
-        .filter(|key| !matches!(key.kind, Kind::NotBuilt))
-        .map(|key| (strsim::damerau_levenshtein(key.name, &plain), key.name))
-        .min()
-        .filter(|(distance, name)| *distance <= name.len().div_ceil(3));
-    let elsewhere = || LEVELS.iter().find(|level| level.keys.iter().any(|key| key.name == plain));
-    let help = match (near, elsewhere()) {
-        (Some((_, name)), _) => format!("write `{name}`"),
-        (None, Some(other)) => format!("write it in {}, where `{plain}` belongs", other.name),
-        (None, None) => format!("the keys here are {}", known(level)),
-    };
-    (message, help)
-}
-
-fn known(level: &Level) -> String {
-    let names: Vec<&str> =
-        level.keys.iter().filter(|key| !matches!(key.kind, Kind::NotBuilt)).map(|key| key.name).collect();
-    names.join(", ")
 }
 
 impl Section {
-    /// What holds where the file says nothing.
-    pub(super) fn of_table(level: &'static Level) -> Self {
-        let mut section = Self::default();
-        for key in level.keys {
-            if let Some(item) = default(key) {
-                section.entries.insert(key.name, Entry { item: Some(item), span: 0..0, origin: Origin::Table });
-            }
-        }
-        section
-    }
-
     /// A map of words, as a short form stands for it.
     pub(super) fn of_words(words: &[(&'static str, &'static str)], span: &Range<usize>, origin: Origin) -> Self {
         let entry = |word| Entry { item: Some(Item::Word(word)), span: span.clone(), origin };
@@ -240,16 +173,4 @@ getters! {
     names: Names -> &[Name], |names| names;
     section: Section -> &Section, |section| section;
     types: Types -> &[Named], |types| types;
-}
-
-/// The value that a key has where the file says nothing; a test reads every default of the tables.
-pub(super) fn default(key: &'static Key) -> Option<Item> {
-    match (key.absent, &key.kind) {
-        (Absent::Value(_), Kind::Section(level)) => Some(Item::Section(Section::of_table(level))),
-        (Absent::Value(text), _) => {
-            let node = yaml::parse(text).ok()?;
-            value::read(&mut Reader { text, origin: Origin::Table, findings: Vec::new() }, key, &node, &(0..0))
-        }
-        (Absent::Required | Absent::Depends(_), _) => None,
-    }
 }

@@ -4,9 +4,9 @@ use std::{fs, path::Path, time::Duration};
 
 use rstest::rstest;
 
-use super::*;
+use super::{table::Absent, *};
 use crate::domain::{
-    spec::{Coalesce, Delayed, Immediate, OnFailure, QueueType, RedisSpec, Retry, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, OnFailure, QueueType, RedisSpec, Retry, Topology, TypeSpec},
     words::Word,
 };
 
@@ -83,7 +83,7 @@ fn every_key_is_described_and_has_a_default_that_it_takes() {
         assert!(key.about.ends_with(['.', ')']) || key.about.ends_with("repeats."), "{}: {}", key.name, key.about);
         match key.absent {
             Absent::Value(text) => {
-                assert!(section::default(key).is_some(), "{} has no value {text}", key.name);
+                assert!(defaults::default(key).is_some(), "{} has no value {text}", key.name);
             }
             Absent::Depends(how) => assert!(!how.is_empty(), "{}", key.name),
             Absent::Required => assert!(value::example(key).starts_with("write"), "{}", key.name),

@@ -1,15 +1,71 @@
-//! One value, checked against what its key takes.
+//! A map, checked key by key against its table, and each value against what its key takes.
 
 use std::ops::Range;
 
 use super::{
     amount::{bytes, duration, parse_bytes, say, share, size, ttls, whole},
     error::quote,
-    section::{Item, Name, Named, Reader, Section},
+    keys::LEVELS,
+    section::{Checked, Entry, Item, Name, Named, Reader, Section},
     table::{Absent, Key, Kind, Level, Short},
-    yaml::{self, Node, Value},
+    yaml::{self, Node, Value, describe},
 };
 use crate::domain::{ttl, words::Word};
+
+impl Reader<'_> {
+    /// The map in this node; an empty value is an empty map.
+    pub(super) fn section(&mut self, level: &'static Level, node: &Node) -> Section {
+        let mut section = Section::default();
+        let Value::Map(entries) = &node.value else {
+            if !matches!(node.value, Value::Null) {
+                let message = format!("{} is a map of keys, and this is {}", level.name, describe(node));
+                self.refuse(&node.span, message, format!("write `key: value`; the keys are {}", known(level)));
+            }
+            return section;
+        };
+        for (word, node) in entries {
+            let Some(key) = level.keys.iter().find(|key| key.name == word.text) else {
+                let (message, help) = unknown(level, &word.text);
+                self.refuse(&word.span, message, help);
+                continue;
+            };
+            if matches!(key.kind, Kind::NotBuilt) {
+                self.refuse(&word.span, format!("`{}` is not built yet", key.name), format!("remove `{}`", key.name));
+                continue;
+            }
+            let item = read(self, key, node, &word.span);
+            let span = if node.span.is_empty() { word.span.clone() } else { node.span.clone() };
+            section.entries.insert(key.name, Entry { item, span, origin: self.origin });
+        }
+        section
+    }
+}
+
+/// The message and the help for a key that no table has at this level.
+fn unknown(level: &Level, text: &str) -> (String, String) {
+    let message = format!("{} has no key {}", level.name, quote(text));
+    let plain = text.to_lowercase().replace(['_', ' '], "-");
+    let near = level
+        .keys
+        .iter()
+        .filter(|key| !matches!(key.kind, Kind::NotBuilt))
+        .map(|key| (strsim::damerau_levenshtein(key.name, &plain), key.name))
+        .min()
+        .filter(|(distance, name)| *distance <= name.len().div_ceil(3));
+    let elsewhere = || LEVELS.iter().find(|level| level.keys.iter().any(|key| key.name == plain));
+    let help = match (near, elsewhere()) {
+        (Some((_, name)), _) => format!("write `{name}`"),
+        (None, Some(other)) => format!("write it in {}, where `{plain}` belongs", other.name),
+        (None, None) => format!("the keys here are {}", known(level)),
+    };
+    (message, help)
+}
+
+fn known(level: &Level) -> String {
+    let names: Vec<&str> =
+        level.keys.iter().filter(|key| !matches!(key.kind, Kind::NotBuilt)).map(|key| key.name).collect();
+    names.join(", ")
+}
 
 /// The value of a key, or nothing and a finding.
 pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<usize>) -> Option<Item> {
@@ -44,23 +100,8 @@ pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<u
     item.map_err(|(message, help)| reader.refuse(span, message, help)).ok()
 }
 
-/// A value, or what is wrong and what to write instead.
-pub(super) type Checked<T> = Result<T, (String, String)>;
-
 const fn scalar(node: &Node) -> bool {
     !matches!(node.value, Value::List(_) | Value::Map(_))
-}
-
-/// What YAML sees here, as a message says it.
-pub(super) const fn describe(node: &Node) -> &'static str {
-    match node.value {
-        Value::Null => "nothing",
-        Value::Bool(_) => "a boolean",
-        Value::Whole(_) | Value::Number => "a number",
-        Value::Text(_) => "a text",
-        Value::List(_) => "a list",
-        Value::Map(_) => "a map",
-    }
 }
 
 /// Where the key may as well be left out.

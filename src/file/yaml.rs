@@ -235,3 +235,15 @@ impl<'de> Visitor<'de> for Any {
         Ok(Value::Map(map))
     }
 }
+
+/// What YAML sees here, as a message says it.
+pub(super) const fn describe(node: &Node) -> &'static str {
+    match node.value {
+        Value::Null => "nothing",
+        Value::Bool(_) => "a boolean",
+        Value::Whole(_) | Value::Number => "a number",
+        Value::Text(_) => "a text",
+        Value::List(_) => "a list",
+        Value::Map(_) => "a map",
+    }
+}

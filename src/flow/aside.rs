@@ -19,9 +19,9 @@ use uuid::Uuid;
 use super::{
     claim::Patience,
     common::Common,
-    cramped::PAUSE,
+    end_turn::PAUSE,
+    lane::{Lane, Verdict, Way},
     quiet::{Quiet, for_a_while},
-    work::{Lane, Verdict, Way},
 };
 use crate::{
     domain::{

@@ -10,9 +10,9 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
+    lane::Lane,
     quiet::{Quiet, for_a_while},
     settle,
-    work::Lane,
 };
 use crate::{
     domain::{

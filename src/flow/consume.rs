@@ -7,7 +7,7 @@ use backon::{BackoffBuilder, Retryable};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{settle::patience, work::Lane, worker::WorkError};
+use super::{lane::Lane, settle::patience, worker::WorkError};
 use crate::{
     domain::ttl::roughly,
     ports::{BrokerError, Deliveries, Order},

@@ -5,18 +5,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{sync::OwnedSemaphorePermit, time::Instant};
-
-use super::{
-    claim::Patience,
-    work::{Lane, Way},
-};
-
-/// The pause before another try.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
-
-/// The same for who has to run alone.
-const PAUSE_ALONE: Duration = Duration::from_secs(30);
+use tokio::time::Instant;
 
 /// Where there is room for some and not for others, it comes and goes many times a second.
 const SELDOM: Duration = Duration::from_mins(1);
@@ -42,7 +31,7 @@ impl Cramped {
     }
 
     /// There was none. Whether that is to be said: nothing else was for a while, so that neither line comes more often.
-    fn begins(&self) -> bool {
+    pub(super) fn begins(&self) -> bool {
         let mut state = self.state();
         state.times += 1;
         let says = state.said.is_none_or(|said| said.elapsed() >= SELDOM);
@@ -54,7 +43,7 @@ impl Cramped {
 
     /// A handler has begun for which there had been none so often before. Whether it is to be said that there is room again:
     /// what began before the last one that found none tells nothing of that.
-    fn ends(&self, times: u64) -> bool {
+    pub(super) fn ends(&self, times: u64) -> bool {
         let mut state = self.state();
         let says = state.open && state.times == times;
         if says {
@@ -65,48 +54,6 @@ impl Cramped {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Lane {
-    /// The end of a turn. What found no room keeps its place among those that run for a moment, so that as many try as may
-    /// run, unless others wait until nothing is held of its type. It keeps nothing else: it is claimed no longer, and whatever
-    /// has room may start. Who is to run alone has stopped all others, and waits longer before it does that again, without a
-    /// place.
-    pub(super) async fn end_turn(
-        &self,
-        way: Way,
-        permit: OwnedSemaphorePermit,
-        patience: &Patience,
-        alone: bool,
-    ) -> Way {
-        if !matches!(way, Way::NotStarted) {
-            return way;
-        }
-        if alone {
-            drop(permit);
-            self.unless_over(patience, tokio::time::sleep(PAUSE_ALONE)).await;
-        } else {
-            patience.until.run_until_cancelled(self.unless_over(patience, tokio::time::sleep(PAUSE))).await;
-            drop(permit);
-        }
-        way
-    }
-
-    pub(super) fn say_no_room(&self, reason: &str) {
-        let event_type = &self.event_type;
-        if self.cramped.begins() {
-            tracing::warn!(%event_type, reason, "there is no room for a handler; it is tried again soon, and no attempt is spent");
-        } else {
-            tracing::debug!(%event_type, reason, "there is no room for a handler");
-        }
-    }
-
-    /// A handler has begun for which there had been none so often before.
-    pub(super) fn say_room(&self, times: u64) {
-        if self.cramped.ends(times) {
-            tracing::warn!(event_type = %self.event_type, "there is room for a handler again");
-        }
     }
 }
 

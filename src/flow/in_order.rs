@@ -16,8 +16,8 @@ use tokio_util::{
 use super::{
     claim::{Asked, Patience},
     consume::Over,
+    lane::{Lane, Verdict, Way},
     settle,
-    work::{Lane, Verdict, Way},
 };
 use crate::{
     domain::{event::Event, register::Claimed, ttl::roughly, words::plain},

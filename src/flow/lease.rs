@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::{settle, work::Lane};
+use super::{lane::Lane, settle};
 use crate::{
     domain::{
         event::Event,

@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::domain::{
-    event::{self, Event},
+    event::Event,
     register::Stamp,
+    time,
     wire::Properties,
     words::{EventType, Reference, WordError},
 };
@@ -254,8 +255,8 @@ impl NewEvent {
     pub(super) fn date(&self, now: Timestamp) -> (Option<Timestamp>, Duration) {
         match self.when {
             When::Now | When::After(Duration::ZERO) => (None, Duration::ZERO),
-            When::At(time) => (Some(event::ceil_millis(time)), event::until(now, event::ceil_millis(time))),
-            When::After(delay) => (Some(event::ceil_millis(event::later(now, delay))), delay),
+            When::At(time) => (Some(time::ceil_millis(time)), time::until(now, time::ceil_millis(time))),
+            When::After(delay) => (Some(time::ceil_millis(time::later(now, delay))), delay),
         }
     }
 

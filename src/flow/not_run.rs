@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::{
     claim::Asked,
-    work::{Lane, Verdict},
+    lane::{Lane, Verdict},
 };
 use crate::domain::{
-    event::{self, Event},
-    register,
+    event::Event,
+    register, time,
     words::{Reference, plain},
 };
 
@@ -26,7 +26,7 @@ impl Lane {
                 Verdict::Acknowledge
             }
             Asked::Answered(register::Claimed::Later(time)) => {
-                let wait = event::until(self.common.clock.now(), time).max(SOONEST_LATER);
+                let wait = time::until(self.common.clock.now(), time).max(SOONEST_LATER);
                 self.send_on(event, wait).await.into()
             }
             Asked::Answered(register::Claimed::Busy) => self.send_busy(event, true).await.into(),

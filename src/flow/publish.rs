@@ -24,6 +24,7 @@ use crate::{
         event::{self, Event},
         register::{Record, Reserve, Slot, Stamp, Terms},
         spec::{Topology, TypeSpec},
+        time,
         wire::{Message, kept},
         words::{EventType, UnknownType, WordError},
     },
@@ -359,7 +360,7 @@ impl Shared {
             delay = window.as_duration();
         }
         // To the millisecond, as its date: who names an event by when it is due names its slot.
-        let due = event::due(now, delay).map(event::ceil_millis).ok_or(PublishError::TooLate)?;
+        let due = time::due(now, delay).map(time::ceil_millis).ok_or(PublishError::TooLate)?;
         event.stamp = Stamp { slot, version: 0, generation: 0 };
         let route = self.ways.after(delay);
         Ok(Draft {
@@ -400,7 +401,7 @@ impl Shared {
         fail_point!("publish.reserved");
         // The register forgets what was handled: a version older than that could run after a newer one. So long before the end
         // the broker has it whatever it waits for.
-        let limit = version.and_then(|_| event::due(*asked, terms.dedup_retention / 2));
+        let limit = version.and_then(|_| time::due(*asked, terms.dedup_retention / 2));
         self.send(event, *route, limit).await?;
         fail_point!("publish.confirmed");
         if unversioned {
@@ -432,7 +433,7 @@ impl Shared {
             Some(_) => self.ways.after(event.early_by(self.clock.now())),
             None => route,
         };
-        let within = limit.map_or(PUBLISH_LIMIT, |limit| event::until(self.clock.now(), limit).min(PUBLISH_LIMIT));
+        let within = limit.map_or(PUBLISH_LIMIT, |limit| time::until(self.clock.now(), limit).min(PUBLISH_LIMIT));
         send(&*self.broker, &self.broker_outage, within, || {
             let is_late = limit.is_some_and(|limit| self.clock.now() > limit);
             (!is_late).then(|| self.ways.by(first.take().unwrap_or_else(again), event))

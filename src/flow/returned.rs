@@ -6,9 +6,9 @@ use fail::fail_point;
 use tokio::time::timeout;
 
 use super::{
-    cramped::PAUSE,
+    end_turn::PAUSE,
+    lane::{Lane, Verdict},
     settle::{ON_ITS_WAY, Unpublished},
-    work::{Lane, Verdict},
 };
 use crate::{
     domain::{event::Event, words::plain},

@@ -12,12 +12,12 @@ use super::{
     aside,
     common::{Common, LAST_WORDS},
     cramped::Cramped,
+    lane::Lane,
     outage::{BrokerOutage, RegisterOutage, Side},
     quiet::Quietness,
     register::Batches,
     tally::{Summary, Tally},
     ways::{self, Ways},
-    work::Lane,
     worker::{WorkError, Worker},
 };
 use crate::{

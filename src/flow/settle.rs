@@ -17,16 +17,17 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
+    lane::{Lane, Verdict},
     tally::Tally,
-    work::{Lane, Verdict},
     worker::WorkError,
 };
 use crate::{
     domain::{
         compile::BUSY,
-        event::{self, Event},
+        event::Event,
         register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp},
         settlement::{Decision, Failed},
+        time,
         ttl::{Ttl, roughly},
         wire::{Message, kept},
         words::plain,
@@ -170,13 +171,13 @@ impl Lane {
             Decision::Retry { ttl, failed } => {
                 self.say_failed(event, &failed, ttl.as_duration());
                 let copy = after_failure(event, failed);
-                let due = event::later(now, ttl.as_duration());
+                let due = time::later(now, ttl.as_duration());
                 let end = copied(&copy, due, Stage::Retry);
                 (Some((copy, To::Retry(ttl))), Some(end), Tally::retried)
             }
             Decision::RetryAfter { after, failed } => {
                 self.say_failed(event, &failed, after);
-                let due = event::ceil_millis(event::later(now, after));
+                let due = time::ceil_millis(time::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
                 let end = copied(&copy, due, Stage::Retry);
@@ -188,7 +189,7 @@ impl Lane {
                 let end = copied(&copy, now, Stage::DeadLetter);
                 (Some((copy, To::DeadLetter)), Some(end), Tally::dead_lettered)
             }
-            Decision::Requeue { at, reason } => self.requeue(event, event::ceil_millis(at), reason).await?,
+            Decision::Requeue { at, reason } => self.requeue(event, time::ceil_millis(at), reason).await?,
         })
     }
 
@@ -203,7 +204,7 @@ impl Lane {
     async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<FollowUp, Unpublished> {
         let now = self.common.clock.now();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
-        let delay = event::until(now, at).max(SOONEST);
+        let delay = time::until(now, at).max(SOONEST);
         let alone = Stamp::alone(&event.id, event.stamp.generation + 1);
         let fresh = Event {
             stamp: if self.spec.register { event.stamp.next() } else { alone.clone() },
@@ -241,8 +242,8 @@ impl Lane {
             // The register forgets what was handled: a version older than that could run after a newer one. At least a second, so
             // that a register which is slow to answer does not keep it from being sent.
             let sendable = (self.terms.dedup_retention / 2).max(SOONEST);
-            let limit = version.and_then(|_| event::due(now, sendable));
-            if self.send_before(limit, &fresh, event::until(now, at).max(SOONEST)).await? {
+            let limit = version.and_then(|_| time::due(now, sendable));
+            if self.send_before(limit, &fresh, time::until(now, at).max(SOONEST)).await? {
                 break (fresh, version);
             }
         };
@@ -295,15 +296,15 @@ impl Lane {
     /// confirmed it.
     async fn send_before(&self, limit: Option<Timestamp>, copy: &Event, wait: Duration) -> Result<bool, Unpublished> {
         let now = self.common.clock.now();
-        let due = event::later(now, wait);
+        let due = time::later(now, wait);
         let mut first = Some(wait);
         let sent = self.publish_if(|| {
             let now = self.common.clock.now();
-            let wait = first.take().unwrap_or_else(|| event::until(now, due));
+            let wait = first.take().unwrap_or_else(|| time::until(now, due));
             limit.is_none_or(|limit| now <= limit).then(|| self.common.ways.to_scheduler(copy, wait))
         });
         let Some(limit) = limit else { return sent.await };
-        tokio::time::timeout(event::until(now, limit), sent).await.unwrap_or(Ok(false))
+        tokio::time::timeout(time::until(now, limit), sent).await.unwrap_or(Ok(false))
     }
 
     /// The same copy again in a moment: its reference is busy. The wait doubles from 250 ms to 4 s. Who stops when nothing is left

@@ -3,17 +3,13 @@
 use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
-use tokio::{
-    sync::Semaphore,
-    time::{Instant, timeout},
-};
+use tokio::time::{Instant, timeout};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
 use super::{
     claim::{Asked, Patience, Turn},
-    common::Common,
-    cramped::Cramped,
+    lane::{Lane, Verdict, Way},
     quiet::{Quiet, for_a_while},
     returned::COPY_LIMIT,
     settle::{self, Unpublished},
@@ -23,58 +19,18 @@ use crate::{
     domain::{
         event::Event,
         names,
-        register::{self, Renew, Terms},
+        register::{self, Renew},
         settlement::{self, Decision, Next, OFTEN, Outcome, Ran, SUSPECT},
-        spec::TypeSpec,
         ttl::{roughly, say},
         wire::{self, Incoming, Message, Poison},
-        words::{EventType, plain},
+        words::plain,
     },
-    handler::{Handler, HandlerError, Run},
+    handler::{HandlerError, Run},
     ports::{Delivery, Receipt},
 };
 
 /// How long a handler that was aborted may take to end.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-
-/// One type in a worker.
-pub(super) struct Lane {
-    pub(super) common: Arc<Common>,
-    pub(super) event_type: EventType,
-    pub(super) spec: TypeSpec,
-    pub(super) terms: Terms,
-    pub(super) handler: Arc<dyn Handler>,
-    pub(super) permits: Arc<Semaphore>,
-    /// Places in memory for events whose reference is busy.
-    pub(super) busy: Semaphore,
-    pub(super) prefetch: u16,
-    pub(super) cramped: Cramped,
-}
-
-/// What becomes of a delivery.
-pub(super) enum Verdict {
-    /// It is settled.
-    Acknowledge,
-    /// The broker itself puts it into dead-letter.
-    Reject,
-    /// It comes again, here or elsewhere.
-    GiveBack,
-}
-
-/// How an event's turn ended.
-pub(super) enum Way {
-    Settled,
-    /// The broker does not take what follows. The claim is released.
-    Refused,
-    /// No attempt is spent.
-    GivenBack,
-    /// There was no room for its handler. No attempt is spent, and the claim is released.
-    NotStarted,
-    /// It failed, and is tried again in its place after this long. The claim is released.
-    Again {
-        after: Duration,
-    },
-}
 
 /// How a run ended.
 enum Ended {

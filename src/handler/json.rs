@@ -5,7 +5,8 @@ use std::{fmt::Display, marker::PhantomData};
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 
-use super::{Handler, HandlerError, Outcome, Run};
+use super::run::{Handler, HandlerError, Run};
+use crate::domain::settlement::Outcome;
 
 /// What cannot be read will never be readable: it goes to dead-letter, with the place of the fault.
 pub(crate) struct Json<T, F> {

@@ -5,7 +5,8 @@ use std::{fmt::Display, future::poll_fn};
 use async_trait::async_trait;
 use tower_service::Service;
 
-use super::{Handler, HandlerError, Outcome, Run};
+use super::run::{Handler, HandlerError, Run};
+use crate::domain::settlement::Outcome;
 
 /// Each run has a clone of the service, as `tower` wants it: what must be shared between runs the service shares
 /// between its clones.

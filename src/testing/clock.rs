@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use crate::{
-    domain::event::{ceil_millis, later},
+    domain::time::{ceil_millis, later},
     ports::Clock,
 };
 

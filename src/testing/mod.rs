@@ -178,9 +178,10 @@ use crate::{
     adapters::memory::{MemoryBroker, MemoryRegister, Waiting},
     domain::{
         compile::compile,
-        event::{Event, until},
+        event::Event,
         names::Names,
         spec::Topology,
+        time::until,
         wire,
         words::{EventType, UnknownType},
     },

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hatchery::internals::{
-    event,
     settlement::Outcome,
+    time,
     ttl::{TimeError, TtlError, parse_duration, parse_time},
 };
 use jiff::Timestamp;
@@ -111,7 +111,7 @@ pub(super) fn read(text: &str) -> Result<Outcome, String> {
 
 fn from_now(after: Duration) -> Result<Timestamp, String> {
     let end = || "the answer cannot be understood: `after` leads beyond the year 9999".to_owned();
-    event::due(Timestamp::now(), after).ok_or_else(end)
+    time::due(Timestamp::now(), after).ok_or_else(end)
 }
 
 fn not_understood(error: &serde_json::Error) -> String {
@@ -291,6 +291,6 @@ mod tests {
         assert_eq!(read(r#"{"dead-letter": {"reason": "no such employee"}}"#), Ok(dead));
         let before = Timestamp::now();
         let Ok(Outcome::Requeue { at, .. }) = read(r#"{"requeue": {"after": "1h"}}"#) else { panic!("a requeue") };
-        assert!(at >= event::later(before, Duration::from_hours(1)));
+        assert!(at >= time::later(before, Duration::from_hours(1)));
     }
 }

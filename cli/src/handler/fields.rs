@@ -1,10 +1,6 @@
 //! What a handler in another language is told about an event, next to its payload.
 
-use hatchery::internals::{
-    event::Event,
-    register::Slot,
-    wire::{cut_reason, millis_text},
-};
+use hatchery::internals::{event::Event, register::Slot, time::millis_text, wire::cut_reason};
 
 /// One field of an event, by both of its names.
 pub(super) struct Field {

@@ -5,7 +5,7 @@ use std::fmt;
 use hatchery::internals::{
     compile::Binding,
     delay::{Ladder, Route},
-    event::until,
+    time::until,
     wire::{self, Incoming, Message},
     words::EventType,
 };

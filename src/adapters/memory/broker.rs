@@ -19,7 +19,7 @@ use super::script::Script;
 use crate::{
     domain::{
         compile::Desired,
-        event::until,
+        time::until,
         wire::{Headers, Incoming, Message, Properties, Value},
     },
     ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Order, Receipt},

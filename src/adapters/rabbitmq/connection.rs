@@ -24,8 +24,8 @@ use tokio::runtime::Handle;
 
 pub use super::url::{AmqpUrl, AmqpUrlError};
 use super::{
+    closing,
     greeting::{self, Answered, Greeted},
-    publisher,
     url::Node,
 };
 use crate::{
@@ -82,7 +82,7 @@ impl AmqpUrl {
     /// # Errors
     /// When the broker is away or refuses the credentials or the virtual host.
     pub async fn ask_identity(&self, name: &str) -> Result<BrokerIdentity, BrokerError> {
-        publisher::close(&self.connect(name).await?).await;
+        closing::close(&self.connect(name).await?).await;
         Ok(self.identity().unwrap_or_default())
     }
 

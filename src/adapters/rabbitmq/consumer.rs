@@ -18,11 +18,11 @@ use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
+    closing::CLOSE_LIMIT,
     codec,
     connection::{Link, answer, deliveries},
-    publisher::CLOSE_LIMIT,
     receipts::Answers,
-    unreadable::Suspects,
+    suspects::Suspects,
 };
 use crate::ports::{BrokerError, Deliveries, Delivery, Order};
 

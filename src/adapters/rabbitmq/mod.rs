@@ -3,6 +3,7 @@
 //! Connections are supervised here and not by lapin's own recovery, which can acknowledge deliveries that nobody
 //! processed (measured: `basic_ack(old_tag, multiple)` after a recovery).
 
+mod closing;
 pub mod codec;
 pub mod connection;
 mod consumer;
@@ -11,6 +12,7 @@ mod objects;
 pub mod publisher;
 mod receipts;
 mod silence;
+mod suspects;
 mod unreadable;
 pub mod url;
 
@@ -28,11 +30,13 @@ use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use self::{
+    closing::CLOSE_LIMIT,
     connection::{AmqpUrl, Link, deliveries},
     consumer::How,
-    publisher::{CLOSE_LIMIT, Publisher},
+    publisher::Publisher,
     receipts::Answers,
-    unreadable::{Careful, InOrder, Suspects},
+    suspects::Suspects,
+    unreadable::{Careful, InOrder},
 };
 use crate::{
     domain::wire::Message,
@@ -107,7 +111,7 @@ impl RabbitMq {
         let close = async |open: &Mutex<Option<Arc<Link>>>| {
             let link = open.lock().await.take();
             if let Some(link) = link {
-                publisher::close(&link.connection).await;
+                closing::close(&link.connection).await;
             }
         };
         let closing = async { tokio::join!(self.publisher.close(), close(&self.consuming), close(&self.taking)) };

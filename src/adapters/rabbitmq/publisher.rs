@@ -14,9 +14,8 @@ use std::{
 
 use fail::fail_point;
 use lapin::{
-    Channel, Confirmation, Connection, ErrorKind, PublisherConfirm,
+    Channel, Confirmation, ErrorKind, PublisherConfirm,
     options::{BasicPublishOptions, ConfirmSelectOptions},
-    types::ShortString,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::{
@@ -25,7 +24,7 @@ use tokio_util::{
 };
 
 use super::{
-    codec,
+    closing, codec,
     connection::{AmqpUrl, Link},
     silence::{self, Confirms, Waiting},
 };
@@ -33,9 +32,6 @@ use crate::{domain::wire::Message, ports::BrokerError};
 
 /// Messages that wait for their turn on the channel. Confirms in flight are bounded by the callers.
 const QUEUED: usize = 256;
-
-/// How long a connection may take to close. lapin writes nothing, not even that, while the broker blocks publishers.
-pub(super) const CLOSE_LIMIT: Duration = Duration::from_secs(2);
 
 /// How long a channel is used at least, although the broker has refused a message on it.
 const LEAST_AGE: Duration = Duration::from_secs(1);
@@ -163,7 +159,7 @@ impl Owner {
         };
         closing.run_until_cancelled(serving).await;
         if let Some(open) = self.open.take() {
-            close(&open.link.connection).await;
+            closing::close(&open.link.connection).await;
         }
     }
 
@@ -289,16 +285,6 @@ fn size_named(reason: &str) -> Option<&str> {
 
 fn named<'a>(reason: &'a str, before: &str, end: char) -> Option<&'a str> {
     reason.split_once(before)?.1.split(end).next()
-}
-
-/// Closes a connection, in bounded time: the broker takes a lost client for one that has closed.
-pub(super) async fn close(connection: &Connection) {
-    let closing = connection.close(200, ShortString::from("done"));
-    match tokio::time::timeout(CLOSE_LIMIT, closing).await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => tracing::debug!(%error, "closing a connection"),
-        Err(_) => tracing::debug!("a connection does not close"),
-    }
 }
 
 #[cfg(test)]

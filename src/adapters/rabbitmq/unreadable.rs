@@ -9,23 +9,20 @@
 //! the next one back, behind others. So only the unreadable one goes back by itself, behind what was delivered with it the
 //! first time, and the others keep their order. No delivery limit is in its way: then it is at the head until somebody removes it.
 
-use std::{
-    collections::BTreeSet,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
-use lapin::{Acker, Channel, Consumer, ErrorKind, options::BasicCancelOptions};
+use lapin::{Acker, Channel, Consumer, options::BasicCancelOptions};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
-    codec,
+    closing, codec,
     connection::{AmqpUrl, Link, answer},
     consumer::{self, How},
-    publisher, receipts,
+    receipts,
+    suspects::{self, Suspects},
 };
 use crate::{
     domain::compile::DELIVERY_LIMIT,
@@ -37,39 +34,6 @@ const CONNECTIONS: usize = 10;
 
 /// So long without a message it is gone.
 const QUIET: Duration = Duration::from_secs(5);
-
-/// Queues whose consumer broke off because of such a message, in them or in another queue of the same connection.
-#[derive(Clone, Default)]
-pub(super) struct Suspects(Arc<Mutex<BTreeSet<String>>>);
-
-impl Suspects {
-    /// Notes the queue whose consumer broke off with this error, if that was the cause.
-    pub(super) fn note(&self, queue: &str, error: &lapin::Error) {
-        if is_unreadable(error) {
-            self.add(queue);
-        }
-    }
-
-    fn add(&self, queue: &str) {
-        self.queues().insert(queue.to_owned());
-    }
-
-    pub(super) fn contains(&self, queue: &str) -> bool {
-        self.queues().contains(queue)
-    }
-
-    fn clear(&self, queue: &str) {
-        self.queues().remove(queue);
-    }
-
-    fn queues(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn is_unreadable(error: &lapin::Error) -> bool {
-    matches!(error.kind(), ErrorKind::ParsingError(_))
-}
 
 /// A consumer that takes each message by a connection of its own, until as many as it usually holds were readable.
 pub(super) struct Careful {
@@ -128,7 +92,7 @@ impl Taker {
         let Ok(permit) = Arc::clone(&self.connections).acquire_owned().await else { return Ok(Taken::Nothing) };
         let (link, channel) = self.url.link(&self.name).await?;
         let failed = |link: &Link, error: lapin::Error| {
-            if is_unreadable(&error) {
+            if suspects::is_unreadable(&error) {
                 return Ok(Taken::Unreadable);
             }
             Err(link.error(&error, &format!("the queue {}", self.queue)))
@@ -288,7 +252,7 @@ impl Deliveries for InOrder {
 
     async fn close(self: Box<Self>) {
         self.deliveries.close().await;
-        publisher::close(&self.link.connection).await;
+        closing::close(&self.link.connection).await;
     }
 }
 
@@ -306,17 +270,17 @@ struct Alone {
 impl Receipt for Alone {
     async fn acknowledge(self: Box<Self>) {
         receipts::acknowledge(&self.acker, false).await;
-        publisher::close(&self.held.0.connection).await;
+        closing::close(&self.held.0.connection).await;
     }
 
     async fn requeue(self: Box<Self>) {
         receipts::give_back(&self.acker, true).await;
-        publisher::close(&self.held.0.connection).await;
+        closing::close(&self.held.0.connection).await;
     }
 
     async fn reject(self: Box<Self>) {
         receipts::give_back(&self.acker, false).await;
-        publisher::close(&self.held.0.connection).await;
+        closing::close(&self.held.0.connection).await;
     }
 }
 

@@ -15,7 +15,7 @@ use futures_util::{
 };
 use xxhash_rust::xxh3::xxh3_128;
 
-use super::{Events, EventsError};
+use super::{error::EventsError, shared::Events};
 use crate::domain::register::search::{Filter, Known};
 
 /// Events that go together in one call. A script over so many takes a few milliseconds, in which Redis serves nobody else.

@@ -10,7 +10,11 @@ use futures_util::Stream;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{Events, EventsError, Shared, Which, which::Asked};
+use super::{
+    error::EventsError,
+    shared::{Events, Shared},
+    which::{Asked, Which},
+};
 use crate::domain::register::{
     Cancel, Cancelled, Slot, Subject,
     search::{Filter, Known, State},

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::{Events, EventsError};
+use super::{error::EventsError, shared::Events};
 use crate::domain::{
     register::{
         Subject,

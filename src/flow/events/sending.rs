@@ -7,14 +7,16 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    EventsError, Shared,
-    moving::{Moved, To},
+    error::EventsError,
+    moved::{Moved, To},
+    shared::Shared,
 };
 use crate::{
     domain::{
-        event::{self, Event},
+        event::Event,
         register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, Subject, Terms, search::Known},
-        wire::{self, kept, millis_text},
+        time::{self, millis_text},
+        wire::{self, kept},
         words::{EventType, Reference},
     },
     flow::publish,
@@ -161,8 +163,8 @@ impl Shared {
 
     /// Nothing is sent long after the register was asked about it: what was handled since may be forgotten.
     async fn publish(&self, send: &Sending, asked: Timestamp) -> Result<(), publish::PublishError> {
-        let (copy, limit) = (&send.copy, event::due(asked, send.terms.dedup_retention / 2));
-        let left = |limit| event::until(self.clock.now(), limit).min(publish::PUBLISH_LIMIT);
+        let (copy, limit) = (&send.copy, time::due(asked, send.terms.dedup_retention / 2));
+        let left = |limit| time::until(self.clock.now(), limit).min(publish::PUBLISH_LIMIT);
         let message = || {
             let now = self.clock.now();
             // The way that is left, each time it is tried.

@@ -2,15 +2,20 @@
 
 use jiff::Timestamp;
 
-use super::{EventsError, Shared, search};
+use super::{
+    error::EventsError,
+    homes::{self, PAGE},
+    shared::Shared,
+};
 use crate::domain::{
-    event::{self, ceil_millis},
+    event,
     register::{
         Slot, Subject,
         index::Find,
         search::{Filter, Known},
     },
     spec::{Delayed, Immediate, TypeSpec},
+    time::ceil_millis,
     words::Reference,
 };
 
@@ -140,7 +145,7 @@ impl Shared {
 impl Asked<'_> {
     /// Where the register has most of it.
     pub(super) fn homes(&self) -> Vec<Subject> {
-        search::homes(&self.subject)
+        homes::homes(&self.subject)
     }
 
     /// The only slots of its reference that can hold what is meant, where these are few: a reference may have very many dates.
@@ -176,9 +181,9 @@ impl Asked<'_> {
     /// The further question that finds the rest. An event that competes with nothing does not tell whether it had a date.
     pub(super) fn elsewhere(&self, filter: &Filter) -> Option<Find> {
         match self.part {
-            Part::All | Part::At(_) => search::alone_of(&self.subject, filter),
-            Part::Id(_) if search::is_scattered(self.spec, &self.subject, self.shards) => {
-                Some(filter.find(self.subject.event_type.clone(), search::PAGE))
+            Part::All | Part::At(_) => homes::alone_of(&self.subject, filter),
+            Part::Id(_) if homes::is_scattered(self.spec, &self.subject, self.shards) => {
+                Some(filter.find(self.subject.event_type.clone(), PAGE))
             }
             Part::Id(_) | Part::Immediate => None,
         }

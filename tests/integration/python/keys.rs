@@ -10,7 +10,7 @@ use hatchery::{
     Ttl,
     internals::{
         delay::{Ladder, Route},
-        wire::millis_text,
+        time::millis_text,
     },
 };
 use jiff::{Timestamp, tz::TimeZone};

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use hatchery::internals::{
-    event,
     secret_url::{SecretUrl, is_plain},
     settlement::Outcome,
+    time,
     ttl::LONGEST,
     wire::cut_reason,
 };
@@ -77,7 +77,7 @@ fn wait(value: &str, now: Timestamp) -> Option<Duration> {
     let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
         Duration::from_secs(value.parse().unwrap_or(u64::MAX))
     } else {
-        event::until(now, Timestamp::try_from(httpdate::parse_http_date(value).ok()?).ok()?)
+        time::until(now, Timestamp::try_from(httpdate::parse_http_date(value).ok()?).ok()?)
     };
     Some(wait.min(LONGEST)).filter(|wait| !wait.is_zero())
 }

@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, io};
 
 use hatchery::{
     Cancelled, Known,
-    internals::{register::Slot, wire::millis_text},
+    internals::{register::Slot, time::millis_text},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::{args::Format, output::Output};
+use crate::output::{Format, Output};
 
 /// What is known of it. A time has milliseconds, as on the wire.
 pub(super) fn view(event: &Known) -> Value {

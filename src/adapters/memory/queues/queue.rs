@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use fancy_regex::Regex;
 
-use super::{Death, Message};
+use super::message::{Death, Message};
 use crate::domain::compile::{self, Argument, Policy};
 
 #[derive(Debug)]

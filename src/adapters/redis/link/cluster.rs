@@ -20,8 +20,9 @@ use tokio::time::Instant;
 use super::{
     address::{Access, Host, show},
     failure::{Elsewhere, Failure, is_away},
-    invoke,
-    server::{Peer, Place, Server},
+    peer::Peer,
+    script::invoke,
+    server::{Place, Server},
     slots::{Slots, redirected},
     turns::first_answer,
 };

@@ -4,6 +4,8 @@ mod address;
 mod cluster;
 mod eviction;
 mod failure;
+mod peer;
+mod script;
 mod sentinel;
 mod server;
 mod slots;
@@ -11,7 +13,7 @@ mod turns;
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use redis::{ErrorKind, FromRedisValue, RedisResult, ScriptInvocation, ServerErrorKind, aio::ConnectionLike};
+use redis::{FromRedisValue, RedisResult, ScriptInvocation};
 use tokio::time::Instant;
 
 pub(super) use self::slots::slot;
@@ -19,8 +21,10 @@ use self::{
     address::Address,
     cluster::Cluster,
     failure::Failure,
+    peer::Peer,
+    script::invoke,
     sentinel::Sentinels,
-    server::{Peer, Place, Server},
+    server::{Place, Server},
 };
 use crate::{adapters::tls::Tls, ports::RegisterError};
 
@@ -141,20 +145,6 @@ impl Link {
             (Some(trouble), reason) => RegisterError::Unreachable { url, trouble, reason },
             (None, reason) if failure.is_unreadable() => RegisterError::Unreadable { url, reason },
             (None, reason) => RegisterError::Refused { url, reason },
-        }
-    }
-}
-
-/// Calls a script. The crate loads one that the server does not know, and asks once more; all scripts may be flushed in between,
-/// and that is no answer. Whoever calls this has a limit.
-async fn invoke<T: FromRedisValue>(
-    script: &ScriptInvocation<'_>,
-    connection: &mut impl ConnectionLike,
-) -> RedisResult<T> {
-    loop {
-        match script.invoke_async(connection).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {}
-            answer => return answer,
         }
     }
 }

@@ -10,7 +10,7 @@ use redis::{FromRedisValue as _, RedisResult, Value, aio::MultiplexedConnection,
 use super::{
     address::{Access, Host, show},
     failure::{Failure, is_away},
-    server::Peer,
+    peer::Peer,
     turns::first_answer,
 };
 use crate::adapters::tls::Tls;

@@ -9,49 +9,16 @@ use std::{
     time::Duration,
 };
 
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection,
-};
+use redis::{ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection};
 use tokio::time::Instant;
 
-use super::{address::Host, eviction::Eviction, failure::Failure, sentinel::Sentinels};
-use crate::adapters::tls::{self, Tls};
+use super::{address::Host, eviction::Eviction, failure::Failure, peer::Peer, sentinel::Sentinels};
 
 /// How long a connection may take to be made.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// How long the word of the sentinels counts. A master that they have replaced may still be reached, and believe in itself.
 const WORD: Duration = Duration::from_secs(5);
-
-/// One address, and how to connect to it.
-pub(super) struct Peer {
-    client: Client,
-    /// What to ask where it closes a new connection at once.
-    doubt: Option<&'static str>,
-}
-
-impl Peer {
-    pub(super) fn new(info: ConnectionInfo, tls: &Tls) -> RedisResult<Self> {
-        let doubt = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }).then(|| tls.doubt());
-        let client = match tls.redis().filter(|_| doubt.is_some()) {
-            Some(certificates) => Client::build_with_tls(info, certificates)?,
-            None => Client::open(info)?,
-        };
-        Ok(Self { client, doubt })
-    }
-
-    pub(super) async fn connect(&self) -> RedisResult<MultiplexedConnection> {
-        // The limits are those around it.
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let connecting = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        connecting.map_err(|error| match self.doubt {
-            Some(doubt) if error.is_connection_dropped() && tls::explain(&error).is_none() => {
-                RedisError::from((ErrorKind::Io, "the connection was closed", doubt.to_owned()))
-            }
-            _ => error,
-        })
-    }
-}
 
 /// Which server it is.
 pub(super) enum Place {

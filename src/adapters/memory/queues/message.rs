@@ -1,0 +1,36 @@
+//! A message in a queue, and why it left others.
+
+/// A message in a queue.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message<T> {
+    /// The properties and the payload, which these rules do not look at.
+    pub content: T,
+    /// The routing key.
+    pub key: String,
+    /// The queues that the message has left by itself, newest first, each pair once: `x-death`.
+    pub deaths: Vec<(String, Death)>,
+    /// How often a consumer has returned the message to its queue.
+    pub returns: i64,
+    /// When its time to live in its queue is over.
+    pub expires: Option<u64>,
+}
+
+impl<T> Message<T> {
+    /// A message as a client publishes it.
+    pub fn new(key: &str, content: T) -> Self {
+        Self { content, key: key.to_owned(), deaths: Vec::new(), returns: 0, expires: None }
+    }
+}
+
+/// Why a message left a queue without having been acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Death {
+    /// Its time to live was over.
+    Expired,
+    /// The queue was full.
+    MaxLength,
+    /// It was returned more often than the queue allows.
+    DeliveryLimit,
+    /// A consumer rejected it. The other reasons are automatic.
+    Rejected,
+}

@@ -1,0 +1,129 @@
+//! A message of AMQP 0.9.1: properties, headers and a body.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+
+/// A message to publish.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// Where it goes.
+    pub exchange: String,
+    /// `<type>.<route>`.
+    pub routing_key: String,
+    /// Properties and headers.
+    pub properties: Properties,
+    /// The payload.
+    pub body: Bytes,
+}
+
+/// A message as it was delivered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Incoming {
+    /// As it was delivered.
+    pub routing_key: String,
+    /// Properties and headers.
+    pub properties: Properties,
+    /// The payload.
+    pub body: Bytes,
+}
+
+/// The AMQP 0.9.1 properties that a copy keeps. `delivery_mode` is always 2; `user_id` and `expiration` are never kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Properties {
+    /// `content_type`.
+    pub content_type: Option<String>,
+    /// `content_encoding`.
+    pub content_encoding: Option<String>,
+    /// `priority`.
+    pub priority: Option<u8>,
+    /// `correlation_id`.
+    pub correlation_id: Option<String>,
+    /// `reply_to`.
+    pub reply_to: Option<String>,
+    /// `message_id`: the event's id.
+    pub message_id: Option<String>,
+    /// `timestamp`, in seconds since 1970.
+    pub timestamp: Option<u64>,
+    /// `type`: repeats the first word of the routing key, for people.
+    pub kind: Option<String>,
+    /// `app_id`.
+    pub app_id: Option<String>,
+    /// `cluster_id`.
+    pub cluster_id: Option<String>,
+    /// The headers by name.
+    pub headers: Headers,
+}
+
+/// Headers by name.
+pub type Headers = BTreeMap<String, Value>;
+
+/// A header's value in AMQP 0.9.1's own types, so that a foreign header is copied as it came.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// `t`
+    Bool(bool),
+    /// `b`
+    I8(i8),
+    /// `B`
+    U8(u8),
+    /// `s`
+    I16(i16),
+    /// `u`
+    U16(u16),
+    /// `I`
+    I32(i32),
+    /// `i`
+    U32(u32),
+    /// `l`, what hatchery writes.
+    I64(i64),
+    /// `f`
+    F32(f32),
+    /// `d`
+    F64(f64),
+    /// `D`: scale and value.
+    Decimal(u8, u32),
+    /// A short string.
+    ShortText(String),
+    /// `S`: RabbitMQ's string, any bytes.
+    Text(Vec<u8>),
+    /// `A`
+    Array(Vec<Value>),
+    /// `T`: seconds since 1970.
+    Timestamp(u64),
+    /// `F`
+    Table(Headers),
+    /// `x`
+    Bytes(Vec<u8>),
+    /// `V`
+    Void,
+}
+
+impl Value {
+    /// A text.
+    #[must_use]
+    pub fn text(text: &str) -> Self {
+        Self::Text(text.as_bytes().to_vec())
+    }
+
+    pub(super) fn as_str(&self) -> Option<&str> {
+        match self {
+            Self::ShortText(text) => Some(text),
+            Self::Text(bytes) => std::str::from_utf8(bytes).ok(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn as_i64(&self) -> Option<i64> {
+        match *self {
+            Self::I8(n) => Some(n.into()),
+            Self::U8(n) => Some(n.into()),
+            Self::I16(n) => Some(n.into()),
+            Self::U16(n) => Some(n.into()),
+            Self::I32(n) => Some(n.into()),
+            Self::U32(n) => Some(n.into()),
+            Self::I64(n) => Some(n),
+            _ => None,
+        }
+    }
+}

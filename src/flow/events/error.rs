@@ -1,0 +1,75 @@
+//! Why a call of people failed.
+
+use crate::{
+    domain::words::{UnknownType, WordError},
+    flow::publish::PublishError,
+    ports::RegisterError,
+};
+
+/// Why events are not found, cancelled or moved.
+///
+/// What is wrong with the question is said without asking anybody:
+///
+/// ```
+/// use hatchery::{EventsError, Hatchery, Which};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let file = "version: 1\nname: billing\ntypes: { mail: {}, print: { register: off } }";
+/// let events = Hatchery::builder(hatchery::file::read(file, "topology.yaml")?).events()?;
+///
+/// let off = events.show(&Which::reference("print", "1234")).await.expect_err("not in Redis");
+/// assert!(matches!(off, EventsError::Unregistered { .. }));
+/// let long = events.show(&Which::id("mail", "x".repeat(256))).await.expect_err("no id");
+/// assert_eq!(long.to_string(), "an id has 1 to 255 bytes, this one has 256");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EventsError {
+    /// The file has no such type.
+    #[error(transparent)]
+    UnknownType(#[from] UnknownType),
+    /// Redis knows nothing of this type's events.
+    #[error("{event_type} has `register: off`: its events are in RabbitMQ alone, and cannot be looked for")]
+    Unregistered {
+        /// The type.
+        event_type: String,
+    },
+    /// The reference is empty, longer than 255 bytes, or has a control character.
+    #[error(transparent)]
+    Reference(#[from] WordError),
+    /// The id has not 1 to 255 bytes, but so many.
+    #[error("an id has 1 to 255 bytes, this one has {0}")]
+    Id(usize),
+    /// Immediate events of this type are told apart by their ids alone, and [`Which::immediate`] names none.
+    #[error(
+        "immediate events of {event_type} compete with nothing (`coalesce: {{ immediate: off }}`), so there may be many of \
+         one reference: name one by its id, or all events of the reference"
+    )]
+    Alone {
+        /// The type.
+        event_type: String,
+    },
+    /// An event with this id waits, under another reference or in another spelling of the same UUID. Nothing was
+    /// cancelled.
+    #[error("nothing is known by this name, but the event {known}: nothing is cancelled")]
+    OtherName {
+        /// Its id and reference.
+        known: String,
+    },
+    /// Redis is away, or refuses. Of several events some may be done: ask again.
+    #[error(transparent)]
+    Register(#[from] RegisterError),
+    /// A moved event was not confirmed. It may come twice: at its old time, and at the new one.
+    #[error("a moved event may come at both times: {0}")]
+    Publish(PublishError),
+}
+
+// Its text has the cause's, so it has no source: whoever shows the whole chain would show that twice.
+impl From<PublishError> for EventsError {
+    fn from(error: PublishError) -> Self {
+        Self::Publish(error)
+    }
+}

@@ -1,0 +1,155 @@
+//! A handler: the event that it is given, and its answer.
+
+use std::fmt::Display;
+
+use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
+
+use crate::domain::{event::Event, settlement::Outcome};
+
+/// One run of a handler: the event, and what is known of this run.
+///
+/// The same event may run again: after a failure, and after a crash of its worker. While one of a reference runs, no
+/// other one does in types that coalesce or say `exclusive`; in other types they run side by side.
+///
+/// ```no_run
+/// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::WorkError> {
+/// use hatchery::{CancellationToken, Outcome, Run};
+///
+/// # async fn execute(_sql: &str, _parameters: (&str, &str, i64)) -> std::io::Result<()> { Ok(()) }
+/// async fn import(run: Run) -> anyhow::Result<Outcome> {
+///     let Some(reference) = &run.event.reference else {
+///         return Ok(Outcome::DeadLetter { reason: "an import is about an employee".to_owned() });
+///     };
+///     let payload = std::str::from_utf8(&run.event.payload)?;
+///     // A worker that lost its lease, and does not know yet, overwrites nothing that is newer.
+///     let fence = run.fence.unwrap_or_default();
+///     let sql = "UPDATE employee SET data = $2, fence = $3 WHERE number = $1 AND fence <= $3";
+///     execute(sql, (reference.as_str(), payload, fence)).await?;
+///     Ok(Outcome::Done)
+/// }
+///
+/// hatchery.worker().handle("hr-import", import).run(CancellationToken::new()).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// What blocks a thread looks at [`lost`](Self::lost) now and then:
+///
+/// ```no_run
+/// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::WorkError> {
+/// use hatchery::{CancellationToken, Outcome, Run};
+///
+/// fn render(page: u8) {}
+///
+/// async fn print(run: Run) -> anyhow::Result<Outcome> {
+///     tokio::task::spawn_blocking(move || {
+///         for page in run.event.payload.iter().take_while(|_| !run.lost.is_cancelled()) {
+///             render(*page);
+///         }
+///     })
+///     .await?;
+///     Ok(Outcome::Done)
+/// }
+///
+/// hatchery.worker().handle("print", print).run(CancellationToken::new()).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Run {
+    /// The event.
+    pub event: Event,
+    /// Grows with every run of a (type, reference), by steps of any size. Whoever writes the payload as state can
+    /// refuse a smaller one. None where the type says `register: off`.
+    pub fence: Option<i64>,
+    /// Cancelled when the lease is lost or the run is over, at its time limit too: somebody else may be running the same
+    /// reference by now. Code that goes on beyond the handler, in a thread, stops when it sees this.
+    pub lost: CancellationToken,
+}
+
+impl Run {
+    /// A run for a test of a handler: with the fence 1, and not lost.
+    #[must_use]
+    pub fn for_test(event: Event) -> Self {
+        Self { event, fence: Some(1), lost: CancellationToken::new() }
+    }
+}
+
+/// Why a run has no outcome.
+///
+/// Only who implements [`Handler`] makes one; what a function or a closure fails with becomes [`Failed`](Self::Failed).
+///
+/// ```
+/// use hatchery::HandlerError;
+///
+/// let failed = HandlerError::Failed("the mail server said 421".to_owned());
+/// assert_eq!(failed.to_string(), "the mail server said 421");
+/// let missing = HandlerError::CannotStart("no template in /etc/mailer".to_owned());
+/// assert_eq!(missing.to_string(), "the handler cannot be started: no template in /etc/mailer");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandlerError {
+    /// It failed, as this says: a retry.
+    #[error("{0}")]
+    Failed(String),
+    /// It cannot even be started, for no fault of the event: the worker stops and no attempt is spent.
+    #[error("the handler cannot be started: {0}")]
+    CannotStart(String),
+    /// There is no room for it on this machine at the moment (processes, open files, memory, local ports), and it has not
+    /// begun: it is asked again in a second, no attempt is spent, and the time limit begins then.
+    #[error("there is no room for the handler: {0}")]
+    NoRoom(String),
+}
+
+impl HandlerError {
+    /// A failure, with the whole chain of an anyhow error (`{:#}` shows it).
+    pub(crate) fn failed(error: impl Display) -> Self {
+        Self::Failed(format!("{error:#}"))
+    }
+}
+
+/// Handles events of one type.
+///
+/// Most handlers are functions ([`Worker::handle`](crate::Worker::handle)); this is for one that is a type of its own,
+/// or that may find that it cannot be started at all. The trait is made with [`async_trait`](macro@crate::async_trait),
+/// and so is what implements it.
+///
+/// ```no_run
+/// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::WorkError> {
+/// use std::{path::PathBuf, sync::Arc};
+/// use hatchery::{CancellationToken, Handler, HandlerError, Outcome, Run, async_trait};
+///
+/// struct Mailer { template: PathBuf }
+///
+/// #[async_trait]
+/// impl Handler for Mailer {
+///     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+///         // No fault of the event: the worker stops, and no attempt is spent.
+///         let template = tokio::fs::read_to_string(&self.template).await;
+///         let template = template.map_err(|error| HandlerError::CannotStart(error.to_string()))?;
+///         // A fault of this one: it is tried again.
+///         let to = run.event.json::<String>();
+///         let to = to.map_err(|error| HandlerError::Failed(error.to_string()))?;
+///         println!("{}", template.replace("{to}", &to));
+///         Ok(Outcome::Done)
+///     }
+/// }
+///
+/// let mailer = Arc::new(Mailer { template: "/etc/mailer/template.txt".into() });
+/// hatchery.worker().handler("mail", mailer).run(CancellationToken::new()).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[async_trait]
+pub trait Handler: Send + Sync + 'static {
+    /// Handles one event. It may run again for the same event: after an error, and after a crash. The future is dropped
+    /// at the type's `handler-timeout`, and when the drain limit of a stopping worker is over.
+    ///
+    /// # Errors
+    /// A failure ([`HandlerError::Failed`]), that there is nothing to run ([`HandlerError::CannotStart`]), or that there is no
+    /// room for it now ([`HandlerError::NoRoom`]).
+    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError>;
+}

@@ -2,7 +2,6 @@
 
 use std::{env, io, path::PathBuf, time::Duration};
 
-use clap::ValueEnum;
 use hatchery::{
     Tls, TlsError,
     internals::{
@@ -14,7 +13,10 @@ use hatchery::{
     },
 };
 
-use crate::{management::ManagementUrl, output::Output};
+use crate::{
+    management::ManagementUrl,
+    output::{Format, Output},
+};
 
 const AMQP_HELP: &str = "\
 The broker, with its virtual host; the nodes of a cluster with commas between them. Others see a password here in the \
@@ -83,15 +85,6 @@ pub(crate) struct Common {
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     #[arg(help = "Say more, twice for still more; RUST_LOG says exactly what")]
     pub(crate) verbose: u8,
-}
-
-/// How to answer: for people, as one JSON document, or as one a line.
-// A text for each would make `--help` three times as long.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
-    Text,
-    Json,
-    Ndjson,
 }
 
 /// Arguments that clap could not refuse.

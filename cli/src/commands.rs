@@ -167,8 +167,8 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Events(args) => events::run(&common, args, output).await,
             Verb::Export(args) => export::run(&common, &args, output),
             Verb::Schema(args) => schema::run(&args, output),
-            Verb::Completions(args) => completions::run(&args),
-            Verb::Man(args) => man::run(&args, output),
+            Verb::Completions(args) => completions::run(&args, Cli::command()),
+            Verb::Man(args) => man::run(&args, Cli::command(), output),
         }
     });
     // What still runs is dropped, and its programs are killed with it. A read of standard input alone cannot be called off,

@@ -1,6 +1,7 @@
 //! `topology`, the command line of hatchery. Its parts that write to a broker are public for the integration tests alone.
 
 mod args;
+mod asked;
 #[doc(hidden)]
 pub mod broker;
 mod change;
@@ -24,6 +25,7 @@ pub mod observed;
 mod output;
 #[doc(hidden)]
 pub mod plan;
+mod plan_document;
 mod plan_file;
 mod refused;
 mod register;

@@ -4,17 +4,25 @@ use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 
 use anstream::{AutoStream, ColorChoice};
 use anstyle::{AnsiColor, Style};
+use clap::ValueEnum;
 use hatchery::internals::words::plain;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-
-use crate::args::Format;
 
 pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const GREEN: Style = AnsiColor::Green.on_default();
 pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
 pub(crate) const CYAN: Style = AnsiColor::Cyan.on_default();
 pub(crate) const DIM: Style = Style::new().dimmed();
+
+/// How to answer: for people, as one JSON document, or as one a line.
+// A text for each would make `--help` three times as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Text,
+    Json,
+    Ndjson,
+}
 
 /// Where answers go.
 #[derive(Clone, Copy)]

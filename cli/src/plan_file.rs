@@ -8,16 +8,13 @@ use hatchery::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use xxhash_rust::xxh3::xxh3_128;
 
 use crate::{
+    asked::Asked,
     observed::Observed,
-    plan::{Action, Plan},
-    verbs::plan::{Asked, Source, document, view},
+    plan::Plan,
+    plan_document::{FORMAT_VERSION, Source, digest, document, hex},
 };
-
-/// The only one so far.
-pub(crate) const FORMAT_VERSION: u32 = 1;
 
 /// Larger than any plan, in MiB: a hundred bytes for each object of a topology of a thousand types are 2 MB.
 const MOST_MEBIBYTES: u32 = 64;
@@ -105,18 +102,4 @@ impl PlanFile {
     pub(crate) fn read_topology(&self) -> Result<Topology, PlanFileError> {
         hatchery::file::read(&self.topology, &self.file).map_err(PlanFileError::Topology)
     }
-}
-
-/// Tells whether two plans do the same. What a queue holds is no part of it, nor is what belongs to others.
-pub(crate) fn digest(plan: &Plan) -> String {
-    let changes = plan.changes.iter().filter(|change| change.action != Action::Ignored).map(|change| {
-        let mut view = view(change);
-        view.as_object_mut().map(|view| view.remove("held"));
-        view.to_string()
-    });
-    hex(changes.collect::<Vec<_>>().join("\n").as_bytes())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    format!("{:032x}", xxh3_128(bytes))
 }

@@ -7,9 +7,9 @@ use hatchery::internals::{compile::Binding, names, words::plain};
 use serde_json::Value;
 
 use crate::{
+    asked::Asked,
     output::{CYAN, DIM, GREEN, RED, YELLOW},
     plan::{Action, Address, Change, Kind, Need, Object, Plan},
-    verbs::plan::Asked,
 };
 
 /// Beyond this, what is said about an object goes on on the next line.

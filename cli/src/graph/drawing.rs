@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{ASIDE, Lane, Picture};
+use super::picture::{ASIDE, Lane, Picture};
 
 /// The group of all timers that the scheduler leads to.
 pub(super) const HATCHERIES: &str = "hatcheries";

@@ -5,11 +5,12 @@ use std::{fmt::Write as _, fs, path::Path};
 use hatchery::internals::{
     compile::compile,
     names::{self, Names},
+    spec::Topology,
 };
 use proptest::prelude::*;
 use rstest::rstest;
 
-use super::*;
+use super::{picture::Lane, *};
 
 const BILLING: &str = include_str!("../../../topology.yaml");
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{ASIDE, Lane, Picture, longest, shortened};
+use super::picture::{ASIDE, Lane, Picture, longest, shortened};
 
 const WIDTH: usize = 80;
 /// Where what is said about a thing begins, at most.

@@ -1,49 +1,11 @@
 //! What is on the broker and not in the file: ours stays, strangers' is left alone.
 
-use std::{collections::BTreeSet, fmt, time::Duration};
+use std::collections::BTreeSet;
 
-use hatchery::internals::{names, ttl::Ttl};
-use serde::Serialize;
+use hatchery::internals::names;
 
-use super::{Action, Address, Change, Kind, Need, view::View};
-use crate::observed::{Arguments, LiveQueue};
-
-/// What a queue holds, as far as the broker says. It counts late, and not at all where its metrics are off: no count is
-/// not 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Held {
-    /// Ready for delivery.
-    pub ready: Option<u64>,
-    /// Delivered, and not acknowledged.
-    pub unacknowledged: Option<u64>,
-    /// How long each of them waits at most, in milliseconds: the queue is a timer.
-    pub at_most_ms: Option<u64>,
-}
-
-impl Held {
-    /// What this queue holds.
-    #[must_use]
-    pub fn of(live: &LiveQueue) -> Self {
-        Self { ready: live.messages_ready, unacknowledged: live.messages_unacknowledged, at_most_ms: live.ttl_millis() }
-    }
-}
-
-/// `412 ready, 3 unacknowledged, at most 5m`.
-impl fmt::Display for Held {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.ready {
-            None => f.write_str("ready unknown")?,
-            Some(ready) => write!(f, "{ready} ready")?,
-        }
-        if let Some(unacknowledged @ 1..) = self.unacknowledged {
-            write!(f, ", {unacknowledged} unacknowledged")?;
-        }
-        match self.at_most_ms.and_then(|millis| Ttl::new(Duration::from_millis(millis)).ok()) {
-            None => Ok(()),
-            Some(ttl) => write!(f, ", at most {ttl}"),
-        }
-    }
-}
+use super::{Action, Address, Change, Kind, Need, held::Held, view::View};
+use crate::observed::Arguments;
 
 /// What a migration has made is the migration's.
 pub(super) fn changes(view: &View<'_>) -> Vec<Change> {

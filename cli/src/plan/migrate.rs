@@ -21,7 +21,7 @@ use hatchery::internals::{
 
 use super::{
     Action, Address, Change, Dated, Kind, Move, Need, Object, Step, Then,
-    leftover::Held,
+    held::Held,
     shadow::Shadows,
     view::{State, View, any, plain},
 };

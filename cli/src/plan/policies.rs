@@ -5,8 +5,15 @@ use std::collections::BTreeSet;
 use hatchery::internals::compile::Policy;
 use serde_json::Value;
 
-use super::{APPLY_TO, Action, Address, Change, Difference, Kind, Object, PRIORITY, compare::difference};
+use super::{Action, Address, Change, Difference, Kind, Object, compare::difference};
 use crate::observed::Observed;
+
+/// The priority of our policies. Of all policies that match a queue the highest applies, alone, so ours has to be above
+/// the house rules that people give 0.
+pub const PRIORITY: i64 = 100;
+
+/// What our policies apply to. RabbitMQ 3.10 knows no `quorum_queues`.
+pub const APPLY_TO: &str = "queues";
 
 /// What is to be done about a policy of ours. It is ours by its name.
 pub(super) fn change(own: &Policy, observed: &Observed) -> Option<Change> {

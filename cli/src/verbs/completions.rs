@@ -1,9 +1,9 @@
 //! `topology completions`: what a shell completes from.
 
-use clap::CommandFactory as _;
+use clap::Command;
 use clap_complete::Shell;
 
-use crate::{commands::Cli, exit::Exit, output::Output};
+use crate::{exit::Exit, output::Output};
 
 /// Print a script with which a shell completes verbs and options
 #[derive(clap::Args)]
@@ -21,9 +21,9 @@ pub(crate) struct Args {
     shell: Shell,
 }
 
-pub(crate) fn run(args: &Args) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &Args, mut topology: Command) -> anyhow::Result<Exit> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "topology", &mut script);
+    clap_complete::generate(args.shell, &mut topology, "topology", &mut script);
     Output::raw(&script)?;
     Ok(Exit::Done)
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::{
     args::{Common, parse_patience},
+    asked::Asked,
     broker::{
         declare::{DeclareCause, Declarer},
         destroy::first_in_use,
@@ -21,10 +22,9 @@ use crate::{
     observed::Observed,
     output::{GREEN, Output},
     plan::{Address, Destruction, Step, destruction},
-    plan_file::FORMAT_VERSION,
+    plan_document::{FORMAT_VERSION, view},
     register::{self, Looked},
     render,
-    verbs::plan::{Asked, view},
 };
 
 /// Between two looks at counts that the broker does not tell yet.

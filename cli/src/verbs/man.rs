@@ -7,10 +7,10 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::{Command, CommandFactory as _};
+use clap::Command;
 use clap_mangen::Man;
 
-use crate::{commands::Cli, exit::Exit, output::Output};
+use crate::{exit::Exit, output::Output};
 
 /// Print the manual page, or write one for each verb
 #[derive(clap::Args)]
@@ -25,9 +25,9 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args, output: Output) -> anyhow::Result<Exit> {
+pub(crate) fn run(args: &Args, topology: Command, output: Output) -> anyhow::Result<Exit> {
     // Nor does the page name it.
-    let mut topology = Cli::command().disable_help_subcommand(true);
+    let mut topology = topology.disable_help_subcommand(true);
     // Only then the verbs know the options that they share.
     topology.build();
     let Some(folder) = &args.out else {

@@ -2,27 +2,21 @@
 
 use std::path::PathBuf;
 
-use hatchery::{
-    file::Lines,
-    internals::{
-        compile::{Binding, Exchange, Policy, Queue, compile},
-        versions,
-    },
-};
-use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use hatchery::internals::{compile::compile, versions};
 
 use crate::{
-    args::{Common, Format},
+    args::Common,
+    asked::Asked,
     change::one_broker,
     exit::Exit,
     left_types::{self, LeftTypes},
     load,
     management::{Management as _, ManagementApi},
     observed::Observed,
-    output::Output,
-    plan::{Action, Change, Object, Plan, plan},
-    plan_file::{FORMAT_VERSION, PlanFile, digest},
+    output::{Format, Output},
+    plan::{Plan, plan},
+    plan_document::{Source, document, head, with_line},
+    plan_file::PlanFile,
     register, render,
 };
 
@@ -58,28 +52,6 @@ pub(crate) struct Args {
     /// Write the plan to a file as well, for `topology apply FILE`
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-}
-
-/// What has to be asked for.
-#[derive(clap::Args, Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct Asked {
-    /// Replace what cannot be changed in place; its events are moved, none is lost
-    #[arg(long)]
-    pub(crate) migrate: bool,
-
-    /// Remove what is owned and no longer in the file, once it is provably empty
-    #[arg(long)]
-    pub(crate) prune: bool,
-}
-
-impl Asked {
-    pub(crate) const fn and(self, other: Self) -> Self {
-        Self { migrate: self.migrate || other.migrate, prune: self.prune || other.prune }
-    }
-
-    pub(crate) fn nothing_to_do(self, plan: &Plan) -> bool {
-        plan.in_sync() && !(self.prune && plan.counts().leftover > 0)
-    }
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -138,102 +110,6 @@ fn show(
         }
     }
     Ok(())
-}
-
-/// A plan as one document.
-pub(crate) fn document(plan: &Plan, observed: &Observed, source: &Source, asked: Asked) -> Value {
-    let mut document = head(plan, observed, &source.file, asked);
-    document["changes"] = plan.changes.iter().map(|change| with_line(change, plan, source)).collect();
-    document
-}
-
-/// Where a topology comes from.
-pub(crate) struct Source {
-    /// The file's name.
-    pub(crate) file: String,
-    pub(crate) lines: Lines,
-}
-
-impl Source {
-    pub(crate) fn new(file: String, text: &str) -> Self {
-        Self { file, lines: Lines::of(text) }
-    }
-
-    /// The line that asks for an object.
-    fn line(&self, owner: &str, change: &Change) -> Option<usize> {
-        if matches!(change.action, Action::Leftover | Action::Shadowing | Action::Ignored) {
-            return None;
-        }
-        let name = match &change.object {
-            Some(Object::Binding(binding)) => binding.target.name(),
-            _ => &change.address.name,
-        };
-        let words: Vec<&str> = name.strip_prefix(owner)?.trim_start_matches('.').split('.').collect();
-        let paths: Vec<Vec<&str>> = match words.as_slice() {
-            ["retry", of, _] => vec![vec!["types", of, "retry"], vec!["defaults", "retry"], vec!["types", of]],
-            ["processor" | "dead-letter", of] => vec![vec!["types", of]],
-            ["hatchery", _] => vec![vec!["hatcheries"]],
-            ["ladder", ..] => vec![vec!["ladder"]],
-            _ => Vec::new(),
-        };
-        paths.iter().find_map(|path| self.lines.line(path)).or_else(|| self.lines.line(&["name"]))
-    }
-}
-
-fn with_line(change: &Change, plan: &Plan, source: &Source) -> Value {
-    let mut view = view(change);
-    if let Some(line) = source.line(&plan.owner, change) {
-        view["line"] = line.into();
-    }
-    view
-}
-
-/// What there is to say about a plan as a whole.
-fn head(plan: &Plan, observed: &Observed, file: &str, asked: Asked) -> Value {
-    json!({
-        "format_version": FORMAT_VERSION,
-        "file": file,
-        "owner": plan.owner,
-        "broker": observed.version,
-        "observed_at": observed.at.map(|at| at.to_string()),
-        "in_sync": asked.nothing_to_do(plan),
-        "blocked": plan.is_blocked(asked.migrate),
-        "counts": plan.counts(),
-        "digest": digest(plan),
-    })
-}
-
-/// One change.
-pub(crate) fn view(change: &Change) -> Value {
-    let mut view = json!({
-        "action": change.action,
-        "kind": change.address.kind,
-        "name": change.address.name,
-    });
-    let mut add = |key: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            view[key] = value;
-        }
-    };
-    add("part_of", change.part_of.as_ref().map(|whole| json!(whole)));
-    add("differences", (!change.differences.is_empty()).then(|| json!(change.differences)));
-    add("reason", change.reason.as_ref().map(|reason| json!(reason)));
-    add("needs", change.needs.map(|needs| json!(needs)));
-    add("held", change.held.map(|held| json!(held)));
-    add("object", change.object.as_ref().map(object));
-    view
-}
-
-fn object(object: &Object) -> Value {
-    match object {
-        Object::Exchange(Exchange { arguments, .. }) | Object::Queue(Queue { arguments, .. }) => {
-            json!({ "arguments": arguments })
-        }
-        Object::Binding(Binding { source, target, key }) => {
-            json!({ "source": source, "target": target.name(), "key": key })
-        }
-        Object::Policy(Policy { pattern, definition, .. }) => json!({ "pattern": pattern, "definition": definition }),
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, fs, path::Path};
 
-use hatchery::internals::compile::{Argument, Desired, OWNER, Target};
+use hatchery::internals::compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target};
 use rstest::rstest;
 
 use super::*;

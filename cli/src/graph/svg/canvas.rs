@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::graph::{drawing::Kind, shortened};
+use crate::graph::{drawing::Kind, picture::shortened};
 
 /// The width of a character of a name, which is monospaced, at 13 px.
 const NAME_WIDTH: f64 = 7.83;

@@ -11,7 +11,10 @@ mod canvas;
 use std::fmt::Write as _;
 
 use self::canvas::{Canvas, Rect, escaped, height, width};
-use super::{Lane, Picture, drawing::Kind};
+use super::{
+    drawing::Kind,
+    picture::{Lane, Picture},
+};
 
 const MARGIN: f64 = 20.0;
 const TOP: f64 = 84.0;

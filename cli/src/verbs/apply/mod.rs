@@ -1,33 +1,27 @@
 //! `topology apply`: makes the broker as the file says.
 
+mod carried;
 mod carry_out;
+mod context;
 
 use std::{
-    io,
     path::PathBuf,
     time::{Duration, Instant},
 };
 
-use hatchery::{
-    Topology,
-    internals::compile::{Desired, compile},
-};
+use hatchery::internals::compile::compile;
 
-use self::carry_out::Carried;
+use self::{carried::Carried, context::Apply};
 use crate::{
     args::{Common, parse_patience},
+    asked::Asked,
     change::{approve, lock, one_broker, unless_interrupted},
     exit::{Ended, Exit},
-    left_types::{self, LeftTypes},
-    load,
-    management::{Management as _, ManagementApi, ManagementError},
-    observed::Observed,
-    output::{GREEN, Output},
-    plan::{Plan, plan},
-    plan_file::{self, PlanFile},
-    register::{self, Free, Looked},
-    render,
-    verbs::plan::{Asked, Source, document},
+    left_types, load,
+    management::ManagementApi,
+    output::Output,
+    plan_document::{self, Source},
+    plan_file::PlanFile,
 };
 
 /// Make the broker as the file says
@@ -96,7 +90,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         output.note(apply.render(&shown).trim_end());
     }
     if let Some(planned) = &planned
-        && planned.digests.changes != plan_file::digest(&shown)
+        && planned.digests.changes != plan_document::digest(&shown)
     {
         let message = "the broker is not as it was when this plan was made; nothing was written. Plan again";
         return Err(Ended::new(Exit::Locked, message).into());
@@ -121,82 +115,4 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let result = unless_interrupted(apply.carry_out(&lock, &shown, any, free.as_ref())).await;
     lock.release().await;
     apply.done(&result?, started)
-}
-
-struct Apply {
-    desired: Desired,
-    source: Source,
-    management: ManagementApi,
-    register: left_types::Register,
-    output: Output,
-    asked: Asked,
-    patience: Duration,
-}
-
-impl Apply {
-    async fn plan(&self) -> Result<(Plan, Observed), ManagementError> {
-        let observed = self.management.observe().await?;
-        Ok((plan(&self.desired, &observed), observed))
-    }
-
-    /// The register, which nobody else uses.
-    async fn free(
-        &self,
-        common: &Common,
-        topology: &Topology,
-        observed: &Observed,
-        moved_from: &[String],
-    ) -> anyhow::Result<Option<Free>> {
-        let looked = register::look(common, topology, &self.management, observed, moved_from, self.output).await?;
-        Ok(looked.map(Looked::free).transpose()?)
-    }
-
-    fn render(&self, plan: &Plan) -> String {
-        render::plan(plan, &self.source.file, self.output.verbose, self.asked)
-    }
-
-    fn refuse_blocked(&self, plan: &Plan, observed: &Observed, left: &LeftTypes) -> anyhow::Result<()> {
-        let (is_blocked, leaves_events) = (plan.is_blocked(self.asked.migrate), left.is_blocked(self.asked.prune));
-        if !is_blocked && !leaves_events {
-            return Ok(());
-        }
-        self.report(&Carried::nothing(plan.clone(), observed.clone(), left.clone()), false, None)?;
-        if !is_blocked {
-            left.allow_pruning()?;
-        }
-        Err(Ended::new(Exit::Blocked, "something stands in the way, see the lines with `!`; nothing was written")
-            .into())
-    }
-
-    fn done(&self, carried: &Carried, started: Instant) -> anyhow::Result<Exit> {
-        let (elapsed, summary) = (started.elapsed(), carried.summary());
-        let told = match &summary {
-            _ if !self.output.is_text() => self.report(carried, true, Some(elapsed)),
-            Some(what) => {
-                let seconds = elapsed.as_secs_f64();
-                self.output.print(&format!("{GREEN}Applied{GREEN:#}: {what}, in {seconds:.1} s.\n"))
-            }
-            None => Ok(()),
-        };
-        told.map_err(|error| if summary.is_some() { Ended::untold(error) } else { error.into() })?;
-        if let Some(note) = carried.stays() {
-            self.output.note(&note);
-        }
-        Ok(Exit::Done)
-    }
-
-    /// The one JSON document of a run.
-    fn report(&self, carried: &Carried, applied: bool, elapsed: Option<Duration>) -> io::Result<()> {
-        if self.output.is_text() {
-            return Ok(());
-        }
-        let mut document = document(&carried.plan, &carried.observed, &self.source, self.asked);
-        carried.left_types.add_to(&mut document, self.asked.prune);
-        document["applied"] = applied.into();
-        document["moved"] = carried.moved.into();
-        document["removed"] = carried.removed.into();
-        document["not_removed"] = carried.left.as_deref().unwrap_or_default().into();
-        document["elapsed_ms"] = elapsed.map(|elapsed| elapsed.as_millis().try_into().unwrap_or(u64::MAX)).into();
-        self.output.json(&document)
-    }
 }

@@ -5,9 +5,9 @@ use hatchery::{Cancelled, Events, Which};
 use super::{
     answer::{self, Answers, Became},
     bulk::{self, Act},
+    connected::with_events,
     table,
     which::{Choice, Chosen},
-    with_events,
 };
 use crate::{
     args::{Common, UsageError},

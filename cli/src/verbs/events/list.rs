@@ -5,12 +5,12 @@ use hatchery::{Events, Known};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{answer::view, table, which::Filters, with_events};
+use super::{answer::view, connected::with_events, table, which::Filters};
 use crate::{
-    args::{Common, Format},
+    args::Common,
     exit::Exit,
     load,
-    output::Output,
+    output::{Format, Output},
 };
 
 /// List the events that wait, run, are tried again or were given up

@@ -9,9 +9,9 @@ use jiff::Timestamp;
 use super::{
     answer::{Answers, Became, view},
     bulk::{self, Act},
+    connected::{with_events, with_events_of_broker},
     table,
     which::{Choice, Chosen},
-    with_events, with_events_of_broker,
 };
 use crate::{
     args::Common,

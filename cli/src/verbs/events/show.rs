@@ -6,12 +6,12 @@ use hatchery::{Events, Known, State, Which, internals::register::Slot};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::{answer::view, table, which::Filters, with_events};
+use super::{answer::view, connected::with_events, table, which::Filters};
 use crate::{
-    args::{Common, Format, UsageError},
+    args::{Common, UsageError},
     exit::{Ended, Exit},
     load,
-    output::Output,
+    output::{Format, Output},
 };
 
 /// Show all that is known of a reference, or of an event

@@ -21,9 +21,9 @@ use super::{
     lines::{Lines, Numbered},
 };
 use crate::{
-    args::{Format, UsageError},
+    args::UsageError,
     exit::{Ended, Exit},
-    output::Output,
+    output::{Format, Output},
     stop::Stop,
 };
 

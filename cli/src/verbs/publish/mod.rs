@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_payload_without_an_end_is_refused_with_the_limit() {
-        let output = Output::new(crate::args::Format::Text, true, false);
+        let output = Output::new(crate::output::Format::Text, true, false);
         let error = payload(Some("@/dev/zero"), 1_000, output).expect_err("it has no end");
         let said = format!("{error:#}");
         assert_eq!(said, "cannot read the payload from /dev/zero: it has more than max-payload (1000 bytes)");

@@ -1,0 +1,298 @@
+//! What is drawn of a topology, whatever the format.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use hatchery::internals::{
+    compile::{BUSY, hatcheries},
+    delay::Ladder,
+    spec::{Coalesce, Delayed, Immediate, OnFailure, Retry, Topology, TypeSpec},
+    ttl::Ttl,
+    words::EventType,
+};
+
+/// What is in an aside queue.
+pub(super) const ASIDE: &str = "what came back twice, to run alone";
+
+/// With more types than this, those that are alike are drawn as one; and more lanes than this nobody looks at.
+const MOST_LANES: usize = 12;
+
+/// What is drawn of a topology.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Picture {
+    pub(super) name: String,
+    pub(super) timers: Vec<Timer>,
+    pub(super) ladder: Ladder,
+    pub(super) lanes: Vec<Lane>,
+    /// How many types the topology has.
+    pub(super) types: usize,
+    /// How many of them are in no lane.
+    pub(super) left_out: usize,
+}
+
+/// A hatchery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Timer {
+    pub(super) ttl: Ttl,
+    /// What it is for; at least one thing.
+    pub(super) purposes: Vec<String>,
+}
+
+/// A type, or several that differ in their names alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Lane {
+    pub(super) types: Vec<EventType>,
+    pub(super) concurrency: u16,
+    pub(super) prefetch: u16,
+    pub(super) timeout: Duration,
+    pub(super) coalesce: Coalesce,
+    pub(super) on_failure: OnFailure,
+    pub(super) retries: BTreeSet<Ttl>,
+    pub(super) retry: Retry,
+    pub(super) puts_aside: bool,
+}
+
+impl Picture {
+    /// The whole topology.
+    #[must_use]
+    pub(crate) fn new(topology: &Topology) -> Self {
+        let mut lanes: Vec<Lane> = topology.types.iter().map(|(name, spec)| Lane::new(name, spec)).collect();
+        if lanes.len() > MOST_LANES {
+            lanes = grouped(lanes);
+        }
+        let left_out = lanes.iter().skip(MOST_LANES).map(|lane| lane.types.len()).sum();
+        lanes.truncate(MOST_LANES);
+        Self::with(topology, lanes, left_out)
+    }
+
+    /// These of its types, a lane each.
+    #[must_use]
+    pub(crate) fn of(topology: &Topology, types: &BTreeSet<EventType>) -> Self {
+        let chosen = topology.types.iter().filter(|(name, _)| types.contains(*name));
+        let lanes: Vec<Lane> = chosen.map(|(name, spec)| Lane::new(name, spec)).collect();
+        let left_out = topology.types.len() - lanes.len();
+        Self::with(topology, lanes, left_out)
+    }
+
+    fn with(topology: &Topology, lanes: Vec<Lane>, left_out: usize) -> Self {
+        let timers = hatcheries(topology).into_iter().map(|ttl| Timer { ttl, purposes: purposes(topology, ttl) });
+        Self {
+            name: topology.name.to_string(),
+            timers: timers.collect(),
+            ladder: topology.ladder,
+            lanes,
+            types: topology.types.len(),
+            left_out,
+        }
+    }
+
+    /// What it is a picture of, in one line.
+    pub(super) fn summary(&self) -> String {
+        let levels = count(self.ladder.levels().into(), "level", "levels");
+        let types = count(self.types, "type", "types");
+        format!("{types}, {}, a ladder of {levels}", count(self.timers.len(), "hatchery", "hatcheries"))
+    }
+
+    /// What is said about the types that are not drawn.
+    pub(super) fn rest(&self) -> Option<String> {
+        (self.left_out > 0).then(|| format!("{} not shown; --type shows them", count(self.left_out, "type", "types")))
+    }
+}
+
+/// Lanes that differ in the names of their types alone become one, where the first of them was.
+fn grouped(lanes: Vec<Lane>) -> Vec<Lane> {
+    let mut groups: Vec<Lane> = Vec::new();
+    for mut lane in lanes {
+        let types = std::mem::take(&mut lane.types);
+        match groups.iter_mut().find(|group| Lane { types: Vec::new(), ..(*group).clone() } == lane) {
+            Some(group) => group.types.extend(types),
+            None => groups.push(Lane { types, ..lane }),
+        }
+    }
+    groups
+}
+
+/// Why there is a hatchery of this TTL.
+fn purposes(topology: &Topology, ttl: Ttl) -> Vec<String> {
+    let mut purposes = Vec::new();
+    if topology.hatcheries.contains(&ttl) {
+        purposes.push(format!("--delay {ttl}"));
+    }
+    let windows: Vec<&str> = topology
+        .types
+        .iter()
+        .filter(|(_, spec)| spec.coalesce.window == Some(ttl))
+        .map(|(name, _)| name.as_str())
+        .collect();
+    match windows.as_slice() {
+        [] => {}
+        [one] => purposes.push(format!("window of {one}")),
+        many => purposes.push(format!("window of {} types", many.len())),
+    }
+    if ttl == BUSY {
+        purposes.push("the reference is busy".to_owned());
+    }
+    purposes
+}
+
+impl Lane {
+    pub(super) fn new(name: &EventType, spec: &TypeSpec) -> Self {
+        Self {
+            types: vec![name.clone()],
+            concurrency: spec.concurrency,
+            prefetch: spec.prefetch,
+            timeout: spec.handler_timeout,
+            coalesce: spec.coalesce,
+            retries: spec.retry_queues(),
+            on_failure: spec.on_failure,
+            retry: spec.retry.clone(),
+            puts_aside: spec.puts_aside(),
+        }
+    }
+
+    /// The type as it stands in the names of queues; `<type>` for several.
+    pub(super) fn label(&self) -> &str {
+        match self.types.as_slice() {
+            [one] => one.as_str(),
+            _ => "<type>",
+        }
+    }
+
+    /// The types that this lane stands for, where they are several.
+    pub(super) fn members(&self) -> Option<String> {
+        const NAMED: usize = 3;
+        const LONGEST: usize = 24;
+        let named: Vec<String> = self.types.iter().take(NAMED).map(|name| shortened(name.as_str(), LONGEST)).collect();
+        let more = if self.types.len() > NAMED { ", …" } else { "" };
+        (self.types.len() > 1).then(|| format!("{} types: {}{more}", self.types.len(), named.join(", ")))
+    }
+
+    /// The TTLs of its retry queues in one line.
+    pub(super) fn delays(&self) -> String {
+        some(&self.retries)
+    }
+
+    /// After which failures an event goes to the retry queue of this TTL.
+    pub(super) fn when(&self, ttl: Ttl) -> String {
+        let Retry { delays, max_attempts, .. } = &self.retry;
+        // The last failure of all is followed by no retry.
+        let failures = (1..*max_attempts).zip(delays).filter(|(_, delay)| **delay == ttl);
+        let failures: Vec<String> = failures.map(|(failure, _)| failure.to_string()).collect();
+        let repeats = delays.last() == Some(&ttl) && *max_attempts as usize > delays.len() + 1;
+        match failures.as_slice() {
+            [] => format!("never: {} in all", self.attempts()),
+            some => {
+                let failures = if some.len() == 1 { "failure" } else { "failures" };
+                let later = if repeats { " and later" } else { "" };
+                format!("after {failures} {}{later}", some.join(", "))
+            }
+        }
+    }
+
+    pub(super) fn at_a_time(&self) -> String {
+        format!("{} at a time, {} each", self.concurrency, short(self.timeout))
+    }
+
+    /// Its aside queue, where it has one.
+    pub(super) fn aside(&self) -> Option<String> {
+        self.puts_aside.then(|| format!("aside.{}", self.label()))
+    }
+
+    pub(super) fn attempts(&self) -> String {
+        count(self.retry.max_attempts as usize, "attempt", "attempts")
+    }
+
+    /// What follows a failure, where that is not the rule.
+    pub(super) fn failing(&self) -> Option<String> {
+        let jitter = percent(self.retry.jitter);
+        let spread = (self.retry.jitter > 0 && !self.retry.delays.is_empty()).then(|| {
+            let (delays, attempts) = (some(&self.retry.delays), self.attempts());
+            format!("retries through the ladder: {delays}, jitter {jitter}; {attempts}")
+        });
+        match self.on_failure {
+            OnFailure::Retry => spread,
+            OnFailure::InPlace { tries, delay } => {
+                let pause = if delay.is_zero() { String::new() } else { format!(", {} apart", short(delay)) };
+                let tries = format!("{} in place{pause}", count(tries as usize, "try", "tries"));
+                Some([tries].into_iter().chain(spread).collect::<Vec<_>>().join("; "))
+            }
+            OnFailure::Block => {
+                Some(format!("in order, each until it works: tried after {}", some(&self.retry.delays)))
+            }
+            OnFailure::Drop => Some("what fails is dropped".to_owned()),
+        }
+    }
+
+    /// What is in its dead-letter queue.
+    pub(super) fn buried(&self) -> String {
+        match self.on_failure {
+            OnFailure::InPlace { tries, .. } if self.retry.delays.is_empty() => {
+                format!("after {}, for people", count(tries as usize, "try", "tries"))
+            }
+            OnFailure::Retry | OnFailure::InPlace { .. } => format!("after {}, for people", self.attempts()),
+            OnFailure::Block | OnFailure::Drop => "what will never work, for people".to_owned(),
+        }
+    }
+
+    /// What its events do with others of their reference, and for how long they wait for them.
+    pub(super) fn coalescing(&self) -> Vec<String> {
+        let immediate = match self.coalesce.immediate {
+            Immediate::Off => None,
+            Immediate::Latest => Some("latest"),
+            Immediate::First => Some("first"),
+        };
+        let delayed = match self.coalesce.delayed {
+            Delayed::Off => None,
+            Delayed::Latest => Some("delayed latest"),
+            Delayed::EachTime => Some("each time"),
+        };
+        let words: Vec<&str> = [immediate, delayed].into_iter().flatten().collect();
+        let coalesces = (!words.is_empty()).then(|| format!("coalesces: {}", words.join(", ")));
+        coalesces.into_iter().chain(self.coalesce.window.map(|window| format!("window {window}"))).collect()
+    }
+}
+
+/// These TTLs in one line; of very many the first and the last.
+fn some<'t>(ttls: impl IntoIterator<Item = &'t Ttl>) -> String {
+    const MOST: usize = 7;
+    let mut ttls: Vec<String> = ttls.into_iter().map(ToString::to_string).collect();
+    if ttls.len() > MOST {
+        ttls.splice(MOST - 2..ttls.len() - 1, ["…".to_owned()]);
+    }
+    ttls.join(" · ")
+}
+
+/// Thousandths as people write them: `12.5%`.
+fn percent(thousandths: u16) -> String {
+    let (whole, tenths) = (thousandths / 10, thousandths % 10);
+    if tenths == 0 { format!("{whole}%") } else { format!("{whole}.{tenths}%") }
+}
+
+fn count(n: usize, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+/// A duration in the largest unit that divides it.
+fn short(duration: Duration) -> String {
+    Ttl::new(duration).map_or_else(|_| format!("{duration:?}"), |ttl| ttl.to_string())
+}
+
+/// The longest delay of a ladder in one round, in whole units.
+pub(super) fn longest(ladder: Ladder) -> String {
+    let millis = u128::from(ladder.resolution().as_millis()) * ((1 << u128::from(ladder.levels())) - 1);
+    let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| millis >= *unit).unwrap_or((1, "ms"));
+    format!("{}{name}", millis / unit)
+}
+
+/// At most so many characters of a name, from both of its ends.
+pub(super) fn shortened(name: &str, most: usize) -> String {
+    let length = name.chars().count();
+    if length <= most {
+        return name.to_owned();
+    }
+    let tail = (most.saturating_sub(1)) / 2;
+    let head = most.saturating_sub(1 + tail);
+    let start: String = name.chars().take(head).collect();
+    let end: String = name.chars().skip(length - tail).collect();
+    format!("{start}…{end}")
+}

@@ -1,0 +1,45 @@
+//! How many messages a queue holds.
+
+use std::{fmt, time::Duration};
+
+use hatchery::internals::ttl::Ttl;
+use serde::Serialize;
+
+use crate::observed::LiveQueue;
+
+/// What a queue holds, as far as the broker says. It counts late, and not at all where its metrics are off: no count is
+/// not 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Held {
+    /// Ready for delivery.
+    pub ready: Option<u64>,
+    /// Delivered, and not acknowledged.
+    pub unacknowledged: Option<u64>,
+    /// How long each of them waits at most, in milliseconds: the queue is a timer.
+    pub at_most_ms: Option<u64>,
+}
+
+impl Held {
+    /// What this queue holds.
+    #[must_use]
+    pub fn of(live: &LiveQueue) -> Self {
+        Self { ready: live.messages_ready, unacknowledged: live.messages_unacknowledged, at_most_ms: live.ttl_millis() }
+    }
+}
+
+/// `412 ready, 3 unacknowledged, at most 5m`.
+impl fmt::Display for Held {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ready {
+            None => f.write_str("ready unknown")?,
+            Some(ready) => write!(f, "{ready} ready")?,
+        }
+        if let Some(unacknowledged @ 1..) = self.unacknowledged {
+            write!(f, ", {unacknowledged} unacknowledged")?;
+        }
+        match self.at_most_ms.and_then(|millis| Ttl::new(Duration::from_millis(millis)).ok()) {
+            None => Ok(()),
+            Some(ttl) => write!(f, ", at most {ttl}"),
+        }
+    }
+}

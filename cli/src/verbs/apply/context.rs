@@ -1,0 +1,101 @@
+//! All that the steps of an apply share.
+
+use std::{
+    io,
+    time::{Duration, Instant},
+};
+
+use hatchery::{Topology, internals::compile::Desired};
+
+use super::carried::Carried;
+use crate::{
+    args::Common,
+    asked::Asked,
+    exit::{Ended, Exit},
+    left_types::{self, LeftTypes},
+    management::{Management as _, ManagementApi, ManagementError},
+    observed::Observed,
+    output::{GREEN, Output},
+    plan::{Plan, plan},
+    plan_document::{Source, document},
+    register::{self, Free, Looked},
+    render,
+};
+
+pub(super) struct Apply {
+    pub(super) desired: Desired,
+    pub(super) source: Source,
+    pub(super) management: ManagementApi,
+    pub(super) register: left_types::Register,
+    pub(super) output: Output,
+    pub(super) asked: Asked,
+    pub(super) patience: Duration,
+}
+
+impl Apply {
+    pub(super) async fn plan(&self) -> Result<(Plan, Observed), ManagementError> {
+        let observed = self.management.observe().await?;
+        Ok((plan(&self.desired, &observed), observed))
+    }
+
+    /// The register, which nobody else uses.
+    pub(super) async fn free(
+        &self,
+        common: &Common,
+        topology: &Topology,
+        observed: &Observed,
+        moved_from: &[String],
+    ) -> anyhow::Result<Option<Free>> {
+        let looked = register::look(common, topology, &self.management, observed, moved_from, self.output).await?;
+        Ok(looked.map(Looked::free).transpose()?)
+    }
+
+    pub(super) fn render(&self, plan: &Plan) -> String {
+        render::plan(plan, &self.source.file, self.output.verbose, self.asked)
+    }
+
+    pub(super) fn refuse_blocked(&self, plan: &Plan, observed: &Observed, left: &LeftTypes) -> anyhow::Result<()> {
+        let (is_blocked, leaves_events) = (plan.is_blocked(self.asked.migrate), left.is_blocked(self.asked.prune));
+        if !is_blocked && !leaves_events {
+            return Ok(());
+        }
+        self.report(&Carried::nothing(plan.clone(), observed.clone(), left.clone()), false, None)?;
+        if !is_blocked {
+            left.allow_pruning()?;
+        }
+        Err(Ended::new(Exit::Blocked, "something stands in the way, see the lines with `!`; nothing was written")
+            .into())
+    }
+
+    pub(super) fn done(&self, carried: &Carried, started: Instant) -> anyhow::Result<Exit> {
+        let (elapsed, summary) = (started.elapsed(), carried.summary());
+        let told = match &summary {
+            _ if !self.output.is_text() => self.report(carried, true, Some(elapsed)),
+            Some(what) => {
+                let seconds = elapsed.as_secs_f64();
+                self.output.print(&format!("{GREEN}Applied{GREEN:#}: {what}, in {seconds:.1} s.\n"))
+            }
+            None => Ok(()),
+        };
+        told.map_err(|error| if summary.is_some() { Ended::untold(error) } else { error.into() })?;
+        if let Some(note) = carried.stays() {
+            self.output.note(&note);
+        }
+        Ok(Exit::Done)
+    }
+
+    /// The one JSON document of a run.
+    pub(super) fn report(&self, carried: &Carried, applied: bool, elapsed: Option<Duration>) -> io::Result<()> {
+        if self.output.is_text() {
+            return Ok(());
+        }
+        let mut document = document(&carried.plan, &carried.observed, &self.source, self.asked);
+        carried.left_types.add_to(&mut document, self.asked.prune);
+        document["applied"] = applied.into();
+        document["moved"] = carried.moved.into();
+        document["removed"] = carried.removed.into();
+        document["not_removed"] = carried.left.as_deref().unwrap_or_default().into();
+        document["elapsed_ms"] = elapsed.map(|elapsed| elapsed.as_millis().try_into().unwrap_or(u64::MAX)).into();
+        self.output.json(&document)
+    }
+}

@@ -12,7 +12,7 @@ use lapin::{
     types::FieldTable,
 };
 
-use super::Load;
+use crate::load::Load;
 
 /// Acknowledgements that are joined.
 const JOINED: usize = 50;

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that fails stops")]
 
 mod bare;
+mod load;
 mod ours;
 
 use std::{
@@ -14,6 +15,8 @@ use std::{
     time::Duration,
 };
 
+use self::load::Load;
+
 /// A kind of event: what its type is called in the file, and how it reads in the table.
 struct Kind {
     event_type: &'static str,
@@ -22,15 +25,6 @@ struct Kind {
 
 const KINDS: [Kind; 2] =
     [Kind { event_type: "plain", title: "no coalescing" }, Kind { event_type: "latest", title: "coalesce: latest" }];
-
-/// What both sides get.
-struct Load {
-    events: usize,
-    payload: Vec<u8>,
-    window: usize,
-    prefetch: u16,
-    concurrency: u16,
-}
 
 fn main() {
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -11,7 +11,7 @@ use std::{
 use futures_util::{StreamExt as _, stream};
 use hatchery::{CancellationToken, Hatchery, NewEvent, Outcome};
 
-use super::Load;
+use crate::load::Load;
 
 pub(crate) async fn connect(topology: &str, amqp: &str, redis: &str) -> Hatchery {
     let topology = hatchery::file::read(topology, "topology.yaml").unwrap();

@@ -12,8 +12,8 @@ use hatchery::{EventsError, Filter, Hatchery, Moved, NewEvent};
 use jiff::Timestamp;
 
 use crate::{
-    Common,
     account::Account,
+    common::Common,
     console::Console,
     queues::Queues,
     runs::Run,

@@ -7,6 +7,7 @@ mod cancel;
 mod chance;
 mod child;
 mod cluster;
+mod common;
 #[path = "../../demo/src/console.rs"]
 mod console;
 mod kills;
@@ -24,10 +25,7 @@ mod table;
 mod traffic;
 mod wedge;
 
-use std::{
-    process::ExitCode,
-    time::{SystemTime, UNIX_EPOCH},
-};
+use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
@@ -61,27 +59,6 @@ enum Mode {
     /// A process of another mode
     #[command(hide = true)]
     Child(child::Args),
-}
-
-/// What every mode takes.
-#[derive(clap::Args)]
-struct Common {
-    /// Repeat what was random in another run
-    #[arg(long)]
-    seed: Option<u64>,
-    /// RabbitMQ of scripts/brokers: 3.10, 4.0, 4.3 (else the installed one)
-    #[arg(long)]
-    version: Option<String>,
-}
-
-impl Common {
-    /// The seed, which is told.
-    fn announce(&self, console: &Console) -> u64 {
-        let new = || SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| u64::from(now.subsec_micros()));
-        let seed = self.seed.unwrap_or_else(new);
-        console.say(&format!("--seed {seed}"));
-        seed
-    }
 }
 
 #[tokio::main]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use hatchery::internals::names::Names;
 
 use crate::{
-    Common,
     account::Account,
     chance::Chance,
+    common::Common,
     console::Console,
     lateness::{Lateness, millis, ratio},
     plan::{Plan, Planned, Wait},

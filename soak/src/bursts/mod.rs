@@ -12,8 +12,8 @@ use tokio::time::Instant;
 pub(crate) use self::account::Account;
 use self::redis::Redis;
 use crate::{
-    Common,
     chance::Chance,
+    common::Common,
     console::Console,
     queues::Queues,
     stage::Stage,

@@ -23,8 +23,8 @@ use self::{
     stalls::Stream,
 };
 use crate::{
-    Common,
     chance::Chance,
+    common::Common,
     console::Console,
     queues::Queues,
     servers::Servers,

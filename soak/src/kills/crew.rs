@@ -2,7 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Args, FAIL_EVERY, TYPE, register::Register};
+use super::{
+    args::{Args, FAIL_EVERY, TYPE},
+    register::Register,
+};
 use crate::{
     chance::Chance,
     child::Process,

@@ -1,5 +1,6 @@
 //! Workers that are killed and started again all the time.
 
+mod args;
 mod crew;
 mod register;
 
@@ -14,9 +15,13 @@ use futures_util::{TryStreamExt as _, stream};
 use hatchery::{Hatchery, NewEvent};
 use tokio::task::JoinHandle;
 
-use self::{crew::Crew, register::Register};
+pub(crate) use self::args::Args;
+use self::{
+    args::{FAIL_EVERY, TYPE},
+    crew::Crew,
+    register::Register,
+};
 use crate::{
-    Common,
     account::Account,
     chance::Chance,
     console::Console,
@@ -33,35 +38,11 @@ name: soak
 defaults: { prefetch: 200, concurrency: 16, retry: { delays: [2s, 5s], max-attempts: 4 } }
 types: { work: {} }
 ";
-const TYPE: &str = "work";
 const CONCURRENCY: usize = 16;
-/// Every so many events fail when they are first tried.
-const FAIL_EVERY: u32 = 100;
 
 /// How long nothing at all may happen. What ran in a killed worker waits for its lease, 15 s, and then up to 4 s more.
 const PATIENCE: Duration = Duration::from_mins(1);
 const TICK: Duration = Duration::from_millis(50);
-
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    #[command(flatten)]
-    common: Common,
-    /// Events, every hundredth of which fails when it is first tried
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
-    events: u32,
-    /// Worker processes
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=20))]
-    workers: u32,
-    /// Milliseconds between two kills, on average; each is random
-    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(10..))]
-    kill_every: u32,
-    /// The longest that a handler takes, in milliseconds; each is random
-    #[arg(long, default_value_t = 20)]
-    pause: u32,
-    /// Fail if there were fewer kills
-    #[arg(long, default_value_t = 20)]
-    at_least: u32,
-}
 
 pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bool> {
     let Args { common, events, .. } = args;

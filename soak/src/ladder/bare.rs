@@ -17,7 +17,7 @@ use lapin::{
     types::{AMQPValue, FieldTable, ShortString},
 };
 
-use super::{PREFETCH, TYPE};
+use super::topology::{PREFETCH, TYPE};
 use crate::{
     console::Console,
     plan::Plan,

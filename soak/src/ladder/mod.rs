@@ -2,13 +2,15 @@
 
 mod bare;
 mod ours;
+mod topology;
 
 use std::time::Duration;
 
+use self::topology::{TOPOLOGY, TYPE};
 use crate::{
-    Common,
     account::Account,
     chance::Chance,
+    common::Common,
     console::Console,
     lateness::{Lateness, millis, ratio},
     plan::{Plan, Planned, Wait},
@@ -18,16 +20,6 @@ use crate::{
     table::{Table, grouped},
 };
 
-/// What both sides take in advance, and what ours runs at a time.
-const TOPOLOGY: &str = "\
-version: 1
-name: soak
-ladder: { resolution: 250ms, horizon: 365d }
-types:
-  timed: { prefetch: 200, concurrency: 16 }
-";
-const TYPE: &str = "timed";
-const PREFETCH: u16 = 200;
 /// A burst a second, of so many events, and a few of them in any case.
 const EVERY: Duration = Duration::from_secs(1);
 const BURST: usize = 2_500;

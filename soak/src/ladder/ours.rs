@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::TYPE;
+use super::topology::TYPE;
 use crate::{
     console::Console,
     plan::Plan,

@@ -10,7 +10,7 @@ use futures_util::{StreamExt as _, stream};
 use hatchery::NewEvent;
 
 use super::{
-    Args,
+    args::Args,
     resident::{Resident, mib},
 };
 use crate::{

@@ -9,7 +9,7 @@ use anyhow::ensure;
 use hatchery::internals::names::Names;
 
 use super::{
-    Args,
+    args::Args,
     resident::{Resident, mib},
 };
 use crate::{

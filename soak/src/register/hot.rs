@@ -11,7 +11,10 @@ use hatchery::internals::{
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{BATCH, HORIZON, TERMS, note, register, reserve, server::Server, subject};
+use super::{
+    calls::{BATCH, HORIZON, TERMS, note, register, reserve, subject},
+    server::Server,
+};
 use crate::table::{Table, grouped};
 
 const DATES: [u32; 4] = [1, 100, 1_000, 10_000];

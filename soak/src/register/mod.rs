@@ -1,5 +1,6 @@
 //! What the register costs: Redis's memory for each event that waits, was handled or was cancelled, and the time of each call.
 
+mod calls;
 mod hot;
 mod server;
 
@@ -9,29 +10,22 @@ use anyhow::bail;
 use hatchery::internals::{
     ports::Register as _,
     redis::RedisRegister,
-    register::{Cancel, Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject, Terms},
-    spec::RedisSpec,
+    register::{Cancel, Claim, Claimed, End, Reserved, Settle, Slot, Stamp, Subject},
 };
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use self::server::Server;
+use self::{
+    calls::{BATCH, HORIZON, TERMS, note, register, reserve, subject},
+    server::Server,
+};
 use crate::{
     console::Console,
     table::{Table, grouped},
 };
 
-/// As many as the flow asks at once.
-const BATCH: usize = 256;
 /// An event may cost so many bytes while it waits. A reason comes on top.
 const MOST: u64 = 400;
-const TERMS: Terms = Terms {
-    exclusive: true,
-    lease: Duration::from_hours(1),
-    dedup_retention: Duration::from_hours(1),
-    max_wait: Duration::from_secs(30),
-};
-const HORIZON: Duration = Duration::from_hours(365 * 24);
 /// 40 characters.
 const REASON: &str = "message: queue=hr-changes id=1234-567890";
 
@@ -255,40 +249,4 @@ async fn handle(
     }
     (measured.claim, measured.settle) = (Some(claimed), Some(settled));
     Ok(())
-}
-
-fn subject(number: u32) -> anyhow::Result<Subject> {
-    let reference = format!("{:010}", u64::from(number) * 7 + 1_000_000_000);
-    Ok(Subject {
-        event_type: "hr-import".parse()?,
-        reference: Some(reference.parse()?),
-        id: Uuid::now_v7().to_string(),
-    })
-}
-
-async fn register(server: &Server) -> anyhow::Result<RedisRegister> {
-    let spec = RedisSpec {
-        prefix: "hatchery".to_owned(),
-        shards: 1,
-        dedup_retention: TERMS.dedup_retention,
-        backlog_retention: Duration::from_hours(7 * 24),
-    };
-    let register = RedisRegister::connect(&server.url, "/", &"billing".parse()?, &spec).await?;
-    Ok(register.with_limit(Duration::from_mins(1)))
-}
-
-fn note(subject: &Subject, stamp: &Stamp, due: Timestamp, reason: Option<&str>) -> Record {
-    Record {
-        subject: subject.clone(),
-        slot: stamp.slot.clone(),
-        version: stamp.version,
-        due,
-        reason: reason.map(str::to_owned),
-        kept: None,
-        terms: TERMS,
-    }
-}
-
-fn reserve(subject: &Subject, stamp: &Stamp, due: Timestamp) -> Reserve {
-    Reserve { subject: subject.clone(), slot: stamp.slot.clone(), due, asked_by: None, terms: TERMS }
 }

@@ -2,12 +2,11 @@
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
     sync::{
         OnceLock,
         atomic::{AtomicU32, Ordering},
     },
-    thread,
     time::{Duration, Instant},
 };
 
@@ -15,20 +14,11 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::containers::Image;
+pub(crate) use super::calls::{PATIENCE, block_on, call};
+use super::{containers::Image, server::Server};
 
 /// Shows up in no output of any test, which [`super::cli`] makes sure of.
 pub(crate) const PASSWORD: &str = "s3cret-hunter2";
-
-/// What broker operations may take on a busy machine.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
-
-pub(super) struct Server {
-    pub(super) amqp: Url,
-    pub(super) management: Url,
-    /// Its standard input lives as long as this process: when that ends, however it ends, the server goes.
-    pub(super) _hold: Option<Child>,
-}
 
 /// The shared server.
 fn server() -> &'static Server {
@@ -332,38 +322,6 @@ fn with_user(url: &Url, user: &str, path: &str) -> String {
 /// A property that has to be text.
 pub(crate) fn text<'a>(object: &'a Value, property: &str) -> &'a str {
     object[property].as_str().unwrap_or_else(|| panic!("no {property} in {object}"))
-}
-
-/// A call of a management API, as the user in its URL.
-pub(super) fn call(
-    management: &Url,
-    method: Method,
-    path: &[&str],
-    body: Option<&Value>,
-) -> reqwest::Result<(u16, Value)> {
-    let mut url = management.clone();
-    url.path_segments_mut().unwrap().pop_if_empty().push("api").extend(path);
-    let (user, password) = (url.username().to_owned(), url.password().unwrap_or_default().to_owned());
-    url.set_username("").unwrap();
-    url.set_password(None).unwrap();
-    let call = async {
-        let client = reqwest::Client::builder().tls_certs_only([]).no_proxy().timeout(PATIENCE).build().unwrap();
-        let mut request = client.request(method, url).basic_auth(user, Some(password));
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        let answer = request.send().await?;
-        Ok((answer.status().as_u16(), answer.bytes().await?))
-    };
-    let (status, body) = block_on(call)?;
-    Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
-}
-
-/// In a thread of its own, so that any test may wait here.
-pub(crate) fn block_on<T: Send>(task: impl Future<Output = T> + Send) -> T {
-    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    thread::scope(|scope| scope.spawn(move || runtime().block_on(task)).join())
-        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Looks again and again until there is something to see.

@@ -17,7 +17,10 @@ use testcontainers::{
 use url::Url;
 use uuid::Uuid;
 
-use super::broker::{Server, block_on, call};
+use super::{
+    calls::{block_on, call},
+    server::Server,
+};
 
 /// What an engine may take to say what it has.
 const ANSWER: Duration = Duration::from_secs(15);

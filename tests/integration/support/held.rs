@@ -8,7 +8,7 @@ use std::{
 
 use url::Url;
 
-use super::broker::{Server, VirtualHost};
+use super::{broker::VirtualHost, server::Server};
 
 /// It goes when its standard input ends, and so with this process at the latest.
 pub(crate) struct Held {

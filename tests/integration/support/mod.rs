@@ -2,6 +2,7 @@
 
 pub(crate) mod amqp;
 pub(crate) mod broker;
+mod calls;
 pub(crate) mod certificates;
 pub(crate) mod cli;
 pub(crate) mod clock;
@@ -14,6 +15,7 @@ pub(crate) mod private;
 pub(crate) mod process;
 pub(crate) mod redis;
 pub(crate) mod relay;
+mod server;
 #[path = "../../support/simulator/mod.rs"]
 #[allow(dead_code, reason = "the unit tests use the rest")]
 pub(crate) mod simulator;

@@ -1,0 +1,18 @@
+//! The arguments of the mode.
+
+use crate::common::Common;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// Events in the worker's backlog
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u32).range(1_000..=10_000_000))]
+    pub(super) events: u32,
+    /// Seconds for which the broker blocks the publisher. A publish is given up after 30
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..))]
+    pub(super) block_for: u32,
+    /// Bytes of each payload that the blocked publisher has
+    #[arg(long, default_value_t = 16_384)]
+    pub(super) payload: usize,
+}

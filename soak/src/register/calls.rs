@@ -1,0 +1,61 @@
+//! The calls that are measured.
+
+use std::time::Duration;
+
+use hatchery::internals::{
+    redis::RedisRegister,
+    register::{Record, Reserve, Stamp, Subject, Terms},
+    spec::RedisSpec,
+};
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::server::Server;
+
+/// As many as the flow asks at once.
+pub(super) const BATCH: usize = 256;
+
+pub(super) const TERMS: Terms = Terms {
+    exclusive: true,
+    lease: Duration::from_hours(1),
+    dedup_retention: Duration::from_hours(1),
+    max_wait: Duration::from_secs(30),
+};
+
+pub(super) const HORIZON: Duration = Duration::from_hours(365 * 24);
+
+pub(super) fn subject(number: u32) -> anyhow::Result<Subject> {
+    let reference = format!("{:010}", u64::from(number) * 7 + 1_000_000_000);
+    Ok(Subject {
+        event_type: "hr-import".parse()?,
+        reference: Some(reference.parse()?),
+        id: Uuid::now_v7().to_string(),
+    })
+}
+
+pub(super) async fn register(server: &Server) -> anyhow::Result<RedisRegister> {
+    let spec = RedisSpec {
+        prefix: "hatchery".to_owned(),
+        shards: 1,
+        dedup_retention: TERMS.dedup_retention,
+        backlog_retention: Duration::from_hours(7 * 24),
+    };
+    let register = RedisRegister::connect(&server.url, "/", &"billing".parse()?, &spec).await?;
+    Ok(register.with_limit(Duration::from_mins(1)))
+}
+
+pub(super) fn reserve(subject: &Subject, stamp: &Stamp, due: Timestamp) -> Reserve {
+    Reserve { subject: subject.clone(), slot: stamp.slot.clone(), due, asked_by: None, terms: TERMS }
+}
+
+pub(super) fn note(subject: &Subject, stamp: &Stamp, due: Timestamp, reason: Option<&str>) -> Record {
+    Record {
+        subject: subject.clone(),
+        slot: stamp.slot.clone(),
+        version: stamp.version,
+        due,
+        reason: reason.map(str::to_owned),
+        kept: None,
+        terms: TERMS,
+    }
+}

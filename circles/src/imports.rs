@@ -1,0 +1,97 @@
+//! The imports between the files of a crate: each path is followed to the file that defines its last name.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+};
+
+use crate::tree::{Definition, Id, ROOT, Tree};
+
+/// For two files, the names that the first takes from the second.
+pub(crate) type Imports = BTreeMap<(PathBuf, PathBuf), BTreeSet<String>>;
+
+/// How many imports are followed for one name. Re-exports that lead to each other would not end.
+const MOST_STEPS: usize = 32;
+
+/// Collects the imports. A re-export is followed to the definition, so a file that only re-exports ties nobody. The name of a
+/// module ties nobody either: the names that are used in it do.
+pub(crate) fn imports(tree: &Tree) -> Imports {
+    let mut imports = Imports::new();
+    for (id, module) in tree.modules.iter().enumerate() {
+        for path in &module.paths {
+            for (file, name) in definitions(tree, id, path) {
+                if file != module.file {
+                    imports.entry((module.file.clone(), file)).or_default().insert(name);
+                }
+            }
+        }
+    }
+    imports
+}
+
+/// The files that define `path` as the module `from` sees it, with the name there; nothing for names of other crates.
+fn definitions(tree: &Tree, from: Id, path: &[String]) -> Vec<(PathBuf, String)> {
+    let mut found = follow(tree, from, path, MOST_STEPS);
+    if found.is_empty() {
+        // A macro has generated the name, in the module that the path leads to.
+        found = generated(tree, from, path);
+    }
+    let items = found.into_iter().filter_map(|place| match place {
+        Place::Item(module, name) => Some((tree.modules[module].file.clone(), name)),
+        Place::Module(_) | Place::OtherCrate => None,
+    });
+    items.collect()
+}
+
+enum Place {
+    Module(Id),
+    Item(Id, String),
+    OtherCrate,
+}
+
+fn follow(tree: &Tree, from: Id, path: &[String], steps: usize) -> Vec<Place> {
+    let Some((first, rest)) = path.split_first() else { return vec![Place::Module(from)] };
+    let Some(steps) = steps.checked_sub(1) else { return Vec::new() };
+    let module = &tree.modules[from];
+    match first.as_str() {
+        "crate" => return follow(tree, ROOT, rest, steps),
+        "self" => return follow(tree, from, rest, steps),
+        "super" => return module.parent.map_or_else(Vec::new, |parent| follow(tree, parent, rest, steps)),
+        _ => {}
+    }
+    let behind = |import: &[String]| follow(tree, from, &[import, rest].concat(), steps);
+    let Some(definitions) = module.defines.get(first) else {
+        let through = |glob: &Vec<String>| behind(&[glob.as_slice(), std::slice::from_ref(first)].concat());
+        return module.globs.iter().flat_map(through).collect();
+    };
+    let mut found = Vec::new();
+    for definition in definitions {
+        match definition {
+            Definition::Module(child) => found.extend(follow(tree, *child, rest, steps)),
+            Definition::Item => found.push(Place::Item(from, first.clone())),
+            Definition::Import(import) => {
+                let imported = behind(import);
+                if imported.is_empty() {
+                    found.push(Place::OtherCrate);
+                }
+                found.extend(imported);
+            }
+        }
+    }
+    found
+}
+
+/// The longest prefix of `path` that is a module, with the name behind it.
+fn generated(tree: &Tree, from: Id, path: &[String]) -> Vec<Place> {
+    for end in (1..path.len()).rev() {
+        let modules = follow(tree, from, &path[..end], MOST_STEPS).into_iter().filter_map(|place| match place {
+            Place::Module(module) => Some(Place::Item(module, path[end].clone())),
+            Place::Item(..) | Place::OtherCrate => None,
+        });
+        let modules: Vec<Place> = modules.collect();
+        if !modules.is_empty() {
+            return modules;
+        }
+    }
+    Vec::new()
+}

@@ -107,7 +107,7 @@ mod tests {
     fn of_a_long_line_the_part_in_question_is_shown() {
         let types = |prefix: &str| (0..1_000).map(|n| format!("{prefix}{n}: {{}}")).collect::<Vec<_>>().join(", ");
         let (before, after) = (types("a"), types("b"));
-        let text = format!("{{ version: 1, name: billing, types: {{ {before} mail: {{ prefech: 1 }}, {after} }} }}");
+        let text = format!("{{ version: 1, name: billing, types: {{ {before},  mail: {{ prefech: 1 }}, {after} }} }}");
         let shown = draw(&read(&text, "topology.yaml").expect_err("refused"), false);
         let column = text.find("prefech").expect("it is there") + 1;
         assert!(shown.contains(&format!(" --> topology.yaml:1:{column}\n")), "{shown}");

@@ -127,7 +127,7 @@
 // What only the command line uses is compiled all the same: one build serves both.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]
 
-// The simulator of a broker that the unit tests share with those of the command line names this crate from outside.
+// The unit tests share a module with the integration tests, which names this crate from outside.
 #[cfg(test)]
 extern crate self as hatchery;
 

@@ -217,7 +217,7 @@ impl State {
         if self.queues.has_queue(queue) {
             return Ok(());
         }
-        Err(BrokerError::Missing { object: queue.to_owned() })
+        Err(missing_queue(queue))
     }
 
     /// A message with the headers that RabbitMQ writes.
@@ -238,6 +238,14 @@ impl State {
     }
 }
 
+fn missing_queue(name: &str) -> BrokerError {
+    BrokerError::Missing { object: format!("the queue {name}") }
+}
+
+fn missing_exchange(name: &str) -> BrokerError {
+    BrokerError::Missing { object: format!("the exchange {name}") }
+}
+
 fn timestamp(millis: u64) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(millis).ok()?).ok()
 }
@@ -252,7 +260,7 @@ impl Broker for MemoryBroker {
         properties.headers.remove("x-death");
         let message = queues::Message::new(&routing_key, Content { properties, body });
         let Some(refusals) = self.shared.publish(&exchange, &message) else {
-            return Err(BrokerError::Missing { object: exchange });
+            return Err(missing_exchange(&exchange));
         };
         #[cfg(test)]
         self.shared.script.confirm().await;
@@ -291,14 +299,14 @@ impl Broker for MemoryBroker {
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
         let count = self.shared.state().queues.count(queue);
-        let count = count.ok_or_else(|| BrokerError::Missing { object: queue.to_owned() })?;
+        let count = count.ok_or_else(|| missing_queue(queue))?;
         Ok(u64::try_from(count).unwrap_or(u64::MAX))
     }
 
     async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
         let state = self.shared.state();
         if let Some(missing) = exchanges.iter().find(|exchange| !state.queues.routes().has_exchange(exchange)) {
-            return Err(BrokerError::Missing { object: missing.clone() });
+            return Err(missing_exchange(missing));
         }
         queues.iter().try_for_each(|queue| state.require(queue))
     }

@@ -92,7 +92,7 @@ pub struct Found {
     pub next: Option<Cursor>,
 }
 
-/// The index of one shard, as the fake keeps it: entries and kept messages by home and field.
+/// The index of one shard, as the register in memory keeps it: entries and kept messages by home and field.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     entries: BTreeMap<(String, String), Entry>,

@@ -13,6 +13,7 @@ mod lock;
 mod ordered;
 mod permissions;
 mod planned;
+mod port;
 mod pruned;
 mod routes;
 mod simulated;

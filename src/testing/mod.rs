@@ -215,13 +215,17 @@ struct Shared {
     register: Arc<MemoryRegister>,
     publisher: Publisher,
     record: Arc<Record>,
-    workers: Mutex<Vec<Running>>,
+    workers: Mutex<Vec<Started>>,
 }
 
 /// A worker that was started.
-struct Running {
-    stop: CancellationToken,
-    ends: AbortOnDropHandle<Result<Summary, WorkError>>,
+enum Started {
+    Running {
+        stop: CancellationToken,
+        ends: AbortOnDropHandle<Result<Summary, WorkError>>,
+    },
+    /// It stopped by itself: its queues were empty, and it was told to stop then.
+    Ended(Summary),
 }
 
 impl TestHatchery {
@@ -257,7 +261,8 @@ impl TestHatchery {
         self.shared.publisher.clone()
     }
 
-    /// A worker with no handlers yet, as [`Hatchery::worker`](crate::Hatchery::worker). [`start`](Self::start) starts it.
+    /// A worker with no handlers yet, as [`Hatchery::worker`](crate::Hatchery::worker). [`start`](Self::start) starts it, and
+    /// records its runs.
     #[must_use]
     pub fn worker(&self) -> Worker {
         let Shared { topology, clock, broker, register, .. } = &*self.shared;
@@ -279,14 +284,14 @@ impl TestHatchery {
             .wrap_handlers(|handler| Arc::new(Recorder { handler, record: Arc::clone(&record), clock: clock.clone() }));
         let stop = CancellationToken::new();
         let ends = AbortOnDropHandle::new(tokio::spawn(worker.run(stop.clone())));
-        self.workers().push(Running { stop, ends });
+        self.workers().push(Started::Running { stop, ends });
     }
 
     /// Stops all workers, as a SIGTERM does: each finishes its runs within its drain limit, and gives the other events back.
     /// Answers with what each has done, in the order in which they were started.
     ///
     /// # Errors
-    /// When one of them had ended by itself.
+    /// When one of them had ended by itself with an error.
     ///
     /// ```
     /// use hatchery::{NewEvent, Outcome, Run, testing::TestHatchery};
@@ -303,25 +308,29 @@ impl TestHatchery {
     /// # }
     /// ```
     pub async fn stop(&self) -> Result<Vec<Summary>, WorkError> {
-        let running = std::mem::take(&mut *self.workers());
-        for Running { stop, .. } in &running {
-            stop.cancel();
+        let started = std::mem::take(&mut *self.workers());
+        for worker in &started {
+            if let Started::Running { stop, .. } = worker {
+                stop.cancel();
+            }
         }
-        let mut summaries = Vec::new();
-        for Running { ends, .. } in running {
-            summaries.push(ended(ends).await?);
+        let mut ended = Vec::new();
+        for worker in started {
+            ended.push(worker.ended().await);
         }
-        Ok(summaries)
+        ended.into_iter().collect()
     }
 
     /// Ends all workers at once, as a SIGKILL does. The events that ran are delivered again, and that counts as a crash of
-    /// their worker.
+    /// their worker. This takes a millisecond.
     pub async fn kill(&self) {
-        let running = std::mem::take(&mut *self.workers());
-        for Running { ends, .. } in running {
-            ends.abort();
-            // Cancelled, or it had ended by itself.
-            drop(ends.await);
+        let started = std::mem::take(&mut *self.workers());
+        for worker in started {
+            if let Started::Running { ends, .. } = worker {
+                ends.abort();
+                // The task was cancelled, or it had ended by itself before.
+                drop(ends.await);
+            }
         }
         tokio::time::sleep(SETTLE).await;
     }
@@ -336,19 +345,23 @@ impl TestHatchery {
     /// millisecond: the time is one millisecond later afterwards.
     ///
     /// # Errors
-    /// When a worker has ended by itself since it was started, for want of the type in the file, say.
+    /// When a worker has ended by itself with an error since it was started, for want of the type in the file, say.
     pub async fn advance(&self, by: Duration) -> Result<(), WorkError> {
         tokio::time::sleep(by).await;
         tokio::time::sleep(SETTLE).await;
-        let ended_by_itself = {
-            let mut workers = self.workers();
-            let position = workers.iter().position(|running| running.ends.is_finished());
-            position.map(|at| workers.remove(at))
-        };
-        match ended_by_itself {
-            Some(Running { ends, .. }) => ended(ends).await.map(drop),
-            None => Ok(()),
+        let started = std::mem::take(&mut *self.workers());
+        let (mut left, mut failure) = (Vec::new(), None);
+        for worker in started {
+            match worker {
+                Started::Running { ref ends, .. } if ends.is_finished() => match worker.ended().await {
+                    Ok(summary) => left.push(Started::Ended(summary)),
+                    Err(error) => failure = failure.or(Some(error)),
+                },
+                worker => left.push(worker),
+            }
         }
+        self.workers().append(&mut left);
+        failure.map_or(Ok(()), Err)
     }
 
     /// Moves the time on to a date; to none that is past.
@@ -423,14 +436,21 @@ impl TestHatchery {
         }
     }
 
-    fn workers(&self) -> MutexGuard<'_, Vec<Running>> {
+    fn workers(&self) -> MutexGuard<'_, Vec<Started>> {
         self.shared.workers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How a worker ended. A panic in it is the test's.
-async fn ended(worker: AbortOnDropHandle<Result<Summary, WorkError>>) -> Result<Summary, WorkError> {
-    worker.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+impl Started {
+    /// How the worker ended. A panic in it is the test's.
+    async fn ended(self) -> Result<Summary, WorkError> {
+        match self {
+            Self::Running { ends, .. } => {
+                ends.await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+            }
+            Self::Ended(summary) => Ok(summary),
+        }
+    }
 }
 
 impl fmt::Debug for TestHatchery {

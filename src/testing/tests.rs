@@ -163,6 +163,19 @@ async fn a_thread_that_a_handler_waits_for_holds_the_time() -> Tested {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_worker_that_stops_when_its_queues_are_empty_says_what_it_has_done() -> Tested {
+    let hatchery = hatchery("mail: {}");
+    hatchery.publisher().publish(NewEvent::new("mail", "{}")).await?;
+    hatchery.start(hatchery.worker().handle("mail", done).stop_when_empty(true));
+    hatchery.advance(Duration::from_mins(1)).await?;
+    hatchery.publisher().publish(NewEvent::new("mail", "{}")).await?;
+    hatchery.advance(Duration::from_mins(1)).await?;
+    assert_eq!(hatchery.stop().await?.iter().map(|summary| summary.done).collect::<Vec<_>>(), [1]);
+    assert_eq!(hatchery.waiting("mail").len(), 1);
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_cannot_start_says_why() {
     let hatchery = hatchery("mail: {}");
     hatchery.start(hatchery.worker().handle("mial", done));

@@ -1,25 +1,28 @@
 //! Circles: files of which each reaches every other one by imports.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-    path::{Path, PathBuf},
-};
+use std::{fmt::Write as _, path::Path};
 
-use petgraph::{algo::tarjan_scc, graphmap::DiGraphMap};
+use petgraph::{
+    algo::{astar, tarjan_scc},
+    graphmap::DiGraphMap,
+};
 
 use crate::imports::Imports;
 
-/// The imports among the files of one circle, with the imported names.
+/// Files that import each other, with the shortest circle among them: each import of it, with the imported names.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Circle(BTreeMap<(PathBuf, PathBuf), BTreeSet<String>>);
+pub(crate) struct Circle {
+    files: usize,
+    shortest: Imports,
+}
 
 impl Circle {
-    /// The circle as it is printed: each import, with the paths of its two files from `root`.
+    /// The circle as it is printed, with the paths of its files from `root`.
     pub(crate) fn seen_from(&self, root: &Path) -> String {
-        let files: BTreeSet<&PathBuf> = self.0.keys().map(|(from, _)| from).collect();
-        let mut text = format!("{} files import each other:\n", files.len());
-        for ((from, to), names) in &self.0 {
+        let Self { files, shortest } = self;
+        let which = if shortest.len() < *files { ", the shortest circle among them is" } else { "" };
+        let mut text = format!("{files} files import each other{which}:\n");
+        for ((from, to), names) in shortest {
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             let _ = writeln!(text, "  {} -> {}: {}", shown(from, root), shown(to, root), names.join(", "));
         }
@@ -30,17 +33,18 @@ impl Circle {
 /// Groups the files of which each reaches every other one.
 pub(crate) fn circles(imports: &Imports) -> Vec<Circle> {
     let graph: DiGraphMap<&Path, ()> = imports.keys().map(|(from, to)| (from.as_path(), to.as_path())).collect();
-    let mut circles: Vec<Circle> = tarjan_scc(&graph)
-        .into_iter()
-        .filter(|files| files.len() > 1)
-        .map(|files| {
-            let inside = |file: &PathBuf| files.contains(&file.as_path());
-            let ties = imports.iter().filter(|((from, to), _)| inside(from) && inside(to));
-            Circle(ties.map(|(tie, names)| (tie.clone(), names.clone())).collect())
-        })
-        .collect();
-    circles.sort_by(|a, b| a.0.keys().cmp(b.0.keys()));
-    circles
+    let groups = tarjan_scc(&graph).into_iter().filter(|files| files.len() > 1);
+    groups.map(|files| Circle { files: files.len(), shortest: shortest(&graph, &files, imports) }).collect()
+}
+
+fn shortest(graph: &DiGraphMap<&Path, ()>, files: &[&Path], imports: &Imports) -> Imports {
+    let back = |(from, to, &()): (_, _, _)| astar(graph, to, |file| file == from, |_| 1_usize, |_| 0);
+    let ways = files.iter().flat_map(|file| graph.edges(file)).filter_map(back);
+    let (_, way) = ways.min().unwrap_or_default();
+    let ties = way.iter().zip(way.iter().cycle().skip(1));
+    ties.filter_map(|(from, to)| imports.get_key_value(&(from.to_path_buf(), to.to_path_buf())))
+        .map(|(tie, names)| (tie.clone(), names.clone()))
+        .collect()
 }
 
 /// `file` as seen from the root of the workspace.

@@ -108,3 +108,16 @@ fn a_name_that_a_macro_makes_is_in_the_file_of_the_module() {
     let expected = "2 files import each other:\n  a.rs -> b.rs: B\n  b.rs -> a.rs: Made\n";
     assert_eq!(circles_of(&[ROOT, A, b]), expected);
 }
+
+#[test]
+fn of_many_files_that_import_each_other_the_shortest_circle_is_printed() {
+    let files = [
+        ("lib", "mod a; mod b; mod c;"),
+        ("a", "pub struct A(crate::b::B);"),
+        ("b", "pub struct B(crate::c::C);"),
+        ("c", "pub struct C(crate::a::A, crate::b::B);"),
+    ];
+    let expected =
+        "3 files import each other, the shortest circle among them is:\n  b.rs -> c.rs: C\n  c.rs -> b.rs: B\n";
+    assert_eq!(circles_of(&files), expected);
+}

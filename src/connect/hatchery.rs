@@ -1,4 +1,4 @@
-//! A topology that is connected: what publishers, workers and people's calls are made from.
+//! A connected topology. It makes publishers, workers and [`Events`].
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! From the text to a topology, or to all that is wrong with it.
+//! Reads a text into a topology, or into a list of all its mistakes.
 
 use super::{
     assemble, check,

@@ -1,4 +1,4 @@
-//! A lane: a type and its handler, with what all of its deliveries share, and how their ways end.
+//! A lane: one type with its handler, the state that its deliveries share, and the ways in which a delivery ends.
 
 use std::{sync::Arc, time::Duration};
 

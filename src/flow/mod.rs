@@ -1,4 +1,4 @@
-//! The event's way, in reading order: [`publish`] with `versions`, then on the worker's side `consume`, `claim`, `work`, `lease` and `settle`, or
+//! The event's way, in reading order: [`publish`] with `versions`, then on the worker's side `lane`, `consume`, `claim`, `work`, `lease` and `settle`, or
 //! `in_order` for what keeps order and `aside` for what does without the register; [`worker`] and `run` begin and end it.
 //! [`events`] is for people.
 //!

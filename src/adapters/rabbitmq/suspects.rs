@@ -1,4 +1,4 @@
-//! The queues whose messages are consumed with care, see [`unreadable`](super::unreadable).
+//! Queues that hold a message which lapin cannot read, see `unreadable.rs`.
 
 use std::{
     collections::BTreeSet,
@@ -7,7 +7,7 @@ use std::{
 
 use lapin::ErrorKind;
 
-/// Queues whose consumer broke off because of such a message, in them or in another queue of the same connection.
+/// Queues whose consumer broke off because of an unreadable message, in that queue or in another one of the same connection.
 #[derive(Clone, Default)]
 pub(super) struct Suspects(Arc<Mutex<BTreeSet<String>>>);
 

@@ -1,4 +1,4 @@
-//! Why a call of people failed.
+//! The errors of [`Events`](super::Events).
 
 use crate::{
     domain::words::{UnknownType, WordError},

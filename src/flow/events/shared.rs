@@ -1,4 +1,4 @@
-//! All that the calls of people share.
+//! The broker, the register and the topology that all calls of [`Events`] share.
 
 use std::{fmt, sync::Arc, time::Duration};
 

@@ -48,7 +48,7 @@ impl Held {
             match line.split_once('=') {
                 Some(("AMQP_URL" | "AMQP_URL_1", url)) if !url.contains(',') => amqp = Some(Url::parse(url).unwrap()),
                 Some(("RABBITMQ_MANAGEMENT_URL" | "RABBITMQ_MANAGEMENT_URL_1", url)) if !url.contains(',') => {
-                    management = Some(Url::parse(url).unwrap())
+                    management = Some(Url::parse(url).unwrap());
                 }
                 Some(_) => {}
                 None => break,

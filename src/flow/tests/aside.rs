@@ -13,7 +13,7 @@ use super::*;
     Outcome::Requeue { at: "2026-06-01T12:00:05Z".parse().expect("a time"), reason: "later".into() },
     &["handler", "publish t.scheduler plain.5s", "acknowledge"]
 )]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_type_without_the_register_asks_it_nothing(#[case] outcome: Outcome, #[case] expected: &[&str]) {
     let world = World::default();
     // Published when the type had a register.
@@ -27,7 +27,7 @@ async fn a_type_without_the_register_asks_it_nothing(#[case] outcome: Outcome, #
     assert_eq!((diary[expected.len()..].join(""), unversioned), ("publish t.scheduler plain.now".to_owned(), false));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_came_back_twice_without_a_register_is_put_aside_and_runs_there() {
     let world = World::default();
     // In the order of the queue; what came back once starts as usual.
@@ -50,7 +50,7 @@ async fn what_came_back_twice_without_a_register_is_put_aside_and_runs_there() {
 #[case::below_the_limit(&[came_back(2)], true)]
 #[case::at_the_limit(&[came_back(3)], false)]
 #[case::carried_over_a_stop(&[came_back(1), ("crashes", Value::I64(2))], false)]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_killed_its_worker_alone_too_often_is_buried_and_not_started(
     #[case] headers: &[(&str, Value)],
     #[case] runs: bool,
@@ -68,7 +68,7 @@ async fn what_killed_its_worker_alone_too_often_is_buried_and_not_started(
     assert_eq!(header(&world.published(), "crashes"), None, "a copy that goes elsewhere begins afresh");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_runs_alone_at_the_drain_limit_is_given_back_as_a_copy_that_knows_its_count() {
     let world = World::default();
     world.put(incoming("plain.aside", &[came_back(1), ("crashes", Value::I64(1))]));
@@ -85,7 +85,7 @@ async fn what_runs_alone_at_the_drain_limit_is_given_back_as_a_copy_that_knows_i
     assert_eq!(header(&world.published(), "crashes").as_deref(), Some("2"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn tries_in_place_without_the_register_claim_nothing() {
     let world = World::new(Script { away: true, ..Script::default() });
     world.put(incoming("quick.now", &[]));
@@ -94,7 +94,7 @@ async fn tries_in_place_without_the_register_claim_nothing() {
     assert_eq!(header(&world.published(), "attempts").as_deref(), Some("1"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stop_between_two_tries_alone_leaves_the_reason_to_be_aside() {
     let world = World::default();
     let headers = [came_back(1), ("crashes", Value::I64(1)), ("reason", Value::text("crash: why"))];

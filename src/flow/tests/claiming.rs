@@ -8,7 +8,7 @@ use super::*;
 #[case::busy(Claimed::Busy, &["claim", "claim", "handler", "settle finished", "acknowledge"])]
 #[case::later(Claimed::Later("2026-06-01T12:00:05Z".parse().expect("a time")), &["claim", "publish t.scheduler mail.5s", "acknowledge"])]
 #[case::suspect(Claimed::Alone, &["claim", "claim alone", "handler", "settle finished", "acknowledge"])]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_register_decides_whether_it_runs(#[case] answer: Claimed, #[case] expected: &[&str]) {
     let world = World::new(Script { claims: Mutex::new(vec![answer]), ..Script::default() });
     world.put(incoming("mail.now", &[("generation", Value::I64(3))]));
@@ -24,14 +24,14 @@ async fn the_register_decides_whether_it_runs(#[case] answer: Claimed, #[case] e
 #[case::past("2026-06-01T11:59:50Z")]
 #[case::now("2026-06-01T12:00:00Z")]
 #[case::in_a_moment("2026-06-01T12:00:00.001Z")]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_put_off_by_a_clock_that_is_behind_does_not_go_round_without_a_pause(#[case] later: Timestamp) {
     let world = World::new(Script { claims: Mutex::new(vec![Claimed::Later(later)]), ..Script::default() });
     world.put(incoming("mail.now", &[]));
     assert_eq!(work(&world, Outcome::Done).await, ["claim", "publish t.scheduler mail.250ms", "acknowledge"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_finds_no_place_to_wait_in_goes_by_way_of_the_busy_hatchery() {
     let world = World::new(Script { claims: Mutex::new(vec![Claimed::Busy]), ..Script::default() });
     world.put(incoming("ping.now", &[]));
@@ -51,7 +51,7 @@ async fn what_stays_busy_waits_in_memory_for_a_second_at_most() {
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_killed_its_worker_too_often_is_buried_and_not_started() {
     let stamp = crate::domain::register::Stamp::alone("id-1", 0);
     let crashed = Claimed::Run { fence: 9, crashes: 5, stamp };
@@ -62,7 +62,7 @@ async fn what_killed_its_worker_too_often_is_buried_and_not_started() {
     assert_eq!(header(&world.published(), "reason").as_deref(), Some("crash: its worker died 5 times while it ran"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_version_given_out_by_nobody_is_not_carried_on() {
     let stamp = crate::domain::register::Stamp::alone("id-1", 0);
     let run = Claimed::Run { fence: 9, crashes: 0, stamp };
@@ -78,7 +78,7 @@ async fn a_version_given_out_by_nobody_is_not_carried_on() {
 #[case::too_often(50, &[
     "publish t.scheduler mail.now", "acknowledge", "claim", "handler", "settle finished", "acknowledge",
 ])]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_the_broker_would_soon_put_aside_is_counted_anew(#[case] times: i64, #[case] expected: &[&str]) {
     let world = World::default();
     world.put(incoming("mail.now", &[came_back(times), ("generation", Value::I64(3))]));

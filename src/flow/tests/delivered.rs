@@ -2,7 +2,7 @@
 
 use super::*;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_comes_too_early_goes_back_for_what_remains() {
     let world = World::default();
     let nbf = Value::text("2026-06-01T12:00:00.001Z");
@@ -13,7 +13,7 @@ async fn what_comes_too_early_goes_back_for_what_remains() {
     assert!(diary[0].ends_with(".0.1"), "{}", diary[0]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_no_event_is_buried_as_it_came() {
     let world = World::default();
     let foreign = ("x-foreign", Value::Array(vec![Value::Bool(true)]));
@@ -29,14 +29,14 @@ async fn what_is_no_event_is_buried_as_it_came() {
     assert!(reason.starts_with("poison: the header `attempts`"), "{reason}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_could_not_be_copied_is_left_to_the_broker_to_bury() {
     let world = World::default();
     world.put(incoming("mail.now", &[("x-large", Value::Text(vec![b'x'; 100_000]))]));
     assert_eq!(work(&world, Outcome::Done).await, ["reject"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_queue_decides_the_type_of_a_message_that_was_moved_to_it_by_hand() {
     let world = World::default();
     world.broker.put("t.processor.mail", incoming("t.processor.mail", &[]));

@@ -2,7 +2,7 @@
 
 use super::*;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_blocks_is_claimed_anew_for_each_try_and_what_is_behind_it_waits() {
     let world = World::default();
     let mut second = incoming("strict.now", &[]);
@@ -26,7 +26,7 @@ async fn what_blocks_is_claimed_anew_for_each_try_and_what_is_behind_it_waits() 
     assert_eq!((summary.done, summary.retried, summary.given_back), (2, 2, 0));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_blocks_is_never_put_aside_for_its_crashes() {
     let stamp = crate::domain::register::Stamp::alone("id-1", 0);
     let crashed = Claimed::Run { fence: 9, crashes: 200, stamp };
@@ -36,7 +36,7 @@ async fn what_blocks_is_never_put_aside_for_its_crashes() {
     assert_eq!(work(&world, Outcome::Done).await, expected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_worker_that_stops_while_it_waits_to_try_again_gives_everything_back_with_its_channel() {
     let world = World::default();
     world.put_all([incoming("strict.now", &[]), incoming("strict.now", &[])]);
@@ -53,7 +53,7 @@ async fn a_worker_that_stops_while_it_waits_to_try_again_gives_everything_back_w
     assert_eq!(summary.given_back, 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_blocks_without_the_register_is_never_put_aside_and_claims_nothing() {
     let world = World::new(Script { away: true, ..Script::default() });
     let mut second = incoming("exact.now", &[]);

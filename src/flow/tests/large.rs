@@ -23,7 +23,7 @@ const REJECTED: [&str; 3] = ["too large", "release", "reject"];
 #[case::in_place("keen", failure(), &["claim", "handler", "handler", "handler"], &REJECTED)]
 #[case::in_order("strict", never(), &["claim alone", "handler"], &["too large", "release", "reject", "close"])]
 #[case::without_the_register("plain", failure(), &["handler"], &["too large", "reject"])]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_follow_is_left_to_the_broker_to_bury(
     #[case] event_type: &str,
     #[case] outcome: Outcome,
@@ -39,21 +39,21 @@ async fn what_cannot_follow_is_left_to_the_broker_to_bury(
 #[case::early(early())]
 #[case::poison(incoming("mail.now", &[("attempts", Value::text("many"))]))]
 #[case::suspect(incoming("plain.now", &[came_back(2)]))]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn neither_is_what_does_not_run(#[case] message: Incoming) {
     let world = World::new(Script { narrow: true.into(), ..Script::default() });
     world.put(message);
     assert_eq!(work(&world, Outcome::Done).await, ["too large", "reject"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nor_what_runs_alone() {
     let world = World::new(Script { narrow: true.into(), ..Script::default() });
     world.put(incoming("plain.aside", &[]));
     assert_eq!(work(&world, failure()).await, ["handler", "too large", "reject"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn it_is_named_and_counted_as_nothing_else() {
     let (log, world) = (Log::default(), World::new(Script { narrow: true.into(), ..Script::default() }));
     let _kept = log.keep();

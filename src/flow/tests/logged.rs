@@ -2,7 +2,7 @@
 
 use super::*;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() {
     let (log, world) = (Log::default(), World::new(Script { lose: AtomicUsize::new(3), ..Script::default() }));
     let _kept = log.keep();
@@ -13,7 +13,7 @@ async fn an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() {
     assert_eq!(log.lines("the broker confirms again").len(), 1, "{:?}", log.lines(""));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_killed_its_worker_before_is_named_when_it_runs_again() {
     let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
@@ -29,7 +29,7 @@ async fn who_killed_its_worker_before_is_named_when_it_runs_again() {
 #[rstest]
 #[case::no_event(incoming("mail.now", &[("attempts", Value::text("many"))]), "poison: the header `attempts`")]
 #[case::too_large(incoming("mail.now", &[("x", Value::text(&"x".repeat(100_000)))]), "no room for those of a copy")]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_worked_on_is_named(#[case] message: Incoming, #[case] what: &str) {
     let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
@@ -47,7 +47,7 @@ async fn a_follow_up_counts_once_the_broker_has_it() {
     assert_eq!((summary.delivered, summary.retried), (1, 0), "{summary:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_requeue_beyond_the_horizon_is_told_and_keeps_its_date() {
     let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
@@ -61,7 +61,7 @@ async fn a_requeue_beyond_the_horizon_is_told_and_keeps_its_date() {
     assert_eq!(nbf, Some(&Value::text(&format!("{at:.3}"))));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_comes_back_again_and_again_is_named() {
     let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();

@@ -2,7 +2,7 @@
 
 use super::*;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_event_is_recorded_only_when_the_broker_has_it() {
     let world = World::new(Script { lose: AtomicUsize::new(1), ..Script::default() });
     let (diary, unversioned) = publish(&world, NewEvent::new("import", "{}").reference("1234")).await;
@@ -10,7 +10,7 @@ async fn an_event_is_recorded_only_when_the_broker_has_it() {
     assert!(!unversioned);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_competes_with_nothing_needs_no_register() {
     let world = World::new(Script { away: true, ..Script::default() });
     let (diary, unversioned) = publish(&world, NewEvent::new("mail", "{}").id("my-id").reference("1234")).await;
@@ -20,7 +20,7 @@ async fn what_competes_with_nothing_needs_no_register() {
     assert_eq!(header(&world.published(), "version"), None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn with_redis_away_an_event_is_published_all_the_same_and_competes_with_nothing() {
     let world = World::new(Script { away: true, ..Script::default() });
     let (diary, unversioned) = publish(&world, NewEvent::new("import", "{}").id("my-id").reference("1234")).await;
@@ -33,7 +33,7 @@ async fn with_redis_away_an_event_is_published_all_the_same_and_competes_with_no
 #[case::now(NewEvent::new("mail", "{}"), "mail.now", None)]
 #[case::named(NewEvent::new("mail", "{}").delay(Duration::from_secs(5)), "mail.5s", Some("2026-06-01T12:00:05.000Z"))]
 #[case::past(NewEvent::new("mail", "{}").at(Timestamp::UNIX_EPOCH), "mail.now", Some("1970-01-01T00:00:00.000Z"))]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_date_is_a_header_and_a_way(#[case] event: NewEvent, #[case] key: &str, #[case] nbf: Option<&str>) {
     let world = World::default();
     publish(&world, event).await;
@@ -41,7 +41,7 @@ async fn a_date_is_a_header_and_a_way(#[case] event: NewEvent, #[case] key: &str
     assert_eq!(header(&world.published(), "nbf").as_deref(), nbf);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_delay_beyond_all_times_is_refused() {
     let world = World::default();
     let publisher = world.publisher();
@@ -51,7 +51,7 @@ async fn a_delay_beyond_all_times_is_refused() {
     assert!(world.diary.entries().is_empty());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_dated_event_competes_for_its_date() {
     let world = World::default();
     let at = "2026-06-02T00:00:00.0001Z".parse().expect("a time");
@@ -62,7 +62,7 @@ async fn a_dated_event_competes_for_its_date() {
     assert_eq!(header(&world.published(), "version").as_deref(), Some("7"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_order_of_calls_is_the_order_of_versions() {
     /// The first version is 1 then, and each other one is the next number.
     struct Epoch;

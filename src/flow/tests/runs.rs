@@ -67,7 +67,7 @@ async fn what_stays_with_the_worker_when_its_consumer_ends_is_not_given_back(#[c
 #[case::a_follow_up("mail", &["claim", "release", "give back"])]
 #[case::a_follow_up_without_the_register("plain", &["give back"])]
 #[case::a_follow_up_in_order("exact", &["close"])]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_published_because_the_connection_was_closed_is_given_back(
     #[case] event_type: &str,
     #[case] expected: &[&str],
@@ -138,7 +138,7 @@ async fn a_handler_that_is_ended_has_let_go_of_everything_before_its_event_goes_
     assert_eq!(diary, expected);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_panic_is_a_failure_of_the_event_alone() {
     let world = World::default();
     world.put(incoming("mail.now", &[]));
@@ -153,7 +153,7 @@ async fn a_panic_is_a_failure_of_the_event_alone() {
     assert!(reason.contains("error=\"panic: boom\""), "{reason}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_runs_at_the_drain_limit_is_released_and_given_back() {
     let world = World::default();
     world.put(incoming("mail.now", &[]));
@@ -169,7 +169,7 @@ async fn what_runs_at_the_drain_limit_is_released_and_given_back() {
     assert_eq!(world.diary.entries(), ["claim", "handler", "release", "give back"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_handler_that_cannot_start_stops_the_worker_and_spends_no_attempt() {
     struct Missing;
     #[async_trait]

@@ -2,14 +2,14 @@
 
 use super::*;
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_done_is_settled_before_it_is_acknowledged() {
     let world = World::default();
     world.put(incoming("mail.now", &[]));
     assert_eq!(work(&world, Outcome::Done).await, ["claim", "handler", "settle finished", "acknowledge"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_follow_up_is_confirmed_before_the_event_is_settled() {
     let world = World::new(Script { lose: AtomicUsize::new(2), ..Script::default() });
     world.put(incoming("mail.now", &[("attempts", Value::U8(1))]));
@@ -37,7 +37,7 @@ async fn a_stop_while_the_broker_takes_no_follow_up_is_no_crash() {
     assert_eq!(diary, ["claim", "release", "give back"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_last_failure_is_buried_with_its_reason() {
     let world = World::default();
     world.put(incoming("mail.2s", &[("attempts", Value::I32(2))]));
@@ -47,14 +47,14 @@ async fn the_last_failure_is_buried_with_its_reason() {
     assert_eq!(header(&world.published(), "reason").as_deref(), Some(expected));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_failure_that_the_file_drops_is_settled_as_done() {
     let world = World::default();
     world.put(incoming("ping.now", &[]));
     assert_eq!(work(&world, failure()).await, ["claim", "handler", "settle finished", "acknowledge"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_delay_that_the_handler_chooses_raises_the_due_time_first() {
     let world = World::default();
     world.put(incoming("mail.now", &[]));
@@ -70,7 +70,7 @@ async fn a_delay_that_the_handler_chooses_raises_the_due_time_first() {
 #[case::near("2026-06-01T12:00:00.010Z")]
 #[case::now("2026-06-01T12:00:00Z")]
 #[case::past("2020-06-01T12:00:00Z")]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_requeue_takes_a_second_at_least(#[case] at: &str) {
     for message in [incoming("mail.now", &[]), versioned(), incoming("plain.now", &[])] {
         let world = World::default();
@@ -84,7 +84,7 @@ async fn a_requeue_takes_a_second_at_least(#[case] at: &str) {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_delay_with_jitter_goes_through_the_ladder() {
     let world = World::default();
     world.put(incoming("post.now", &[]));
@@ -99,7 +99,7 @@ async fn a_delay_with_jitter_goes_through_the_ladder() {
     assert_eq!(header(&world.published(), "attempts").as_deref(), Some("1"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_requeue_is_a_publish_like_any_other_into_the_slot_of_its_date() {
     let world = World::default();
     world.put(versioned());
@@ -119,7 +119,7 @@ async fn a_requeue_is_a_publish_like_any_other_into_the_slot_of_its_date() {
 #[case::of_a_date("d:1780315200000")]
 #[case::of_any_date("d")]
 #[case::put_off_before("q:1780315200000")]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_dated_event_stays_in_its_slot_when_it_is_requeued(#[case] slot: &str) {
     let world = World::default();
     world.put(stamped(slot));
@@ -138,7 +138,7 @@ async fn a_dated_event_stays_in_its_slot_when_it_is_requeued(#[case] slot: &str)
 #[rstest]
 #[case::requeued(Outcome::Requeue { at: "2026-06-01T12:00:05Z".parse().expect("a time"), reason: "later".into() })]
 #[case::delayed(Outcome::Retry { reason: "busy".into(), after: Some(Duration::from_secs(5)) })]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_copy_that_the_broker_takes_late_does_not_wait_as_long_again(#[case] outcome: Outcome) {
     let second = format!("mail.250ms-27.{}1.0.0", "0.".repeat(24));
     for (lost, key) in [(0, "mail.5s"), (1, &second), (2, "mail.now")] {
@@ -182,7 +182,7 @@ async fn a_requeue_that_the_broker_takes_late_asks_for_another_version(
     assert_eq!(diary[6..], ["record 9", "settle finished", "acknowledge"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn who_is_cancelled_while_it_runs_gets_no_follow_up() {
     let world = World::new(Script { stale: true, ..Script::default() });
     world.put(versioned());
@@ -192,7 +192,7 @@ async fn who_is_cancelled_while_it_runs_gets_no_follow_up() {
     assert_eq!(diary[3..], ["release", "acknowledge"]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_competes_with_nothing_stays_so_when_it_is_requeued() {
     let world = World::default();
     world.put(incoming("mail.now", &[]));
@@ -202,7 +202,7 @@ async fn what_competes_with_nothing_stays_so_when_it_is_requeued() {
     assert_eq!(header(&world.published(), "generation").as_deref(), Some("1"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn tries_in_place_are_one_attempt_and_one_claim() {
     let world = World::default();
     world.put(incoming("keen.now", &[]));
@@ -224,7 +224,7 @@ async fn tries_in_place_are_one_attempt_and_one_claim() {
     assert_eq!(header(&letter, "last_failure").as_deref(), Some(failed));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_first_failure_stays_and_the_last_one_is_the_last() {
     let world = World::default();
     let first = ("first_failure", Value::text("2026-05-01T00:00:00.000Z the first"));

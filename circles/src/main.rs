@@ -1,7 +1,7 @@
 //! Fails when files of one crate import each other in a circle, and prints the files and the names that tie them.
 //!
 //! - [`tree`]: reads the files of a crate into a tree of modules, with the paths that each module names.
-//! - [`imports`]: finds the file that defines each of those names.
+//! - [`mod@imports`]: finds the file that defines each of those names.
 //! - [`circle`]: finds the circles.
 
 mod circle;

@@ -2,7 +2,7 @@
 //!
 //! The text becomes a tree in which everything knows its place (`yaml`); the tree is checked key by key against the
 //! tables of what there is (`keys`, `section`, `value`), then for keys that must fit together (`check`), and
-//! becomes a [`Topology`] (`assemble`). What is wrong is found all at once and shown with its place ([`FileError`]).
+//! becomes a [`Topology`](crate::Topology) (`assemble`). What is wrong is found all at once and shown with its place ([`FileError`]).
 //! The same tables are what [`schema`] prints.
 
 mod amount;

@@ -43,7 +43,7 @@ pub enum EventsError {
     /// The id has not 1 to 255 bytes, but so many.
     #[error("an id has 1 to 255 bytes, this one has {0}")]
     Id(usize),
-    /// Immediate events of this type are told apart by their ids alone, and [`Which::immediate`] names none.
+    /// Immediate events of this type are told apart by their ids alone, and [`Which::immediate`](super::Which::immediate) names none.
     #[error(
         "immediate events of {event_type} compete with nothing (`coalesce: {{ immediate: off }}`), so there may be many of \
          one reference: name one by its id, or all events of the reference"

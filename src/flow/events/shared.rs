@@ -18,7 +18,7 @@ use crate::{
 /// It knows what the register knows. Clones share the connections. [`Hatchery::events`](crate::Hatchery::events) makes
 /// it, and [`Builder::events`](crate::Builder::events) for who needs nothing else.
 ///
-/// Those that are named one by one, by a reference or an id, are a [`Which`]: [`show`](Self::show),
+/// Those that are named one by one, by a reference or an id, are a [`Which`](super::Which): [`show`](Self::show),
 /// [`cancel`](Self::cancel), [`reschedule`](Self::reschedule), [`run_now`](Self::run_now). All that have something in
 /// common are a [`Filter`](crate::Filter): [`search`](Self::search), [`cancel_all`](Self::cancel_all),
 /// [`reschedule_all`](Self::reschedule_all), [`run_now_all`](Self::run_now_all). Those answer with streams, whose

@@ -12,14 +12,13 @@ use std::{
 use tokio::{sync::Semaphore, time::Instant};
 use uuid::Uuid;
 
-use super::MemoryRegister;
 use crate::{
     domain::{
         register::{Cancel, Claim, Claimed, End, Release, Reserve, Settle},
         trouble::Trouble,
         wire::Message,
     },
-    ports::{BrokerError, RegisterError},
+    ports::{BrokerError, Register, RegisterError},
 };
 
 /// The calls, in order.
@@ -40,7 +39,7 @@ impl Diary {
 pub(crate) type OnPublish = Box<dyn FnMut(&Message) -> Result<(), BrokerError> + Send>;
 
 /// Called for each cancel before the register carries it out.
-pub(crate) type OnCancel = Box<dyn FnMut(&MemoryRegister, &[Cancel]) + Send>;
+pub(crate) type OnCancel = Box<dyn FnMut(&dyn Register, &[Cancel]) + Send>;
 
 /// The faults of a broker and a register, and their diary. By default there are no faults.
 #[derive(Default)]
@@ -256,7 +255,7 @@ impl Script {
         self.answer(if batch[0].end == End::Finished { "settle finished" } else { "settle copied" })
     }
 
-    pub(super) fn cancel(&self, register: &MemoryRegister, batch: &[Cancel]) -> Result<(), RegisterError> {
+    pub(super) fn cancel(&self, register: &dyn Register, batch: &[Cancel]) -> Result<(), RegisterError> {
         self.answer("cancel")?;
         // Taken out: it may cancel, too.
         let taken = lock(&self.on_cancel).take();

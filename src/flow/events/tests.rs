@@ -28,7 +28,7 @@ use crate::{
         wire::{self, Incoming, Message, Properties, kept},
     },
     flow::publish::PublishError,
-    ports::{BrokerError, Clock, Register as _},
+    ports::{BrokerError, Clock, Register},
 };
 
 mod cancelled;

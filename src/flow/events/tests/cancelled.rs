@@ -24,7 +24,7 @@ impl World {
         });
     }
 
-    fn on_cancel(&self, then: impl FnMut(&MemoryRegister, &[Cancel]) + Send + 'static) {
+    fn on_cancel(&self, then: impl FnMut(&dyn Register, &[Cancel]) + Send + 'static) {
         *self.script.on_cancel.lock().expect("no panic") = Some(Box::new(then));
     }
 }

@@ -20,36 +20,46 @@
 //! `topology apply` declares it on the broker, once and after each change, and then programs connect:
 //!
 //! ```no_run
-//! use std::time::Duration;
-//! use hatchery::{CancellationToken, NewEvent, Outcome, Run};
+//! use std::{sync::Arc, time::Duration};
+//! use hatchery::{EventKind, Hatchery, NewEvent, Outcome, Run};
 //!
 //! #[derive(serde::Serialize, serde::Deserialize)]
 //! struct Employee { name: String, salary: u32 }
 //!
-//! async fn import(employee: Employee, run: Run) -> std::io::Result<Outcome> {
-//!     println!("{:?}: {} earns {}", run.event.reference, employee.name, employee.salary);
-//!     Ok(Outcome::Done) // an error is tried again; or Requeue, Retry, DeadLetter, Discard
+//! /// The type `hr-import` of the file, and what its events carry.
+//! struct HrImport;
+//!
+//! impl EventKind for HrImport {
+//!     const TYPE: &'static str = "hr-import";
+//!     type Payload = Employee;
+//! }
+//!
+//! /// The state that all runs share.
+//! struct Payroll { minimum: u32 }
+//!
+//! impl Payroll {
+//!     async fn import(self: Arc<Self>, employee: Employee, run: Run) -> Result<(), Outcome> {
+//!         if employee.salary < self.minimum {
+//!             return Err(Outcome::dead_letter("below the minimum")); // or retry, requeue, discard
+//!         }
+//!         tokio::fs::write("salaries.csv", employee.salary.to_string()).await?; // an error means a retry
+//!         Ok(())
+//!     }
 //! }
 //!
 //! #[tokio::main]
 //! async fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     tracing_subscriber::fmt().init(); // without a subscriber nothing is logged
 //!     let topology = hatchery::read_file("topology.yaml")?;
-//!     let (amqp, redis) = ("amqp://guest:guest@localhost:5672/", "redis://localhost:6379");
-//!     let hatchery = hatchery::connect(topology, amqp, redis, "payroll").await?;
+//!     let hatchery = Hatchery::builder(topology).amqp_url("amqp://localhost").name("payroll").connect().await?;
 //!
 //!     let ada = Employee { name: "Ada".to_owned(), salary: 6_000 };
-//!     let raise = NewEvent::json("hr-import", &ada)?.reference("1234");
-//!     hatchery.publisher().publish(raise.delay(Duration::from_secs(90))).await?;
+//!     let raise = NewEvent::of(HrImport, &ada)?.reference("1234").delay(Duration::from_secs(90));
+//!     hatchery.publisher().publish(raise).await?;
 //!
-//!     // Until it is told to stop. Concurrency, time limit and retries stand in the file.
-//!     let stop = CancellationToken::new();
-//!     let stopping = stop.clone();
-//!     tokio::spawn(async move {
-//!         tokio::signal::ctrl_c().await.ok();
-//!         stopping.cancel();
-//!     });
-//!     let summary = hatchery.worker().handle_json("hr-import", import).run(stop).await?;
+//!     // Concurrency, time limits and retries are in the file.
+//!     let worker = hatchery.worker().state(Arc::new(Payroll { minimum: 1_000 })).on(HrImport, Payroll::import);
+//!     let summary = worker.run_until(hatchery::shutdown_signal()?).await?;
 //!     println!("{} done, {} failed", summary.done, summary.retried);
 //!     hatchery.close().await;
 //!     Ok(())
@@ -59,9 +69,9 @@
 //! | who wants to | begins with |
 //! | --- | --- |
 //! | read the file | [`read_file`] |
-//! | connect | [`connect`]; with TLS, several nodes, or only what is not the default: [`Hatchery::builder`] |
-//! | publish | [`Hatchery::publisher`], [`NewEvent`] |
-//! | handle events | [`Hatchery::worker`], [`Worker`], [`Outcome`] |
+//! | connect | [`Hatchery::builder`] |
+//! | publish | [`Hatchery::publisher`], [`NewEvent`], [`EventKind`] |
+//! | handle events | [`Hatchery::worker`], [`Worker`], [`Outcome`], [`IntoOutcome`], [`shutdown_signal`] |
 //! | test handlers, retries and coalescing without a server | the module `testing`, of the feature with this name |
 //! | look for events that wait, cancel them, give them another time | [`Hatchery::events`], [`Filter`], [`Which`] |
 //! | read times and durations as the file and the command line do | [`parse_time`], [`parse_duration`], [`Ttl`] |
@@ -141,10 +151,11 @@ mod handler;
 #[doc(hidden)]
 pub mod internals;
 mod ports;
+mod shutdown;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use connect::{Builder, ConnectError, Hatchery, connect};
+pub use connect::{Builder, ConnectError, Hatchery};
 // The pages of these are the root's: who uses the library need not know in which module they are.
 #[doc(inline)]
 pub use {
@@ -154,6 +165,7 @@ pub use {
     },
     domain::{
         event::Event,
+        kind::EventKind,
         register::{
             Cancelled, Slot, Stamp,
             search::{Filter, Known, State, StateError},
@@ -171,8 +183,9 @@ pub use {
         tally::Summary,
         worker::{WorkError, Worker},
     },
-    handler::{Handler, HandlerError, Outcome, Run},
+    handler::{Handler, HandlerError, IntoOutcome, Outcome, Run},
     ports::{BrokerError, RegisterError},
+    shutdown::shutdown_signal,
 };
 // What of other crates stands in the interface.
 #[doc(no_inline)]

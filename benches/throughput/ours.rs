@@ -15,7 +15,8 @@ use crate::load::Load;
 
 pub(crate) async fn connect(topology: &str, amqp: &str, redis: &str) -> Hatchery {
     let topology = hatchery::file::read(topology, "topology.yaml").unwrap();
-    let hatchery = hatchery::connect(topology, amqp, redis, "bench").await.unwrap();
+    let hatchery =
+        hatchery::Hatchery::builder(topology).amqp_url(amqp).redis_url(redis).name("bench").connect().await.unwrap();
     hatchery.require_register().await.unwrap();
     hatchery
 }

@@ -17,11 +17,9 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Context as _;
-use hatchery::{CancellationToken, Hatchery, NewEvent, Outcome, Publisher, Run};
+use hatchery::{EventKind, Hatchery, NewEvent, Outcome, Publisher, Run};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use tokio::signal::unix::{SignalKind, signal};
 use tower::{ServiceBuilder, service_fn};
 
 const TOPOLOGY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/payroll/topology.yaml");
@@ -41,7 +39,21 @@ struct Mail {
     text: String,
 }
 
-/// What all runs of a worker share.
+struct HrImport;
+
+impl EventKind for HrImport {
+    const TYPE: &'static str = "hr-import";
+    type Payload = Employee;
+}
+
+struct SendMail;
+
+impl EventKind for SendMail {
+    const TYPE: &'static str = "mail";
+    type Payload = Mail;
+}
+
+/// The state that all runs of a worker share.
 struct Payroll {
     salaries: Mutex<HashMap<String, u32>>,
     publisher: Publisher,
@@ -53,7 +65,8 @@ async fn main() -> anyhow::Result<()> {
     let or = |name: &str, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
     let amqp = or("AMQP_URL", "amqp://guest:guest@localhost:5672/");
     let redis = or("REDIS_URL", "redis://localhost:6379");
-    let hatchery = hatchery::connect(hatchery::read_file(TOPOLOGY)?, &amqp, &redis, "payroll").await?;
+    let builder = Hatchery::builder(hatchery::read_file(TOPOLOGY)?).name("payroll");
+    let hatchery = builder.amqp_url(amqp).redis_url(redis).connect().await?;
     match env::args().nth(1).as_deref() {
         Some("publish") => publish(&hatchery).await?,
         Some("work") => work(&hatchery).await?,
@@ -67,8 +80,8 @@ async fn main() -> anyhow::Result<()> {
 async fn publish(hatchery: &Hatchery) -> anyhow::Result<()> {
     let employee = |salary| Employee { name: "Ada".to_owned(), salary, leaves: None };
     let changes = [employee(5_000), employee(5_100), employee(5_200)];
-    let events = changes.iter().map(|change| Ok(NewEvent::json("hr-import", change)?.reference("1234")));
-    let raise = NewEvent::json("hr-import", &employee(6_000))?.reference("1234").delay(Duration::from_secs(3));
+    let events = changes.iter().map(|change| Ok(NewEvent::of(HrImport, change)?.reference("1234")));
+    let raise = NewEvent::of(HrImport, &employee(6_000))?.reference("1234").delay(Duration::from_secs(3));
     let events = events.chain([Ok(raise)]).collect::<anyhow::Result<Vec<_>>>()?;
     for published in hatchery.publisher().publish_batch(events).await {
         say(&format!("published {}", published?.id))?;
@@ -78,61 +91,47 @@ async fn publish(hatchery: &Hatchery) -> anyhow::Result<()> {
 
 /// Works until Ctrl-C or SIGTERM.
 async fn work(hatchery: &Hatchery) -> anyhow::Result<()> {
-    let payroll = Arc::new(Payroll { salaries: Mutex::default(), publisher: hatchery.publisher() });
     // Layers of `tower` go around a handler: the mail server takes so many a minute.
     let send = ServiceBuilder::new().buffer(100).rate_limit(60, Duration::from_mins(1)).service(service_fn(send));
-    let worker = hatchery
-        .worker()
-        .handle_json("hr-import", move |employee: Employee, run: Run| {
-            let payroll = Arc::clone(&payroll);
-            async move { payroll.import(employee, run).await }
-        })
-        .service("mail", send);
-
-    let stop = CancellationToken::new();
-    let stopping = stop.clone();
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = terminate.recv() => {}
-        }
-        stopping.cancel();
-    });
-    let summary = worker.run(stop).await?;
+    let payroll = Arc::new(Payroll { salaries: Mutex::default(), publisher: hatchery.publisher() });
+    let worker = hatchery.worker().state(payroll).on(HrImport, Payroll::import).service("mail", send);
+    let summary = worker.run_until(hatchery::shutdown_signal()?).await?;
     let newer = summary.stale + summary.replaced;
-    say(&format!("done: {}, failed: {}, dropped for newer ones: {newer}", summary.done, summary.retried))
+    say(&format!("done: {}, failed: {}, dropped for newer ones: {newer}", summary.done, summary.retried))?;
+    Ok(())
 }
 
 impl Payroll {
     /// It may run again for the same event after a crash, so it says what is, and not what changes.
-    async fn import(&self, employee: Employee, run: Run) -> anyhow::Result<Outcome> {
-        let number = run.event.reference.as_ref().context("an import is about an employee")?.to_string();
+    async fn import(self: Arc<Self>, employee: Employee, run: Run) -> Result<Outcome, Outcome> {
+        let Some(reference) = run.event.reference else {
+            return Err(Outcome::dead_letter("an import is about an employee"));
+        };
         if employee.leaves.is_some_and(|leaves| leaves <= Timestamp::now()) {
-            return Ok(Outcome::Discard { reason: format!("{} has left", employee.name) });
+            return Ok(Outcome::discard(format!("{} has left", employee.name)));
         }
-        say(&format!("import {number}: {} earns {}", employee.name, employee.salary))?;
+        say(&format!("import {reference}: {} earns {}", employee.name, employee.salary))?;
         let mail = Mail { to: employee.name, text: format!("You earn {} from now on.", employee.salary) };
         // An id made from the cause: if this runs again, the mail is the same one and not a second one.
-        let event = NewEvent::json("mail", &mail)?.id(format!("salary-{}", run.event.id));
+        let event = NewEvent::of(SendMail, &mail)?.id(format!("salary-{}", run.event.id));
         self.publisher.publish(event).await?;
-        self.salaries.lock().expect("no panic").insert(number, employee.salary);
+        self.salaries.lock().expect("no panic").insert(reference.to_string(), employee.salary);
         // The employee's last day comes again by itself.
         Ok(match employee.leaves {
-            Some(at) => Outcome::Requeue { at, reason: format!("end_date={at}") },
+            Some(at) => Outcome::requeue(at, format!("end_date={at}")),
             None => Outcome::Done,
         })
     }
 }
 
-async fn send(run: Run) -> anyhow::Result<Outcome> {
+async fn send(run: Run) -> io::Result<Outcome> {
     let Ok(Mail { to, text }) = run.event.json() else {
-        return Ok(Outcome::DeadLetter { reason: "not a mail".to_owned() });
+        return Ok(Outcome::dead_letter("not a mail"));
     };
     say(&format!("mail to {to}: {text}"))?;
     Ok(Outcome::Done)
 }
 
-fn say(line: &str) -> anyhow::Result<()> {
-    Ok(writeln!(io::stdout().lock(), "{line}")?)
+fn say(line: &str) -> io::Result<()> {
+    writeln!(io::stdout().lock(), "{line}")
 }

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use hatchery::{Hatchery, Topology, internals::rabbitmq::connection::AmqpUrl};
+use hatchery::{Builder, Hatchery, Topology, internals::rabbitmq::connection::AmqpUrl};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tracing_subscriber::filter::LevelFilter;
@@ -55,7 +55,12 @@ impl Stage {
     }
 
     pub(crate) async fn connect(&self) -> anyhow::Result<Hatchery> {
-        Ok(hatchery::connect(self.topology.clone(), &self.servers.amqp, &self.servers.redis, "soak").await?)
+        Ok(self.builder().connect().await?)
+    }
+
+    pub(crate) fn builder(&self) -> Builder {
+        let builder = Hatchery::builder(self.topology.clone()).name("soak");
+        builder.amqp_url(&self.servers.amqp).redis_url(&self.servers.redis)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -96,7 +101,12 @@ impl Stage {
 pub(crate) async fn connect_from_environment(name: &str) -> anyhow::Result<Hatchery> {
     let variable = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set"));
     let topology = hatchery::read_file(variable("TOPOLOGY_FILE")?)?;
-    Ok(hatchery::connect(topology, &variable("AMQP_URL")?, &variable("REDIS_URL")?, name).await?)
+    Ok(Hatchery::builder(topology)
+        .amqp_url(variable("AMQP_URL")?)
+        .redis_url(variable("REDIS_URL")?)
+        .name(name)
+        .connect()
+        .await?)
 }
 
 /// What the library warns of goes to this file. Only the first call in a process counts.

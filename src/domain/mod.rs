@@ -8,6 +8,7 @@
 pub mod compile;
 pub mod delay;
 pub mod event;
+pub(crate) mod kind;
 mod message;
 pub mod names;
 pub mod register;

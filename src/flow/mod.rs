@@ -28,6 +28,7 @@ mod register;
 mod returned;
 mod run;
 mod settle;
+mod stateful;
 pub(crate) mod tally;
 #[cfg(test)]
 mod tests;

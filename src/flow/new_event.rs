@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::domain::{
     event::Event,
+    kind::EventKind,
     register::Stamp,
     time,
     wire::Properties,
@@ -115,6 +116,14 @@ impl NewEvent {
     /// When the value cannot be written as JSON, like a map whose keys are no texts; and when its `Serialize` says so.
     pub fn json<T: serde::Serialize + ?Sized>(event_type: impl Into<String>, payload: &T) -> serde_json::Result<Self> {
         Ok(Self::new(event_type, serde_json::to_vec(payload)?))
+    }
+
+    /// An event of this kind, with its payload as JSON. [`EventKind`] has an example.
+    ///
+    /// # Errors
+    /// As [`json`](Self::json).
+    pub fn of<K: EventKind>(_kind: K, payload: &K::Payload) -> serde_json::Result<Self> {
+        Self::json(K::TYPE, payload)
     }
 
     /// What it carries.

@@ -28,6 +28,7 @@ use crate::{
         wire::{Message, kept},
         words::{EventType, UnknownType, WordError},
     },
+    handler::{IntoOutcome, Outcome},
     ports::{Broker, BrokerError, Clock, Register},
 };
 
@@ -198,6 +199,12 @@ struct Draft {
     register: bool,
     /// The largest payload that it keeps.
     keeps: Option<usize>,
+}
+
+impl IntoOutcome for PublishError {
+    fn into_outcome(self) -> Outcome {
+        Outcome::from(self)
+    }
 }
 
 impl Publisher {

@@ -1,6 +1,8 @@
 //! The worker as a whole: its start, its end, and what it has done.
 
 use std::{
+    future::Future,
+    pin::pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -36,39 +38,61 @@ const LOOK: Duration = Duration::from_millis(200);
 /// A type and who handles it.
 type TypeHandler = (EventType, Arc<dyn Handler>);
 
-impl Worker {
-    /// Works until it is told to stop. Then it stops consuming, finishes what runs within the drain limit, and gives
-    /// the rest back.
+impl<S> Worker<S> {
+    /// Works until `stop` is ready, then drains as [`run`](Self::run) does.
     ///
-    /// The token is the caller's: cancel it on SIGTERM, which is how a container is stopped, and on Ctrl-C. Dropping
-    /// the future stops at once; what ran is delivered again, and counts as a crash of its worker.
+    /// ```no_run
+    /// # async fn example(worker: hatchery::Worker) -> Result<(), Box<dyn std::error::Error>> {
+    /// let summary = worker.run_until(hatchery::shutdown_signal()?).await?;
+    /// println!("{} done, {} given back", summary.done, summary.given_back);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// When it cannot start (no handler, one for a type that the file does not have, the broker is away, refuses or
-    /// misses an object), a handler cannot be started, or the program closes the connection. Once it works, a lost
-    /// connection is waited for, and so is Redis.
+    /// As [`run`](Self::run).
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<Summary, WorkError> {
+        let token = CancellationToken::new();
+        let mut working = pin!(self.run(token.clone()));
+        tokio::select! {
+            ended = &mut working => return ended,
+            () = stop => token.cancel(),
+        }
+        working.await
+    }
+
+    /// Works until `stop` is cancelled. Then the worker stops consuming, waits for the running handlers within the drain
+    /// limit, and gives the other events back to their queues.
+    ///
+    /// [`run_until`](Self::run_until) takes a future instead of a token. Dropping the future of either stops the worker
+    /// at once: the events that ran are delivered again, and that counts as a crash of their worker.
+    ///
+    /// # Errors
+    /// If the worker cannot start (no handler, a handler for a type that the file does not have, the broker is away,
+    /// refuses or misses an object), if a handler cannot be started ([`HandlerError::CannotStart`](crate::HandlerError::CannotStart)),
+    /// or if the program closes the connection. Once the worker has started, it waits for a lost connection to come back,
+    /// and for Redis.
     ///
     /// ```no_run
     /// # async fn example(worker: hatchery::Worker) -> Result<(), Box<dyn std::error::Error>> {
     /// use hatchery::CancellationToken;
-    /// use tokio::signal::unix::{SignalKind, signal};
     ///
     /// let stop = CancellationToken::new();
-    /// let stopping = stop.clone();
-    /// let mut terminate = signal(SignalKind::terminate())?;
-    /// tokio::spawn(async move {
-    ///     tokio::select! {
-    ///         _ = tokio::signal::ctrl_c() => {}
-    ///         _ = terminate.recv() => {}
-    ///     }
-    ///     stopping.cancel();
-    /// });
-    /// let summary = worker.run(stop).await?;
+    /// let working = tokio::spawn(worker.run(stop.clone()));
+    /// // Later, from anywhere in the program:
+    /// stop.cancel();
+    /// let summary = working.await??;
     /// println!("{} done, {} given back", summary.done, summary.given_back);
     /// # Ok(())
     /// # }
     /// ```
     pub async fn run(self, stop: CancellationToken) -> Result<Summary, WorkError> {
+        self.with_state(()).work(stop).await
+    }
+}
+
+impl Worker {
+    async fn work(self, stop: CancellationToken) -> Result<Summary, WorkError> {
         let lanes_of = self.lanes()?;
         let ways = Ways::of(&self.topology);
         let names = &ways.names;

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     fmt::{self, Display},
+    future::Future,
     sync::Arc,
     time::Duration,
 };
@@ -11,8 +12,8 @@ use serde::de::DeserializeOwned;
 use tower_service::Service;
 
 use crate::{
-    domain::{safety::Unsafe, spec::Topology, words::UnknownType},
-    handler::{Closure, Handler, Json, Layered, Outcome, Run},
+    domain::{kind::EventKind, safety::Unsafe, spec::Topology, words::UnknownType},
+    handler::{Closure, Handler, IntoOutcome, Json, Layered, Outcome, Run},
     ports::{Broker, BrokerError, Clock, Register, RegisterError},
 };
 
@@ -28,16 +29,16 @@ use crate::{
 /// | what there is | takes |
 /// | --- | --- |
 /// | an async function or closure | [`handle`](Self::handle) |
-/// | the same, and payloads that are JSON | [`handle_json`](Self::handle_json) |
+/// | the same, and payloads that are JSON | [`handle_json`](Self::handle_json), [`on`](Self::on) |
 /// | a `tower` service, with layers: limits, traces, what all types need | [`service`](Self::service) |
 /// | a type of your own | [`handler`](Self::handler) |
 ///
-/// What runs share is in an `Arc`, of which each run has a clone:
+/// Functions that share a state get it as their first argument, after [`state`](Self::state):
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use hatchery::{CancellationToken, NewEvent, Outcome, Publisher, Run};
+/// use hatchery::{NewEvent, Outcome, Publisher, Run};
 ///
 /// #[derive(serde::Deserialize)]
 /// struct Employee { name: String, leaves: Option<hatchery::jiff::Timestamp> }
@@ -45,43 +46,32 @@ use crate::{
 /// struct Payroll { publisher: Publisher }
 ///
 /// impl Payroll {
-///     async fn import(&self, employee: Employee, run: Run) -> anyhow::Result<Outcome> {
+///     async fn import(self: Arc<Self>, employee: Employee, run: Run) -> Result<Outcome, Outcome> {
 ///         // May run again for the same event: the id makes it the same mail.
 ///         let mail = NewEvent::json("mail", &employee.name)?.id(format!("for-{}", run.event.id));
 ///         self.publisher.publish(mail).await?;
 ///         Ok(match employee.leaves {
-///             Some(at) => Outcome::Requeue { at, reason: "their last day".to_owned() },
+///             Some(at) => Outcome::requeue(at, "their last day"),
 ///             None => Outcome::Done,
 ///         })
 ///     }
 /// }
 ///
-/// async fn mail(name: String, _: Run) -> anyhow::Result<Outcome> {
+/// async fn mail(name: String, _: Run) -> Result<(), Outcome> {
 ///     println!("Dear {name}");
-///     Ok(Outcome::Done)
+///     Ok(())
 /// }
 ///
+/// let worker = hatchery.worker().handle_json("mail", mail);
 /// let payroll = Arc::new(Payroll { publisher: hatchery.publisher() });
-/// let worker = hatchery
-///     .worker()
-///     .handle_json("hr-import", move |employee: Employee, run: Run| {
-///         let payroll = Arc::clone(&payroll);
-///         async move { payroll.import(employee, run).await }
-///     })
-///     .handle_json("mail", mail);
-///
-/// let stop = CancellationToken::new();
-/// let stopping = stop.clone();
-/// tokio::spawn(async move {
-///     tokio::signal::ctrl_c().await.ok();
-///     stopping.cancel();
-/// });
-/// let summary = worker.run(stop).await?;
+/// let worker = worker.state(payroll).handle_json("hr-import", Payroll::import);
+/// let summary = worker.run_until(hatchery::shutdown_signal()?).await?;
 /// println!("{summary:?}");
 /// # Ok(())
 /// # }
 /// ```
-pub struct Worker {
+pub struct Worker<S = ()> {
+    pub(super) state: S,
     pub(super) topology: Arc<Topology>,
     pub(super) broker: Arc<dyn Broker>,
     pub(super) register: Arc<dyn Register>,
@@ -136,7 +126,7 @@ pub enum WorkError {
     Handler(String),
 }
 
-impl fmt::Debug for Worker {
+impl<S> fmt::Debug for Worker<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let types: Vec<&String> = self.handlers.keys().collect();
         f.debug_struct("Worker").field("topology", &self.topology.name).field("types", &types).finish_non_exhaustive()
@@ -154,6 +144,7 @@ impl Worker {
         clock: Arc<dyn Clock>,
     ) -> Self {
         Self {
+            state: (),
             topology,
             broker,
             register,
@@ -165,10 +156,10 @@ impl Worker {
         }
     }
 
-    /// Handles a type with an async function or closure. An error that can be shown is a failure, which is tried again
-    /// as the file says; what it shows (`{:#}`, so that of `anyhow` the whole chain) is the reason that people read.
+    /// Handles a type with an async function or closure. [`IntoOutcome`] lists what it may return, and what follows an
+    /// error.
     ///
-    /// A closure has to name its error type somewhere, as in `Ok::<_, anyhow::Error>(…)`; a function does so anyway.
+    /// A closure has to name its error type somewhere, as in `Ok::<_, std::io::Error>(…)`; a function does so anyway.
     /// The type has to be in the file, which [`run`](Self::run) finds out. A type has one handler: the last that is
     /// said counts.
     ///
@@ -197,11 +188,10 @@ impl Worker {
     /// At the time limit the closure is dropped where it awaits. Code that blocks without awaiting goes on beyond it, and
     /// beyond its lease: run it in `tokio::task::spawn_blocking`, and watch [`Run::lost`].
     #[must_use]
-    pub fn handle<F, R, E>(self, event_type: &str, handler: F) -> Self
+    pub fn handle<F, R>(self, event_type: &str, handler: F) -> Self
     where
         F: Fn(Run) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<Outcome, E>> + Send + 'static,
-        E: Display + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
     {
         self.handler(event_type, Arc::new(Closure(handler)))
     }
@@ -212,36 +202,79 @@ impl Worker {
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
-    /// use std::sync::Arc;
-    /// use hatchery::{CancellationToken, Outcome, Run};
+    /// use hatchery::{Outcome, Run};
     ///
     /// #[derive(serde::Deserialize)]
     /// struct Mail { to: String, subject: String }
     ///
-    /// # struct Mailer;
-    /// # impl Mailer { async fn send(&self, to: &str, subject: &str, id: &str) -> std::io::Result<()> { Ok(()) } }
-    /// // What all runs share.
-    /// let mailer = Arc::new(Mailer);
-    /// let worker = hatchery.worker().handle_json("mail", move |mail: Mail, run: Run| {
-    ///     let mailer = Arc::clone(&mailer);
-    ///     async move {
-    ///         mailer.send(&mail.to, &mail.subject, &run.event.id).await?;
-    ///         Ok::<_, std::io::Error>(Outcome::Done)
-    ///     }
-    /// });
-    /// worker.run(CancellationToken::new()).await?;
+    /// # async fn deliver(to: &str, subject: &str, id: &str) -> std::io::Result<()> { Ok(()) }
+    /// async fn send(mail: Mail, run: Run) -> Result<(), Outcome> {
+    ///     deliver(&mail.to, &mail.subject, &run.event.id).await?;
+    ///     Ok(())
+    /// }
+    ///
+    /// let worker = hatchery.worker().handle_json("mail", send);
+    /// worker.run_until(hatchery::shutdown_signal()?).await?;
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn handle_json<T, F, R, E>(self, event_type: &str, handler: F) -> Self
+    pub fn handle_json<T, F, R>(self, event_type: &str, handler: F) -> Self
     where
         T: DeserializeOwned + Send + 'static,
         F: Fn(T, Run) -> R + Send + Sync + 'static,
-        R: Future<Output = Result<Outcome, E>> + Send + 'static,
-        E: Display + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
     {
         self.handler(event_type, Arc::new(Json::new(handler)))
+    }
+
+    /// Handles events of this kind, as [`handle_json`](Self::handle_json) does. [`EventKind`] has an example.
+    #[must_use]
+    pub fn on<K, F, R>(self, _kind: K, handler: F) -> Self
+    where
+        K: EventKind,
+        F: Fn(K::Payload, Run) -> R + Send + Sync + 'static,
+        R: Future<Output: IntoOutcome> + Send + 'static,
+    {
+        self.handle_json(K::TYPE, handler)
+    }
+
+    /// Gives a state to the handler functions that are added from here on: each takes it as its first argument. Handlers
+    /// that were added before keep what they have.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
+    /// use std::sync::Arc;
+    /// use hatchery::{NewEvent, Outcome, Publisher, Run};
+    ///
+    /// struct Payroll { publisher: Publisher }
+    ///
+    /// impl Payroll {
+    ///     async fn import(self: Arc<Self>, run: Run) -> Result<(), Outcome> {
+    ///         let mail = NewEvent::new("mail", run.event.payload).id(format!("for-{}", run.event.id));
+    ///         self.publisher.publish(mail).await?;
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let payroll = Arc::new(Payroll { publisher: hatchery.publisher() });
+    /// let worker = hatchery.worker().state(payroll).handle("hr-import", Payroll::import);
+    /// worker.run_until(hatchery::shutdown_signal()?).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn state<S: Send + Sync + 'static>(self, state: Arc<S>) -> Worker<Arc<S>> {
+        self.with_state(state)
+    }
+}
+
+impl<S> Worker<S> {
+    /// The same worker with another state for the handlers to come.
+    pub(super) fn with_state<T>(self, state: T) -> Worker<T> {
+        let Self { topology, broker, register, clock, handlers, concurrency, drain_timeout, stop_when_empty, .. } =
+            self;
+        Worker { state, topology, broker, register, clock, handlers, concurrency, drain_timeout, stop_when_empty }
     }
 
     /// Handles a type with a `tower` service, and so with any layers around it. Each run has a clone of it. An error of
@@ -289,11 +322,11 @@ impl Worker {
     /// # }
     /// ```
     #[must_use]
-    pub fn service<S>(self, event_type: &str, service: S) -> Self
+    pub fn service<T>(self, event_type: &str, service: T) -> Self
     where
-        S: Service<Run, Response = Outcome> + Clone + Send + Sync + 'static,
-        S::Error: Display + Send,
-        S::Future: Send,
+        T: Service<Run, Response = Outcome> + Clone + Send + Sync + 'static,
+        T::Error: Display + Send,
+        T::Future: Send,
     {
         self.handler(event_type, Arc::new(Layered(service)))
     }
@@ -318,7 +351,7 @@ impl Worker {
         self
     }
 
-    /// Puts something around each handler.
+    /// Wraps each handler.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn wrap_handlers(mut self, wrap: impl Fn(Arc<dyn Handler>) -> Arc<dyn Handler>) -> Self {
         self.handlers.values_mut().for_each(|handler| *handler = wrap(Arc::clone(handler)));

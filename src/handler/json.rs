@@ -1,11 +1,14 @@
 //! A handler whose payloads are JSON of one shape.
 
-use std::{fmt::Display, marker::PhantomData};
+use std::marker::PhantomData;
 
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 
-use super::run::{Handler, HandlerError, Run};
+use super::{
+    into_outcome::IntoOutcome,
+    run::{Handler, HandlerError, Run},
+};
 use crate::domain::settlement::Outcome;
 
 /// What cannot be read will never be readable: it goes to dead-letter, with the place of the fault.
@@ -21,19 +24,18 @@ impl<T, F> Json<T, F> {
 }
 
 #[async_trait]
-impl<T, F, R, E> Handler for Json<T, F>
+impl<T, F, R> Handler for Json<T, F>
 where
     T: DeserializeOwned + Send + 'static,
     F: Fn(T, Run) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<Outcome, E>> + Send,
-    E: Display,
+    R: Future<Output: IntoOutcome> + Send,
 {
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
         let payload = match run.event.json() {
             Ok(payload) => payload,
-            Err(error) => return Ok(Outcome::DeadLetter { reason: format!("the payload cannot be read: {error}") }),
+            Err(error) => return Ok(Outcome::dead_letter(format_args!("the payload cannot be read: {error}"))),
         };
-        (self.handler)(payload, run).await.map_err(HandlerError::failed)
+        Ok((self.handler)(payload, run).await.into_outcome())
     }
 }
 

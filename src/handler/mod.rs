@@ -1,29 +1,33 @@
-//! What a worker runs for an event: a Rust closure, a `tower` service, a program ([`exec`]), or a service ([`http`]).
+//! A worker's handler: a Rust function, a `tower` service, or a type that implements [`Handler`]. The command line has
+//! two more, for programs and services (`cli/src/handler`).
 
+mod into_outcome;
 mod json;
 mod run;
 mod service;
 
-use std::{fmt::Display, future::Future};
+use std::future::Future;
 
 use async_trait::async_trait;
 
-pub use self::run::{Handler, HandlerError, Run};
+pub use self::{
+    into_outcome::IntoOutcome,
+    run::{Handler, HandlerError, Run},
+};
 pub(crate) use self::{json::Json, service::Layered};
 pub use crate::domain::settlement::Outcome;
 
-/// A handler from an async closure; any error that can be shown is a failure.
+/// A handler from an async function or closure.
 pub(crate) struct Closure<F>(pub(crate) F);
 
 #[async_trait]
-impl<F, R, E> Handler for Closure<F>
+impl<F, R> Handler for Closure<F>
 where
     F: Fn(Run) -> R + Send + Sync + 'static,
-    R: Future<Output = Result<Outcome, E>> + Send,
-    E: Display,
+    R: Future<Output: IntoOutcome> + Send,
 {
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
-        (self.0)(run).await.map_err(HandlerError::failed)
+        Ok((self.0)(run).await.into_outcome())
     }
 }
 

@@ -278,7 +278,7 @@ impl TestHatchery {
     }
 
     /// Starts a worker, which works whenever the test awaits something. Several workers are like several processes.
-    pub fn start(&self, worker: Worker) {
+    pub fn start<S: Send + 'static>(&self, worker: Worker<S>) {
         let (record, clock) = (Arc::clone(&self.shared.record), self.shared.clock.clone());
         let worker = worker
             .wrap_handlers(|handler| Arc::new(Recorder { handler, record: Arc::clone(&record), clock: clock.clone() }));

@@ -3,7 +3,7 @@
 use rstest::rstest;
 
 use super::*;
-use crate::{NewEvent, Outcome, Run};
+use crate::{EventKind, NewEvent, Outcome, Run};
 
 type Tested = Result<(), Box<dyn std::error::Error>>;
 
@@ -194,4 +194,67 @@ async fn runs_of_a_type_that_is_not_in_the_file_are_not_none() {
 #[should_panic(expected = "start_paused = true")]
 async fn time_that_is_not_paused_is_refused() {
     let _ = hatchery("mail: {}");
+}
+
+struct Mail;
+
+impl EventKind for Mail {
+    const TYPE: &'static str = "mail";
+    type Payload = String;
+}
+
+/// The state of two handlers.
+#[derive(Default)]
+struct Mailer {
+    sent: Mutex<Vec<String>>,
+}
+
+impl Mailer {
+    async fn send(self: Arc<Self>, to: String, _: Run) -> Result<(), Outcome> {
+        let length: u8 = to.parse().map_err(Outcome::dead_letter)?;
+        self.sent.lock().expect("no panic").push(format!("mail {length}"));
+        Ok(())
+    }
+
+    async fn print(self: Arc<Self>, run: Run) -> Outcome {
+        self.sent.lock().expect("no panic").push(format!("print {}", run.event.id));
+        Outcome::Done
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn handlers_share_the_state_of_their_worker() -> Tested {
+    let hatchery = hatchery("{ mail: {}, print: {}, plain: {} }");
+    let mailer = Arc::new(Mailer::default());
+    let worker = hatchery.worker().handle("plain", done).state(Arc::clone(&mailer));
+    hatchery.start(worker.on(Mail, Mailer::send).handle("print", Mailer::print));
+    for event in [NewEvent::of(Mail, &"7".to_owned())?, NewEvent::of(Mail, &"seven".to_owned())?] {
+        hatchery.publisher().publish(event).await?;
+    }
+    hatchery.publisher().publish(NewEvent::new("print", "").id("page-1")).await?;
+    hatchery.publisher().publish(NewEvent::new("plain", "")).await?;
+    hatchery.advance(Duration::ZERO).await?;
+    let mut sent = mailer.sent.lock().expect("no panic").clone();
+    sent.sort();
+    assert_eq!(sent, ["mail 7", "print page-1"]);
+    assert_eq!(hatchery.runs("plain").len(), 1);
+    let letters = hatchery.dead_letters("mail");
+    assert_eq!(letters[0].reason.as_deref(), Some("dead-letter: invalid digit found in string"));
+    Ok(())
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_drains_once_its_stop_is_ready() -> Tested {
+    let hatchery = hatchery("mail: {}");
+    for _ in 0..2 {
+        hatchery.publisher().publish(NewEvent::new("mail", "{}").delay(Duration::from_secs(5))).await?;
+    }
+    let slow = |_: Run| async {
+        tokio::time::sleep(Duration::from_secs(4)).await;
+        Outcome::Done
+    };
+    let worker = hatchery.worker().concurrency(1).handle("mail", slow);
+    let summary = worker.run_until(tokio::time::sleep(Duration::from_secs(6))).await?;
+    assert_eq!((summary.done, summary.given_back), (1, 1));
+    Ok(())
 }

@@ -300,7 +300,7 @@ pub(super) fn workers() -> Vec<Stream> {
 }
 
 async fn connect(stage: &Stage, name: &str) -> anyhow::Result<Hatchery> {
-    Ok(hatchery::connect(stage.topology.clone(), &stage.servers.amqp, &stage.servers.redis, name).await?)
+    Ok(stage.builder().name(name).connect().await?)
 }
 
 pub(super) fn worker_name(worker: usize) -> String {

@@ -3,6 +3,7 @@
 use crate::{
     domain::words::{UnknownType, WordError},
     flow::publish::PublishError,
+    handler::{IntoOutcome, Outcome},
     ports::RegisterError,
 };
 
@@ -71,5 +72,11 @@ pub enum EventsError {
 impl From<PublishError> for EventsError {
     fn from(error: PublishError) -> Self {
         Self::Publish(error)
+    }
+}
+
+impl IntoOutcome for EventsError {
+    fn into_outcome(self) -> Outcome {
+        Outcome::from(self)
     }
 }

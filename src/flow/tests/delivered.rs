@@ -41,7 +41,7 @@ async fn the_queue_decides_the_type_of_a_message_that_was_moved_to_it_by_hand() 
     let world = World::default();
     world.broker.put("t.processor.mail", incoming("t.processor.mail", &[]));
     let worker = world.worker().stop_when_empty(true);
-    let handler = |run: crate::handler::Run| async move { Err::<Outcome, _>(run.event.event_type) };
+    let handler = |run: crate::handler::Run| async move { Err::<Outcome, _>(run.event.event_type.to_string()) };
     worker.handle("mail", handler).run(CancellationToken::new()).await.expect("it stops when empty");
     assert_eq!(world.diary.entries()[1], "publish t.retry mail.1s");
     assert_eq!(world.published().properties.kind.as_deref(), Some("mail"));

@@ -107,7 +107,10 @@ async fn an_id_alone_reaches_what_was_published_without_redis_in_every_shard() {
     let types =
         "types: { each: { coalesce: { delayed: each-time } }, mail: {} }\nladder: { resolution: 50ms, horizon: 2h }\n";
     let declared = Declared::with_shards(VirtualHost::new(), types, redis::url(), 8).await;
-    let without = hatchery::connect(declared.topology.clone(), &declared.host.amqp(), "redis://127.0.0.1:1", "test")
+    let without = hatchery::Hatchery::builder(declared.topology.clone())
+        .amqp_url(declared.host.amqp())
+        .redis_url("redis://127.0.0.1:1")
+        .connect()
         .await
         .unwrap();
     let events = declared.connect().await.events();

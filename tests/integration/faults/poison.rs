@@ -50,7 +50,8 @@ async fn worker() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let url = |name: &str| std::env::var(name).unwrap();
     let topology = hatchery::read_file(format!("{folder}/topology.yaml")).unwrap();
-    let hatchery = hatchery::connect(topology, &url(BROKER), &url(REDIS), "poison").await.unwrap();
+    let hatchery =
+        hatchery::Hatchery::builder(topology).amqp_url(url(BROKER)).redis_url(url(REDIS)).connect().await.unwrap();
     let runs = Arc::new(File::options().append(true).create(true).open(format!("{folder}/runs")).unwrap());
     let handler = move |run: Run| {
         let runs = Arc::clone(&runs);

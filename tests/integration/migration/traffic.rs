@@ -90,7 +90,8 @@ impl Pod {
         let topology = hatchery::file::read(text, "topology.yaml").unwrap_or_else(|error| panic!("{error:?}"));
         let stop = [CancellationToken::new(), CancellationToken::new()];
         let amqp = bench.host.amqp();
-        let connect = async || hatchery::connect(topology.clone(), &amqp, redis::url(), name).await.unwrap();
+        let builder = Hatchery::builder(topology.clone()).amqp_url(&amqp).redis_url(redis::url()).name(name);
+        let connect = async || builder.clone().connect().await.unwrap();
         let (publishing, working) = (connect().await, connect().await);
         let publish = publish(name.to_owned(), publishing, ledger.clone(), stop[0].clone());
         let work = work(working, ledger.clone(), stop[1].clone());

@@ -1,4 +1,5 @@
-//! Tests against real services, all in one binary.
+//! Integration tests: they run against a real RabbitMQ and a real Redis. One binary holds all of them, so that they
+//! share the two servers.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

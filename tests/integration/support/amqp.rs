@@ -1,4 +1,4 @@
-//! The broker as a stranger sees it, over AMQP alone.
+//! A plain AMQP client, with which tests publish and read messages without the library.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -39,7 +39,8 @@ impl Amqp {
         assert!(sent.unwrap().await.unwrap().is_ack());
     }
 
-    /// Publishes events of these ids and bodies, which come into their queue in this order, and waits for the confirms.
+    /// Publishes one message per event and waits for the confirms. Each string is both the message id and the body. The
+    /// messages enter the queue in this order.
     pub(crate) async fn publish_in_order(&self, exchange: &str, key: &str, events: impl Iterator<Item = String>) {
         let options = BasicPublishOptions::default();
         let mut confirms = VecDeque::new();
@@ -56,12 +57,13 @@ impl Amqp {
         }
     }
 
-    /// How many messages are ready.
+    /// Returns the number of messages that are ready in the queue.
     pub(crate) async fn ready(&self, queue: &str) -> u32 {
         self.declared(queue).await.message_count()
     }
 
-    /// How many consumers there are. A quorum queue counts a cancelled one until it has settled its last delivery.
+    /// Returns the number of consumers of the queue. A quorum queue counts a cancelled consumer until that has settled
+    /// its last delivery.
     pub(crate) async fn consumers(&self, queue: &str) -> u32 {
         self.declared(queue).await.consumer_count()
     }
@@ -71,24 +73,25 @@ impl Amqp {
         self.channel.queue_declare(queue.into(), options, FieldTable::default()).await.unwrap()
     }
 
-    /// Waits until nobody takes these messages: they are ready at twenty looks in a row. (The number of consumers does not
-    /// tell.)
+    /// Waits until the queue holds exactly this many ready messages twenty times in a row, so that no consumer takes
+    /// them. (The number of consumers does not show that.)
     pub(crate) async fn left_alone(&self, queue: &str, messages: u32) {
         let mut looks = 0;
         let alone = async || {
             looks = if self.ready(queue).await == messages { looks + 1 } else { 0 };
             (looks == 20).then_some(())
         };
-        eventually(&format!("{messages} messages are left alone in {queue}"), alone).await;
+        eventually(&format!("{queue} keeps {messages} ready messages"), alone).await;
     }
 
-    /// Which of these queues have messages ready, and how many.
+    /// Returns those queues that have ready messages, with their number.
     pub(crate) async fn filled(&self, queues: &[String]) -> BTreeMap<String, u32> {
         let looks = queues.iter().map(async |queue| (queue.clone(), self.ready(queue).await));
         join_all(looks).await.into_iter().filter(|(_, ready)| *ready > 0).collect()
     }
 
-    /// Waits until these queues are empty at thirty looks in a row: one look may miss a message on its way between two.
+    /// Waits until all these queues are empty thirty times in a row: a single look may miss a message that moves from
+    /// one queue to another.
     pub(crate) async fn emptied(&self, queues: &[String]) {
         let (mut looks, mut left) = (0, BTreeMap::new());
         let limit = Instant::now() + PATIENCE;
@@ -98,20 +101,20 @@ impl Amqp {
             left = if filled.is_empty() { left } else { filled };
             assert!(
                 Instant::now() < limit,
-                "not empty at thirty looks in a row within {PATIENCE:?}; seen last: {left:?}"
+                "the queues were not empty thirty times in a row within {PATIENCE:?}; last seen: {left:?}"
             );
             sleep(Duration::from_millis(10)).await;
         }
     }
 
-    /// Takes the next message out of a queue, if there is one.
+    /// Takes the next message out of a queue. Returns `None` if the queue is empty.
     pub(crate) async fn get(&self, queue: &str) -> Option<BasicGetMessage> {
         let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;
         message.ack(BasicAckOptions::default()).await.unwrap();
         Some(message)
     }
 
-    /// Looks at the next message of a queue, if there is one, and gives it back.
+    /// Returns the next message of a queue and puts it back. Returns `None` if the queue is empty.
     pub(crate) async fn look(&self, queue: &str) -> Option<BasicGetMessage> {
         let message = self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap()?;
         message.acker.reject(BasicRejectOptions { requeue: true }).await.unwrap();
@@ -120,22 +123,24 @@ impl Amqp {
 
     /// Waits for a message in a queue and takes it out.
     pub(crate) async fn take(&self, queue: &str) -> BasicGetMessage {
-        eventually(&format!("a message in {queue}"), async || self.get(queue).await).await
+        eventually(&format!("{queue} has a message"), async || self.get(queue).await).await
     }
 
-    /// Waits for a message in a queue and rejects it for good: the broker itself dead-letters it.
+    /// Waits for a message in a queue and rejects it without requeueing, so that the broker itself dead-letters it.
     pub(crate) async fn reject(&self, queue: &str) {
         let get = async || self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap();
-        let message = eventually(&format!("a message in {queue}"), get).await;
+        let message = eventually(&format!("{queue} has a message"), get).await;
         message.acker.reject(BasicRejectOptions { requeue: false }).await.unwrap();
     }
 
-    /// Takes the first message of a queue and gives it back, so often: as if as many workers had died with it.
+    /// Takes the first message of a queue and puts it back, this many times, as if that many workers had died while
+    /// they held it.
     pub(crate) async fn come_back(&self, queue: &str, times: usize) {
         for _ in 0..times {
             let get = async || self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap();
-            let message = eventually(&format!("a message in {queue}"), get).await;
-            // Unlike a negative acknowledgement this counts in every version.
+            let message = eventually(&format!("{queue} has a message"), get).await;
+            // `basic.reject` counts towards the delivery limit in every version of RabbitMQ, which `basic.nack` does
+            // not.
             message.acker.reject(BasicRejectOptions { requeue: true }).await.unwrap();
         }
     }
@@ -149,7 +154,7 @@ pub(crate) fn header<'a>(message: &'a BasicGetMessage, name: &str) -> Option<&'a
     message.properties.headers().as_ref()?.inner().get(name)
 }
 
-/// A header that is text or a whole number, as text.
+/// Returns a header that is text or a whole number, as text.
 pub(crate) fn shown(message: &BasicGetMessage, name: &str) -> Option<String> {
     match header(message, name)? {
         AMQPValue::LongString(text) => Some(text.to_string()),
@@ -158,7 +163,7 @@ pub(crate) fn shown(message: &BasicGetMessage, name: &str) -> Option<String> {
     }
 }
 
-/// Properties with these headers and no others.
+/// Returns properties that have these headers and nothing else.
 pub(crate) fn headers(headers: &[(&str, AMQPValue)]) -> BasicProperties {
     let mut table = FieldTable::default();
     for (name, value) in headers {

@@ -1,4 +1,5 @@
-//! A private RabbitMQ for the tests: started once a test process, gone with it. Tests keep apart by virtual hosts.
+//! The RabbitMQ that the tests of one process share: started once, and gone with the process. Each test has a virtual
+//! host of its own.
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
@@ -17,7 +18,7 @@ use url::Url;
 pub(crate) use super::calls::{PATIENCE, block_on, call};
 use super::{containers::Image, server::Server};
 
-/// Shows up in no output of any test, which [`super::cli`] makes sure of.
+/// The password of every test user. No output of a test may show it; [`super::cli`] checks that.
 pub(crate) const PASSWORD: &str = "s3cret-hunter2";
 
 /// The shared server.
@@ -34,13 +35,14 @@ fn server() -> &'static Server {
             _ => panic!("HATCHERY_TEST_AMQP_URL and HATCHERY_TEST_MANAGEMENT_URL go together"),
         };
         let (_, overview) = call(&server.management, Method::GET, &["overview"], None).unwrap();
-        // Not by `eprintln!`, which says nothing when the test passes.
+        // Not by `eprintln!`, which prints nothing when the test passes.
         let _ = writeln!(io::stderr(), "RabbitMQ {}, {way}", text(&overview, "rabbitmq_version"));
         server
     })
 }
 
-/// A server whose cluster has a name, as an operator gives it: the same for all of them, until a test gives another one.
+/// Starts a server whose cluster has a name, as an operator gives it. All servers get the same name; a test may set
+/// another one.
 fn start() -> (Server, String) {
     let (server, way) = start_unnamed();
     let (status, answer) =
@@ -49,7 +51,8 @@ fn start() -> (Server, String) {
     (server, way)
 }
 
-/// A server in a container, or else one of native processes; and which, and why. `HATCHERY_TEST_BROKER` leaves no choice.
+/// Starts a server in a container or, where there is none, as native processes. Also returns which of them it is, and
+/// why. `HATCHERY_TEST_BROKER` forces one of them.
 fn start_unnamed() -> (Server, String) {
     let only = std::env::var("HATCHERY_TEST_BROKER").unwrap_or_default();
     let image = match only.as_str() {
@@ -68,7 +71,7 @@ fn start_unnamed() -> (Server, String) {
     }
 }
 
-/// A server of a script that holds one, and where it says that its RabbitMQ is from.
+/// Starts the server of a script that keeps it running. Also returns where the script says that its RabbitMQ is from.
 fn hold(script: &str, arguments: &[&str]) -> (Server, Option<String>) {
     let mut hold = Command::new(format!("{}/../scripts/{script}", env!("CARGO_MANIFEST_DIR")))
         .args(arguments)
@@ -89,12 +92,12 @@ fn hold(script: &str, arguments: &[&str]) -> (Server, Option<String>) {
     }
     match (amqp, management) {
         (Some(amqp), Some(management)) => (Server { amqp, management, _hold: Some(hold) }, from),
-        _ => panic!("`scripts/{script} {}` gave no RabbitMQ, see above", arguments.join(" ")),
+        _ => panic!("`scripts/{script} {}` started no RabbitMQ, see its output above", arguments.join(" ")),
     }
 }
 
-/// A virtual host of its own, with a user of its own who may do what a deployment may: everything in this virtual host,
-/// and set policies. Both go with this value.
+/// A virtual host with a user of its own. The user may do what a deployment may: everything in this virtual host, and
+/// set policies. Both are deleted when this value is dropped.
 pub(crate) struct VirtualHost {
     pub(crate) name: String,
     server: &'static Server,
@@ -102,11 +105,10 @@ pub(crate) struct VirtualHost {
 
 impl VirtualHost {
     pub(crate) fn new() -> Self {
-        // With no server there is nothing to remove either.
         Self::on(server())
     }
 
-    /// One on another server.
+    /// Creates a virtual host on the given server.
     pub(super) fn on(server: &'static Server) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -117,7 +119,7 @@ impl VirtualHost {
         host
     }
 
-    /// Gives its user another password.
+    /// Changes the password of the virtual host's user.
     pub(crate) fn set_password(&self, password: &str) {
         self.set(&["users", &self.name], &json!({ "password": password, "tags": "policymaker" }));
     }
@@ -131,7 +133,7 @@ impl VirtualHost {
         assert!(status < 300, "{path:?}: {status} {answer}");
     }
 
-    /// The names that the management UI shows for the connections that are open now.
+    /// Returns the names of the open connections, as the management UI shows them.
     pub(crate) fn connections(&self) -> Vec<String> {
         let (status, list) = self.api(Method::GET, &["vhosts", &self.name, "connections"], None);
         assert_eq!(status, 200, "{list}");
@@ -139,27 +141,28 @@ impl VirtualHost {
         list.as_array().unwrap().iter().map(name).collect()
     }
 
-    /// All that the management API says of the connections that are open now.
+    /// Returns everything that the management API says about the connections of the whole broker.
     pub(crate) fn connections_as_text(&self) -> String {
         let (status, list) = self.api(Method::GET, &["connections"], None);
         assert_eq!(status, 200, "{list}");
         list.to_string()
     }
 
-    /// What the management API says of the broker.
+    /// Returns the broker's overview from the management API.
     pub(crate) fn overview(&self) -> Value {
         let (status, overview) = self.api(Method::GET, &["overview"], None);
         assert_eq!(status, 200, "{overview}");
         overview
     }
 
-    /// Says what the user may create; it may use everything.
+    /// Sets the pattern of names that the user may create. It may write to and read from everything.
     pub(crate) fn permit(&self, configure: &str) {
         let permission = json!({ "configure": configure, "write": ".*", "read": ".*" });
         self.set(&["permissions", &self.name, &self.name], &permission);
     }
 
-    /// One more user, who may do this much here. It goes with the value that is returned.
+    /// Creates one more user with these rights in this virtual host. The user is deleted when the returned value is
+    /// dropped.
     pub(crate) fn user(&self, role: &str, rights: &Rights) -> User<'_> {
         let user = User { host: self, name: format!("{}-{role}", self.name) };
         self.set(&["users", &user.name], &json!({ "password": PASSWORD, "tags": rights.tag }));
@@ -177,15 +180,15 @@ impl VirtualHost {
         self.with_user(&self.server.management, "")
     }
 
-    /// Its user at this place.
+    /// Returns the URL with the credentials of this virtual host's user, and this path.
     pub(super) fn with_user(&self, url: &Url, path: &str) -> String {
         with_user(url, &self.name, path)
     }
 
-    /// What the management API lists of a kind, without what every virtual host has.
+    /// Returns what the management API lists of a kind, without the objects that every virtual host has.
     pub(crate) fn list(&self, kind: &str) -> Vec<Value> {
         let read = || self.api(Method::GET, &[kind, &self.name], None);
-        // RabbitMQ answers 500 where a queue goes while it makes the list.
+        // RabbitMQ answers 500 if a queue is deleted while it makes the list.
         let (status, list) = (0..10).map(|_| read()).find(|(status, _)| *status < 500).unwrap_or_else(read);
         assert_eq!(status, 200, "{list}");
         let Value::Array(mut list) = list else { panic!("{list}") };
@@ -212,7 +215,7 @@ impl VirtualHost {
         assert!(status < 300, "{path:?}: {status} {answer}");
     }
 
-    /// Imports definitions into this virtual host; the status.
+    /// Imports definitions into this virtual host. Returns the HTTP status.
     pub(crate) fn import(&self, definitions: &Value) -> u16 {
         self.api(Method::POST, &["definitions", &self.name], Some(definitions)).0
     }
@@ -224,7 +227,7 @@ impl VirtualHost {
     }
 }
 
-/// A second broker, which has a virtual host and a user of the same names.
+/// A second broker with a virtual host and a user of the same names as on the first one.
 pub(crate) struct Another(Server);
 
 impl Another {
@@ -241,7 +244,7 @@ impl Another {
         another
     }
 
-    /// Its virtual host, which ends with this process.
+    /// Returns its virtual host. The broker then runs until this process ends.
     pub(crate) fn into_host(self, host: &VirtualHost) -> VirtualHost {
         VirtualHost { name: host.name.clone(), server: Box::leak(Box::new(self.0)) }
     }
@@ -254,14 +257,14 @@ impl Another {
         with_user(&self.0.amqp, &host.name, &host.name)
     }
 
-    /// Gives its cluster another name than the one that test brokers have by themselves.
+    /// Gives its cluster another name than the one that all test brokers share.
     pub(crate) fn set_name(&self, name: &str) {
         let (status, answer) =
             call(&self.0.management, Method::PUT, &["cluster-name"], Some(&json!({ "name": name }))).unwrap();
         assert!(status < 300, "{status} {answer}");
     }
 
-    /// What its management API says of it.
+    /// Returns its overview from the management API.
     pub(crate) fn overview(&self) -> Value {
         call(&self.0.management, Method::GET, &["overview"], None).unwrap().1
     }
@@ -275,12 +278,12 @@ impl Drop for VirtualHost {
     }
 }
 
-/// Imports definitions into the virtual hosts that they name; the status.
+/// Imports definitions into the virtual hosts that they name. Returns the HTTP status.
 pub(crate) fn import(definitions: &Value) -> u16 {
     call(&server().management, Method::POST, &["definitions"], Some(definitions)).unwrap().0
 }
 
-/// What a user may do in a virtual host: patterns of names, and a tag of the management API.
+/// The rights of a user in a virtual host: patterns of names, and a tag of the management API.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rights {
     pub(crate) tag: String,
@@ -289,7 +292,7 @@ pub(crate) struct Rights {
     pub(crate) read: String,
 }
 
-/// A user of a virtual host's.
+/// A further user of a virtual host.
 pub(crate) struct User<'a> {
     host: &'a VirtualHost,
     name: String,
@@ -319,12 +322,13 @@ fn with_user(url: &Url, user: &str, path: &str) -> String {
     url.into()
 }
 
-/// A property that has to be text.
+/// Returns a property of a JSON object. Panics unless it is text.
 pub(crate) fn text<'a>(object: &'a Value, property: &str) -> &'a str {
     object[property].as_str().unwrap_or_else(|| panic!("no {property} in {object}"))
 }
 
-/// Looks again and again until there is something to see.
+/// Calls `look` every 10 ms until it returns a value. Panics with `what` after [`PATIENCE`]: `what` is the sentence
+/// that should have come true.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
     let limit = Instant::now() + PATIENCE;
     loop {

@@ -1,4 +1,4 @@
-//! Calls of a management API from any test, and how long they may take.
+//! Calls to the management API, from any test, and their time limit.
 
 use std::{thread, time::Duration};
 
@@ -6,10 +6,10 @@ use reqwest::Method;
 use serde_json::Value;
 use url::Url;
 
-/// What broker operations may take on a busy machine.
+/// The time limit for anything that a server does on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A call of a management API, as the user in its URL.
+/// Calls a management API as the user in its URL. Returns the status and the JSON of the answer.
 pub(crate) fn call(
     management: &Url,
     method: Method,
@@ -34,7 +34,7 @@ pub(crate) fn call(
     Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
 }
 
-/// In a thread of its own, so that any test may wait here.
+/// Runs a future to its end in a thread of its own, so that a test that is itself in a runtime may call it.
 pub(crate) fn block_on<T: Send>(task: impl Future<Output = T> + Send) -> T {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     thread::scope(|scope| scope.spawn(move || runtime().block_on(task)).join())

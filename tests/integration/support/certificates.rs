@@ -1,4 +1,4 @@
-//! An authority of the tests' own, and what it issues.
+//! A certificate authority for the tests, and the certificates that it issues.
 
 use std::{fs, path::PathBuf};
 
@@ -7,7 +7,7 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
-/// An authority, with its files in a folder.
+/// A certificate authority, whose files are in a temporary folder.
 pub(crate) struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: TempDir,
@@ -33,22 +33,22 @@ impl Authority {
         authority
     }
 
-    /// Its own certificate.
+    /// Returns the file of the authority's own certificate.
     pub(crate) fn file(&self) -> PathBuf {
         self.folder.path().join("ca.pem")
     }
 
-    /// A certificate for these host names.
+    /// Issues a certificate for these host names.
     pub(crate) fn issue(&self, name: &str, hosts: &[&str]) -> Certificate {
         self.write(name, &params(name, hosts))
     }
 
-    /// What a Redis at 127.0.0.1 takes to speak TLS, and to ask no client for a certificate.
+    /// Returns the options for a Redis at 127.0.0.1 that speaks TLS and asks no client for a certificate.
     pub(crate) fn redis_options(&self) -> Vec<String> {
         self.redis_options_for("127.0.0.1")
     }
 
-    /// The same of one whose certificate is for this host name.
+    /// Returns the same options for a Redis whose certificate is for this host name.
     pub(crate) fn redis_options_for(&self, host: &str) -> Vec<String> {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let own = self.issue("redis", &[host]);
@@ -62,7 +62,7 @@ impl Authority {
         options.concat().into_iter().map(str::to_owned).collect()
     }
 
-    /// One that has expired.
+    /// Issues a certificate that has expired.
     pub(crate) fn issue_expired(&self, name: &str, hosts: &[&str]) -> Certificate {
         let mut params = params(name, hosts);
         (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), date_time_ymd(2021, 1, 1));

@@ -1,4 +1,4 @@
-//! Runs the binary in a folder of its own, against a virtual host of its own.
+//! Runs the binary in a temporary folder and against a virtual host of its own.
 
 use std::{fs, path::Path, process::Output};
 
@@ -8,13 +8,13 @@ use tempfile::TempDir;
 
 use super::broker::{PASSWORD, PATIENCE, VirtualHost};
 
-/// A folder with a topology.yaml, and where to apply it.
+/// A folder with a `topology.yaml`, and the virtual host to apply it to.
 pub(crate) struct Bench {
     pub(crate) host: VirtualHost,
     folder: TempDir,
 }
 
-/// How a run ended. No password is in it.
+/// The result of a run. Creating one fails if the output shows the test password.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: i32,
@@ -37,7 +37,7 @@ impl Bench {
         self.folder.path()
     }
 
-    /// The binary, which knows of nothing but this virtual host.
+    /// Returns the binary with an environment that names this virtual host and nothing else.
     pub(crate) fn process(&self, arguments: &[&str]) -> std::process::Command {
         let mut process = std::process::Command::new(env!("CARGO_BIN_EXE_topology"));
         process
@@ -49,10 +49,10 @@ impl Bench {
         process
     }
 
-    /// The same without a terminal, and not for ever.
+    /// Returns the same without a terminal and with a time limit.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::from_std(self.process(arguments));
-        // Pruning proves that queues are empty, one after the other.
+        // Pruning takes long: it proves for one queue after the other that it is empty.
         command.timeout(4 * PATIENCE);
         command
     }
@@ -61,13 +61,13 @@ impl Bench {
         Ran::of(self.command(arguments).output().unwrap())
     }
 
-    /// Runs it, and expects this exit code.
+    /// Runs the binary and expects this exit code.
     #[track_caller]
     pub(crate) fn expect(&self, code: i32, arguments: &[&str]) -> Ran {
         self.run(arguments).expect(code)
     }
 
-    /// Makes the broker as the file says.
+    /// Runs `apply`, and expects it to succeed.
     #[track_caller]
     pub(crate) fn apply(&self) -> Ran {
         self.expect(0, &["apply", "--auto-approve"])
@@ -78,11 +78,14 @@ impl Ran {
     #[track_caller]
     pub(crate) fn of(output: Output) -> Self {
         let ran = Self {
-            code: output.status.code().expect("ended by itself"),
+            code: output.status.code().expect("a signal ended the process"),
             stdout: String::from_utf8(output.stdout).unwrap(),
             stderr: String::from_utf8(output.stderr).unwrap(),
         };
-        assert!(!ran.stdout.contains(PASSWORD) && !ran.stderr.contains(PASSWORD), "a password is shown: {ran:?}");
+        assert!(
+            !ran.stdout.contains(PASSWORD) && !ran.stderr.contains(PASSWORD),
+            "the output shows a password: {ran:?}"
+        );
         ran
     }
 
@@ -92,7 +95,7 @@ impl Ran {
         self
     }
 
-    /// The last line of the answer.
+    /// Returns the last line of standard output.
     pub(crate) fn last(&self) -> &str {
         self.stdout.lines().last().unwrap_or_default()
     }

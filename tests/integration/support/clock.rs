@@ -1,4 +1,4 @@
-//! A clock that stands still until it is told to go on.
+//! A clock that stands still until a test advances it.
 
 use std::{
     sync::atomic::{AtomicI64, Ordering},
@@ -8,7 +8,7 @@ use std::{
 use hatchery::internals::ports::Clock;
 use jiff::Timestamp;
 
-/// Starts in the year 2100, so that nothing that expires by it does so in a real Redis while the test runs.
+/// Starts in the year 2100, so that no key with an expiry by this clock expires in a real Redis during the test.
 #[derive(Debug)]
 pub(crate) struct TestClock(AtomicI64);
 

@@ -22,19 +22,19 @@ use super::{
     server::Server,
 };
 
-/// What an engine may take to say what it has.
+/// The time limit for an answer of the Docker engine.
 const ANSWER: Duration = Duration::from_secs(15);
-/// What RabbitMQ may take to start on a busy machine.
+/// The time limit for the start of RabbitMQ on a busy machine.
 const START: Duration = Duration::from_mins(2);
 
-/// An image that the engine has.
+/// An image that the Docker engine has already.
 pub(super) struct Image {
     pub(super) name: String,
     id: String,
 }
 
 impl Image {
-    /// The image of `docker-compose.yml`, or why no container can be had.
+    /// Returns the image of `docker-compose.yml`, or the reason why no container can be started.
     pub(super) fn find() -> Result<Self, String> {
         let name = name();
         let (engine, id) = block_on(async {
@@ -44,11 +44,11 @@ impl Image {
                 Ok::<_, String>((info.id, docker.inspect_image(&name).await.ok().and_then(|image| image.id)))
             };
             let answer =
-                tokio::time::timeout(ANSWER, ask).await.unwrap_or_else(|_| Err(format!("silence for {ANSWER:?}")));
+                tokio::time::timeout(ANSWER, ask).await.unwrap_or_else(|_| Err(format!("no answer within {ANSWER:?}")));
             answer.map_err(|error| format!("no Docker engine answers ({error})"))
         })?;
         let id = id.ok_or_else(|| format!("the Docker engine has no image {name}"))?;
-        // The container is removed by the command, which may know of another engine than testcontainers does.
+        // The command `docker` removes the container, and it may talk to another engine than testcontainers does.
         let command = Command::new("docker").args(["info", "--format", "{{.ID}}"]).stderr(Stdio::null()).output();
         let command = command.map_err(|error| format!("the command `docker` does not start ({error})"))?;
         if engine.is_none_or(|engine| engine != String::from_utf8_lossy(&command.stdout).trim()) {
@@ -57,20 +57,20 @@ impl Image {
         Ok(Self { name, id })
     }
 
-    /// A server that answers. It goes with this process.
+    /// Starts a container and returns its server once that answers. The container is removed when this process ends.
     pub(super) fn start(&self) -> Server {
         let name = format!("hatchery-test-{}", Uuid::now_v7().simple());
-        // Before the container is made, so that none is ever left.
+        // The remover starts before the container, so that no container is ever left behind.
         let hold = remove_at_end(&name);
         let (amqp, management) = block_on(self.run(&name));
         Server { amqp, management, _hold: Some(hold) }
     }
 
     async fn run(&self, name: &str) -> (Url, Url) {
-        // By its id, because testcontainers pulls a name that it does not find.
+        // By its id, because testcontainers pulls an image whose name it does not find.
         let (algorithm, digest) = self.id.split_once(':').unwrap();
-        // Not guest, who may not come from outside of the container in every image. The ports are open to the network,
-        // hence a password that nobody knows.
+        // Not `guest`, which in some images may only connect from inside the container. The ports are open to the
+        // network, hence the random password.
         let (user, password) = ("administrator", Uuid::now_v7().to_string());
         let container = GenericImage::new(algorithm, digest)
             .with_container_name(name)
@@ -82,12 +82,12 @@ impl Image {
             .await
             .unwrap_or_else(|error| panic!("no container of {}: {error}", self.name));
         let host = match container.get_host().await.unwrap().to_string() {
-            // An IPv6 address may have been given another port.
+            // `localhost` may resolve to the IPv6 address, for which Docker may have mapped another port.
             name if name == "localhost" => "127.0.0.1".to_owned(),
             host => host,
         };
         let ports = (container.get_host_port_ipv4(5672).await, container.get_host_port_ipv4(15672).await);
-        // One that has ended has no ports any more.
+        // A container that has ended has no ports any more.
         let (Ok(amqp), Ok(management)) = ports else { self.failed(&container).await };
         let url = |scheme, port| Url::parse(&format!("{scheme}://{user}:{password}@{host}:{port}/")).unwrap();
         let (amqp, management) = (url("amqp", amqp), url("http", management));
@@ -98,7 +98,7 @@ impl Image {
             }
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
-        // Dropping it would remove it.
+        // Dropping the container would remove it.
         std::mem::forget(container);
         (amqp, management)
     }
@@ -109,7 +109,8 @@ impl Image {
     }
 }
 
-/// One place says which RabbitMQ: `image: ${HATCHERY_RABBITMQ_IMAGE:-…}`.
+/// Returns the name of the image. `docker-compose.yml` is the only place that says it: `image:
+/// ${HATCHERY_RABBITMQ_IMAGE:-…}`.
 fn name() -> String {
     let compose = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docker-compose.yml"));
     let (_, rest) = compose.split_once("${HATCHERY_RABBITMQ_IMAGE:-").unwrap();
@@ -118,7 +119,8 @@ fn name() -> String {
 }
 
 /// Removes the container once this process has ended, however it ends: a shell waits for the end of a pipe that only
-/// this process holds. It is out of reach of Ctrl-C. It looks twice, for a container that is being made at the end.
+/// this process holds. The shell is in a process group of its own, so that Ctrl-C does not reach it. It removes twice,
+/// because the container may still be in creation the first time.
 fn remove_at_end(container: &str) -> Child {
     let script = "cat >/dev/null; docker rm -fv \"$1\"; sleep 3; docker rm -fv \"$1\"";
     Command::new("sh")
@@ -131,7 +133,7 @@ fn remove_at_end(container: &str) -> Child {
         .expect("`sh` starts")
 }
 
-/// The management API answers before there is AMQP, and lists what there is.
+/// Returns whether RabbitMQ listens for AMQP. The management API answers before that, and lists the listeners.
 fn ready(management: &Url) -> bool {
     call(management, Method::GET, &["overview"], None).is_ok_and(|(_, overview)| {
         let listeners = overview["listeners"].as_array();

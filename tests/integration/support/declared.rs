@@ -1,4 +1,4 @@
-//! A topology that is declared on the broker, in a virtual host and with a key prefix of its own.
+//! A topology that is declared on the broker, with a virtual host and a Redis key prefix of its own.
 
 use std::time::Duration;
 
@@ -25,20 +25,20 @@ use super::{
     redis,
 };
 
-/// A ladder of few levels: 1.55 s in steps of 50 ms.
+/// A ladder of few levels: up to 1.55 s in steps of 50 ms.
 const SMALL: &str = "ladder: { resolution: 50ms, horizon: 1500ms }\n";
 
 pub(crate) struct Declared {
     pub(crate) host: VirtualHost,
     pub(crate) topology: Topology,
-    /// The whole file.
+    /// The whole topology file.
     pub(crate) text: String,
     pub(crate) redis_url: String,
 }
 
 impl Declared {
-    /// Declares a topology called `t`. Version and name are put before the text, and a small ladder if it has none; the
-    /// prefix for Redis is its own.
+    /// Declares a topology called `t` on the shared broker. `text` is its file without `version` and `name`, which are
+    /// put before it, as is a small ladder if it has none. The prefix for Redis is unique.
     pub(crate) async fn new(text: &str) -> Self {
         Self::with_redis(text, redis::url()).await
     }
@@ -47,12 +47,12 @@ impl Declared {
         Self::on(VirtualHost::new(), text, redis_url).await
     }
 
-    /// The same in this virtual host.
+    /// Declares the topology in this virtual host.
     pub(crate) async fn on(host: VirtualHost, text: &str, redis_url: &str) -> Self {
         Self::with_shards(host, text, redis_url, 1).await
     }
 
-    /// The same with its keys in so many hash slots.
+    /// Declares the topology with its Redis keys spread over this many shards.
     pub(crate) async fn with_shards(host: VirtualHost, text: &str, redis_url: &str, shards: u16) -> Self {
         let ladder = if text.contains("ladder:") { "" } else { SMALL };
         let settings = format!("prefix: {}, shards: {shards}", redis::prefix());
@@ -74,19 +74,19 @@ impl Declared {
         again
     }
 
-    /// The same with keys of its own in Redis, which concerns nothing on the broker but a mark.
+    /// Returns the same topology with another key prefix in Redis. On the broker, that concerns nothing but a mark.
     pub(crate) fn with_another_prefix(self) -> Self {
         let text = self.text.replace(&self.topology.redis.prefix, &redis::prefix());
         let topology = hatchery::file::read(&text, "topology.yaml").unwrap();
         Self { topology, text, ..self }
     }
 
-    /// Creates what is missing.
+    /// Creates the objects that are missing on the broker.
     pub(crate) async fn apply(&self) {
         declare(&self.host, &compile(&self.topology).unwrap()).await;
     }
 
-    /// Makes the register that of this topology on this broker, as `topology apply` does.
+    /// Writes this topology and this broker into the register as its owner, as `topology apply` does.
     pub(crate) async fn own_register(&self) {
         let Topology { name, redis, .. } = &self.topology;
         let register = RedisRegister::new(&self.redis_url, &self.host.name, name, redis).unwrap();
@@ -103,20 +103,21 @@ impl Declared {
         self.connect_by(&self.host.amqp()).await
     }
 
-    /// Connects by another way to the same broker.
+    /// Connects to the same broker by another URL.
     pub(crate) async fn connect_by(&self, amqp: &str) -> Hatchery {
-        // The Redis of all tests is there, however busy the machine is.
+        // The shared Redis always answers in the end, however busy the machine is, so no event may go without a
+        // version.
         let builder = self.builder(amqp);
         let builder = if self.redis_url == redis::url() { builder.version_wait(PATIENCE) } else { builder };
         builder.connect().await.unwrap()
     }
 
-    /// Connects to a Redis that is there, and goes without no version because the machine is busy.
+    /// Connects with a publisher that waits long for its versions, so that a busy machine lets no event go without one.
     pub(crate) async fn connect_patiently(&self) -> Hatchery {
         self.builder(&self.host.amqp()).version_wait(PATIENCE).connect().await.unwrap()
     }
 
-    /// Connects with workers that consume anew when nothing has come for this long.
+    /// Connects with workers that consume anew after no delivery has come for this long.
     pub(crate) async fn connect_restlessly(&self, quiet: Duration) -> Hatchery {
         let builder = self.builder(&self.host.amqp()).version_wait(PATIENCE);
         builder.consume_anew_after(quiet).connect().await.unwrap()
@@ -130,7 +131,7 @@ impl Declared {
         Amqp::connect(&self.host.amqp()).await
     }
 
-    /// The register's key of this name, where it has one shard.
+    /// Returns the full name of a register key. The topology must have one shard.
     pub(crate) fn key(&self, name: &str) -> String {
         // The names of virtual hosts in tests need no encoding.
         format!("{}:{{{}:t:0}}:{name}", self.topology.redis.prefix, self.host.name)
@@ -148,24 +149,24 @@ impl Declared {
         self.names().dead_letters(&word(event_type))
     }
 
-    /// All its queues.
+    /// Returns the names of all queues of the topology.
     pub(crate) fn queues(&self) -> Vec<String> {
         compile(&self.topology).unwrap().queues.into_iter().map(|queue| queue.name).collect()
     }
 
-    /// The queues that events only pass through.
+    /// Returns the queues that events only pass through: all but dead-letter queues and the unrouted queue.
     pub(crate) fn passages(&self) -> Vec<String> {
         let resting = |queue: &String| queue.contains(".dead-letter.") || queue.ends_with(".unrouted");
         self.queues().into_iter().filter(|queue| !resting(queue)).collect()
     }
 
-    /// Those of them where events wait for their time.
+    /// Returns the queues in which events wait until they are due.
     pub(crate) fn hatcheries(&self) -> Vec<String> {
         self.passages().into_iter().filter(|queue| !queue.contains(".processor.")).collect()
     }
 }
 
-/// Creates what is missing of a topology, safe or not. Returns the broker's version.
+/// Creates the missing objects of a topology without checking that it is safe. Returns the broker's version.
 pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) -> String {
     let url = AmqpUrl::new(&host.amqp()).unwrap();
     let management = ManagementUrl::new(&host.management(), &url).unwrap();
@@ -179,19 +180,19 @@ pub(crate) async fn declare(host: &VirtualHost, desired: &Desired) -> String {
         declarer.release().await;
         match carried_out {
             Ok(()) => Some(observed.version.unwrap()),
-            // A broker that makes many queues at once may fail to elect a leader in time (`cluster_not_formed`).
+            // A broker that creates many queues at once may fail to elect a leader in time (`cluster_not_formed`).
             Err(error) if error.to_string().contains("cluster_not_formed") => None,
             Err(error) => panic!("{error}"),
         }
     };
-    eventually("all is declared", declared).await
+    eventually("the topology is declared", declared).await
 }
 
 fn word(text: &str) -> EventType {
     text.parse().unwrap()
 }
 
-/// Publishes events and expects each to be confirmed and to have what it needs of Redis.
+/// Publishes events, and expects each to be confirmed and to have a version if its type needs one.
 pub(crate) async fn publish_all(hatchery: &Hatchery, events: Vec<NewEvent>) {
     for published in hatchery.publisher().publish_batch(events).await {
         let published = published.unwrap();

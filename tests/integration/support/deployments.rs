@@ -1,4 +1,4 @@
-//! Redis in more than one process: the nodes of a Cluster, or a master with a replica and sentinels.
+//! Redis deployments of several processes: the nodes of a Cluster, or a master with a replica and sentinels.
 
 use std::{collections::BTreeMap, fs};
 
@@ -11,24 +11,24 @@ use super::{
     redis::{Server, connect, free_port},
 };
 
-/// Slots of a cluster.
+/// The number of hash slots of a Redis Cluster.
 const SLOTS: usize = 16384;
 
-/// The shared cluster. Tests keep apart by their prefixes, and none of them harms it.
+/// The cluster that the tests of one process share. Each test has its own key prefix, and none harms the cluster.
 pub(crate) async fn shared() -> &'static Cluster {
     static STARTED: OnceCell<Cluster> = OnceCell::const_new();
     STARTED.get_or_init(|| Cluster::start(Kind::default())).await
 }
 
-/// A process that may be killed and started again.
+/// A Redis process that a test may kill and start again.
 pub(crate) struct Node {
     server: Option<Server>,
-    /// That clients see.
+    /// The port that clients connect to.
     pub(crate) port: u16,
-    /// That is open once it runs.
+    /// A port that is open once the process runs.
     open: u16,
     options: Vec<String>,
-    /// How the tests speak to it.
+    /// The URL by which the tests themselves talk to it.
     url: String,
 }
 
@@ -39,7 +39,7 @@ impl Node {
         node
     }
 
-    /// With `kill -9`.
+    /// Kills the process with `kill -9`.
     pub(crate) fn kill(&mut self) {
         self.server = None;
     }
@@ -53,7 +53,7 @@ impl Node {
         self.server.is_some()
     }
 
-    /// Gives it a command.
+    /// Sends a command and returns the answer.
     pub(crate) async fn ask<T: FromRedisValue>(&self, command: &[&str]) -> RedisResult<T> {
         let mut connection = connect(&self.url).await?;
         redis::cmd(command[0]).arg(&command[1..]).query_async(&mut connection).await
@@ -63,7 +63,7 @@ impl Node {
         let () = self.ask(command).await.unwrap_or_else(|error| panic!("{command:?}: {error}"));
     }
 
-    /// A field of what INFO says.
+    /// Returns a field of a section of INFO.
     async fn info(&self, section: &str, field: &str) -> Option<String> {
         let info: String = self.ask(&["INFO", section]).await.ok()?;
         info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':')).map(|text| text.trim().to_owned())
@@ -78,7 +78,7 @@ fn strings(options: &[&str]) -> Vec<String> {
     options.iter().map(|option| (*option).to_owned()).collect()
 }
 
-/// What every server of the tests has. It has two names, neither of which has to be looked up.
+/// Returns the options of every server. Each listens on two addresses, neither of which needs a name lookup.
 fn plain(port: u16) -> Vec<String> {
     let port = port.to_string();
     strings(&[
@@ -96,7 +96,7 @@ fn plain(port: u16) -> Vec<String> {
     ])
 }
 
-/// What every node of a cluster has.
+/// Returns the options of every node of a cluster.
 fn clustered(port: u16, bus: &str, folder: &TempDir, file: &str) -> Vec<String> {
     let mut options = plain(port);
     options.extend(strings(&["--cluster-enabled", "yes", "--cluster-port", bus]));
@@ -104,7 +104,7 @@ fn clustered(port: u16, bus: &str, folder: &TempDir, file: &str) -> Vec<String> 
     options
 }
 
-/// Three masters with a third of the slots each, and replicas of the first ones.
+/// Three masters with a third of the slots each, and replicas of some of them.
 pub(crate) struct Cluster {
     pub(crate) nodes: Vec<Node>,
     scheme: &'static str,
@@ -114,13 +114,13 @@ pub(crate) struct Cluster {
 /// How to start a cluster.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Kind<'a> {
-    /// How many of the masters have a replica.
+    /// How many of the masters, counted from the first, have a replica.
     pub(crate) replicas: usize,
-    /// After how many milliseconds a node counts as gone; 15 s where nothing is said.
+    /// After how many milliseconds a node counts as failed. The default is 15 s.
     pub(crate) timeout: Option<u32>,
     /// Further options of every node.
     pub(crate) options: &'a [&'a str],
-    /// They speak TLS alone, by these options; the tests by this plain port of each node's all the same.
+    /// The options by which all nodes speak TLS. Each node then also has a plain port, for the tests themselves.
     pub(crate) tls: Option<&'a [&'a str]>,
 }
 
@@ -132,7 +132,7 @@ impl Cluster {
             let timeout = kind.timeout.unwrap_or(15_000).to_string();
             let mut options = clustered(port, &bus, &folder, &format!("nodes-{n}.conf"));
             options.extend(strings(&["--cluster-node-timeout", &timeout]));
-            // A replica takes over however long it has not heard of its master.
+            // A replica takes over however long ago it last heard from its master.
             options.extend(strings(&["--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"]));
             options.extend(strings(kind.options));
             let mut seen = port;
@@ -160,44 +160,46 @@ impl Cluster {
         let nodes: Vec<Node> = started.into_iter().map(|(node, seen, _)| Node { port: seen, ..node }).collect();
         let cluster = Self { nodes, scheme, folder };
         for (n, node) in cluster.nodes.iter().enumerate() {
-            eventually("all know all", async || {
+            eventually("every node knows all nodes", async || {
                 let known: String = node.ask(&["CLUSTER", "INFO"]).await.ok()?;
                 known.contains(&format!("cluster_known_nodes:{count}\r\n")).then_some(())
             })
             .await;
             if n >= 3 {
                 let master: String = cluster.nodes[n - 3].ask(&["CLUSTER", "MYID"]).await.unwrap();
-                eventually("it is a replica", async || node.ask::<()>(&["CLUSTER", "REPLICATE", &master]).await.ok())
-                    .await;
+                eventually("the node becomes a replica", async || {
+                    node.ask::<()>(&["CLUSTER", "REPLICATE", &master]).await.ok()
+                })
+                .await;
                 let linked = async || node.info("replication", "master_link_status").await.filter(|link| link == "up");
-                eventually("it is in step", linked).await;
+                eventually("the replica is in sync", linked).await;
             }
         }
         cluster.whole().await;
         cluster
     }
 
-    /// A node that has met none of the others, and serves no slots.
+    /// Starts a node that is not part of the cluster and serves no slots.
     pub(crate) fn stranger(&self) -> Node {
         let (port, bus) = (free_port(), free_port().to_string());
         let options = clustered(port, &bus, &self.folder, &format!("nodes-{port}.conf"));
         Node::start(port, options, format!("redis://127.0.0.1:{port}"))
     }
 
-    /// The first master of all, which is enough to find the others.
+    /// Returns a URL that names the first two masters; the client finds the others.
     pub(crate) fn url(&self) -> String {
         self.url_of("")
     }
 
-    /// The same with credentials, such as `user:password@`.
+    /// Returns the same URL with credentials, such as `user:password@`.
     pub(crate) fn url_of(&self, credentials: &str) -> String {
         format!("{}://{credentials}127.0.0.1:{},127.0.0.1:{}", self.scheme, self.nodes[0].port, self.nodes[1].port)
     }
 
-    /// Waits until every node that runs says that every slot is served.
+    /// Waits until every running node reports that all slots are served.
     pub(crate) async fn whole(&self) {
         for node in self.nodes.iter().filter(|node| node.runs()) {
-            eventually("the cluster is whole", async || {
+            eventually("the cluster serves all slots", async || {
                 let known: String = node.ask(&["CLUSTER", "INFO"]).await.ok()?;
                 known.starts_with("cluster_state:ok").then_some(())
             })
@@ -205,7 +207,7 @@ impl Cluster {
         }
     }
 
-    /// The node that serves a key.
+    /// Returns the index of the master that serves a key.
     pub(crate) async fn master_of(&self, key: &str) -> usize {
         let slot: usize = self.nodes[0].ask(&["CLUSTER", "KEYSLOT", key]).await.unwrap();
         (0..3).find(|n| slot < SLOTS * (n + 1) / 3).unwrap()
@@ -220,14 +222,15 @@ pub(crate) struct Watched {
     _folder: TempDir,
 }
 
-/// How to start them.
+/// How to start a master, a replica and their sentinels.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Guard<'a> {
-    /// How the servers let the tests in, such as by `:password@`, and their further options.
+    /// The credentials by which the tests connect to the servers, such as `:password@`, and further options of the
+    /// servers.
     pub(crate) servers: (&'a str, &'a [&'a str]),
-    /// The same of the sentinels, whose options are lines of their files.
+    /// The same for the sentinels; their options are lines of their configuration file.
     pub(crate) sentinels: (&'a str, &'a str),
-    /// All of them speak TLS by these options; the tests by a plain port of each all the same.
+    /// The options by which all of them speak TLS. Each then also has a plain port, for the tests themselves.
     pub(crate) tls: Option<&'a [&'a str]>,
 }
 
@@ -242,7 +245,7 @@ impl Watched {
         let server = |replica_of: Option<u16>| {
             let port = free_port();
             let mut options = plain(port);
-            // A replica writes down there what it is sent at first.
+            // A replica writes the first snapshot from its master into this folder.
             let file = format!("{port}.rdb");
             options.extend(strings(&["--dir", folder.path().to_str().unwrap(), "--dbfilename", &file]));
             options.extend(strings(&["--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"]));
@@ -262,7 +265,7 @@ impl Watched {
         let master = server(None);
         let replica = server(Some(master.port));
         let linked = async || replica.info("replication", "master_link_status").await.filter(|link| link == "up");
-        eventually("the replica is in step", linked).await;
+        eventually("the replica is in sync", linked).await;
         let sentinel = |n: usize| {
             let (port, file) = (free_port(), folder.path().join(format!("sentinel-{n}.conf")));
             let mut text = format!(
@@ -290,10 +293,10 @@ impl Watched {
         watched
     }
 
-    /// Waits until the sentinels know each other, and the replica.
+    /// Waits until every sentinel knows the two others, the master and its replica.
     pub(crate) async fn ready(&self) {
         for sentinel in &self.sentinels {
-            eventually("the sentinels know what they watch", async || {
+            eventually("the sentinel knows the master, the replica and the other sentinels", async || {
                 let known: BTreeMap<String, String> = sentinel.ask(&["SENTINEL", "MASTER", "mymaster"]).await.ok()?;
                 let knows =
                     known["num-slaves"] == "1" && known["num-other-sentinels"] == "2" && known["flags"] == "master";
@@ -308,17 +311,18 @@ impl Watched {
         format!("{}://{}#mymaster", self.scheme, sentinels.join(","))
     }
 
-    /// Waits until the sentinels name this server.
+    /// Waits until all sentinels name this server as the master, and it is one.
     pub(crate) async fn named(&self, server: usize) {
         let port = self.servers[server].port.to_string();
         for sentinel in &self.sentinels {
-            eventually("the fail-over", async || {
+            eventually("the sentinel names the new master", async || {
                 let question = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster"];
                 let (_, named): (String, String) = sentinel.ask(&question).await.ok()?;
                 (named == port).then_some(())
             })
             .await;
         }
-        eventually("it is the master", async || self.servers[server].is_master().await.then_some(())).await;
+        eventually("the named server is the master", async || self.servers[server].is_master().await.then_some(()))
+            .await;
     }
 }

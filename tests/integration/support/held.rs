@@ -1,4 +1,4 @@
-//! A RabbitMQ of a test's own, which it may restart, change and break.
+//! A RabbitMQ of its own for one test, which may restart, change and break it.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -10,7 +10,8 @@ use url::Url;
 
 use super::{broker::VirtualHost, server::Server};
 
-/// It goes when its standard input ends, and so with this process at the latest.
+/// A RabbitMQ that a script keeps running. It ends when its standard input ends, which happens when this process ends
+/// at the latest.
 pub(crate) struct Held {
     server: &'static Server,
     input: ChildStdin,
@@ -19,12 +20,12 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Starts one of the version that is tested, with these settings besides its own.
+    /// Starts a broker of the version under test, with these settings in addition to its own.
     pub(crate) fn start(settings: Option<&Path>) -> Self {
         Self::with(settings, &[])
     }
 
-    /// Starts a cluster of three nodes. All that is asked of it goes to the first node.
+    /// Starts a cluster of three nodes. URLs and commands are those of the first node.
     pub(crate) fn cluster() -> Self {
         Self::with(None, &["--nodes", "3"])
     }
@@ -54,22 +55,24 @@ impl Held {
                 None => break,
             }
         }
-        let (Some(amqp), Some(management)) = (amqp, management) else { panic!("no RabbitMQ, see above") };
+        let (Some(amqp), Some(management)) = (amqp, management) else {
+            panic!("the script started no RabbitMQ, see its output above")
+        };
         let server = Box::leak(Box::new(Server { amqp, management, _hold: None }));
         Self { server, input, output, _hold: hold }
     }
 
-    /// The URL of the user who may do everything, which leads to the default virtual host.
+    /// Returns the URL of the administrator. It leads to the default virtual host.
     pub(crate) fn administrator(&self) -> String {
         self.server.amqp.to_string()
     }
 
-    /// A virtual host of its own.
+    /// Creates a virtual host on this broker.
     pub(crate) fn host(&self) -> VirtualHost {
         VirtualHost::on(self.server)
     }
 
-    /// Asks for something, and says whether it was done.
+    /// Sends a command to the script, and returns whether it succeeded.
     pub(crate) fn ask(&mut self, what: &str) -> bool {
         writeln!(self.input, "{what}").unwrap();
         let answer = line(&mut self.output);
@@ -80,10 +83,10 @@ impl Held {
     /// Runs `rabbitmqctl`.
     #[track_caller]
     pub(crate) fn ctl(&mut self, arguments: &str) {
-        assert!(self.ask(&format!("ctl {arguments}")), "rabbitmqctl {arguments}");
+        assert!(self.ask(&format!("ctl {arguments}")), "rabbitmqctl {arguments} failed");
     }
 
-    /// Stops it in order and starts it again, with the same ports and data.
+    /// Shuts the broker down cleanly and starts it again, with the same ports and data.
     #[track_caller]
     pub(crate) fn restart(&mut self) {
         assert!(self.ask("stop rabbitmq") && self.ask("start rabbitmq"));

@@ -1,7 +1,7 @@
-//! What this thread logs, and with it a test whose tasks all run there.
+//! Captures the log of one thread, and so of a test whose tasks all run in that thread.
 //!
-//! One subscriber for all threads, and a text for each: with a subscriber for each thread `tracing` may remember for all of
-//! them that nobody wants a line.
+//! All threads share one subscriber, which writes to a text per thread. With a subscriber per thread, `tracing` may
+//! cache for all threads that nobody is interested in a line.
 
 use std::{
     cell::RefCell,
@@ -15,7 +15,7 @@ thread_local! {
     static HERE: RefCell<Option<Text>> = const { RefCell::new(None) };
 }
 
-/// The log of this thread, from warnings on, until this is dropped.
+/// The log of this thread, warnings and errors, until this value is dropped.
 pub(crate) struct Logs(Text);
 
 impl Logs {
@@ -31,7 +31,7 @@ impl Logs {
         Self(text)
     }
 
-    /// The lines that have all of these texts.
+    /// Returns the lines that contain all of these texts.
     pub(crate) fn with(&self, texts: &[&str]) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.0.lock().unwrap()).into_owned();
         text.lines().filter(|line| texts.iter().all(|text| line.contains(text))).map(str::to_owned).collect()
@@ -44,7 +44,7 @@ impl Drop for Logs {
     }
 }
 
-/// Where a line goes: nowhere, unless somebody captures the log here.
+/// The writer of one line. It discards the line unless this thread's log is captured.
 struct Here(Option<Text>);
 
 impl io::Write for Here {

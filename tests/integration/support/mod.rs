@@ -1,4 +1,4 @@
-//! What the tests stand on.
+//! Helpers of the integration tests: servers, clients, workers, processes.
 
 pub(crate) mod amqp;
 pub(crate) mod broker;
@@ -17,14 +17,14 @@ pub(crate) mod redis;
 pub(crate) mod relay;
 mod server;
 #[path = "../../support/simulator/mod.rs"]
-#[allow(dead_code, reason = "the unit tests use the rest")]
+#[allow(dead_code, reason = "the unit tests use the rest of the module")]
 pub(crate) mod simulator;
 pub(crate) mod wire;
 pub(crate) mod workers;
 
 use std::io::Write as _;
 
-/// Prints a line whether the test passes or not, which `eprintln!` does not.
+/// Prints a line to standard error. Unlike `eprintln!`, it does so even if the test passes.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -1,4 +1,5 @@
-//! A RabbitMQ with TLS, whose settings a test may change: started once a test process, and used by one test at a time.
+//! A RabbitMQ with TLS, whose settings a test may change. It is started once per test process, and one test at a time
+//! uses it.
 
 use std::fs;
 
@@ -12,7 +13,7 @@ use super::{
     redis::free_port,
 };
 
-/// The largest message that RabbitMQ takes since 4.0, where nobody says otherwise.
+/// The largest message that RabbitMQ takes by default since 4.0, in bytes.
 pub(crate) const USUAL: usize = 16 << 20;
 
 pub(crate) struct Private {
@@ -20,13 +21,13 @@ pub(crate) struct Private {
     amqps: u16,
     https: u16,
     pub(crate) authority: Authority,
-    /// The only kind of client that is let in by TLS.
+    /// The client certificate, without which TLS lets nobody in.
     pub(crate) client: Certificate,
-    /// A setting is perhaps not what it was.
+    /// Whether a test may have changed a setting.
     is_changed: bool,
 }
 
-/// The server, until the test is over.
+/// Returns the server for the use of one test, until the guard is dropped.
 pub(crate) async fn broker() -> MutexGuard<'static, Private> {
     static STARTED: Mutex<Option<&'static Mutex<Private>>> = Mutex::const_new(None);
     let mut started = STARTED.lock().await;
@@ -36,7 +37,7 @@ pub(crate) async fn broker() -> MutexGuard<'static, Private> {
     };
     drop(started);
     let mut private = private.lock().await;
-    // A test that failed has left it as it was.
+    // A test that failed has not reset its settings.
     if std::mem::take(&mut private.is_changed) {
         private.limit(USUAL);
         private.unblock();
@@ -71,23 +72,24 @@ impl Private {
         Self { held: Held::start(Some(&conf)), amqps, https, authority, client, is_changed: false }
     }
 
-    /// The URL of who may do everything, which leads to the default virtual host.
+    /// Returns the URL of the administrator. It leads to the default virtual host.
     pub(crate) fn administrator(&self) -> String {
         self.held.administrator()
     }
 
-    /// A virtual host of its own.
+    /// Creates a virtual host on this broker.
     pub(crate) fn host(&self) -> VirtualHost {
         self.held.host()
     }
 
-    /// A virtual host's AMQP over TLS. Its certificate is for the address: a bare system does not know the name `localhost`.
+    /// Returns the URL for AMQP over TLS to a virtual host. It has the address of the certificate: a bare system cannot
+    /// resolve the name `localhost`.
     pub(crate) fn amqps(&self, host: &VirtualHost) -> String {
         let url = Url::parse(&format!("amqps://127.0.0.1:{}", self.amqps)).unwrap();
         host.with_user(&url, &host.name)
     }
 
-    /// Its management API over TLS.
+    /// Returns the URL of the management API over TLS.
     pub(crate) fn https(&self, host: &VirtualHost) -> String {
         host.with_user(&Url::parse(&format!("https://127.0.0.1:{}", self.https)).unwrap(), "")
     }
@@ -97,14 +99,14 @@ impl Private {
         self.held.ctl(arguments);
     }
 
-    /// The largest message that it takes, on channels that are opened from now on.
+    /// Sets the largest message that the broker takes, in bytes, for channels that are opened from now on.
     pub(crate) fn limit(&mut self, bytes: usize) {
         self.is_changed = true;
         self.ctl(&format!("eval application:set_env(rabbit,max_message_size,{bytes})."));
         self.ctl(&format!("eval persistent_term:put(max_message_size,{bytes})."));
     }
 
-    /// Blocks all who publish, as it does when it runs out of memory.
+    /// Blocks all publishers, as the broker does when it runs out of memory.
     pub(crate) fn block(&mut self) {
         self.is_changed = true;
         self.ctl("set_vm_memory_high_watermark 0.0000001");

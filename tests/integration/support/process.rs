@@ -1,4 +1,4 @@
-//! The binary as processes: workers that run programs, and publishers.
+//! Runs the binary as processes: workers that run programs, and publishers.
 
 use std::{
     fs,
@@ -17,13 +17,13 @@ use super::{
     declared::Declared,
 };
 
-/// A folder with the file of a topology that is declared.
+/// A temporary folder with the file of a declared topology.
 pub(crate) struct Place<'a> {
     pub(crate) declared: &'a Declared,
     folder: TempDir,
 }
 
-/// How a process ended.
+/// The exit status and the output of a process.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -42,14 +42,14 @@ impl<'a> Place<'a> {
         self.folder.path().join(name)
     }
 
-    /// The binary, which knows of nothing but this topology.
+    /// Returns the binary with an environment that names this topology's broker and Redis and nothing else.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.program(env!("CARGO_BIN_EXE_topology"));
         command.args(arguments);
         command
     }
 
-    /// Any program, which knows of nothing else either.
+    /// Returns any program with the same environment.
     pub(crate) fn program(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command
@@ -65,14 +65,15 @@ impl<'a> Place<'a> {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs a command to its end.
     pub(crate) async fn run(&self, command: &mut Command) -> Ended {
-        let output = tokio::time::timeout(PATIENCE, command.output()).await.expect("it ends").unwrap();
+        let output =
+            tokio::time::timeout(PATIENCE, command.output()).await.expect("the process did not end in time").unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// A worker on one type that runs a shell script for each event. Its log goes to the file `log`.
+    /// Returns a worker on one type that runs a shell script for each event. Its log goes to the file `log`.
     pub(crate) fn worker(&self, event_type: &str, script: &Path) -> Command {
         let mut command = self.command(&["-o", "json", "-v", "work", "--type", event_type, "--exec", "sh"]);
         let log = fs::File::options().create(true).append(true).open(self.path("log")).unwrap();
@@ -86,7 +87,7 @@ impl<'a> Place<'a> {
         path
     }
 
-    /// The lines of a file; none when there is no file yet.
+    /// Returns the lines of a file; none if the file does not exist.
     pub(crate) fn lines(&self, name: &str) -> Vec<String> {
         fs::read_to_string(self.path(name)).unwrap_or_default().lines().map(str::to_owned).collect()
     }
@@ -97,7 +98,7 @@ impl Ended {
         self.status.signal() == Some(9)
     }
 
-    /// What a worker says it has done.
+    /// Returns the summary that a worker prints at its end.
     pub(crate) fn summary(&self) -> Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -109,7 +110,7 @@ impl Ended {
     }
 }
 
-/// A process that goes on.
+/// A process that runs until a test ends it.
 pub(crate) struct Process(Child);
 
 impl Process {
@@ -118,7 +119,7 @@ impl Process {
     }
 
     pub(crate) fn id(&self) -> u32 {
-        self.0.id().expect("it runs")
+        self.0.id().expect("the process has ended")
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
@@ -126,19 +127,19 @@ impl Process {
         kill_process(Pid::from_raw(id).unwrap(), signal).unwrap();
     }
 
-    /// Sets how many files it may have open, and returns what it was.
+    /// Sets the limit of open files of the process, and returns the former one.
     pub(crate) fn limit_files(&self, most: Option<u64>) -> Option<u64> {
         let id = Pid::from_raw(i32::try_from(self.id()).unwrap());
         let limits = Rlimit { current: most, maximum: getrlimit(Resource::Nofile).maximum };
         prlimit(id, Resource::Nofile, limits).unwrap().current
     }
 
-    /// How it ended, if it has.
+    /// Returns the exit status if the process has ended.
     pub(crate) fn try_ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().unwrap()
     }
 
-    /// Waits for its end.
+    /// Waits until the process ends.
     pub(crate) async fn ended(mut self) -> Ended {
         eventually("the process ends", async || self.0.try_wait().unwrap()).await;
         let output = self.0.wait_with_output().await.unwrap();
@@ -146,7 +147,7 @@ impl Process {
         Ended { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 
-    /// Waits for its end, and gives the signal again and again meanwhile.
+    /// Waits until the process ends, and sends it the signal again and again meanwhile.
     pub(crate) async fn ended_by(mut self, signal: Signal) -> Ended {
         let again = async || {
             let status = self.0.try_wait().unwrap();
@@ -159,7 +160,7 @@ impl Process {
         self.ended().await
     }
 
-    /// Tells a worker to stop, and expects that it does in order. Returns what it says it has done.
+    /// Stops a worker with SIGTERM, and expects exit code 0. Returns its summary.
     pub(crate) async fn stop(self) -> Value {
         self.signal(Signal::TERM);
         self.ended().await.expect(0).summary()

@@ -1,4 +1,4 @@
-//! A private Redis for the tests: started once a test process, gone with it.
+//! The Redis that the tests of one process share: started once, and gone with the process.
 
 use std::{
     collections::BTreeSet,
@@ -14,7 +14,7 @@ use std::{
 
 use ::redis::{AsyncConnectionConfig, Client, RedisResult, aio::MultiplexedConnection};
 
-/// The shared server. Tests keep apart by [`prefix`].
+/// Returns the URL of the shared server. Each test has a key [`prefix`] of its own.
 pub(crate) fn url() -> &'static str {
     static GIVEN: OnceLock<String> = OnceLock::new();
     GIVEN.get_or_init(|| {
@@ -24,26 +24,26 @@ pub(crate) fn url() -> &'static str {
     })
 }
 
-/// A connection that waits as long as it takes: the crate's own limit of half a second is one that a busy machine misses.
+/// Connects without time limits: a busy machine misses the redis crate's default of half a second.
 pub(crate) async fn connect(url: &str) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// The keys of a server that no other test uses.
+/// Returns all keys of a server that no other test uses.
 pub(crate) async fn keys(url: &str) -> BTreeSet<String> {
     let mut connection = connect(url).await.unwrap();
     ::redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap()
 }
 
-/// A prefix for keys that no other test has.
+/// Returns a key prefix that no other test has.
 pub(crate) fn prefix() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     format!("test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// A port that nothing listens on: below those that the system gives to outgoing connections, and no two alike in
-/// one process.
+/// Returns a port that nothing listens on. It is below those that the system gives to outgoing connections, and this
+/// process gets no port twice.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     loop {
@@ -55,8 +55,8 @@ pub(crate) fn free_port() -> u16 {
     }
 }
 
-/// A `redis-server` that dies with this value, and with this process however that ends: a shell between the two
-/// waits for the end of a pipe that only this process holds.
+/// A `redis-server` that ends when this value is dropped, and when this process ends, however it ends: a shell between
+/// the two waits for the end of a pipe that only this process holds.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) url: String,
@@ -70,7 +70,7 @@ impl Server {
         Self::run(port, &[&plain, options].concat())
     }
 
-    /// With these options alone, which make it listen at this port.
+    /// Starts a server with these options and no others. They must make it listen at this port.
     pub(crate) fn run(port: u16, options: &[&str]) -> Self {
         let script = "redis-server \"$@\" & pid=$!; cat >/dev/null; kill -9 $pid; wait $pid";
         let wrapper = Command::new("sh")
@@ -90,7 +90,7 @@ impl Server {
 }
 
 impl Server {
-    /// Gives it a command.
+    /// Sends a command, and expects that it succeeds.
     pub(crate) async fn say(&self, command: &[&str]) {
         let mut connection = connect(&self.url).await.unwrap();
         let mut said = ::redis::cmd(command[0]);
@@ -105,7 +105,7 @@ impl Drop for Server {
     }
 }
 
-/// Looks again and again, for ten seconds at most.
+/// Polls until `reached` returns true. Panics with `what` after ten seconds.
 pub(crate) fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
     let limit = Instant::now() + Duration::from_secs(10);
     while !reached() {

@@ -1,4 +1,4 @@
-//! A way to a server that can be cut.
+//! A TCP relay in front of a server, which a test may cut, close or silence.
 
 use std::sync::{
     Arc, Mutex,
@@ -13,9 +13,9 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 use url::Url;
 
-/// Passes on what comes, until it is cut.
+/// Relays bytes in both directions until a test cuts the connections.
 pub(crate) struct Relay {
-    /// The server's URL, by this way.
+    /// The server's URL with the relay's port.
     pub(crate) url: String,
     open: Arc<Mutex<Vec<JoinHandle<()>>>>,
     accepted: Arc<AtomicU32>,
@@ -41,30 +41,30 @@ impl Relay {
         Self { url: url.into(), open, accepted, closed, silenced, _accepting: accepting }
     }
 
-    /// Breaks off every connection. New ones are let through.
+    /// Aborts every connection. New ones are accepted.
     pub(crate) fn cut(&self) {
         for connection in self.open.lock().unwrap().drain(..) {
             connection.abort();
         }
     }
 
-    /// Breaks off every connection, and new ones at once.
+    /// Aborts every connection, and every new one at once.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.cut();
     }
 
-    /// From now on nothing passes by the connections that are open, and none of them ends.
+    /// Stops relaying on the open connections without closing them. New connections are relayed.
     pub(crate) fn silence(&self) {
         self.silenced.send_replace(());
     }
 
-    /// Lets new connections through again.
+    /// Accepts new connections again.
     pub(crate) fn open(&self) {
         self.closed.store(false, Ordering::SeqCst);
     }
 
-    /// How many connections there have been.
+    /// Returns how many connections have been relayed so far.
     pub(crate) fn accepted(&self) -> u32 {
         self.accepted.load(Ordering::SeqCst)
     }
@@ -89,7 +89,7 @@ async fn accept(
             if let Ok(mut server) = TcpStream::connect(target).await {
                 let relayed = tokio::io::copy_bidirectional(&mut client, &mut server);
                 if tokio::select! { _ = relayed => false, _ = silenced.changed() => true } {
-                    // Both ends stay open.
+                    // Keep both sockets open.
                     std::future::pending::<()>().await;
                 }
             }

@@ -1,4 +1,4 @@
-//! A RabbitMQ that answers.
+//! The addresses of a running RabbitMQ.
 
 use std::process::Child;
 
@@ -7,6 +7,7 @@ use url::Url;
 pub(super) struct Server {
     pub(super) amqp: Url,
     pub(super) management: Url,
-    /// Its standard input lives as long as this process: when that ends, however it ends, the server goes.
+    /// The process that keeps the server running. It ends the server when its standard input ends, which happens when
+    /// this process ends, however it ends.
     pub(super) _hold: Option<Child>,
 }

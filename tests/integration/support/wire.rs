@@ -1,4 +1,4 @@
-//! AMQP 0.9.1 by hand, for what no decent client would send.
+//! AMQP 0.9.1 written byte by byte, for messages that no proper client sends.
 
 use std::{
     io::{Read as _, Write as _},
@@ -7,7 +7,7 @@ use std::{
 
 use url::Url;
 
-/// One channel of one connection.
+/// A connection with one open channel.
 pub(crate) struct Wire(TcpStream);
 
 impl Wire {
@@ -54,7 +54,7 @@ impl Wire {
         self.0.write_all(&frame).unwrap();
     }
 
-    /// Reads a frame that has to be this method.
+    /// Reads a frame, and expects it to be this method.
     fn expect(&mut self, class: u16, method: u16) {
         let mut head = [0; 7];
         self.0.read_exact(&mut head).unwrap();
@@ -66,12 +66,12 @@ impl Wire {
     }
 }
 
-/// A short string: any bytes, at most 255.
+/// Encodes a short string: any bytes, at most 255.
 pub(crate) fn short(bytes: &[u8]) -> Vec<u8> {
     [&[u8::try_from(bytes.len()).unwrap()], bytes].concat()
 }
 
-/// A long string, or a table's bytes.
+/// Encodes a long string, or the bytes of a table.
 pub(crate) fn long(bytes: &[u8]) -> Vec<u8> {
     [&u32::try_from(bytes.len()).unwrap().to_be_bytes()[..], bytes].concat()
 }

@@ -1,4 +1,4 @@
-//! Workers in this process, and what they ran.
+//! Workers inside the test process, and the runs that they record.
 
 use std::sync::{Arc, Mutex};
 
@@ -8,11 +8,11 @@ use tokio::{sync::Semaphore, task::JoinHandle};
 
 use super::broker::eventually;
 
-/// What ran, in the order of the starts.
+/// The recorded runs, in the order of their starts.
 #[derive(Clone, Default)]
 pub(crate) struct Runs(Arc<Mutex<Vec<Seen>>>);
 
-/// One run.
+/// One recorded run.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) event: Event,
@@ -34,18 +34,18 @@ impl Runs {
         self.0.lock().unwrap().len()
     }
 
-    /// The payloads, in the order of the starts.
+    /// Returns the payloads, in the order of the starts.
     pub(crate) fn payloads(&self) -> Vec<String> {
         self.seen().iter().map(|seen| String::from_utf8_lossy(&seen.event.payload).into_owned()).collect()
     }
 
-    /// Waits for this many runs.
+    /// Waits until this many runs have started, and returns all.
     pub(crate) async fn reach(&self, count: usize) -> Vec<Seen> {
-        eventually(&format!("{count} runs"), async || (self.count() >= count).then(|| self.seen())).await
+        eventually(&format!("{count} runs have started"), async || (self.count() >= count).then(|| self.seen())).await
     }
 }
 
-/// A worker that runs until it is told to stop.
+/// A worker that runs until a test stops it.
 pub(crate) struct Working {
     stop: CancellationToken,
     task: JoinHandle<Result<Summary, WorkError>>,
@@ -53,7 +53,8 @@ pub(crate) struct Working {
 }
 
 impl Working {
-    /// Works on two types, with a handler that is done at once. The runs of the first one are its own; and those of the second.
+    /// Starts a worker on two types whose handlers answer "done" at once. `runs` of the worker are those of the first
+    /// type; those of the second type are returned beside it.
     pub(crate) fn start_both(hatchery: &Hatchery, types: [&str; 2]) -> (Self, Runs) {
         let runs = [Runs::default(), Runs::default()];
         let mut worker = hatchery.worker();
@@ -67,7 +68,7 @@ impl Working {
         (Self::run(worker, first), second)
     }
 
-    /// Works on one type with a handler that answers at once.
+    /// Starts a worker on one type whose handler answers at once.
     pub(crate) fn start(
         hatchery: &Hatchery,
         event_type: &str,
@@ -76,7 +77,7 @@ impl Working {
         Self::with(hatchery.worker(), event_type, answer)
     }
 
-    /// The same with a worker that was told more.
+    /// Starts the given worker on one type with a handler that answers at once.
     pub(crate) fn with(
         worker: Worker,
         event_type: &str,
@@ -91,12 +92,12 @@ impl Working {
         Self::run(worker, runs)
     }
 
-    /// A worker whose handlers do not end before they are let.
+    /// Starts a worker whose handlers wait until the gate lets them end.
     pub(crate) fn gated(worker: Worker, event_type: &str) -> (Self, Gate) {
         Self::gated_with(worker, event_type, Outcome::Done)
     }
 
-    /// The same, with another answer than done.
+    /// Starts the same worker with another outcome than "done".
     pub(crate) fn gated_with(worker: Worker, event_type: &str, answer: Outcome) -> (Self, Gate) {
         let (runs, gate) = (Runs::default(), Gate(Arc::new(Semaphore::new(0))));
         let (noted, gated) = (runs.clone(), gate.clone());
@@ -111,24 +112,24 @@ impl Working {
         (Self::run(worker, runs), gate)
     }
 
-    /// A worker that notes what it runs by itself.
+    /// Starts a worker whose handlers record their runs themselves.
     pub(crate) fn run(worker: Worker, runs: Runs) -> Self {
         let stop = CancellationToken::new();
         Self { task: tokio::spawn(worker.run(stop.clone())), stop, runs }
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Stops the worker and waits for its summary.
     pub(crate) async fn stop(self) -> Summary {
         self.stop.cancel();
         self.task.await.unwrap().unwrap()
     }
 
-    /// Waits until it stops by itself.
+    /// Waits until the worker stops by itself.
     pub(crate) async fn ended(self) -> Result<Summary, WorkError> {
         self.task.await.unwrap()
     }
 
-    /// Ends it in the middle of everything, as a crash does: nothing is released or given back.
+    /// Aborts the worker as a crash does: it releases nothing and gives nothing back.
     pub(crate) async fn kill(self) {
         self.task.abort();
         assert!(self.task.await.unwrap_err().is_cancelled());
@@ -139,7 +140,7 @@ impl Working {
     }
 }
 
-/// Lets handlers end.
+/// Holds handlers until it lets them end.
 #[derive(Clone)]
 pub(crate) struct Gate(Arc<Semaphore>);
 

@@ -1,4 +1,4 @@
-//! A broker that takes no messages for now (out of memory or disk) still delivers, and takes acknowledgements.
+//! A broker that is low on memory or disk blocks publishers. It still delivers, and takes acknowledgements.
 
 use std::{fs, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::support::{
     workers::Working,
 };
 
-/// Megabytes of this process.
+/// Returns the resident memory of this process in MB.
 fn resident() -> usize {
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
@@ -23,8 +23,8 @@ fn resident() -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn publishing_waits_in_bounded_memory_and_consuming_goes_on() {
+#[ignore = "blocks a broker of its own, publishes 2,000 large events; scripts/test --all runs it"]
+async fn publishing_to_a_blocked_broker_waits_in_bounded_memory_and_consuming_goes_on() {
     const PUBLISHES: usize = 2_000;
     let mut broker = private::broker().await;
     let declared = Declared::on(broker.host(), "types: { mail: { prefetch: 10 }, big: {} }", redis::url()).await;
@@ -33,7 +33,7 @@ async fn publishing_waits_in_bounded_memory_and_consuming_goes_on() {
         publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
     }
     broker.block();
-    // Half a gigabyte, were each of them copied.
+    // Half a gigabyte if each publish copied the payload.
     let (payload, before) = (Bytes::from(vec![b'x'; 256 * 1024]), resident());
     let publishing: Vec<_> = (0..PUBLISHES)
         .map(|_| tokio::spawn(hatchery.publisher().publish(NewEvent::new("big", payload.clone()))))
@@ -41,23 +41,23 @@ async fn publishing_waits_in_bounded_memory_and_consuming_goes_on() {
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     worker.runs.reach(100).await;
     let amqp = declared.amqp().await;
-    // Nothing is left unacknowledged either: a second worker would find nothing.
+    // The queue stays empty, so every delivery is acknowledged.
     amqp.left_alone(&declared.processing("mail"), 0).await;
     assert_eq!(worker.stop().await.done, 100);
-    assert!(publishing.iter().all(|publish| !publish.is_finished()), "they wait");
+    assert!(publishing.iter().all(|publish| !publish.is_finished()), "a publish to the blocked broker has ended");
     let grown = resident().saturating_sub(before);
-    assert!(grown < 250, "{grown} MB more");
+    assert!(grown < 250, "the process has grown by {grown} MB");
     for publish in &publishing {
         publish.abort();
     }
     broker.unblock();
-    // Whoever publishes now does not wait for those who have given up.
+    // A new publish does not wait behind the aborted ones.
     publish(&hatchery, NewEvent::new("mail", "after")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_worker_says_so_once_and_stops_within_its_limit() {
+#[ignore = "blocks a broker of its own, lets a drain time-out pass; scripts/test --all runs it"]
+async fn a_worker_logs_once_that_the_broker_is_blocked_and_stops_within_its_limit() {
     let mut broker = private::broker().await;
     let text = "types: { mail: { lease: 1s, retry: { delays: [50ms] } } }";
     let declared = Declared::on(broker.host(), text, redis::url()).await;
@@ -71,17 +71,20 @@ async fn a_worker_says_so_once_and_stops_within_its_limit() {
     let worker = Process::spawn(place.worker("mail", &script));
     let said = |what: &str| place.lines("log").iter().filter(|line| line.contains(what)).count();
     let blocked = "the broker takes no messages for now";
-    eventually("it says so", async || (said(blocked) > 0).then_some(())).await;
-    eventually("all have run", async || (place.lines("runs").len() >= 5).then_some(())).await;
+    eventually("the worker logs that the broker is blocked", async || (said(blocked) > 0).then_some(())).await;
+    eventually("all events have run", async || (place.lines("runs").len() >= 5).then_some(())).await;
     broker.unblock();
-    eventually("it says so", async || (said("the broker takes messages again") > 0).then_some(())).await;
-    eventually("all have run twice", async || (place.lines("runs").len() >= 10).then_some(())).await;
+    eventually("the worker logs that the broker is unblocked", async || {
+        (said("the broker takes messages again") > 0).then_some(())
+    })
+    .await;
+    eventually("all events have run twice", async || (place.lines("runs").len() >= 10).then_some(())).await;
     let summary = worker.stop().await;
     assert_eq!((&summary["retried"], &summary["done"]), (&5.into(), &5.into()), "{summary}");
     assert_eq!((said(blocked), said("takes messages again")), (1, 1), "{:?}", place.lines("log"));
     assert!(
         place.lines("log").iter().any(|line| line.contains(blocked) && line.contains("low on")),
-        "the broker's reason"
+        "the log lacks the broker's reason"
     );
 
     publish(&hatchery, NewEvent::new("mail", "last")).await;
@@ -89,14 +92,19 @@ async fn a_worker_says_so_once_and_stops_within_its_limit() {
     let mut command = place.worker("mail", &script);
     command.args(["--drain-timeout", "1s"]);
     let worker = Process::spawn(command);
-    eventually("it has run", async || (place.lines("runs").len() == 11).then_some(())).await;
+    eventually("the last event has run", async || (place.lines("runs").len() == 11).then_some(())).await;
     worker.signal(Signal::TERM);
-    tokio::time::timeout(Duration::from_secs(15), worker.ended()).await.expect("within its limit").expect(0);
+    tokio::time::timeout(Duration::from_secs(15), worker.ended())
+        .await
+        .expect("the worker did not stop within its limit")
+        .expect(0);
     broker.unblock();
-    // The event itself is still there, its follow-up may be there too.
+    // The event is still in the queue. The follow-up of its run may be there too.
     let worker = Process::spawn(place.worker("mail", &script));
-    eventually("it has come to its end", async || place.lines("runs").contains(&"last 1".to_owned()).then_some(()))
-        .await;
+    eventually("the retry of the last event has run", async || {
+        place.lines("runs").contains(&"last 1".to_owned()).then_some(())
+    })
+    .await;
     declared.amqp().await.emptied(&declared.queues()).await;
     worker.stop().await;
     assert_eq!(said("its worker died while it ran"), 0, "{:?}", place.lines("log"));

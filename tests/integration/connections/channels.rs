@@ -1,4 +1,4 @@
-//! Channels and connections that the broker, or the network, takes away without a word.
+//! Channels and connections that end, or go silent, without the client's doing.
 
 use std::time::Duration;
 
@@ -21,10 +21,11 @@ use crate::support::{
     workers::Working,
 };
 
-/// A broker's own limit for an acknowledgement: up to RabbitMQ 4.0 it closes the channel, from 4.3 on it cancels the consumer.
+/// The broker has a limit for acknowledgements of its own. Up to RabbitMQ 4.0 it then closes the channel; from 4.3 on
+/// it cancels the consumer.
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_worker_that_was_too_slow_for_the_broker_goes_on() {
+#[ignore = "waits for the consumer timeout of a RabbitMQ of its own; scripts/test --all runs it"]
+async fn a_worker_that_exceeds_the_brokers_consumer_timeout_goes_on() {
     let mut broker = private::broker().await;
     broker.ctl("eval application:set_env(rabbit,channel_tick_interval,300).");
     broker.ctl("eval application:set_env(rabbit,consumer_timeout,1000).");
@@ -35,8 +36,8 @@ async fn a_worker_that_was_too_slow_for_the_broker_goes_on() {
     worker.runs.reach(1).await;
     let long_wait = "t.ladder.50ms-5.4";
     let amqp = declared.amqp().await;
-    // The broker has taken it back and delivered it again, and it is busy: it still runs.
-    eventually("it comes again", async || (amqp.ready(long_wait).await > 0).then_some(())).await;
+    // The broker has delivered the event again while its handler still runs, so the second delivery finds it busy.
+    eventually("the second delivery waits as busy", async || (amqp.ready(long_wait).await > 0).then_some(())).await;
     gate.let_through(2);
     publish(&hatchery, NewEvent::new("mail", "next")).await;
     worker.runs.reach(2).await;
@@ -47,8 +48,8 @@ async fn a_worker_that_was_too_slow_for_the_broker_goes_on() {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_broker_that_silently_went_away_is_left_for_a_new_connection() {
+#[ignore = "waits until heartbeats are missed; scripts/test --all runs it"]
+async fn a_silent_connection_is_replaced_once_heartbeats_are_missed() {
     let declared = Declared::new("types: { mail: {} }").await;
     let relay = Relay::to(&declared.host.amqp()).await;
     let hatchery = Hatchery::builder(declared.topology.clone())
@@ -67,8 +68,8 @@ async fn a_broker_that_silently_went_away_is_left_for_a_new_connection() {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_worker_that_is_refused_after_it_was_let_in_waits() {
+#[ignore = "waits for two attempts to connect again; scripts/test --all runs it"]
+async fn a_running_worker_keeps_reconnecting_while_its_password_is_refused() {
     let declared = Declared::new("types: { mail: {} }").await;
     let (relay, other) = (Relay::to(&declared.host.amqp()).await, declared.connect().await);
     let hatchery = declared.connect_by(&relay.url).await;
@@ -78,7 +79,7 @@ async fn a_worker_that_is_refused_after_it_was_let_in_waits() {
     declared.host.set_password("another");
     let before = relay.accepted();
     relay.cut();
-    eventually("it has tried twice", async || (relay.accepted() > before + 1).then_some(())).await;
+    eventually("the worker has tried twice to connect", async || (relay.accepted() > before + 1).then_some(())).await;
     assert!(worker.is_running());
     declared.host.set_password(PASSWORD);
     publish(&other, NewEvent::new("mail", "after")).await;
@@ -87,7 +88,7 @@ async fn a_worker_that_is_refused_after_it_was_let_in_waits() {
 }
 
 #[tokio::test]
-async fn nothing_waits_for_ever_for_a_peer_that_says_nothing() {
+async fn an_abandoned_connection_attempt_closes_its_socket() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = AmqpUrl::new(&format!("amqp://{}", silent.local_addr().unwrap())).unwrap();
     let connecting = tokio::spawn(async move { url.connect("test").await.map(drop) });
@@ -95,15 +96,15 @@ async fn nothing_waits_for_ever_for_a_peer_that_says_nothing() {
     let mut said = [0; 8];
     peer.read_exact(&mut said).await.unwrap();
     assert_eq!(&said, b"AMQP\0\0\x09\x01");
-    // As it ends when its limit is over, or its worker.
+    // A time limit, or the end of the worker, drops the attempt in the same way.
     connecting.abort();
     let ended = tokio::time::timeout(Duration::from_secs(5), peer.read(&mut said)).await;
-    assert_eq!(ended.expect("the connection is closed").unwrap(), 0);
+    assert_eq!(ended.expect("the connection stays open").unwrap(), 0);
 }
 
-/// One that the broker has no exchange for closes the channel that all of them share.
+/// A message for an exchange that does not exist closes the channel, which all publishes share.
 #[tokio::test]
-async fn a_message_fails_for_its_own_fault_alone() {
+async fn a_publish_to_a_missing_exchange_fails_no_other_publish_for_good() {
     let declared = Declared::new("types: { mail: {} }").await;
     let broker = RabbitMq::new(AmqpUrl::new(&declared.host.amqp()).unwrap(), "publisher");
     let publish = |n: u32| {

@@ -1,4 +1,4 @@
-//! Several URLs of one broker, as the nodes of a cluster have them.
+//! Several URLs for one broker, as for the nodes of a cluster.
 
 use std::sync::{
     Arc,
@@ -29,7 +29,7 @@ async fn connect(declared: &Declared, nodes: &[&Relay]) -> Hatchery {
 }
 
 #[tokio::test]
-async fn who_loses_a_node_goes_on_by_another() {
+async fn clients_that_lose_a_node_go_on_with_another() {
     const ROUNDS: usize = 4;
     const EVENTS: usize = 50;
     let declared = Declared::new("types: { mail: {} }").await;
@@ -45,7 +45,7 @@ async fn who_loses_a_node_goes_on_by_another() {
             publish(&hatchery, NewEvent::new("mail", format!("{round}-{n}"))).await;
         }
         worker.runs.reach((round + 1) * EVENTS).await;
-        assert!(left.accepted() > before, "nobody came by the node that is left");
+        assert!(left.accepted() > before, "no client connected to the node that is left");
     }
     let mut payloads = worker.runs.payloads();
     payloads.sort();
@@ -55,7 +55,7 @@ async fn who_loses_a_node_goes_on_by_another() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_away_at_the_start_is_passed_over() {
+async fn a_node_that_is_down_at_the_start_is_skipped() {
     let declared = Declared::new("types: { mail: {} }").await;
     let (gone, left) = (Relay::to(&declared.host.amqp()).await, Relay::to(&declared.host.amqp()).await);
     gone.close();
@@ -67,7 +67,7 @@ async fn a_node_that_is_away_at_the_start_is_passed_over() {
     assert_eq!(left.accepted(), 4);
 }
 
-/// Connects without heartbeats: nothing but the lack of answers shows that a node is silent.
+/// Connects without heartbeats, so that nothing but missing answers shows that a node is silent.
 async fn connect_without_heartbeats(declared: &Declared, nodes: &[Relay; 2]) -> Hatchery {
     let urls = nodes.each_ref().map(|node| format!("{}?heartbeat=0", node.url));
     let builder = Hatchery::builder(declared.topology.clone()).redis_url(&declared.redis_url);
@@ -75,7 +75,7 @@ async fn connect_without_heartbeats(declared: &Declared, nodes: &[Relay; 2]) -> 
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "waits until unconfirmed publishes give up a node; scripts/test --all runs it"]
 async fn a_publisher_leaves_a_node_that_confirms_nothing() {
     let declared = Declared::new("types: { mail: {} }").await;
     let nodes = [Relay::to(&declared.host.amqp()).await, Relay::to(&declared.host.amqp()).await];
@@ -87,7 +87,7 @@ async fn a_publisher_leaves_a_node_that_confirms_nothing() {
     let published = hatchery.publisher().publish_batch(events).await;
     assert!(published.iter().all(Result::is_ok), "{published:?}");
     assert_eq!(nodes[1 - silenced].accepted(), 1);
-    // What was written to the silent node has not arrived there.
+    // Each event runs once, because the silenced relay has delivered nothing to the broker.
     let worker = Working::start(&declared.connect().await, "mail", |_| Outcome::Done);
     let mut payloads: Vec<_> = worker.runs.reach(51).await.into_iter().map(|seen| seen.event.payload).collect();
     payloads.sort();
@@ -97,7 +97,7 @@ async fn a_publisher_leaves_a_node_that_confirms_nothing() {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "waits until a consumer without deliveries consumes anew; scripts/test --all runs it"]
 async fn a_worker_leaves_a_node_that_delivers_nothing() {
     let declared = Declared::new("types: { mail: {} }").await;
     let nodes = [Relay::to(&declared.host.amqp()).await, Relay::to(&declared.host.amqp()).await];
@@ -111,22 +111,22 @@ async fn a_worker_leaves_a_node_that_delivers_nothing() {
     }
     let accepted = || nodes.iter().map(Relay::accepted).sum::<u32>();
     let before = accepted();
-    eventually("it connects anew", async || (accepted() > before).then_some(())).await;
-    // For the broker the silent consumer is there too, and has its share.
+    eventually("the worker connects again", async || (accepted() > before).then_some(())).await;
+    // The broker still counts the silent consumer and sends it a share of the events.
     let runs_again = async || {
         publish(&other, NewEvent::new("mail", "after")).await;
         (worker.runs.seen().len() > 1).then_some(())
     };
-    eventually("it runs what comes", runs_again).await;
+    eventually("the worker runs new events", runs_again).await;
     worker.stop().await;
 }
 
-/// A node that answers no `basic.consume` while it is told so, like one that is cut off from its cluster. Connections that begin
-/// meanwhile are let through.
+/// A relay that holds back `basic.consume` while it is cut off, like a node that is cut off from its cluster. It passes
+/// everything on connections that begin while it is cut off.
 struct Parted {
     url: String,
     cut_off: watch::Sender<bool>,
-    /// How many calls have waited, and how many of them were passed on.
+    /// How many `basic.consume` calls were held back, and how many of those were passed on later.
     held: Arc<AtomicUsize>,
     late: Arc<AtomicUsize>,
     _serving: AbortOnDropHandle<()>,
@@ -174,7 +174,7 @@ impl Parted {
     }
 }
 
-/// Two nodes, a client that knows both, and one that knows neither.
+/// Two nodes, a client that connects through them, and a client that connects directly.
 struct Cluster {
     nodes: [Parted; 2],
     hatchery: Hatchery,
@@ -199,14 +199,14 @@ impl Cluster {
         self.nodes.iter().map(|node| node.held.load(Ordering::SeqCst)).sum()
     }
 
-    /// Ends the partition, and waits until the call arrives that was held up.
+    /// Ends the partition, and waits until a `basic.consume` that was held back has been passed on.
     async fn heal(&self) {
         self.cut_off(false);
         let late = || self.nodes.iter().map(|node| node.late.load(Ordering::SeqCst)).sum::<usize>();
-        eventually("the late call arrives", async || (late() > 0).then_some(())).await;
+        eventually("the call that was held back arrives", async || (late() > 0).then_some(())).await;
     }
 
-    /// Publishes events of which a consumer that nobody reads would take some, and waits until this worker has run all.
+    /// Publishes events, and waits until this worker has run all of them. A leaked consumer would take some.
     async fn all_run_by(&self, worker: Working) {
         const EVENTS: usize = 40;
         let before = worker.runs.count();
@@ -219,7 +219,7 @@ impl Cluster {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "waits until a consumer without deliveries consumes anew; scripts/test --all runs it"]
 async fn a_worker_keeps_no_consumer_on_a_node_that_it_left() {
     let declared = Declared::new("types: { mail: {} }").await;
     let cluster = Cluster::of(&declared).await;
@@ -227,7 +227,7 @@ async fn a_worker_keeps_no_consumer_on_a_node_that_it_left() {
     publish(&cluster.other, NewEvent::new("mail", "before")).await;
     worker.runs.reach(1).await;
     cluster.cut_off(true);
-    // The quiet consumer consumes anew, in vain, and the worker connects again.
+    // The idle consumer tries to consume anew and gets no answer, so the worker connects again.
     let (queue, amqp) = (declared.processing("mail"), declared.amqp().await);
     eventually("the consumer is gone", async || (amqp.consumers(&queue).await == 0).then_some(())).await;
     eventually("the worker consumes again", async || (amqp.consumers(&queue).await == 1).then_some(())).await;
@@ -236,7 +236,7 @@ async fn a_worker_keeps_no_consumer_on_a_node_that_it_left() {
 }
 
 #[tokio::test]
-async fn a_worker_that_stops_before_it_consumes_leaves_no_consumer() {
+async fn a_worker_that_stops_while_it_begins_to_consume_leaves_no_consumer() {
     let declared = Declared::new("types: { mail: {} }").await;
     let cluster = Cluster::of(&declared).await;
     let worker = Working::start(&cluster.hatchery, "mail", |_| Outcome::Done);
@@ -245,13 +245,13 @@ async fn a_worker_that_stops_before_it_consumes_leaves_no_consumer() {
     worker.stop().await;
     cluster.cut_off(true);
     let worker = Working::start(&cluster.hatchery, "mail", |_| Outcome::Done);
-    eventually("its call is held up", async || (cluster.held() > 0).then_some(())).await;
+    eventually("its `basic.consume` is held back", async || (cluster.held() > 0).then_some(())).await;
     worker.stop().await;
     cluster.heal().await;
     cluster.all_run_by(Working::start(&cluster.other, "mail", |_| Outcome::Done)).await;
 }
 
-/// Lets a client in, and ends its connection when the client opens the first channel.
+/// Starts a relay that accepts a client, and ends the connection when the client opens its first channel.
 async fn leaving_node(amqp: &str) -> (String, AbortOnDropHandle<()>) {
     const CHANNEL_OPEN: [u8; 4] = [0, 20, 0, 10];
     let mut url = Url::parse(amqp).unwrap();
@@ -282,7 +282,7 @@ async fn leaving_node(amqp: &str) -> (String, AbortOnDropHandle<()>) {
 }
 
 #[tokio::test]
-async fn a_node_that_ends_new_connections_is_passed_over() {
+async fn a_node_that_ends_new_connections_is_skipped() {
     let declared = Declared::new("types: { mail: {} }").await;
     let (leaving, _serving) = leaving_node(&declared.host.amqp()).await;
     for _ in 0..4 {
@@ -294,7 +294,7 @@ async fn a_node_that_ends_new_connections_is_passed_over() {
 }
 
 #[test]
-fn where_no_node_answers_each_is_named() {
+fn an_error_names_every_node_that_does_not_answer() {
     let bench = Bench::new("version: 1\nname: t\ntypes: { mail: {} }\n");
     let ports = [free_port(), free_port()];
     let urls = |scheme: &str, path: &str| ports.map(|port| format!("{scheme}://u:pw@127.0.0.1:{port}{path}")).join(",");
@@ -313,7 +313,7 @@ fn where_no_node_answers_each_is_named() {
 }
 
 #[test]
-fn the_management_api_is_asked_where_it_answers() {
+fn the_management_api_is_called_on_a_node_that_answers() {
     let bench = Bench::new("version: 1\nname: t\ntypes: { mail: {} }\n");
     bench.apply();
     let urls = format!("http://u:pw@127.0.0.1:{},{}", free_port(), bench.host.management());

@@ -1,4 +1,4 @@
-//! Which broker a connection leads to.
+//! The identity of the broker that a connection leads to.
 
 use hatchery::{
     Tls,
@@ -27,7 +27,7 @@ async fn a_broker_tells_its_cluster_name_and_version() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "starts a RabbitMQ with TLS; scripts/test --all runs it"]
 async fn a_broker_tells_its_cluster_name_and_version_over_tls() {
     let broker = private::broker().await;
     let host = broker.host();
@@ -39,7 +39,7 @@ async fn a_broker_tells_its_cluster_name_and_version_over_tls() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nothing_is_known_of_a_broker_that_is_away() {
+async fn the_identity_of_an_unreachable_broker_is_an_error() {
     let url = AmqpUrl::new("amqp://127.0.0.1:1").unwrap();
     assert!(RabbitMq::new(url, "test").identity().await.is_err());
 }

@@ -1,4 +1,4 @@
-//! How connections are made, kept, and ended.
+//! Connections to the broker: how they are made, kept and closed, and that no output shows their passwords.
 
 mod blocked;
 mod channels;

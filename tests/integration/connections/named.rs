@@ -1,4 +1,4 @@
-//! What a connection is called, and where it leads.
+//! The names of connections, and the virtual host that a URL leads to.
 
 use hatchery::Hatchery;
 
@@ -10,12 +10,12 @@ use crate::support::{
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_shows_its_name() {
+async fn a_workers_connections_carry_its_name() {
     let declared = Declared::new("types: { mail: {} }").await;
     let place = Place::new(&declared);
     let worker = Process::spawn(place.worker("mail", &place.write("handler.sh", "true")));
     let name = format!("topology work mail @ {}", rustix::system::uname().nodename().to_string_lossy());
-    eventually("two connections with its name", async || {
+    eventually("the worker has two connections with its name", async || {
         let mut names = declared.host.connections();
         names.sort();
         (names == [name.clone(), format!("{name} (publishing)")]).then_some(())
@@ -25,8 +25,8 @@ async fn a_worker_shows_its_name() {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn the_default_virtual_host_needs_no_path() {
+#[ignore = "starts a RabbitMQ of its own; scripts/test --all runs it"]
+async fn a_url_without_a_path_leads_to_the_default_virtual_host() {
     let broker = private::broker().await;
     let topology = hatchery::file::read("version: 1\nname: t\ntypes: { mail: {} }\n", "topology.yaml").unwrap();
     let url = broker.administrator();

@@ -1,4 +1,4 @@
-//! No output has a password in it, however it is asked for.
+//! No output shows a password, whatever the verb and the log level.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ use crate::support::{
     redis::{Server, free_port},
 };
 
-/// Every form in which a trace may show it.
+/// Returns the forms in which a trace may show the password: plain, as basic authentication, as bytes and as hex.
 fn forms(user: &str) -> Vec<String> {
     let bytes = format!("{:?}", PASSWORD.as_bytes());
     let hex = format!("{:02x?}", PASSWORD.as_bytes()).replace(", ", "");
@@ -41,7 +41,7 @@ const VERBS: &[&[&str]] = &[
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_output_shows_a_password() {
+async fn no_verb_shows_a_password_even_in_its_trace() {
     let port = free_port();
     let redis = Server::start(port, &["--requirepass", PASSWORD]);
     let url = redis.url.replace("redis://", &format!("redis://:{PASSWORD}@"));
@@ -68,7 +68,7 @@ async fn no_output_shows_a_password() {
     }
     clean("the plan", &fs::read_to_string(place.path("plan.json")).unwrap());
 
-    // Nor does an error.
+    // Errors show no password either.
     let amqp = declared.host.amqp();
     for (variable, url) in [
         ("AMQP_URL", amqp.replace("127.0.0.1", "127.0.0.1,x")),
@@ -87,7 +87,7 @@ async fn no_output_shows_a_password() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn urls_may_be_in_files() {
+async fn urls_are_read_from_files() {
     let declared = Declared::new("types: { mail: { coalesce: latest } }").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "{}").reference("1")).await;

@@ -1,4 +1,4 @@
-//! SIGTERM when there is nothing to stop yet, or nobody to stop for.
+//! SIGTERM and SIGINT in awkward moments: before a connection exists, under load, while the broker is away.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use crate::support::{
 const SOON: Duration = Duration::from_secs(15);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn before_there_is_a_connection_it_ends_at_once() {
+async fn a_worker_that_is_still_connecting_ends_at_once() {
     let declared = Declared::new("types: { mail: {} }").await;
     let place = Place::new(&declared);
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -38,14 +38,14 @@ async fn before_there_is_a_connection_it_ends_at_once() {
             let _asked = silent.accept().await.unwrap();
             worker.signal(signal);
             let limit = Duration::from_secs(5);
-            let ended = tokio::time::timeout(limit, worker.ended()).await.expect("it does not wait for an answer");
+            let ended = tokio::time::timeout(limit, worker.ended()).await.expect("the worker waits for an answer");
             assert_eq!(ended.expect(0).summary()["delivered"], 0);
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn while_the_broker_is_away_it_ends_within_its_limit_and_loses_nothing() {
+async fn a_worker_without_a_broker_stops_within_its_limit_and_loses_nothing() {
     let declared = Declared::new("types: { mail: { lease: 1s, retry: { delays: [50ms] } } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -54,18 +54,18 @@ async fn while_the_broker_is_away_it_ends_within_its_limit_and_loses_nothing() {
     let mut command = place.worker("mail", &script);
     command.env("AMQP_URL", &relay.url).args(["--drain-timeout", "1s"]);
     let worker = Process::spawn(command);
-    eventually("it consumes", async || {
+    eventually("the worker consumes", async || {
         place.lines("log").iter().any(|line| line.contains("consuming t.processor.mail")).then_some(())
     })
     .await;
     relay.close();
     publish(&hatchery, NewEvent::new("mail", "1")).await;
     worker.signal(Signal::TERM);
-    tokio::time::timeout(SOON, worker.ended()).await.expect("within its limit").expect(0);
+    tokio::time::timeout(SOON, worker.ended()).await.expect("the worker did not stop within its limit").expect(0);
     relay.open();
     place.write("done", "");
     let worker = Process::spawn(place.worker("mail", &script));
-    eventually("it has run", async || (!place.lines("runs").is_empty()).then_some(())).await;
+    eventually("the event has run", async || (!place.lines("runs").is_empty()).then_some(())).await;
     assert_eq!(worker.stop().await["done"], 1);
 }
 
@@ -77,8 +77,8 @@ async fn a_second_signal_under_load_loses_nothing() {
     let events = (0..EVENTS).map(|n| NewEvent::new("mail", n.to_string())).collect();
     assert!(hatchery.publisher().publish_batch(events).await.iter().all(Result::is_ok));
     let place = Place::new(&declared);
-    // Every fourth takes longer than anybody waits when it runs first, so that something runs whenever the second signal
-    // comes.
+    // The first run of every fourth event takes longer than the test waits, so that a handler runs whenever the second
+    // signal comes.
     let script = place.write(
         "handler.sh",
         "n=$(cat); if [ $((n % 4)) = 0 ] && ! [ -e long-$n ] && ! [ -e quick ]; then touch long-$n; sleep 60; fi
@@ -89,7 +89,10 @@ async fn a_second_signal_under_load_loses_nothing() {
     while place.lines("runs").len() < EVENTS / 3 {
         let (ran, began) = (place.lines("runs").len(), long());
         let worker = Process::spawn(place.worker("mail", &script));
-        eventually("it works", async || (place.lines("runs").len() >= ran + 5 && long() > began).then_some(())).await;
+        eventually("the worker runs events", async || {
+            (place.lines("runs").len() >= ran + 5 && long() > began).then_some(())
+        })
+        .await;
         let ended = worker.ended_by(if stopped % 2 == 0 { Signal::TERM } else { Signal::INT }).await;
         assert_eq!(ended.status.code(), Some(1), "{ended:?}");
         stopped += 1;
@@ -97,18 +100,19 @@ async fn a_second_signal_under_load_loses_nothing() {
     place.write("quick", "");
     let worker = Process::spawn(place.worker("mail", &script));
     let ran = || place.lines("runs").into_iter().collect::<BTreeSet<_>>();
-    eventually("all have run", async || (ran().len() == EVENTS).then_some(())).await;
+    eventually("all events have run", async || (ran().len() == EVENTS).then_some(())).await;
     declared.amqp().await.emptied(&declared.passages()).await;
     worker.stop().await;
-    // What was done when its worker ended, but not yet acknowledged, runs again: at most what ran at a time.
+    // An event that was done but not yet acknowledged when its worker ended runs again: at most as many as ran at a
+    // time.
     let again = place.lines("runs").len() - EVENTS;
-    assert!(again <= stopped * 8, "{again} ran twice in {stopped} stops");
-    assert!(stopped >= 2, "one is not enough to see both signals");
+    assert!(again <= stopped * 8, "{again} events ran twice in {stopped} stops");
+    assert!(stopped >= 2, "the worker was stopped too seldom to get both signals");
 }
 
-/// What runs cannot be given back there, and is not waited for.
+/// The worker can give back nothing to a broker that is away, and does not wait for what runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_second_signal_while_the_broker_is_away_ends_it_at_once_and_loses_nothing() {
+async fn a_second_signal_without_a_broker_ends_a_worker_at_once_and_loses_nothing() {
     const EVENTS: usize = 8;
     let declared = Declared::new("types: { mail: { concurrency: 4, prefetch: 6, lease: 1s } }").await;
     let hatchery = declared.connect().await;
@@ -121,12 +125,15 @@ async fn a_second_signal_while_the_broker_is_away_ends_it_at_once_and_loses_noth
     let mut command = place.worker("mail", &script);
     command.env("AMQP_URL", &relay.url);
     let worker = Process::spawn(command);
-    eventually("programs run", async || (place.lines("begun").len() == 4).then_some(())).await;
+    eventually("four programs run", async || (place.lines("begun").len() == 4).then_some(())).await;
     relay.close();
     let says = |what: &str| place.lines("log").iter().any(|line| line.contains(what));
-    eventually("the broker is away", async || says("consuming t.processor.mail again in").then_some(())).await;
+    eventually("the worker notices that the broker is away", async || {
+        says("consuming t.processor.mail again in").then_some(())
+    })
+    .await;
     worker.signal(Signal::TERM);
-    eventually("it stops", async || says("stopping").then_some(())).await;
+    eventually("the worker begins to stop", async || says("stopping").then_some(())).await;
     let asked = Instant::now();
     let ended = worker.ended_by(Signal::TERM).await;
     assert!(
@@ -143,15 +150,15 @@ async fn a_second_signal_while_the_broker_is_away_ends_it_at_once_and_loses_noth
     relay.open();
     place.write("quick", "");
     let worker = Process::spawn(place.worker("mail", &script));
-    eventually("all have run", async || (place.lines("runs").len() >= EVENTS).then_some(())).await;
+    eventually("all events have run", async || (place.lines("runs").len() >= EVENTS).then_some(())).await;
     declared.amqp().await.emptied(&declared.passages()).await;
     assert_eq!(worker.stop().await["done"], EVENTS);
     let ran: BTreeSet<String> = place.lines("runs").into_iter().collect();
-    assert_eq!((ran.len(), place.lines("runs").len()), (EVENTS, EVENTS), "each once: {ran:?}");
+    assert_eq!((ran.len(), place.lines("runs").len()), (EVENTS, EVENTS), "not every event ran exactly once: {ran:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_batch_that_is_interrupted_answers_what_it_read_and_says_where_it_stopped() {
+async fn an_interrupted_batch_answers_the_lines_that_it_read_and_says_where_it_stopped() {
     for (format, account) in [("text", "3 published, 1 refused"), ("json", r#""stopped_before_line": 6"#)] {
         let declared = Declared::new("types: { mail: {} }").await;
         let place = Place::new(&declared);
@@ -159,13 +166,13 @@ async fn a_batch_that_is_interrupted_answers_what_it_read_and_says_where_it_stop
         let (read, mut write) = std::io::pipe().unwrap();
         command.stdin(read);
         let publisher = Process::spawn(command);
-        // One of them is blank, and the last has no end yet.
+        // The second line is blank, and the last one has no line end.
         let lines = ["{\"type\":\"mail\"}", "", "{broken", "{\"type\":\"mail\"}", "{\"type\":\"mail\"}", "{\"type\":"];
         write.write_all(lines.join("\n").as_bytes()).unwrap();
         let amqp = declared.amqp().await;
         let queue = declared.processing("mail");
-        eventually("what was read is published", async || (amqp.ready(&queue).await == 3).then_some(())).await;
-        // The pipe stays open: nothing but the signal ends it.
+        eventually("the three valid lines are published", async || (amqp.ready(&queue).await == 3).then_some(())).await;
+        // The pipe stays open, so that only the signal can end the process.
         let ended = publisher.ended_by(Signal::INT).await.expect(5);
         assert!(ended.stdout.contains(account), "{ended:?}");
         assert!(ended.stderr.contains("stopped before line 6: it and what follows is not published"), "{ended:?}");

@@ -1,4 +1,5 @@
-//! A URL with a slip in it: what was a password lands where a host, a port or a path is expected, and is shown all the same nowhere.
+//! URLs with a typing error, which puts the password where a host, a port or a path belongs. No output shows it even
+//! then.
 
 use std::fmt::Debug;
 
@@ -15,7 +16,8 @@ use crate::support::{
     redis::{Server, free_port},
 };
 
-/// `PW` is the password, `73219` a number that it begins with, `S` a scheme, and `H` a host where nobody answers.
+/// `PW` is the password, `73219` a number that the password begins with, `S` the scheme, `C` the scheme in capitals,
+/// and `H` a host where no server listens.
 const SLIPS: [&str; 34] = [
     // Lists.
     "S://u:PW@H/v,u:PW@H/v",
@@ -67,12 +69,12 @@ fn slips(scheme: &str) -> impl Iterator<Item = String> {
 }
 
 #[track_caller]
-fn clean(what: &str, text: &str) {
-    // A log may show the text in quotes of its own.
-    assert!(!text.contains(PASSWORD) && !text.contains("73219"), "{what} is shown: {text}");
+fn assert_no_password(what: &str, text: &str) {
+    // No quotes around the password: a log may add its own.
+    assert!(!text.contains(PASSWORD) && !text.contains("73219"), "{what} shows a password: {text}");
 }
 
-/// How a process gets a URL.
+/// The way in which a process gets a URL.
 #[derive(Clone, Copy, Debug)]
 enum Given {
     Flag,
@@ -81,8 +83,8 @@ enum Given {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn no_output_shows_a_password_whatever_the_slip() {
+#[ignore = "runs the binary with 34 broken URLs for each of 12 flags; scripts/test --all runs it"]
+async fn no_output_shows_the_password_of_a_mistyped_url() {
     let declared = Declared::new("types: { job: { retry: { delays: [1h], max-attempts: 2 } } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -105,7 +107,7 @@ async fn no_output_shows_a_password_whatever_the_slip() {
     ];
     for (kind, (scheme, flag, variable, verb)) in kinds.into_iter().enumerate() {
         for (number, slip) in slips(scheme).enumerate() {
-            // Each slip goes all three ways over the kinds of one variable.
+            // The kinds that share a variable take turns, so that each slip is given in all three ways.
             let given = match (number + kind) % 3 {
                 0 => Given::Flag,
                 1 if !variable.is_empty() => Given::Variable,
@@ -125,24 +127,24 @@ async fn no_output_shows_a_password_whatever_the_slip() {
                 publish(&hatchery, NewEvent::new("job", "{}")).await;
             }
             let ended = place.run(&mut command).await;
-            clean(&format!("{slip} ({given:?})"), &format!("{}{}", ended.stdout, ended.stderr));
+            assert_no_password(&format!("{slip} ({given:?})"), &format!("{}{}", ended.stdout, ended.stderr));
         }
     }
-    // The reason of each retry and dead letter.
+    // The headers of each retry and dead letter, one of which is the reason.
     let amqp = declared.amqp().await;
     let mut reasons = 0;
     for queue in declared.queues() {
         while let Some(message) = amqp.get(&queue).await {
-            clean(&queue, &format!("{:?}", message.delivery.properties));
+            assert_no_password(&queue, &format!("{:?}", message.delivery.properties));
             reasons += usize::from(crate::support::amqp::shown(&message, "reason").is_some());
         }
     }
-    assert!(reasons > 0, "no event has met a service that does not answer");
+    assert!(reasons > 0, "no event has failed at a service that does not answer");
 }
 
-/// A URL where none is expected.
+/// A URL in an argument that expects none.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_output_shows_a_password_in_another_place() {
+async fn no_output_shows_the_password_of_a_misplaced_url() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);
     let url = format!("amqp://u:{PASSWORD}@127.0.0.1:1/v");
@@ -168,7 +170,7 @@ async fn no_output_shows_a_password_in_another_place() {
     for line in lines {
         let ended = place.run(&mut place.command(line)).await;
         assert!(!ended.status.success() && !ended.stderr.is_empty(), "{line:?}: {ended:?}");
-        clean(&format!("{line:?}"), &format!("{}{}", ended.stdout, ended.stderr));
+        assert_no_password(&format!("{line:?}"), &format!("{}{}", ended.stdout, ended.stderr));
     }
     for variable in
         ["AMQP_URL_FILE", "REDIS_URL_FILE", "RABBITMQ_MANAGEMENT_URL_FILE", "TOPOLOGY_FILE", "TOPOLOGY_CA_FILE"]
@@ -180,20 +182,21 @@ async fn no_output_shows_a_password_in_another_place() {
         }
         let ended = place.run(&mut command).await;
         assert!(!ended.status.success(), "{variable}: {ended:?}");
-        clean(variable, &format!("{}{}", ended.stdout, ended.stderr));
+        assert_no_password(variable, &format!("{}{}", ended.stdout, ended.stderr));
     }
 }
 
-/// A URL, or a slip in one, where none is expected is refused before anything is read, written or connected to.
+/// A URL, mistyped or not, in an argument that expects none is refused before the binary reads, writes or connects to
+/// anything.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_may_have_a_password_is_refused_where_no_flag_expects_a_url() {
+async fn an_argument_that_may_hold_a_password_is_refused_unless_it_expects_a_url() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);
     let url = format!("amqp://u:{PASSWORD}@127.0.0.1:1/v");
     let slash = format!("amqp://u:73219/{PASSWORD}@127.0.0.1:1/v");
     let bare = format!("u:{PASSWORD}@127.0.0.1");
     let one_slash = format!("amqp:/u:{PASSWORD}@127.0.0.1:1/v");
-    // `URL` is each of them in turn; data of an event is refused for a whole URL alone.
+    // `URL` stands for each of the four texts; arguments that are an event's data are refused for a whole URL only.
     let names: [&str; 21] = [
         "apply URL",
         "apply -- URL",
@@ -235,20 +238,21 @@ async fn what_may_have_a_password_is_refused_where_no_flag_expects_a_url() {
     for (line, slip) in lines {
         let words: Vec<String> = line.split(' ').map(|word| word.replace("URL", slip)).collect();
         let ended = place.run(place.command(&["-vv"]).args(words).env("RUST_LOG", "trace")).await.expect(2);
-        clean(&format!("{line} {slip}"), &format!("{}{}", ended.stdout, ended.stderr));
+        assert_no_password(&format!("{line} {slip}"), &format!("{}{}", ended.stdout, ended.stderr));
         assert!(ended.stderr.contains("a URL, or a text that may have a password"), "{line} {slip}: {ended:?}");
     }
-    assert!(!place.path("amqp:").exists(), "a URL became the name of a folder");
+    assert!(!place.path("amqp:").exists(), "the binary created a folder named after the URL");
     for variable in ["TOPOLOGY_FILE", "TOPOLOGY_CA_FILE", "TOPOLOGY_CERT_FILE", "TOPOLOGY_KEY_FILE"] {
         for slip in [&url, &slash, &bare, &one_slash] {
             let ended = place.run(place.command(&["plan"]).env(variable, slip)).await.expect(2);
-            clean(variable, &ended.stderr);
+            assert_no_password(variable, &ended.stderr);
             let help = place.run(place.command(&["plan", "--help"]).env(variable, slip)).await.expect(0);
-            clean(variable, &help.stdout);
+            assert_no_password(variable, &help.stdout);
         }
     }
 
-    // Where a URL belongs, and where the text is data.
+    // Accepted: URLs in arguments that expect them, in payloads and in a program's arguments; as a reference, URLs
+    // without a password.
     let payload = format!("\"{url}\"");
     let (amqp, given) = (declared.host.amqp(), format!("--amqp-url={}", declared.host.amqp()));
     let allowed: [&[&str]; 7] = [
@@ -268,13 +272,13 @@ async fn what_may_have_a_password_is_refused_where_no_flag_expects_a_url() {
         .concat();
     let batch = place.write("batch", &batch).display().to_string();
     let ended = place.run(&mut place.command(&["publish", "--batch", &batch])).await.expect(5);
-    clean("the batch", &ended.stderr);
+    assert_no_password("the batch", &ended.stderr);
     assert!(ended.stdout.contains("2 published, 2 refused"), "{ended:?}");
 }
 
-/// Each slip as the content of a file that is read as something else than a URL.
+/// Each mistyped URL is the content of a file that the binary reads as something else than a URL.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_file_that_holds_a_password_is_repeated() {
+async fn no_output_repeats_a_password_from_a_file() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);
     let verbs: [&[&str]; 8] = [
@@ -301,7 +305,7 @@ async fn no_file_that_holds_a_password_is_repeated() {
         place.write("secret", &form.replace("URL", &slip));
         for verb in verbs {
             let ended = place.run(&mut place.command(verb)).await;
-            clean(&format!("{verb:?} {form} {slip}"), &format!("{}{}", ended.stdout, ended.stderr));
+            assert_no_password(&format!("{verb:?} {form} {slip}"), &format!("{}{}", ended.stdout, ended.stderr));
         }
     }
 }
@@ -332,7 +336,7 @@ async fn an_empty_variable_counts_as_not_set() {
         place.run(command.env(variable, "").env(format!("{variable}_FILE"), file)).await.expect(0);
         let mut command = place.command(&["plan", "--management-url", &declared.host.management(), flag, &url]);
         place.run(command.env(variable, "")).await.expect(0);
-        // Then nothing is said, and it is this machine.
+        // No URL is given at all, so the default applies: a server on this machine.
         let mut command = place.command(&["events", "list"]);
         let ended = place.run(command.env(variable, "").env("HOME", place.path("."))).await;
         assert_ne!(ended.status.code(), Some(2), "{variable}: {ended:?}");
@@ -368,8 +372,8 @@ async fn neither_the_metrics_nor_the_connections_of_a_worker_show_a_password() {
         client.get(format!("http://{address}/metrics")).send().await.ok()?.text().await.ok()
     };
     let counted = async || get().await.filter(|text| text.contains("hatchery_register_state"));
-    // Counts and ports are numbers of all kinds, so the password alone is looked for.
-    let metrics = eventually("the worker counts", counted).await;
+    // Only the password: the number 73219 may turn up as a count or a port.
+    let metrics = eventually("the metrics show the register's state", counted).await;
     assert!(!metrics.contains(PASSWORD), "{metrics}");
     let connections = async || {
         let text = declared.host.connections_as_text();
@@ -380,39 +384,42 @@ async fn neither_the_metrics_nor_the_connections_of_a_worker_show_a_password() {
     worker.stop().await;
 }
 
-fn said<T: Debug, E: Debug + ToString>(what: &str, result: Result<T, E>) {
+fn assert_no_password_in<T: Debug, E: Debug + ToString>(what: &str, result: Result<T, E>) {
     let text = match result {
         Ok(value) => format!("{value:?}"),
         Err(error) => format!("{error:?} {}", error.to_string()),
     };
-    clean(what, &text);
+    assert_no_password(what, &text);
 }
 
-/// The library's own calls: what they say, and what they show when they are printed.
+/// Neither the results of the library's calls nor the `Debug` output of its values show a password.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_value_of_the_library_shows_a_password_whatever_the_slip() {
+async fn no_value_of_the_library_shows_the_password_of_a_mistyped_url() {
     let topology = hatchery::file::read("version: 1\nname: t\ntypes: { job: {} }\n", "topology.yaml").unwrap();
     let broker = AmqpUrl::new("amqp://127.0.0.1:1").unwrap();
     for slip in slips("amqp") {
         let builder = Hatchery::builder(topology.clone()).amqp_url(&slip);
-        clean(&slip, &format!("{builder:?}"));
-        said(&slip, builder.connect().await);
-        said(&slip, Hatchery::builder(topology.clone()).amqp_urls([slip.as_str(), "amqp://h/v"]).connect().await);
-        said(&slip, AmqpUrl::new(&slip));
+        assert_no_password(&slip, &format!("{builder:?}"));
+        assert_no_password_in(&slip, builder.connect().await);
+        assert_no_password_in(
+            &slip,
+            Hatchery::builder(topology.clone()).amqp_urls([slip.as_str(), "amqp://h/v"]).connect().await,
+        );
+        assert_no_password_in(&slip, AmqpUrl::new(&slip));
     }
     for scheme in ["redis", "rediss", "redis-cluster", "redis-sentinel", "unix"] {
         for slip in slips(scheme) {
             let builder = Hatchery::builder(topology.clone()).redis_url(&slip);
-            clean(&slip, &format!("{builder:?}"));
+            assert_no_password(&slip, &format!("{builder:?}"));
             let events = builder.events().map(|_| "events");
-            said(&slip, events);
+            assert_no_password_in(&slip, events);
         }
     }
     for slip in slips("http") {
-        said(&slip, ManagementUrl::new(&slip, &broker));
-        said(&slip, ServiceUrl::new(&slip));
+        assert_no_password_in(&slip, ManagementUrl::new(&slip, &broker));
+        assert_no_password_in(&slip, ServiceUrl::new(&slip));
         if let Ok(url) = ServiceUrl::new(&slip) {
-            said(&slip, Http::new(url));
+            assert_no_password_in(&slip, Http::new(url));
         }
     }
 }

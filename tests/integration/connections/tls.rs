@@ -14,7 +14,7 @@ use crate::support::{
     redis::{Server, free_port},
 };
 
-/// A Redis that speaks TLS at one port, and nothing but that to us.
+/// A Redis that the tests reach over TLS only.
 struct Secured {
     _server: Server,
     port: u16,
@@ -39,7 +39,7 @@ impl Secured {
     }
 }
 
-/// Whom a process trusts, and who it is.
+/// Sets the authority that a process trusts, and its client certificate.
 fn with<'a>(command: &'a mut Command, authority: &Path, client: Option<&Certificate>) -> &'a mut Command {
     command.env("TOPOLOGY_CA_FILE", authority);
     if let Some(client) = client {
@@ -49,8 +49,8 @@ fn with<'a>(command: &'a mut Command, authority: &Path, client: Option<&Certific
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn everything_works_with_certificates_on_both_sides() {
+#[ignore = "starts a RabbitMQ and a Redis with TLS; scripts/test --all runs it"]
+async fn every_connection_works_with_certificates_on_both_sides() {
     let broker = private::broker().await;
     let redis = Secured::start(&broker.authority, &broker.authority.issue("redis", &["127.0.0.1"]), "yes");
     let declared = Declared::on(broker.host(), "types: { mail: {} }", &redis.url()).await;
@@ -82,10 +82,10 @@ async fn everything_works_with_certificates_on_both_sides() {
     assert_eq!(worked["done"], 2, "{worked}");
 }
 
-/// `SSL_CERT_FILE` names them where a system does not have them at the usual place.
+/// `SSL_CERT_FILE` names the trusted authorities of the system, in place of the usual file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn whom_the_system_trusts_is_trusted_without_a_flag() {
+#[ignore = "starts a RabbitMQ and a Redis with TLS; scripts/test --all runs it"]
+async fn the_systems_authorities_are_trusted_without_a_flag() {
     let broker = private::broker().await;
     let redis = Secured::start(&broker.authority, &broker.authority.issue("system", &["127.0.0.1"]), "no");
     let declared = Declared::on(broker.host(), "types: { mail: {} }", &redis.url()).await;
@@ -94,7 +94,7 @@ async fn whom_the_system_trusts_is_trusted_without_a_flag() {
     let run = async |system: &Path, changed: Option<(&str, String)>, arguments: &[&str]| {
         let mut command = place.command(arguments);
         command.env("AMQP_URL", &amqps).env("RABBITMQ_MANAGEMENT_URL", &https).env("SSL_CERT_FILE", system);
-        // The broker asks who comes.
+        // The broker requires a client certificate.
         command.env("TOPOLOGY_CERT_FILE", &broker.client.chain).env("TOPOLOGY_KEY_FILE", &broker.client.key);
         command.envs(changed);
         place.run(&mut command).await
@@ -105,7 +105,7 @@ async fn whom_the_system_trusts_is_trusted_without_a_flag() {
     let work = ["-o", "json", "work", "--type", "mail", "--stop-when-empty", "--exec", "true"];
     assert_eq!(run(&system, None, &work).await.expect(0).summary()["done"], 1);
 
-    // Each of the three looks at them.
+    // AMQP, the management API and Redis each check the system's authorities.
     let stranger = Authority::called("stranger");
     let plain = ("AMQP_URL", declared.host.amqp());
     for (changed, arguments) in [(None, PUBLISH), (None, PLAN), (Some(plain), WORK)] {
@@ -114,7 +114,7 @@ async fn whom_the_system_trusts_is_trusted_without_a_flag() {
     }
 }
 
-/// A verb that needs one of the three, and a text that its error has to have.
+/// A verb that connects to AMQP, the management API or Redis, and a text that its error must contain.
 struct Case<'a> {
     verb: &'a [&'a str],
     variable: &'a str,
@@ -135,14 +135,14 @@ async fn refused(place: &Place<'_>, case: &Case<'_>) -> Ended {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn whatever_is_wrong_is_said_in_words_and_without_a_secret() {
+#[ignore = "tries 23 wrong certificates and URLs on a RabbitMQ with TLS; scripts/test --all runs it"]
+async fn every_tls_error_says_its_cause_and_shows_no_secret() {
     let broker = private::broker().await;
     let declared = Declared::on(broker.host(), "types: { mail: {} }", "redis://127.0.0.1:1").await;
     let place = Place::new(&declared);
     let Private { authority, client, .. } = &*broker;
     let (known, host) = (authority.file(), &declared.host);
-    // One has another name, the other has the same name and another key.
+    // `stranger` has another name than the broker's authority; `namesake` has the same name and another key.
     let (stranger, namesake) = (Authority::called("stranger"), Authority::new());
     let (unknown, unknown_client) = (stranger.file(), stranger.issue("client", &[]));
     let (false_name, false_client) = (namesake.file(), namesake.issue("client", &[]));
@@ -150,7 +150,7 @@ async fn whatever_is_wrong_is_said_in_words_and_without_a_secret() {
     let another = Secured::start(authority, &authority.issue("another", &["rabbit.internal"]), "no");
     let asking = Secured::start(authority, &authority.issue("asking", &["127.0.0.1"]), "yes");
     let (amqps, https) = (broker.amqps(host), broker.https(host));
-    // It breaks off before either side has said more than TLS, so any server will do.
+    // The TLS handshake fails before either side speaks AMQP or HTTP, so a Redis can stand in for any server.
     let instead = |url: &str, port: u16| {
         let mut url = url::Url::parse(url).unwrap();
         url.set_port(Some(port)).unwrap();
@@ -186,14 +186,18 @@ async fn whatever_is_wrong_is_said_in_words_and_without_a_secret() {
         let key = std::fs::read_to_string(&client.key).unwrap();
         let secret = said.contains(PASSWORD) || said.contains(key.lines().nth(1).unwrap());
         if ended.status.code() != Some(6) || secret || !said.contains(case.says) {
-            wrong.push(format!("{} should say `{}`: {ended:?}", case.url.replace(PASSWORD, "***"), case.says));
+            wrong.push(format!(
+                "{} should exit with 6, show no secret and say `{}`: {ended:?}",
+                case.url.replace(PASSWORD, "***"),
+                case.says
+            ));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn files_that_are_no_certificates_are_wrong_usage() {
+async fn files_without_certificates_are_a_usage_error() {
     let declared = Declared::new("types: { mail: {} }").await;
     let place = Place::new(&declared);
     let authority = Authority::new();

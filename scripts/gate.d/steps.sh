@@ -39,6 +39,6 @@ all_end_well() {
     shift 2
   done
   [ ${#failed[@]} -eq 0 ] && return
-  echo "failed: ${failed[*]}, see the lines that begin so" >&2
+  echo "failed: ${failed[*]}" >&2
   exit 1
 }

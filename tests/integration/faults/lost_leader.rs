@@ -1,7 +1,7 @@
 //! The node that led a queue is lost. RabbitMQ 3.10 refuses every message for that queue on a channel that sends its first one
 //! before the queue has another leader, for as long as the node is away (measured). Other channels are not affected.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::collections::BTreeSet;
 
 use hatchery::NewEvent;
 
@@ -43,7 +43,6 @@ async fn a_publisher_reaches_queues_whose_leader_was_lost_just_before() {
     let confirming = async {
         loop {
             publish(&hatchery, NewEvent::new(format!("t{other}"), "{}")).await;
-            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     let publishing = async {

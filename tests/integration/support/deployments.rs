@@ -201,7 +201,9 @@ impl Cluster {
         for node in self.nodes.iter().filter(|node| node.runs()) {
             eventually("the cluster serves all slots", async || {
                 let known: String = node.ask(&["CLUSTER", "INFO"]).await.ok()?;
-                known.starts_with("cluster_state:ok").then_some(())
+                // Without `cluster-require-full-coverage` the state is `ok` before the node knows who serves each slot.
+                let all_served = format!("\ncluster_slots_ok:{SLOTS}\r");
+                (known.starts_with("cluster_state:ok") && known.contains(&all_served)).then_some(())
             })
             .await;
         }

@@ -1,4 +1,4 @@
-//! Dated changes of one object, and a backlog that outlasts every delay.
+//! Dated changes of one reference, and a backlog that is older than every delay.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn a_dated_change_is_swallowed_by_its_own_kind_alone() {
+async fn a_change_is_replaced_only_by_one_of_the_same_slot() {
     let declared = declared("{ import: { coalesce: latest }, newest: { coalesce: { delayed: latest } } }").await;
     let hatchery = declared.connect().await;
-    // They stand for 1 June and 1 July.
+    // Stand-ins for 1 June and 1 July.
     let (june, july) = (from_now(Duration::from_secs(2)), from_now(Duration::from_secs(3)));
     for event_type in ["import", "newest"] {
         let change = |id: &str| NewEvent::new(event_type, id.to_owned()).reference("1234").id(id);
@@ -42,8 +42,8 @@ async fn a_dated_change_is_swallowed_by_its_own_kind_alone() {
 }
 
 #[tokio::test]
-async fn what_was_replaced_or_cancelled_in_a_long_backlog_never_runs() {
-    // What is finished is remembered for two seconds (twice the retry delay), what is open for a minute.
+async fn replaced_and_cancelled_events_of_a_long_backlog_never_run() {
+    // The register remembers finished events for two seconds (twice the retry delay), and open ones for a minute.
     let text = "redis: { dedup-retention: 1s, backlog-retention: 1m }\n\
                 types: { import: { coalesce: latest, retry: { delays: [1s] } } }\n";
     let declared = Declared::new(text).await;
@@ -58,7 +58,7 @@ async fn what_was_replaced_or_cancelled_in_a_long_backlog_never_runs() {
     let place = Place::new(&declared);
     let cancelled = place.events(0, &["cancel", "--type", "import", "--reference-prefix", "2-", "--yes"]).await;
     assert_eq!(cancelled.stdout, "Cancelled 333 events.\n");
-    // Longer than every delay, and than what is finished is remembered.
+    // Longer than every delay, and longer than the register remembers finished events.
     tokio::time::sleep(Duration::from_secs(4)).await;
 
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);

@@ -1,4 +1,4 @@
-//! What is cancelled does not run.
+//! A cancelled event does not run.
 
 use std::time::Duration;
 
@@ -15,11 +15,11 @@ use crate::support::{
     workers::Working,
 };
 
-/// Time enough for a command line, and little to wait for.
+/// Long enough to run a command, short enough to wait for.
 const SOON: Duration = Duration::from_secs(3);
 
 #[tokio::test]
-async fn what_is_cancelled_by_name_does_not_run_and_the_rest_does() {
+async fn events_cancelled_by_reference_date_or_id_do_not_run_and_the_others_do() {
     let declared = declared("{ import: { coalesce: latest }, mail: {} }").await;
     let hatchery = declared.connect().await;
     let june = from_now(SOON);
@@ -58,7 +58,7 @@ async fn what_is_cancelled_by_name_does_not_run_and_the_rest_does() {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_and_is_told() {
+async fn a_cancel_lets_a_run_go_on_and_reports_it() {
     let declared = declared("{ import: { coalesce: latest, retry: { delays: [100ms] } } }").await;
     let hatchery = declared.connect().await;
     let failure = Outcome::Retry { reason: "no luck".into(), after: None };
@@ -73,7 +73,7 @@ async fn a_run_goes_on_and_is_told() {
     let shown = place.events(0, &["show", "--reference", "1234"]).await;
     assert!(shown.stdout.contains("cancelled, and its run goes on"), "{shown:?}");
     gate.let_through(1);
-    // Its next attempt comes, and is stale; this one after it runs.
+    // The retry of `a` is delivered and is stale. `b`, which comes after it, runs.
     put(&hatchery, "import", "5678", "b", Duration::from_millis(500)).await;
     worker.runs.reach(2).await;
     gate.let_through(1);
@@ -83,7 +83,7 @@ async fn a_run_goes_on_and_is_told() {
 }
 
 #[tokio::test]
-async fn an_id_that_nobody_knows_is_remembered() {
+async fn a_cancel_of_an_unknown_id_is_remembered() {
     let declared = declared("{ mail: {} }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -103,7 +103,7 @@ async fn an_id_that_nobody_knows_is_remembered() {
 }
 
 #[tokio::test]
-async fn an_id_alone_reaches_what_was_published_without_redis_in_every_shard() {
+async fn a_cancel_by_id_reaches_an_event_that_was_published_without_redis_in_any_shard() {
     let types =
         "types: { each: { coalesce: { delayed: each-time } }, mail: {} }\nladder: { resolution: 50ms, horizon: 2h }\n";
     let declared = Declared::with_shards(VirtualHost::new(), types, redis::url(), 8).await;
@@ -134,8 +134,8 @@ async fn an_id_alone_reaches_what_was_published_without_redis_in_every_shard() {
 }
 
 #[tokio::test]
-async fn what_goes_round_the_ladder_again_stays_cancelled() {
-    // What nobody knows the date of is remembered for 3.55 s.
+async fn an_event_that_passes_the_ladder_twice_stays_cancelled() {
+    // The register remembers the cancel of an event whose date it does not know for 3.55 s.
     let types = "redis: { dedup-retention: 1s, backlog-retention: 2s }\nladder: { resolution: 50ms, horizon: 1500ms }\n\
                  types: { mail: {} }\n";
     let declared = Declared::new(types).await;
@@ -157,7 +157,7 @@ async fn what_goes_round_the_ladder_again_stays_cancelled() {
 }
 
 #[tokio::test]
-async fn what_a_filter_finds_is_shown_first() {
+async fn a_cancel_by_filter_is_a_dry_run_without_yes() {
     let declared = declared("{ import: { coalesce: latest }, mail: {} }").await;
     let hatchery = declared.connect().await;
     for n in 0..30 {
@@ -194,7 +194,7 @@ async fn what_a_filter_finds_is_shown_first() {
     }
 }
 
-/// The names of an object's keys.
+/// Returns the sorted keys of a JSON object.
 fn keys(value: &Value) -> Vec<&str> {
     let mut keys: Vec<&str> = value.as_object().unwrap().keys().map(String::as_str).collect();
     keys.sort_unstable();
@@ -202,7 +202,7 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn every_act_on_events_answers_in_one_shape() {
+async fn cancel_reschedule_and_run_now_answer_with_json_of_one_shape() {
     let declared = declared("{ mail: { keep-payload: 4KiB } }").await;
     let hatchery = declared.connect().await;
     for id in ["a", "b", "c", "d", "e", "f"] {
@@ -237,7 +237,7 @@ async fn every_act_on_events_answers_in_one_shape() {
         assert_eq!(event["type"], "mail", "{json}");
         assert!(event["id"].is_string(), "{json}");
         if verb == "reschedule" {
-            // The time that it has now, and the one that it had.
+            // `due` is the new time, `was_due` the former one.
             assert_eq!(event["due"], "2200-06-01T09:00:00.000Z", "{json}");
             assert!(event["was_due"].as_str().unwrap() < june, "{json}");
         }
@@ -252,7 +252,7 @@ async fn every_act_on_events_answers_in_one_shape() {
 }
 
 #[tokio::test]
-async fn every_time_has_milliseconds() {
+async fn json_shows_times_with_milliseconds() {
     let declared = declared("{ mail: {} }").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "").id("a").at("2200-06-01T09:00:00Z".parse().unwrap())).await;

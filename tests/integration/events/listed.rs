@@ -1,4 +1,4 @@
-//! What is found, and how it is shown.
+//! Listing and showing events: what the filters find, and how the output looks.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn a_list_in_a_pipe_is_not_cut() {
+async fn a_list_that_is_not_written_to_a_terminal_is_not_cut() {
     let declared = declared("{ mail: {} }").await;
     let hatchery = declared.connect().await;
     let reason = format!("because {}", "of this ".repeat(30));
@@ -94,7 +94,7 @@ async fn events_are_listed_by_due_time_and_filtered() {
 }
 
 #[tokio::test]
-async fn a_list_goes_over_pages() {
+async fn a_list_of_more_than_a_thousand_events_is_complete_and_in_order() {
     let declared = declared("{ import: { coalesce: latest } }").await;
     let hatchery = declared.connect().await;
     let events = (0..1_203_u64).map(|n| {
@@ -112,7 +112,7 @@ async fn a_list_goes_over_pages() {
 }
 
 #[tokio::test]
-async fn all_that_is_known_of_one_is_shown() {
+async fn show_prints_all_that_the_register_knows_of_an_event() {
     let declared = declared("{ import: { coalesce: latest }, mail: {}, plain: { register: off } }").await;
     let hatchery = declared.connect().await;
     put(&hatchery, "import", "1234", "first", Duration::ZERO).await;
@@ -156,24 +156,24 @@ async fn all_that_is_known_of_one_is_shown() {
 }
 
 #[tokio::test]
-async fn redis_that_is_away_is_told() {
+async fn a_list_names_the_redis_that_does_not_answer_and_needs_no_broker() {
     let declared = declared("{ mail: {} }").await;
     let place = Place::new(&declared);
     let ended = place.events(6, &["list", "--redis-url", "redis://127.0.0.1:1"]).await;
     assert!(ended.stderr.contains("Redis at redis://127.0.0.1:1/0 is away"), "{ended:?}");
-    // The broker is not needed.
+    // List and cancel work without the broker.
     place.events(0, &["list", "--amqp-url", "amqp://127.0.0.1:1"]).await;
     place.events(0, &["cancel", "--type", "mail", "--id", "x", "--amqp-url", "amqp://127.0.0.1:1"]).await;
 }
 
 #[tokio::test]
-async fn an_id_alone_is_found_on_whatever_shard_it_is() {
+async fn an_event_is_found_by_its_id_in_any_shard() {
     let cluster = shared().await;
     let file = "ladder: { resolution: 50ms, horizon: 2h }\ntypes: { import: { coalesce: latest }, mail: {} }\n";
     let declared = Declared::with_shards(VirtualHost::new(), file, &cluster.url(), 7).await;
     let hatchery = declared.connect().await;
     let events = hatchery.events();
-    // With a reference they are on its shard, and without one on the id's.
+    // An event with a reference is in the shard of the reference; one without is in the shard of its id.
     let all: Vec<_> = (0..12).map(|n| (["import", "mail"][n % 2], format!("id-{n}"), n % 3 > 0)).collect();
     for (n, (event_type, id, refers)) in all.iter().enumerate() {
         let reference = if *refers { n.to_string() } else { String::new() };
@@ -185,7 +185,7 @@ async fn an_id_alone_is_found_on_whatever_shard_it_is() {
         let ids: Vec<_> = shown.iter().map(|event| event.id.as_deref()).collect();
         assert_eq!(ids, [Some(id.as_str())], "{event_type} {id}");
     }
-    assert_eq!(events.show(&Which::id("mail", "id-0")).await.unwrap().len(), 0, "that is of another type");
+    assert_eq!(events.show(&Which::id("mail", "id-0")).await.unwrap().len(), 0, "id-0 is of the type import");
     for (event_type, id, _) in &all {
         let cancelled = events.cancel(&Which::id(*event_type, id)).await.unwrap();
         assert!(matches!(&cancelled[..], [one] if one.waiting), "{event_type} {id}: {cancelled:?}");
@@ -195,7 +195,7 @@ async fn an_id_alone_is_found_on_whatever_shard_it_is() {
 }
 
 #[test]
-fn a_topology_that_was_never_applied_is_no_empty_list() {
+fn events_of_a_topology_that_was_never_applied_are_an_error_and_not_an_empty_list() {
     let prefix = redis::prefix();
     let bench = Bench::new(&format!("version: 1\nname: t\nredis: {{ prefix: {prefix} }}\ntypes: {{ mail: {{}} }}\n"));
     let events = |code: i32, arguments: &[&str]| {
@@ -222,7 +222,7 @@ fn a_topology_that_was_never_applied_is_no_empty_list() {
         assert!(ran.stderr.contains("t.scheduler does not exist on the broker; run `topology apply`"), "{ran:?}");
         assert_eq!(ran.stdout, "");
     }
-    // Nothing is remembered either: what comes with that id runs.
+    // The refused cancel was not remembered, so that a later event with this id runs.
     let key = format!("{prefix}:{{{}:t:0}}:mail:i:y", bench.host.name);
     assert!(!block_on(async { redis::keys(redis::url()).await }).contains(&key));
     let ran = events(1, &["show", "--id", "x"]);
@@ -234,9 +234,9 @@ fn a_topology_that_was_never_applied_is_no_empty_list() {
     events(0, &["cancel", "--type", "mail", "--id", "y"]);
     assert!(
         block_on(async { redis::keys(redis::url()).await }).contains(&key),
-        "a cancel is remembered once there is a topology"
+        "the cancel was not remembered although the topology is applied"
     );
-    // Redis alone knows the list: without the broker it is as it is.
+    // Without the broker, the list shows what Redis holds.
     let mut command = bench.command(&["events", "list"]);
     command.env("REDIS_URL", redis::url()).env("AMQP_URL", "amqp://127.0.0.1:1");
     let ran = Ran::of(command.output().unwrap()).expect(0);

@@ -1,4 +1,4 @@
-//! `topology events`, and the same as library calls.
+//! `topology events`, and the same operations as library calls.
 
 mod backlog;
 mod cancelled;
@@ -16,24 +16,24 @@ use crate::support::{
     process::{Ended, Place},
 };
 
-/// Long enough that nothing comes due while a test looks.
+/// Longer than any test, so that no event with this delay comes due during one.
 const HOUR: Duration = Duration::from_hours(1);
 
 impl Place<'_> {
-    /// `topology events …`, which has to end so.
+    /// Runs `topology events …` and expects this exit code.
     async fn events(&self, code: i32, arguments: &[&str]) -> Ended {
         let arguments: Vec<&str> = ["events"].into_iter().chain(arguments.iter().copied()).collect();
         self.run(&mut self.command(&arguments)).await.expect(code)
     }
 
-    /// The same with JSON for an answer.
+    /// Runs `topology events … -o json`, expects this exit code, and returns the JSON.
     async fn events_json(&self, code: i32, arguments: &[&str]) -> Value {
         let arguments: Vec<&str> = arguments.iter().copied().chain(["-o", "json"]).collect();
         let ended = self.events(code, &arguments).await;
         serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"))
     }
 
-    /// The ids that a list shows.
+    /// Runs `topology events list …` and returns the ids that it shows.
     async fn ids(&self, arguments: &[&str]) -> Vec<String> {
         let arguments: Vec<&str> = ["list"].into_iter().chain(arguments.iter().copied()).collect();
         let list = self.events_json(0, &arguments).await;
@@ -42,7 +42,7 @@ impl Place<'_> {
     }
 }
 
-/// A ladder that reaches further than a test takes.
+/// Declares types with a ladder of two hours, so that events may wait for [`HOUR`].
 async fn declared(types: &str) -> Declared {
     Declared::new(&format!("ladder: {{ resolution: 50ms, horizon: 2h }}\ntypes: {types}\n")).await
 }
@@ -59,6 +59,6 @@ async fn put(hatchery: &Hatchery, event_type: &str, reference: &str, id: &str, d
 }
 
 fn from_now(delay: Duration) -> Timestamp {
-    // Whole milliseconds, as the wire has them.
+    // Rounded to milliseconds, the precision of the `nbf` header.
     Timestamp::from_millisecond(Timestamp::now().as_millisecond()).unwrap() + delay
 }

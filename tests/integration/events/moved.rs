@@ -1,4 +1,4 @@
-//! Another time for events that wait.
+//! Rescheduling events, and running them now.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const TYPES: &str = "{ import: { coalesce: latest, keep-payload: 4KiB }, newest:
 #[case("newest")]
 #[case("mail")]
 #[tokio::test]
-async fn what_is_due_in_an_hour_runs_now_and_once(#[case] event_type: &str) {
+async fn run_now_and_reschedule_run_a_waiting_event_once(#[case] event_type: &str) {
     let declared = declared(TYPES).await;
     let hatchery = declared.connect().await;
     put(&hatchery, event_type, "1234", "a", HOUR).await;
@@ -42,7 +42,7 @@ async fn what_is_due_in_an_hour_runs_now_and_once(#[case] event_type: &str) {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "waits for an event that is due in 40 s; scripts/test --all runs it"]
 async fn a_rescheduled_event_does_not_run_at_its_old_time() {
     let declared = declared(TYPES).await;
     let hatchery = declared.connect().await;
@@ -74,8 +74,8 @@ async fn a_rescheduled_event_does_not_run_at_its_old_time() {
 #[case::run_now(None)]
 #[case::reschedule(Some(Duration::from_secs(1)))]
 #[tokio::test]
-async fn what_is_brought_forward_does_not_run_again_when_its_former_copy_comes(#[case] to: Option<Duration>) {
-    // A run is remembered for a second, and the former copy comes some seconds after it.
+async fn an_event_that_was_brought_forward_does_not_run_again_at_its_former_time(#[case] to: Option<Duration>) {
+    // The register remembers a run for a second. The former copy is delivered some seconds after the run.
     let types = "redis: { dedup-retention: 1s }\nladder: { resolution: 50ms, horizon: 2h }\n\
                  defaults: { keep-payload: 4KiB, retry: { delays: [100ms] } }\n\
                  types: { import: { coalesce: latest }, newest: { coalesce: { delayed: latest } }, mail: {} }\n";
@@ -87,7 +87,7 @@ async fn what_is_brought_forward_does_not_run_again_when_its_former_copy_comes(#
         let (which, soon) = (Which::id(*event_type, "a").of("1234"), Duration::from_secs(6));
         put(&hatchery, event_type, "1234", "a", soon).await;
         if *event_type == "import" {
-            // From there to a slot of what was put off, and away from that.
+            // First into the slot of rescheduled events, then out of that slot again.
             events.reschedule(&which, from_now(soon + Duration::from_secs(1))).await.unwrap();
         }
         let moved = match to {
@@ -106,7 +106,7 @@ async fn what_is_brought_forward_does_not_run_again_when_its_former_copy_comes(#
 }
 
 #[tokio::test]
-async fn what_is_missing_is_told_where_no_payload_is_kept() {
+async fn run_now_without_a_kept_payload_says_which_setting_is_missing() {
     let declared = declared(TYPES).await;
     let hatchery = declared.connect().await;
     put(&hatchery, "light", "1234", "a", HOUR).await;
@@ -126,7 +126,7 @@ async fn what_is_missing_is_told_where_no_payload_is_kept() {
 }
 
 #[tokio::test]
-async fn what_a_filter_finds_is_moved() {
+async fn a_filter_reschedules_and_runs_hundreds_of_events() {
     let declared = declared(TYPES).await;
     let hatchery = declared.connect().await;
     let events = (0..600).map(|n| {
@@ -153,7 +153,7 @@ async fn what_a_filter_finds_is_moved() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_runs_again_by_its_kept_payload() {
+async fn run_now_runs_a_dead_letter_with_its_kept_payload() {
     let declared = declared(TYPES).await;
     let hatchery = declared.connect().await;
     put(&hatchery, "mail", "", "a", Duration::ZERO).await;
@@ -164,7 +164,7 @@ async fn a_dead_letter_runs_again_by_its_kept_payload() {
     worker.runs.reach(1).await;
     let place = Place::new(&declared);
     let letter = ["list", "--state", "dead-letter"];
-    crate::support::broker::eventually("it is settled", async || {
+    crate::support::broker::eventually("the event is listed as a dead letter", async || {
         let list = place.events_json(0, &letter).await;
         list["events"].get(0).is_some().then_some(())
     })

@@ -1,5 +1,5 @@
-//! What a program is told, and what its answers mean. Where nothing else is said the program is `sh` and the payload
-//! is what it does.
+//! The environment that a program gets, and the meaning of its exit status and answer. In most of these tests the
+//! program is `sh`, and the payload is its script.
 
 use hatchery::NewEvent;
 use lapin::{
@@ -15,13 +15,13 @@ use crate::support::{
     process::{Place, Process},
 };
 
-/// The program is `sh`, which reads its script from standard input.
+/// Starts a worker whose program is `sh`, which reads the payload as its script from standard input.
 fn shell(place: &Place<'_>) -> Process {
     Process::spawn(place.command(&["-o", "json", "work", "--type", "job", "--exec", "sh"]))
 }
 
 #[tokio::test]
-async fn a_program_is_told_what_the_event_says_and_nothing_else() {
+async fn a_program_gets_the_events_properties_as_variables_and_no_others_of_their_names() {
     let declared = Declared::new("types: { job: { coalesce: latest } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -98,7 +98,7 @@ async fn a_program_is_told_what_the_event_says_and_nothing_else() {
 #[case::broken_answer("echo '{\"requeue\": {\"at\": \"soon\"}}'", "error=\"the answer cannot be understood: ")]
 #[case::an_answer_counts_with_0_alone("echo '{\"discard\": {}}'; exit 3", "error=\"exit status 3\"")]
 #[tokio::test]
-async fn a_program_that_fails_says_why(#[case] script: &str, #[case] reason: &str) {
+async fn a_failed_programs_error_is_the_reason_of_its_dead_letter(#[case] script: &str, #[case] reason: &str) {
     let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1 } } }").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("job", script.to_owned())).await;
@@ -124,13 +124,14 @@ async fn a_program_that_fails_says_why(#[case] script: &str, #[case] reason: &st
     2
 )]
 #[tokio::test]
-async fn a_program_says_what_follows(#[case] script: &str, #[case] counted: &str, #[case] runs: usize) {
+async fn a_programs_answer_decides_what_follows(#[case] script: &str, #[case] counted: &str, #[case] runs: usize) {
     let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
     publish(&hatchery, NewEvent::new("job", format!("echo x >> runs\n{script}"))).await;
     let worker = shell(&place);
-    eventually("it has run", async || (place.lines("runs").len() == runs).then_some(())).await;
+    eventually("the program has run as often as expected", async || (place.lines("runs").len() == runs).then_some(()))
+        .await;
     let summary = worker.stop().await;
     assert_eq!(summary[counted], 1, "{summary}");
     let ended = summary["done"].as_u64().unwrap() + summary["discarded"].as_u64().unwrap();
@@ -139,7 +140,7 @@ async fn a_program_says_what_follows(#[case] script: &str, #[case] counted: &str
 }
 
 #[tokio::test]
-async fn nothing_foreign_begins_a_line_of_the_log_or_acts_on_a_terminal() {
+async fn untrusted_text_neither_forges_a_line_of_the_log_nor_controls_a_terminal() {
     let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1 } } }").await;
     let place = Place::new(&declared);
     let amqp = declared.amqp().await;
@@ -149,14 +150,14 @@ async fn nothing_foreign_begins_a_line_of_the_log_or_acts_on_a_terminal() {
         table.insert(header.into(), AMQPValue::LongString(bad.into()));
         BasicProperties::default().with_message_id(format!("id{bad}").into()).with_headers(table)
     };
-    // Poison, with a key of its own.
+    // A poison message whose routing key forges a line.
     amqp.publish("t.processor", &format!("job.{bad}"), headers("attempts"), b"{}").await;
-    // A failure with a reason of its own.
+    // A failure whose reason forges a line.
     let failing = NewEvent::new("job", format!("printf '%s' '{bad}' >&2; exit 1"));
     publish(&declared.connect().await, failing).await;
     let worker = Process::spawn(place.worker("job", &place.write("handler.sh", "exec sh")));
     let letters = declared.dead_letters("job");
-    eventually("both are dead letters", async || (amqp.ready(&letters).await == 2).then_some(())).await;
+    eventually("both messages are dead letters", async || (amqp.ready(&letters).await == 2).then_some(())).await;
     let summary = worker.stop().await;
     assert_eq!((&summary["poisoned"], &summary["dead_lettered"]), (&1.into(), &1.into()));
     let log = std::fs::read_to_string(place.path("log")).unwrap();

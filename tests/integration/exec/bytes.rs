@@ -1,4 +1,4 @@
-//! What was published comes out byte for byte.
+//! A handler gets a payload byte for byte as it was published.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use crate::support::{
     process::{Place, Process},
 };
 
-/// JSON that a parser would write otherwise.
+/// JSON that would change if it were parsed and written again.
 const JSON: &str = concat!(
     "{\"b\" :  1.0,\t\"a\": 12345678901234567890.10, \"é\": \"\\u00e9\\/\\n\", \"e\":1E+2, \"nested\": [ ] ,",
     "\"a\": -0, \"big\": 340282366920938463463374607431768211456 }"
@@ -31,12 +31,13 @@ async fn webhook() -> Declared {
     Declared::new("types: { webhook: {} }").await
 }
 
-/// Runs a worker until every payload has come out, and compares.
+/// Runs a worker until its program has stored every payload, and compares them with the originals.
 async fn compare(place: &Place<'_>) {
     let script = place.write("handler.sh", "cat > \"out-$EVENT_ID\"; echo $EVENT_ID >> done");
     let worker = Process::spawn(place.worker("webhook", &script));
     let count = payloads().len();
-    eventually("all have come out", async || (place.lines("done").len() == count).then_some(())).await;
+    eventually("the program has stored every payload", async || (place.lines("done").len() == count).then_some(()))
+        .await;
     for (name, payload) in payloads() {
         let out = fs::read(place.path(&format!("out-{name}"))).unwrap();
         assert!(out == payload, "{name}: {} bytes of {}", out.len(), payload.len());
@@ -46,7 +47,7 @@ async fn compare(place: &Place<'_>) {
 }
 
 #[tokio::test]
-async fn a_file_that_is_published_comes_out_as_it_is() {
+async fn a_published_file_reaches_the_program_unchanged() {
     let declared = webhook().await;
     let place = Place::new(&declared);
     for (name, payload) in payloads() {
@@ -58,7 +59,7 @@ async fn a_file_that_is_published_comes_out_as_it_is() {
 }
 
 #[tokio::test]
-async fn a_batch_comes_out_as_it_stands() {
+async fn a_published_batch_reaches_the_program_unchanged() {
     let declared = webhook().await;
     let place = Place::new(&declared);
     let line = |(name, payload): (&str, Vec<u8>)| {

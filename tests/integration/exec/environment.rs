@@ -1,4 +1,4 @@
-//! What a worker says of itself at its start, and what of its environment a program gets.
+//! The line that a worker logs at its start, and the variables that it passes on to its programs.
 
 use hatchery::NewEvent;
 
@@ -17,14 +17,14 @@ const VARIABLES: [&str; 6] = [
     "RABBITMQ_MANAGEMENT_URL_FILE",
 ];
 
-/// The variables that name a server, as a program that a worker ran saw them.
+/// Returns the variables with URLs of servers, as a program saw them that a worker with these options ran.
 async fn told(place: &Place<'_>, options: &[&str]) -> Vec<String> {
     let hatchery = place.declared.connect().await;
     publish(&hatchery, NewEvent::new("job", "env | grep -E '_URL(_FILE)?=' | cut -d= -f1 | sort > told; true")).await;
     let redis_url = place.write("redis-url", &place.declared.redis_url);
     let work = ["work", "--type", "job", "--stop-when-empty"];
     let mut command = place.command(&[&work, options, &["--exec", "sh"]].concat());
-    // Of each server one variable is set to nothing, which says nothing.
+    // For each server one variable is empty, which counts as not set.
     command
         .env("AMQP_URL_FILE", "")
         .env("REDIS_URL", "")
@@ -36,7 +36,7 @@ async fn told(place: &Place<'_>, options: &[&str]) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_program_gets_no_url_unless_asked_for() {
+async fn a_program_gets_no_server_url_without_pass_urls() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);
     assert_eq!(told(&place, &[]).await, [""; 0]);
@@ -48,13 +48,13 @@ async fn a_program_gets_no_url_unless_asked_for() {
 }
 
 #[tokio::test]
-async fn a_worker_says_at_its_start_what_it_is() {
+async fn a_worker_logs_its_version_file_types_and_broker_at_its_start() {
     let declared = Declared::new("types: { job: { concurrency: 3, prefetch: 30 }, mail: { on-failure: block } }").await;
     let place = Place::new(&declared);
     let work = ["work", "--type", "job", "--type", "mail", "--stop-when-empty", "--exec", "true"];
     let ended = place.run(&mut place.command(&work)).await.expect(0);
     let log: Vec<&str> = ended.stderr.lines().filter(|line| line.contains("worker starts")).collect();
-    let [line] = log[..] else { panic!("one line: {ended:?}") };
+    let [line] = log[..] else { panic!("not one line `worker starts`: {ended:?}") };
     let types = "job (concurrency 3), mail (concurrency 1)";
     for part in [env!("CARGO_PKG_VERSION"), "topology.yaml", types, "amqp://", &declared.host.name] {
         assert!(line.contains(part), "{part}: {line}");

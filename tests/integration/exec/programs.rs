@@ -1,4 +1,4 @@
-//! Programs that are slow, large, or not there.
+//! Programs that are slow, write much, leave children behind, or do not exist.
 
 use std::{
     fs,
@@ -18,14 +18,14 @@ use crate::support::{
 
 const JOB: &str = "types: { job: { lease: 500ms, retry: { delays: [50ms], max-attempts: 1 } } }";
 
-/// Whether a process runs. One that only waits to be reaped does not.
+/// Returns whether a process runs. A process that waits to be reaped does not.
 fn runs(process: &str) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.trim_start().starts_with('Z'))
 }
 
 #[tokio::test]
-async fn the_time_limit_ends_a_program_and_its_children() {
+async fn a_handler_timeout_kills_a_program_and_its_children() {
     let declared =
         Declared::new("types: { job: { handler-timeout: 500ms, retry: { delays: [50ms], max-attempts: 1 } } }").await;
     let hatchery = declared.connect().await;
@@ -38,12 +38,12 @@ async fn the_time_limit_ends_a_program_and_its_children() {
     assert!(reason.ends_with("error=\"no answer within handler-timeout (500ms)\""), "{reason}");
     let processes = place.lines("processes").concat();
     assert_eq!(processes.split(' ').count(), 2);
-    eventually("they have ended", async || (!processes.split(' ').any(runs)).then_some(())).await;
+    eventually("both processes have ended", async || (!processes.split(' ').any(runs)).then_some(())).await;
     worker.stop().await;
 }
 
 #[tokio::test]
-async fn a_program_that_is_not_there_fails_before_the_first_delivery() {
+async fn a_worker_whose_program_is_missing_fails_before_the_first_delivery() {
     let declared = Declared::new(JOB).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -58,7 +58,7 @@ async fn a_program_that_is_not_there_fails_before_the_first_delivery() {
         assert_eq!(ended.expect(1).stderr, format!("error: the program `{program}` {why}\n"));
     }
     let message = declared.amqp().await.take(&declared.processing("job")).await;
-    assert!(!message.redelivered, "it was never delivered");
+    assert!(!message.redelivered, "the event was delivered to a worker without a program");
 }
 
 #[tokio::test]
@@ -87,12 +87,12 @@ async fn a_program_that_disappears_stops_the_worker_and_spends_no_attempt() {
     publish(&hatchery, NewEvent::new("job", "2")).await;
     let amqp = declared.amqp().await;
     let queue = declared.processing("job");
-    eventually("it is handled", async || (place.lines("runs").len() == 2).then_some(())).await;
+    eventually("the second event is handled", async || (place.lines("runs").len() == 2).then_some(())).await;
     fs::remove_file(&program).unwrap();
     publish(&hatchery, NewEvent::new("job", "3")).await;
     let ended = staying.ended().await.expect(1);
     assert!(ended.stderr.contains("the handler of job cannot be started"), "{ended:?}");
-    eventually("it is given back", async || (amqp.ready(&queue).await == 1).then_some(())).await;
+    eventually("the third event is given back", async || (amqp.ready(&queue).await == 1).then_some(())).await;
 
     symlink(&script, &program).unwrap();
     let ended = worker().ended().await.expect(0);
@@ -101,8 +101,8 @@ async fn a_program_that_disappears_stops_the_worker_and_spends_no_attempt() {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn want_of_open_files_spends_no_attempt_and_buries_nothing() {
+#[ignore = "waits for four starts of a program to fail, one a second; scripts/test --all runs it"]
+async fn a_program_that_lacks_open_files_waits_without_spending_an_attempt() {
     let types = "claimed: {}, plain: { register: off }";
     let defaults = "defaults: { handler-timeout: 1s, retry: { delays: [50ms], max-attempts: 1 } }";
     let declared = Declared::new(&format!("{defaults}\ntypes: {{ {types} }}")).await;
@@ -113,14 +113,14 @@ async fn want_of_open_files_spends_no_attempt_and_buries_nothing() {
         let script = place.write("handler.sh", "echo $EVENT_ATTEMPTS >> runs");
         let worker = Process::spawn(place.worker(event_type, &script));
         publish(&hatchery, NewEvent::new(event_type, "first")).await;
-        eventually("it works", async || (place.lines("runs").len() == 1).then_some(())).await;
+        eventually("the first event has run", async || (place.lines("runs").len() == 1).then_some(())).await;
         let before = worker.limit_files(Some(3));
         publish(&hatchery, NewEvent::new(event_type, "second")).await;
-        // Once a second: the time limit has passed by then.
+        // The worker tries once a second, so four tries take longer than the handler timeout of one second.
         let tries = || place.lines("log").iter().filter(|line| line.contains("no room for a handler")).count();
-        eventually("it is tried again and again", async || (tries() >= 4).then_some(())).await;
+        eventually("the worker has tried to start the handler four times", async || (tries() >= 4).then_some(())).await;
         worker.limit_files(before);
-        eventually("it runs", async || (place.lines("runs").len() == 2).then_some(())).await;
+        eventually("the program runs", async || (place.lines("runs").len() == 2).then_some(())).await;
         assert_eq!(place.lines("runs"), ["0", "0"]);
         let summary = worker.stop().await;
         assert_eq!((&summary["done"], &summary["dead_lettered"]), (&2.into(), &0.into()), "{summary}");
@@ -129,7 +129,7 @@ async fn want_of_open_files_spends_no_attempt_and_buries_nothing() {
 }
 
 #[tokio::test]
-async fn nobody_has_to_read_a_large_payload() {
+async fn a_program_may_end_without_reading_a_large_payload() {
     let declared = Declared::new(JOB).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -140,7 +140,7 @@ async fn nobody_has_to_read_a_large_payload() {
 }
 
 #[tokio::test]
-async fn a_program_may_write_as_much_as_it_likes() {
+async fn a_program_may_write_20_megabytes_before_its_answer() {
     let declared = Declared::new(JOB).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -152,7 +152,7 @@ async fn a_program_may_write_as_much_as_it_likes() {
 }
 
 #[tokio::test]
-async fn what_a_program_leaves_running_ends_with_it_and_hides_no_answer() {
+async fn children_left_by_a_program_are_killed_and_do_not_delay_its_answer() {
     let declared = Declared::new(JOB).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -163,11 +163,11 @@ async fn what_a_program_leaves_running_ends_with_it_and_hides_no_answer() {
     assert!(ended.summary()["discarded"] == 1, "{ended:?}");
     let children = place.lines("child");
     assert_eq!(children.len(), 2);
-    eventually("they have ended", async || (!children.iter().any(|child| runs(child))).then_some(())).await;
+    eventually("both children have ended", async || (!children.iter().any(|child| runs(child))).then_some(())).await;
 }
 
 #[tokio::test]
-async fn what_leaves_the_programs_group_lives_on_and_is_not_waited_for() {
+async fn a_child_that_leaves_the_programs_process_group_lives_on_and_is_not_waited_for() {
     let declared = Declared::new(JOB).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -178,12 +178,12 @@ async fn what_leaves_the_programs_group_lives_on_and_is_not_waited_for() {
     let ended = Process::spawn(command).ended().await.expect(0);
     assert!(ended.summary()["discarded"] == 1, "{ended:?}");
     let child = place.lines("child").concat();
-    assert!(runs(&child), "it is on its own");
+    assert!(runs(&child), "the child that left the process group was killed");
     kill_process(Pid::from_raw(child.parse().unwrap()).unwrap(), Signal::KILL).unwrap();
 }
 
 #[tokio::test]
-async fn a_program_that_outlives_its_worker_has_the_whole_payload() {
+async fn a_program_that_outlives_its_worker_still_reads_the_whole_payload() {
     let declared = Declared::new(JOB).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -191,12 +191,12 @@ async fn a_program_that_outlives_its_worker_has_the_whole_payload() {
     let script = place.write("handler.sh", "kill -9 $PPID; while kill -0 $PPID 2>/dev/null; do :; done; wc -c > size");
     let ended = Process::spawn(place.worker("job", &script)).ended().await;
     assert!(ended.killed(), "{ended:?}");
-    let size = eventually("it has read", async || place.lines("size").into_iter().next()).await;
+    let size = eventually("the program has read the payload", async || place.lines("size").into_iter().next()).await;
     assert_eq!(size.trim(), (1 << 20).to_string());
 }
 
 #[tokio::test]
-async fn the_drain_limit_ends_a_program_and_its_children_and_gives_the_event_back() {
+async fn a_drain_timeout_kills_a_program_and_its_children_and_gives_the_event_back() {
     let declared = Declared::new(JOB).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -206,16 +206,16 @@ async fn the_drain_limit_ends_a_program_and_its_children_and_gives_the_event_bac
         place.command(&["-o", "json", "work", "--type", "job", "--drain-timeout", "100ms", "--exec", "sh"]);
     command.arg(script);
     let worker = Process::spawn(command);
-    let processes = eventually("it runs", async || place.lines("processes").into_iter().next()).await;
+    let processes = eventually("the program runs", async || place.lines("processes").into_iter().next()).await;
     assert_eq!(worker.stop().await["given_back"], 1);
-    eventually("they have ended", async || (!processes.split(' ').any(runs)).then_some(())).await;
+    eventually("both processes have ended", async || (!processes.split(' ').any(runs)).then_some(())).await;
     let amqp = declared.amqp().await;
     let back = amqp.take(&declared.processing("job")).await;
     assert_eq!(shown(&back, "attempts").as_deref(), Some("0"));
 }
 
 #[tokio::test]
-async fn a_signal_lets_what_runs_end_and_a_second_one_does_not() {
+async fn a_first_signal_lets_a_program_finish_and_a_second_one_kills_it() {
     let declared = Declared::new("types: { job: { prefetch: 2, concurrency: 1, lease: 500ms } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -229,19 +229,21 @@ async fn a_signal_lets_what_runs_end_and_a_second_one_does_not() {
     let queue = declared.processing("job");
 
     let hasty = Process::spawn(place.worker("job", &script));
-    eventually("it runs", async || (place.lines("runs").len() == 1).then_some(())).await;
+    eventually("the program runs", async || (place.lines("runs").len() == 1).then_some(())).await;
     hasty.signal(Signal::INT);
-    eventually("the other is given back", async || (amqp.ready(&queue).await == 2).then_some(())).await;
-    // One that comes within half a second counts as the same.
+    eventually("the prefetched event is given back", async || (amqp.ready(&queue).await == 2).then_some(())).await;
+    // A signal within half a second of the first counts as the same one, so the signal is repeated.
     hasty.ended_by(Signal::INT).await.expect(1);
     let processes = place.lines("processes");
     assert_eq!(processes.len(), 2);
-    eventually("its program and its children end", async || (!processes.iter().any(|one| runs(one))).then_some(()))
-        .await;
-    eventually("both are back", async || (amqp.ready(&queue).await == 3).then_some(())).await;
+    eventually("the program and its children have ended", async || {
+        (!processes.iter().any(|one| runs(one))).then_some(())
+    })
+    .await;
+    eventually("all three events are in the queue", async || (amqp.ready(&queue).await == 3).then_some(())).await;
 
     let worker = Process::spawn(place.worker("job", &script));
-    eventually("it runs", async || (place.lines("runs").len() == 2).then_some(())).await;
+    eventually("the program runs", async || (place.lines("runs").len() == 2).then_some(())).await;
     worker.signal(Signal::TERM);
     place.write("go", "");
     let ended = worker.ended().await.expect(0);

@@ -1,4 +1,4 @@
-//! An event that kills its worker again and again.
+//! An event that kills its worker again and again (the culprit), among events that do not (its neighbours).
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ use crate::support::{
 const LIMIT: usize = 4;
 const NEIGHBOURS: usize = 20;
 
-/// The culprit takes its worker along.
+/// The culprit kills its worker.
 const SCRIPT: &str = r#"
 payload=$(cat)
 echo "begin $PPID $payload" >> runs
@@ -26,8 +26,8 @@ echo "end $PPID $payload" >> runs
 "#;
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn the_culprit_runs_alone_and_is_put_aside_at_the_limit_while_its_neighbours_are_handled() {
+#[ignore = "kills four workers of each of three types; scripts/test --all runs it"]
+async fn a_culprit_runs_alone_and_is_dead_lettered_at_the_crash_limit_and_its_neighbours_are_handled() {
     let declared = Declared::new(&format!(
         "defaults: {{ lease: 500ms, prefetch: 30, concurrency: 5, crash-limit: {LIMIT} }}
 types:
@@ -75,21 +75,21 @@ async fn case(declared: &Declared, hatchery: &Hatchery, amqp: &Amqp, event_type:
         lines.iter().filter(|line| line.starts_with("end ")).map(|line| word(line, 2).to_owned()).collect()
     };
     eventually("the neighbours are handled", async || (ended(&place.lines("runs")) == neighbours).then_some(())).await;
-    // A crash leaves copies of what had finished: they are dropped, and not given back by a stop.
+    // A crash leaves copies of events that had finished. The next worker drops them; a stop would give them back.
     last.stop().await;
     let mut rest = place.worker(event_type, &script);
     place.run(rest.arg("--stop-when-empty")).await.expect(0);
-    assert_eq!(amqp.ready(&declared.dead_letters(event_type)).await, 0, "no neighbour is put aside");
-    alone(&place.lines("runs"));
+    assert_eq!(amqp.ready(&declared.dead_letters(event_type)).await, 0, "a neighbour is a dead letter");
+    assert_runs_alone(&place.lines("runs"));
 }
 
-/// Nothing but the broker's redelivered flag tells that it was there before.
+/// Without an id, only the broker's `redelivered` flag shows that the event was delivered before.
 #[rstest]
 #[case::quorum("")]
 #[case::classic("queue-type: classic\n")]
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_culprit_without_an_id_is_started_no_more_often_than_the_limit_says(#[case] queues: &str) {
+#[ignore = "kills up to four workers; scripts/test --all runs it"]
+async fn a_culprit_without_an_id_is_started_no_more_often_than_the_crash_limit(#[case] queues: &str) {
     let declared = Declared::new(&format!(
         "{queues}types: {{ off: {{ lease: 500ms, prefetch: 30, concurrency: 5, crash-limit: {LIMIT} }} }}"
     ))
@@ -107,13 +107,13 @@ async fn a_culprit_without_an_id_is_started_no_more_often_than_the_limit_says(#[
     let last = loop {
         let worker = Process::spawn(place.worker("off", &script));
         let buried = async || (starts() > kills || amqp.ready(&dead_letters).await == 1).then_some(());
-        eventually("the culprit is started, or put aside", buried).await;
+        eventually("the culprit is started or a dead letter", buried).await;
         if starts() == kills {
             break worker;
         }
         assert!(worker.ended().await.killed());
         kills += 1;
-        assert!(kills <= LIMIT, "it was started {kills} times");
+        assert!(kills <= LIMIT, "the culprit was started {kills} times");
     };
     let letter = amqp.take(&dead_letters).await;
     assert_eq!(letter.data, b"culprit");
@@ -128,16 +128,16 @@ async fn a_culprit_without_an_id_is_started_no_more_often_than_the_limit_says(#[
             .collect()
     };
     let all = (0..NEIGHBOURS).filter(|n| *n != 3).map(|n| n.to_string()).collect();
-    eventually("its neighbours are handled", async || (handled() == all).then_some(())).await;
+    eventually("the culprit's neighbours are handled", async || (handled() == all).then_some(())).await;
     last.stop().await;
     place.run(place.worker("off", &script).arg("--stop-when-empty")).await.expect(0);
     assert!(amqp.filled(&declared.queues()).await.is_empty());
 }
 
-/// Beyond every limit, with the register and without.
+/// A type with `on-failure: block` has no crash limit, with the register and without.
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn what_keeps_order_is_started_again_however_often_its_worker_dies() {
+#[ignore = "kills five workers of each of two types; scripts/test --all runs it"]
+async fn an_ordered_culprit_is_started_again_however_often_its_worker_dies() {
     let declared = Declared::new(
         "defaults: { on-failure: block, lease: 500ms, crash-limit: 3 }
 types: { claimed: {}, plain: { register: off } }",
@@ -170,10 +170,11 @@ if [ "$payload" = culprit ] && [ ! -e mended ]; then kill -9 $PPID; fi
     assert!(amqp.filled(&declared.queues()).await.is_empty());
 }
 
-/// Whoever dies between the copy and the acknowledgement leaves both: at least once.
+/// A worker that dies between publishing the copy and acknowledging the original leaves both in the broker: at least
+/// once.
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_crash_while_something_is_put_aside_loses_nothing() {
+#[ignore = "kills a worker between a copy and its acknowledgement; scripts/test --all runs it"]
+async fn a_crash_while_a_suspect_is_moved_to_the_aside_queue_loses_nothing() {
     let declared = Declared::new("types: { plain: { register: off } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -194,8 +195,8 @@ async fn a_crash_while_something_is_put_aside_loses_nothing() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// From its third start on the culprit runs when nothing else does in its worker.
-fn alone(runs: &[String]) {
+/// Asserts that from its third start on the culprit runs while nothing else runs in its worker.
+fn assert_runs_alone(runs: &[String]) {
     let starts: Vec<usize> = (0..runs.len()).filter(|n| word(&runs[*n], 2) == "culprit").collect();
     assert_eq!(starts.len(), LIMIT, "{runs:?}");
     for start in &starts[2..] {
@@ -209,7 +210,7 @@ fn alone(runs: &[String]) {
             }
             open
         });
-        assert!(open.is_empty(), "beside the culprit ran {open:?}: {runs:?}");
+        assert!(open.is_empty(), "{open:?} ran beside the culprit: {runs:?}");
         let after = runs[start + 1..].iter().find(|line| word(line, 1) == worker);
         assert_eq!(after, None, "{runs:?}");
     }

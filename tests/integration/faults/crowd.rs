@@ -1,4 +1,4 @@
-//! A worker is killed in the middle of many events that run side by side.
+//! A worker is killed while many events run in it at the same time.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +13,9 @@ use crate::support::{
 };
 
 const EVENTS: usize = 60;
-/// So many run side by side.
+/// How many events run at the same time.
 const CONCURRENCY: usize = 4;
-/// The worker is killed when the point is passed so often.
+/// The worker is killed when it passes the fail point for this many times.
 const PASSING: usize = 25;
 
 const POINTS: [&str; 7] = [
@@ -28,12 +28,12 @@ const POINTS: [&str; 7] = [
     "work.acknowledged",
 ];
 
-/// Each fails once.
+/// Each event fails once.
 const SCRIPT: &str = "echo \"$EVENT_ID $EVENT_ATTEMPTS\" >> runs; test \"$EVENT_ATTEMPTS\" -gt 0";
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn of_many_events_only_those_that_ran_at_the_kill_run_twice() {
+#[ignore = "kills a worker at each of seven fail points; scripts/test --all runs it"]
+async fn a_killed_worker_runs_no_more_events_twice_than_its_concurrency() {
     let defaults = format!(
         "defaults: {{ lease: 1s, prefetch: 20, concurrency: {CONCURRENCY}, \
          retry: {{ delays: [200ms], max-attempts: 3 }} }}\n"
@@ -54,7 +54,7 @@ async fn of_many_events_only_those_that_ran_at_the_kill_run_twice() {
 
         let second = Process::spawn(place.worker(&event_type, &script));
         let mut runs = BTreeMap::new();
-        eventually(&format!("{point}: each has run again after its failure"), async || {
+        eventually(&format!("{point}: each event has run again after its failure"), async || {
             runs = count(&place.lines("runs"));
             let again = (0..EVENTS).filter(|n| runs.contains_key(&format!("{n} 1"))).count();
             (again == EVENTS).then_some(())

@@ -1,4 +1,4 @@
-//! Workers of a type that blocks are killed with `kill -9`, and the next one goes on at the same event.
+//! Workers of a type with `on-failure: block` are killed with `kill -9`. The next worker goes on at the same event.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::support::{
 };
 
 const EVENTS: usize = 60;
-/// More often than `crash-limit` allows other types.
+/// How often the culprit kills its worker: more often than `crash-limit`.
 const CRASHES: usize = 5;
 
-/// One event takes its worker along five times, and works then. Every tenth fails at first.
+/// Event 25 kills its worker five times and then succeeds. Every tenth event fails at first.
 const SCRIPT: &str = r#"
 payload=$(cat)
 echo "$payload" >> runs
@@ -23,7 +23,7 @@ if [ "$payload" = 25 ] && [ "$so_often" -le 5 ]; then kill -9 $PPID; fi
 case $payload in *3) test "$so_often" -gt 1 ;; esac
 "#;
 
-/// One after the other: of what is published at the same time nobody says what comes first.
+/// Publishes one event after the other. The order of events that are published at the same time is undefined.
 async fn publish_in_order(hatchery: &Hatchery, event_type: &str, events: usize) {
     for n in 0..events {
         publish(hatchery, NewEvent::new(event_type, n.to_string()).id(n.to_string())).await;
@@ -31,8 +31,8 @@ async fn publish_in_order(hatchery: &Hatchery, event_type: &str, events: usize) 
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn the_next_worker_begins_where_the_killed_one_was_and_puts_nothing_aside() {
+#[ignore = "kills workers five times; scripts/test --all runs it"]
+async fn the_next_worker_continues_at_the_event_of_the_killed_one_and_dead_letters_nothing() {
     let declared = Declared::new(
         "types: { mail: { on-failure: block, lease: 300ms, crash-limit: 3, retry: { delays: [20ms] } } }",
     )
@@ -43,7 +43,7 @@ async fn the_next_worker_begins_where_the_killed_one_was_and_puts_nothing_aside(
 
     let place = Place::new(&declared);
     let script = place.write("handler.sh", SCRIPT);
-    // Two pods: one works, the other waits for its end.
+    // Two pods: one works, and the other takes over when the first ends.
     let mut pods = vec![Process::spawn(place.worker("mail", &script)), Process::spawn(place.worker("mail", &script))];
     let mut killed = 0;
     eventually("every event has run", async || {
@@ -63,7 +63,7 @@ async fn the_next_worker_begins_where_the_killed_one_was_and_puts_nothing_aside(
     }
     assert_eq!(killed, CRASHES);
     let runs: Vec<usize> = place.lines("runs").iter().map(|line| line.parse().unwrap()).collect();
-    assert!(runs.is_sorted(), "out of order: {runs:?}");
+    assert!(runs.is_sorted(), "the events ran out of order: {runs:?}");
     let mut times = BTreeMap::new();
     for run in runs {
         *times.entry(run).or_insert(0) += 1;
@@ -74,13 +74,13 @@ async fn the_next_worker_begins_where_the_killed_one_was_and_puts_nothing_aside(
         _ => 1,
     };
     assert_eq!(times, (0..EVENTS).map(|event| (event, expected(event))).collect::<BTreeMap<_, _>>());
-    assert!(amqp.filled(&declared.queues()).await.is_empty(), "nothing is put aside");
+    assert!(amqp.filled(&declared.queues()).await.is_empty(), "an event is left in a queue");
 }
 
-/// Wherever it is killed, order is kept, and only the event at the head may run twice.
+/// Only the event at the head may run twice.
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_kill_at_any_point_keeps_the_order() {
+#[ignore = "kills a worker at each of five fail points; scripts/test --all runs it"]
+async fn an_ordered_type_keeps_its_order_wherever_its_worker_is_killed() {
     const POINTS: [&str; 5] = ["work.delivered", "work.claimed", "work.handled", "work.settled", "work.acknowledged"];
     let types = POINTS.map(super::event_type).map(|name| format!("{name}: {{ on-failure: block, lease: 300ms }}"));
     let declared = Declared::new(&format!("types: {{ {} }}", types.join(", "))).await;
@@ -97,7 +97,7 @@ async fn a_kill_at_any_point_keeps_the_order() {
         doomed.env("HATCHERY_KILL_AT", format!("{point}:10"));
         assert!(Process::spawn(doomed).ended().await.killed(), "{point}");
         let second = Process::spawn(place.worker(&event_type, &script));
-        eventually(&format!("{point}: all have run"), async || {
+        eventually(&format!("{point}: the last event has run"), async || {
             (place.lines("runs").last().map(String::as_str) == Some("19")).then_some(())
         })
         .await;

@@ -1,4 +1,4 @@
-//! A worker is killed while it rejects an event whose copy is larger than the broker takes.
+//! A worker is killed while it rejects an event whose copy would be larger than the broker takes.
 
 use std::ops::RangeInclusive;
 
@@ -14,18 +14,18 @@ use crate::support::{
     redis,
 };
 
-/// How often the program may run for an event whose worker is killed there.
+/// The fail points, and how often the program may run if the worker is killed there.
 const POINTS: [(&str, RangeInclusive<usize>); 4] = [
     ("work.handled", 2..=2),
     ("broker.sent", 2..=2),
     ("work.released", 2..=2),
-    // The rejection may not have left this machine.
+    // The kill may come before the rejection has left the worker's socket, or after.
     ("work.acknowledged", 1..=2),
 ];
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn it_is_one_dead_letter_whenever_its_worker_is_killed() {
+#[ignore = "kills seven workers on a RabbitMQ with a small message limit; scripts/test --all runs it"]
+async fn an_event_too_large_to_copy_is_one_dead_letter_wherever_its_worker_is_killed() {
     let mut broker = private::broker().await;
     let types = POINTS.iter().flat_map(|(point, _)| {
         let name = event_type(point);
@@ -54,8 +54,10 @@ async fn it_is_one_dead_letter_whenever_its_worker_is_killed() {
         assert!(ended.killed(), "{name}: {ended:?} {:?}", place.lines("log"));
         let second = Process::spawn(place.worker(name, &script));
         let letters = declared.dead_letters(name);
-        eventually(&format!("{name}: it is a dead letter"), async || (amqp.ready(&letters).await > 0).then_some(()))
-            .await;
+        eventually(&format!("{name}: the event is a dead letter"), async || {
+            (amqp.ready(&letters).await > 0).then_some(())
+        })
+        .await;
         amqp.emptied(&[declared.processing(name)]).await;
         second.stop().await;
         assert_eq!(amqp.ready(&letters).await, 1, "{name}");

@@ -15,14 +15,14 @@ use crate::support::{
 const TYPES: usize = 12;
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_publisher_reaches_queues_whose_leader_was_lost_just_before() {
+#[ignore = "starts a cluster of three nodes and kills one; scripts/test --all runs it"]
+async fn a_publish_to_a_queue_that_has_just_lost_its_leader_is_confirmed() {
     let mut cluster = Held::cluster();
     let types: Vec<String> = (0..TYPES).map(|n| format!("t{n}: {{}}")).collect();
     let topology = format!("types: {{ {} }}", types.join(", "));
     let declared = Declared::on(cluster.host(), &topology, redis::url()).await;
     let processing = |n: usize| declared.processing(&format!("t{n}"));
-    // All that is asked goes to the first node, so it is another one that is killed.
+    // The test's own calls go to the first node, so the killed node is another one.
     let led_by_another = async || {
         let queues = declared.host.list("queues");
         let leads = |node: char, n| {
@@ -35,11 +35,11 @@ async fn a_publisher_reaches_queues_whose_leader_was_lost_just_before() {
         })
     };
     let (node, led) = eventually("another node leads queues", led_by_another).await;
-    let other = (0..TYPES).find(|n| !led.contains(n)).expect("a queue that another node leads");
+    let other = (0..TYPES).find(|n| !led.contains(n)).expect("one node leads all queues");
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new(format!("t{other}"), "{}")).await;
     assert!(cluster.ask(&format!("kill rabbitmq{node}")));
-    // A connection on which nothing at all is confirmed would be left after 10 s.
+    // The publisher would leave a connection that confirms nothing for 10 s, so other publishes on it are confirmed.
     let confirming = async {
         loop {
             publish(&hatchery, NewEvent::new(format!("t{other}"), "{}")).await;
@@ -52,7 +52,7 @@ async fn a_publisher_reaches_queues_whose_leader_was_lost_just_before() {
     };
     tokio::select! {
         () = publishing => {}
-        () = confirming => unreachable!("it does not end"),
+        () = confirming => unreachable!("the loop does not end"),
     }
     let amqp = declared.amqp().await;
     for n in led {

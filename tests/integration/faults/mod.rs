@@ -1,4 +1,5 @@
-//! `kill -9` at every step of the event's way: nothing is lost, and nothing runs twice that may not.
+//! Workers, publishers and nodes are killed with `kill -9` at every step of an event's way. No event is lost, and only
+//! those run twice that may.
 
 #[cfg(feature = "fail-points")]
 mod crash_loop;
@@ -18,11 +19,11 @@ mod x_death;
 
 #[cfg(not(feature = "fail-points"))]
 #[test]
-fn the_points_to_kill_at_are_compiled_in() {
-    panic!("they are not, and nothing is killed: run `cargo test --all-features`");
+fn fail_points_are_compiled_in() {
+    panic!("without fail points nothing is killed: run `cargo test --all-features`");
 }
 
-/// A type for each point, so that all points can be tried at a time.
+/// Returns the types of a topology, one for each fail point, so that one test tries all points at the same time.
 #[cfg(feature = "fail-points")]
 fn types(points: &[&str]) -> String {
     let lines: Vec<String> = points.iter().map(|point| format!("  {}: {{}}", event_type(point))).collect();

@@ -1,7 +1,8 @@
-//! One event among many kills its worker each time it runs (`kill -9` from the handler). It goes alone.
+//! One event among many kills its worker each time that it runs (`kill -9` from the handler). Only this event is
+//! dead-lettered.
 //!
-//! The workers are processes of this test binary: ten thousand events through a program each would take longer than
-//! anybody wants to wait. `HATCHERY_POISON` says how many events, where ten thousand are not right.
+//! The workers are processes of this test binary, because a program for each of ten thousand events would take too
+//! long. `HATCHERY_POISON` sets another number of events.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -29,23 +30,24 @@ use crate::support::{
 
 const LIMIT: usize = 5;
 const CULPRIT: &str = "culprit";
-/// So many side by side that each kill, counted against all that the worker holds, would reach RabbitMQ's own limit.
+/// So many culprits that their kills would reach RabbitMQ's delivery limit if each kill counted against all events that
+/// the worker holds.
 const CROWD: usize = 40;
-/// How long it may take until all is done.
+/// The time limit for handling all events.
 const LONGEST: Duration = Duration::from_mins(5);
 
-/// How many events, where nobody says.
+/// Returns the number of events of a test.
 fn events() -> usize {
     std::env::var("HATCHERY_POISON").map_or(10_000, |text| text.parse().unwrap())
 }
 
-/// What a worker is told.
+/// The variables that a worker process gets.
 const FOLDER: &str = "HATCHERY_POISON_FOLDER";
 const BROKER: &str = "HATCHERY_POISON_AMQP_URL";
 const REDIS: &str = "HATCHERY_POISON_REDIS_URL";
 
 #[tokio::test]
-#[ignore = "a process that the other tests here start"]
+#[ignore = "passes at once: the other tests here start it as their worker process"]
 async fn worker() {
     let Ok(folder) = std::env::var(FOLDER) else { return };
     let url = |name: &str| std::env::var(name).unwrap();
@@ -57,9 +59,9 @@ async fn worker() {
         let runs = Arc::clone(&runs);
         async move {
             let payload = String::from_utf8_lossy(&run.event.payload).into_owned();
-            // Whole lines, whoever else writes.
+            // One write for each line, because the workers append to the same file.
             (&*runs).write_all(format!("begin {} {payload}\n", std::process::id()).as_bytes())?;
-            // Some company: others begin and end meanwhile.
+            // Long enough that other events begin and end meanwhile.
             tokio::time::sleep(Duration::from_millis(2)).await;
             if payload.starts_with(CULPRIT) {
                 let _ = kill_process(getpid(), Signal::KILL);
@@ -88,14 +90,14 @@ struct Poisoned {
 }
 
 impl Poisoned {
-    /// So many events, the culprits among them, as far from each other and from both ends as they can be.
+    /// Publishes events with the culprits among them, as far from each other and from both ends as possible.
     async fn new(spec: &'static str, events: usize, culprits: usize) -> Self {
         let every = events / (culprits + 1);
         Self::with(spec, events, culprits, |n| (n > 0 && n % every == 0 && n / every <= culprits).then(|| n / every))
             .await
     }
 
-    /// The culprits stand side by side behind a few others.
+    /// Publishes events with the culprits one after the other, behind a few others.
     async fn crowded(spec: &'static str, events: usize, culprits: usize) -> Self {
         Self::with(spec, events, culprits, |n| n.checked_sub(5).filter(|n| *n < culprits).map(|n| n + 1)).await
     }
@@ -122,7 +124,8 @@ impl Poisoned {
         Self { declared, folder, events, culprits, spec }
     }
 
-    /// A pod: a worker, started again as often as it is killed, until then. Says how often it was.
+    /// Runs a pod: a worker that is started again whenever it is killed, until `until` is cancelled. Returns the number
+    /// of kills.
     async fn pod(&self, until: &CancellationToken) -> usize {
         let mut kills = 0;
         loop {
@@ -136,7 +139,8 @@ impl Poisoned {
                 .stdout(Stdio::null())
                 .kill_on_drop(true);
             let mut worker = worker.spawn().unwrap();
-            let id = worker.id().and_then(|id| Pid::from_raw(id.try_into().unwrap())).expect("it runs");
+            let id =
+                worker.id().and_then(|id| Pid::from_raw(id.try_into().unwrap())).expect("the worker has ended already");
             let ended = tokio::select! {
                 ended = worker.wait() => ended.unwrap(),
                 () = until.cancelled() => {
@@ -156,7 +160,7 @@ impl Poisoned {
         fs::read_to_string(self.folder.path().join("runs")).unwrap_or_default()
     }
 
-    /// So many pods until nothing is left to do; then everything is as it should be.
+    /// Runs this many pods until all events are handled, and asserts that only the culprits are dead-lettered.
     async fn works(&self, pods: usize) {
         let (begun, amqp) = (Instant::now(), self.declared.amqp().await);
         let done = CancellationToken::new();
@@ -171,7 +175,7 @@ impl Poisoned {
                     tokio::time::sleep(Duration::from_millis(200)).await;
                 }
             };
-            // Whatever is wrong shows below.
+            // The assertions below report what is missing.
             let _ = tokio::time::timeout(LONGEST, all).await;
             amqp.emptied(&self.declared.passages()).await;
             done.cancel();
@@ -189,18 +193,18 @@ impl Poisoned {
             ends.len(),
             begun.elapsed().as_secs_f64(),
         );
-        assert_eq!(ends.len(), self.events - self.culprits, "every innocent one is handled");
+        assert_eq!(ends.len(), self.events - self.culprits, "not every innocent event is handled");
         let culprits: BTreeSet<String> = (1..=self.culprits).map(|n| format!("{CULPRIT}-{n}")).collect();
         for culprit in &culprits {
             assert!(starts[culprit] <= LIMIT, "{culprit} was started {} times", starts[culprit]);
         }
-        // Each kill is a culprit's, and far from the broker's own limit.
+        // Each kill has a culprit, and their number stays far below the broker's delivery limit.
         assert!(kills <= LIMIT * self.culprits, "{kills} kills");
-        self.buried(&amqp, culprits).await;
+        self.assert_only_dead_letters(&amqp, culprits).await;
     }
 
-    /// The culprits alone are in dead-letter, put there by a worker that says why.
-    async fn buried(&self, amqp: &Amqp, mut culprits: BTreeSet<String>) {
+    /// Asserts that only the culprits are dead-lettered, by a worker that gives the reason, and not by the broker.
+    async fn assert_only_dead_letters(&self, amqp: &Amqp, mut culprits: BTreeSet<String>) {
         let dead = self.declared.dead_letters("work");
         while let Some(letter) = amqp.get(&dead).await {
             let payload = String::from_utf8_lossy(&letter.data).into_owned();
@@ -208,15 +212,15 @@ impl Poisoned {
             let reason = shown(&letter, "reason").unwrap();
             assert!(reason.starts_with("crash: its worker died "), "{reason}");
             assert_eq!(shown(&letter, "attempts").as_deref(), Some("0"));
-            assert_eq!(header(&letter, "x-death"), None, "it was not the broker's delivery limit");
+            assert_eq!(header(&letter, "x-death"), None, "the broker dead-lettered {payload} at its delivery limit");
         }
-        assert_eq!(culprits, BTreeSet::new(), "not dead-lettered");
+        assert_eq!(culprits, BTreeSet::new(), "these culprits are not dead-lettered");
         let left = amqp.filled(&self.declared.queues()).await;
         assert!(left.is_empty(), "{left:?}");
     }
 }
 
-/// How often each payload is in such a line.
+/// Returns how often each payload is in lines of this kind.
 fn count(runs: &str, what: &str) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for line in runs.lines() {
@@ -231,35 +235,35 @@ fn count(runs: &str, what: &str) -> BTreeMap<String, usize> {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn with_the_register_it_alone_is_put_aside() {
+#[ignore = "handles 10,000 events while one of them kills the workers; scripts/test --all runs it"]
+async fn a_culprit_among_thousands_is_dead_lettered_alone_with_the_register() {
     Poisoned::new("lease: 500ms", events(), 1).await.works(1).await;
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn without_the_register_it_alone_is_put_aside() {
+#[ignore = "handles 10,000 events while one of them kills the workers; scripts/test --all runs it"]
+async fn a_culprit_among_thousands_is_dead_lettered_alone_without_the_register() {
     Poisoned::new("register: off", events(), 1).await.works(1).await;
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn several_pods_put_several_of_them_aside() {
+#[ignore = "handles 2,000 events of each of two types while three kill workers; scripts/test --all runs it"]
+async fn several_pods_dead_letter_several_culprits_and_nothing_else() {
     join_all(["lease: 500ms", "register: off"].map(async |spec| {
         Poisoned::new(spec, events() / 5, 3).await.works(3).await;
     }))
     .await;
 }
 
-/// More than RabbitMQ's own limit of returns allows for, were each kill counted against all that the worker held.
+/// The 40 culprits would exceed RabbitMQ's delivery limit if each kill counted against all events that the worker held.
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn many_side_by_side_are_put_aside_alone_without_the_register() {
+#[ignore = "handles 400 events of which 40 kill their worker; scripts/test --all runs it"]
+async fn neighbouring_culprits_are_dead_lettered_alone_without_the_register() {
     Poisoned::crowded("register: off", 400, CROWD).await.works(1).await;
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn many_side_by_side_are_put_aside_alone_with_the_register() {
+#[ignore = "handles 400 events of which 40 kill their worker; scripts/test --all runs it"]
+async fn neighbouring_culprits_are_dead_lettered_alone_with_the_register() {
     Poisoned::crowded("lease: 500ms", 400, CROWD).await.works(1).await;
 }

@@ -1,4 +1,4 @@
-//! A publisher is killed at each point, and the caller publishes again, or not.
+//! A publisher is killed at each of its fail points. Its caller then publishes again, or gives up.
 
 use std::{ops::RangeInclusive, path::Path};
 
@@ -15,33 +15,33 @@ use crate::support::{
 
 const POINTS: [&str; 4] = ["publish.reserved", "broker.sent", "publish.confirmed", "publish.recorded"];
 
-/// What the caller does who has heard no Ok.
+/// How the caller of a killed publisher goes on.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Caller {
-    /// Nothing: it was killed too.
+    /// Does nothing, because it was killed too.
     GivesUp,
     /// Publishes the same event again.
     Repeats,
-    /// The same, but a worker was faster.
+    /// Publishes the same event again after a worker has emptied the queues.
     RepeatsLate,
 }
 
-/// How often the event may run: `docs/guarantees.md`.
+/// Returns how often the event may run, as `docs/guarantees.md` says.
 fn allowed(point: &str, caller: Caller, coalesced: bool) -> RangeInclusive<usize> {
     match (point, caller) {
         ("publish.reserved", Caller::GivesUp) => 0..=0,
         ("broker.sent", Caller::GivesUp) => 0..=1,
-        // A change that comes after a run has begun is a change.
+        // A change that is published after a run has begun gets a run of its own.
         ("broker.sent", Caller::RepeatsLate) if coalesced => 1..=2,
         ("publish.confirmed" | "publish.recorded", Caller::RepeatsLate) if coalesced => 2..=2,
-        // Two copies of one event, which the register tells apart by version or id.
+        // Both copies are of one event, as the register sees by its version or id.
         _ => 1..=1,
     }
 }
 
 #[rstest]
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "kills a publisher at each of four fail points; scripts/test --all runs it"]
 async fn a_killed_publisher_loses_nothing_that_was_confirmed(
     #[values(Caller::GivesUp, Caller::Repeats, Caller::RepeatsLate)] caller: Caller,
     #[values("off", "latest")] coalesce: &str,
@@ -60,7 +60,7 @@ async fn a_killed_publisher_loses_nothing_that_was_confirmed(
     assert!(amqp.filled(&declared.queues()).await.is_empty());
 }
 
-/// Publishes as told, works off what is there, and counts the runs.
+/// Publishes as the case says, handles what is in the queues, and returns the number of runs.
 async fn case(declared: &Declared, amqp: &Amqp, point: &str, caller: Caller) -> usize {
     let place = Place::new(declared);
     let event_type = event_type(point);
@@ -84,7 +84,7 @@ async fn case(declared: &Declared, amqp: &Amqp, point: &str, caller: Caller) -> 
 
 async fn work_off(place: &Place<'_>, amqp: &Amqp, event_type: &str, script: &Path) {
     let worker = Process::spawn(place.worker(event_type, script));
-    // A copy that finds the other one running waits in a hatchery, and all types share those.
+    // A copy that finds the other copy running waits in a hatchery, and all types share the hatcheries.
     let shared = |queue: &String| !queue.contains(".processor.") || queue.ends_with(&format!(".{event_type}"));
     let queues: Vec<String> = place.declared.passages().into_iter().filter(shared).collect();
     let mut quiet = 0;
@@ -97,8 +97,8 @@ async fn work_off(place: &Place<'_>, amqp: &Amqp, event_type: &str, script: &Pat
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_batch_whose_publisher_was_killed_is_repeated_whole_and_runs_once() {
+#[ignore = "kills a publisher of 300 events at a fail point; scripts/test --all runs it"]
+async fn a_batch_that_is_repeated_after_a_kill_runs_each_event_once() {
     const EVENTS: usize = 300;
     let declared = Declared::new("types: { mail: {} }").await;
     let place = Place::new(&declared);
@@ -111,7 +111,7 @@ async fn a_batch_whose_publisher_was_killed_is_repeated_whole_and_runs_once() {
     assert!(answered < EVENTS, "{answered}");
     let amqp = declared.amqp().await;
     let queue = declared.processing("mail");
-    eventually("what was answered is there", async || {
+    eventually("every event that was reported as published is in the queue", async || {
         (usize::try_from(amqp.ready(&queue).await).unwrap() >= answered).then_some(())
     })
     .await;
@@ -130,8 +130,8 @@ async fn a_batch_whose_publisher_was_killed_is_repeated_whole_and_runs_once() {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn what_was_refused_before_the_publisher_was_killed_is_among_the_rejects() {
+#[ignore = "kills a publisher of 50 events at a fail point; scripts/test --all runs it"]
+async fn lines_refused_before_a_publisher_was_killed_are_in_the_rejects_file() {
     let declared = Declared::new("types: { mail: {} }").await;
     let place = Place::new(&declared);
     let refused = ["{\"type\": \"post\"}", "{broken"];

@@ -1,4 +1,4 @@
-//! A worker is killed at each point of the event's way, and another one goes on.
+//! A worker is killed at each fail point of an event's way, and another worker goes on.
 
 use std::{fmt, ops::RangeInclusive, time::Duration};
 
@@ -15,7 +15,7 @@ use crate::support::{
     process::{Place, Process},
 };
 
-/// Where the worker is killed. At `handler` the program itself kills it.
+/// The fail points. At `handler` the program itself kills the worker.
 const POINTS: [&str; 8] = [
     "work.delivered",
     "work.claimed",
@@ -27,12 +27,12 @@ const POINTS: [&str; 8] = [
     "work.acknowledged",
 ];
 
-/// How often the program may run. The order of effects is in `docs/guarantees.md`.
+/// How often the program may run. `docs/guarantees.md` has the order of effects.
 #[derive(Debug)]
 struct Allowed {
-    /// For the event itself.
+    /// Runs of the event itself.
     first: RangeInclusive<usize>,
-    /// For what follows it.
+    /// Runs of its retry or requeue.
     follow_up: RangeInclusive<usize>,
     letters: RangeInclusive<usize>,
 }
@@ -46,19 +46,19 @@ enum Answer {
 }
 
 fn allowed(point: &str, answer: Answer, coalesced: bool) -> Allowed {
-    // A requeue of a coalesced event is an event of its own in the slot of its date: neither makes the other stale.
+    // The requeue of a coalesced event is in the slot of its date, so neither makes the other stale.
     let own_slot = answer == Answer::Requeue && coalesced;
     let first = match (point, answer) {
-        // Not yet begun, or known to be over.
+        // The run has not begun, or the register knows that it is over.
         ("work.delivered" | "work.claimed" | "work.settled" | "work.acknowledged", _) => 1..=1,
-        // Both are in the broker, and who is claimed first makes the other stale.
+        // The event and its follow-up are both in the broker; the one that is claimed first makes the other stale.
         ("broker.sent" | "work.followed-up", Answer::Retry | Answer::Requeue) if !own_slot => 1..=2,
-        // It ran, and nobody knows.
+        // The event ran, and the register does not know it.
         _ => 2..=2,
     };
     let follow_up = match (point, answer) {
         (_, Answer::Done | Answer::DeadLetter) => 0..=0,
-        // One for each first run, unless they are of the same date and wait for each other.
+        // One follow-up for each first run, unless they have the same date and coalesce.
         ("broker.sent" | "work.followed-up", _) if own_slot => 1..=2,
         _ => 1..=1,
     };
@@ -71,7 +71,7 @@ fn allowed(point: &str, answer: Answer, coalesced: bool) -> Allowed {
     Allowed { first, follow_up, letters }
 }
 
-/// What an outsider counts.
+/// The counts that are compared with [`Allowed`].
 #[derive(Debug, Default)]
 struct Account {
     first: usize,
@@ -104,8 +104,8 @@ esac
 
 #[rstest]
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_killed_worker_loses_nothing_and_runs_twice_only_what_may(
+#[ignore = "kills a worker at each of up to eight points; scripts/test --all runs it"]
+async fn a_killed_worker_loses_nothing_and_repeats_only_runs_that_may_be_repeated(
     #[values(Answer::Done, Answer::Retry, Answer::Requeue, Answer::DeadLetter)] answer: Answer,
     #[values("off", "latest")] coalesce: &str,
 ) {
@@ -127,7 +127,7 @@ async fn a_killed_worker_loses_nothing_and_runs_twice_only_what_may(
             && account.fences.is_sorted_by(|one, next| one < next)
             && account.left.is_empty();
         if !right {
-            wrong.push(format!("{point}: {account:?}, and allowed is {allowed:?}"));
+            wrong.push(format!("{point}: counted {account:?}, allowed {allowed:?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -135,7 +135,7 @@ async fn a_killed_worker_loses_nothing_and_runs_twice_only_what_may(
     assert!(left.is_empty() && amqp.ready("t.unrouted").await == 0, "{left:?}");
 }
 
-/// One event, a worker that is killed, another one that is not, and the account.
+/// Publishes one event, kills a worker at the point, lets another worker finish, and counts.
 async fn case(
     declared: &Declared,
     hatchery: &Hatchery,
@@ -164,9 +164,9 @@ async fn case(
     let queues: Vec<String> = own_queues(declared, &event_type);
     let letters = declared.dead_letters(&event_type);
     let mut quiet = 0;
-    eventually(&format!("{point}: all is handled"), async || {
+    eventually(&format!("{point}: the queues are empty and all runs are done"), async || {
         let account = account(&place, amqp, &letters).await;
-        // A copy that waits in a worker's memory for its reference is in no queue.
+        // Empty queues are not enough: a copy that waits in a worker's memory for its reference is in no queue.
         let handled = account.first >= *allowed.first.start()
             && account.follow_up >= *allowed.follow_up.start()
             && account.letters >= *allowed.letters.start();
@@ -180,10 +180,11 @@ async fn case(
     Account { left, ..account(&place, amqp, &letters).await }
 }
 
-/// So many looks in a row at empty queues: what is on its way from one to the next is in none for a moment.
+/// How many times in a row the queues must be empty: a message that moves between two queues is in neither for a
+/// moment.
 const QUIET: usize = 30;
 
-/// The queues through which the event of one case goes, some of them together with others.
+/// Returns the queues through which the event of one case goes. It shares some of them with other cases.
 fn own_queues(declared: &Declared, event_type: &str) -> Vec<String> {
     let of_another = |queue: &str| {
         ["t.processor.", "t.retry."]

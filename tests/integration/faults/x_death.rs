@@ -1,4 +1,5 @@
-//! One message with a broken `x-death` stops every timer of a node before RabbitMQ 4. The page brings the node back.
+//! Before RabbitMQ 4, one message with a broken `x-death` header stops every message TTL of a node. The page *A broken
+//! `x-death`* in `docs/operations.md` brings the node back.
 
 use std::{collections::BTreeSet, fs, time::Duration};
 
@@ -22,16 +23,18 @@ use crate::support::{
 
 const TOPOLOGY: &str = "hatcheries: [500ms, 1s]\ntypes: { mail: {} }";
 const SUPERVISOR_IS_GONE: &str = "ctl eval undefined=whereis(rabbit_fifo_dlx_sup).";
-/// How often the page may have to be followed: another broken message may come due, or a queue may have had no leader.
+/// How often the page may have to be followed: another broken message may come due, or a queue may have been without a
+/// leader.
 const ROUNDS: usize = 5;
-/// After this long the page is followed again.
+/// How long a round waits for success before the page is followed again.
 const ROUND: Duration = Duration::from_secs(30);
 
 fn x_death(deaths: Vec<AMQPValue>) -> BasicProperties {
     headers(&[("x-death", AMQPValue::FieldArray(FieldArray::from(deaths)))])
 }
 
-/// The usual shape, of a message that has been in this queue before, with the count as text: some clients make texts of numbers.
+/// Returns an `x-death` of the usual shape, of a message that has been in this queue before, but with its count as
+/// text: some clients convert numbers to text.
 fn text_as_count(queue: &str) -> BasicProperties {
     let mut death = FieldTable::default();
     for (name, value) in [("count", "1"), ("reason", "expired"), ("queue", queue), ("exchange", "t.scheduler")] {
@@ -42,11 +45,11 @@ fn text_as_count(queue: &str) -> BasicProperties {
     x_death(vec![AMQPValue::FieldTable(death)])
 }
 
-/// The commands of the page, in their order, with the file that it names.
+/// Returns the commands of the page in their order, with the path of the file that it names.
 fn page() -> Vec<String> {
     let folder = format!("{}/../docs", env!("CARGO_MANIFEST_DIR"));
     let text = fs::read_to_string(format!("{folder}/operations.md")).unwrap();
-    let (_, page) = text.split_once("\n## A broken `x-death`\n").expect("the page");
+    let (_, page) = text.split_once("\n## A broken `x-death`\n").expect("docs/operations.md lacks the page");
     let page = page.split("\n## ").next().unwrap();
     let commands = page.lines().filter_map(|line| line.strip_prefix("$ rabbitmqctl "));
     let file = format!("{folder}/broken-x-death.erl");
@@ -54,16 +57,16 @@ fn page() -> Vec<String> {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn the_page_brings_a_node_back_whose_timers_a_broken_x_death_has_stopped() {
+#[ignore = "restarts a broker and repeats the page's commands; scripts/test --all runs it"]
+async fn the_documented_commands_revive_a_node_whose_timers_a_broken_x_death_stopped() {
     let logs = Logs::capture();
     let mut node = Held::start(None);
     let declared = Declared::on(node.host(), TOPOLOGY, redis::url()).await;
-    // Another team's, on the same broker.
+    // The topology of another team on the same broker.
     let other = Declared::on(node.host(), TOPOLOGY, redis::url()).await;
     let is_told = declared.host.overview()["rabbitmq_version"].as_str().unwrap().starts_with("3.");
 
-    // Nobody stops for the page.
+    // The workers keep running while the page is followed.
     let theirs = Working::start(&other.connect_patiently().await, "mail", |_| Outcome::Done);
     let ours = Working::start(&declared.connect_patiently().await, "mail", |_| Outcome::Done);
     let publish_timed = async |n: &str| {
@@ -85,7 +88,10 @@ async fn the_page_brings_a_node_back_whose_timers_a_broken_x_death_has_stopped()
         eventually("the supervisor is gone", async || node.ask(SUPERVISOR_IS_GONE).then_some(())).await;
         publish_timed("2").await;
         node.restart();
-        eventually("a restart does not help", async || node.ask(SUPERVISOR_IS_GONE).then_some(())).await;
+        eventually("the supervisor is gone again after the restart", async || {
+            node.ask(SUPERVISOR_IS_GONE).then_some(())
+        })
+        .await;
     } else {
         publish_timed("2").await;
         node.restart();
@@ -93,7 +99,7 @@ async fn the_page_brings_a_node_back_whose_timers_a_broken_x_death_has_stopped()
     }
     let commands = page();
     assert!(commands.len() >= 2, "{commands:?}");
-    // Nothing is lost by it, the broken ones included.
+    // No message is lost, not even the broken ones.
     let have_run = |working: &Working| working.runs.payloads().into_iter().collect::<BTreeSet<_>>();
     let both_have_run = || have_run(&theirs).len() >= 3 && have_run(&ours).len() >= 5;
     let mut rounds = 0;
@@ -103,17 +109,18 @@ async fn the_page_brings_a_node_back_whose_timers_a_broken_x_death_has_stopped()
         for command in &commands {
             node.ask(&format!("ctl {command}"));
         }
-        let come = eventually("all have run, or the supervisor is gone again", async || {
+        let come = eventually("all events have run, or the supervisor is gone again", async || {
             (both_have_run() || node.ask(SUPERVISOR_IS_GONE)).then_some(())
         });
-        // Otherwise the page is followed once more.
+        // After a time-out the page is followed once more.
         let _ = timeout(ROUND, come).await;
     }
     publish_timed("3").await;
     for (working, payloads) in [(&theirs, &["0", "1", "2", "3"][..]), (&ours, &["0", "1", "2", "3", "number", "count"])]
     {
         let expected: BTreeSet<_> = payloads.iter().map(|payload| (*payload).to_owned()).collect();
-        eventually("what is published afterwards runs", async || (have_run(working) == expected).then_some(())).await;
+        eventually("events that are published afterwards run", async || (have_run(working) == expected).then_some(()))
+            .await;
     }
     theirs.stop().await;
     ours.stop().await;

@@ -1,4 +1,4 @@
-//! What a service's answers mean.
+//! The meaning of a service's status codes, headers and bodies.
 
 use std::time::Duration;
 
@@ -30,7 +30,11 @@ use crate::support::{
 #[case::broken_answer(200, "{\"requeue\": {\"at\": \"soon\"}}", "error=\"the answer cannot be understood: ")]
 #[case::an_answer_counts_with_success_alone(502, "{\"discard\": {}}", "error=\"502 Bad Gateway: {\"discard\": {}}\"")]
 #[tokio::test]
-async fn a_service_that_refuses_says_why(#[case] status: u16, #[case] body: &'static str, #[case] reason: &str) {
+async fn a_services_refusal_is_the_reason_of_its_dead_letter(
+    #[case] status: u16,
+    #[case] body: &'static str,
+    #[case] reason: &str,
+) {
     let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("job", "{}")).await;
@@ -41,7 +45,7 @@ async fn a_service_that_refuses_says_why(#[case] status: u16, #[case] body: &'st
     let letter = amqp.take(&declared.dead_letters("job")).await;
     let said = shown(&letter, "reason").unwrap();
     assert!(said.contains(reason), "{said}");
-    // What will never work is asked once, a failure until there are no attempts left.
+    // An event that will never work is sent once; a failure is repeated until no attempts are left.
     let never = said.starts_with("dead-letter: ");
     assert_eq!(service.asked().len(), if never { 1 } else { 2 }, "{said}");
     assert_eq!(shown(&letter, "attempts").as_deref(), Some(if never { "0" } else { "2" }));
@@ -59,7 +63,7 @@ async fn a_service_that_refuses_says_why(#[case] status: u16, #[case] body: &'st
 #[case::requeue(200, "{\"requeue\": {\"after\": \"100ms\", \"reason\": \"again\"}}", "requeued", 2)]
 #[case::failure(503, "", "retried", 2)]
 #[tokio::test]
-async fn a_service_says_what_follows(
+async fn a_services_answer_decides_what_follows(
     #[case] status: u16,
     #[case] body: &'static str,
     #[case] counted: &str,
@@ -87,8 +91,8 @@ async fn a_service_says_what_follows(
 #[case::seconds(|_| "2".to_owned())]
 #[case::date(|then: Timestamp| then.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string())]
 #[tokio::test]
-async fn a_service_says_when_it_has_time_again(#[case] retry_after: fn(Timestamp) -> String) {
-    // A ladder that reaches further than the service asks for.
+async fn a_retry_waits_as_long_as_retry_after_says(#[case] retry_after: fn(Timestamp) -> String) {
+    // The ladder's horizon is beyond the delay that the service asks for.
     let ladder = "ladder: { resolution: 50ms, horizon: 1m }\n";
     let types = "types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }";
     let declared = Declared::new(&format!("{ladder}{types}")).await;
@@ -96,7 +100,7 @@ async fn a_service_says_when_it_has_time_again(#[case] retry_after: fn(Timestamp
     publish(&hatchery, NewEvent::new("job", "{}")).await;
     let place = Place::new(&declared);
     let service = Service::start(move |asked| match asked.attempts() {
-        // The date is in whole seconds, and so at least two of them ahead.
+        // The date is cut to whole seconds, so it is still at least two seconds ahead.
         0 => says_with(503, "retry-after", &retry_after(asked.at + Duration::from_millis(2_999))),
         _ => says(204, ""),
     })
@@ -132,7 +136,7 @@ async fn a_redirect_is_not_followed() {
 }
 
 #[tokio::test]
-async fn a_service_that_is_not_there_yet_is_asked_again() {
+async fn an_event_is_retried_until_its_service_accepts_connections() {
     let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1000 } } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -141,8 +145,8 @@ async fn a_service_that_is_not_there_yet_is_asked_again() {
     publish(&hatchery, NewEvent::new("job", "{}")).await;
     let amqp = declared.amqp().await;
     let retries = "t.retry.job.50ms";
-    crate::support::broker::eventually("it is tried again", async || {
-        // Shorter than a glance: a copy that waits there.
+    crate::support::broker::eventually("a retry waits", async || {
+        // A copy waits there for only 50 ms, so a look may miss it.
         (amqp.ready(retries).await > 0).then_some(())
     })
     .await;

@@ -1,4 +1,4 @@
-//! How a service is reached, and with which words.
+//! Connections to a service, its URL, and the password in it.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn connections_are_kept() {
+async fn requests_reuse_their_connections() {
     const EVENTS: usize = 300;
     const CONCURRENCY: usize = 4;
     let declared = Declared::new("types: { job: { prefetch: 20, concurrency: 4 } }").await;
@@ -28,14 +28,14 @@ async fn connections_are_kept() {
     let asked = service.reach(EVENTS).await;
     assert_eq!(worker.stop().await["done"], EVENTS);
     let payloads: BTreeSet<_> = asked.iter().map(|asked| &asked.body).collect();
-    assert_eq!((asked.len(), payloads.len()), (EVENTS, EVENTS), "each once");
+    assert_eq!((asked.len(), payloads.len()), (EVENTS, EVENTS), "not every event was sent exactly once");
     let connections: BTreeSet<_> = asked.iter().map(|asked| asked.peer).collect();
-    // A connection that comes back a moment late is replaced by another.
+    // A connection that is returned to the pool a moment late is replaced by a new one.
     assert!(connections.len() <= 3 * CONCURRENCY, "{} connections", connections.len());
 }
 
 #[tokio::test]
-async fn a_password_is_sent_and_never_shown() {
+async fn a_password_in_a_url_is_sent_and_never_shown() {
     let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1 } } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -50,7 +50,7 @@ async fn a_password_is_sent_and_never_shown() {
     assert_eq!(asked.uri, format!("/job?token={PASSWORD}"));
     reached.stop().await;
 
-    // Nor where it is not reached.
+    // An error about an unreachable service shows no password either.
     let (address, _socket) = refusing();
     let refused = worker(&place, &secret(address));
     publish(&hatchery, NewEvent::new("job", "{}")).await;
@@ -63,7 +63,7 @@ async fn a_password_is_sent_and_never_shown() {
 }
 
 #[tokio::test]
-async fn a_url_may_be_in_a_file_where_no_list_of_processes_shows_it() {
+async fn a_services_url_is_read_from_a_file() {
     let declared = Declared::new("types: { job: {} }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -82,7 +82,7 @@ async fn a_url_may_be_in_a_file_where_no_list_of_processes_shows_it() {
 #[case::no_port("http://u:s3cret-hunter2@host:99999/")]
 #[case::no_scheme("localhost:8080/job?token=s3cret-hunter2")]
 #[tokio::test]
-async fn what_is_no_url_is_wrong_usage(#[case] url: &str) {
+async fn an_invalid_url_is_a_usage_error_and_shows_no_password(#[case] url: &str) {
     let declared = Declared::new("types: { job: {} }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -91,5 +91,5 @@ async fn what_is_no_url_is_wrong_usage(#[case] url: &str) {
     assert!(ended.stderr.starts_with("error: --http: not the URL of a service: "), "{ended:?}");
     assert!(!ended.stderr.contains(PASSWORD), "{ended:?}");
     let message = declared.amqp().await.take(&declared.processing("job")).await;
-    assert!(!message.redelivered, "it was never delivered");
+    assert!(!message.redelivered, "the event was delivered to a worker without a service");
 }

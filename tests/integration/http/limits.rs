@@ -1,4 +1,4 @@
-//! Services that are slow, or say too much.
+//! Services that are slow, send too much, or break off.
 
 use std::{
     convert::Infallible,
@@ -26,15 +26,15 @@ use crate::support::{
     process::Place,
 };
 
-/// What is known of a body that is sent.
+/// The state of a body that a service sends.
 #[derive(Clone, Default)]
 struct Sent {
     bytes: Arc<AtomicUsize>,
-    /// Nobody wants more of it.
+    /// Cancelled when the client has closed the connection.
     over: CancellationToken,
 }
 
-/// A body without end: this much, again and again, after a pause each time.
+/// Returns a body without end, which repeats this chunk after a pause each time.
 fn endless(chunk: &'static [u8], pause: Duration, sent: Sent) -> Body {
     let state = (sent.bytes, sent.over.drop_guard());
     Body::from_stream(stream::unfold(state, move |(bytes, over)| async move {
@@ -45,12 +45,12 @@ fn endless(chunk: &'static [u8], pause: Duration, sent: Sent) -> Body {
 }
 
 #[tokio::test]
-async fn the_time_limit_ends_a_request_and_its_answer() {
+async fn a_handler_timeout_ends_a_request_whose_answer_is_slow() {
     let limits = "handler-timeout: 500ms, retry: { delays: [50ms], max-attempts: 1 }";
     let declared = Declared::new(&format!("types: {{ job: {{ {limits} }} }}")).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
-    // Drop by drop, so that only the whole takes too long.
+    // Each chunk comes soon; only the whole answer takes too long.
     let service = Service::start(|_| says(200, endless(b".", Duration::from_millis(50), Sent::default()))).await;
     let worker = worker(&place, &service.url());
     publish(&hatchery, NewEvent::new("job", "{}")).await;
@@ -65,7 +65,7 @@ async fn the_time_limit_ends_a_request_and_its_answer() {
 #[case::success(200, "done")]
 #[case::failure(400, "dead_lettered")]
 #[tokio::test]
-async fn of_an_answer_without_end_no_more_is_read_than_counts(#[case] status: u16, #[case] counted: &str) {
+async fn an_endless_answer_is_cut_and_its_status_counts(#[case] status: u16, #[case] counted: &str) {
     let declared = Declared::new("types: { job: {} }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -75,8 +75,8 @@ async fn of_an_answer_without_end_no_more_is_read_than_counts(#[case] status: u1
         Service::start(move |_| says(status, endless(&[b'a'; 16_384], Duration::ZERO, sending.clone()))).await;
     let worker = worker(&place, &service.url());
     publish(&hatchery, NewEvent::new("job", "{}")).await;
-    // The connection is closed, and so the rest is not even made.
-    eventually("nothing more is sent", async || sent.over.is_cancelled().then_some(())).await;
+    // The worker closes the connection, so the service stops making the body.
+    eventually("the worker closes the connection", async || sent.over.is_cancelled().then_some(())).await;
     let sent = sent.bytes.load(Ordering::Relaxed);
     assert!((64 * 1024..64 << 20).contains(&sent), "{sent} bytes");
     let summary = worker.stop().await;
@@ -84,14 +84,15 @@ async fn of_an_answer_without_end_no_more_is_read_than_counts(#[case] status: u1
 }
 
 #[tokio::test]
-async fn an_answer_that_breaks_off_is_a_failure_and_not_done() {
+async fn an_answer_that_breaks_off_is_a_failure() {
     let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let worker = worker(&place, &format!("http://{}/job", listener.local_addr().unwrap()));
     publish(&hatchery, NewEvent::new("job", "{}")).await;
-    let (mut asking, _) = tokio::time::timeout(PATIENCE, listener.accept()).await.expect("it asks").unwrap();
+    let (mut asking, _) =
+        tokio::time::timeout(PATIENCE, listener.accept()).await.expect("the worker sends no request").unwrap();
     let mut asked = Vec::new();
     while !asked.ends_with(b"\r\n\r\n{}") {
         asked.push(asking.read_u8().await.unwrap());
@@ -106,7 +107,7 @@ async fn an_answer_that_breaks_off_is_a_failure_and_not_done() {
 }
 
 #[tokio::test]
-async fn want_of_open_files_spends_no_attempt_and_buries_nothing() {
+async fn a_request_that_lacks_open_files_waits_without_spending_an_attempt() {
     let limits = "handler-timeout: 1s, retry: { delays: [50ms], max-attempts: 1 }";
     let declared = Declared::new(&format!("types: {{ job: {{ {limits} }} }}")).await;
     let hatchery = declared.connect().await;
@@ -114,11 +115,14 @@ async fn want_of_open_files_spends_no_attempt_and_buries_nothing() {
     let service = Service::start(|_| says(200, "")).await;
     let worker = worker(&place, &service.url());
     let lines = |what: &str| place.lines("log").iter().filter(|line| line.contains(what)).count();
-    eventually("it consumes", async || (lines("consuming t.processor.job") == 1).then_some(())).await;
-    // It has no connection to the service yet.
+    eventually("the worker consumes", async || (lines("consuming t.processor.job") == 1).then_some(())).await;
+    // The worker has no connection to the service yet.
     let before = worker.limit_files(Some(3));
     publish(&hatchery, NewEvent::new("job", "{}")).await;
-    eventually("it is tried again and again", async || (lines("no room for a handler") >= 4).then_some(())).await;
+    eventually("the worker has tried to start the handler four times", async || {
+        (lines("no room for a handler") >= 4).then_some(())
+    })
+    .await;
     worker.limit_files(before);
     let asked = service.reach(1).await;
     assert_eq!(asked[0].headers["event-attempts"], "0");
@@ -127,9 +131,10 @@ async fn want_of_open_files_spends_no_attempt_and_buries_nothing() {
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
 }
 
-/// The ladder of the tests reaches 1.55 s. What fails for now must come back within the horizon, whoever asks for more.
+/// The ladder of the tests reaches 1.55 s. A failed event must come back within that horizon, however long a delay the
+/// service asks for.
 #[tokio::test]
-async fn a_retry_comes_back_within_the_horizon_however_late_the_service_wants_it() {
+async fn a_services_delay_beyond_the_horizon_is_cut_to_the_horizon() {
     let declared = Declared::new("types: { job: {} }").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("job", "{}").id("one")).await;

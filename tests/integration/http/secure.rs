@@ -1,4 +1,4 @@
-//! Services that are reached by TLS.
+//! Services behind TLS.
 
 use std::{io, net::SocketAddr, sync::Arc};
 
@@ -26,7 +26,7 @@ use crate::support::{
     process::Place,
 };
 
-/// Takes connections by TLS. Who does not trust it is not let in, and does no harm.
+/// Accepts TLS connections. A client that does not trust the certificate fails in the handshake and is ignored.
 struct Secure(TcpListener, TlsAcceptor);
 
 impl Listener for Secure {
@@ -53,7 +53,7 @@ impl Connected<IncomingStream<'_, Secure>> for Peer {
     }
 }
 
-/// A listener with a certificate for 127.0.0.1, which this authority has issued.
+/// Returns a listener with a certificate for 127.0.0.1 that this authority has issued.
 async fn secure(authority: &Authority) -> Secure {
     let certificate = authority.issue("service", &["127.0.0.1"]);
     let chain = CertificateDer::pem_file_iter(certificate.chain).unwrap().collect::<Result<_, _>>().unwrap();
@@ -68,7 +68,7 @@ async fn secure(authority: &Authority) -> Secure {
 }
 
 #[tokio::test]
-async fn only_a_service_that_is_trusted_is_told_anything() {
+async fn an_event_is_sent_only_to_a_service_whose_certificate_is_trusted() {
     let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1 } } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -92,7 +92,7 @@ async fn only_a_service_that_is_trusted_is_told_anything() {
 }
 
 #[tokio::test]
-async fn a_file_without_certificates_is_found_out_before_the_first_delivery() {
+async fn a_ca_file_without_certificates_fails_before_the_first_delivery() {
     let declared = Declared::new("types: { job: {} }").await;
     let place = Place::new(&declared);
     place.write("ca.pem", "nothing");

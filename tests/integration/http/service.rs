@@ -1,4 +1,4 @@
-//! A service that is asked about events.
+//! An HTTP service that records the requests of a worker.
 
 use std::{
     net::SocketAddr,
@@ -22,31 +22,31 @@ use crate::support::{
     process::{Place, Process},
 };
 
-/// One request.
+/// One recorded request.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
     pub(super) method: Method,
     pub(super) uri: String,
     pub(super) headers: HeaderMap,
     pub(super) body: Bytes,
-    /// Which connection it came by.
+    /// The client's end of the connection.
     pub(super) peer: SocketAddr,
     pub(super) at: Timestamp,
 }
 
 impl Asked {
-    /// A header as it came; empty when it did not.
+    /// Returns a header as it was sent, or an empty text without one.
     pub(super) fn header(&self, name: &str) -> &str {
         self.headers.get(name).map_or("", |value| value.to_str().expect("visible ASCII"))
     }
 
-    /// How often the event had failed.
+    /// Returns how often the event had failed before.
     pub(super) fn attempts(&self) -> u32 {
         self.header("event-attempts").parse().unwrap()
     }
 }
 
-/// Who is at the other end of a connection.
+/// The address of the other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
@@ -56,7 +56,7 @@ impl Connected<IncomingStream<'_, TcpListener>> for Peer {
     }
 }
 
-/// It goes with this value, and its connections too.
+/// A running service. It ends when this value is dropped, and so do its connections.
 pub(super) struct Service {
     pub(super) address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
@@ -105,35 +105,38 @@ impl Service {
         self.asked.lock().unwrap().clone()
     }
 
-    /// Waits for this many requests.
+    /// Waits until this many requests have come, and returns all.
     pub(super) async fn reach(&self, count: usize) -> Vec<Asked> {
-        eventually(&format!("{count} requests"), async || Some(self.asked()).filter(|asked| asked.len() >= count)).await
+        eventually(&format!("{count} requests have come"), async || {
+            Some(self.asked()).filter(|asked| asked.len() >= count)
+        })
+        .await
     }
 }
 
-/// An address that refuses connections until it listens.
+/// Returns an address that refuses connections until its socket listens.
 pub(super) fn refusing() -> (SocketAddr, TcpSocket) {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     (socket.local_addr().unwrap(), socket)
 }
 
-/// An answer.
+/// Returns an answer.
 pub(super) fn says(status: u16, body: impl Into<Body>) -> Response {
     Response::builder().status(status).body(body.into()).unwrap()
 }
 
-/// An answer with one header.
+/// Returns an answer with one header and no body.
 pub(super) fn says_with(status: u16, name: &str, value: &str) -> Response {
     Response::builder().status(status).header(name, value).body(Body::empty()).unwrap()
 }
 
-/// A worker on `job` that asks this URL. Its log goes to the file `log`.
+/// Starts a worker on `job` that sends its events to this URL. Its log goes to the file `log`.
 pub(super) fn worker(place: &Place<'_>, url: &str) -> Process {
     worker_with(place, url, &[])
 }
 
-/// The same with more arguments.
+/// Starts the same worker with more arguments.
 pub(super) fn worker_with(place: &Place<'_>, url: &str, arguments: &[&str]) -> Process {
     let arguments = [&["-o", "json", "-vv", "work", "--type", "job", "--http", url], arguments].concat();
     let mut command = place.command(&arguments);

@@ -1,4 +1,4 @@
-//! What a service is told.
+//! The request that a service gets for an event.
 
 use axum::http::HeaderName;
 use hatchery::NewEvent;
@@ -10,7 +10,7 @@ use crate::support::{
     process::Place,
 };
 
-/// The headers that tell of the event, decoded; what varies is left out.
+/// Returns the headers about the event, decoded. Those whose values vary are checked and left out.
 fn fields(asked: &Asked) -> Vec<String> {
     let ours = |name: &str| name.starts_with("event-") || matches!(name, "content-type" | "traceparent");
     let varies = ["event-created-at", "event-fence", "event-version"];
@@ -26,7 +26,7 @@ fn fields(asked: &Asked) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_service_is_told_what_the_event_says_and_nothing_else() {
+async fn a_request_has_the_events_payload_and_properties_and_nothing_else() {
     let declared = Declared::new("types: { job: { coalesce: latest } }").await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);

@@ -1,4 +1,5 @@
-//! Types with `register: off`: no Redis, and what may have killed its worker runs by itself.
+//! Types with `register: off`: they need no Redis, and an event that may have killed its worker runs alone, from the
+//! aside queue.
 
 use std::{
     io::ErrorKind,
@@ -27,13 +28,13 @@ async fn set_aside(declared: &Declared, payload: &str) {
 }
 
 #[tokio::test]
-async fn redis_is_not_even_connected_to() {
+async fn a_type_without_the_register_never_connects_to_redis() {
     let redis = TcpListener::bind("127.0.0.1:0").unwrap();
     redis.set_nonblocking(true).unwrap();
     let url = format!("redis://{}", redis.local_addr().unwrap());
     let declared = Declared::with_redis(PLAIN, &url).await;
     let place = Place::new(&declared);
-    // It fails once, and is asked for again later once.
+    // The first run fails, the second one asks for a requeue.
     let script = place.write(
         "handler.sh",
         "echo \"$EVENT_ATTEMPTS ${EVENT_FENCE-unset}\" >> runs\n\
@@ -44,16 +45,16 @@ async fn redis_is_not_even_connected_to() {
         place.run(&mut place.command(&["publish", "plain", "--reference", "1234", "--payload", "{}"])).await;
     assert_eq!(published.expect(0).stderr, "");
     let worker = Process::spawn(place.worker("plain", &script));
-    eventually("three runs", async || (place.lines("runs").len() == 3).then_some(())).await;
+    eventually("the event has run three times", async || (place.lines("runs").len() == 3).then_some(())).await;
     declared.amqp().await.emptied(&declared.queues()).await;
     let summary = worker.stop().await;
     assert_eq!((&summary["done"], &summary["retried"], &summary["requeued"]), (&1.into(), &1.into(), &1.into()));
     assert_eq!(place.lines("runs"), ["0 unset", "1 unset", "0 unset"]);
-    assert_eq!(redis.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "nobody has come");
+    assert_eq!(redis.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "something connected to Redis");
 }
 
 #[tokio::test]
-async fn a_redis_that_is_away_stops_the_registered_types_alone() {
+async fn an_absent_redis_stops_only_the_types_with_the_register() {
     let url = format!("redis://127.0.0.1:{}", free_port());
     let types = "types: { plain: { register: off }, exact: { register: off, on-failure: block }, mail: {} }";
     let declared = Declared::with_redis(types, &url).await;
@@ -83,18 +84,18 @@ async fn a_redis_that_is_away_stops_the_registered_types_alone() {
 }
 
 #[tokio::test]
-async fn what_came_back_twice_says_why_it_waits_and_then_runs() {
+async fn an_event_that_came_back_twice_is_moved_to_the_aside_queue_with_a_reason_and_runs() {
     let declared = Declared::new(PLAIN).await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
     publish(&hatchery, NewEvent::new("plain", "{}").reason("imported")).await;
     amqp.come_back(&declared.processing("plain"), 2).await;
-    // A worker that has something to finish before it may turn to what is aside.
+    // While a handler runs, the worker does not consume the aside queue.
     let (worker, gate) = Working::gated(hatchery.worker(), "plain");
     publish(&hatchery, NewEvent::new("plain", "first")).await;
     worker.runs.reach(1).await;
     let aside = declared.aside("plain");
-    eventually("it is aside", async || (amqp.ready(&aside).await == 1).then_some(())).await;
+    eventually("the event is in the aside queue", async || (amqp.ready(&aside).await == 1).then_some(())).await;
     assert_eq!(worker.runs.payloads(), ["first"]);
     let copy = amqp.take(&aside).await;
     let reason = shown(&copy, "reason").unwrap();
@@ -107,9 +108,9 @@ async fn what_came_back_twice_says_why_it_waits_and_then_runs() {
     assert_eq!((summary.done, summary.put_aside, summary.given_back), (2, 1, 0));
 }
 
-/// Begins and ends of two types in one worker.
+/// The worker has three types; only one of them has events in its aside queue.
 #[tokio::test]
-async fn nothing_else_runs_in_the_worker_while_something_runs_that_was_aside() {
+async fn nothing_runs_beside_an_event_from_the_aside_queue() {
     const EACH: usize = 30;
     let declared = Declared::new("types: { plain: { register: off }, other: { register: off }, mail: {} }").await;
     let hatchery = declared.connect().await;
@@ -145,7 +146,7 @@ async fn nothing_else_runs_in_the_worker_while_something_runs_that_was_aside() {
 }
 
 #[tokio::test]
-async fn what_an_outsider_kills_while_it_runs_alone_comes_out_and_runs() {
+async fn an_event_from_the_aside_queue_runs_again_after_its_worker_was_killed() {
     let declared = Declared::new(PLAIN).await;
     let place = Place::new(&declared);
     set_aside(&declared, "innocent").await;
@@ -153,7 +154,7 @@ async fn what_an_outsider_kills_while_it_runs_alone_comes_out_and_runs() {
         place.write("handler.sh", "echo begin >> runs; while [ ! -e go ]; do sleep 0.05; done; echo end >> runs");
     for n in 1..=2 {
         let worker = Process::spawn(place.worker("plain", &script));
-        eventually("it runs", async || (place.lines("runs").len() == n).then_some(())).await;
+        eventually("the handler runs", async || (place.lines("runs").len() == n).then_some(())).await;
         worker.signal(rustix::process::Signal::KILL);
         assert!(worker.ended().await.killed());
     }
@@ -165,9 +166,9 @@ async fn what_an_outsider_kills_while_it_runs_alone_comes_out_and_runs() {
     assert!(left.is_empty(), "{left:?}");
 }
 
-/// On every version of RabbitMQ, whether it counts what is given back or not.
+/// RabbitMQ's versions differ in whether they count a delivery that is given back.
 #[tokio::test]
-async fn however_often_a_stop_gives_it_back_it_is_not_counted() {
+async fn an_event_that_stops_give_back_is_not_counted_as_a_crash() {
     let declared = Declared::new(PLAIN).await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
@@ -178,7 +179,8 @@ async fn however_often_a_stop_gives_it_back_it_is_not_counted() {
         let (worker, _gate) = Working::gated(worker, "plain");
         worker.runs.reach(1).await;
         assert_eq!(worker.stop().await.given_back, 1);
-        eventually("it is back", async || (amqp.ready(&aside).await == 1).then_some(())).await;
+        eventually("the event is back in the aside queue", async || (amqp.ready(&aside).await == 1).then_some(()))
+            .await;
     }
     let worker = Working::with(hatchery.worker().stop_when_empty(true), "plain", |_| Outcome::Done);
     assert_eq!(worker.ended().await.unwrap().done, 1);

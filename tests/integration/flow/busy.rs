@@ -1,4 +1,4 @@
-//! A reference that is busy: its events wait in memory for a moment, and then by way of the busy hatchery.
+//! Events of a busy reference wait in memory for a moment, and after that in a hatchery.
 
 use hatchery::NewEvent;
 
@@ -14,7 +14,7 @@ async fn exclusive(more: &str) -> Declared {
 }
 
 #[tokio::test]
-async fn what_is_busy_for_a_moment_waits_in_memory() {
+async fn an_event_whose_reference_is_busy_for_a_moment_waits_in_memory() {
     let declared = exclusive("prefetch: 8, concurrency: 4").await;
     let hatchery = declared.connect().await;
     for n in 0..4 {
@@ -30,7 +30,7 @@ async fn what_is_busy_for_a_moment_waits_in_memory() {
 }
 
 #[tokio::test]
-async fn what_stays_busy_leaves_after_a_second() {
+async fn an_event_whose_reference_stays_busy_leaves_the_worker_after_a_second() {
     let declared = exclusive("prefetch: 8, concurrency: 4").await;
     let hatchery = declared.connect().await;
     for n in 0..2 {
@@ -39,7 +39,7 @@ async fn what_stays_busy_leaves_after_a_second() {
     let (worker, gate) = Working::gated(hatchery.worker(), "mail");
     let first = worker.runs.reach(1).await.remove(0);
     let amqp = declared.amqp().await;
-    // As in the management UI: it is there again afterwards.
+    // Looks as the management UI does: the message is put back afterwards.
     let looked = async || {
         for hatchery in amqp.filled(&declared.hatcheries()).await.into_keys() {
             if let Some(message) = amqp.look(&hatchery).await {
@@ -48,7 +48,7 @@ async fn what_stays_busy_leaves_after_a_second() {
         }
         None
     };
-    let message = eventually("it is in the busy hatchery", looked).await;
+    let message = eventually("the event waits in a hatchery", looked).await;
     let reason = shown(&message, "reason").unwrap();
     assert!(
         reason.starts_with("busy: times=") && reason.ends_with(" its reference was taken, or could not be read; why"),
@@ -63,7 +63,7 @@ async fn what_stays_busy_leaves_after_a_second() {
     assert_eq!(summary.done, 2);
 }
 
-/// Of a prefetch of 4 two places are for those that wait.
+/// With a prefetch of 4, at most two waiting events are held in memory.
 #[tokio::test]
 async fn a_busy_reference_does_not_take_the_whole_prefetch() {
     let declared = exclusive("prefetch: 4, concurrency: 4").await;
@@ -75,12 +75,13 @@ async fn a_busy_reference_does_not_take_the_whole_prefetch() {
     let (worker, gate) = Working::gated(hatchery.worker(), "mail");
     let runs = worker.runs.reach(2).await;
     assert_eq!(runs[1].event.reference.as_ref().unwrap().as_str(), "other");
-    assert_eq!(runs[1].event.busy, 0, "it was let past, and waited for nobody");
+    assert_eq!(runs[1].event.busy, 0, "the event of the other reference had to wait");
     gate.let_through(7);
     let runs = worker.runs.reach(7).await;
     assert!(runs.iter().any(|run| run.event.busy > 0), "{runs:?}");
     let amqp = declared.amqp().await;
-    eventually("all is handled", async || amqp.filled(&declared.passages()).await.is_empty().then_some(())).await;
+    eventually("all events are handled", async || amqp.filled(&declared.passages()).await.is_empty().then_some(()))
+        .await;
     let summary = worker.stop().await;
     assert_eq!(summary.done, 7);
 }

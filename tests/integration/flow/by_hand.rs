@@ -1,4 +1,4 @@
-//! What a person sends to be handled again.
+//! Dead letters that a person sends back to be handled again.
 
 use hatchery::{NewEvent, Outcome};
 use rstest::rstest;
@@ -9,12 +9,12 @@ use crate::support::{
     workers::Working,
 };
 
-/// How the person sends it.
+/// The cases are the ways in which a person sends a dead letter.
 #[rstest]
 #[case::to_the_processor("t.processor", "import.dead-letter")]
 #[case::to_its_queue("", "t.processor.import")]
 #[tokio::test]
-async fn a_dead_letter_that_a_newer_event_has_replaced_is_dropped_and_told_of(
+async fn a_replaced_dead_letter_that_is_sent_again_is_dropped_with_a_warning(
     #[case] exchange: &str,
     #[case] key: &str,
 ) {
@@ -30,7 +30,7 @@ async fn a_dead_letter_that_a_newer_event_has_replaced_is_dropped_and_told_of(
     let letter = amqp.take(&declared.dead_letters("import")).await;
     publish(&hatchery, event("new")).await;
     worker.runs.reach(2).await;
-    // Nobody tells of what competes as it should.
+    // A copy without the reason of a dead letter is dropped without a warning.
     amqp.publish("t.processor", "import.now", letter.properties.clone().with_headers(ordinary(&letter)), b"old").await;
     amqp.publish(exchange, key, letter.properties.clone(), &letter.data).await;
     amqp.emptied(&declared.queues()).await;
@@ -48,7 +48,7 @@ async fn a_dead_letter_that_a_newer_event_has_replaced_is_dropped_and_told_of(
     assert_eq!(logs.with(&told), said);
 }
 
-/// A copy's headers without what says that it was given up.
+/// Returns the headers without the reason, which marks a dead letter.
 fn ordinary(letter: &lapin::message::BasicGetMessage) -> lapin::types::FieldTable {
     let mut headers = lapin::types::FieldTable::default();
     for (name, value) in letter.properties.headers().as_ref().unwrap().inner() {
@@ -60,7 +60,7 @@ fn ordinary(letter: &lapin::message::BasicGetMessage) -> lapin::types::FieldTabl
 }
 
 #[tokio::test]
-async fn a_dead_letter_that_nothing_has_replaced_runs_again() {
+async fn a_dead_letter_that_is_sent_again_runs_once() {
     let logs = Logs::capture();
     let declared = Declared::new("types: { import: { coalesce: latest } }").await;
     let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);

@@ -1,4 +1,4 @@
-//! The event's way through classic queues.
+//! An event's way through classic queues.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -18,7 +18,7 @@ types:
 ";
 
 #[tokio::test]
-async fn an_event_is_delayed_retried_and_buried_by_classic_queues() {
+async fn classic_queues_delay_retry_and_dead_letter_events() {
     let declared = Declared::new(CLASSIC).await;
     let queues = declared.host.list("queues");
     assert!(queues.iter().all(|queue| text(queue, "type") == "classic"), "{queues:?}");
@@ -50,7 +50,7 @@ async fn an_event_is_delayed_retried_and_buried_by_classic_queues() {
 }
 
 #[tokio::test]
-async fn the_broker_itself_buries_what_is_rejected_and_keeps_what_has_no_way() {
+async fn classic_queues_dead_letter_rejected_messages_and_keep_unroutable_ones() {
     let declared = Declared::new(CLASSIC).await;
     let amqp = declared.amqp().await;
     amqp.publish("t.scheduler", "mail.now", lapin::BasicProperties::default(), b"{}").await;

@@ -1,4 +1,4 @@
-//! Which events of one reference stand for each other.
+//! Coalescing: which events of one reference become one run.
 
 use std::time::{Duration, Instant};
 
@@ -34,11 +34,12 @@ async fn ten_changes_within_a_window_are_one_run_with_the_last_payload() {
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
 }
 
-/// Each change is replaced by the next one before its window is over, until the reference has waited for `max-wait`.
+/// Each change is replaced by the next one within its window, until the reference has waited for `max-wait`.
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_stream_of_changes_that_never_pauses_runs_all_the_same() {
-    // A window in which a busy machine publishes again. Without a limit of its own it were ten of them.
+#[ignore = "waits for a `max-wait` of 8 s to end; scripts/test --all runs it"]
+async fn a_stream_of_changes_without_a_pause_runs_after_max_wait() {
+    // The window is long enough for a busy machine to publish again within it. The default of `max-wait` is ten
+    // windows.
     let declared = import("{ immediate: latest, delayed: each-time, window: 3s, max-wait: 8s }").await;
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
@@ -46,14 +47,17 @@ async fn a_stream_of_changes_that_never_pauses_runs_all_the_same() {
     while worker.runs.seen().is_empty() {
         publish(&hatchery, change(&published.to_string())).await;
         published += 1;
-        assert!(began.elapsed() < Duration::from_secs(25), "{published} changes and no run");
+        assert!(began.elapsed() < Duration::from_secs(25), "no run after {published} changes");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let first: usize = worker.runs.payloads()[0].parse().unwrap();
-    assert!(first > 0 && first < published - 1, "{first} of {published}: it has waited, and a newer one waits still");
-    // Nothing is lost by that: the last one runs, too.
+    assert!(
+        first > 0 && first < published - 1,
+        "the first run was of change {first} of {published}: it neither waited nor left a newer one waiting"
+    );
+    // The last change runs, too.
     let last = (published - 1).to_string();
-    eventually("the last one runs", async || worker.runs.payloads().contains(&last).then_some(())).await;
+    eventually("the last change runs", async || worker.runs.payloads().contains(&last).then_some(())).await;
     let amqp = declared.amqp().await;
     amqp.emptied(&declared.queues()).await;
     let summary = worker.stop().await;
@@ -62,7 +66,7 @@ async fn a_stream_of_changes_that_never_pauses_runs_all_the_same() {
 }
 
 #[tokio::test]
-async fn of_dated_changes_each_date_runs_once() {
+async fn dated_changes_run_once_for_each_date() {
     let declared = import("latest").await;
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
@@ -71,17 +75,17 @@ async fn of_dated_changes_each_date_runs_once() {
     for (payload, at) in [("first", first), ("second", second), ("first, repeated", first)] {
         publish(&hatchery, change(payload).at(at)).await;
     }
-    // An immediate one never replaces a dated one.
+    // An immediate change never replaces a dated one.
     publish(&hatchery, change("now")).await;
     worker.runs.reach(3).await;
     assert_eq!(worker.runs.payloads(), ["now", "first, repeated", "second"]);
     let summary = worker.stop().await;
-    // Stale, if it was the last to come.
+    // The repeated change makes the first one replaced, or stale if that is delivered last.
     assert_eq!((summary.done, summary.replaced + summary.stale), (3, 1));
 }
 
 #[tokio::test]
-async fn of_dated_changes_the_newest_counts_where_the_file_says_so() {
+async fn only_the_newest_dated_change_runs_with_delayed_latest() {
     let declared = import("{ delayed: latest }").await;
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
@@ -109,11 +113,11 @@ async fn a_change_that_arrives_while_its_reference_runs_gets_its_own_run() {
     assert_eq!(worker.runs.payloads(), ["first", "third"]);
     let summary = worker.stop().await;
     assert_eq!(summary.done, 2);
-    assert!(summary.replaced <= 1, "the second was replaced, unless it still waits busy: {summary:?}");
+    assert!(summary.replaced <= 1, "the second change is replaced, or still waits as busy: {summary:?}");
 }
 
 #[tokio::test]
-async fn where_the_first_counts_one_run_serves_what_was_published_before_it_began() {
+async fn one_run_serves_all_changes_published_before_it_with_immediate_first() {
     let declared = import("{ immediate: first, window: 500ms }").await;
     let hatchery = declared.connect().await;
     let (worker, gate) = Working::gated(hatchery.worker(), "import");
@@ -130,7 +134,7 @@ async fn where_the_first_counts_one_run_serves_what_was_published_before_it_bega
 }
 
 #[tokio::test]
-async fn a_failed_change_that_was_replaced_meanwhile_is_not_tried_again() {
+async fn a_failed_change_that_was_replaced_meanwhile_is_not_retried() {
     let declared =
         Declared::new("types: { import: { coalesce: latest, retry: { delays: [300ms], max-attempts: 3 } } }").await;
     let hatchery = declared.connect().await;
@@ -142,7 +146,7 @@ async fn a_failed_change_that_was_replaced_meanwhile_is_not_tried_again() {
     worker.runs.reach(1).await;
     publish(&hatchery, change("new")).await;
     worker.runs.reach(2).await;
-    // Through the same retry queue, behind the copy of the old one.
+    // This event passes the same retry queue behind the copy of the old one.
     publish(&hatchery, NewEvent::new("import", "old").reference("5678")).await;
     worker.runs.reach(4).await;
     assert_eq!(worker.runs.payloads()[..2], ["old", "new"]);

@@ -1,4 +1,4 @@
-//! Connections that break while events are under way, and a queue that goes.
+//! Connections that break while events are under way, and queues and exchanges that are deleted.
 
 use std::{
     collections::BTreeMap,
@@ -15,12 +15,12 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn a_cut_connection_loses_nothing_and_both_sides_come_back_by_themselves() {
+async fn a_cut_connection_loses_nothing_and_publisher_and_worker_reconnect() {
     const EVENTS: usize = 400;
     let declared = Declared::new("types: { mail: { retry: { delays: [100ms] } } }").await;
     let relay = Relay::to(&declared.host.amqp()).await;
     let hatchery = declared.connect_by(&relay.url).await;
-    // Each fails once, so that follow-ups are under way too.
+    // Each event fails once, so that retries are published during the cuts, too.
     let worker = Working::start(&hatchery, "mail", |event| match event.attempts {
         0 => Outcome::Retry { reason: "no luck".into(), after: None },
         _ => Outcome::Done,
@@ -34,9 +34,9 @@ async fn a_cut_connection_loses_nothing_and_both_sides_come_back_by_themselves()
         let before = relay.accepted();
         worker.runs.reach(cuts * EVENTS / 10 + 1).await;
         relay.cut();
-        eventually("a new connection", async || (relay.accepted() > before).then_some(())).await;
+        eventually("a new connection is relayed", async || (relay.accepted() > before).then_some(())).await;
     }
-    assert_eq!(publishing.await.unwrap(), EVENTS, "every publish returned Ok");
+    assert_eq!(publishing.await.unwrap(), EVENTS, "a publish failed");
     worker.runs.reach(2 * EVENTS).await;
     let amqp = declared.amqp().await;
     amqp.emptied(&declared.queues()).await;
@@ -46,14 +46,14 @@ async fn a_cut_connection_loses_nothing_and_both_sides_come_back_by_themselves()
     }
     worker.stop().await;
     assert_eq!(runs.len(), EVENTS);
-    // A cut is no crash: who ran has settled, and what is delivered again is known.
+    // A cut is no crash: the worker settles each run, and the register knows what is delivered again.
     let twice: Vec<_> = runs.iter().filter(|(_, attempts)| **attempts != [0, 1]).collect();
     assert!(twice.is_empty(), "{twice:?}");
     assert!(amqp.filled(&declared.queues()).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_queue_that_was_deleted_is_consumed_again_once_it_is_back() {
+async fn a_deleted_queue_is_consumed_again_once_it_is_declared() {
     let declared = Declared::new("types: { mail: {} }").await;
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
@@ -61,7 +61,7 @@ async fn a_queue_that_was_deleted_is_consumed_again_once_it_is_back() {
     worker.runs.reach(1).await;
     let amqp = declared.amqp().await;
     amqp.delete_queue(&declared.processing("mail")).await;
-    // Nowhere to go, and not lost.
+    // Without its queue the event is unrouted, and not lost.
     publish(&hatchery, NewEvent::new("mail", "2")).await;
     let kept = amqp.take("t.unrouted").await;
     assert_eq!(kept.data, b"2");
@@ -74,7 +74,7 @@ async fn a_queue_that_was_deleted_is_consumed_again_once_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_deleted_exchange_fails_a_publish_with_its_name_and_the_next_one_works() {
+async fn a_publish_without_its_exchange_names_it_and_works_again_once_it_is_declared() {
     let declared = Declared::new("types: { mail: {} }").await;
     let hatchery = declared.connect().await;
     declared.host.delete("exchanges", &["t.scheduler"]);
@@ -85,7 +85,7 @@ async fn a_deleted_exchange_fails_a_publish_with_its_name_and_the_next_one_works
 }
 
 #[tokio::test]
-async fn what_has_run_and_cannot_publish_its_follow_up_is_not_run_by_another() {
+async fn an_event_that_ran_but_cannot_publish_its_follow_up_is_not_run_by_another_worker() {
     let declared = Declared::new("types: { mail: { lease: 1s, retry: { delays: [50ms] } } }").await;
     let relay = Relay::to(&declared.host.amqp()).await;
     let (cut_off, other) = (declared.connect_by(&relay.url).await, declared.connect().await);
@@ -100,15 +100,15 @@ async fn what_has_run_and_cannot_publish_its_follow_up_is_not_run_by_another() {
     relay.close();
     let closed = Instant::now();
     gate.let_through(1);
-    // The other one gets the delivery, and finds it busy after 0, 250, 750, 1,750 ms and so on.
+    // The second worker gets the delivery, and finds it busy after 0, 250, 750, 1,750 ms and so on.
     let amqp = declared.amqp().await;
     let long_wait = "t.ladder.50ms-5.4";
-    eventually("it waits busy for longer than the lease", async || {
+    eventually("the event is busy for longer than its lease of 1 s", async || {
         (closed.elapsed() > Duration::from_secs(2) && amqp.ready(long_wait).await > 0).then_some(())
     })
     .await;
     assert!(second.runs.seen().is_empty());
-    // It only finishes what it has begun, and does not take the copy that it publishes.
+    // A worker that stops finishes what it has begun, and does not consume the copy that it publishes.
     let stopping = tokio::spawn(first.stop());
     relay.open();
     let run = second.runs.reach(1).await.remove(0);

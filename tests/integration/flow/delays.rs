@@ -1,4 +1,4 @@
-//! Not before its time, and not for ever.
+//! Delayed events: none runs before its date, and all run.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn an_event_without_a_date_runs_at_once_with_everything_it_was_given() {
+async fn an_event_without_a_date_runs_at_once_with_all_its_properties() {
     let declared = Declared::new("types: { mail: {} }").await;
     let hatchery = declared.connect().await;
     let event =
@@ -32,7 +32,7 @@ async fn an_event_without_a_date_runs_at_once_with_everything_it_was_given() {
 }
 
 #[tokio::test]
-async fn a_delay_that_the_file_names_waits_in_its_hatchery() {
+async fn an_event_with_a_named_delay_waits_in_its_hatchery() {
     let declared = Declared::new("hatcheries: [300ms, 1h]\ntypes: { mail: {} }").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "short").delay(Duration::from_millis(300))).await;
@@ -46,7 +46,7 @@ async fn a_delay_that_the_file_names_waits_in_its_hatchery() {
 }
 
 #[tokio::test]
-async fn of_a_spread_of_delays_none_is_early_and_all_arrive() {
+async fn sixty_events_with_different_delays_all_run_and_none_early() {
     let declared = Declared::new("types: { mail: { prefetch: 100, concurrency: 100 } }").await;
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
@@ -62,7 +62,7 @@ async fn of_a_spread_of_delays_none_is_early_and_all_arrive() {
 }
 
 #[tokio::test]
-async fn a_date_that_is_past_is_due_now() {
+async fn an_event_whose_date_is_past_runs_at_once() {
     let declared = Declared::new("types: { mail: {} }").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "{}").at(Timestamp::UNIX_EPOCH)).await;
@@ -72,8 +72,9 @@ async fn a_date_that_is_past_is_due_now() {
 }
 
 #[tokio::test]
-async fn what_lies_beyond_the_horizon_goes_round_until_it_is_due() {
-    // Three steps of 50 ms at the most: twenty rounds for three seconds, and some at least on a busy machine.
+async fn an_event_beyond_the_horizon_passes_the_ladder_until_it_is_due() {
+    // The ladder takes at most three steps of 50 ms at once, so a delay of 3 s needs twenty passes. On a busy machine
+    // they are fewer.
     let ladder = "ladder: { resolution: 50ms, horizon: 100ms }";
     let declared = Declared::new(&format!("{ladder}\ntypes: {{ mail: {{}} }}")).await;
     let hatchery = declared.connect().await;
@@ -88,16 +89,19 @@ async fn what_lies_beyond_the_horizon_goes_round_until_it_is_due() {
 }
 
 #[tokio::test]
-async fn the_last_date_there_is_goes_round_and_is_never_early() {
+async fn the_latest_possible_date_passes_the_ladder_and_never_runs() {
     let declared = Declared::new("ladder: { resolution: 50ms, horizon: 100ms }\ntypes: { mail: {} }").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "{}").at(Timestamp::MAX)).await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     let amqp = declared.amqp().await;
     let ladder: Vec<String> = declared.queues().into_iter().filter(|queue| queue.contains(".ladder.")).collect();
-    // Seen there, gone, and seen again.
+    // The event is seen in the ladder, out of it, and in it again.
     for there in [true, false, true, false, true] {
-        eventually("it goes round", async || (amqp.filled(&ladder).await.is_empty() != there).then_some(())).await;
+        eventually("the event enters or leaves the ladder", async || {
+            (amqp.filled(&ladder).await.is_empty() != there).then_some(())
+        })
+        .await;
     }
     assert!(worker.runs.seen().is_empty());
     assert_eq!(worker.stop().await.done, 0);

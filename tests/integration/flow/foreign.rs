@@ -1,4 +1,4 @@
-//! Messages that others publish.
+//! Messages of foreign publishers, which do not use the library.
 
 use hatchery::{NewEvent, Outcome};
 use jiff::Timestamp;
@@ -29,7 +29,7 @@ use crate::support::{
 #[case::boolean("version", AMQPValue::Boolean(true))]
 #[case::table("traceparent", AMQPValue::FieldTable(lapin::types::FieldTable::default()))]
 #[tokio::test]
-async fn what_cannot_be_an_event_goes_to_dead_letter_as_it_came(#[case] name: &str, #[case] value: AMQPValue) {
+async fn a_message_that_is_no_event_is_dead_lettered_unchanged(#[case] name: &str, #[case] value: AMQPValue) {
     let declared = Declared::new("types: { mail: {} }").await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
@@ -73,18 +73,18 @@ async fn a_message_with_only_a_key_and_a_body_is_an_event() {
     let runs = worker.runs.reach(2).await;
     assert_eq!(&runs[0].event.payload[..], b"any bytes");
     assert_eq!((&runs[0].event.reference, &runs[0].event.content_type), (&None, &None));
-    // The first copy carries the id that it was given.
+    // The worker gave the message an id, which its retry carries.
     assert_eq!(runs[0].event.id, runs[1].event.id);
     assert_eq!(worker.stop().await.done, 1);
 }
 
 #[tokio::test]
-async fn a_strangers_message_waits_as_its_key_says() {
+async fn a_foreign_message_waits_as_its_routing_key_says() {
     let declared = Declared::new("hatcheries: [200ms]\ntypes: { mail: {} }").await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
-    // Bits 3 and 0 of the ladder: nine steps.
+    // The ladder key has bits 3 and 0 set: nine steps of 50 ms.
     let waits = [("mail.200ms", 200), ("mail.50ms-5.0.1.0.0.1", 450)];
     let mut began = Vec::new();
     for (key, _) in waits {
@@ -100,7 +100,7 @@ async fn a_strangers_message_waits_as_its_key_says() {
     assert_eq!(worker.stop().await.done, 2);
 }
 
-/// What a publisher lets expire leaves its timer early. The date says that it is not due.
+/// A message with a shorter `expiration` leaves its hatchery early. The header `nbf` shows that it is not due.
 #[tokio::test]
 async fn an_expiration_does_not_bring_an_event_before_its_date() {
     let declared = Declared::new("hatcheries: [1h]\ntypes: { mail: {} }").await;
@@ -113,11 +113,14 @@ async fn an_expiration_does_not_bring_an_event_before_its_date() {
     let run = worker.runs.reach(1).await.remove(0);
     assert!(run.at >= run.event.nbf.unwrap(), "{run:?}");
     let summary = worker.stop().await;
-    assert!(summary.done == 1 && summary.delivered > 1, "it came early, and was sent round: {summary:?}");
+    assert!(
+        summary.done == 1 && summary.delivered > 1,
+        "the event did not come early, or was not sent back: {summary:?}"
+    );
 }
 
 #[tokio::test]
-async fn what_expires_before_a_worker_takes_it_is_a_dead_letter() {
+async fn a_message_that_expires_in_the_processing_queue_is_a_dead_letter() {
     let declared = Declared::new("types: { mail: {} }").await;
     let amqp = declared.amqp().await;
     amqp.publish("t.scheduler", "mail.now", BasicProperties::default().with_expiration("50".into()), b"body").await;
@@ -125,9 +128,9 @@ async fn what_expires_before_a_worker_takes_it_is_a_dead_letter() {
     assert_eq!((&letter.data[..], letter.properties.expiration()), (&b"body"[..], &None));
 }
 
-/// Where nobody consumes, in dead-letter and beyond, what carries one would be gone.
+/// A copy with an `expiration` would expire in a queue without a consumer, such as a dead-letter queue.
 #[tokio::test]
-async fn no_copy_carries_the_expiration_of_its_original() {
+async fn copies_do_not_carry_the_expiration_of_their_original() {
     let declared = Declared::new("types: { mail: { retry: { delays: [50ms], max-attempts: 2 } } }").await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
@@ -150,7 +153,7 @@ async fn no_copy_carries_the_expiration_of_its_original() {
 #[case::no_route("mail")]
 #[case::nothing("")]
 #[tokio::test]
-async fn a_key_that_leads_nowhere_is_kept_where_people_see_it(#[case] key: &str) {
+async fn a_message_with_an_unknown_routing_key_is_kept_in_the_unrouted_queue(#[case] key: &str) {
     let declared = Declared::new("types: { mail: {} }").await;
     let amqp = declared.amqp().await;
     amqp.publish("t.scheduler", key, BasicProperties::default(), b"body").await;
@@ -160,7 +163,7 @@ async fn a_key_that_leads_nowhere_is_kept_where_people_see_it(#[case] key: &str)
 }
 
 #[tokio::test]
-async fn a_version_that_nobody_gave_hides_no_other_event() {
+async fn a_forged_version_hides_no_other_event() {
     let declared = Declared::new("types: { import: { coalesce: latest } }").await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
@@ -175,7 +178,7 @@ async fn a_version_that_nobody_gave_hides_no_other_event() {
     worker.stop().await;
 }
 
-/// The register tells generations up to 2^32 - 1 from each other. No copy of hatchery's comes near.
+/// The register tells generations up to 2^32 - 1 apart. No copy that hatchery makes comes near that.
 #[rstest]
 #[case::the_last_that_is_told_from_the_next((1 << 32) - 1)]
 #[case::the_one_before((1 << 32) - 2)]
@@ -201,7 +204,7 @@ async fn an_event_with_a_huge_generation_fails_without_counting_as_a_crash(#[cas
 }
 
 #[tokio::test]
-async fn a_flood_of_poison_stops_nobody() {
+async fn a_flood_of_poison_does_not_stop_a_worker() {
     let declared = Declared::new("types: { mail: {} }").await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
@@ -211,23 +214,25 @@ async fn a_flood_of_poison_stops_nobody() {
         amqp.publish("t.scheduler", "mail.now", properties, b"").await;
     }
     worker.runs.reach(100).await;
-    eventually("100 dead letters", async || (amqp.ready(&declared.dead_letters("mail")).await == 100).then_some(()))
-        .await;
+    eventually("100 messages are dead letters", async || {
+        (amqp.ready(&declared.dead_letters("mail")).await == 100).then_some(())
+    })
+    .await;
     let summary = worker.stop().await;
     assert_eq!((summary.poisoned, summary.done), (100, 100));
 }
 
-/// The property `message_id`.
+/// The flag of the property `message_id`.
 const MESSAGE_ID: u16 = 1 << 7;
-/// The property `headers`.
+/// The flag of the property `headers`.
 const HEADERS: u16 = 1 << 13;
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn short_text_that_is_no_utf_8_is_put_aside_alone() {
+#[ignore = "waits until the broker has redelivered unreadable messages 20 times; scripts/test --all runs it"]
+async fn messages_that_are_not_utf_8_are_dead_lettered_and_no_others() {
     const GOOD: usize = 30;
     let declared = Declared::new("types: { mail: {}, other: {} }").await;
-    // A lower one than ours of 100, which would take a while.
+    // A lower delivery limit than hatchery's own of 100, to reach it soon.
     let limit = json!({ "pattern": "processor", "definition": { "delivery-limit": 20 }, "priority": 200 });
     declared.host.put("policies", "lower", &limit);
     let hatchery = declared.connect().await;
@@ -246,12 +251,18 @@ async fn short_text_that_is_no_utf_8_is_put_aside_alone() {
     let (worker, others) = Working::start_both(&hatchery, ["mail", "other"]);
     worker.runs.reach(GOOD).await;
     others.reach(GOOD).await;
-    // The broker has counted their returns, and keeps them with the other dead letters.
+    // The broker dead-letters them, because it has counted their returns.
     let (letters, amqp) = (declared.dead_letters("mail"), declared.amqp().await);
-    eventually("they are put aside", async || (amqp.ready(&letters).await == 3).then_some(())).await;
-    eventually("nothing else is left", async || (amqp.filled(&declared.queues()).await.len() == 1).then_some(())).await;
+    eventually("the three unreadable messages are dead letters", async || {
+        (amqp.ready(&letters).await == 3).then_some(())
+    })
+    .await;
+    eventually("only the dead-letter queue has messages", async || {
+        (amqp.filled(&declared.queues()).await.len() == 1).then_some(())
+    })
+    .await;
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.dead_lettered), (2 * GOOD as u64, 0));
     let filled = async || Some(amqp.filled(&declared.queues()).await).filter(|filled| filled.len() == 1);
-    assert_eq!(eventually("nothing else is left", filled).await, [(letters, 3)].into());
+    assert_eq!(eventually("only the dead-letter queue has messages", filled).await, [(letters, 3)].into());
 }

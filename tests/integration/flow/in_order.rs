@@ -1,4 +1,4 @@
-//! `on-failure: block`: the same event until it works, and nothing overtakes it.
+//! `on-failure: block`: an event is tried until it works, and no other event of its type overtakes it.
 
 use std::{
     collections::BTreeMap,
@@ -38,7 +38,7 @@ async fn publish_all(hatchery: &Hatchery, payloads: &[&'static str]) {
 }
 
 #[tokio::test]
-async fn the_same_event_is_tried_until_it_works_and_nothing_overtakes_it() {
+async fn a_failing_event_is_tried_until_it_works_and_nothing_overtakes_it() {
     let declared = blocking("", "retry: { delays: [50ms, 120ms] }").await;
     assert!(!declared.queues().iter().any(|queue| queue.contains(".retry.")), "{:?}", declared.queues());
     let hatchery = declared.connect().await;
@@ -62,7 +62,7 @@ async fn the_same_event_is_tried_until_it_works_and_nothing_overtakes_it() {
 }
 
 #[tokio::test]
-async fn what_will_never_work_and_what_is_no_event_are_put_aside_and_block_nothing() {
+async fn a_dead_letter_outcome_and_a_poison_message_block_nothing() {
     let declared = blocking("", "retry: { delays: [20ms] }").await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
@@ -87,9 +87,9 @@ async fn what_will_never_work_and_what_is_no_event_are_put_aside_and_block_nothi
     assert!(amqp.filled(&declared.queues()).await.is_empty());
 }
 
-/// Half of the acknowledgement timeout is 400 ms here.
+/// An event is given back after half of `ack-timeout`, which is 400 ms here.
 #[tokio::test]
-async fn what_waits_long_is_handed_back_in_order_and_not_tried_sooner() {
+async fn an_event_that_waits_longer_than_the_ack_timeout_allows_is_given_back_in_order() {
     let more = "handler-timeout: 100ms, drain-timeout: 100ms, retry: { delays: [1500ms] }, prefetch: 4";
     let declared = blocking("ack-timeout: 800ms\n", more).await;
     let hatchery = declared.connect().await;
@@ -102,7 +102,7 @@ async fn what_waits_long_is_handed_back_in_order_and_not_tried_sooner() {
     assert!(waited[1] >= 1_500 && waited[2] >= 1_500, "{waited:?}");
     assert_eq!(runs[3].event.attempts, 2);
     let summary = worker.stop().await;
-    // At least twice for each of the two waits, with all that was behind it.
+    // Each of the two waits gives the event and the three behind it back at least twice.
     assert!(summary.given_back >= 4 * 4 && summary.delivered == 6 + summary.given_back, "{summary:?}");
     assert_eq!((summary.done, summary.retried), (6, 2));
 }
@@ -113,7 +113,7 @@ async fn a_stop_gives_everything_back_in_order_and_the_next_worker_goes_on() {
     let hatchery = declared.connect().await;
     publish_all(&hatchery, &["a", "b", "c", "d"]).await;
     let first = Working::start(&hatchery, "mail", |event| if event.payload == "b" { failure() } else { Outcome::Done });
-    // A pod that waits for its turn.
+    // Another pod, which waits until the first one ends.
     let other = declared.connect().await;
     first.runs.reach(2).await;
     let second = Working::start(&other, "mail", |_| Outcome::Done);
@@ -124,12 +124,12 @@ async fn a_stop_gives_everything_back_in_order_and_the_next_worker_goes_on() {
     assert_eq!(second.stop().await.done, 3);
 }
 
-/// The tags of the queue's consumers, as the management API lists them.
+/// Returns the tags of the topology's consumers, as the management API lists them.
 fn consumers(declared: &Declared) -> Vec<String> {
     declared.host.list("consumers").iter().map(|consumer| text(consumer, "consumer_tag").to_owned()).collect()
 }
 
-/// Waits until the one consumer is another one.
+/// Waits until the single consumer has been replaced by a new one.
 async fn consumes_anew(declared: &Declared) {
     let before = consumers(declared);
     let another = async || match &consumers(declared)[..] {
@@ -140,7 +140,7 @@ async fn consumes_anew(declared: &Declared) {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "waits three times until the management API shows a new consumer; scripts/test --all runs it"]
 async fn an_idle_worker_that_consumes_anew_keeps_the_order_and_loses_nothing() {
     let declared = blocking("", "prefetch: 4").await;
     let hatchery = declared.connect_restlessly(Duration::from_millis(50)).await;
@@ -158,7 +158,7 @@ async fn an_idle_worker_that_consumes_anew_keeps_the_order_and_loses_nothing() {
     consumes_anew(&declared).await;
     assert_eq!(worker.stop().await.done, 12);
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
-    // The consumer that was there at the stop has gone, and holds up nobody.
+    // The consumer that existed at the stop is gone, and holds up no other worker.
     let next = Working::start(&declared.connect().await, "mail", |_| Outcome::Done);
     publish(&hatchery, NewEvent::new("mail", "after")).await;
     next.runs.reach(1).await;
@@ -168,7 +168,7 @@ async fn an_idle_worker_that_consumes_anew_keeps_the_order_and_loses_nothing() {
 #[tokio::test]
 async fn workers_that_stop_while_they_consume_anew_leave_no_consumer_behind() {
     let declared = blocking("", "prefetch: 4").await;
-    // Nearly always one consumer is on its way.
+    // So short that a consumer is nearly always being replaced.
     let hatchery = declared.connect_restlessly(Duration::from_millis(1)).await;
     let publisher = declared.connect().await;
     for round in 0..2 {
@@ -182,11 +182,11 @@ async fn workers_that_stop_while_they_consume_anew_leave_no_consumer_behind() {
         consumes_anew(&declared).await;
         worker.stop().await;
     }
-    eventually("no consumer is left", async || consumers(&declared).is_empty().then_some(())).await;
+    eventually("the queue has no consumer", async || consumers(&declared).is_empty().then_some(())).await;
 }
 
 #[tokio::test]
-async fn a_redelivery_of_what_is_done_is_dropped_and_blocks_nothing() {
+async fn a_redelivered_event_that_is_done_is_dropped_and_blocks_nothing() {
     let declared = blocking("", "coalesce: latest, retry: { delays: [300ms] }").await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
@@ -194,7 +194,7 @@ async fn a_redelivery_of_what_is_done_is_dropped_and_blocks_nothing() {
     let worker =
         Working::start(&hatchery, "mail", |event| if event.payload == "old" { failure() } else { Outcome::Done });
     worker.runs.reach(1).await;
-    // While the older one waits to be tried again, a newer one replaces it.
+    // The newer event replaces the older one, which waits for its next try.
     publish(&hatchery, NewEvent::new("mail", "new").reference("1234")).await;
     worker.runs.reach(2).await;
     assert_eq!(worker.runs.payloads(), ["old", "new"]);
@@ -209,14 +209,14 @@ async fn a_redelivery_of_what_is_done_is_dropped_and_blocks_nothing() {
 }
 
 const EVENTS: usize = 10_000;
-/// Every hundredth fails.
+/// Every hundredth event fails.
 const FAILING: usize = 100;
-/// So often each.
+/// How often each failing event fails.
 const FAILURES: u32 = 3;
-/// Workers that end in the middle of a run, without a word.
+/// How many workers are aborted in the middle of a run.
 const KILLED: usize = 3;
 
-/// What ran, in the order of the starts over all workers.
+/// The runs of all workers, in the order of their starts.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<Start>>>);
 
@@ -246,12 +246,12 @@ impl Log {
         self.0.lock().unwrap().clone()
     }
 
-    /// Waits until this event has begun, and says where. Not a limit for all that comes before it, of which there is
-    /// much, but for each next thing that begins.
+    /// Waits until this event has started, and returns the number of its worker. The time limit is for each next start,
+    /// not for all of the many starts before this event.
     async fn reaches(&self, event: usize) -> usize {
         let mut seen = 0;
         loop {
-            let what = format!("the next of {seen} starts, on the way to event {event}");
+            let what = format!("a handler starts after {seen} starts, on the way to event {event}");
             let last = eventually(&what, async || {
                 let starts = self.0.lock().unwrap();
                 starts.last().copied().filter(|last| starts.len() > seen || last.event >= event)
@@ -265,12 +265,13 @@ impl Log {
     }
 }
 
-/// Two workers wait for each other's end, and one after the other is killed.
+/// Several workers take over from each other: the active one is aborted three times.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn order_is_kept_over_many_events_of_which_some_fail_again_and_again_and_workers_die() {
+#[ignore = "handles 10,000 events in order; scripts/test --all runs it"]
+async fn ten_thousand_events_run_in_order_although_some_fail_and_workers_die() {
     let declared = blocking("", "lease: 500ms, retry: { delays: [5ms, 10ms] }").await;
-    // By one channel, which alone says what comes first: of what a publisher has in flight at the same time nobody does.
+    // All are published on one channel, because only that defines their order: publishes in flight at the same time
+    // have none.
     let numbers = (0..EVENTS).map(|n| n.to_string());
     declared.amqp().await.publish_in_order("t.scheduler", "mail.now", numbers).await;
     let (log, began) = (Log::default(), Instant::now());
@@ -290,18 +291,18 @@ async fn order_is_kept_over_many_events_of_which_some_fail_again_and_again_and_w
     }
     let starts = log.starts();
     if let Some(at) = starts.windows(2).position(|pair| pair[0].event > pair[1].event) {
-        panic!("out of order: {:#?}", &starts[at.saturating_sub(20)..(at + 20).min(starts.len())]);
+        panic!("the events ran out of order: {:#?}", &starts[at.saturating_sub(20)..(at + 20).min(starts.len())]);
     }
     let mut done: BTreeMap<usize, usize> = BTreeMap::new();
     let mut failed: BTreeMap<usize, u32> = BTreeMap::new();
     for Start { event, fails, .. } in starts {
         if fails { *failed.entry(event).or_default() += 1 } else { *done.entry(event).or_default() += 1 }
     }
-    assert_eq!(done.len(), EVENTS, "each is done");
+    assert_eq!(done.len(), EVENTS, "not every event is done");
     let twice: Vec<_> = done.iter().filter(|(_, times)| **times > 1).collect();
     assert!(twice.len() <= KILLED && twice.iter().all(|(_, times)| **times == 2), "{twice:?}");
     assert_eq!(failed.len(), EVENTS / FAILING);
-    // Who takes over begins to count anew.
+    // A worker that takes over counts the failures from the beginning.
     let more: Vec<_> = failed.iter().filter(|(_, times)| **times != FAILURES).collect();
     assert!(more.len() <= KILLED && more.iter().all(|(_, times)| **times > FAILURES), "{more:?}");
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
@@ -313,12 +314,12 @@ async fn order_is_kept_over_many_events_of_which_some_fail_again_and_again_and_w
     ));
 }
 
-/// The property `message_id`.
+/// The flag of the property `message_id`.
 const MESSAGE_ID: u16 = 1 << 7;
 
-/// lapin breaks off the connection by which it gets such a message, and with it the consumers of all types.
+/// lapin closes the connection on which it gets such a message, and with it the consumers of all types.
 #[tokio::test]
-async fn a_message_of_another_type_that_cannot_be_read_changes_no_order() {
+async fn an_unreadable_message_of_another_type_does_not_change_the_order() {
     let declared = Declared::new("types: { mail: { on-failure: block }, other: {} }").await;
     let hatchery = declared.connect().await;
     let payloads = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
@@ -330,9 +331,9 @@ async fn a_message_of_another_type_that_cannot_be_read_changes_no_order() {
     worker.stop().await;
 }
 
-/// Read one at a time, and the last of them worked on: nobody waits for a next one by that connection.
+/// With a prefetch of 1 and its only event at work, the type waits for no delivery on the connection that ends.
 #[tokio::test]
-async fn who_reads_one_at_a_time_hears_of_the_end_of_its_connection() {
+async fn a_type_with_a_prefetch_of_one_notices_that_its_connection_has_ended() {
     let declared =
         Declared::new("types: { mail: { on-failure: block, prefetch: 1, retry: { delays: [50ms] } }, other: {} }")
             .await;
@@ -349,7 +350,7 @@ async fn who_reads_one_at_a_time_hears_of_the_end_of_its_connection() {
     let worker = Working::run(worker, runs);
     let broke_off = async |times: usize| {
         let told = ["consuming t.processor.mail broke off"];
-        eventually("it breaks off", async || (logs.with(&told).len() >= times).then_some(())).await;
+        eventually("the consumer of mail breaks off", async || (logs.with(&told).len() >= times).then_some(())).await;
     };
     worker.runs.reach(1).await;
     let mut unreadable = Wire::connect(&declared.host.amqp());
@@ -360,12 +361,12 @@ async fn who_reads_one_at_a_time_hears_of_the_end_of_its_connection() {
     broke_off(2).await;
     works.store(true, Ordering::SeqCst);
     publish_all(&hatchery, &["1"]).await;
-    eventually("both are done", async || (worker.runs.payloads().last()? == "1").then_some(())).await;
+    eventually("both events are done", async || (worker.runs.payloads().last()? == "1").then_some(())).await;
     assert_eq!(worker.stop().await.done, 2);
 }
 
 #[tokio::test]
-async fn a_message_that_cannot_be_read_holds_up_what_is_behind_it_until_it_is_removed() {
+async fn an_unreadable_message_blocks_its_queue_until_it_is_removed() {
     let declared = blocking("", "retry: { delays: [50ms] }").await;
     let (hatchery, logs) = (declared.connect().await, Logs::capture());
     publish_all(&hatchery, &["0", "1", "2", "3", "4"]).await;
@@ -374,16 +375,19 @@ async fn a_message_that_cannot_be_read_holds_up_what_is_behind_it_until_it_is_re
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     let told = ["ERROR", "a message in t.processor.mail cannot be read", "until somebody removes it"];
     let said = async |times: usize| {
-        eventually("it is said", async || (logs.with(&told).len() >= times).then_some(())).await;
+        eventually("the worker logs that a message cannot be read", async || {
+            (logs.with(&told).len() >= times).then_some(())
+        })
+        .await;
     };
-    // What was delivered with it comes, in its order.
+    // The events that were delivered together with it run in order.
     worker.runs.reach(8).await;
     said(2).await;
     publish_all(&hatchery, &["later"]).await;
     said(logs.with(&told).len() + 2).await;
     assert_eq!(worker.runs.payloads(), ["0", "1", "2", "3", "4", "5", "6", "7"], "{:#?}", logs.with(&[]));
-    // At this moment it may be delivered, and purging does not remove it.
-    eventually("it is removed", async || {
+    // A purge does not remove a message that is delivered at the moment, so it is repeated.
+    eventually("the unreadable message is removed", async || {
         declared.host.delete("queues", &["t.processor.mail", "contents"]);
         publish(&hatchery, NewEvent::new("mail", "after")).await;
         (worker.runs.seen().len() > 8).then_some(())

@@ -19,7 +19,7 @@ fn failure(reason: &str) -> Outcome {
 }
 
 #[tokio::test]
-async fn a_round_of_tries_is_one_attempt_and_the_next_round_comes_by_the_retry_queue() {
+async fn a_round_of_tries_is_one_attempt_and_the_next_round_passes_the_retry_queue() {
     let declared = Declared::new(
         "types: { mail: { on-failure: in-place, in-place: { tries: 2, delay: 60ms }, \
          retry: { delays: [150ms], max-attempts: 2 } } }",
@@ -35,7 +35,7 @@ async fn a_round_of_tries_is_one_attempt_and_the_next_round_comes_by_the_retry_q
     let runs = worker.runs.seen();
     let seen: Vec<_> = runs.iter().map(|run| (run.event.attempts, run.event.stamp.generation)).collect();
     assert_eq!(seen, [(0, 0), (0, 0), (1, 1), (1, 1)]);
-    // One claim a round.
+    // Each round has one claim, and so one fence.
     assert_eq!((runs[0].fence, runs[2].fence), (runs[1].fence, runs[3].fence));
     let waited: Vec<i128> = runs.windows(2).map(|pair| pair[1].at.duration_since(pair[0].at).as_millis()).collect();
     assert!(waited[0] >= 60 && waited[1] >= 150 && waited[2] >= 60, "{waited:?}");
@@ -54,7 +54,7 @@ async fn a_round_of_tries_is_one_attempt_and_the_next_round_comes_by_the_retry_q
 }
 
 #[tokio::test]
-async fn without_retry_queues_the_tries_are_all_there_is() {
+async fn a_type_without_retry_queues_dead_letters_after_its_tries() {
     let declared = Declared::new("types: { mail: { on-failure: in-place, in-place: { delay: 0s } } }").await;
     assert!(!declared.queues().iter().any(|queue| queue.contains(".retry.")), "{:?}", declared.queues());
     let hatchery = declared.connect().await;
@@ -83,7 +83,7 @@ async fn without_retry_queues_the_tries_are_all_there_is() {
 }
 
 #[tokio::test]
-async fn each_try_has_its_time_and_the_lease_lasts_through_all_of_them() {
+async fn each_try_has_its_own_timeout_and_the_lease_lasts_through_all_tries() {
     let declared = Declared::new(
         "types: { mail: { on-failure: in-place, in-place: { tries: 6, delay: 50ms }, handler-timeout: 150ms, lease: 300ms } }",
     )
@@ -99,7 +99,7 @@ async fn each_try_has_its_time_and_the_lease_lasts_through_all_of_them() {
     let worker = Working::run(worker, runs);
     publish(&hatchery, NewEvent::new("mail", "{}").id("the-event")).await;
     worker.runs.reach(2).await;
-    // The same event once more, for which a lease that has run out would be an invitation.
+    // A second copy of the event, which would run if the lease had ended.
     let again = BasicProperties::default().with_message_id("the-event".into());
     let amqp = declared.amqp().await;
     amqp.publish("t.scheduler", "mail.now", again, b"{}").await;

@@ -1,5 +1,5 @@
-//! Events that came when the broker took larger messages than now: before an upgrade to RabbitMQ 4 its limit was eight times
-//! as high.
+//! Events that were published when the broker took larger messages than now. Up to RabbitMQ 3, its limit was eight
+//! times as high as in RabbitMQ 4.
 
 use hatchery::{BrokerError, NewEvent, Outcome, PublishError};
 
@@ -11,8 +11,8 @@ use crate::support::{
 };
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn what_is_too_large_to_be_copied_is_a_dead_letter_that_a_person_may_send_again() {
+#[ignore = "lowers the message limit of a RabbitMQ of its own; scripts/test --all runs it"]
+async fn an_event_too_large_to_be_copied_is_a_dead_letter_that_may_be_sent_again() {
     let mut broker = private::broker().await;
     let types =
         "mail: { coalesce: latest, retry: { delays: [50ms] } }, plain: { register: off, retry: { delays: [50ms] } }";
@@ -31,7 +31,7 @@ async fn what_is_too_large_to_be_copied_is_a_dead_letter_that_a_person_may_send_
         let worker = Working::start(&hatchery, event_type, again);
         let letter = amqp.take(&declared.dead_letters(event_type)).await;
         assert_eq!(letter.data.len(), 2_000);
-        // It is the original, by the broker's own hand.
+        // The dead letter is the original message, dead-lettered by the broker and not copied by the worker.
         assert!(header(&letter, "x-death").is_some() && letter.routing_key.as_str() == format!("{event_type}.now"));
         let summary = worker.stop().await;
         assert_eq!((summary.delivered, summary.rejected, summary.retried), (1, 1, 0), "{summary:?}");

@@ -1,4 +1,4 @@
-//! What people are told of the events that wait, and the messages that are kept.
+//! The register's index of waiting events, and the payloads that it keeps.
 
 use std::time::Duration;
 
@@ -46,7 +46,7 @@ impl Listed {
         found.events.into_iter().filter_map(|shown| shown.entry).collect()
     }
 
-    /// The payload that is kept, and one of its headers.
+    /// Returns the kept payload and one of the kept headers.
     async fn kept(&self, subject: &Subject, slot: &Slot, header: &str) -> Option<(String, String)> {
         let kept = self.register.kept(&[(subject.clone(), slot.clone())]).await.unwrap().remove(0)?;
         let (properties, payload) = kept::decode(&kept).unwrap();
@@ -55,7 +55,7 @@ impl Listed {
 }
 
 #[tokio::test]
-async fn what_waits_is_listed_whether_it_competes_or_not() {
+async fn a_waiting_event_is_listed_with_and_without_coalescing() {
     for coalesce in ["off", "latest", "{ immediate: first }"] {
         let declared = Declared::new(&format!("types: {{ import: {{ coalesce: {coalesce} }} }}")).await;
         let (hatchery, listed) = (declared.connect().await, Listed::of(&declared));
@@ -68,15 +68,17 @@ async fn what_waits_is_listed_whether_it_competes_or_not() {
         assert!(entries.iter().all(|entry| entry.note.reason.as_deref() == Some("changed by hand")));
         let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
         worker.runs.reach(1).await;
-        eventually("the handled one is listed no more", async || (listed.entries().await.len() == 1).then_some(()))
-            .await;
+        eventually("the handled event is not listed any more", async || {
+            (listed.entries().await.len() == 1).then_some(())
+        })
+        .await;
         worker.stop().await;
     }
 }
 
-/// A worker that waits often has an event before its publisher has recorded it.
+/// An idle worker often starts an event before its publisher has recorded it in the register.
 #[tokio::test]
-async fn whoever_is_first_what_runs_is_listed_and_its_payload_kept() {
+async fn a_running_event_is_listed_and_kept_even_if_the_worker_is_faster_than_the_publisher() {
     let kept = "types: { import: { keep-payload: 4KiB }, mail: { coalesce: latest, keep-payload: 4KiB } }";
     let declared = Declared::new(kept).await;
     let hatchery = declared.connect().await;
@@ -110,7 +112,7 @@ async fn a_failed_event_is_listed_as_a_retry_and_then_as_a_dead_letter() {
     let worker = Working::start(&hatchery, "import", |_| Outcome::Retry { reason: "no luck".into(), after: None });
     publish(&hatchery, NewEvent::new("import", "{}")).await;
     for (stage, attempts) in [(Stage::Retry, 1), (Stage::DeadLetter, 2)] {
-        let entry = eventually("its stage", async || {
+        let entry = eventually("the event is listed at the next stage", async || {
             listed.entries().await.into_iter().find(|entry| entry.note.stage == stage)
         });
         let note = entry.await.note;
@@ -143,7 +145,9 @@ async fn the_payload_of_a_requeued_event_is_kept() {
     let worker = Working::start(&hatchery, "import", move |_| Outcome::Requeue { at, reason: "not yet".into() });
     publish(&hatchery, NewEvent::new("import", "{}").reference("1234")).await;
     let slot = Slot::RequeuedAt(at.as_millisecond());
-    let entry = eventually("its return", async || listed.entries().await.into_iter().find(|entry| entry.slot == slot));
+    let entry = eventually("the requeued event is listed", async || {
+        listed.entries().await.into_iter().find(|entry| entry.slot == slot)
+    });
     let entry = entry.await;
     assert_eq!((entry.due, entry.note.reason.as_deref()), (at, Some("not yet")));
     assert_eq!(listed.kept(&entry.subject, &slot, "reason").await.unwrap().0, "{}");
@@ -151,7 +155,7 @@ async fn the_payload_of_a_requeued_event_is_kept() {
 }
 
 #[tokio::test]
-async fn nobody_waits_for_the_index_of_a_redis_that_is_away() {
+async fn publishing_does_not_wait_for_the_index_of_an_absent_redis() {
     let port = free_port();
     let declared = Declared::with_redis("types: { import: {} }", &format!("redis://127.0.0.1:{port}")).await;
     let hatchery = declared.connect().await;
@@ -161,7 +165,7 @@ async fn nobody_waits_for_the_index_of_a_redis_that_is_away() {
     }
     let _redis = Server::start(port, &[]);
     let listed = Listed::of(&declared);
-    eventually("one that is listed", async || {
+    eventually("an event is listed", async || {
         publish(&hatchery, NewEvent::new("import", "{}")).await;
         (!listed.entries().await.is_empty()).then_some(())
     })

@@ -1,4 +1,4 @@
-//! The event's way on a real broker and a real Redis.
+//! An event's way through a real broker and a real Redis.
 
 mod aside;
 mod busy;

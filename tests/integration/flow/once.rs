@@ -1,4 +1,4 @@
-//! Effectively once, and one of a reference at a time.
+//! An event runs effectively once, and an exclusive reference runs one event at a time.
 
 use std::{
     sync::{
@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 #[tokio::test]
-async fn the_callers_own_id_published_twice_runs_once() {
+async fn an_id_that_is_published_twice_runs_once() {
     let declared = Declared::new("types: { mail: {} }").await;
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
@@ -26,7 +26,7 @@ async fn the_callers_own_id_published_twice_runs_once() {
         publish(&hatchery, NewEvent::new("mail", id).id(id)).await;
     }
     worker.runs.reach(2).await;
-    // Also after it has finished.
+    // The id is remembered after its event has finished, too.
     publish(&hatchery, NewEvent::new("mail", "order-1").id("order-1")).await;
     publish(&hatchery, NewEvent::new("mail", "order-3").id("order-3")).await;
     worker.runs.reach(3).await;
@@ -39,7 +39,7 @@ async fn the_callers_own_id_published_twice_runs_once() {
 }
 
 #[tokio::test]
-async fn a_redelivery_of_what_has_finished_is_dropped() {
+async fn a_redelivery_of_a_finished_event_is_dropped() {
     let declared = Declared::new("types: { mail: {}, import: { coalesce: latest } }").await;
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
@@ -54,7 +54,7 @@ async fn a_redelivery_of_what_has_finished_is_dropped() {
         again().await;
         worker.runs.reach(1).await;
         again().await;
-        // Behind it in the queue: when this one runs, the redelivery has arrived.
+        // This event is behind the redelivery in the queue, so the redelivery has arrived when it runs.
         publish(&hatchery, NewEvent::new(event_type, "{}").reference("5678")).await;
         worker.runs.reach(2).await;
         let summary = worker.stop().await;
@@ -64,7 +64,7 @@ async fn a_redelivery_of_what_has_finished_is_dropped() {
 }
 
 #[tokio::test]
-async fn two_workers_never_run_one_reference_at_once() {
+async fn two_workers_never_run_an_exclusive_reference_at_the_same_time() {
     let declared = Declared::new("types: { mail: { exclusive: true } }").await;
     let (one, other) = (declared.connect().await, declared.connect().await);
     let (runs, inside, most) = (Runs::default(), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
@@ -89,16 +89,16 @@ async fn two_workers_never_run_one_reference_at_once() {
         publish(&one, NewEvent::new("mail", n.to_string()).reference("1234")).await;
     }
     runs.reach(1).await;
-    // The first one runs until another has found its reference busy.
+    // The first event runs until another one has found its reference busy.
     let amqp = declared.amqp().await;
     let turned_away = async || (!amqp.filled(&declared.hatcheries()).await.is_empty()).then_some(());
-    eventually("some are turned away", turned_away).await;
+    eventually("some events wait as busy in a hatchery", turned_away).await;
     assert_eq!(runs.seen().len(), 1);
     gate.add_permits(6);
     let seen = runs.reach(6).await;
     assert!(seen.iter().any(|run| run.event.busy >= 1), "{seen:?}");
     assert_eq!(most.load(Ordering::SeqCst), 1);
-    assert!(seen.windows(2).all(|pair| pair[0].fence < pair[1].fence), "every run's fence is higher");
+    assert!(seen.windows(2).all(|pair| pair[0].fence < pair[1].fence), "a run's fence is not above the one before");
     for worker in workers {
         worker.stop().await;
     }
@@ -107,7 +107,7 @@ async fn two_workers_never_run_one_reference_at_once() {
 }
 
 #[tokio::test]
-async fn events_of_one_reference_run_side_by_side_where_nothing_says_otherwise() {
+async fn events_of_one_reference_run_side_by_side_by_default() {
     let declared = Declared::new("types: { mail: {} }").await;
     let hatchery = declared.connect().await;
     let (worker, gate) = Working::gated(hatchery.worker(), "mail");
@@ -120,7 +120,7 @@ async fn events_of_one_reference_run_side_by_side_where_nothing_says_otherwise()
 }
 
 #[tokio::test]
-async fn what_finds_its_reference_busy_waits_and_spends_no_attempt() {
+async fn an_event_of_a_busy_reference_waits_and_spends_no_attempt() {
     let declared = Declared::new("types: { mail: { exclusive: true, lease: 1s } }").await;
     let hatchery = declared.connect().await;
     let (worker, gate) = Working::gated(hatchery.worker(), "mail");
@@ -129,13 +129,13 @@ async fn what_finds_its_reference_busy_waits_and_spends_no_attempt() {
     }
     worker.runs.reach(1).await;
     let amqp = declared.amqp().await;
-    // 250, 500 and 1,000 ms, and so on: longer than the lease lasts unless it is renewed.
+    // The waits of 250, 500 and 1,000 ms, and so on, take longer than a lease that is not renewed.
     let runs_since = Instant::now();
     for queue in ["t.hatchery.250ms", "t.ladder.50ms-5.3", "t.ladder.50ms-5.4"] {
         let look = async || (amqp.ready(queue).await > 0).then_some(());
-        eventually(&format!("it waits in {queue}"), look).await;
+        eventually(&format!("the event waits in {queue}"), look).await;
     }
-    eventually("it still waits", async || {
+    eventually("the event still waits", async || {
         (runs_since.elapsed() > Duration::from_secs(2) && amqp.ready("t.ladder.50ms-5.4").await > 0).then_some(())
     })
     .await;

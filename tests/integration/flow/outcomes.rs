@@ -1,4 +1,4 @@
-//! What a handler answers, and what follows.
+//! The outcomes that a handler may answer, and what follows from each.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ fn millis(from: Timestamp, to: Timestamp) -> i128 {
 }
 
 #[tokio::test]
-async fn a_failure_waits_longer_each_time_and_is_counted() {
+async fn a_failing_event_waits_longer_each_time_and_counts_its_attempts() {
     let declared = mail(QUICK).await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "{}")).await;
@@ -50,7 +50,7 @@ async fn a_failure_waits_longer_each_time_and_is_counted() {
 }
 
 #[tokio::test]
-async fn the_last_failure_ends_in_dead_letter_with_its_reason() {
+async fn the_last_attempts_failure_is_a_dead_letter_with_its_reason() {
     let declared = mail("retry: { delays: [50ms], max-attempts: 2 }").await;
     let hatchery = declared.connect().await;
     let id = publish(&hatchery, NewEvent::new("mail", "{}").reference("1234")).await;
@@ -69,7 +69,7 @@ async fn the_last_failure_ends_in_dead_letter_with_its_reason() {
 }
 
 #[tokio::test]
-async fn a_strangers_message_keeps_everything_through_retry_and_dead_letter() {
+async fn a_foreign_message_keeps_its_properties_through_retry_and_dead_letter() {
     let declared = mail(QUICK).await;
     let hatchery = declared.connect().await;
     let mut headers = FieldTable::default();
@@ -119,7 +119,7 @@ async fn a_strangers_message_keeps_everything_through_retry_and_dead_letter() {
     assert_eq!(letter.properties.app_id(), properties.app_id());
     assert_eq!(letter.properties.cluster_id(), properties.cluster_id());
     assert_eq!(*letter.properties.delivery_mode(), Some(2));
-    assert!(letter.properties.message_id().is_some(), "it was given an id");
+    assert!(letter.properties.message_id().is_some(), "the worker gave the message no id");
     let (sent, got) = (properties.headers().clone().unwrap(), letter.properties.headers().clone().unwrap());
     for name in foreign.iter().map(|(name, _)| *name).chain(["x-table"]) {
         assert_eq!(got.inner().get(name), sent.inner().get(name), "{name}");
@@ -133,7 +133,7 @@ async fn a_strangers_message_keeps_everything_through_retry_and_dead_letter() {
 }
 
 #[tokio::test]
-async fn a_handler_may_choose_the_delay() {
+async fn a_retry_waits_as_long_as_its_handler_says() {
     let declared = mail(QUICK).await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "{}")).await;
@@ -156,7 +156,7 @@ fn put_off(event: &Event) -> Outcome {
 }
 
 #[tokio::test]
-async fn what_competes_with_nothing_is_put_off_and_stays_the_same_event() {
+async fn a_requeued_event_without_coalescing_stays_the_same_event() {
     let declared = mail(QUICK).await;
     let hatchery = declared.connect().await;
     let id = publish(&hatchery, NewEvent::new("mail", "{}")).await;
@@ -171,7 +171,7 @@ async fn what_competes_with_nothing_is_put_off_and_stays_the_same_event() {
 }
 
 #[tokio::test]
-async fn what_is_put_off_to_a_time_that_is_near_or_past_takes_a_second() {
+async fn a_requeue_to_a_near_or_past_time_waits_a_second() {
     for coalesce in ["off", "latest"] {
         let declared = mail(&format!("coalesce: {coalesce}")).await;
         let hatchery = declared.connect().await;
@@ -189,13 +189,13 @@ async fn what_is_put_off_to_a_time_that_is_near_or_past_takes_a_second() {
 }
 
 #[tokio::test]
-async fn what_is_coalesced_is_put_off_into_the_slot_of_its_date() {
+async fn a_requeued_coalesced_event_is_in_the_slot_of_its_date() {
     let declared = mail("coalesce: latest").await;
     let hatchery = declared.connect().await;
     let id = publish(&hatchery, NewEvent::new("mail", "old").reference("1234")).await;
     let worker = Working::start(&hatchery, "mail", put_off);
     worker.runs.reach(1).await;
-    // Newer, and no reason to forget the one that is put off.
+    // A newer change does not replace the requeued one.
     publish(&hatchery, NewEvent::new("mail", "new").reference("1234").reason("next-change")).await;
     let mut runs = worker.runs.reach(3).await;
     runs.sort_by_key(|run| run.event.nbf.is_some());
@@ -210,7 +210,7 @@ async fn what_is_coalesced_is_put_off_into_the_slot_of_its_date() {
 }
 
 #[tokio::test]
-async fn two_dates_and_a_change_that_are_put_off_to_one_time_all_come_again() {
+async fn two_dates_and_a_change_that_are_requeued_to_one_time_all_run_again() {
     let declared = mail("coalesce: { immediate: latest, delayed: each-time }").await;
     let hatchery = declared.connect().await;
     let now = Timestamp::now();
@@ -243,7 +243,7 @@ async fn two_dates_and_a_change_that_are_put_off_to_one_time_all_come_again() {
 }
 
 #[tokio::test]
-async fn what_will_never_work_is_a_dead_letter_that_a_person_may_send_again() {
+async fn a_dead_letter_outcome_makes_a_dead_letter_that_may_be_sent_again() {
     let declared = mail("coalesce: latest").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "{}").reference("1234")).await;
@@ -262,7 +262,7 @@ async fn what_will_never_work_is_a_dead_letter_that_a_person_may_send_again() {
 }
 
 #[tokio::test]
-async fn a_failure_is_dropped_where_the_file_says_so() {
+async fn a_failed_event_is_dropped_with_on_failure_drop() {
     let declared = mail("on-failure: drop").await;
     assert!(!declared.queues().iter().any(|queue| queue.contains(".retry.")), "{:?}", declared.queues());
     let hatchery = declared.connect().await;
@@ -280,7 +280,7 @@ async fn a_failure_is_dropped_where_the_file_says_so() {
     worker.runs.reach(3).await;
     let summary = worker.stop().await;
     assert_eq!((summary.dropped, summary.done, summary.dead_lettered, summary.retried), (1, 1, 1, 0));
-    // A redelivery of what was dropped is as stale as one of what is done.
+    // A redelivery of a dropped event is as stale as one of a finished event.
     let again = BasicProperties::default().with_message_id(failing.as_str().into());
     amqp.publish("t.scheduler", "mail.now", again, b"fails").await;
     let worker = Working::with(hatchery.worker().stop_when_empty(true), "mail", |_| Outcome::Done);
@@ -307,7 +307,7 @@ async fn delays_with_jitter_are_spread_and_no_retry_is_early() {
         assert!(runs[1..].iter().all(|run| run.at >= run.event.nbf.unwrap()), "{runs:?}");
         waited.extend(runs.windows(2).map(|pair| millis(pair[0].at, pair[1].event.nbf.unwrap())));
     }
-    // The delay begins at the failure, a little after the start; the ladder's step is 50 ms.
+    // The delay begins at the failure, which is a little after the start. The ladder's step is 50 ms.
     assert!(waited.iter().all(|millis| *millis >= 300), "{waited:?}");
     let (least, most) = (waited.iter().min().unwrap(), waited.iter().max().unwrap());
     assert!(most - least > 100, "{waited:?}");
@@ -317,7 +317,7 @@ async fn delays_with_jitter_are_spread_and_no_retry_is_early() {
 }
 
 #[tokio::test]
-async fn what_is_discarded_is_gone() {
+async fn a_discarded_event_leaves_no_message() {
     let declared = mail("").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "{}")).await;
@@ -328,7 +328,7 @@ async fn what_is_discarded_is_gone() {
 }
 
 #[tokio::test]
-async fn a_handler_that_does_not_answer_in_time_has_failed() {
+async fn a_handler_without_an_answer_within_its_timeout_has_failed() {
     let declared = mail("handler-timeout: 100ms, retry: { delays: [50ms], max-attempts: 1 }").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::new("mail", "{}")).await;

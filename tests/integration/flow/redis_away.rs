@@ -1,4 +1,4 @@
-//! Redis away: publishers go on, workers wait.
+//! While Redis is away, publishers go on and workers wait.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ async fn declared(port: u16) -> Declared {
 }
 
 #[tokio::test]
-async fn publishing_needs_the_broker_alone() {
+async fn a_publish_without_redis_is_confirmed_without_a_version() {
     let port = free_port();
     let declared = declared(port).await;
     let hatchery = declared.connect().await;
@@ -32,7 +32,7 @@ async fn publishing_needs_the_broker_alone() {
     }
     let _redis = Server::start(port, &[]);
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
-    // They compete with nothing.
+    // Events without a version coalesce with nothing, so both run.
     worker.runs.reach(2).await;
     assert_eq!(worker.stop().await.done, 2);
 }
@@ -45,11 +45,14 @@ async fn a_publisher_asks_for_versions_again_when_redis_is_back() {
     let publisher = hatchery.publisher();
     assert!(publisher.publish(change("1")).await.unwrap().unversioned);
     let _redis = Server::start(port, &[]);
-    eventually("a version", async || (!publisher.publish(change("2")).await.unwrap().unversioned).then_some(())).await;
+    eventually("a publish gets a version", async || {
+        (!publisher.publish(change("2")).await.unwrap().unversioned).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn a_publisher_waits_for_a_version_as_long_as_it_is_told() {
+async fn a_publisher_waits_for_a_version_as_long_as_version_wait_says() {
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let builder = Hatchery::builder(declared.topology.clone()).amqp_url(declared.host.amqp()).redis_url(&redis.url);
@@ -57,7 +60,7 @@ async fn a_publisher_waits_for_a_version_as_long_as_it_is_told() {
     let patient = patient.connect().await.unwrap();
     let unversioned = async |hatchery: &Hatchery| hatchery.publisher().publish(change("1")).await.unwrap().unversioned;
     for hatchery in [&hasty, &patient] {
-        eventually("a version", async || (!unversioned(hatchery).await).then_some(())).await;
+        eventually("a publish gets a version", async || (!unversioned(hatchery).await).then_some(())).await;
     }
     redis.say(&["CLIENT", "PAUSE", "60000", "WRITE"]).await;
     let in_vain = async {
@@ -69,7 +72,7 @@ async fn a_publisher_waits_for_a_version_as_long_as_it_is_told() {
 }
 
 #[tokio::test]
-async fn a_worker_starts_nothing_while_redis_is_away_and_goes_on_by_itself() {
+async fn a_worker_starts_nothing_without_redis_and_goes_on_once_it_is_back() {
     let port = free_port();
     let redis = Server::start(port, &[]);
     let declared = declared(port).await;
@@ -93,7 +96,7 @@ async fn a_worker_starts_nothing_while_redis_is_away_and_goes_on_by_itself() {
 }
 
 #[tokio::test]
-async fn what_ran_while_redis_went_away_is_settled_when_it_is_back() {
+async fn a_run_that_ends_without_redis_is_settled_once_it_is_back() {
     let port = free_port();
     let redis = Server::start(port, &[]);
     let declared = declared(port).await;
@@ -110,7 +113,7 @@ async fn what_ran_while_redis_went_away_is_settled_when_it_is_back() {
 }
 
 #[tokio::test]
-async fn a_worker_that_is_stopped_while_redis_is_away_gives_back_what_it_holds() {
+async fn a_worker_that_is_stopped_without_redis_gives_its_deliveries_back() {
     let port = free_port();
     let redis = Server::start(port, &[]);
     let declared = declared(port).await;
@@ -128,9 +131,9 @@ async fn a_worker_that_is_stopped_while_redis_is_away_gives_back_what_it_holds()
     amqp.left_alone(&queue, 5).await;
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.given_back), (1, summary.delivered - 1));
-    // Redis may have gone before it was told of the first one, which is given back then.
+    // The first event is given back too if Redis went before it was settled.
     let mut back = Vec::new();
-    eventually("they are back", async || {
+    eventually("five events are back in the queue", async || {
         while let Some(message) = amqp.get(&queue).await {
             back.push(String::from_utf8(message.data.clone()).unwrap());
         }
@@ -143,7 +146,7 @@ async fn a_worker_that_is_stopped_while_redis_is_away_gives_back_what_it_holds()
 }
 
 #[tokio::test]
-async fn a_worker_whose_every_turn_waits_for_redis_stops_consuming_too() {
+async fn a_worker_whose_only_handler_waits_for_redis_stops_consuming() {
     let port = free_port();
     let redis = Server::start(port, &[]);
     let text = "types: { import: { prefetch: 10, concurrency: 1 } }";
@@ -165,7 +168,7 @@ async fn a_worker_whose_every_turn_waits_for_redis_stops_consuming_too() {
 }
 
 #[tokio::test]
-async fn a_redis_that_takes_no_writes_is_away_too() {
+async fn a_redis_that_takes_no_writes_counts_as_away() {
     let port = free_port();
     let redis = Server::start(port, &[]);
     let declared = declared(port).await;
@@ -182,5 +185,5 @@ async fn a_redis_that_takes_no_writes_is_away_too() {
     redis.say(&["CONFIG", "SET", "maxmemory", "0"]).await;
     worker.runs.reach(2).await;
     let summary = worker.stop().await;
-    assert!(summary.delivered <= 3, "taken and given back again and again: {summary:?}");
+    assert!(summary.delivered <= 3, "the worker takes the event and gives it back again and again: {summary:?}");
 }

@@ -1,4 +1,4 @@
-//! How a worker ends.
+//! Stopping a worker, and workers that end by themselves.
 
 use std::time::Duration;
 
@@ -20,17 +20,17 @@ async fn ten_events(text: &str) -> (Declared, hatchery::Hatchery) {
 }
 
 #[tokio::test]
-async fn a_stop_finishes_what_runs_and_gives_the_rest_back() {
+async fn a_stop_lets_handlers_finish_and_gives_prefetched_events_back() {
     let (declared, hatchery) = ten_events("types: { mail: { prefetch: 8, concurrency: 2 } }").await;
     let (worker, gate) = Working::gated(hatchery.worker(), "mail");
     let runs = worker.runs.clone();
     worker.runs.reach(2).await;
     let amqp = declared.amqp().await;
     let queue = declared.processing("mail");
-    eventually("eight are held", async || (amqp.ready(&queue).await == 2).then_some(())).await;
+    eventually("the worker holds eight events", async || (amqp.ready(&queue).await == 2).then_some(())).await;
     let stopping = tokio::spawn(worker.stop());
-    eventually("six are given back", async || (amqp.ready(&queue).await == 8).then_some(())).await;
-    assert!(!stopping.is_finished(), "two still run");
+    eventually("six events are given back", async || (amqp.ready(&queue).await == 8).then_some(())).await;
+    assert!(!stopping.is_finished(), "the worker has stopped while two handlers run");
     gate.let_through(10);
     let summary = stopping.await.unwrap();
     assert_eq!((summary.done, summary.given_back), (2, 6));
@@ -44,7 +44,7 @@ async fn a_stop_finishes_what_runs_and_gives_the_rest_back() {
 }
 
 #[tokio::test]
-async fn what_runs_beyond_the_drain_limit_is_given_back_and_spends_no_attempt() {
+async fn an_event_that_runs_beyond_the_drain_timeout_is_given_back_without_an_attempt() {
     let (declared, hatchery) = ten_events("types: { mail: { prefetch: 8, concurrency: 2 } }").await;
     let worker = hatchery.worker().drain_timeout(Duration::ZERO);
     let (worker, _gate) = Working::gated(worker, "mail");
@@ -53,8 +53,11 @@ async fn what_runs_beyond_the_drain_limit_is_given_back_and_spends_no_attempt() 
     assert_eq!(summary.done, 0);
     let amqp = declared.amqp().await;
     let back = [(declared.processing("mail"), 10)].into();
-    eventually("all are back", async || (amqp.filled(&declared.queues()).await == back).then_some(())).await;
-    // At once: no lease has to run out, and nothing waits busy.
+    eventually("all events are back in the queue", async || {
+        (amqp.filled(&declared.queues()).await == back).then_some(())
+    })
+    .await;
+    // They run at once: no lease has to end first, and none waits as busy.
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     let runs = worker.runs.reach(10).await;
     assert!(runs.iter().all(|run| run.event.attempts == 0 && run.event.busy == 0), "{runs:?}");
@@ -63,7 +66,7 @@ async fn what_runs_beyond_the_drain_limit_is_given_back_and_spends_no_attempt() 
 }
 
 #[tokio::test]
-async fn a_worker_may_stop_when_its_queues_are_empty() {
+async fn a_worker_with_stop_when_empty_ends_once_its_own_queues_are_empty() {
     let (declared, hatchery) = ten_events("types: { mail: { prefetch: 10, concurrency: 2 }, other: {} }").await;
     publish(&hatchery, NewEvent::new("other", "not mine")).await;
     publish(&hatchery, NewEvent::new("mail", "later").delay(Duration::from_mins(1))).await;
@@ -76,7 +79,7 @@ async fn a_worker_may_stop_when_its_queues_are_empty() {
 }
 
 #[tokio::test]
-async fn a_worker_says_at_once_what_is_missing() {
+async fn a_worker_fails_at_its_start_and_names_a_missing_queue_or_exchange() {
     let ladder = "ladder: { resolution: 1s, horizon: 3s }";
     let declared =
         Declared::new(&format!("{ladder}\ntypes: {{ mail: {{ retry: {{ delays: [50ms] }} }}, other: {{}} }}")).await;
@@ -84,10 +87,14 @@ async fn a_worker_says_at_once_what_is_missing() {
     let error = Working::start(&hatchery, "post", |_| Outcome::Done).ended().await.unwrap_err();
     assert!(matches!(error, WorkError::UnknownType(_)), "{error}");
     let amqp = declared.amqp().await;
-    // All that its copies may need, from the end of the way to its beginning.
+    // The queues that an event or its copies may need, from the last to the first.
     let refused = async || {
         let ended = Working::start(&hatchery, "mail", |_| Outcome::Done).ended();
-        tokio::time::timeout(PATIENCE, ended).await.expect("it does not begin").unwrap_err().to_string()
+        tokio::time::timeout(PATIENCE, ended)
+            .await
+            .expect("the worker did not fail at its start")
+            .unwrap_err()
+            .to_string()
     };
     for queue in [
         "t.unrouted",
@@ -106,7 +113,7 @@ async fn a_worker_says_at_once_what_is_missing() {
     let error = refused().await;
     assert!(error.contains("the exchange t.ladder.1s-2.1"), "{error}");
     declared.apply().await;
-    // Other types are not its business.
+    // A missing queue of another type does not matter to the worker.
     amqp.delete_queue("t.processor.other").await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     publish(&hatchery, NewEvent::new("mail", "")).await;
@@ -123,7 +130,7 @@ async fn a_closed_connection_ends_its_workers_and_loses_nothing() {
     let (worker, gate) = Working::gated_with(hatchery.worker(), "mail", again);
     worker.runs.reach(2).await;
     hatchery.close().await;
-    assert!(worker.is_running(), "two still run");
+    assert!(worker.is_running(), "the worker has ended while two handlers run");
     gate.let_through(10);
     let ended = worker.ended().await;
     assert!(matches!(ended, Err(WorkError::Broker(BrokerError::Closed))), "{ended:?}");
@@ -131,7 +138,7 @@ async fn a_closed_connection_ends_its_workers_and_loses_nothing() {
     assert!(matches!(refused, PublishError::Broker(BrokerError::Closed)), "{refused:?}");
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
-    // Released, and not left to a lease that runs out.
+    // The events run at once: they were released, and no lease has to end first.
     let runs = worker.runs.reach(10).await;
     let mut payloads = worker.runs.payloads();
     payloads.sort();

@@ -1,4 +1,4 @@
-//! The library as an application uses it.
+//! The library, as an application uses it.
 
 use std::{collections::BTreeMap, path::Path, process::Stdio, sync::Arc};
 
@@ -16,9 +16,9 @@ use crate::support::{
     redis,
 };
 
-/// It is built here, because a test binary alone does not bring the examples with it.
+/// The test builds the example, because building a test binary does not build the examples.
 #[tokio::test]
-async fn the_example_of_a_whole_application_works() {
+async fn the_payroll_example_imports_and_mails_every_change() {
     let bench = Bench::new(include_str!("../../../examples/payroll/topology.yaml"));
     bench.apply();
     let build = std::process::Command::new(env!("CARGO"))
@@ -38,7 +38,7 @@ async fn the_example_of_a_whole_application_works() {
     let said = bench.folder().join("said");
     let worker = Process::spawn(payroll("work", std::fs::File::create(&said).unwrap().into()));
     let lines = || std::fs::read_to_string(&said).unwrap();
-    eventually("both changes are imported, and mailed", async || (lines().lines().count() >= 4).then_some(())).await;
+    eventually("both changes are imported and mailed", async || (lines().lines().count() >= 4).then_some(())).await;
     worker.signal(Signal::TERM);
     worker.ended().await.expect(0);
     let mut expected = [
@@ -58,7 +58,7 @@ async fn the_example_of_a_whole_application_works() {
 }
 
 #[tokio::test]
-async fn several_types_each_have_a_handler_of_their_own_kind() {
+async fn one_worker_runs_a_function_a_json_function_and_a_service() {
     let declared = Declared::new("types: { mail: {}, count: {}, plain: {} }").await;
     let hatchery = declared.connect().await;
     publish(&hatchery, NewEvent::json("count", &BTreeMap::from([("pages", 3)])).unwrap()).await;
@@ -98,7 +98,7 @@ fn text(run: &Run) -> String {
 }
 
 #[tokio::test]
-async fn a_stream_is_published_as_it_comes() {
+async fn a_stream_of_events_is_published_completely() {
     let declared = Declared::new("types: { mail: {} }").await;
     let hatchery = declared.connect().await;
     let events = futures_util::stream::iter(0..500).map(|n: u32| NewEvent::new("mail", n.to_string()));

@@ -1,4 +1,4 @@
-//! An apply that is killed.
+//! Runs an apply that is killed on its way.
 
 use std::{process::Stdio, time::Duration};
 
@@ -7,11 +7,11 @@ use tokio::process::Command;
 use super::Random;
 use crate::support::{broker::PATIENCE, cli::Bench};
 
-/// Where to kill, and how often such a place may be passed before.
+/// The fail points, and how many times at most each may be passed until the kill.
 const POINTS: [(&str, u64); 5] =
     [("apply.declared", 12), ("apply.step", 12), ("apply.confirmed", 40), ("apply.moved", 3), ("apply.deleted", 2)];
 
-/// How many kills a scenario takes: `HATCHERY_KILLS`.
+/// Returns the number of kills of a scenario, from `HATCHERY_KILLS`.
 pub(super) fn budget() -> u32 {
     std::env::var("HATCHERY_KILLS").map_or(1, |kills| kills.parse().expect("HATCHERY_KILLS is a number"))
 }
@@ -22,11 +22,11 @@ fn command(bench: &Bench, arguments: &[&str]) -> Command {
     command
 }
 
-/// Applies until it is done, and kills it on the way as often as the budget says: half of the time at a place on its way,
-/// half of the time after a random while. How often it was killed.
+/// Applies until an apply succeeds. Before that, it kills up to `budget` applies: half of them at a fail point, half of
+/// them after a random time. Returns the number of kills.
 pub(super) async fn apply(bench: &Bench, arguments: &[&str], random: &mut Random, budget: u32) -> u32 {
     let mut kills = 0;
-    // A run that gets through before its kill has nothing left for the next.
+    // An apply that succeeds before its kill leaves nothing to do for the next one.
     for _ in 0..budget {
         let mut run = command(bench, arguments);
         let by_place = random.below(2) == 0;
@@ -37,7 +37,11 @@ pub(super) async fn apply(bench: &Bench, arguments: &[&str], random: &mut Random
         }
         let mut child = run.spawn().unwrap();
         let ended = if by_place {
-            tokio::time::timeout(4 * PATIENCE, child.wait()).await.expect("it ends").unwrap().code()
+            tokio::time::timeout(4 * PATIENCE, child.wait())
+                .await
+                .expect("the apply did not end in time")
+                .unwrap()
+                .code()
         } else {
             let ended = tokio::time::timeout(after, child.wait()).await;
             child.kill().await.unwrap();
@@ -52,8 +56,10 @@ pub(super) async fn apply(bench: &Bench, arguments: &[&str], random: &mut Random
             }
         }
     }
-    let output =
-        tokio::time::timeout(4 * PATIENCE, command(bench, arguments).output()).await.expect("it ends").unwrap();
+    let output = tokio::time::timeout(4 * PATIENCE, command(bench, arguments).output())
+        .await
+        .expect("the apply did not end in time")
+        .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{arguments:?}: {}\n{}", text(&output.stdout), text(&output.stderr));
     kills

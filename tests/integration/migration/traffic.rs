@@ -1,4 +1,4 @@
-//! Publishers and workers that go on while the topology changes, and the account of their events.
+//! Publishers and workers that go on while the topology changes, and the record of their events.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,16 +12,16 @@ use tokio::task::JoinHandle;
 use super::Random;
 use crate::support::{amqp::Amqp, broker::eventually, cli::Bench, redis};
 
-/// What publishers were promised, and what became of it.
+/// The events that were confirmed to publishers, and where they ended.
 #[derive(Clone, Default)]
 pub(super) struct Ledger(Arc<Mutex<Account>>);
 
 #[derive(Default)]
 struct Account {
     confirmed: BTreeSet<String>,
-    /// How often each was handled to the end.
+    /// How often each event was handled to its end.
     handled: BTreeMap<String, usize>,
-    /// Found where a person can see it.
+    /// Events that were found in a queue in which a person can see them.
     waiting: BTreeSet<String>,
 }
 
@@ -47,11 +47,11 @@ impl Ledger {
         )
     }
 
-    /// Waits until every event is accounted for. What nobody works on is looked up in all queues.
+    /// Waits until every confirmed event was handled or is in a queue for which `resting` holds.
     pub(super) async fn settle(&self, bench: &Bench, resting: impl Fn(&str) -> bool) {
         let amqp = Amqp::connect(&bench.host.amqp()).await;
         let deadline = std::time::Instant::now() + crate::support::broker::PATIENCE / 2;
-        eventually(&format!("every event is found; {}", self.summary()), async || {
+        eventually(&format!("every confirmed event is found; {}", self.summary()), async || {
             for queue in bench.host.names("queues").into_iter().filter(|queue| resting(queue)) {
                 while let Some(message) = amqp.get(&queue).await {
                     let id = message.properties.message_id().as_ref().map(ToString::to_string).unwrap_or_default();
@@ -67,7 +67,13 @@ impl Ledger {
                     .filter(|queue| queue["messages"] != 0)
                     .map(ToString::to_string)
                     .collect();
-                panic!("{} lost, like {:?}; {}\n{}", lost.len(), lost.first(), self.summary(), filled.join("\n"));
+                panic!(
+                    "{} events are lost, such as {:?}; {}\n{}",
+                    lost.len(),
+                    lost.first(),
+                    self.summary(),
+                    filled.join("\n")
+                );
             }
             if !lost.is_empty() {
                 tokio::time::sleep(Duration::from_millis(200)).await;
@@ -78,14 +84,14 @@ impl Ledger {
     }
 }
 
-/// A publisher and a worker with one version of the file, as a pod has it.
+/// A publisher and a worker with one version of the file, as in a pod.
 pub(super) struct Pod {
     stop: [CancellationToken; 2],
     tasks: [JoinHandle<()>; 2],
 }
 
 impl Pod {
-    /// Starts both; they try again until the objects that they need are there.
+    /// Starts both. They try again until the objects that they need exist.
     pub(super) async fn start(name: &str, bench: &Bench, text: &str, ledger: &Ledger) -> Self {
         let topology = hatchery::file::read(text, "topology.yaml").unwrap_or_else(|error| panic!("{error:?}"));
         let stop = [CancellationToken::new(), CancellationToken::new()];
@@ -130,11 +136,11 @@ async fn publish(name: String, hatchery: Hatchery, ledger: Ledger, stop: Cancell
             2 => event.delay(timers[usize::try_from(random.below(timers.len() as u64)).unwrap()]),
             _ => event.delay(Duration::from_millis(random.below(1500))),
         };
-        // An error is no promise: only what is confirmed has to arrive.
+        // Only an event that is confirmed has to arrive.
         if publisher.publish(event).await.is_ok() {
             ledger.0.lock().unwrap().confirmed.insert(id);
         }
-        // A pace, not a wait.
+        // Limits the rate; no condition is waited for.
         tokio::time::sleep(Duration::from_millis(4)).await;
     }
     hatchery.close().await;
@@ -153,7 +159,7 @@ async fn work(hatchery: Hatchery, ledger: Ledger, stop: CancellationToken) {
                 std::future::ready(Ok::<_, String>(outcome))
             });
         }
-        // It cannot start before the objects are there.
+        // A worker fails to start as long as an object is missing.
         if worker.run(stop.clone()).await.is_err() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
@@ -161,7 +167,7 @@ async fn work(hatchery: Hatchery, ledger: Ledger, stop: CancellationToken) {
     hatchery.close().await;
 }
 
-/// One in five fails at first, and one in fifty is given up.
+/// One event in five fails at first, and one in fifty is a dead letter.
 fn answer(run: &Run) -> Outcome {
     let number = run.event.id.rsplit('-').next().and_then(|number| number.parse::<u64>().ok()).unwrap_or_default();
     match run.event.attempts {

@@ -1,4 +1,4 @@
-//! Every change, while an old pod and a new one publish and work.
+//! Every kind of change to a topology, while an old pod and a new one publish and work.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ defaults: { retry: { delays: [100ms, 300ms] }, lease: 1s }
 types: { mail: {}, import: {} }
 ";
 
-/// Applies one file after another under traffic of both, then prunes, and accounts for every event.
+/// Applies the old file and then the new one under traffic of both, prunes, and asserts that no event is lost.
 async fn survives(name: &str, old: &str, new: &str, prepare: impl AsyncFnOnce(&Bench)) -> Bench {
     let prefix = format!("redis: {{ prefix: {} }}\n", redis::prefix());
     let [old, new] = [old, new].map(|text| format!("{text}{prefix}"));
@@ -34,11 +34,11 @@ async fn survives(name: &str, old: &str, new: &str, prepare: impl AsyncFnOnce(&B
     bench.write(&new);
     let mut killed = apply(&bench, &["apply", "--auto-approve", "--migrate"], &mut random, kills::budget()).await;
     some_are_published(&ledger).await;
-    // The deploy is over.
+    // The old pod stops publishing, as at the end of a deployment.
     old_pod.silence();
     some_are_published(&ledger).await;
     old_pod.stop().await;
-    // What an old worker gave back at last is moved as well.
+    // Pruning also moves the events that the old worker gave back last.
     let prune = ["apply", "--auto-approve", "--migrate", "--prune"];
     killed += apply(&bench, &prune, &mut random, kills::budget().div_ceil(2)).await;
     some_are_published(&ledger).await;
@@ -53,10 +53,10 @@ async fn survives(name: &str, old: &str, new: &str, prepare: impl AsyncFnOnce(&B
 
 async fn some_are_published(ledger: &Ledger) {
     let before = ledger.confirmed();
-    eventually("fifty more are published", async || (ledger.confirmed() >= before + 50).then_some(())).await;
+    eventually("fifty more events are published", async || (ledger.confirmed() >= before + 50).then_some(())).await;
 }
 
-fn nothing_is_left_over(bench: &Bench) {
+fn assert_no_changes(bench: &Bench) {
     let planned = bench.expect(0, &["plan", "--detailed-exitcode"]);
     assert!(planned.stdout.starts_with("No changes. The broker is as topology.yaml says.\n"), "{}", planned.stdout);
 }
@@ -64,29 +64,29 @@ fn nothing_is_left_over(bench: &Bench) {
 async fn nothing(_: &Bench) {}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_delays_and_another_ladder() {
+async fn changed_delays_and_a_changed_ladder_lose_no_event() {
     let new = OLD
         .replace("hatcheries: [200ms, 700ms]", "hatcheries: [250ms, 800ms]")
         .replace("[100ms, 300ms]", "[150ms, 400ms]")
         .replace("resolution: 50ms, horizon: 1500ms", "resolution: 30ms, horizon: 3s");
-    nothing_is_left_over(&survives("delays", OLD, &new, nothing).await);
+    assert_no_changes(&survives("delays", OLD, &new, nothing).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn from_classic_queues_to_quorum_queues() {
+async fn a_change_from_classic_to_quorum_queues_loses_no_event() {
     let old = format!("{OLD}queue-type: classic\n");
-    nothing_is_left_over(&survives("classic", &old, OLD, nothing).await);
+    assert_no_changes(&survives("classic", &old, OLD, nothing).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn from_quorum_queues_to_classic_queues() {
+async fn a_change_from_quorum_to_classic_queues_loses_no_event() {
     let new = format!("{OLD}queue-type: classic\n");
-    nothing_is_left_over(&survives("quorum", OLD, &new, nothing).await);
+    assert_no_changes(&survives("quorum", OLD, &new, nothing).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_dead_letter_settings() {
-    // As an earlier version, or somebody by hand, has declared it.
+async fn changed_dead_letter_arguments_lose_no_event() {
+    // Two queues as an earlier version of hatchery, or a person, declared them.
     let prepare = async |bench: &Bench| {
         for queue in ["t.processor.mail", "t.hatchery.700ms"] {
             redeclare(bench, queue, |arguments| {
@@ -94,37 +94,37 @@ async fn other_dead_letter_settings() {
             });
         }
     };
-    nothing_is_left_over(&survives("dead-letter", OLD, OLD, prepare).await);
+    assert_no_changes(&survives("dead-letter", OLD, OLD, prepare).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_name_for_the_topology() {
+async fn a_renamed_topology_loses_no_event() {
     let new = OLD.replace("name: t\n", "name: u\nrenamed-from: t\n");
     let bench = survives("topology", OLD, &new, nothing).await;
-    nothing_is_left_over(&bench);
+    assert_no_changes(&bench);
     let strays: Vec<String> = bench.host.names("queues").into_iter().filter(|name| !name.starts_with("u.")).collect();
     assert_eq!(strays, Vec::<String>::new());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_name_for_a_type() {
+async fn a_renamed_type_loses_no_event() {
     let new = OLD.replace("mail: {}", "letter: { renamed-from: mail }");
     let bench = survives("type", OLD, &new, nothing).await;
-    nothing_is_left_over(&bench);
+    assert_no_changes(&bench);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_type_less() {
+async fn a_removed_type_loses_no_event() {
     let old = OLD.replace("mail: {}", "mail: {}, gone: {}");
     let bench = survives("type-less", &old, OLD, nothing).await;
-    // Dead letters of its events were taken out above, and only then is it empty.
+    // The removed type's dead letters were taken out above; only now its queue is empty and can be pruned.
     bench.expect(0, &["apply", "--auto-approve", "--prune"]);
-    nothing_is_left_over(&bench);
+    assert_no_changes(&bench);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_others_have_made() {
-    // Without a label, and a classic queue without dead letters.
+async fn adopted_queues_lose_no_event() {
+    // One queue without any arguments, which makes it a classic queue, and one without the owner label.
     let prepare = async |bench: &Bench| {
         redeclare(bench, "t.processor.mail", serde_json::Map::clear);
         redeclare(bench, "t.retry.import.300ms", |arguments| {
@@ -132,10 +132,10 @@ async fn what_others_have_made() {
         });
     };
     let new = format!("{OLD}adopt: [t.processor.mail, t.retry.import.300ms]\n");
-    nothing_is_left_over(&survives("adopt", OLD, &new, prepare).await);
+    assert_no_changes(&survives("adopt", OLD, &new, prepare).await);
 }
 
-/// Declares a queue again with other arguments and the same bindings.
+/// Deletes a queue and declares it again with other arguments and the same bindings.
 fn redeclare(bench: &Bench, queue: &str, change: impl FnOnce(&mut serde_json::Map<String, serde_json::Value>)) {
     let live = bench.host.list("queues").into_iter().find(|live| live["name"] == queue).unwrap();
     let bindings = bench.host.list("bindings");

@@ -1,4 +1,4 @@
-//! What hatchery publishes, a consumer in Python handles by the rules.
+//! A consumer in Python handles the events that hatchery publishes.
 
 use std::{fs, time::Duration};
 
@@ -16,7 +16,7 @@ use crate::support::{
     workers::Working,
 };
 
-/// Notes what it is told in the file `runs`, and answers as the payload says.
+/// Records each event in the file `runs`, and answers as the payload says.
 const HANDLER: &str = r#"
 import json, wire
 
@@ -48,20 +48,21 @@ fn consumer(place: &Place<'_>) -> Process {
     Process::spawn(command)
 }
 
-/// Tells it to stop, and expects that it does in order.
+/// Stops the consumer with SIGTERM, and expects exit code 0.
 async fn stop(consumer: Process, place: &Place<'_>) {
     consumer.signal(rustix::process::Signal::TERM);
     let ended = consumer.ended().await;
     assert_eq!(ended.status.code(), Some(0), "{}", place.lines("log").join("\n"));
 }
 
-/// What it ran so far.
+/// Returns the runs so far.
 fn runs(place: &Place<'_>) -> Vec<Value> {
     place.lines("runs").iter().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 async fn reach(place: &Place<'_>, count: usize) -> Vec<Value> {
-    eventually(&format!("{count} runs"), async || Some(runs(place)).filter(|runs| runs.len() >= count)).await
+    eventually(&format!("{count} runs have started"), async || Some(runs(place)).filter(|runs| runs.len() >= count))
+        .await
 }
 
 fn time(run: &Value, name: &str) -> Timestamp {
@@ -69,7 +70,7 @@ fn time(run: &Value, name: &str) -> Timestamp {
 }
 
 #[tokio::test]
-async fn every_event_is_handled_once_and_none_is_early() {
+async fn every_delayed_event_is_consumed_once_and_none_early() {
     let declared = mail().await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
@@ -96,12 +97,12 @@ async fn every_event_is_handled_once_and_none_is_early() {
 }
 
 #[tokio::test]
-async fn a_failure_waits_longer_each_time_and_ends_in_dead_letter() {
+async fn a_failing_event_is_retried_by_the_consumer_and_then_dead_lettered() {
     let declared = mail().await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
     let amqp = declared.amqp().await;
-    // Through the ladder, so that RabbitMQ has written its own headers by then.
+    // The event passes the ladder first, so that it carries the headers that RabbitMQ adds.
     let event = NewEvent::new("mail", r#"{"fail": 9}"#).reference("1234").correlation_id("c");
     let id = publish(&hatchery, event.delay(Duration::from_millis(120))).await;
     let consumer = consumer(&place);
@@ -124,7 +125,7 @@ async fn a_failure_waits_longer_each_time_and_ends_in_dead_letter() {
     assert_eq!(*letter.properties.delivery_mode(), Some(2));
     assert_eq!(shown(&letter, "reference").as_deref(), Some("1234"));
     assert_eq!(letter.routing_key.as_str(), "mail.dead-letter");
-    // The ladder's `x-death` is gone; what RabbitMQ counts it writes anew at each delivery.
+    // The consumer has removed `x-death`. RabbitMQ sets its `-count` headers anew at each delivery.
     let names = letter.properties.headers().as_ref().unwrap().inner().keys().map(ToString::to_string);
     let brokers: Vec<String> = names.filter(|name| name.starts_with("x-") && !name.ends_with("-count")).collect();
     assert!(brokers.is_empty(), "{brokers:?}");
@@ -133,7 +134,7 @@ async fn a_failure_waits_longer_each_time_and_ends_in_dead_letter() {
 }
 
 #[tokio::test]
-async fn what_will_never_work_is_a_dead_letter_with_everything_it_carried() {
+async fn a_dead_letter_of_the_consumer_keeps_the_messages_properties() {
     let declared = mail().await;
     let place = Place::new(&declared);
     let amqp = declared.amqp().await;
@@ -146,7 +147,7 @@ async fn what_will_never_work_is_a_dead_letter_with_everything_it_carried() {
     assert_eq!(letter.data, br#"{"never": "no such employee"}"#);
     assert_eq!((header(&letter, "tenant"), header(&letter, "x-flag")), (Some(&foreign[0].1), Some(&foreign[1].1)));
     assert_eq!(letter.properties.app_id().as_ref().map(ToString::to_string).as_deref(), Some("theirs"));
-    assert!(letter.properties.message_id().is_some(), "it was given an id");
+    assert!(letter.properties.message_id().is_some(), "the consumer gave the message no id");
 
     let poison = headers(&[("attempts", long("many"))]);
     amqp.publish("t.scheduler", "mail.now", poison, &[0xff]).await;
@@ -154,19 +155,19 @@ async fn what_will_never_work_is_a_dead_letter_with_everything_it_carried() {
     let reason = shown(&letter, "reason").unwrap();
     assert!(reason.starts_with("poison: the header `attempts` should be "), "{reason}");
     assert_eq!((header(&letter, "attempts"), &letter.data[..]), (Some(&long("many")), &[0xff][..]));
-    assert!(letter.properties.message_id().is_some(), "it was given an id");
+    assert!(letter.properties.message_id().is_some(), "the consumer gave the message no id");
     stop(consumer, &place).await;
     assert_eq!(runs(&place).len(), 1);
     assert!(amqp.filled(&declared.queues()).await.is_empty());
 }
 
 #[tokio::test]
-async fn what_comes_early_is_sent_back_into_the_ladder() {
+async fn an_event_that_comes_early_is_sent_back_into_the_ladder() {
     let declared = mail().await;
     let place = Place::new(&declared);
     let amqp = declared.amqp().await;
     let consumer = consumer(&place);
-    // At once by its key, and later by its date.
+    // The routing key says at once, the date says later.
     let nbf = Timestamp::now() + Duration::from_millis(2_500);
     let date = headers(&[("nbf", long(format!("{nbf:.3}")))]);
     amqp.publish("t.scheduler", "mail.now", date, b"{}").await;
@@ -178,7 +179,7 @@ async fn what_comes_early_is_sent_back_into_the_ladder() {
 }
 
 #[tokio::test]
-async fn a_worker_takes_on_what_a_consumer_has_tried() {
+async fn a_worker_continues_the_attempts_of_a_consumer() {
     let declared = mail().await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);

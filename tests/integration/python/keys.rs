@@ -1,4 +1,4 @@
-//! The ladder's key by hand is the one that hatchery computes.
+//! The Python example computes the same keys, names and times as hatchery.
 
 use std::{
     io::Write as _,
@@ -17,7 +17,7 @@ use jiff::{Timestamp, tz::TimeZone};
 
 use super::{folder, python};
 
-/// Gives each line to a Python expression of `line`, and returns what it makes of them.
+/// Evaluates a Python expression of `line` for each line, and returns the results.
 fn ask(expression: &str, lines: &[String]) -> Vec<String> {
     let program = format!("import sys, wire\nfor line in sys.stdin:\n  line = line.rstrip()\n  print({expression})");
     let mut python = Command::new(python())
@@ -37,7 +37,7 @@ fn ask(expression: &str, lines: &[String]) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Numbers that are spread over all magnitudes up to that many bits.
+/// Returns numbers that are spread over all magnitudes up to this many bits.
 fn numbers(count: u64, bits: u32) -> impl Iterator<Item = u64> {
     let spread = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
     (1..=count).map(move |n| spread(n) >> (u64::BITS - 1 - u32::try_from(n).unwrap() % bits))
@@ -48,7 +48,7 @@ fn ttl(text: &str) -> Ttl {
 }
 
 #[test]
-fn every_delay_has_the_same_key() {
+fn python_computes_the_same_routing_key_for_every_delay() {
     let hatcheries = [ttl("5s"), ttl("1m"), ttl("90m")];
     let mut asked = Vec::new();
     let mut expected = Vec::new();
@@ -68,7 +68,7 @@ fn every_delay_has_the_same_key() {
 }
 
 #[test]
-fn a_ttl_has_the_same_name() {
+fn python_gives_a_ttl_the_same_name() {
     let millis: Vec<u64> =
         numbers(500, 38).chain([1, 1_000, 60_000, 90_000, 86_400_000]).filter(|ms| *ms > 0).collect();
     let names: Vec<String> =
@@ -79,7 +79,7 @@ fn a_ttl_has_the_same_name() {
 }
 
 #[test]
-fn a_time_is_read_and_written_the_same() {
+fn python_reads_and_writes_times_in_the_same_way() {
     let times = numbers(300, 41).map(|ms| Timestamp::from_millisecond(i64::try_from(ms).unwrap()).unwrap());
     let times: Vec<String> = times.map(millis_text).collect();
     let here = TimeZone::fixed(jiff::tz::offset(-7));
@@ -90,7 +90,7 @@ fn a_time_is_read_and_written_the_same() {
         })
         .collect();
     assert_eq!(ask("wire.time_text(wire.parse_time(line))", &asked), times);
-    // Never earlier.
+    // Finer times are rounded up, so that no event is early.
     let finer = ["2026-06-01T09:00:00.0001Z", "2026-06-01T09:00:00.123000001Z", "2026-06-01T08:59:59.9999999Z"];
     let rounded = ["2026-06-01T09:00:00.001Z", "2026-06-01T09:00:00.124Z", "2026-06-01T09:00:00.000Z"];
     assert_eq!(ask("wire.time_text(wire.parse_time(line))", &finer.map(str::to_owned)), rounded);

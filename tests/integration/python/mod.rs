@@ -1,4 +1,4 @@
-//! A producer and a consumer in Python, which know of hatchery no more than `docs/wire-format.md` says.
+//! A producer and a consumer in Python that implement `docs/wire-format.md` and do not use hatchery.
 
 mod consuming;
 mod keys;
@@ -8,12 +8,13 @@ use std::{path::PathBuf, process::Command, sync::OnceLock};
 
 use crate::support::process::Place;
 
-/// The examples.
+/// Returns the folder of the examples.
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../examples/python")
 }
 
-/// A Python that knows pika. The one that comes first may be somebody's own, which knows nothing of the packages.
+/// Returns a Python interpreter that can import pika. The first one in PATH may be another installation than the one
+/// that has the packages.
 fn python() -> &'static str {
     static FOUND: OnceLock<&'static str> = OnceLock::new();
     FOUND.get_or_init(|| {
@@ -26,7 +27,7 @@ fn python() -> &'static str {
     })
 }
 
-/// One of the examples, in the folder of a topology called `t` with the small ladder.
+/// Returns the command for one of the examples, with a topology called `t` and the small ladder.
 fn example(place: &Place<'_>, script: &str, arguments: &[&str]) -> tokio::process::Command {
     let topology = ["--topology", "t", "--ladder", "50ms-5"];
     let mut command = place.program(python());

@@ -1,4 +1,4 @@
-//! What Python publishes, a hatchery worker handles: at once, through a named hatchery, through the ladder.
+//! A hatchery worker handles the events that Python publishes: at once, through a named hatchery, through the ladder.
 
 use std::{path::Path, time::Duration};
 
@@ -13,7 +13,7 @@ use crate::support::{
     workers::{Seen, Working},
 };
 
-/// Publishes one event; what the producer says of it.
+/// Publishes one event, and returns the producer's output.
 async fn publish(place: &Place<'_>, arguments: &[&str]) -> Value {
     let arguments = [&["mail", "--hatcheries", "300ms,1h"], arguments].concat();
     let ended = place.run(&mut example(place, "publish.py", &arguments)).await.expect(0);
@@ -25,7 +25,7 @@ fn nbf(published: &Value) -> Option<Timestamp> {
 }
 
 #[tokio::test]
-async fn every_way_leads_to_the_worker_and_nothing_is_early() {
+async fn events_with_every_kind_of_delay_reach_the_worker_and_none_early() {
     let declared = Declared::new("hatcheries: [300ms, 1h]\ntypes: { mail: {} }").await;
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
@@ -36,7 +36,7 @@ async fn every_way_leads_to_the_worker_and_nothing_is_early() {
         (&["--delay", "1ms"], "mail.50ms-5.0.0.0.0.1"),
         (&["--delay", "650ms"], "mail.50ms-5.0.1.1.0.1"),
         (&["--delay", "651ms"], "mail.50ms-5.0.1.1.1.0"),
-        // Beyond the horizon of 1.55 s: round and round.
+        // Beyond the horizon of 1.55 s, so the event passes the ladder more than once.
         (&["--delay", "2s"], "mail.50ms-5.1.1.1.1.1"),
     ];
     let mut published = Vec::new();
@@ -47,10 +47,10 @@ async fn every_way_leads_to_the_worker_and_nothing_is_early() {
         assert_eq!(event["key"], key);
         published.push((event, payload));
     }
-    // A date, finer than the wire has it. On a slow machine little is left of it when it is published.
+    // A date with more digits than `nbf` has. On a slow machine little of the delay is left when it is published.
     let at = format!("{:.9}", Timestamp::now() + Duration::from_secs(4));
     published.push((publish(&place, &["--at", &at]).await, "{}".to_owned()));
-    // Past dates are due.
+    // A past date is due now.
     let past = publish(&place, &["--at", "2020-06-01T09:00:00Z"]).await;
     assert_eq!(past["key"], "mail.now");
     published.push((past, "{}".to_owned()));
@@ -67,11 +67,11 @@ async fn every_way_leads_to_the_worker_and_nothing_is_early() {
     assert_eq!(published.iter().filter(|(event, _)| nbf(event).is_some()).count(), 7);
     assert_eq!(runs[0].event.reference.as_ref().map(ToString::to_string).as_deref(), Some("Ünï 1"));
     assert_eq!(worker.stop().await.done, published.len() as u64);
-    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty(), "nothing is left, nor unrouted");
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty(), "a message is left in a queue");
 }
 
 #[tokio::test]
-async fn a_key_that_leads_nowhere_is_kept_where_people_see_it() {
+async fn an_event_with_an_unknown_delay_is_kept_in_the_unrouted_queue() {
     let declared = Declared::new("types: { mail: {} }").await;
     let place = Place::new(&declared);
     let published = publish(&place, &["--delay", "1h"]).await;
@@ -79,9 +79,10 @@ async fn a_key_that_leads_nowhere_is_kept_where_people_see_it() {
     assert_eq!((published["key"].as_str(), kept.routing_key.as_str()), (Some("mail.1h"), "mail.1h"));
 }
 
-/// What `docs/wire-format.md` says of messages with a reference and no version, and of the way to have one.
+/// `docs/wire-format.md` says that a message with a reference and no version is not coalesced, and how to get a
+/// version.
 #[tokio::test]
-async fn what_goes_through_the_child_process_is_coalesced_and_listed_and_what_pika_sends_is_not() {
+async fn events_published_through_topology_publish_are_coalesced_and_those_sent_with_pika_are_not() {
     let declared = Declared::new("types: { import: { coalesce: latest } }").await;
     let place = Place::new(&declared);
     let lines: Vec<String> =

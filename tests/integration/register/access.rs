@@ -1,4 +1,4 @@
-//! The least that Redis has to allow, as docs/operations.md says; and two topologies on one Redis.
+//! The minimal Redis permissions of `docs/operations.md` are enough; and two topologies share one Redis.
 
 use std::{
     sync::atomic::{AtomicU32, Ordering},
@@ -18,7 +18,7 @@ use crate::support::{
 
 const TYPES: &str = "types: { import: { coalesce: latest, keep-payload: 4KiB, retry: { delays: [50ms] } } }";
 
-/// The lines of the documentation that begin with this, for the keys of a test's own.
+/// Returns the one line of the documentation that begins with this text, with the key pattern of this topology.
 fn documented(begin: &str, declared: &Declared) -> Vec<Vec<String>> {
     let docs = include_str!("../../../docs/operations.md");
     let own = format!("~{}:{{{}:t:*", declared.topology.redis.prefix, declared.host.name);
@@ -36,8 +36,8 @@ fn words(line: &[String]) -> Vec<&str> {
     line.iter().map(String::as_str).collect()
 }
 
-/// All ways that an event can go.
-async fn goes_all_ways(declared: &Declared) {
+/// Runs events with every outcome, dated events, and the operations of people.
+async fn run_every_kind_of_event(declared: &Declared) {
     let hatchery = declared.connect_patiently().await;
     hatchery.require_register().await.unwrap();
     let tries = AtomicU32::new(0);
@@ -55,31 +55,31 @@ async fn goes_all_ways(declared: &Declared) {
         assert!(!published.unversioned, "{payload}");
         hatchery.publisher().publish(NewEvent::new("import", "alone")).await.unwrap();
     }
-    // A home with many slots.
+    // A reference with many slots.
     for second in 0..20_u64 {
         let event = NewEvent::new("import", "dated").reference("1").delay(Duration::from_millis(50 + second));
         assert!(!hatchery.publisher().publish(event).await.unwrap().unversioned);
     }
     worker.runs.reach(4 + 4 + 2 + 20).await;
-    eventually("all is settled", async || {
+    eventually("all events are settled", async || {
         declared.amqp().await.filled(&declared.passages()).await.is_empty().then_some(())
     })
     .await;
     let summary = worker.stop().await;
     assert_eq!((summary.requeued, summary.dead_lettered, summary.given_back), (1, 1, 0), "{summary:?}");
 
-    is_moved_and_cancelled(&hatchery).await;
+    move_and_cancel_events(&hatchery).await;
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     worker.runs.reach(2).await;
-    eventually("all is settled", async || {
+    eventually("all events are settled", async || {
         declared.amqp().await.filled(&declared.passages()).await.is_empty().then_some(())
     })
     .await;
     assert_eq!(worker.stop().await.done, 2);
 }
 
-/// What people do with events that wait.
-async fn is_moved_and_cancelled(hatchery: &Hatchery) {
+/// Lists, reschedules, runs now, cancels and shows waiting events, as people do.
+async fn move_and_cancel_events(hatchery: &Hatchery) {
     let (references, events) = (["moved", "now", "cancelled"], hatchery.events());
     for reference in references {
         let event = NewEvent::new("import", "waits").reference(reference).delay(Duration::from_secs(1));
@@ -96,18 +96,18 @@ async fn is_moved_and_cancelled(hatchery: &Hatchery) {
 }
 
 #[tokio::test]
-async fn what_is_documented_is_enough() {
+async fn the_documented_acl_is_enough() {
     let server = Server::start(free_port(), &[]);
     let with_user = server.url.replace("redis://", "redis://billing:secret@");
     let declared = Declared::with_redis(TYPES, &with_user).await;
     server.say(&words(&documented("ACL SETUSER billing on", &declared)[0])).await;
-    // Nobody else is let in.
+    // The default user may do nothing.
     server.say(&["ACL", "SETUSER", "default", "-@all", "+acl"]).await;
-    goes_all_ways(&declared).await;
+    run_every_kind_of_event(&declared).await;
 }
 
 #[tokio::test]
-async fn what_is_documented_is_enough_in_a_cluster() {
+async fn the_documented_acl_is_enough_in_a_cluster() {
     let cluster = Cluster::start(Kind::default()).await;
     let with_user = cluster.url_of("billing:secret@");
     let declared = Declared::with_shards(VirtualHost::new(), TYPES, &with_user, 7).await;
@@ -117,11 +117,11 @@ async fn what_is_documented_is_enough_in_a_cluster() {
         }
         node.ask::<()>(&["ACL", "SETUSER", "default", "-@all", "+acl", "+replconf", "+psync", "+ping"]).await.unwrap();
     }
-    goes_all_ways(&declared).await;
+    run_every_kind_of_event(&declared).await;
 }
 
 #[tokio::test]
-async fn what_is_documented_is_enough_behind_sentinels() {
+async fn the_documented_acl_is_enough_behind_sentinels() {
     let watched = Watched::start().await;
     let with_user = watched.url().replace("redis-sentinel://", "redis-sentinel://billing:secret@");
     let with_user = with_user.replace('#', "?sentinel_username=finder&sentinel_password=secret#");
@@ -134,12 +134,12 @@ async fn what_is_documented_is_enough_behind_sentinels() {
     for sentinel in &watched.sentinels {
         sentinel.ask::<()>(&words(&documented("ACL SETUSER finder", &declared)[0])).await.unwrap();
     }
-    goes_all_ways(&declared).await;
+    run_every_kind_of_event(&declared).await;
 }
 
 #[tokio::test]
-async fn two_topologies_with_prefixes_of_their_own_do_not_meet() {
-    // Both are called `t`, and both have an event about 1234.
+async fn topologies_with_different_prefixes_share_no_event() {
+    // Both topologies are called `t`, and both have an event with the reference 1234.
     let (one, other) = (Declared::with_redis(TYPES, url()).await, Declared::with_redis(TYPES, url()).await);
     assert_ne!(one.topology.redis.prefix, other.topology.redis.prefix);
     let (first, second) = (one.connect().await, other.connect().await);
@@ -148,7 +148,7 @@ async fn two_topologies_with_prefixes_of_their_own_do_not_meet() {
     second.publisher().publish(event("newer")).await.unwrap();
     let (worker, gate) = Working::gated(first.worker(), "import");
     worker.runs.reach(1).await;
-    // Neither replaced by the newer one, nor held up by the lease of the older one.
+    // The event of the other topology is neither replaced by the newer one nor held up by the lease of the older one.
     let another = Working::start(&second, "import", |_| Outcome::Done);
     another.runs.reach(1).await;
     assert_eq!(another.stop().await.done, 1);

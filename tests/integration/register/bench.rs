@@ -1,4 +1,4 @@
-//! A register under test, its clock, and short ways to ask it.
+//! A register under test with its clock, and short forms of its calls.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ use uuid::Uuid;
 
 use crate::support::{clock::TestClock, deployments, redis};
 
-/// No broker is asked: these registers are their adapter alone.
+/// The virtual host in the keys. No test of the register connects to a broker.
 pub(crate) const VIRTUAL_HOST: &str = "/";
 
 pub(crate) const BACKLOG: Duration = Duration::from_hours(7 * 24);
@@ -35,7 +35,7 @@ pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const DAY: Duration = Duration::from_hours(24);
 pub(crate) const HORIZON: Duration = Duration::from_hours(365 * 24);
 
-/// Of a register on a cluster.
+/// The number of shards of a register on a cluster.
 pub(crate) const SHARDS: u16 = 7;
 
 pub(crate) const EXCLUSIVE: Terms = Terms { exclusive: true, lease: LEASE, dedup_retention: DEDUP, max_wait: MAX_WAIT };
@@ -45,7 +45,7 @@ pub(crate) fn spec(prefix: &str, shards: u16) -> RedisSpec {
     RedisSpec { prefix: prefix.to_owned(), shards, dedup_retention: DEDUP, backlog_retention: BACKLOG }
 }
 
-/// One that is patient: the machine may be busy.
+/// Returns a register with a long time limit, because the machine may be busy.
 pub(crate) fn register(url: &str, prefix: &str, shards: u16) -> RedisRegister {
     RedisRegister::new(url, VIRTUAL_HOST, &topology(), &spec(prefix, shards))
         .unwrap()
@@ -56,7 +56,7 @@ pub(crate) fn topology() -> Word {
     "billing".parse().unwrap()
 }
 
-/// The event `id` about `reference`; an empty one is none.
+/// Returns the event `id` with this reference. An empty reference means none.
 pub(crate) fn event(reference: &str, id: &str) -> Subject {
     Subject {
         event_type: "import".parse().unwrap(),
@@ -78,7 +78,7 @@ pub(crate) struct Bench {
     pub(crate) index: Arc<dyn Index>,
     pub(crate) clock: Arc<TestClock>,
     pub(crate) terms: Terms,
-    /// Of every claim that was let in, by its token.
+    /// The fence of every successful claim, by its token.
     fences: Mutex<BTreeMap<Uuid, i64>>,
 }
 
@@ -97,7 +97,7 @@ impl Bench {
         Self { register: register.clone(), index: register, clock, terms: EXCLUSIVE, fences: Mutex::default() }
     }
 
-    /// On three masters, which the shards are spread over.
+    /// Returns a register whose shards are spread over three masters.
     pub(crate) async fn cluster() -> Self {
         let clock = Arc::new(TestClock::default());
         let url = deployments::shared().await.url();
@@ -124,7 +124,7 @@ impl Bench {
         self.clock.advance(by);
     }
 
-    /// To the last millisecond before.
+    /// Advances the clock to one millisecond before this duration has passed.
     pub(crate) fn advance_almost(&self, by: Duration) {
         self.advance(by.saturating_sub(MS));
     }
@@ -132,7 +132,7 @@ impl Bench {
     pub(crate) async fn reserve_due(&self, subject: &Subject, slot: &Slot, due: Timestamp) -> i64 {
         match self.reserve_for(subject, slot, due, None).await {
             Reserved::Version(version) => version,
-            Reserved::Stale => panic!("nobody asked, so nobody is stale"),
+            Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
         }
     }
 
@@ -163,7 +163,7 @@ impl Bench {
         }
     }
 
-    /// Reserves, publishes and records: an event that is due now.
+    /// Reserves and records an event that is due now, as a publisher does.
     pub(crate) async fn publish(&self, subject: &Subject, slot: &Slot) -> Stamp {
         self.publish_due(subject, slot, self.now()).await
     }
@@ -174,7 +174,7 @@ impl Bench {
         stamp(slot, version, 0)
     }
 
-    /// The claim of a delivery that came in time.
+    /// Returns the claim of a delivery that came when it was due.
     pub(crate) fn claim_call(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> Claim {
         Claim {
             subject: subject.clone(),
@@ -203,11 +203,11 @@ impl Bench {
         answer
     }
 
-    /// A claim that must be let in: the fence, the crashes and the stamp that counts.
+    /// Claims an event, and expects that it may run. Returns the fence, the crashes and the effective stamp.
     pub(crate) async fn start(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> (i64, u32, Stamp) {
         match self.claim(subject, stamp, token).await {
             Claimed::Run { fence, crashes, stamp } => (fence, crashes, stamp),
-            other => panic!("{stamp:?} is not let in: {other:?}"),
+            other => panic!("the claim of {stamp:?} was answered {other:?}"),
         }
     }
 
@@ -232,7 +232,7 @@ impl Bench {
         self.register.settle(&[call]).await.unwrap();
     }
 
-    /// Claims and finishes an event.
+    /// Claims an event and settles it as finished.
     pub(crate) async fn handle(&self, subject: &Subject, stamp: &Stamp) {
         let (_, _, stamp) = self.start(subject, stamp, token(999)).await;
         self.settle(subject, &stamp, token(999), End::Finished).await;
@@ -243,12 +243,12 @@ impl Bench {
         self.register.later(&[Later { subject, stamp, at, terms: self.terms }]).await.unwrap()[0]
     }
 
-    /// A reschedule that must come in time.
+    /// Reschedules an event with `later`, and expects that it is still wanted.
     pub(crate) async fn postpone(&self, subject: &Subject, stamp: &Stamp, at: Timestamp) {
         assert_eq!(self.later(subject, stamp, at).await, Postponed::Until);
     }
 
-    /// All events that are listed, in pages of this size.
+    /// Returns all listed events, read in pages of this size.
     pub(crate) async fn list(&self, page: usize) -> Vec<Shown> {
         let mut find = Find {
             event_type: event("", "").event_type,
@@ -269,7 +269,7 @@ impl Bench {
         }
     }
 
-    /// The ids of the events that are listed.
+    /// Returns the ids of all listed events.
     pub(crate) async fn listed(&self) -> Vec<String> {
         self.list(2).await.into_iter().map(|shown| shown.entry.unwrap().subject.id).collect()
     }
@@ -282,7 +282,7 @@ impl Bench {
         self.index.kept(&[(subject.clone(), slot.clone())]).await.unwrap().remove(0)
     }
 
-    /// Publishes an event whose message is kept.
+    /// Publishes an event that is due now, whose message is kept.
     pub(crate) async fn publish_kept(&self, subject: &Subject, slot: &Slot, message: &'static str) -> Stamp {
         let version = self.reserve_due(subject, slot, self.now()).await;
         let kept = Some(Bytes::from_static(message.as_bytes()));
@@ -294,7 +294,7 @@ impl Bench {
         self.cancel_due(subject, slot, None).await
     }
 
-    /// Cancels what is known to be due then.
+    /// Cancels events that are known to be due at this time.
     pub(crate) async fn cancel_due(
         &self,
         subject: &Subject,

@@ -1,4 +1,4 @@
-//! A Redis Cluster of real processes: who has which slot, and what happens when that changes.
+//! A Redis Cluster of real processes: hash slots and their nodes, moves of slots, and nodes that are lost.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::support::{
     redis::{free_port, prefix},
 };
 
-/// Of a shard's keys.
+/// Returns the key of a shard's counter.
 pub(super) fn last(prefix: &str, shard: u16) -> String {
     format!("{prefix}:{{%2F:billing:{shard}}}:last")
 }
@@ -35,7 +35,7 @@ fn reserve(reference: &str) -> Reserve {
     }
 }
 
-/// Of an event without a reference, all of whose keys are there once it was reserved.
+/// Returns the reserve of an event without a reference. After one such call, all keys of that event exist.
 fn reserve_alone() -> Reserve {
     Reserve { subject: event("", "a"), slot: Slot::Event("a".to_owned()), ..reserve("1") }
 }
@@ -43,7 +43,7 @@ fn reserve_alone() -> Reserve {
 async fn version(register: &RedisRegister, call: Reserve) -> Result<i64, RegisterError> {
     match register.reserve(&[call]).await?[0] {
         Reserved::Version(version) => Ok(version),
-        Reserved::Stale => panic!("nobody asked"),
+        Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
     }
 }
 
@@ -58,7 +58,7 @@ fn claim(reference: &str, version: i64) -> Claim {
     }
 }
 
-/// So many that each shard has some.
+/// Returns enough calls that each shard gets some.
 fn batch() -> Vec<Reserve> {
     (0..60).map(|n| reserve(&n.to_string())).collect()
 }
@@ -68,7 +68,7 @@ async fn trouble(register: &RedisRegister) -> Trouble {
 }
 
 #[tokio::test]
-async fn a_batch_over_all_shards_goes_to_all_masters() {
+async fn a_batch_over_all_shards_reaches_all_masters() {
     let cluster = shared().await;
     let prefix = prefix();
     let register = register(&cluster.url(), &prefix, SHARDS);
@@ -81,12 +81,12 @@ async fn a_batch_over_all_shards_goes_to_all_masters() {
         assert!(given > 0);
         masters.insert(master);
     }
-    assert_eq!(masters.len(), 3, "seven shards are on all of the three");
+    assert_eq!(masters.len(), 3, "the seven shards are not spread over all three masters");
     register.ping().await.unwrap();
 }
 
 #[tokio::test]
-async fn one_node_is_enough_to_find_the_others() {
+async fn any_node_of_the_url_leads_to_the_whole_cluster() {
     let cluster = shared().await;
     for node in &cluster.nodes {
         let register =
@@ -96,10 +96,10 @@ async fn one_node_is_enough_to_find_the_others() {
 }
 
 #[tokio::test]
-async fn a_node_that_serves_nothing_is_no_hindrance() {
+async fn a_node_that_serves_no_slots_is_skipped() {
     let cluster = shared().await;
     let stranger = cluster.stranger();
-    // Which of them is asked first goes by the names.
+    // The order of the host names decides which node is asked first.
     for (lost, other) in [("127.0.0.1", "127.0.0.2"), ("127.0.0.2", "127.0.0.1")] {
         let url = format!("redis-cluster://{lost}:{},{other}:{}", stranger.port, cluster.nodes[0].port);
         let register = register(&url, &prefix(), SHARDS);
@@ -113,7 +113,7 @@ async fn a_node_that_serves_nothing_is_no_hindrance() {
 }
 
 #[tokio::test]
-async fn a_slot_that_nobody_has_is_looked_for_again() {
+async fn an_unassigned_hash_slot_is_looked_up_again() {
     let options = ["--cluster-require-full-coverage", "no"];
     let cluster = Cluster::start(Kind { options: &options, ..Kind::default() }).await;
     let prefix = prefix();
@@ -123,8 +123,9 @@ async fn a_slot_that_nobody_has_is_looked_for_again() {
     let slot: u16 = had.ask(&["CLUSTER", "KEYSLOT", &last(&prefix, 0)]).await.unwrap();
     let slot = slot.to_string();
     had.ask::<()>(&["CLUSTER", "DELSLOTS", &slot]).await.unwrap();
-    eventually("nobody has it", async || {
-        // One that has it no more says so. And one that has heard of it late has it again.
+    eventually("no node serves the hash slot", async || {
+        // A node that has already dropped the slot answers with an error. A node that hears of the drop late may take
+        // the slot again.
         for node in &cluster.nodes {
             let _ = node.ask::<()>(&["CLUSTER", "DELSLOTS", &slot]).await;
         }
@@ -134,11 +135,11 @@ async fn a_slot_that_nobody_has_is_looked_for_again() {
     })
     .await;
     had.ask::<()>(&["CLUSTER", "ADDSLOTS", &slot]).await.unwrap();
-    eventually("somebody has it again", async || register.ping().await.ok()).await;
+    eventually("a node serves the hash slot again", async || register.ping().await.ok()).await;
 }
 
 #[tokio::test]
-async fn scripts_are_loaded_again_on_each_node_that_lost_them() {
+async fn scripts_are_loaded_again_on_each_node_that_has_lost_them() {
     let cluster = Cluster::start(Kind::default()).await;
     let register = register(&cluster.url(), &prefix(), SHARDS);
     register.reserve(&batch()).await.unwrap();
@@ -148,7 +149,7 @@ async fn scripts_are_loaded_again_on_each_node_that_lost_them() {
     }
 }
 
-/// The slot of a key, on its way from its master to the next one.
+/// The hash slot of a key, which moves from its master to the next one.
 pub(super) struct Moving<'a> {
     cluster: &'a Cluster,
     slot: String,
@@ -163,7 +164,7 @@ impl<'a> Moving<'a> {
         let (mut from, mut ids) = (cluster.master_of(key).await, vec![]);
         for (n, node) in cluster.nodes.iter().enumerate() {
             ids.push(node.ask(&["CLUSTER", "MYID"]).await.unwrap());
-            // It may have moved before.
+            // The slot may have moved before.
             let keys: u64 = node.ask(&["CLUSTER", "COUNTKEYSINSLOT", &slot.to_string()]).await.unwrap();
             from = if keys > 0 { n } else { from };
         }
@@ -187,7 +188,7 @@ impl<'a> Moving<'a> {
         self.cluster.nodes[self.from].ask(&["CLUSTER", "GETKEYSINSLOT", &self.slot, "100"]).await.unwrap()
     }
 
-    /// Brings some of the keys over.
+    /// Migrates these keys to the target node.
     pub(super) async fn bring(&self, keys: &[String]) {
         let port = self.cluster.nodes[self.to].port.to_string();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
@@ -209,7 +210,7 @@ impl<'a> Moving<'a> {
 }
 
 #[tokio::test]
-async fn a_slot_that_moves_is_followed_with_its_keys() {
+async fn calls_follow_a_hash_slot_while_it_moves() {
     let mut cluster = Cluster::start(Kind::default()).await;
     let prefix = prefix();
     let counter = last(&prefix, 0);
@@ -221,7 +222,8 @@ async fn a_slot_that_moves_is_followed_with_its_keys() {
     let moving = Moving::slot_of(&cluster, &counter).await;
     moving.importing().await;
     moving.migrating().await;
-    // All that this one needs is here still, and then over there, which is not known to everybody yet (ASK).
+    // All keys of this call are still on the source node. Then they are on the target, which answers only with ASKING
+    // (ASK).
     versions.push(version(&register, reserve_alone()).await.unwrap());
     let keys = moving.keys().await;
     assert!(keys.len() == 3 && keys.contains(&counter), "{keys:?}");
@@ -229,38 +231,38 @@ async fn a_slot_that_moves_is_followed_with_its_keys() {
         keys.into_iter().partition(|key| *key == counter || key.ends_with(":i:a"));
     moving.bring(&some).await;
     versions.push(version(&register, reserve_alone()).await.unwrap());
-    // What the other one says is told as it says it.
+    // An error of the target node is reported as it is.
     let to = &cluster.nodes[moving.to];
     to.ask::<()>(&["CONFIG", "SET", "maxmemory", "1"]).await.unwrap();
     let error = version(&register, reserve_alone()).await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::OutOfMemory, "{error}");
     to.ask::<()>(&["CONFIG", "SET", "maxmemory", "0"]).await.unwrap();
-    // Of this one's keys some are here and some there, so neither node serves it (TRYAGAIN).
+    // This call's keys are on both nodes, so neither serves it (TRYAGAIN).
     assert_eq!(version(&hasty, reserve("1")).await.unwrap_err().trouble(), Trouble::FailingOver);
     let settle = async {
         moving.bring(&rest).await;
         moving.finish().await;
     };
-    // A patient call is tried until it may be.
+    // A call with a long time limit is repeated until it is served.
     let (during, ()) = tokio::join!(version(&register, reserve("1")), settle);
     versions.push(during.unwrap());
-    // And then it is known to be over there (MOVED).
+    // After the move, the target owns the slot (MOVED).
     versions.push(version(&register, reserve("1")).await.unwrap());
     assert!(versions.is_sorted(), "{versions:?}");
     let given: i64 = to.ask(&["GET", &counter]).await.unwrap();
     assert_eq!(Some(&given), versions.last());
     let from = moving.from;
     cluster.nodes[from].kill();
-    assert!(register.reserve(&[reserve("1")]).await.is_ok(), "it has nothing to do with that one any more");
+    assert!(register.reserve(&[reserve("1")]).await.is_ok(), "the call still needs the node that the slot has left");
 }
 
 #[tokio::test]
-async fn who_is_sent_to_and_fro_waits_until_the_nodes_agree() {
+async fn a_call_that_two_nodes_redirect_to_each_other_waits_until_they_agree() {
     let cluster = Cluster::start(Kind::default()).await;
     let prefix = prefix();
     let register = register(&cluster.url(), &prefix, 1);
     let moving = Moving::slot_of(&cluster, &last(&prefix, 0)).await;
-    // The one sends us to the other (ASK), which has called it off and sends us back (MOVED).
+    // The source redirects to the target (ASK), which is not importing and redirects back (MOVED).
     moving.migrating().await;
     let hasty = register.clone().with_limit(Duration::from_secs(1));
     let error = hasty.reserve(&[reserve("1")]).await.unwrap_err();
@@ -271,8 +273,8 @@ async fn who_is_sent_to_and_fro_waits_until_the_nodes_agree() {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_ping_fails_as_long_as_claims_do() {
+#[ignore = "waits for calls to time out during the move of each of seven shards; scripts/test --all runs it"]
+async fn a_ping_fails_as_long_as_claims_fail() {
     let cluster = Cluster::start(Kind::default()).await;
     let prefix = prefix();
     let register = register(&cluster.url(), &prefix, SHARDS);
@@ -283,7 +285,7 @@ async fn a_ping_fails_as_long_as_claims_do() {
         let moving = Moving::slot_of(&cluster, &last(&prefix, shard)).await;
         moving.importing().await;
         moving.migrating().await;
-        // The counter is there, and what is new is not (TRYAGAIN).
+        // The counter is on the source node, and new keys belong to the target (TRYAGAIN).
         let (claimed, pinged) = tokio::join!(hasty.claim(&claims), hasty.ping());
         for error in [claimed.unwrap_err(), pinged.unwrap_err()] {
             assert_eq!(error.trouble(), Trouble::FailingOver, "{shard}: {error}");
@@ -298,9 +300,11 @@ async fn a_replica_takes_over_from_a_master_that_is_killed() {
     let mut cluster = Cluster::start(Kind { replicas: 3, timeout: Some(1_000), ..Kind::default() }).await;
     let prefix = prefix();
     let register = register(&cluster.url(), &prefix, SHARDS).with_limit(Duration::from_secs(1));
-    let Reserved::Version(version) = register.reserve(&[reserve("1")]).await.unwrap()[0] else { panic!("a version") };
+    let Reserved::Version(version) = register.reserve(&[reserve("1")]).await.unwrap()[0] else {
+        panic!("the reserve gave no version")
+    };
     for n in 0..3 {
-        eventually("all is at the replica", async || {
+        eventually("the replica has all writes", async || {
             let replicas: i64 = cluster.nodes[n].ask(&["WAIT", "1", "100"]).await.ok()?;
             (replicas == 1).then_some(())
         })
@@ -309,15 +313,15 @@ async fn a_replica_takes_over_from_a_master_that_is_killed() {
     cluster.nodes[0].kill();
     let error = register.reserve(&batch()).await.unwrap_err();
     assert!(matches!(error.trouble(), Trouble::FailingOver | Trouble::Slow), "{error}");
-    // The replica has no scripts either.
-    eventually("it is back", async || register.reserve(&batch()).await.ok()).await;
+    // The replica has to load the scripts, too.
+    eventually("a replica serves the killed master's slots", async || register.reserve(&batch()).await.ok()).await;
     assert!(cluster.nodes[3].is_master().await);
     register.ping().await.unwrap();
     assert!(matches!(register.claim(&[claim("1", version)]).await.unwrap()[0], Claimed::Run { .. }));
 
-    // As a replica it says where the master is.
+    // The killed node comes back as a replica, and redirects to the new master.
     cluster.nodes[0].restart();
-    eventually("it follows", async || (!cluster.nodes[0].is_master().await).then_some(())).await;
+    eventually("the killed node becomes a replica", async || (!cluster.nodes[0].is_master().await).then_some(())).await;
     register.reserve(&batch()).await.unwrap();
 }
 
@@ -330,24 +334,24 @@ async fn a_master_without_a_replica_is_waited_for() {
     register.ping().await.unwrap();
     let lost = cluster.master_of(&last(&prefix, 3)).await;
     cluster.nodes[lost].kill();
-    // A node that is slow to say who serves the slot leaves the refused connection as all that is known.
-    eventually("it fails over, whichever shard it is", async || {
+    // As long as no node has said who serves the slot, only the refused connection is known.
+    eventually("the register reports a fail-over", async || {
         (trouble(&register).await == Trouble::FailingOver).then_some(())
     })
     .await;
-    // The other shards go on.
+    // The shards on the other masters go on.
     let mut served = 0;
     for call in batch() {
         served += usize::from(register.reserve(&[call]).await.is_ok());
     }
     assert!((1..60).contains(&served), "{served}");
     cluster.nodes[lost].restart();
-    eventually("it is back", async || register.ping().await.ok()).await;
+    eventually("the restarted master answers", async || register.ping().await.ok()).await;
     register.reserve(&batch()).await.unwrap();
 }
 
 #[tokio::test]
-async fn nobody_at_all_is_away() {
+async fn a_cluster_without_any_node_is_away() {
     let url = format!("redis-cluster://:secret@127.0.0.1:{},127.0.0.1:{}", free_port(), free_port());
     let error = RedisRegister::connect(&url, VIRTUAL_HOST, &topology(), &spec("x", 1)).await.unwrap_err();
     assert_eq!(error.trouble(), Trouble::Away);
@@ -355,16 +359,16 @@ async fn nobody_at_all_is_away() {
 }
 
 #[tokio::test]
-async fn a_wrong_scheme_is_told() {
+async fn a_wrong_url_scheme_is_reported() {
     let cluster = shared().await;
-    // A node of a cluster as if it were all of it.
+    // A URL for a single server names a node of a cluster.
     let prefix = prefix();
     let other = (cluster.master_of(&last(&prefix, 0)).await + 1) % 3;
     let register_ = register(&format!("redis://127.0.0.1:{}", cluster.nodes[other].port), &prefix, 1);
     let error = register_.ping().await.unwrap_err();
     assert!(matches!(error, RegisterError::Refused { .. }), "{error:?}");
     assert!(error.to_string().contains("redis-cluster://"), "{error}");
-    // And the other way round.
+    // A URL for a cluster names a single server.
     let plain = crate::support::redis::url().replace("redis://", "redis-cluster://");
     let error = register(&plain, &prefix, 1).ping().await.unwrap_err();
     assert!(matches!(error, RegisterError::Refused { .. }), "{error:?}");
@@ -372,7 +376,7 @@ async fn a_wrong_scheme_is_told() {
 }
 
 #[tokio::test]
-async fn its_nodes_may_speak_tls() {
+async fn a_cluster_is_reached_over_tls() {
     let authority = Authority::new();
     let options = authority.redis_options();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -392,13 +396,13 @@ async fn its_nodes_may_speak_tls() {
 }
 
 #[tokio::test]
-async fn nodes_that_announce_what_their_certificates_are_not_for_are_told() {
+async fn nodes_whose_announced_address_is_not_in_their_certificate_are_reported() {
     let authority = Authority::new();
     let options = authority.redis_options_for("127.0.0.2");
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let cluster = Cluster::start(Kind { tls: Some(&options), ..Kind::default() }).await;
     let tls = Tls::default().trust_file(authority.file()).unwrap();
-    // The node that the URL names says where the others are, by their addresses.
+    // The node that the URL names announces the other nodes by their IP addresses.
     let url = cluster.url().replace("127.0.0.1", "127.0.0.2");
     let register =
         RedisRegister::new_with_tls(&url, &tls, VIRTUAL_HOST, &topology(), &spec(&prefix(), SHARDS)).unwrap();

@@ -1,4 +1,4 @@
-//! Redis away, slow, or closed to us.
+//! A single Redis that is away, slow, silent, or refuses the password.
 
 use std::{net::TcpListener, sync::Arc, time::Duration};
 
@@ -21,7 +21,7 @@ use crate::support::{
     redis::{Server, connect, free_port, prefix, url},
 };
 
-/// A limit for what should take a fraction of it.
+/// A time limit for calls that should take a fraction of it.
 const LONG: Duration = Duration::from_secs(30);
 
 fn lazy(url: &str) -> RedisRegister {
@@ -36,11 +36,11 @@ async fn ask(register: &RedisRegister) -> Result<(), RegisterError> {
         asked_by: None,
         terms: EXCLUSIVE,
     };
-    tokio::time::timeout(LONG, register.reserve(&[call])).await.expect("every call has a limit").map(drop)
+    tokio::time::timeout(LONG, register.reserve(&[call])).await.expect("the call ignores its time limit").map(drop)
 }
 
 #[tokio::test]
-async fn nobody_listens_is_unreachable() {
+async fn a_port_without_a_listener_is_unreachable() {
     let url = format!("redis://:secret@127.0.0.1:{}", free_port());
     let error = RedisRegister::connect(&url, VIRTUAL_HOST, &topology(), &spec("x", 1)).await.unwrap_err();
     assert!(matches!(error, RegisterError::Unreachable { .. }), "{error:?}");
@@ -63,7 +63,7 @@ async fn a_wrong_password_is_refused_and_not_shown() {
 }
 
 #[tokio::test]
-async fn a_password_that_is_mended_works_without_a_new_register() {
+async fn a_register_recovers_once_its_password_is_accepted() {
     let port = free_port();
     let server = Server::start(port, &["--requirepass", "other"]);
     let register = lazy(&format!("redis://:correct@127.0.0.1:{port}"));
@@ -76,7 +76,7 @@ async fn a_password_that_is_mended_works_without_a_new_register() {
 }
 
 #[tokio::test]
-async fn one_that_never_answers_is_unreachable_after_the_limit() {
+async fn a_silent_server_is_unreachable_after_the_time_limit() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let register = lazy(&format!("redis://{}", silent.local_addr().unwrap())).with_limit(Duration::from_millis(50));
     for _ in 0..3 {
@@ -86,7 +86,7 @@ async fn one_that_never_answers_is_unreachable_after_the_limit() {
 }
 
 #[tokio::test]
-async fn it_recovers_by_itself_from_every_loss() {
+async fn a_register_reconnects_after_every_loss_of_its_server() {
     let port = free_port();
     let register = lazy(&format!("redis://127.0.0.1:{port}"));
     for _ in 0..2 {
@@ -111,7 +111,7 @@ async fn a_restart_between_two_calls_is_not_noticed() {
 }
 
 #[tokio::test]
-async fn a_peer_that_silently_went_away_is_left_for_a_new_connection() {
+async fn a_connection_that_went_silent_is_replaced() {
     let port = free_port();
     let _server = Server::start(port, &[]);
     let relay = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -128,7 +128,7 @@ async fn a_peer_that_silently_went_away_is_left_for_a_new_connection() {
                     let cut = gone.notified();
                     let relayed = tokio::io::copy_bidirectional(&mut client, &mut server);
                     if tokio::select! { () = cut => true, _ = relayed => false } {
-                        // Both ends stay open, and nothing passes.
+                        // Keep both sockets open without relaying anything.
                         std::future::pending::<()>().await;
                     }
                 });
@@ -144,7 +144,7 @@ async fn a_peer_that_silently_went_away_is_left_for_a_new_connection() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_far_away_answers_within_a_limit_that_is_shorter_than_its_handshake() {
+async fn a_distant_server_answers_although_the_time_limit_is_shorter_than_its_handshake() {
     let port = free_port();
     let _server = Server::start(port, &[]);
     let relay = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -158,12 +158,12 @@ async fn a_server_that_is_far_away_answers_within_a_limit_that_is_shorter_than_i
             tokio::spawn(slowly(back_from, to));
         }
     });
-    // A fifth of a second there and back: for the connection's first words, and again for the script.
+    // A round trip takes 200 ms: one for the handshake, and one for the script.
     let hasty = lazy(&url).with_limit(Duration::from_millis(250));
-    eventually("an answer", async || ask(&hasty).await.ok()).await;
+    eventually("the server answers", async || ask(&hasty).await.ok()).await;
 }
 
-/// Passes on what comes, a tenth of a second later.
+/// Relays bytes with a delay of 100 ms.
 async fn slowly(mut from: tokio::net::tcp::OwnedReadHalf, mut to: tokio::net::tcp::OwnedWriteHalf) {
     let mut buffer = [0; 4096];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {

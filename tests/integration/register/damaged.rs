@@ -1,4 +1,4 @@
-//! Keys of the index and of kept messages that hold what the register did not write: events go on as without them.
+//! Index keys and kept-message keys that hold foreign data. Events go on as if these keys did not exist.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ async fn listed(hatchery: &Hatchery) -> Result<Vec<Known>, EventsError> {
 #[case::the_index(&["x"])]
 #[case::kept_messages(&["p:r:done", "p:r:failing", "p:r:dead", "p:r:cancelled", "p:r:waiting"])]
 #[tokio::test]
-async fn events_go_on(#[case] names: &[&str]) {
+async fn events_run_although_the_index_or_kept_messages_are_damaged(#[case] names: &[&str]) {
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let keys: Vec<_> = names.iter().map(|name| declared.key(&format!("import:{name}"))).collect();
@@ -83,7 +83,7 @@ async fn events_go_on(#[case] names: &[&str]) {
     assert!(leases.is_empty(), "{leases:?}");
 
     let told: Vec<_> = keys.iter().flat_map(|key| logs.with(&["WARN", &format!("{key}: WRONGTYPE")])).collect();
-    assert_eq!(told.len(), 1, "once a minute: {:#?}", logs.with(&[]));
+    assert_eq!(told.len(), 1, "not exactly one warning within a minute: {:#?}", logs.with(&[]));
     assert_eq!(logs.with(&["WRONGTYPE"]), told);
     if names == ["x"] {
         let error = listed(&hatchery).await.unwrap_err().to_string();
@@ -97,13 +97,15 @@ async fn events_go_on(#[case] names: &[&str]) {
     let events = listed(&hatchery).await.unwrap();
     let last = events.last().unwrap().reference.as_ref().map(hatchery::Reference::as_str);
     assert_eq!((events.len(), last), (before + 1, Some("waiting")));
-    // Its message is kept.
+    // The message is kept, so that the event can run now.
     assert_eq!(hatchery.events().run_now(&Which::reference("import", "waiting")).await.unwrap().len(), 1);
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     worker.runs.reach(1).await;
     assert_eq!(worker.stop().await.done, 1);
-    eventually("the list does without it", async || (listed(&hatchery).await.unwrap().len() == before).then_some(()))
-        .await;
+    eventually("the event is not listed any more", async || {
+        (listed(&hatchery).await.unwrap().len() == before).then_some(())
+    })
+    .await;
 }
 
 struct One {
@@ -121,7 +123,7 @@ impl One {
         let (subject, due) = (event("1", "a"), Timestamp::now());
         let call = Reserve { subject: subject.clone(), slot: slot.clone(), due, asked_by: None, terms: EXCLUSIVE };
         let Reserved::Version(version) = self.register.reserve(&[call]).await.unwrap()[0] else {
-            panic!("nobody asked");
+            panic!("a reserve without `asked_by` is never stale");
         };
         let kept = Some(Bytes::from_static(b"kept"));
         let call = Record { subject, slot: slot.clone(), version, due, reason: None, kept, terms: EXCLUSIVE };
@@ -165,14 +167,14 @@ fn names(error: &RegisterError, key: &str) -> bool {
 }
 
 #[tokio::test]
-async fn who_asks_for_a_list_or_a_message_is_told_which_key_it_is() {
+async fn reading_a_damaged_list_or_message_names_its_key() {
     let one = One::new().await;
     let first = one.publish(&Slot::Immediate).await;
     let key = one.set("import:p:r:1").await;
     assert!(names(&one.kept().await.unwrap_err(), &key));
     one.run(&first, copied()).await;
-    assert!(names(&one.kept().await.unwrap_err(), &key), "it was kept, and nobody has taken it away");
-    // Of the next one nothing is kept, and the index says so.
+    assert!(names(&one.kept().await.unwrap_err(), &key), "the damaged kept message was removed");
+    // Nothing is kept of the next event, and the index says so.
     one.publish(&Slot::Immediate).await;
     assert_eq!(one.kept().await.unwrap(), None);
     assert_eq!(one.find().await.unwrap(), 1);
@@ -186,11 +188,11 @@ async fn who_asks_for_a_list_or_a_message_is_told_which_key_it_is() {
 }
 
 #[tokio::test]
-async fn what_somebody_else_wrote_into_the_index_stops_nothing() {
+async fn foreign_data_in_the_index_stops_no_call() {
     let one = One::new().await;
     let key = one.stored.key("import:x");
     let mut connection = one.stored.connection();
-    // No place at all, and one whose home is something else.
+    // One member that is no place in the index, and one whose slot key has another type.
     for member in ["garbage", "r:2\0i"] {
         let () = connection.zadd(&key, member, 5).await.unwrap();
     }
@@ -201,7 +203,7 @@ async fn what_somebody_else_wrote_into_the_index_stops_nothing() {
     let () = connection.del(other).await.unwrap();
     let () = connection.zadd(&key, "garbage", 5).await.unwrap();
     assert_eq!(one.find().await.unwrap(), 1);
-    // What the index says of a slot.
+    // Foreign details of a slot.
     for (end, details) in [(copied(), "x"), (End::Finished, "x\0\0\0\0\0\x08")] {
         let () = connection.hset(one.stored.key("import:r:1"), "i+", details).await.unwrap();
         let generation = i64::from(matches!(end, End::Finished));

@@ -1,4 +1,4 @@
-//! Publishers and a worker under load, while a master of Redis is killed: all that was confirmed is handled.
+//! A Redis master is killed while publishers and a worker are under load. All confirmed events are handled.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,13 +16,13 @@ use crate::support::{
     workers::{Runs, Working},
 };
 
-/// Of the one every event runs, of the other the newest of each reference.
+/// Every event of `mail` runs; of `import` only the newest of each reference.
 const TYPES: &str = "types: { mail: { concurrency: 5 }, import: { coalesce: latest, concurrency: 5 } }";
 
-/// References of `import`.
+/// The number of references.
 const REFERENCES: usize = 12;
 
-/// Publishes until it is stopped, one after the other, so that it is known which is the newest.
+/// Publishes until it is stopped, one event after the other, so that the newest of each reference is known.
 struct Load {
     stop: CancellationToken,
     task: JoinHandle<Confirmed>,
@@ -46,7 +46,7 @@ impl Load {
 
     async fn more(&self, count: usize) {
         let goal = *self.confirmed.lock().unwrap() + count;
-        eventually("more is published", async || (*self.confirmed.lock().unwrap() >= goal).then_some(())).await;
+        eventually("more events are published", async || (*self.confirmed.lock().unwrap() >= goal).then_some(())).await;
     }
 
     async fn stop(self) -> Confirmed {
@@ -75,7 +75,8 @@ async fn publish(publisher: Publisher, stop: CancellationToken, count: Arc<Mutex
     confirmed
 }
 
-/// Publishes and works while `fault` does its worst. Nothing is restarted but what it restarts.
+/// Publishes and works while `fault` strikes, and asserts that all confirmed events are handled. Only `fault` restarts
+/// anything.
 async fn survives(declared: &Declared, fault: impl AsyncFnOnce(&Load)) {
     let hatchery = declared.connect().await;
     hatchery.require_register().await.unwrap();
@@ -92,7 +93,7 @@ async fn survives(declared: &Declared, fault: impl AsyncFnOnce(&Load)) {
     let load = Load::start(hatchery.publisher());
     load.more(100).await;
     fault(&load).await;
-    eventually("versions are given again", async || {
+    eventually("a publish gets a version again", async || {
         let probe = NewEvent::new("import", "probe").reference("probe");
         (!hatchery.publisher().publish(probe).await.unwrap().unversioned).then_some(())
     })
@@ -107,7 +108,7 @@ async fn survives(declared: &Declared, fault: impl AsyncFnOnce(&Load)) {
         };
         of_type.map(key).collect()
     };
-    eventually("all is handled", async || {
+    eventually("all confirmed events are handled", async || {
         let (mails, imports) = (of("mail"), of("import"));
         let all = confirmed.mails.iter().all(|payload| mails.iter().any(|(_, mail)| mail == payload));
         let newest =
@@ -115,12 +116,12 @@ async fn survives(declared: &Declared, fault: impl AsyncFnOnce(&Load)) {
         (all && newest).then_some(())
     })
     .await;
-    // Replaced ones may come after the last that runs, and the probe does.
-    eventually("nothing is under way", async || {
+    // Replaced events and the probe may be delivered after the last event that runs.
+    eventually("all queues are empty", async || {
         declared.amqp().await.filled(&declared.queues()).await.is_empty().then_some(())
     })
     .await;
-    assert!(worker.is_running(), "it was not restarted");
+    assert!(worker.is_running(), "the worker has ended");
     let summary = worker.stop().await;
     assert_eq!((summary.retried, summary.dead_lettered), (0, 0));
     crate::support::say(&format!(
@@ -132,8 +133,8 @@ async fn survives(declared: &Declared, fault: impl AsyncFnOnce(&Load)) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_master_that_sentinels_watch_is_killed() {
+#[ignore = "starts Redis with sentinels and waits for a fail-over; scripts/test --all runs it"]
+async fn a_killed_master_behind_sentinels_loses_no_event() {
     let watched = tokio::sync::Mutex::new(Watched::start().await);
     let declared = Declared::with_redis(TYPES, &watched.lock().await.url()).await;
     survives(&declared, async |load| {
@@ -146,8 +147,8 @@ async fn a_master_that_sentinels_watch_is_killed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_master_of_a_cluster_is_killed_and_its_replica_takes_over() {
+#[ignore = "starts a Redis Cluster and waits for a fail-over; scripts/test --all runs it"]
+async fn a_killed_cluster_master_with_a_replica_loses_no_event() {
     let cluster = Cluster::start(Kind { replicas: 1, timeout: Some(1_000), ..Kind::default() }).await;
     let cluster = tokio::sync::Mutex::new(cluster);
     let declared = Declared::with_shards(VirtualHost::new(), TYPES, &cluster.lock().await.url(), 7).await;
@@ -161,8 +162,8 @@ async fn a_master_of_a_cluster_is_killed_and_its_replica_takes_over() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_master_of_a_cluster_is_killed_and_comes_back() {
+#[ignore = "starts a Redis Cluster, kills a master and restarts it; scripts/test --all runs it"]
+async fn a_killed_cluster_master_that_comes_back_loses_no_event() {
     let options = ["--cluster-require-full-coverage", "no"];
     let cluster = Cluster::start(Kind { timeout: Some(1_000), options: &options, ..Kind::default() }).await;
     let cluster = tokio::sync::Mutex::new(cluster);

@@ -1,4 +1,4 @@
-//! One reference with very many dates: what a call costs does not grow with them.
+//! A reference with very many dates: the cost of a call does not grow with their number.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use redis::aio::MultiplexedConnection;
 use super::bench::{EXCLUSIVE, HORIZON, event, register, token};
 use crate::support::redis::{Server, connect, free_port, prefix};
 
-/// Calls of each kind.
+/// How many events are measured.
 const ROUNDS: usize = 200;
 
 struct Hot {
@@ -25,7 +25,7 @@ struct Hot {
 }
 
 impl Hot {
-    /// Gives a version to each of these dates and notes it, so many at a time.
+    /// Reserves and records an event for each of these dates, in one batch.
     async fn publish(&self, subject: &Subject, dates: &[i64]) -> Vec<Stamp> {
         let due = |date| Timestamp::from_millisecond(date).unwrap();
         let reserve = |date: &i64| Reserve {
@@ -38,7 +38,7 @@ impl Hot {
         let versions = self.register.reserve(&dates.iter().map(reserve).collect::<Vec<_>>()).await.unwrap();
         let stamp = |(date, version): (&i64, Reserved)| match version {
             Reserved::Version(version) => Stamp { slot: Slot::DatedAt(*date), version, generation: 0 },
-            Reserved::Stale => panic!("nobody asked"),
+            Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
         };
         let stamps: Vec<Stamp> = dates.iter().zip(versions).map(stamp).collect();
         let record = |(date, stamp): (&i64, &Stamp)| Record {
@@ -54,7 +54,7 @@ impl Hot {
         stamps
     }
 
-    /// The life of an event of one date.
+    /// Publishes, claims, settles and cancels an event of one date.
     async fn live(&self, subject: &Subject, date: i64, round: usize) {
         let stamp = self.publish(subject, &[date]).await.remove(0);
         let (token, due, terms) = (token(u128::try_from(round).unwrap()), Timestamp::now(), EXCLUSIVE);
@@ -68,7 +68,7 @@ impl Hot {
         self.register.cancel(&[cancel]).await.unwrap();
     }
 
-    /// Publishes so many dates of one reference, and begins to count the time in Redis anew.
+    /// Publishes this many dates of one reference, and resets Redis' statistics.
     async fn publish_dates(&mut self, count: i64) -> (Subject, Vec<i64>) {
         let subject = event(&count.to_string(), "a");
         let first = (Timestamp::now() + Duration::from_hours(24)).as_millisecond();
@@ -80,7 +80,8 @@ impl Hot {
         (subject, dates)
     }
 
-    /// µs in Redis of a call that cancels one date of a reference with so many.
+    /// Returns the mean time in Redis, in µs, of the calls that cancel single dates of a reference with this many
+    /// dates.
     async fn cost_of_cancel(&mut self, events: &Events, count: i64) -> f64 {
         let (_, dates) = self.publish_dates(count).await;
         for date in dates.iter().step_by(dates.len() / 20) {
@@ -96,7 +97,7 @@ impl Hot {
         self.per_call().await
     }
 
-    /// µs in Redis of a call about a reference with so many dates.
+    /// Returns the mean time in Redis, in µs, of the calls about single dates of a reference with this many dates.
     async fn cost(&mut self, count: i64) -> f64 {
         let (subject, dates) = self.publish_dates(count).await;
         let apart = dates.len() / ROUNDS;
@@ -110,7 +111,7 @@ impl Hot {
         self.statistic("evalsha", "usec_per_call").await
     }
 
-    /// A figure of a command, counted by Redis since its statistics were reset.
+    /// Returns a figure of a command that Redis has counted since its statistics were reset.
     async fn statistic(&mut self, command: &str, name: &str) -> f64 {
         let told: String = redis::cmd("INFO").arg("commandstats").query_async(&mut self.connection).await.unwrap();
         let line = told.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:")));
@@ -120,7 +121,7 @@ impl Hot {
 }
 
 #[tokio::test]
-async fn a_cancel_of_one_of_thousands_of_dates_costs_what_one_of_tens_does() {
+async fn a_cancel_costs_the_same_with_thousands_of_dates_as_with_tens() {
     let server = Server::start(free_port(), &[]);
     let connection = connect(&server.url).await.unwrap();
     let prefix = prefix();
@@ -129,7 +130,7 @@ async fn a_cancel_of_one_of_thousands_of_dates_costs_what_one_of_tens_does() {
         "version: 1\nname: billing\nredis: {{ prefix: {prefix} }}\ntypes: {{ import: {{ coalesce: latest }} }}"
     );
     let topology = hatchery::file::read(&file, "topology.yaml").unwrap();
-    // No broker is asked.
+    // Without a broker: cancels need Redis only.
     let events = Hatchery::builder(topology).redis_url(&server.url).events().unwrap();
     let mut seen = Vec::new();
     for _ in 0..3 {
@@ -139,11 +140,11 @@ async fn a_cancel_of_one_of_thousands_of_dates_costs_what_one_of_tens_does() {
         }
         seen.push((tens, thousands));
     }
-    panic!("it grows with the dates: {seen:?} µs");
+    panic!("the cost grows with the number of dates: {seen:?} µs");
 }
 
 #[tokio::test]
-async fn a_batch_about_dates_that_are_there_looks_for_old_ones_once() {
+async fn a_batch_about_existing_dates_looks_for_expired_ones_once() {
     let server = Server::start(free_port(), &[]);
     let connection = connect(&server.url).await.unwrap();
     let mut hot = Hot { register: register(&server.url, &prefix(), 1), connection };
@@ -152,15 +153,15 @@ async fn a_batch_about_dates_that_are_there_looks_for_old_ones_once() {
         hot.publish(&subject, batch).await;
     }
     let (calls, looks) = (hot.statistic("evalsha", "calls").await, hot.statistic("hrandfield", "calls").await);
-    assert!(calls >= 8.0 && looks <= calls, "{looks} looks in {calls} calls");
+    assert!(calls >= 8.0 && looks <= calls, "{looks} searches for expired dates in {calls} calls");
 }
 
 #[tokio::test]
-async fn a_call_about_one_of_thousands_of_dates_costs_what_one_of_hundreds_does() {
+async fn a_call_costs_the_same_with_thousands_of_dates_as_with_hundreds() {
     let server = Server::start(free_port(), &[]);
     let connection = connect(&server.url).await.unwrap();
     let mut hot = Hot { register: register(&server.url, &prefix(), 1), connection };
-    // What else runs on this machine may hold up either.
+    // Other processes on this machine may slow down either measurement, hence three tries.
     let mut seen = Vec::new();
     for _ in 0..3 {
         let (hundreds, thousands) = (hot.cost(500).await, hot.cost(10_000).await);
@@ -169,5 +170,5 @@ async fn a_call_about_one_of_thousands_of_dates_costs_what_one_of_hundreds_does(
         }
         seen.push((hundreds, thousands));
     }
-    panic!("it grows with the dates: {seen:?} µs");
+    panic!("the cost grows with the number of dates: {seen:?} µs");
 }

@@ -1,4 +1,5 @@
-//! A cancel that comes when nobody waits for it any more: its caller was told that it failed, and others have published since.
+//! A cancel that reaches Redis after its caller has given up. The caller was told that it failed, and others may have
+//! published since.
 
 use std::{
     sync::{
@@ -23,7 +24,7 @@ use crate::support::{
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Whoever looks at it looks so much later than the last time, in µs.
+/// A clock that advances by this many µs each time that it is read.
 #[derive(Default)]
 struct Leaping {
     clock: TestClock,
@@ -38,13 +39,15 @@ impl Clock for Leaping {
 }
 
 #[tokio::test]
-async fn a_cancel_that_is_not_waited_for_any_more_does_nothing() {
+async fn a_cancel_after_its_time_limit_does_nothing() {
     let clock = Arc::new(Leaping::default());
     let register = register(url(), &prefix(), 1).with_limit(LIMIT).with_clock(clock.clone());
     let subject = event("1", "a");
     let reserve =
         Reserve { subject: subject.clone(), slot: Slot::Immediate, due: clock.now(), asked_by: None, terms: EXCLUSIVE };
-    let Reserved::Version(version) = register.reserve(&[reserve]).await.unwrap()[0] else { panic!("nobody asked") };
+    let Reserved::Version(version) = register.reserve(&[reserve]).await.unwrap()[0] else {
+        panic!("a reserve without `asked_by` is never stale")
+    };
     let cancel = |slot| Cancel { subject: subject.clone(), slot, due: None, horizon: HORIZON };
     let (of_slot, of_all, by_id) =
         (cancel(Some(Slot::Immediate)), cancel(None), cancel(Some(Slot::Event("a".to_owned()))));
@@ -69,7 +72,7 @@ async fn a_cancel_that_is_not_waited_for_any_more_does_nothing() {
     };
     assert!(matches!(register.claim(std::slice::from_ref(&claim)).await.unwrap()[0], Claimed::Run { .. }));
 
-    // In the last moment it counts.
+    // A cancel just within its time limit counts.
     clock.by.store(late - 1, Ordering::SeqCst);
     assert!(register.cancel(&[of_slot]).await.unwrap()[0][0].running);
     assert_eq!(register.cancel_anywhere(&by_id).await.unwrap().len(), 1);

@@ -1,4 +1,5 @@
-//! The register: one suite of rules for the fake, for Redis and for a Cluster, then what Redis alone can get wrong.
+//! The register: one suite of rules for the register in memory, for Redis and for a Redis Cluster; then the failures
+//! that only Redis can have.
 
 mod access;
 pub(crate) mod bench;

@@ -1,4 +1,4 @@
-//! A hash slot of a cluster that moves, key by key, while events have kept messages.
+//! A hash slot of a cluster moves, key by key, while events have kept messages.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ use crate::support::{
 const DUE: Timestamp = Timestamp::UNIX_EPOCH;
 const PUT_OFF: Slot = Slot::DatedAt(5);
 
-/// One reference: a run that began, a newer event with a version, which is being published, and two dates.
+/// The events of one reference: one that runs, a newer one that is being published, and two dated ones.
 struct Events {
     register: RedisRegister,
     running: Stamp,
@@ -64,7 +64,9 @@ impl Events {
             alone: false,
             terms: EXCLUSIVE,
         };
-        let Claimed::Run { fence, .. } = of.register.claim(&[claim]).await.unwrap()[0] else { panic!("it may run") };
+        let Claimed::Run { fence, .. } = of.register.claim(&[claim]).await.unwrap()[0] else {
+            panic!("the claim may not run")
+        };
         Self { fence, ..of }
     }
 
@@ -73,7 +75,7 @@ impl Events {
         let call = Reserve { subject, slot: slot.clone(), due: DUE, asked_by: None, terms: EXCLUSIVE };
         match register.reserve(&[call]).await?[0] {
             Reserved::Version(version) => Ok(version),
-            Reserved::Stale => panic!("nobody asked"),
+            Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
         }
     }
 
@@ -89,7 +91,7 @@ impl Events {
         register.record(&[call]).await
     }
 
-    /// Each call, by this register: whether it was answered.
+    /// Makes each kind of call with this register, and returns its result.
     async fn calls(&self, register: &RedisRegister) -> [(&'static str, Result<(), RegisterError>); 9] {
         let (subject, terms) = (event("1", "a"), EXCLUSIVE);
         let renew = Renew { subject: subject.clone(), stamp: self.running.clone(), token: token(1), due: DUE, terms };
@@ -135,17 +137,17 @@ fn find() -> Find {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn calls_wait_and_nothing_is_in_the_way_of_the_keys() {
+#[ignore = "moves a hash slot ten times and waits for calls to time out; scripts/test --all runs it"]
+async fn calls_during_a_move_of_a_hash_slot_wait_and_leave_no_key_behind() {
     let cluster = Cluster::start(Kind::default()).await;
     for name in ["last", "import:x", "import:r:1", "import:p:r:1", "import:l:r:1"] {
-        goes_by_itself(&cluster, name, true).await;
-        goes_by_itself(&cluster, name, false).await;
+        move_one_key_apart(&cluster, name, true).await;
+        move_one_key_apart(&cluster, name, false).await;
     }
 }
 
-/// The key of this name goes first, or last.
-async fn goes_by_itself(cluster: &Cluster, name: &str, goes_first: bool) {
+/// Moves the key of this name before all others, or after them.
+async fn move_one_key_apart(cluster: &Cluster, name: &str, goes_first: bool) {
     let prefix = prefix();
     let events = Events::new(register(&cluster.url(), &prefix, 1)).await;
     let hasty = events.register.clone().with_limit(Duration::from_secs(1));
@@ -182,17 +184,17 @@ async fn goes_by_itself(cluster: &Cluster, name: &str, goes_first: bool) {
     assert_eq!(events.kept(&PUT_OFF).await, kept("put off"));
     assert_eq!(events.kept(&Slot::Dated).await, None);
     assert_eq!(listed().await.len(), 2);
-    // All prefixes have their keys in one hash slot.
+    // The next case uses the same hash slot, whatever its prefix.
     for node in &cluster.nodes {
         node.ask::<()>(&["FLUSHALL"]).await.unwrap();
     }
 }
 
-/// Dated events, each of a reference of its own.
+/// The number of dated events, each with a reference of its own.
 const DATED: usize = 20;
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "starts a Redis Cluster and moves a hash slot key by key; scripts/test --all runs it"]
 async fn no_event_is_lost_while_the_register_moves() {
     let cluster = Cluster::start(Kind::default()).await;
     let types = "ladder: { resolution: 50ms, horizon: 2h }\n\
@@ -234,7 +236,7 @@ async fn no_event_is_lost_while_the_register_moves() {
             }
         }
     }
-    assert!(brought > 2 * DATED, "a home and a kept message each: {brought}");
+    assert!(brought > 2 * DATED, "each date has a slot key and a kept message, but only {brought} keys moved");
     moving.finish().await;
 
     publisher.publish(change("after")).await.unwrap();

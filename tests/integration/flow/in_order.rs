@@ -166,6 +166,7 @@ async fn an_idle_worker_that_consumes_anew_keeps_the_order_and_loses_nothing() {
 }
 
 #[tokio::test]
+#[ignore = "starts and stops many workers; scripts/test --all runs it"]
 async fn workers_that_stop_while_they_consume_anew_leave_no_consumer_behind() {
     let declared = blocking("", "prefetch: 4").await;
     // So short that a consumer is nearly always being replaced.

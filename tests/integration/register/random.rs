@@ -422,7 +422,7 @@ fn it_does_so_whatever_is_where_the_index_and_kept_messages_should_be() {
     });
 }
 
-/// Enough for every run; `PROPTEST_CASES` asks for more.
+/// Enough for every run. `scripts/test --all` asks for more with `PROPTEST_CASES`.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(64)
+    std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(24)
 }

@@ -8,6 +8,7 @@ use crate::support::{amqp::Amqp, cli::Bench};
 const FILE: &str = "version: 1\nname: billing\nladder: { resolution: 10ms, horizon: 10ms }\n";
 
 #[tokio::test]
+#[ignore = "migrates a queue twice, whose count of 0 has to last 12 s each time; scripts/test --all runs it"]
 async fn a_type_may_begin_to_block_and_keeps_its_events_in_order() {
     let bench = Bench::new(&format!("{FILE}types: {{ mail: {{}}, other: {{}} }}\n"));
     bench.apply();

@@ -129,6 +129,7 @@ async fn what_is_documented_is_enough_to_put_aside_and_to_run_what_is_there() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "migrates and removes queues, whose count of 0 has to last 12 s; scripts/test --all runs it"]
 async fn what_is_documented_is_enough_to_migrate_to_prune_and_to_destroy() {
     let bench = Bench::new(&topology());
     let deployer = bench.host.user("deployer", &rights("deployer"));

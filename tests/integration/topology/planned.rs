@@ -46,6 +46,7 @@ fn it_is_carried_out_without_the_file_and_without_a_question() {
 }
 
 #[test]
+#[ignore = "removes a queue, whose count of 0 has to last 12 s; scripts/test --all runs it"]
 fn it_carries_what_was_asked_for() {
     let bench = Bench::new(TOPOLOGY);
     bench.apply();

@@ -13,6 +13,7 @@ types:
 ";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "removes queues, whose count of 0 has to last 12 s; scripts/test --all runs it"]
 async fn a_queue_with_messages_stays_bound() {
     let bench = Bench::new(FILE);
     bench.apply();
@@ -43,6 +44,7 @@ async fn a_queue_with_messages_stays_bound() {
 }
 
 #[test]
+#[ignore = "removes queues, whose count of 0 has to last 12 s, twice; scripts/test --all runs it"]
 fn timers_and_an_old_ladder_go() {
     let bench = Bench::new(FILE);
     bench.apply();

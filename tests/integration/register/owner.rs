@@ -1,4 +1,5 @@
-//! A register is in use by one topology on one broker, and whoever finds another one there keeps off.
+//! A register is in use by one topology on one broker. Programs that find another topology or broker there refuse to
+//! use it.
 
 use std::{
     collections::BTreeSet,
@@ -61,7 +62,7 @@ fn owner(cluster_name: &str) -> Owner {
     Owner { topology: Some("billing".to_owned()), cluster_name: Some(cluster_name.to_owned()) }
 }
 
-/// The names of the brokers that use some of its shards.
+/// Returns the names of the brokers that own a shard of the register.
 async fn brokers(register: &RedisRegister) -> Vec<String> {
     register.owners().await.unwrap().into_iter().filter_map(|owner| owner.cluster_name).collect()
 }
@@ -70,7 +71,7 @@ async fn brokers(register: &RedisRegister) -> Vec<String> {
 #[case::another_cluster("other")]
 #[case::a_node("rabbit@2")]
 #[tokio::test]
-async fn a_register_of_a_named_broker_answers_no_other(#[case] other: &str) {
+async fn a_register_of_a_named_broker_refuses_every_other_broker(#[case] other: &str) {
     let register = register(redis::url(), &prefix(), SHARDS);
     register.set_owner(&owner("one")).await.unwrap();
     let names = ("one".to_owned(), other.to_owned());
@@ -88,14 +89,14 @@ async fn a_register_of_a_named_broker_answers_no_other(#[case] other: &str) {
     };
     assert_eq!(in_use(other.find(&find).await), names);
     assert!(matches!(one.reserve(&reserve()).await.unwrap()[..], [Reserved::Version(_)]));
-    // Other products may have no name, and neither has a broker that is away.
+    // Other products than RabbitMQ may have no cluster name, and neither does a broker that is away.
     on(&register, "").ping().await.unwrap();
     assert_eq!(brokers(&register).await, ["one"]);
 }
 
-/// The nodes of an unnamed cluster cannot be told from brokers, and it may be named later.
+/// The nodes of an unnamed cluster cannot be told from separate brokers, and the cluster may get a name later.
 #[tokio::test]
-async fn a_register_of_a_node_answers_everybody_and_stays_its_own() {
+async fn a_register_of_a_node_answers_every_broker_and_keeps_its_owner() {
     let register = register(redis::url(), &prefix(), 1);
     register.set_owner(&owner("rabbit@1")).await.unwrap();
     for name in ["", "rabbit@1", "rabbit@2", "prod"] {
@@ -105,9 +106,10 @@ async fn a_register_of_a_node_answers_everybody_and_stays_its_own() {
     assert_eq!(brokers(&register).await, ["rabbit@1"]);
 }
 
-/// A worker claims what it was delivered, so its broker has the topology. Everything else may come from a broker that has not.
+/// A worker claims events that its broker delivered, so that broker has the topology. Every other call may come from a
+/// broker that does not have it.
 #[tokio::test]
-async fn a_register_without_an_owner_becomes_that_of_the_first_claim() {
+async fn the_first_claim_becomes_the_owner_of_a_register_without_one() {
     let redis = Server::start(free_port(), &[]);
     let register = register(&redis.url, "x", SHARDS);
     let (one, other) = (on(&register, "one"), on(&register, "other"));
@@ -125,14 +127,18 @@ async fn a_register_without_an_owner_becomes_that_of_the_first_claim() {
 }
 
 #[tokio::test]
-async fn a_register_that_has_moved_answers_the_new_broker_alone_and_keeps_its_versions() {
+async fn a_register_that_has_moved_answers_only_the_new_broker_and_keeps_its_versions() {
     let register = register(redis::url(), &prefix(), SHARDS);
     register.set_owner(&owner("one")).await.unwrap();
     let (one, other) = (on(&register, "one"), on(&register, "other"));
-    let Reserved::Version(before) = one.reserve(&reserve()).await.unwrap()[0] else { panic!("nobody asked") };
+    let Reserved::Version(before) = one.reserve(&reserve()).await.unwrap()[0] else {
+        panic!("a reserve without `asked_by` is never stale")
+    };
     other.set_owner(&owner("other")).await.unwrap();
     assert_eq!(other.owners().await.unwrap(), [owner("other")].into());
-    let Reserved::Version(after) = other.reserve(&reserve()).await.unwrap()[0] else { panic!("nobody asked") };
+    let Reserved::Version(after) = other.reserve(&reserve()).await.unwrap()[0] else {
+        panic!("a reserve without `asked_by` is never stale")
+    };
     assert!(after > before);
     assert_eq!(in_use(one.ping().await), ("other".to_owned(), "one".to_owned()));
 }
@@ -160,7 +166,7 @@ async fn a_worker_refuses_a_register_of_another_broker_and_a_publisher_goes_on_w
         assert!(text.contains(part), "{part}: {text}");
     }
     assert!(runs.seen().is_empty());
-    // It went back to its queue.
+    // The event is back in its queue.
     declared.amqp().await.left_alone(&declared.processing("import"), 1).await;
     let error: ConnectError = error.clone().into();
     assert!(error.to_string().contains("`shared`"));
@@ -170,8 +176,8 @@ async fn a_worker_refuses_a_register_of_another_broker_and_a_publisher_goes_on_w
 #[case::another_node("rabbit@two", "rabbitmqctl set_cluster_name")]
 #[case::a_cluster_with_a_name("two", "run `topology apply`")]
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn whoever_finds_a_register_that_may_be_another_brokers_warns_once(#[case] name: &str, #[case] advice: &str) {
+#[ignore = "starts a second broker; scripts/test --all runs it"]
+async fn a_register_that_may_be_another_brokers_is_warned_of_once(#[case] name: &str, #[case] advice: &str) {
     let host = VirtualHost::new();
     let another = Another::like(&host);
     another.set_name(name);
@@ -194,7 +200,7 @@ async fn whoever_finds_a_register_that_may_be_another_brokers_warns_once(#[case]
     assert_eq!(brokers(&register).await, ["rabbit@one"]);
 }
 
-/// `apply` in a folder of its own, with a Redis.
+/// Runs the binary in a folder of its own, with a Redis.
 struct Applying {
     bench: Bench,
     redis: Arc<Server>,
@@ -205,7 +211,7 @@ impl Applying {
         Self { bench: Bench::new(topology), redis: Arc::clone(redis) }
     }
 
-    /// Notes another broker as the one that uses the register.
+    /// Writes another broker into the register as its owner.
     fn set_owner(&self, cluster_name: &str) {
         let register = self.register();
         block_on(async { register.set_owner(&owner(cluster_name)).await.unwrap() });
@@ -235,8 +241,8 @@ impl Applying {
 const BILLING: &str = "version: 1\nname: billing\nladder: { resolution: 1s, horizon: 10s }\ntypes: { mail: {} }\n";
 
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn an_apply_refuses_a_register_of_another_broker_until_it_is_told_that_the_topology_has_moved() {
+#[ignore = "starts a second broker; scripts/test --all runs it"]
+fn an_apply_refuses_a_register_of_another_broker_without_moved_from() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let one = Applying::new(BILLING, &redis);
     one.expect(0, &[]);
@@ -265,7 +271,7 @@ fn an_apply_refuses_a_register_of_another_broker_until_it_is_told_that_the_topol
 const CANCEL: [&str; 6] = ["events", "cancel", "--type", "mail", "--id", "one"];
 
 #[test]
-fn every_look_at_events_from_another_broker_is_refused() {
+fn events_commands_refuse_a_register_of_another_broker() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);
     applying.expect(0, &[]);
@@ -280,9 +286,9 @@ fn every_look_at_events_from_another_broker_is_refused() {
     }
 }
 
-/// A broker that is away has no name. One that answers has the last word.
+/// A broker that is away has no name to compare. A broker that refuses the connection ends the command.
 #[test]
-fn a_cancel_goes_on_without_a_broker_that_is_away_and_heeds_one_that_refuses() {
+fn a_cancel_goes_on_without_a_broker_and_fails_if_the_broker_refuses_it() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);
     let host = &applying.bench.host;
@@ -302,8 +308,8 @@ fn a_cancel_goes_on_without_a_broker_that_is_away_and_heeds_one_that_refuses() {
 }
 
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn a_broker_without_a_name_is_kept_from_a_named_ones_register() {
+#[ignore = "starts a second broker; scripts/test --all runs it"]
+fn a_broker_without_a_cluster_name_is_refused_a_named_brokers_register() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let mut applying = Applying::new(BILLING, &redis);
     let another = Another::like(&applying.bench.host);
@@ -331,7 +337,7 @@ fn a_plan_says_that_an_apply_would_be_refused() {
     applying.expect_of(0, &["plan", "--detailed-exitcode"]);
     applying.set_owner("another");
     let told = applying.expect_of(4, &["plan", "--detailed-exitcode"]);
-    // A plan's lines are wrapped.
+    // The plan's lines are wrapped.
     let told = told.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in ["in use by the broker `another`", "broker `shared`", "--moved-from another", "1 blocked"] {
         assert!(told.contains(part), "{part}: {told}");
@@ -341,24 +347,24 @@ fn a_plan_says_that_an_apply_would_be_refused() {
     let json = applying.bench.expect(0, &[&["plan", "-o", "json", "--out", "plan.json"], &url[..]].concat()).json();
     assert_eq!((&json["blocked"], &json["in_sync"]), (&true.into(), &false.into()));
     assert_eq!(applying.owners(), [owner("another")].into());
-    // Its plan is of the broker, and may be carried out once somebody says that the topology has moved.
+    // The saved plan is about the broker, and can be carried out with `--moved-from`.
     applying.expect_of(4, &["apply", "plan.json"]);
     applying.expect_of(0, &["apply", "plan.json", "--moved-from", "another"]);
     assert_eq!(applying.owners(), [owner("shared")].into());
 }
 
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn a_destroy_leaves_the_register_to_whoever_applies_next_and_its_versions_go_on() {
+#[ignore = "runs `apply` and `destroy` several times; scripts/test --all runs it"]
+fn a_destroy_releases_its_own_register_and_keeps_its_versions() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);
     let reserved = || match block_on(async { applying.register().reserve(&reserve()).await.unwrap()[0] }) {
         Reserved::Version(version) => version,
-        Reserved::Stale => panic!("nobody asked"),
+        Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
     };
     applying.expect(0, &[]);
     let before = reserved();
-    // Another broker's stays with it, whatever is removed here.
+    // A register that belongs to another broker stays with that broker.
     applying.set_owner("another");
     applying.expect_of(0, &["destroy", "--auto-approve"]);
     assert_eq!(applying.owners(), [owner("another")].into());
@@ -366,15 +372,16 @@ fn a_destroy_leaves_the_register_to_whoever_applies_next_and_its_versions_go_on(
     applying.expect_of(0, &["destroy", "--auto-approve"]);
     assert_eq!(applying.owners(), BTreeSet::new());
     assert!(reserved() > before);
-    // One that was interrupted had removed everything, and said nothing to Redis.
+    // An earlier destroy removed all objects and was interrupted before it wrote to Redis.
     applying.set_owner("shared");
     applying.expect_of(0, &["destroy", "--auto-approve"]);
     assert_eq!(applying.owners(), BTreeSet::new());
 }
 
-/// The nodes of an unnamed cluster say their own names. The management API shows the list of them to users with the tag `monitoring`.
+/// In a cluster without a name, each node reports its own name. Users with the tag `monitoring` see the list of the
+/// nodes in the management API.
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "starts a second broker; scripts/test --all runs it"]
 fn an_apply_refuses_a_register_of_a_node_that_its_cluster_does_not_have() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let mut applying = Applying::new(BILLING, &redis);
@@ -390,7 +397,7 @@ fn an_apply_refuses_a_register_of_a_node_that_its_cluster_does_not_have() {
     for part in ["broker `rabbit@one`", "broker `rabbit@two`", "--moved-from rabbit@one", "nothing was written"] {
         assert!(told.contains(part), "{part}: {told}");
     }
-    // Who is not shown the nodes cannot know.
+    // A user who does not see the list of nodes gets a warning instead.
     let all = || ".*".to_owned();
     let rights = Rights { tag: "policymaker".to_owned(), configure: all(), write: all(), read: all() };
     let user = host.user("policymaker", &rights);
@@ -406,9 +413,9 @@ fn an_apply_refuses_a_register_of_a_node_that_its_cluster_does_not_have() {
     assert!(!told.contains("warning"), "{told}");
 }
 
-/// The owner is written shard by shard, and Redis may go away in between.
+/// The owner is written shard by shard, and Redis may become unreachable in between.
 #[test]
-fn an_apply_sees_and_mends_a_shard_that_was_left_to_the_former_owner() {
+fn an_apply_finds_and_fixes_a_shard_that_still_has_the_former_owner() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(&format!("{BILLING}redis: {{ shards: 2 }}\n"), &redis);
     applying.expect(0, &[]);
@@ -422,15 +429,15 @@ fn an_apply_sees_and_mends_a_shard_that_was_left_to_the_former_owner() {
 }
 
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn an_apply_refuses_the_keys_of_a_topology_that_had_its_name_before() {
+#[ignore = "runs `apply` and `destroy` several times; scripts/test --all runs it"]
+fn an_apply_refuses_the_register_of_a_topology_that_had_its_name_before() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);
     applying.expect(0, &[]);
     let renamed = BILLING.replace("name: billing", "name: accounts\nrenamed-from: billing");
     applying.bench.write(&renamed);
     applying.expect(0, &["--migrate"]);
-    // The broker tells as long as it has the other topology, and Redis beyond that.
+    // The broker shows the renamed topology as long as it has it; after that, only Redis does.
     applying.bench.write(BILLING);
     let told = applying.expect(4, &["--migrate", "--moved-from", "accounts"]);
     assert!(told.contains("blocked: the topology accounts"), "{told}");
@@ -448,7 +455,7 @@ fn an_apply_refuses_the_keys_of_a_topology_that_had_its_name_before() {
 }
 
 #[test]
-fn an_apply_does_without_redis() {
+fn an_apply_without_redis_warns_and_succeeds() {
     let port = free_port();
     let url = format!("redis://127.0.0.1:{port}");
     let bench = Bench::new(BILLING);
@@ -469,7 +476,7 @@ fn hostile_redis() -> String {
             thread::spawn(move || {
                 let (mut stream, mut request) = (stream.unwrap(), [0; 4096]);
                 while stream.read(&mut request).is_ok_and(|bytes| bytes > 0) {
-                    // More answers than there were commands in what was read do no harm.
+                    // Four answers, because a read may contain several commands. Surplus answers do no harm.
                     if stream.write_all(&b"-ERR \x1b[31mred\r\n".repeat(4)).is_err() {
                         break;
                     }
@@ -481,7 +488,7 @@ fn hostile_redis() -> String {
 }
 
 #[test]
-fn an_apply_escapes_what_redis_says() {
+fn an_apply_escapes_control_characters_in_errors_of_redis() {
     let bench = Bench::new(BILLING);
     let ran = bench.expect(0, &["apply", "--auto-approve", "--redis-url", &hostile_redis()]);
     let warned = ran.stderr.lines().find(|line| line.contains("is not known")).unwrap_or_else(|| panic!("{ran:?}"));

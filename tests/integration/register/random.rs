@@ -1,5 +1,5 @@
-//! Random sequences of calls: the scripts do to Redis what the transitions do to plain values, answer by answer and
-//! field by field.
+//! Random sequences of calls, on Redis and on the register in memory: the scripts change Redis as the transitions
+//! change plain values, answer by answer and field by field.
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,18 +23,18 @@ use super::{
 };
 use crate::support::{self, clock::TestClock};
 
-/// A version, which is known only once the sequence runs.
+/// A version in a call. Its value is known only when the sequence runs.
 #[derive(Clone, Copy, Debug)]
 enum Version {
-    /// So many before the last one given.
+    /// The version that was given this many versions before the last one.
     Given(usize),
-    /// Before or after the present, in µs.
+    /// An offset from the present, in µs.
     Near(i64),
-    /// Just this.
+    /// This value.
     Exactly(i64),
 }
 
-/// All that any call could want to know; each takes its part.
+/// The arguments of all kinds of calls; each call uses some of them.
 #[derive(Clone, Debug)]
 struct Item {
     subject: Subject,
@@ -43,13 +43,13 @@ struct Item {
     generation: i64,
     asked_by: Option<(Slot, Version)>,
     token: u128,
-    /// In s, from now.
+    /// Seconds from now.
     due: i64,
     copied: Option<i64>,
-    /// A settlement's fence.
+    /// The fence of a settle.
     fence: Version,
     alone: bool,
-    /// A cancel of this slot, or of all.
+    /// Whether a cancel is for this slot only, and not for all.
     one: bool,
     note: Note,
     kept: Option<Bytes>,
@@ -203,7 +203,7 @@ impl Pair {
         Stamp { slot: item.slot.clone(), version: self.version(item.version), generation: item.generation }
     }
 
-    /// Both answer the same.
+    /// Makes a call on both registers, and asserts that the answers are equal.
     async fn step(&mut self, Step { pause, call, items }: &Step) -> Result<(), TestCaseError> {
         self.clock.advance(*pause);
         macro_rules! both {
@@ -292,7 +292,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Both tell people the same.
+    /// Asserts that the index and the kept messages read the same in both registers.
     async fn compare_index(&self, items: &[Item]) -> Result<(), TestCaseError> {
         for item in items {
             let mut find = Find {
@@ -324,7 +324,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Both keep the same messages, apart from those of what is past its time.
+    /// Asserts that both keep the same messages, apart from those of expired slots.
     async fn compare_kept(&self) -> Result<(), TestCaseError> {
         let now = self.clock.now().as_millisecond();
         let mut stored = self.stored.kept().await;
@@ -348,7 +348,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Both hold the same, apart from what is past its time: when that goes is nobody's business.
+    /// Asserts that both hold the same slots and leases, apart from expired ones: when those are removed does not
+    /// matter.
     async fn compare(&self) -> Result<(), TestCaseError> {
         let now = self.clock.now().as_millisecond();
         let live = |mut shard: Shard| {
@@ -361,11 +362,11 @@ impl Pair {
         prop_assert_eq!(&stored, &expected);
         for (home, end) in ends {
             match expected.until(&home) {
-                // What the index says of it may last longer.
+                // The index entry of the slot may last longer.
                 Some(until) if home.contains(":i:") => {
-                    prop_assert!(end >= until, "{} expires with its last slot", home);
+                    prop_assert!(end >= until, "{} does not expire with its last slot", home);
                 }
-                Some(until) => prop_assert_eq!(end, until, "{} expires with its last slot", home),
+                Some(until) => prop_assert_eq!(end, until, "{} does not expire with its last slot", home),
                 None => {}
             }
         }
@@ -374,7 +375,7 @@ impl Pair {
 }
 
 #[test]
-fn redis_does_what_the_transitions_say() {
+fn redis_answers_and_stores_what_the_transitions_say() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     proptest!(ProptestConfig { cases: cases(), ..ProptestConfig::default() }, |(
         steps in prop::collection::vec(step(), 1..50),
@@ -393,11 +394,11 @@ fn redis_does_what_the_transitions_say() {
     });
 }
 
-/// What people read, in every home that the sequences are about.
+/// The keys of the index and of kept messages, for every reference and id of the sequences.
 const FOR_PEOPLE: [&str; 5] = ["import:x", "import:p:r:1", "import:p:r:2 {x}:*", "import:p:i:a", "import:p:i:b"];
 
 #[test]
-fn it_does_so_whatever_is_where_the_index_and_kept_messages_should_be() {
+fn redis_does_what_the_transitions_say_with_damaged_index_and_message_keys() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     proptest!(ProptestConfig { cases: cases() / 2, ..ProptestConfig::default() }, |(
         steps in prop::collection::vec((step(), prop::option::weighted(0.5, 0..FOR_PEOPLE.len())), 1..50),
@@ -422,7 +423,8 @@ fn it_does_so_whatever_is_where_the_index_and_kept_messages_should_be() {
     });
 }
 
-/// Enough for every run. `scripts/test --all` asks for more with `PROPTEST_CASES`.
+/// Returns the number of random cases, which is enough for every run. `scripts/test --all` sets a larger one with
+/// `PROPTEST_CASES`.
 fn cases() -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(24)
 }

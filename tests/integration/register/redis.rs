@@ -1,4 +1,4 @@
-//! What only a real Redis can get wrong: its keys, its own time, its scripts.
+//! Properties that only a real Redis has: its keys, its clock, its scripts.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -20,7 +20,7 @@ async fn fresh(shards: u16) -> (RedisRegister, Stored) {
     (register(server::url(), &prefix, shards), Stored::connect(&prefix).await)
 }
 
-/// Redis's own time, in µs.
+/// Returns the time of the Redis server, in µs.
 async fn time(stored: &Stored) -> i64 {
     let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut stored.connection()).await.unwrap();
     seconds * 1_000_000 + micros
@@ -59,14 +59,14 @@ fn settle(claim: &Claim) -> Settle {
 
 async fn publish(register: &RedisRegister, subject: &Subject, slot: &Slot) -> Stamp {
     let Reserved::Version(version) = register.reserve(&[reserve(subject, slot)]).await.unwrap()[0] else {
-        panic!("nobody asked");
+        panic!("a reserve without `asked_by` is never stale");
     };
     register.record(&[record(subject, slot, version)]).await.unwrap();
     stamp(slot, version, 0)
 }
 
 #[tokio::test]
-async fn times_are_redis_own() {
+async fn versions_and_expiries_use_the_clock_of_redis() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
     let before = time(&stored).await;
@@ -122,7 +122,7 @@ async fn scripts_are_loaded_again_after_they_were_flushed() {
 }
 
 #[tokio::test]
-async fn scripts_that_are_flushed_all_the_time_fail_no_call() {
+async fn scripts_that_are_flushed_again_and_again_fail_no_call() {
     let redis = server::Server::start(server::free_port(), &[]);
     let register = register(&redis.url, "t", 1);
     let flushing = async {
@@ -150,10 +150,10 @@ async fn a_batch_over_many_shards_is_answered_in_its_order() {
     let versions: Vec<_> = (register.reserve(&calls).await.unwrap().into_iter())
         .map(|answer| match answer {
             Reserved::Version(version) => version,
-            Reserved::Stale => panic!("nobody asked"),
+            Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
         })
         .collect();
-    // Only every other one was confirmed, and a newer one of it waits.
+    // Every other event was confirmed and has a newer event behind it.
     for (subject, version) in subjects.iter().zip(&versions).step_by(2) {
         register.record(&[record(subject, &slot, *version)]).await.unwrap();
         publish(&register, subject, &slot).await;
@@ -171,7 +171,7 @@ async fn a_batch_over_many_shards_is_answered_in_its_order() {
 }
 
 #[tokio::test]
-async fn a_slot_stays_in_redis_compact_form_even_when_it_is_full() {
+async fn twenty_dates_with_full_fields_stay_in_redis_compact_encoding() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
     let first = publish(&register, &a, &Slot::Dated).await;
@@ -198,7 +198,7 @@ async fn a_slot_stays_in_redis_compact_form_even_when_it_is_full() {
 }
 
 #[tokio::test]
-async fn in_a_home_with_very_many_slots_the_old_ones_go_in_passing() {
+async fn calls_remove_a_few_expired_slots_of_a_reference_with_many() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
     for date in 0..60 {
@@ -211,11 +211,11 @@ async fn in_a_home_with_very_many_slots_the_old_ones_go_in_passing() {
         stored.change("import:r:1", &format!("d:{date}"), |slot| slot.until = 1).await;
     }
     publish(&register, &a, &Slot::Immediate).await;
-    assert!(stored.read().await.0.slots.len() >= 61 - 2 * 8, "only a few at a time");
-    // Looked for at random, so how many writes it takes is not known.
+    assert!(stored.read().await.0.slots.len() >= 61 - 2 * 8, "one call removed more than a few slots");
+    // Expired slots are searched at random, so the number of calls that it takes varies.
     for _ in 0..10_000 {
         let (shard, ends) = stored.read().await;
-        assert_eq!(ends["import:r:1"], latest, "whether the slot that lasts longest was met or not");
+        assert_eq!(ends["import:r:1"], latest, "the key does not expire with its longest-lived slot");
         if shard.slots.len() == 11 {
             break;
         }
@@ -227,12 +227,12 @@ async fn in_a_home_with_very_many_slots_the_old_ones_go_in_passing() {
 }
 
 #[tokio::test]
-async fn a_key_of_somebody_else_is_an_error_and_no_answer() {
+async fn a_slot_key_of_another_type_is_an_error() {
     let (register, stored) = fresh(1).await;
     let () = stored.connection().set(stored.key("import:r:1"), "mine").await.unwrap();
     let error = register.reserve(&[reserve(&event("1", "a"), &Slot::Immediate)]).await.unwrap_err();
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
-    // And the connection is as good as before.
+    // The connection still works.
     publish(&register, &event("2", "b"), &Slot::Immediate).await;
 }
 
@@ -240,7 +240,7 @@ fn find(limit: usize) -> Find {
     Find { event_type: event("", "").event_type, due_from: None, due_before: None, alone_of: None, after: None, limit }
 }
 
-/// The ids of all events, in pages of this size.
+/// Returns the ids of all listed events, read in pages of this size.
 async fn list(register: &RedisRegister, page: usize) -> Vec<String> {
     let (mut find, mut ids) = (find(page), Vec::new());
     loop {
@@ -276,7 +276,7 @@ async fn the_pages_of_many_shards_are_merged_by_due_time() {
 }
 
 #[tokio::test]
-async fn what_has_expired_is_passed_over_and_removed_by_the_page_that_meets_it() {
+async fn a_page_skips_and_removes_index_entries_of_expired_events() {
     let (register, stored) = fresh(1).await;
     for n in 0..1_200 {
         let subject = event(&n.to_string(), &n.to_string());
@@ -293,7 +293,7 @@ async fn what_has_expired_is_passed_over_and_removed_by_the_page_that_meets_it()
 }
 
 #[tokio::test]
-async fn a_record_removes_what_nobody_has_handled_for_too_long() {
+async fn a_record_removes_index_entries_that_are_past_backlog_retention() {
     let (register, stored) = fresh(1).await;
     let old = ["r:1\0i", "i:a\0e"];
     for member in old {
@@ -307,7 +307,7 @@ async fn a_record_removes_what_nobody_has_handled_for_too_long() {
 }
 
 #[tokio::test]
-async fn a_kept_message_goes_with_what_it_was_kept_of() {
+async fn a_kept_message_is_removed_with_its_expired_slot() {
     let (clock, prefix) = (Arc::new(TestClock::default()), server::prefix());
     let register = register(server::url(), &prefix, 1).with_clock(clock.clone());
     let stored = Stored::connect(&prefix).await;
@@ -325,7 +325,7 @@ async fn a_kept_message_goes_with_what_it_was_kept_of() {
     let kept =
         async || stored.kept().await.into_keys().map(|(home, field)| format!("{home} {field}")).collect::<Vec<_>>();
 
-    // By another slot of the reference, or by its own, without a message this time.
+    // A publish into another slot of the reference removes it; so does one into its own slot without a message.
     for slot in [Slot::Dated, Slot::Immediate] {
         keep().await;
         publish(&register, &a, &slot).await;
@@ -334,7 +334,7 @@ async fn a_kept_message_goes_with_what_it_was_kept_of() {
         assert!(kept().await.is_empty());
         clock.advance(BACKLOG);
     }
-    // By a claim, and by a page that meets them.
+    // A claim removes it, and so does a page of the list.
     keep().await;
     register.claim(&[claim(&alone, Stamp::alone("b", 0), 1, clock.now())]).await.unwrap();
     assert_eq!(kept().await, ["import:r:1 d:5", "import:r:1 i"]);
@@ -343,7 +343,7 @@ async fn a_kept_message_goes_with_what_it_was_kept_of() {
 }
 
 #[tokio::test]
-async fn in_a_home_with_very_many_slots_kept_messages_go_with_the_old_ones() {
+async fn kept_messages_of_a_reference_with_many_slots_are_removed_with_the_expired_ones() {
     let (clock, prefix) = (Arc::new(TestClock::default()), server::prefix());
     let register = register(server::url(), &prefix, 1).with_clock(clock.clone());
     let stored = Stored::connect(&prefix).await;
@@ -365,7 +365,7 @@ async fn in_a_home_with_very_many_slots_kept_messages_go_with_the_old_ones() {
 }
 
 #[tokio::test]
-async fn a_renamed_type_finds_its_events_under_its_present_name() {
+async fn a_renamed_type_lists_its_events_under_its_present_name() {
     let (register, _) = fresh(3).await;
     let a = event("1", "a");
     publish(&register, &a, &Slot::Immediate).await;

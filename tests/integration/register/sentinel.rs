@@ -1,4 +1,4 @@
-//! A master, its replica and three sentinels, all of them real.
+//! A real master with a replica and three sentinels.
 
 use std::time::Duration;
 
@@ -30,12 +30,12 @@ async fn ask(register: &impl Register) -> Result<i64, RegisterError> {
     };
     match register.reserve(&[call]).await?[0] {
         Reserved::Version(version) => Ok(version),
-        Reserved::Stale => panic!("nobody asked"),
+        Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
     }
 }
 
 #[tokio::test]
-async fn the_master_is_found_and_found_again_after_a_fail_over() {
+async fn a_register_finds_the_master_again_after_a_fail_over() {
     let mut watched = Watched::start().await;
     let register = register(&watched.url(), &prefix(), 3).with_limit(Duration::from_secs(2));
     register.ping().await.unwrap();
@@ -44,11 +44,11 @@ async fn the_master_is_found_and_found_again_after_a_fail_over() {
     let error = ask(&register).await.unwrap_err();
     assert!(matches!(error.trouble(), Trouble::FailingOver | Trouble::Slow), "{error}");
     watched.named(1).await;
-    let after = eventually("a version", async || ask(&register).await.ok()).await;
+    let after = eventually("the new master gives a version", async || ask(&register).await.ok()).await;
     assert!(after > before);
     register.ping().await.unwrap();
 
-    // The old master comes back as a replica, and nobody minds. The sentinels make it one too, in their own time.
+    // The old master comes back as a replica. The sentinels would make it one too, but later.
     watched.servers[0].restart();
     let port = watched.servers[1].port.to_string();
     watched.servers[0].ask::<()>(&["REPLICAOF", "127.0.0.1", &port]).await.unwrap();
@@ -56,7 +56,7 @@ async fn the_master_is_found_and_found_again_after_a_fail_over() {
 }
 
 #[tokio::test]
-async fn a_sentinel_that_is_gone_or_knows_nothing_is_passed_over() {
+async fn a_sentinel_that_is_down_or_knows_no_master_is_skipped() {
     let mut watched = Watched::start().await;
     watched.sentinels[0].kill();
     watched.sentinels[1].ask::<()>(&["SENTINEL", "REMOVE", "mymaster"]).await.unwrap();
@@ -65,9 +65,9 @@ async fn a_sentinel_that_is_gone_or_knows_nothing_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_sentinel_that_names_a_replica_is_passed_over() {
+async fn a_sentinel_that_names_a_replica_is_skipped() {
     let watched = Watched::start().await;
-    // It knows nothing of a fail-over back, and is the first one to be asked.
+    // The sentinel that is asked first has missed a fail-over.
     let (stale, replica) = (&watched.sentinels[0], watched.servers[1].port.to_string());
     stale.ask::<()>(&["SENTINEL", "REMOVE", "mymaster"]).await.unwrap();
     stale.ask::<()>(&["SENTINEL", "MONITOR", "mymaster", "127.0.0.1", &replica, "3"]).await.unwrap();
@@ -77,12 +77,12 @@ async fn a_sentinel_that_names_a_replica_is_passed_over() {
 }
 
 #[tokio::test]
-async fn a_master_that_the_sentinels_have_replaced_is_left_though_it_answers() {
+async fn a_replaced_master_that_still_answers_is_left() {
     let watched = Watched::start().await;
     let register = register(&watched.url(), &prefix(), 1);
     ask(&register).await.unwrap();
     let versions = async |server: usize| -> u64 { watched.servers[server].ask(&["DBSIZE"]).await.unwrap() };
-    // It stays a master, and takes writes: nobody has told it, as across a broken network.
+    // The old master stays a master and takes writes, as after a network partition.
     for sentinel in &watched.sentinels {
         sentinel.ask::<()>(&["SENTINEL", "REMOVE", "mymaster"]).await.unwrap();
     }
@@ -92,7 +92,7 @@ async fn a_master_that_the_sentinels_have_replaced_is_left_though_it_answers() {
     for sentinel in &watched.sentinels {
         sentinel.ask::<()>(&["SENTINEL", "MONITOR", "mymaster", "127.0.0.1", &port, "2"]).await.unwrap();
     }
-    eventually("the other one is written to", async || {
+    eventually("the register writes to the new master", async || {
         ask(&register).await.unwrap();
         (versions(1).await > 0).then_some(())
     })
@@ -100,7 +100,7 @@ async fn a_master_that_the_sentinels_have_replaced_is_left_though_it_answers() {
 }
 
 #[tokio::test]
-async fn what_the_sentinels_cannot_name_is_said() {
+async fn an_unknown_master_name_and_unreachable_sentinels_are_reported() {
     let watched = Watched::start().await;
     let other = watched.url().replace("#mymaster", "#another");
     let error = register(&other, &prefix(), 1).ping().await.unwrap_err();
@@ -112,7 +112,7 @@ async fn what_the_sentinels_cannot_name_is_said() {
     assert_eq!(error.trouble(), Trouble::Away);
     assert!(!format!("{error} {error:?}").contains("secret"), "{error:?}");
 
-    // A Redis is no sentinel.
+    // The URL names a Redis in place of a sentinel.
     let redis = format!("{}#mymaster", url().replace("redis://", "redis-sentinel://"));
     let error = register(&redis, &prefix(), 1).ping().await.unwrap_err();
     assert!(matches!(error, RegisterError::Refused { .. }), "{error:?}");
@@ -140,7 +140,7 @@ async fn sentinels_and_servers_have_passwords_of_their_own() {
 }
 
 #[tokio::test]
-async fn sentinels_and_servers_may_speak_tls() {
+async fn sentinels_and_servers_are_reached_over_tls() {
     let authority = Authority::new();
     let options = authority.redis_options();
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
@@ -159,7 +159,7 @@ async fn sentinels_and_servers_may_speak_tls() {
 }
 
 #[tokio::test]
-async fn a_master_that_is_named_by_what_its_certificate_is_not_for_is_told() {
+async fn a_master_whose_address_is_not_in_its_certificate_is_reported() {
     let authority = Authority::new();
     let options = authority.redis_options_for("127.0.0.2");
     let options: Vec<&str> = options.iter().map(String::as_str).collect();

@@ -1,4 +1,5 @@
-//! Two topologies of one name with one Redis, in two virtual hosts or on two brokers: none touches the other's events.
+//! Two topologies of the same name share a Redis, in two virtual hosts or on two brokers. Neither touches the other's
+//! events.
 
 use std::{collections::BTreeSet, env};
 
@@ -15,12 +16,12 @@ use crate::support::{
 const TYPES: &str = "types:\n  mail: {}\n  import: { coalesce: { immediate: latest } }\n  \
                      dated: { coalesce: { delayed: each-time }, keep-payload: 4KiB }";
 
-/// How many events of each type are published on each side.
+/// Returns how many events of each type are published on each side.
 fn count() -> u32 {
     env::var("HATCHERY_SIDE_BY_SIDE").map_or(200, |count| count.parse().unwrap())
 }
 
-/// The events of a type, with the same ids and references on either side; the payload names the side.
+/// Returns the events of a type. Their ids and references are the same on both sides; the payload names the side.
 fn events(event_type: &'static str, side: &str) -> Vec<NewEvent> {
     let event = |n: u32| {
         let id = n.to_string();
@@ -46,7 +47,7 @@ impl Side {
         }
     }
 
-    /// How many dated events wait.
+    /// Returns how many dated events wait.
     async fn waiting(&self) -> usize {
         let filter = Filter::default().event_type("dated");
         self.hatchery.events().search(&filter).try_fold(0, async |count, _| Ok(count + 1)).await.unwrap()
@@ -64,19 +65,19 @@ impl Side {
         assert_eq!(moved.count().await, count() as usize, "{}", self.name);
     }
 
-    /// Runs all that is due, and expects each of these once, this import besides, and nothing else.
+    /// Runs all due events, and expects exactly these: each event of the types once, and the import `besides`.
     async fn handles(&self, declared: &Declared, types: &[&'static str], besides: Option<&str>) {
         let (worker, imports) = Working::start_both(&self.hatchery, ["mail", "import"]);
         let dated = Working::start(&self.hatchery, "dated", |_| Outcome::Done);
         let runs = [("mail", &worker.runs), ("import", &imports), ("dated", &dated.runs)];
-        // What is dropped leaves its queue without a run.
+        // Dropped events leave their queue without a run, so the queues are awaited too.
         let queues: Vec<String> = ["mail", "import", "dated"].map(|name| declared.processing(name)).into();
         let expected: BTreeSet<(&str, String)> = (types.iter())
             .flat_map(|event_type| (0..count()).map(move |n| (*event_type, format!("{} {n}", self.name))))
             .chain(besides.map(|payload| ("import", payload.to_owned())))
             .collect();
         let all = || runs.iter().map(|(_, runs)| runs.count()).sum::<usize>() >= expected.len();
-        eventually("all have run", async || all().then_some(())).await;
+        eventually("all expected events have run", async || all().then_some(())).await;
         declared.amqp().await.emptied(&queues).await;
         let ran: Vec<_> = runs
             .iter()
@@ -84,13 +85,13 @@ impl Side {
             .collect();
         worker.stop().await;
         dated.stop().await;
-        assert_eq!(ran.len(), expected.len(), "{} runs as many events as it has", self.name);
-        assert_eq!(ran.into_iter().collect::<BTreeSet<_>>(), expected, "{} runs its own", self.name);
+        assert_eq!(ran.len(), expected.len(), "{} ran another number of events than expected", self.name);
+        assert_eq!(ran.into_iter().collect::<BTreeSet<_>>(), expected, "{} ran other events than its own", self.name);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "handles 200 events of each type in two virtual hosts; scripts/test --all runs it"]
 async fn topologies_of_one_name_in_two_virtual_hosts_lose_no_event_to_each_other() {
     let first = Declared::new(TYPES).await;
     let second = first.again(VirtualHost::new(), redis::url()).await;
@@ -106,7 +107,7 @@ async fn topologies_of_one_name_in_two_virtual_hosts_lose_no_event_to_each_other
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
+#[ignore = "starts a second broker and handles hundreds of events on each; scripts/test --all runs it"]
 async fn topologies_of_one_name_on_two_brokers_lose_no_event_to_each_other() {
     let first = Declared::new(TYPES).await;
     first.own_register().await;
@@ -117,7 +118,7 @@ async fn topologies_of_one_name_on_two_brokers_lose_no_event_to_each_other() {
     another.set_name("another");
     let refused = first.again(another.into_host(&first.host), redis::url()).await;
     let other = Side::new("other", &refused).await;
-    // One that the other side has finished, replaced or cancelled, as far as the ids and references go.
+    // The other side has an event with this id and reference, which is finished, replaced or cancelled there.
     let unversioned = NewEvent::new("import", "before").reference("0").id("0");
     assert!(other.hatchery.publisher().publish(unversioned).await.unwrap().unversioned);
     let worker = Working::start(&other.hatchery, "import", |_| Outcome::Done);

@@ -1,4 +1,4 @@
-//! Redis in each of its bad states: publishers go on, workers wait, and both say so once and go on by themselves.
+//! Redis in each of its bad states. Publishers go on, workers wait, both log it once, and both recover by themselves.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use crate::support::{
 };
 
 const TYPES: &str = "types: { import: { coalesce: latest } }";
-/// What begins and ends a publisher's and a worker's outage in the log.
+/// The texts by which the log shows the begin and the end of a publisher's and of a worker's outage.
 const PUBLISHING: &str = "until it answers, events are published without a version";
 const WAITING: &str = "until it answers, no event";
 const BACK: &str = "Redis answers again";
@@ -33,14 +33,14 @@ fn change(n: u32) -> NewEvent {
     NewEvent::new("import", n.to_string()).reference(n.to_string())
 }
 
-/// A Redis that gets into a state by some commands, and out of it by others.
+/// A state of Redis, with the commands that enter and leave it.
 struct Case {
     trouble: Trouble,
     enter: &'static [&'static [&'static str]],
     leave: &'static [&'static [&'static str]],
 }
 
-async fn goes_through(case: Case) {
+async fn assert_publishers_go_on_and_workers_wait(case: Case) {
     let port = free_port();
     let redis = Server::start(port, &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
@@ -50,8 +50,8 @@ async fn goes_through(case: Case) {
     let publisher = hatchery.publisher();
     publisher.publish(change(0)).await.unwrap();
     worker.runs.reach(1).await;
-    // The worker has told Redis of it.
-    eventually("nothing is under way", async || {
+    // Empty queues show that the worker has settled the event.
+    eventually("all queues are empty", async || {
         declared.amqp().await.filled(&declared.queues()).await.is_empty().then_some(())
     })
     .await;
@@ -65,7 +65,7 @@ async fn goes_through(case: Case) {
     }
     let (amqp, queue) = (declared.amqp().await, declared.processing("import"));
     amqp.left_alone(&queue, 3).await;
-    assert_eq!(worker.runs.seen().len(), 1, "nothing starts meanwhile");
+    assert_eq!(worker.runs.seen().len(), 1, "the worker has started an event in the meantime");
     let register = bench::register(&redis.url, "another", 1).with_limit(Duration::from_millis(500));
     let error = hatchery::internals::ports::Register::ping(&register).await.unwrap_err();
     assert_eq!(error.trouble(), case.trouble, "{error}");
@@ -75,7 +75,7 @@ async fn goes_through(case: Case) {
     }
     worker.runs.reach(4).await;
     let (mut later, mut unversioned) = (0, 3);
-    eventually("both say that it is over", async || {
+    eventually("publisher and worker log the end of the outage", async || {
         later += 1;
         unversioned += u32::from(publisher.publish(change(100 + later)).await.unwrap().unversioned);
         (logs.with(&[BACK]).len() >= 2).then_some(())
@@ -86,7 +86,7 @@ async fn goes_through(case: Case) {
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.retried), (5 + u64::from(later), 0));
 
-    // A machine that is busy may make it slow besides.
+    // On a busy machine Redis may count as slow as well.
     let state = format!("state=\"{}\"", case.trouble.label());
     for begin in [PUBLISHING, WAITING] {
         let begun = logs.with(&[begin, &state]);
@@ -99,22 +99,28 @@ async fn goes_through(case: Case) {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn slow() {
+#[ignore = "waits for calls to Redis to time out; scripts/test --all runs it"]
+async fn a_redis_that_is_slow_stops_workers_and_no_publisher() {
     let enter: &[&[&str]] = &[&["CLIENT", "PAUSE", "60000", "WRITE"]];
-    goes_through(Case { trouble: Trouble::Slow, enter, leave: &[&["CLIENT", "UNPAUSE"]] }).await;
+    assert_publishers_go_on_and_workers_wait(Case { trouble: Trouble::Slow, enter, leave: &[&["CLIENT", "UNPAUSE"]] })
+        .await;
 }
 
 #[tokio::test]
-async fn read_only() {
+async fn a_read_only_redis_stops_workers_and_no_publisher() {
     let enter: &[&[&str]] = &[&["REPLICAOF", "127.0.0.1", "1"]];
-    goes_through(Case { trouble: Trouble::ReadOnly, enter, leave: &[&["REPLICAOF", "NO", "ONE"]] }).await;
+    assert_publishers_go_on_and_workers_wait(Case {
+        trouble: Trouble::ReadOnly,
+        enter,
+        leave: &[&["REPLICAOF", "NO", "ONE"]],
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn too_few_replicas() {
+async fn a_redis_with_too_few_replicas_stops_workers_and_no_publisher() {
     let enter: &[&[&str]] = &[&["CONFIG", "SET", "min-replicas-to-write", "1"]];
-    goes_through(Case {
+    assert_publishers_go_on_and_workers_wait(Case {
         trouble: Trouble::ReadOnly,
         enter,
         leave: &[&["CONFIG", "SET", "min-replicas-to-write", "0"]],
@@ -123,20 +129,29 @@ async fn too_few_replicas() {
 }
 
 #[tokio::test]
-async fn out_of_memory() {
+async fn a_redis_out_of_memory_stops_workers_and_no_publisher() {
     let enter: &[&[&str]] = &[&["CONFIG", "SET", "maxmemory", "1"]];
-    goes_through(Case { trouble: Trouble::OutOfMemory, enter, leave: &[&["CONFIG", "SET", "maxmemory", "0"]] }).await;
+    assert_publishers_go_on_and_workers_wait(Case {
+        trouble: Trouble::OutOfMemory,
+        enter,
+        leave: &[&["CONFIG", "SET", "maxmemory", "0"]],
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn refusing() {
+async fn a_redis_that_refuses_scripts_stops_workers_and_no_publisher() {
     let enter: &[&[&str]] = &[&["ACL", "SETUSER", "default", "-evalsha"]];
-    goes_through(Case { trouble: Trouble::Refusing, enter, leave: &[&["ACL", "SETUSER", "default", "+evalsha"]] })
-        .await;
+    assert_publishers_go_on_and_workers_wait(Case {
+        trouble: Trouble::Refusing,
+        enter,
+        leave: &[&["ACL", "SETUSER", "default", "+evalsha"]],
+    })
+    .await;
 }
 
 #[tokio::test]
-async fn busy_with_a_script_of_somebody_else() {
+async fn a_redis_that_runs_a_foreign_script_stops_workers_and_no_publisher() {
     let port = free_port();
     let redis = Server::start(port, &["--busy-reply-threshold", "50"]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
@@ -149,7 +164,7 @@ async fn busy_with_a_script_of_somebody_else() {
         let script = ::redis::cmd("EVAL").arg("while true do end").arg(0).to_owned();
         script.query_async::<()>(&mut connection).await
     });
-    eventually("it is busy", async || {
+    eventually("Redis answers that it is busy", async || {
         let error = hatchery::internals::ports::Register::ping(&register).await.err()?;
         (error.trouble() == Trouble::Busy).then_some(())
     })
@@ -163,14 +178,14 @@ async fn busy_with_a_script_of_somebody_else() {
 }
 
 #[tokio::test]
-async fn away_and_emptied() {
+async fn a_redis_that_comes_back_empty_loses_no_event() {
     let port = free_port();
     let redis = Server::start(port, &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let logs = Logs::capture();
     let hatchery = declared.connect().await;
     let publisher = hatchery.publisher();
-    // Three wait for their worker, and have versions that nobody will know.
+    // Three events with versions that the emptied Redis will not know.
     for n in 0..3 {
         assert!(!publisher.publish(change(n)).await.unwrap().unversioned);
     }
@@ -185,17 +200,22 @@ async fn away_and_emptied() {
     worker.runs.reach(6).await;
     worker.stop().await;
     assert_eq!(logs.with(&[WAITING, "state=\"away\"", "is away"]).len(), 1, "{:#?}", logs.with(&[]));
-    assert_eq!(logs.with(&[BACK]).len(), 1, "the publisher has not asked again: {:#?}", logs.with(&[]));
+    assert_eq!(
+        logs.with(&[BACK]).len(),
+        1,
+        "not only the worker has logged the end of the outage: {:#?}",
+        logs.with(&[])
+    );
     assert_eq!(logs.with(&["was emptied"]).len(), 1, "{:#?}", logs.with(&[]));
     drop(redis);
 }
 
 #[tokio::test]
-async fn a_shard_that_nobody_has_written_to_was_not_emptied() {
+async fn a_shard_without_any_event_does_not_count_as_emptied() {
     let redis = Server::start(free_port(), &[]);
     let logs = Logs::capture();
     let ping = async |register: &RedisRegister| hatchery::internals::ports::Register::ping(register).await.unwrap();
-    // On one shard each.
+    // Each register writes to one of its shards only.
     for reference in ["1", "2", "3"] {
         let register = bench::register(&redis.url, reference, bench::SHARDS);
         let call = Reserve {
@@ -213,14 +233,14 @@ async fn a_shard_that_nobody_has_written_to_was_not_emptied() {
     ping(&register).await;
     redis.say(&["DEL", "x:{%2F:billing:5}:last"]).await;
     ping(&register).await;
-    assert_eq!(logs.with(&["was emptied"]).len(), 1, "a part of it was");
+    assert_eq!(logs.with(&["was emptied"]).len(), 1, "the emptied shard was not reported");
     redis.say(&["FLUSHALL"]).await;
     ping(&register).await;
     ping(&register).await;
-    assert_eq!(logs.with(&["was emptied"]).len(), 2, "once for all of its shards");
+    assert_eq!(logs.with(&["was emptied"]).len(), 2, "the emptied Redis was not reported once for all shards");
 }
 
-/// How often it was counted that Redis was emptied, by publishers and by workers.
+/// Returns how often publishers and workers have counted an emptied Redis.
 fn emptied(metrics: &PrometheusHandle) -> [u32; 2] {
     let text = metrics.render();
     ["publisher", "worker"].map(|side| {
@@ -230,7 +250,7 @@ fn emptied(metrics: &PrometheusHandle) -> [u32; 2] {
 }
 
 #[tokio::test]
-async fn a_publisher_tells_once_that_redis_was_emptied_under_it() {
+async fn a_publisher_logs_and_counts_once_that_redis_was_emptied() {
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_shards(VirtualHost::new(), TYPES, &redis.url, 8).await;
     let (logs, recorder) = (Logs::capture(), PrometheusBuilder::new().build_recorder());
@@ -243,7 +263,7 @@ async fn a_publisher_tells_once_that_redis_was_emptied_under_it() {
     publish().await;
     for times in 1..=3 {
         tokio::join!(publish(), redis.say(&["FLUSHALL"]));
-        eventually("it is told", async || {
+        eventually("the publisher has counted the emptied Redis", async || {
             publish().await;
             (emptied(&recorder.handle()) == [times, 0]).then_some(())
         })
@@ -255,12 +275,12 @@ async fn a_publisher_tells_once_that_redis_was_emptied_under_it() {
 }
 
 #[tokio::test]
-async fn a_worker_tells_once_that_redis_was_emptied_under_it() {
+async fn a_worker_logs_and_counts_once_that_redis_was_emptied() {
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let (logs, recorder) = (Logs::capture(), PrometheusBuilder::new().build_recorder());
     let _counted_here = metrics::set_default_local_recorder(&recorder);
-    // A program of its own, which asks nothing more.
+    // A separate publisher, which does not call Redis again.
     let publisher = declared.connect().await.publisher();
     let published = publisher.publish_batch((0..30).map(change).collect()).await;
     assert!(published.iter().all(Result::is_ok), "{published:?}");
@@ -280,7 +300,7 @@ async fn a_worker_tells_once_that_redis_was_emptied_under_it() {
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_read_stops_nothing_but_its_own_reference() {
+async fn an_unreadable_key_stops_only_its_own_reference() {
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let logs = Logs::capture();
@@ -292,8 +312,8 @@ async fn a_key_that_cannot_be_read_stops_nothing_but_its_own_reference() {
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     worker.runs.reach(9).await;
     let told = ["ERROR", "WRONGTYPE", "event_type=import", "reference=\"7\""];
-    eventually("it is told", async || (!logs.with(&told).is_empty()).then_some(())).await;
-    // Others go on meanwhile, one after the other.
+    eventually("the worker logs the unreadable key", async || (!logs.with(&told).is_empty()).then_some(())).await;
+    // Other references go on in the meantime.
     for n in 10..13 {
         hatchery.publisher().publish(change(n)).await.unwrap();
         worker.runs.reach(n as usize).await;
@@ -312,7 +332,7 @@ async fn a_key_that_cannot_be_read_stops_nothing_but_its_own_reference() {
 }
 
 #[tokio::test]
-async fn a_key_that_cannot_be_read_takes_the_version_of_no_other_event() {
+async fn an_unreadable_key_costs_no_other_event_its_version() {
     let redis = Server::start(free_port(), &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
     let logs = Logs::capture();
@@ -321,13 +341,13 @@ async fn a_key_that_cannot_be_read_takes_the_version_of_no_other_event() {
     redis.say(&["HSET", &key(8), "i", "short"]).await;
     let hatchery = declared.connect_patiently().await;
     let publisher = hatchery.publisher();
-    // Two of each reference: the second one is the newer.
+    // Two events of each reference; the second one is newer.
     let events = (0..40).map(|n| NewEvent::new("import", n.to_string()).reference((n % 20).to_string()));
     let published = publisher.publish_batch(events.collect()).await;
     for (n, published) in (0..).zip(&published) {
         assert_eq!(published.as_ref().unwrap().unversioned, [7, 8].contains(&(n % 20)), "{n}");
     }
-    // And at once: nobody takes Redis for away.
+    // The next publish gets its version at once: Redis does not count as away.
     assert!(!publisher.publish(change(99)).await.unwrap().unversioned);
     assert!(logs.with(&[PUBLISHING]).is_empty(), "{:#?}", logs.with(&[]));
     assert!(
@@ -345,14 +365,18 @@ async fn a_key_that_cannot_be_read_takes_the_version_of_no_other_event() {
         let n: u32 = String::from_utf8_lossy(&seen.event.payload).parse().unwrap();
         n < 20 && ![7, 8].contains(&n)
     };
-    assert_eq!(seen.iter().find(older).map(|seen| seen.event.id.clone()), None, "the newer one of each runs");
+    assert_eq!(
+        seen.iter().find(older).map(|seen| seen.event.id.clone()),
+        None,
+        "an older event ran in place of the newer one"
+    );
 }
 
 #[tokio::test]
-async fn what_was_given_beside_a_key_that_cannot_be_read_is_not_given_again() {
+async fn versions_given_in_a_batch_with_an_unreadable_key_are_not_given_again() {
     let redis = Server::start(free_port(), &[]);
     let clock = std::sync::Arc::new(TestClock::default());
-    // A clock that stands still, as one that was set back does for a while.
+    // A clock that stands still, as one does for a while after it was set back.
     let register = bench::register(&redis.url, "x", 1).with_clock(clock);
     let call = |reference: &str| Reserve {
         subject: bench::event(reference, "a"),
@@ -363,7 +387,9 @@ async fn what_was_given_beside_a_key_that_cannot_be_read_is_not_given_again() {
     };
     redis.say(&["SET", "x:{%2F:billing:0}:import:r:2", "not a hash"]).await;
     let reserve = async |calls: &[Reserve]| hatchery::internals::ports::Register::reserve(&register, calls).await;
-    let Reserved::Version(first) = reserve(&[call("1")]).await.unwrap()[0] else { panic!("nobody asked") };
+    let Reserved::Version(first) = reserve(&[call("1")]).await.unwrap()[0] else {
+        panic!("a reserve without `asked_by` is never stale")
+    };
     let error = reserve(&[call("1"), call("1"), call("2"), call("3")]).await.unwrap_err();
     assert!(matches!(error, RegisterError::Unreadable { .. }), "{error:?}");
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
@@ -377,7 +403,7 @@ async fn what_was_given_beside_a_key_that_cannot_be_read_is_not_given_again() {
 }
 
 #[tokio::test]
-async fn what_is_in_flight_runs_when_redis_is_emptied() {
+async fn events_in_flight_run_although_redis_was_emptied() {
     let port = free_port();
     let redis = Server::start(port, &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
@@ -392,14 +418,14 @@ async fn what_is_in_flight_runs_when_redis_is_emptied() {
     redis.say(&["SCRIPT", "FLUSH"]).await;
     gate.let_through(20);
     worker.runs.reach(20).await;
-    // Whose settlement came to an empty Redis.
+    // The first ten are settled in an empty Redis.
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.retried), (20, 0));
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
 }
 
 #[tokio::test]
-async fn a_redis_that_evicts_is_warned_of_once() {
+async fn a_redis_that_evicts_keys_is_warned_of_once() {
     let port = free_port();
     let options = ["--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"];
     let redis = Server::start(port, &options);
@@ -407,8 +433,8 @@ async fn a_redis_that_evicts_is_warned_of_once() {
     let register = bench::register(&redis.url, "x", 1);
     let ping = async || hatchery::internals::ports::Register::ping(&register).await.unwrap();
     ping().await;
-    eventually("it is said", async || logs.with(&["evicts keys", "allkeys-lru"]).pop()).await;
-    // By other connections.
+    eventually("the eviction policy is warned of", async || logs.with(&["evicts keys", "allkeys-lru"]).pop()).await;
+    // New connections repeat no warning.
     for _ in 0..3 {
         redis.say(&["CLIENT", "KILL", "TYPE", "normal"]).await;
         ping().await;
@@ -417,7 +443,7 @@ async fn a_redis_that_evicts_is_warned_of_once() {
 }
 
 #[tokio::test]
-async fn a_worker_shows_the_state_as_metrics() {
+async fn a_workers_metrics_show_the_state_of_redis() {
     let port = free_port();
     let redis = Server::start(port, &[]);
     let declared = Declared::with_redis(TYPES, &redis.url).await;
@@ -439,15 +465,15 @@ async fn a_worker_shows_the_state_as_metrics() {
         let line = lines.find(|line| line.contains("state=\"away\"") && line.contains("side=\"worker\""))?;
         line.rsplit(' ').next().map(str::to_owned)
     };
-    eventually("it is healthy", async || get("/healthz").await.filter(|(status, _)| *status == 200)).await;
-    eventually("all is well", async || away().await.filter(|value| value == "0")).await;
+    eventually("the worker is healthy", async || get("/healthz").await.filter(|(status, _)| *status == 200)).await;
+    eventually("the metrics show that Redis is there", async || away().await.filter(|value| value == "0")).await;
     drop(redis);
     hatchery.publisher().publish(change(1)).await.unwrap();
-    eventually("it is away", async || away().await.filter(|value| value == "1")).await;
-    assert_eq!(get("/healthz").await.unwrap().0, 200, "that is about the broker");
+    eventually("the metrics show that Redis is away", async || away().await.filter(|value| value == "1")).await;
+    assert_eq!(get("/healthz").await.unwrap().0, 200, "the health check depends on Redis");
     assert!(get("/metrics").await.unwrap().1.contains("hatchery_register_errors_total"));
     let _redis = Server::start(port, &[]);
-    eventually("it is back", async || away().await.filter(|value| value == "0")).await;
-    eventually("it goes on", async || (place.lines("ran").len() == 1).then_some(())).await;
+    eventually("the metrics show that Redis is back", async || away().await.filter(|value| value == "0")).await;
+    eventually("the worker runs the event", async || (place.lines("ran").len() == 1).then_some(())).await;
     assert_eq!(worker.stop().await["done"], 1);
 }

@@ -1,4 +1,4 @@
-//! What a real Redis holds, read from its packed form.
+//! Reads the register's data from a real Redis, and unpacks it.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// The one shard of a register with this prefix.
+    /// Connects to the single shard of a register with this prefix.
     pub(crate) async fn connect(prefix: &str) -> Self {
         let connection = support::redis::connect(support::redis::url()).await.unwrap();
         Self { connection, base: format!("{prefix}:{{%2F:billing:0}}:") }
@@ -28,7 +28,7 @@ impl Stored {
         format!("{}{name}", self.base)
     }
 
-    /// The names of all keys, without what they have in common.
+    /// Returns the names of all keys, without their common prefix.
     pub(crate) async fn names(&self) -> Vec<String> {
         let mut names = Vec::new();
         let mut cursor = 0_u64;
@@ -52,7 +52,7 @@ impl Stored {
         }
     }
 
-    /// All of it, and when each home expires.
+    /// Returns all slots and leases, and the expiry of each slot key in ms.
     pub(crate) async fn read(&self) -> (Shard, BTreeMap<String, i64>) {
         let mut shard = Shard::default();
         let mut ends = BTreeMap::new();
@@ -60,16 +60,16 @@ impl Stored {
             let mut connection = self.connection();
             let key = self.key(&name);
             if name.contains(":p:") || name.ends_with(":x") {
-                // The index is asked through the register.
+                // The index is read through the register.
             } else if name == "last" {
                 let value: String = connection.get(&key).await.unwrap();
-                // Behind it stands who uses the register.
+                // The owner of the register follows the counter.
                 shard.last = value.split('|').next().unwrap().parse().unwrap();
             } else if name.contains(":l:") {
                 let packed: Vec<u8> = connection.get(&key).await.unwrap();
                 let end: i64 = connection.pexpire_time(&key).await.unwrap();
                 let lease = lease(&packed);
-                assert_eq!(lease.until, end, "a lease expires when it ends");
+                assert_eq!(lease.until, end, "the key of a lease does not expire when the lease ends");
                 shard.leases.insert(name, lease);
             } else if name.contains(":r:") || name.contains(":i:") {
                 let packed: BTreeMap<String, Vec<u8>> = connection.hgetall(&key).await.unwrap();
@@ -82,7 +82,8 @@ impl Stored {
         (shard, ends)
     }
 
-    /// The messages that are kept, by home and field. The index knows of each, or it would never go.
+    /// Returns the kept messages by slot key and field, and asserts that the index knows each of them: otherwise they
+    /// would never be removed.
     pub(crate) async fn kept(&self) -> BTreeMap<(String, String), Vec<u8>> {
         let mut kept = BTreeMap::new();
         let mut connection = self.connection();
@@ -99,7 +100,7 @@ impl Stored {
         kept
     }
 
-    /// Changes a slot behind the register's back.
+    /// Changes a slot without the register.
     pub(crate) async fn change(&self, home: &str, field: &str, change: impl FnOnce(&mut SlotState)) {
         let key = self.key(home);
         let mut connection = self.connection();
@@ -116,7 +117,7 @@ impl Stored {
     }
 }
 
-/// Whole numbers, lowest byte first.
+/// Reads packed whole numbers, lowest byte first.
 struct Numbers<'a>(&'a [u8]);
 
 impl Numbers<'_> {

@@ -1,4 +1,4 @@
-//! Slot `e:`: what competes with nothing.
+//! The slots `e:<id>`, of events that coalesce with nothing.
 
 use hatchery::internals::register::{Claimed, End, Renewed, Stamp};
 
@@ -6,14 +6,14 @@ use super::{I, copied};
 use crate::register::bench::{Bench, event, stamp, token};
 
 rules! {
-    async fn an_event_that_competes_with_nothing_is_only_kept_from_running_twice(b) {
+    async fn an_event_in_a_slot_of_its_own_runs_once(b) {
         for id in ["a", "b", "c"] {
             b.handle(&event("1", id), &Stamp::alone(id, 0)).await;
             assert_eq!(b.claim(&event("1", id), &Stamp::alone(id, 0), token(1)).await, Claimed::Stale);
         }
     }
 
-    async fn its_copies_are_told_apart_by_their_generation(b) {
+    async fn copies_of_an_event_in_a_slot_of_its_own_differ_by_generation(b) {
         let a = event("", "a");
         let alone = Stamp::alone("a", 0);
         b.start(&a, &alone, token(1)).await;
@@ -22,7 +22,7 @@ rules! {
         b.handle(&a, &alone.next()).await;
     }
 
-    async fn its_version_counts_as_0_whatever_it_carries(b) {
+    async fn the_version_in_a_slot_of_its_own_counts_as_0(b) {
         let a = event("1", "a");
         let odd = Stamp { version: 77, ..Stamp::alone("a", 0) };
         let (_, _, effective) = b.start(&a, &odd, token(1)).await;
@@ -31,7 +31,7 @@ rules! {
         assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(2)).await, Claimed::Stale);
     }
 
-    async fn a_version_that_nobody_gave_out_competes_with_nothing(b) {
+    async fn an_event_with_a_forged_version_is_in_a_slot_of_its_own(b) {
         let a = event("1", "a");
         let now = b.now().as_microsecond();
         for (n, version) in [(1, 1 << 53), (2, now + 1_000_000), (3, 0), (4, -5)] {
@@ -50,7 +50,7 @@ rules! {
         b.handle(&a, &first).await;
     }
 
-    async fn settling_and_recording_such_a_version_hides_nothing_either(b) {
+    async fn a_recorded_or_settled_forged_version_hides_no_event(b) {
         let (a, foreign) = (event("1", "a"), event("1", "foreign"));
         b.record(&foreign, &I, 1 << 53).await;
         b.settle(&foreign, &stamp(&I, 1 << 53, 0), token(1), End::Finished).await;
@@ -59,7 +59,7 @@ rules! {
         b.handle(&a, &first).await;
     }
 
-    async fn the_highest_version_given_counts_though_it_is_ahead_of_the_clock(b) {
+    async fn a_given_version_counts_although_it_is_ahead_of_the_clock(b) {
         let a = event("1", "a");
         let mut first = b.publish(&a, &I).await;
         for _ in 0..5 {
@@ -69,7 +69,7 @@ rules! {
         assert_eq!(b.start(&a, &first, token(1)).await.2, first);
     }
 
-    async fn a_copy_without_a_reference_competes_with_nothing(b) {
+    async fn a_copy_without_a_reference_is_in_a_slot_of_its_own(b) {
         let a = event("", "a");
         let (_, _, effective) = b.start(&a, &stamp(&I, b.now().as_microsecond(), 0), token(1)).await;
         assert_eq!(effective, Stamp::alone("a", 0));

@@ -1,11 +1,11 @@
-//! *cancel*: what arrives later of what was published before is stale.
+//! *cancel*: a copy that arrives after the cancel and was published before it is stale.
 
 use hatchery::internals::register::{Cancelled, Claimed, End, Renewed, Reserved, Slot, Stamp};
 
 use super::{I, copied};
 use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, HORIZON, MS, event, token};
 
-/// The slot; whether something waited in it, or ran; and whether it was cancelled already.
+/// A cancelled slot; whether an event waited in it; whether one ran; and whether the slot was already cancelled.
 type Told = (Slot, bool, bool, bool);
 
 fn cancelled(slot: &Slot, waiting: bool, running: bool) -> Told {
@@ -17,7 +17,7 @@ fn told(cancelled: Vec<Cancelled>) -> Vec<Told> {
 }
 
 rules! {
-    async fn what_is_cancelled_does_not_start_and_what_comes_afterwards_does(b) {
+    async fn a_cancelled_event_does_not_start_and_a_later_one_does(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         for slot in [I, Slot::First, Slot::Dated, Slot::DatedAt(5), Slot::RequeuedAt(5)] {
             let first = b.publish(&a, &slot).await;
@@ -29,7 +29,7 @@ rules! {
         }
     }
 
-    async fn a_cancel_reaches_what_is_in_that_slot(b) {
+    async fn a_cancel_of_a_slot_reaches_no_other_slot(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &Slot::DatedAt(1)).await;
         let second = b.publish(&n, &Slot::DatedAt(2)).await;
@@ -66,7 +66,7 @@ rules! {
         }
     }
 
-    async fn it_says_what_it_found(b) {
+    async fn a_cancel_answers_what_waited_and_ran(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         assert_eq!(told(b.cancel(&a, Some(&I)).await), [cancelled(&I, false, false)]);
         let first = b.publish(&a, &I).await;
@@ -80,7 +80,7 @@ rules! {
         assert_eq!(told(b.cancel(&a, None).await), [cancelled(&I, true, true)]);
     }
 
-    async fn what_was_running_gets_no_follow_up_and_is_not_tried_again(b) {
+    async fn a_cancelled_run_gets_no_follow_up_and_no_retry(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -102,7 +102,7 @@ rules! {
         assert!(b.cancel(&event("1", "n"), Some(&Slot::Event("n".to_owned()))).await[0].running);
     }
 
-    async fn a_reschedule_ends_with_the_cancel(b) {
+    async fn a_cancel_ends_a_reschedule(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
         b.postpone(&a, &first, b.after(DAY)).await;
@@ -123,7 +123,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
     }
 
-    async fn a_cancel_of_what_is_not_known_is_remembered_as_far_as_the_ladder_reaches(b) {
+    async fn a_cancel_of_an_unknown_event_is_remembered_for_the_horizon(b) {
         let a = event("", "a");
         b.cancel(&a, None).await;
         b.advance_almost(HORIZON + BACKLOG);
@@ -132,12 +132,12 @@ rules! {
         b.start(&a, &Stamp::alone("a", 0), token(1)).await;
     }
 
-    async fn a_cancel_of_what_is_due_later_than_the_ladder_reaches_is_remembered_beyond_that(b) {
+    async fn a_cancel_of_an_event_beyond_the_horizon_is_remembered_beyond_its_date(b) {
         for (n, slot) in [Slot::Event("a".to_owned()), Slot::DatedAt(5), Slot::Dated].into_iter().enumerate() {
             let a = event(&n.to_string(), "a");
             let first = match slot {
                 Slot::Event(_) => Stamp::alone("a", 0),
-                // As if Redis had been emptied.
+                // The slot is unknown, as after Redis was emptied.
                 _ => Stamp { slot, version: b.reserve_due(&event("other", "z"), &I, b.now()).await, generation: 0 },
             };
             b.cancel_due(&a, Some(&first.slot), Some(b.after(HORIZON + DAY))).await;
@@ -148,14 +148,14 @@ rules! {
         }
     }
 
-    async fn a_cancel_of_what_is_due_soon_reaches_as_far_as_any_other(b) {
+    async fn a_cancel_of_an_unknown_event_that_is_due_soon_is_remembered_for_the_horizon(b) {
         let a = event("", "a");
         b.cancel_due(&a, None, Some(b.after(DAY))).await;
         b.advance_almost(HORIZON + BACKLOG);
         assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(1)).await, Claimed::Stale);
     }
 
-    async fn what_follows_a_cancel_is_remembered_no_longer_than_without_it(b) {
+    async fn an_event_after_a_cancel_is_remembered_as_long_as_without_it(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         b.publish(&a, &I).await;
         b.cancel(&a, None).await;

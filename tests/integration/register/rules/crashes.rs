@@ -1,4 +1,4 @@
-//! Starts that were never settled.
+//! Crashes: starts that were never settled.
 
 use hatchery::internals::register::{Claimed, End, Stamp};
 
@@ -6,7 +6,7 @@ use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, SIDE_BY_SIDE, event, token};
 
 rules! {
-    async fn a_start_that_was_never_settled_counts_and_the_third_is_alone(b) {
+    async fn a_start_that_was_never_settled_is_a_crash_and_the_third_start_is_alone(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         for crashes in 0..2 {
@@ -22,7 +22,7 @@ rules! {
         }
     }
 
-    async fn being_told_to_run_alone_takes_no_lease(b) {
+    async fn the_answer_alone_takes_no_lease(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         for _ in 0..2 {
@@ -34,7 +34,7 @@ rules! {
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
     }
 
-    async fn what_is_given_back_on_purpose_is_no_crash(b) {
+    async fn a_released_event_has_not_crashed(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         for n in 0..4 {
@@ -43,7 +43,7 @@ rules! {
         }
     }
 
-    async fn giving_back_keeps_the_crashes_before_it(b) {
+    async fn a_release_keeps_the_earlier_crashes(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -53,7 +53,7 @@ rules! {
         assert_eq!(b.start(&a, &first, token(3)).await.1, 1);
     }
 
-    async fn only_who_holds_the_lease_takes_the_start_back(b) {
+    async fn only_the_holder_of_the_lease_releases_it(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -91,7 +91,7 @@ rules! {
         assert_eq!(b.start(&event("1", "n"), &second, token(7)).await.1, 0);
     }
 
-    async fn settling_an_older_version_does_not_hide_that_a_newer_one_has_begun(b) {
+    async fn a_settle_of_an_older_version_does_not_hide_that_a_newer_one_has_begun(b) {
         let b = b.with_terms(SIDE_BY_SIDE);
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;

@@ -1,4 +1,4 @@
-//! Slot `f`: one run serves everything published before it begins.
+//! The slot `f`: one run serves all events that were published before it began.
 
 use hatchery::internals::register::{Claimed, End, Slot};
 
@@ -20,14 +20,14 @@ rules! {
         assert_eq!(b.claim(&z, &third, token(3)).await, Claimed::Replaced);
     }
 
-    async fn the_first_runs_though_a_newer_one_waits(b) {
+    async fn the_first_event_runs_although_a_newer_one_waits(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &F).await;
         b.publish(&event("1", "n"), &F).await;
         b.start(&a, &first, token(1)).await;
     }
 
-    async fn what_is_published_while_it_runs_gets_a_run_of_its_own(b) {
+    async fn an_event_published_during_a_run_gets_a_run_of_its_own(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &F).await;
         b.start(&a, &first, token(1)).await;
@@ -37,7 +37,7 @@ rules! {
         b.handle(&n, &second).await;
     }
 
-    async fn its_retry_is_wanted_until_another_run_begins(b) {
+    async fn a_retry_is_wanted_until_another_run_begins(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &F).await;
         b.start(&a, &first, token(1)).await;
@@ -49,7 +49,7 @@ rules! {
         assert_eq!(b.claim(&a, &first.next().next(), token(3)).await, Claimed::Stale);
     }
 
-    async fn a_run_that_died_is_repeated_and_what_it_covers_stays_covered(b) {
+    async fn a_crashed_run_is_repeated_and_still_covers_later_events(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &F).await;
         let second = b.publish(&n, &F).await;
@@ -59,7 +59,7 @@ rules! {
         assert_eq!(b.start(&a, &first, token(3)).await.1, 1);
     }
 
-    async fn a_late_settlement_does_not_hide_the_run_that_serves_what_came_meanwhile(b) {
+    async fn a_late_settle_does_not_hide_an_event_published_after_its_run_began(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &F).await;
         b.start(&a, &first, token(1)).await;
@@ -74,7 +74,7 @@ rules! {
         b.handle(&n, &second).await;
     }
 
-    async fn a_late_claim_that_nobody_hears_covers_nothing(b) {
+    async fn a_claim_whose_run_never_settles_covers_no_event(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &F).await;
         b.start(&a, &first, token(1)).await;
@@ -87,7 +87,7 @@ rules! {
         b.handle(&n, &second).await;
     }
 
-    async fn it_does_not_mix_with_the_events_of_which_the_newest_counts(b) {
+    async fn a_slot_of_first_events_does_not_mix_with_the_immediate_slot(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &F).await;
         let latest = b.publish(&n, &I).await;
@@ -95,7 +95,7 @@ rules! {
         b.handle(&n, &latest).await;
     }
 
-    async fn what_is_covered_and_finished_is_remembered_for_the_dedup_retention(b) {
+    async fn a_covered_event_is_remembered_for_dedup_retention(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &F).await;
         let second = b.publish(&n, &F).await;

@@ -1,4 +1,4 @@
-//! The index: what people are told of the events that wait.
+//! The index of waiting events, which people read.
 
 use bytes::Bytes;
 use hatchery::internals::register::{End, Note, Record, Slot, Stage, Stamp, Subject, index::Find};
@@ -10,7 +10,7 @@ fn alone(id: &str) -> Slot {
     Slot::Event(id.to_owned())
 }
 
-/// Publishes what competes with nothing.
+/// Records an event in a slot of its own.
 async fn publish_alone(b: &Bench, subject: &Subject) {
     b.record(subject, &alone(&subject.id), 0).await;
 }
@@ -20,7 +20,7 @@ fn noted(stage: Stage, attempts: u32, reason: &str) -> Note {
 }
 
 rules! {
-    async fn what_waits_is_listed_by_its_due_time_until_it_is_handled(b) {
+    async fn waiting_events_are_listed_by_due_time_until_they_are_handled(b) {
         let [a, n, z] = ["a", "n", "z"].map(|id| event(id, id));
         let late = b.publish_due(&a, &Slot::Dated, b.after(2 * DAY)).await;
         b.publish_due(&n, &Slot::DatedAt(5), b.after(DAY)).await;
@@ -31,7 +31,7 @@ rules! {
         assert_eq!(b.listed().await, ["n"]);
     }
 
-    async fn an_entry_says_what_was_published(b) {
+    async fn an_entry_shows_the_published_event(b) {
         let a = event("1", "0197c2a4-8c5e-7d3a-9b1f-2e4d6c8a0b12");
         let version = b.reserve_due(&a, &I, b.after(DAY)).await;
         let reason = Some("message: queue=hr-changes".to_owned());
@@ -60,7 +60,7 @@ rules! {
         }
     }
 
-    async fn a_record_that_comes_after_the_run_lists_nothing(b) {
+    async fn a_record_after_the_run_lists_nothing(b) {
         let a = event("1", "a");
         b.handle(&a, &Stamp::alone("a", 0)).await;
         publish_alone(&b, &a).await;
@@ -70,7 +70,7 @@ rules! {
         assert!(b.listed().await.is_empty());
     }
 
-    async fn what_is_started_before_it_is_recorded_is_listed_with_its_message(b) {
+    async fn an_event_that_starts_before_it_is_recorded_is_listed_with_its_message(b) {
         let a = event("1", "a");
         let version = b.reserve_due(&a, &I, b.now()).await;
         for slot in [I, alone("a")] {
@@ -90,7 +90,7 @@ rules! {
         }
     }
 
-    async fn what_failed_before_it_is_recorded_is_shown_as_it_is_with_its_message(b) {
+    async fn an_event_that_failed_before_it_is_recorded_is_listed_as_failed_with_its_message(b) {
         let a = event("1", "a");
         let version = b.reserve_due(&a, &I, b.now()).await;
         for slot in [I, alone("a")] {
@@ -112,7 +112,7 @@ rules! {
         }
     }
 
-    async fn the_newest_of_a_slot_is_listed(b) {
+    async fn only_the_newest_event_of_a_slot_is_listed(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
         b.publish(&n, &I).await;
@@ -134,7 +134,7 @@ rules! {
         }
     }
 
-    async fn what_is_settled_late_hides_nothing_that_is_newer(b) {
+    async fn a_late_settle_hides_no_newer_event(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -147,7 +147,7 @@ rules! {
         assert!(b.listed().await.is_empty());
     }
 
-    async fn what_is_put_off_is_listed_at_its_new_time(b) {
+    async fn a_rescheduled_event_is_listed_at_its_new_time(b) {
         let (a, n) = (event("1", "a"), event("", "n"));
         let first = b.publish(&a, &I).await;
         publish_alone(&b, &n).await;
@@ -157,21 +157,21 @@ rules! {
         assert_eq!(due, [b.after(2 * DAY).as_millisecond(), b.after(3 * DAY).as_millisecond()]);
     }
 
-    async fn what_is_cancelled_is_listed_no_more(b) {
+    async fn a_cancelled_event_is_not_listed_any_more(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         b.publish(&a, &I).await;
         b.publish(&a, &Slot::DatedAt(7)).await;
         publish_alone(&b, &n).await;
         b.cancel(&a, None).await;
         assert_eq!(b.listed().await, ["n"]);
-        // It was published without a version, so the index alone knows of it.
+        // The event was published without a version, so only the index knows it.
         let cancelled = b.cancel(&n, Some(&alone("n"))).await;
         assert!(cancelled[0].waiting && !cancelled[0].running);
         assert!(b.listed().await.is_empty());
         assert!(!b.cancel(&n, Some(&alone("n"))).await[0].waiting);
     }
 
-    async fn an_entry_goes_with_its_slot(b) {
+    async fn an_entry_expires_with_its_slot(b) {
         let (a, n) = (event("1", "a"), event("", "n"));
         b.publish(&a, &I).await;
         publish_alone(&b, &n).await;
@@ -180,12 +180,12 @@ rules! {
         b.advance(MS);
         assert!(b.listed().await.is_empty());
         assert!(b.look(&a).await.is_empty() && b.look(&n).await.is_empty());
-        // A slot of the same name does not bring it back.
+        // A new slot of the same name does not bring the entry back.
         b.reserve_due(&a, &I, b.now()).await;
         assert!(b.listed().await.is_empty());
     }
 
-    async fn a_page_begins_where_the_last_one_ended_however_many_are_due_at_once(b) {
+    async fn pages_are_complete_although_many_events_are_due_at_the_same_time(b) {
         for n in 0..20 {
             let at = if n < 15 { b.now() } else { b.after(DAY) };
             b.publish_due(&event(&n.to_string(), &n.to_string()), &Slot::Dated, at).await;
@@ -197,7 +197,7 @@ rules! {
         }
     }
 
-    async fn a_page_is_of_a_type_and_a_time(b) {
+    async fn a_page_is_restricted_to_a_type_and_a_time(b) {
         for (n, days) in (0..5).zip(0_u32..) {
             b.publish_due(&event(&format!("{n}"), &format!("{n}")), &Slot::Dated, b.after(days * DAY)).await;
         }
@@ -211,7 +211,7 @@ rules! {
         assert_eq!((ids, found.next), (vec!["1".to_owned(), "2".to_owned()], None));
     }
 
-    async fn a_page_of_a_reference_has_what_competes_with_nothing_alone(b) {
+    async fn a_page_of_a_reference_has_only_events_in_slots_of_their_own(b) {
         let mut expected = Vec::new();
         for n in 0..20 {
             let at = if n < 15 { b.now() } else { b.after(DAY) };
@@ -234,7 +234,7 @@ rules! {
                     break;
                 }
             }
-            assert_eq!(ids, expected, "{limit} at a time");
+            assert_eq!(ids, expected, "with pages of {limit}");
         }
     }
 
@@ -270,10 +270,10 @@ rules! {
         assert_eq!(b.kept(&a, &I).await, None);
     }
 
-    async fn the_message_of_one_event_is_not_taken_for_anothers(b) {
+    async fn a_kept_message_is_not_taken_for_another_events(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         b.publish_kept(&a, &I, "first").await;
-        // Nobody has recorded the second.
+        // The second event was never recorded.
         let second = Stamp { version: b.reserve_due(&n, &I, b.now()).await, ..Stamp { slot: I, version: 0, generation: 0 } };
         b.start(&n, &second, token(1)).await;
         b.settle(&n, &second, token(1), copied(&b)).await;
@@ -281,7 +281,7 @@ rules! {
         assert_eq!(b.kept(&a, &I).await, None);
     }
 
-    async fn a_message_is_kept_while_it_is_put_off(b) {
+    async fn the_message_of_a_rescheduled_event_is_kept_until_its_new_time(b) {
         let a = event("1", "a");
         let first = b.publish_kept(&a, &I, "first").await;
         b.postpone(&a, &first, b.after(30 * DAY)).await;

@@ -17,7 +17,7 @@ rules! {
         b.handle(&a, &first).await;
     }
 
-    async fn a_reschedule_holds_back_that_generation_alone(b) {
+    async fn a_reschedule_holds_back_only_its_generation(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.postpone(&a, &first, b.after(DAY)).await;
@@ -33,7 +33,7 @@ rules! {
     }
 
 
-    async fn what_was_rescheduled_is_remembered_for_the_backlog_retention_beyond_that_date(b) {
+    async fn a_rescheduled_event_is_remembered_for_backlog_retention_beyond_its_new_date(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &Slot::Dated).await;
         let second = b.publish(&n, &Slot::Dated).await;
@@ -44,7 +44,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
     }
 
-    async fn a_second_reschedule_counts_instead_of_the_first(b) {
+    async fn a_second_reschedule_replaces_the_first(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.postpone(&a, &first, b.after(DAY)).await;
@@ -53,7 +53,7 @@ rules! {
         b.handle(&a, &first).await;
     }
 
-    async fn what_has_been_started_cannot_be_rescheduled(b) {
+    async fn a_running_event_cannot_be_rescheduled(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -63,7 +63,7 @@ rules! {
         assert!(matches!(b.claim(&a, &first, token(2)).await, Claimed::Later(_)));
     }
 
-    async fn what_is_handled_replaced_or_cancelled_cannot_be_rescheduled(b) {
+    async fn a_handled_replaced_or_cancelled_event_cannot_be_rescheduled(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
         let second = b.publish(&n, &I).await;
@@ -75,7 +75,7 @@ rules! {
         assert_eq!(b.later(&a, &third, b.after(DAY)).await, Postponed::Unwanted);
     }
 
-    async fn what_competes_with_nothing_is_rescheduled_too(b) {
+    async fn an_event_in_a_slot_of_its_own_can_be_rescheduled(b) {
         let a = event("", "a");
         let alone = Stamp::alone("a", 0);
         b.postpone(&a, &alone, b.after(DAY)).await;

@@ -1,4 +1,4 @@
-//! The lease: who may run, and calls that come twice.
+//! Leases: which event of a reference may run. Also calls that are repeated, and batches.
 
 use hatchery::internals::register::{Claimed, End, Renewed, Reserve, Reserved, Slot, Stamp};
 
@@ -6,7 +6,7 @@ use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, MS, SIDE_BY_SIDE, event, stamp, token};
 
 rules! {
-    // The lease.
+    // Leases.
 
     async fn one_event_of_a_reference_runs_at_a_time(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
@@ -28,13 +28,13 @@ rules! {
         b.handle(&n, &second).await;
     }
 
-    async fn without_exclusive_events_of_one_reference_run_side_by_side(b) {
+    async fn events_of_a_reference_that_is_not_exclusive_run_side_by_side(b) {
         let b = b.with_terms(SIDE_BY_SIDE);
         b.start(&event("1", "a"), &Stamp::alone("a", 0), token(1)).await;
         b.start(&event("1", "n"), &Stamp::alone("n", 0), token(2)).await;
     }
 
-    async fn one_event_never_runs_twice_at_a_time(b) {
+    async fn one_event_never_runs_twice_at_the_same_time(b) {
         let b = b.with_terms(SIDE_BY_SIDE);
         let a = event("1", "a");
         b.start(&a, &Stamp::alone("a", 0), token(1)).await;
@@ -65,7 +65,7 @@ rules! {
         assert_eq!(b.renew(&a, &first, token(2)).await, Renewed::Held);
     }
 
-    async fn the_outcome_of_a_lost_lease_counts_all_the_same(b) {
+    async fn a_settle_counts_although_its_lease_is_lost(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -74,7 +74,7 @@ rules! {
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
     }
 
-    async fn nobody_gives_back_a_lease_that_somebody_else_holds(b) {
+    async fn a_settle_or_release_gives_back_no_lease_of_another_token(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -97,7 +97,7 @@ rules! {
         assert!(one < two && two < three);
     }
 
-    async fn what_is_stale_or_replaced_is_dropped_even_while_its_reference_is_busy(b) {
+    async fn a_stale_or_replaced_event_is_dropped_even_while_its_reference_is_busy(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
@@ -109,7 +109,7 @@ rules! {
         assert_eq!(b.claim(&event("1", "z"), &third, token(4)).await, Claimed::Busy);
     }
 
-    // Repetition.
+    // Repeated calls.
 
     async fn a_repeated_claim_gets_the_same_answer(b) {
         let a = event("1", "a");
@@ -128,13 +128,13 @@ rules! {
         b.start(&a, &first, token(1)).await;
         assert!(b.cancel(&a, None).await[0].running);
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
-        // It may be that only the call came twice, and it runs.
+        // Perhaps only the call came twice and the event runs, so the lease stays.
         assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
         let second = b.publish(&n, &I).await;
         assert_eq!(b.claim(&n, &second, token(2)).await, Claimed::Busy);
         b.advance(LEASE);
         b.handle(&n, &second).await;
-        // A version that nobody gave: it counts in a slot of its own.
+        // A forged version puts the event into a slot of its own.
         let foreign = stamp(&I, 1 << 52, 0);
         b.start(&a, &foreign, token(3)).await;
         b.start(&a, &foreign, token(3)).await;
@@ -166,9 +166,9 @@ rules! {
         let now = b.now().as_microsecond();
         let versions = b.register.reserve(&[reserve(&a), reserve(&n), reserve(&a)]).await.unwrap();
         let [Reserved::Version(first), Reserved::Version(other), Reserved::Version(second)] = versions[..] else {
-            panic!("nobody asked: {versions:?}");
+            panic!("a reserve without `asked_by` is never stale: {versions:?}");
         };
-        // Another reference may have another shard, with a counter of its own.
+        // Another reference may be in another shard, which has a counter of its own.
         assert!(first == now && other >= now && second > first, "{versions:?}");
         let record = |subject: &_, version| b.record_call(subject, &I, version);
         b.register.record(&[record(&a, first), record(&n, other), record(&a, second)]).await.unwrap();

@@ -1,4 +1,4 @@
-//! How long keys live.
+//! How long Redis remembers slots and marks.
 
 use hatchery::internals::register::{Claimed, End, Renewed, Slot, Stamp, Terms};
 
@@ -6,7 +6,7 @@ use super::{I, copied, copied_to};
 use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, EXCLUSIVE, MS, event, stamp, token};
 
 rules! {
-    async fn what_is_finished_is_remembered_for_the_dedup_retention(b) {
+    async fn a_finished_event_is_remembered_for_dedup_retention(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
@@ -16,7 +16,7 @@ rules! {
         b.start(&a, &first, token(2)).await;
     }
 
-    async fn what_came_late_is_remembered_for_twice_as_long_as_it_was_late(b) {
+    async fn an_event_that_came_late_is_remembered_for_twice_its_lateness(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -27,7 +27,7 @@ rules! {
         b.start(&a, &first, token(2)).await;
     }
 
-    async fn what_was_dated_back_by_years_is_remembered_for_the_backlog_retention(b) {
+    async fn an_event_that_came_years_late_is_remembered_for_backlog_retention(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -38,7 +38,7 @@ rules! {
         b.start(&a, &first, token(2)).await;
     }
 
-    async fn the_dedup_retention_may_be_longer_than_that(b) {
+    async fn a_dedup_retention_above_backlog_retention_counts(b) {
         let b = b.with_terms(Terms { dedup_retention: 2 * BACKLOG, ..EXCLUSIVE });
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
@@ -48,7 +48,7 @@ rules! {
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
     }
 
-    async fn what_is_still_open_is_remembered_for_the_backlog_retention_beyond_its_due_time(b) {
+    async fn an_open_event_is_remembered_for_backlog_retention_beyond_its_due_time(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let slot = Slot::Dated;
         let first = b.publish_due(&a, &slot, b.after(30 * DAY)).await;
@@ -59,7 +59,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
     }
 
-    async fn the_mark_of_what_is_finished_stays_while_a_newer_event_waits(b) {
+    async fn a_finished_mark_stays_while_a_newer_event_waits(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -69,7 +69,7 @@ rules! {
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
     }
 
-    async fn what_has_begun_and_is_not_settled_is_remembered_for_the_backlog_retention(b) {
+    async fn an_event_that_began_and_was_not_settled_is_remembered_for_backlog_retention(b) {
         let a = event("1", "a");
         b.start(&a, &Stamp::alone("a", 0), token(1)).await;
         b.advance_almost(BACKLOG);
@@ -96,7 +96,7 @@ rules! {
         assert_eq!(b.claim(&a, &first.next(), token(1)).await, Claimed::Stale);
     }
 
-    async fn a_sooner_due_time_does_not_lower_the_latest(b) {
+    async fn a_sooner_due_time_does_not_lower_the_latest_one(b) {
         let a = event("1", "a");
         let first = b.publish_due(&a, &Slot::Dated, b.after(30 * DAY)).await;
         b.reserve_due(&event("1", "n"), &Slot::Dated, b.now()).await;
@@ -106,7 +106,7 @@ rules! {
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
     }
 
-    async fn renewing_a_lease_keeps_the_mark(b) {
+    async fn a_renewed_lease_keeps_the_mark(b) {
         let b = b.with_terms(Terms { lease: 2 * BACKLOG, ..EXCLUSIVE });
         let (a, n) = (event("1", "a"), event("1", "n"));
         let older = b.publish(&a, &I).await;
@@ -118,7 +118,7 @@ rules! {
         assert_eq!(b.claim(&a, &older, token(2)).await, Claimed::Stale);
     }
 
-    async fn a_record_that_comes_late_shortens_nothing(b) {
+    async fn a_late_record_does_not_shorten_the_memory_of_an_event(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -153,11 +153,11 @@ rules! {
             }
             b.settle(&n, &newer, token(1), End::Finished).await;
             b.advance_almost(BACKLOG);
-            assert_eq!(b.claim(&a, &older, token(1)).await, Claimed::Stale, "the newer one runs: {runs}");
+            assert_eq!(b.claim(&a, &older, token(1)).await, Claimed::Stale, "the newer event runs: {runs}");
         }
     }
 
-    async fn the_mark_of_a_newer_event_yet_outlives_one_that_was_overtaken(b) {
+    async fn the_mark_of_a_third_event_outlives_one_that_was_overtaken(b) {
         let a = event("1", "a");
         let older = stamp(&I, b.reserve_due(&a, &I, b.now()).await, 0);
         let newer = b.publish(&event("1", "n"), &I).await;
@@ -180,7 +180,7 @@ rules! {
         b.start(&a, &first, token(2)).await;
     }
 
-    async fn one_slot_goes_while_another_of_its_reference_stays(b) {
+    async fn one_slot_expires_while_another_of_its_reference_stays(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let dated = b.publish_due(&n, &Slot::Dated, b.after(DAY)).await;
         b.settle(&n, &dated, token(1), End::Finished).await;

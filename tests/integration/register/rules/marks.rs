@@ -1,4 +1,4 @@
-//! The mark: what is handled, and which copy counts.
+//! The mark: which version of a slot is handled, and which copy of it counts.
 
 use hatchery::internals::register::{Claimed, End, Slot};
 
@@ -6,7 +6,7 @@ use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, event, stamp, token};
 
 rules! {
-    async fn what_is_finished_does_not_run_again(b) {
+    async fn a_finished_event_does_not_run_again(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
@@ -20,7 +20,7 @@ rules! {
         assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
     }
 
-    async fn a_later_copy_makes_the_earlier_stale_and_runs_itself(b) {
+    async fn a_later_copy_makes_the_earlier_one_stale_and_runs_itself(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -29,7 +29,7 @@ rules! {
         b.handle(&a, &first.next()).await;
     }
 
-    async fn a_copy_whose_settlement_was_lost_runs_and_then_the_earlier_is_stale(b) {
+    async fn a_copy_whose_settle_was_lost_runs_and_makes_the_earlier_one_stale(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -38,7 +38,7 @@ rules! {
         assert_eq!(b.claim(&a, &first, token(3)).await, Claimed::Stale);
     }
 
-    async fn finishing_an_earlier_copy_finishes_the_later_too(b) {
+    async fn finishing_an_earlier_copy_finishes_the_later_one(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -47,7 +47,7 @@ rules! {
         assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
     }
 
-    async fn a_late_copy_does_not_revive_what_is_finished(b) {
+    async fn a_late_copy_does_not_revive_a_finished_event(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
@@ -55,7 +55,7 @@ rules! {
         assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
     }
 
-    async fn a_newer_event_that_has_begun_makes_the_older_stale_even_unrecorded(b) {
+    async fn a_newer_event_that_has_begun_makes_the_older_one_stale_even_if_unrecorded(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
         let newer = stamp(&I, b.reserve_due(&n, &I, b.now()).await, 0);
@@ -63,7 +63,7 @@ rules! {
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
     }
 
-    async fn the_mark_is_never_lowered_by_a_late_settlement(b) {
+    async fn a_late_settle_never_lowers_the_mark(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -75,7 +75,7 @@ rules! {
         assert_eq!(b.claim(&a, &first.next(), token(3)).await, Claimed::Stale);
     }
 
-    async fn finished_is_a_slots_and_not_a_references(b) {
+    async fn a_finished_event_finishes_its_own_slot_only(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let dated = b.publish(&a, &Slot::DatedAt(1)).await;
         let immediate = b.publish(&n, &I).await;
@@ -83,7 +83,7 @@ rules! {
         b.handle(&a, &dated).await;
     }
 
-    async fn a_settlement_counts_though_redis_has_forgotten_the_claim(b) {
+    async fn a_settle_counts_although_redis_has_forgotten_the_claim(b) {
         let a = event("1", "a");
         let unknown = stamp(&I, b.now().as_microsecond(), 0);
         b.settle(&a, &unknown, token(1), End::Finished).await;

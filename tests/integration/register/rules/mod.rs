@@ -1,4 +1,5 @@
-//! The protocol, rule by rule, on the fake, on Redis, and on a Redis Cluster with several shards.
+//! The protocol of the register, rule by rule: on the register in memory, on Redis, and on a Redis Cluster with several
+//! shards.
 
 use hatchery::internals::register::{End, Note, Slot, Stage};
 use jiff::Timestamp;
@@ -7,7 +8,8 @@ use super::bench::Bench;
 
 const I: Slot = Slot::Immediate;
 
-/// Each rule is an async function of a bench; it becomes a test on the fake, one on Redis, and one on a cluster.
+/// Each rule is an async function of a bench. It becomes three tests: on the register in memory, on Redis, and on a
+/// cluster.
 macro_rules! rules {
     ($(async fn $rule:ident($bench:ident) $body:block)*) => {
         $(async fn $rule($bench: Bench) $body)*
@@ -35,7 +37,7 @@ macro_rules! rules {
     };
 }
 
-/// A copy of the next generation is in the broker, and due.
+/// Returns the end of a run whose copy, of the next generation, is in the broker and due now.
 fn copied(bench: &Bench) -> End {
     copied_to(bench.now())
 }

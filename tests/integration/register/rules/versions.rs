@@ -1,4 +1,4 @@
-//! Versions and what replaces what: *reserve*, *record*, the newest counts, and one that waits too long.
+//! Versions: *reserve*, *record*, which event replaces which, and events that have waited longer than `max-wait`.
 
 use hatchery::internals::register::{Claimed, Reserved, Slot, Stamp};
 
@@ -12,12 +12,12 @@ rules! {
         assert_eq!(b.reserve_due(&event("1", "a"), &I, b.now()).await, b.now().as_microsecond());
     }
 
-    async fn versions_grow_even_while_the_clock_stands_still(b) {
+    async fn versions_grow_while_the_clock_stands_still(b) {
         let first = b.reserve_due(&event("1", "a"), &I, b.now()).await;
         assert_eq!(b.reserve_due(&event("1", "b"), &Slot::Dated, b.now()).await, first + 1);
     }
 
-    async fn an_asker_that_still_runs_gets_its_follow_up(b) {
+    async fn a_running_event_gets_a_version_for_its_follow_up(b) {
         let (a, slot) = (event("1", "a"), Slot::RequeuedAt(5));
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -25,14 +25,14 @@ rules! {
         assert!(matches!(answer, Reserved::Version(_)), "{answer:?}");
     }
 
-    async fn an_asker_that_is_stale_by_now_gets_no_follow_up(b) {
+    async fn a_stale_event_gets_no_version_for_its_follow_up(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
         assert_eq!(b.reserve_for(&a, &Slot::RequeuedAt(5), b.now(), Some(first)).await, Reserved::Stale);
     }
 
-    async fn an_asker_that_is_merely_replaced_gets_its_follow_up(b) {
+    async fn a_replaced_event_that_runs_gets_a_version_for_its_follow_up(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
@@ -41,14 +41,14 @@ rules! {
         assert!(matches!(answer, Reserved::Version(_)), "{answer:?}");
     }
 
-    async fn an_asker_in_a_slot_of_its_own_is_looked_for_there(b) {
+    async fn a_stale_event_in_a_slot_of_its_own_gets_no_version_for_its_follow_up(b) {
         let a = event("1", "a");
         let alone = Stamp::alone("a", 0);
         b.handle(&a, &alone).await;
         assert_eq!(b.reserve_for(&a, &Slot::RequeuedAt(5), b.now(), Some(alone)).await, Reserved::Stale);
     }
 
-    // What replaces what.
+    // Replacing.
 
     async fn a_recorded_event_runs_with_a_fence_above_its_version(b) {
         let a = event("1", "a");
@@ -58,7 +58,7 @@ rules! {
         assert_eq!((crashes, effective), (0, first));
     }
 
-    async fn a_newer_event_replaces_the_older_once_the_broker_has_it(b) {
+    async fn a_newer_event_replaces_the_older_one_once_it_is_recorded(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
         let version = b.reserve_due(&n, &I, b.now()).await;
@@ -74,7 +74,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
     }
 
-    async fn a_record_that_comes_late_does_not_lower_the_newest(b) {
+    async fn a_late_record_does_not_lower_the_newest_version(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         let second = b.publish(&event("1", "b"), &I).await;
@@ -92,7 +92,7 @@ rules! {
         }
     }
 
-    async fn events_of_two_dates_both_run_and_of_the_same_date_the_newer(b) {
+    async fn events_of_two_dates_both_run_and_the_newer_one_of_the_same_date(b) {
         let (one, two) = (Slot::DatedAt(1), Slot::DatedAt(2));
         let first = b.publish(&event("1", "a"), &one).await;
         let other = b.publish(&event("1", "b"), &two).await;
@@ -102,7 +102,7 @@ rules! {
         b.handle(&event("1", "c"), &second).await;
     }
 
-    async fn references_and_types_have_nothing_to_do_with_each_other(b) {
+    async fn an_event_replaces_none_of_another_reference_or_type(b) {
         let a = event("1", "a");
         let mut mail = event("1", "n");
         mail.event_type = "mail".parse().unwrap();
@@ -112,9 +112,9 @@ rules! {
         b.handle(&a, &first).await;
     }
 
-    // Overdue.
+    // Overdue events.
 
-    async fn an_event_put_off_for_longer_than_max_wait_runs_although_a_newer_one_waits(b) {
+    async fn an_event_that_waited_longer_than_max_wait_runs_although_a_newer_one_waits(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
         b.advance(MAX_WAIT);
@@ -124,7 +124,7 @@ rules! {
         b.handle(&a, &first).await;
     }
 
-    async fn after_an_overdue_run_the_waiting_begins_anew(b) {
+    async fn an_overdue_run_starts_max_wait_anew(b) {
         let first = b.publish(&event("1", "a"), &I).await;
         let second = b.publish(&event("1", "b"), &I).await;
         b.advance(MAX_WAIT + MS);
@@ -135,7 +135,7 @@ rules! {
         b.handle(&event("1", "b"), &second).await;
     }
 
-    async fn once_the_newest_runs_nothing_waits_any_more(b) {
+    async fn a_run_of_the_newest_event_ends_the_waiting_time(b) {
         let first = b.publish(&event("1", "a"), &I).await;
         b.handle(&event("1", "a"), &first).await;
         b.advance(MAX_WAIT + MS);
@@ -144,7 +144,7 @@ rules! {
         assert_eq!(b.claim(&event("1", "b"), &second, token(1)).await, Claimed::Replaced);
     }
 
-    async fn what_has_begun_is_not_overdue_again(b) {
+    async fn an_event_that_has_begun_is_not_overdue_again(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;

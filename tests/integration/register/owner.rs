@@ -354,7 +354,7 @@ fn a_plan_says_that_an_apply_would_be_refused() {
 }
 
 #[test]
-#[ignore = "runs `apply` and `destroy` several times; scripts/test --all runs it"]
+#[ignore = "destroys topologies, whose counts of 0 have to last 12 s; scripts/test --all runs it"]
 fn a_destroy_releases_its_own_register_and_keeps_its_versions() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);
@@ -429,7 +429,7 @@ fn an_apply_finds_and_fixes_a_shard_that_still_has_the_former_owner() {
 }
 
 #[test]
-#[ignore = "runs `apply` and `destroy` several times; scripts/test --all runs it"]
+#[ignore = "migrates and destroys, with counts of 0 that have to last 12 s; scripts/test --all runs it"]
 fn an_apply_refuses_the_register_of_a_topology_that_had_its_name_before() {
     let redis = Arc::new(Server::start(free_port(), &[]));
     let applying = Applying::new(BILLING, &redis);

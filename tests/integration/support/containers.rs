@@ -109,8 +109,8 @@ impl Image {
     }
 }
 
-/// Returns the name of the image. `docker-compose.yml` is the only place that says it: `image:
-/// ${HATCHERY_RABBITMQ_IMAGE:-…}`.
+/// Returns the name of the image. Only `docker-compose.yml` says it, in the line
+/// `image: ${HATCHERY_RABBITMQ_IMAGE:-…}`.
 fn name() -> String {
     let compose = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docker-compose.yml"));
     let (_, rest) = compose.split_once("${HATCHERY_RABBITMQ_IMAGE:-").unwrap();

@@ -1,11 +1,11 @@
-//! `adopt` takes what carries no label under the topology's wing.
+//! `adopt` makes queues without a label part of the topology.
 
 use serde_json::json;
 
 use super::TOPOLOGY;
 use crate::support::{amqp::Amqp, broker::eventually, cli::Bench};
 
-/// Puts a queue back as it was, with another label or none.
+/// Declares a queue again as it was, with another owner label or none.
 fn label(bench: &Bench, queue: &str, label: Option<&str>) {
     let live = bench.host.list("queues").into_iter().find(|live| live["name"] == queue).unwrap();
     let mut arguments = live["arguments"].clone();
@@ -28,7 +28,7 @@ fn label(bench: &Bench, queue: &str, label: Option<&str>) {
 }
 
 #[test]
-fn an_equal_queue_without_a_label_is_in_sync() {
+fn an_adopted_queue_with_the_right_arguments_is_in_sync() {
     let bench = Bench::new(TOPOLOGY);
     bench.apply();
     label(&bench, "billing.processor.mail", None);
@@ -39,7 +39,7 @@ fn an_equal_queue_without_a_label_is_in_sync() {
 }
 
 #[test]
-fn another_topologys_stays_in_the_way() {
+fn a_queue_of_another_topology_cannot_be_adopted() {
     let bench = Bench::new(&format!("{TOPOLOGY}adopt: [billing.processor.mail]\n"));
     bench.apply();
     label(&bench, "billing.processor.mail", Some("other"));
@@ -50,8 +50,8 @@ fn another_topologys_stays_in_the_way() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn one_that_the_file_does_not_want_goes_once_it_is_empty() {
+#[ignore = "prunes a queue, whose count of 0 has to last 12 s; scripts/test --all runs it"]
+async fn an_adopted_leftover_is_pruned_once_it_is_empty() {
     let bench = Bench::new(&format!("{TOPOLOGY}adopt: [legacy.tmp]\n"));
     bench.apply();
     bench.host.put("queues", "legacy.tmp", &json!({ "durable": true }));
@@ -60,7 +60,7 @@ async fn one_that_the_file_does_not_want_goes_once_it_is_empty() {
     let counted = async || {
         bench.host.list("queues").iter().any(|q| q["name"] == "legacy.tmp" && q["messages"] == 1).then_some(())
     };
-    eventually("it is counted", counted).await;
+    eventually("the message is counted", counted).await;
     let planned = bench.expect(0, &["plan", "--detailed-exitcode"]).stdout;
     assert!(planned.contains("- queue    legacy.tmp  leftover (1 ready)"), "{planned}");
     bench.expect(0, &["apply", "--auto-approve"]);

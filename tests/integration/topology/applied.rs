@@ -1,4 +1,4 @@
-//! What is applied is there, and drift is put back.
+//! `apply` creates what the file says, and undoes drift.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,10 +25,10 @@ fn apply_makes_the_broker_as_the_file_says() {
     let planned = bench.expect(3, &["plan", "--detailed-exitcode"]);
     assert_eq!(planned.last(), "Plan: 31 add, 0 change.");
     assert!(planned.stdout.lines().all(|line| line.chars().count() <= 80), "{}", planned.stdout);
-    assert_eq!(bench.expect(0, &["diff"]).stdout, planned.stdout, "without the flag pending changes are no failure");
+    assert_eq!(bench.expect(0, &["diff"]).stdout, planned.stdout, "`diff` shows another plan than `plan`");
     let nothing: Vec<Value> = Vec::new();
     for kind in ["exchanges", "queues", "bindings", "policies"] {
-        assert_eq!(bench.host.list(kind), nothing, "plan writes nothing");
+        assert_eq!(bench.host.list(kind), nothing, "plan has written {kind}");
     }
 
     let applied = bench.apply();
@@ -38,7 +38,7 @@ fn apply_makes_the_broker_as_the_file_says() {
 }
 
 #[tokio::test]
-async fn every_object_is_there_with_its_arguments() {
+async fn apply_creates_every_object_with_its_arguments() {
     let bench = Bench::new(TOPOLOGY);
     bench.apply();
     let desired = desired(TOPOLOGY);
@@ -64,7 +64,7 @@ async fn every_object_is_there_with_its_arguments() {
     assert_eq!(text(&policies[0], "pattern"), desired.policies[0].pattern);
     let expected: BTreeSet<String> =
         ["billing.processor.hr-import", "billing.processor.mail"].map(str::to_owned).into();
-    eventually("the policy applies to the processing queues alone", async || {
+    eventually("the policy applies to the processing queues only", async || {
         let applies = bench.host.list("queues").into_iter().filter(|queue| queue["policy"] == "billing.tunables");
         (applies.map(|queue| text(&queue, "name").to_owned()).collect::<BTreeSet<_>>() == expected).then_some(())
     })
@@ -84,13 +84,13 @@ fn applying_twice_changes_nothing() {
     bench.apply();
     let everything = || ["exchanges", "bindings", "policies"].map(|kind| bench.host.list(kind));
     let before = everything();
-    // In sync nobody is asked, so no approval is needed.
+    // Without changes there is no question, so no approval is needed.
     assert_eq!(bench.expect(0, &["apply"]).stdout, "No changes. The broker is as topology.yaml says.\n");
     assert_eq!(everything(), before);
 }
 
 #[test]
-fn what_has_drifted_is_put_back() {
+fn apply_undoes_drift() {
     let bench = Bench::new(TOPOLOGY);
     bench.apply();
     bench.host.delete("bindings", &["e", "billing.scheduler", "q", "billing.hatchery.1h", "*.1h"]);
@@ -114,7 +114,7 @@ fn what_has_drifted_is_put_back() {
 }
 
 #[test]
-fn what_has_left_the_file_stays_bound() {
+fn a_leftover_stays_bound_without_prune() {
     let bench = Bench::new(TOPOLOGY);
     bench.apply();
     bench.write(&TOPOLOGY.replace("[50ms, 1h]", "[50ms]"));
@@ -128,7 +128,7 @@ fn what_has_left_the_file_stays_bound() {
     bench.expect(0, &["apply"]);
     assert_eq!(bench.host.list("bindings"), before);
 
-    // A new ladder beside the old one.
+    // A changed ladder is created beside the old one.
     bench.write(&TOPOLOGY.replace("10ms, horizon", "100ms, horizon"));
     let planned = bench.expect(3, &["plan", "--detailed-exitcode"]).stdout;
     assert!(planned.contains("+ ladder   billing.ladder.100ms-4  4 exchanges, 4 queues, 15 bindings\n"), "{planned}");
@@ -141,7 +141,7 @@ fn what_has_left_the_file_stays_bound() {
 }
 
 #[test]
-fn a_program_reads_the_plan_as_json() {
+fn a_plan_as_json_has_every_change_with_its_line_in_the_file() {
     let bench = Bench::new(TOPOLOGY);
     bench.host.put("queues", "legacy.tmp", &json!({ "durable": true }));
     let plan = bench.expect(0, &["plan", "-o", "json"]).json();
@@ -157,7 +157,7 @@ fn a_program_reads_the_plan_as_json() {
     let queue = change("billing.hatchery.50ms");
     assert_eq!((text(&queue, "action"), text(&queue, "kind")), ("create", "queue"));
     assert_eq!(queue["object"]["arguments"]["x-message-ttl"], 50);
-    // As they stand in the file.
+    // The lines on which the objects stand in the file.
     let lines = ["billing.hatchery.50ms", "billing.processor.mail", "billing.retry.mail.20ms", "billing.scheduler"];
     assert_eq!(lines.map(|name| change(name)["line"].clone()), [3, 7, 7, 2].map(|line| json!(line)));
     assert_eq!(text(&change("legacy.tmp"), "action"), "ignored");
@@ -171,7 +171,7 @@ fn a_program_reads_the_plan_as_json() {
 }
 
 #[test]
-fn with_v_every_binding_and_every_stranger_has_its_line() {
+fn plan_with_v_shows_every_binding_and_every_foreign_object() {
     let bench = Bench::new(TOPOLOGY);
     bench.host.put("queues", "legacy.tmp", &json!({ "durable": true }));
     let planned = bench.expect(0, &["plan", "-v"]).stdout;

@@ -1,4 +1,4 @@
-//! Classic queues, by choice.
+//! Topologies with `queue-type: classic`.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::TOPOLOGY;
 use crate::support::{amqp::Amqp, broker::text, cli::Bench};
 
 #[test]
-fn validate_says_what_classic_queues_give_up() {
+fn validate_warns_of_what_classic_queues_lack() {
     let bench = Bench::new(&format!("{TOPOLOGY}queue-type: classic\n"));
     let ran = bench.expect(0, &["validate"]);
     assert!(ran.stdout.starts_with("topology.yaml is valid: "), "{ran:?}");
@@ -28,7 +28,7 @@ fn validate_says_what_classic_queues_give_up() {
 }
 
 #[test]
-fn validate_says_that_a_classic_queue_protects_nobody_from_a_killer_without_the_register() {
+fn validate_warns_that_classic_queues_without_the_register_count_no_crashes() {
     let bench = Bench::new("version: 1\nname: t\nqueue-type: classic\ntypes: { mail: {}, plain: { register: off } }\n");
     let ran = bench.expect(0, &["validate"]);
     let warned: Vec<&str> = ran.stderr.lines().filter(|line| line.contains("`register: off`")).collect();
@@ -46,8 +46,8 @@ fn a_classic_topology_is_in_sync_once_it_is_applied() {
 }
 
 #[tokio::test]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn a_topology_may_become_classic_with_its_events() {
+#[ignore = "migrates queues, whose count of 0 has to last 12 s; scripts/test --all runs it"]
+async fn a_migration_to_classic_queues_keeps_the_events() {
     let file = "version: 1\nname: billing\nladder: { resolution: 10ms, horizon: 10ms }\n\
                 types: { mail: { retry: { delays: [1h] } } }\n";
     let bench = Bench::new(file);
@@ -71,7 +71,7 @@ async fn a_topology_may_become_classic_with_its_events() {
         assert_eq!(amqp.take(queue).await.routing_key.as_str(), key);
         assert_eq!(amqp.ready(queue).await, 0, "{queue}");
     }
-    // The limit of returns means nothing to a classic queue, and is no stranger's.
+    // The policy with the delivery limit is a leftover, because a classic queue has no such limit.
     let planned = bench.expect(0, &["plan", "--detailed-exitcode"]).stdout;
     assert!(planned.contains("- policy   billing.tunables"), "{planned}");
 }

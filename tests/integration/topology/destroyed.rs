@@ -1,4 +1,4 @@
-//! All that is owned goes, and nothing else; what is in use is refused.
+//! `destroy` removes all that the topology owns and nothing else, and refuses if a queue is in use.
 
 use serde_json::{Value, json};
 
@@ -8,7 +8,7 @@ use crate::support::{
     cli::{Bench, Ran},
 };
 
-/// Few levels, so that it is quick.
+/// A topology with few levels, so that a destroy is quick.
 const SMALL: &str = "\
 version: 1
 name: billing
@@ -22,18 +22,18 @@ fn everything(bench: &Bench) -> Vec<Vec<Value>> {
     [queues].into_iter().chain(["exchanges", "bindings", "policies"].map(|kind| bench.host.list(kind))).collect()
 }
 
-/// Waits until the statistics say it: they are seconds old.
+/// Waits until the statistics, which are seconds old, show this count.
 async fn counted(bench: &Bench, queue: &str, count: &str, expected: u64) {
     let counted = async || {
         let queues = bench.host.list("queues");
         queues.iter().any(|live| live["name"] == queue && live[count] == expected).then_some(())
     };
-    eventually(&format!("{expected} {count} in {queue}"), counted).await;
+    eventually(&format!("the statistics of {queue} show {expected} {count}"), counted).await;
 }
 
-/// It is refused with this line, and nothing is gone.
+/// Asserts that a destroy is refused with this line, and removes nothing.
 #[track_caller]
-fn refused(bench: &Bench, line: &str) -> Ran {
+fn assert_refused(bench: &Bench, line: &str) -> Ran {
     let before = everything(bench);
     let ran = bench.expect(4, &["destroy", "--auto-approve"]);
     assert!(ran.stdout.contains(line) && ran.stderr.contains("nothing was removed"), "{ran:?}");
@@ -42,8 +42,8 @@ fn refused(bench: &Bench, line: &str) -> Ran {
 }
 
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn what_is_owned_goes_and_nothing_else() {
+#[ignore = "destroys a topology, whose counts of 0 have to last 12 s; scripts/test --all runs it"]
+fn a_destroy_removes_what_the_topology_owns_and_nothing_else() {
     let bench = Bench::new(SMALL);
     bench.host.put("queues", "legacy.tmp", &json!({ "durable": true }));
     bench.host.put("exchanges", "legacy", &json!({ "type": "topic", "durable": true }));
@@ -71,7 +71,7 @@ fn what_is_owned_goes_and_nothing_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_is_in_use_stays_unless_it_is_forced() {
+async fn a_destroy_refuses_a_queue_with_messages_without_force() {
     let bench = Bench::new(SMALL);
     bench.apply();
     let amqp = Amqp::connect(&bench.host.amqp()).await;
@@ -79,7 +79,7 @@ async fn a_queue_that_is_in_use_stays_unless_it_is_forced() {
     amqp.publish("billing.scheduler", "mail.1h", lapin::BasicProperties::default(), b"2").await;
     counted(&bench, "billing.processor.mail", "messages", 1).await;
     counted(&bench, "billing.hatchery.1h", "messages", 1).await;
-    let ran = refused(&bench, "! queue    billing.processor.mail    not empty (1 ready)");
+    let ran = assert_refused(&bench, "! queue    billing.processor.mail    not empty (1 ready)");
     assert!(
         ran.stdout.contains("! queue    billing.hatchery.1h       not empty (1 ready, at most 1h)"),
         "{}",
@@ -94,7 +94,7 @@ async fn a_queue_that_is_in_use_stays_unless_it_is_forced() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_with_a_consumer_stays() {
+async fn a_destroy_refuses_a_queue_with_a_consumer() {
     use lapin::{options::BasicConsumeOptions, types::FieldTable};
 
     let bench = Bench::new(SMALL);
@@ -108,17 +108,17 @@ async fn a_queue_with_a_consumer_stays() {
         .await
         .unwrap();
     counted(&bench, "billing.dead-letter.mail", "consumers", 1).await;
-    refused(&bench, "! queue    billing.dead-letter.mail  has 1 consumer (0 ready)");
+    assert_refused(&bench, "! queue    billing.dead-letter.mail  has 1 consumer (0 ready)");
     drop((consumer, connection));
 }
 
 #[test]
-fn what_a_stranger_leads_to_stays() {
+fn a_destroy_refuses_a_queue_that_a_foreign_exchange_is_bound_to() {
     let bench = Bench::new(SMALL);
     bench.apply();
     bench.host.put("exchanges", "legacy", &json!({ "type": "topic", "durable": true }));
     bench.host.bind("legacy", "billing.processor.mail", "#");
-    refused(&bench, "! queue    billing.processor.mail    the exchange legacy leads to it,");
+    assert_refused(&bench, "! queue    billing.processor.mail    the exchange legacy leads to it,");
     bench.expect(0, &["destroy", "--auto-approve", "--force"]);
     assert_eq!(bench.host.names("exchanges"), ["legacy"]);
     assert_eq!(bench.host.names("queues"), Vec::<String>::new());
@@ -126,14 +126,14 @@ fn what_a_stranger_leads_to_stays() {
 
 #[cfg(feature = "fail-points")]
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn whoever_kills_it_runs_it_again() {
+#[ignore = "kills four destroys and runs a fifth, whose counts of 0 have to last 12 s; scripts/test --all runs it"]
+fn a_killed_destroy_is_completed_by_running_it_again() {
     let bench = Bench::new(SMALL);
     bench.apply();
     for passing in [1, 2, 5, 3] {
         let mut run = bench.command(&["destroy", "--auto-approve"]);
         let killed = run.env("HATCHERY_KILL_AT", format!("apply.step:{passing}")).ok();
-        assert!(killed.is_err(), "it was to be killed");
+        assert!(killed.is_err(), "the destroy was not killed");
         assert!(!bench.host.names("queues").is_empty());
     }
     bench.expect(0, &["destroy", "--auto-approve"]);
@@ -141,8 +141,8 @@ fn whoever_kills_it_runs_it_again() {
 }
 
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn what_stands_in_for_a_queue_goes_too() {
+#[ignore = "destroys a topology, whose counts of 0 have to last 12 s; scripts/test --all runs it"]
+fn a_destroy_removes_the_stand_in_of_an_interrupted_migration() {
     let bench = Bench::new(SMALL);
     bench.apply();
     let arguments = json!({ "x-hatchery-owner": "billing", "x-queue-type": "quorum" });

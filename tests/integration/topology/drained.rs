@@ -1,4 +1,5 @@
-//! What `apply` empties and deletes is really empty, whatever the statistics say, and it waits no longer than it was told.
+//! `apply` deletes a queue only if it is really empty, whatever the statistics say, and waits no longer than it was
+//! told to.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -24,7 +25,7 @@ use crate::support::{
 const QUEUE: &str = "billing.hatchery.1h";
 const THROUGH: &str = "billing.moving.x";
 
-/// Statistics that say the same at every reading, as they do where the broker collects them once a minute.
+/// Statistics that never change, as between two collections of a broker that collects them once a minute.
 struct Stale(Counts);
 
 #[async_trait]
@@ -46,7 +47,7 @@ impl Management for Stale {
     }
 }
 
-/// All counts are known.
+/// Returns statistics with this many ready messages and nothing else.
 fn counts(ready: u64) -> Stale {
     let none = Some(0);
     Stale(Counts {
@@ -58,7 +59,7 @@ fn counts(ready: u64) -> Stale {
     })
 }
 
-/// A channel with such a queue, and what empties it.
+/// Declares the queue, and returns a channel and the declarer that empties queues.
 async fn with_queue(host: &VirtualHost, arguments: &[(&str, AMQPValue)]) -> (Channel, Declarer) {
     let url = AmqpUrl::new(&host.amqp()).unwrap();
     let lock = ["billing.lock".to_owned()];
@@ -76,7 +77,7 @@ async fn with_queue(host: &VirtualHost, arguments: &[(&str, AMQPValue)]) -> (Cha
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_queue_that_is_empty_in_old_statistics_alone_stays() {
+async fn a_queue_that_is_empty_only_in_old_statistics_is_not_deleted() {
     let host = VirtualHost::new();
     let (_channel, lock) = with_queue(&host, &[]).await;
     let amqp = Amqp::connect(&host.amqp()).await;
@@ -89,9 +90,9 @@ async fn a_queue_that_is_empty_in_old_statistics_alone_stays() {
     assert_eq!(amqp.ready(QUEUE).await, 1);
 }
 
-/// A worker that blocks at an event is the only one who is given any.
+/// With a single active consumer, a blocked worker is the only one who gets the queue's messages.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_nobody_else_is_given_is_not_waited_for() {
+async fn a_migration_does_not_wait_for_messages_of_a_single_active_consumer() {
     let host = VirtualHost::new();
     let (channel, lock) = with_queue(&host, &[("x-single-active-consumer", AMQPValue::Boolean(true))]).await;
     let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
@@ -114,6 +115,6 @@ async fn what_nobody_else_is_given_is_not_waited_for() {
     let step = Step::Move(Move { from, through, dated: None, then: Then::DeleteQueue });
     let (steps, stale) = ([step], counts(1));
     let emptied = lock.empty(&steps, &stale, Duration::from_secs(1), |_| {});
-    let moved = tokio::time::timeout(PATIENCE, emptied).await.expect("it ends").unwrap();
+    let moved = tokio::time::timeout(PATIENCE, emptied).await.expect("the migration did not end in time").unwrap();
     assert_eq!((moved, amqp.ready(QUEUE).await), (0, 1));
 }

@@ -1,4 +1,4 @@
-//! What goes wrong has its exit code, a message that says what to do, and no password in it.
+//! Each failure has its exit code and a message that says what to do, without a password.
 
 use super::TOPOLOGY;
 use crate::support::{
@@ -6,22 +6,22 @@ use crate::support::{
     cli::Bench,
 };
 
-/// A port of this machine that nothing listens on.
+/// An address on this machine where nothing listens.
 const NOWHERE: &str = "127.0.0.1:1";
 
 #[test]
-fn approval_without_a_terminal() {
+fn an_apply_without_a_terminal_needs_auto_approve() {
     let bench = Bench::new(TOPOLOGY);
     let ran = bench.expect(2, &["apply"]);
     assert!(ran.stderr.contains("--auto-approve"), "{ran:?}");
     assert_eq!(bench.host.names("queues"), Vec::<String>::new());
-    // A `y` in a pipe is nobody's approval.
+    // A `y` from a pipe does not count as approval.
     bench.command(&["apply"]).write_stdin("y\n").assert().code(2);
     assert_eq!(bench.host.names("queues"), Vec::<String>::new());
 }
 
 #[test]
-fn a_broker_that_is_away() {
+fn an_unreachable_broker_ends_with_exit_code_6() {
     let bench = Bench::new(TOPOLOGY);
     let amqp = format!("amqp://app:{PASSWORD}@{NOWHERE}/x");
     let management = format!("http://app:{PASSWORD}@{NOWHERE}");
@@ -39,9 +39,9 @@ fn a_broker_that_is_away() {
 }
 
 #[test]
-fn a_wrong_password() {
+fn a_wrong_password_ends_with_exit_code_6() {
     let bench = Bench::new(TOPOLOGY);
-    // Ours with something appended: what the output may not have is in there.
+    // The right password with something appended, so that the output must not show it either.
     let wrong = |url: String| url.replace(PASSWORD, &format!("{PASSWORD}x"));
     let (amqp, management) = (wrong(bench.host.amqp()), wrong(bench.host.management()));
     let ran = bench.expect(6, &["plan", "--management-url", &management]);
@@ -52,7 +52,7 @@ fn a_wrong_password() {
 }
 
 #[test]
-fn a_user_who_may_not_create() {
+fn an_apply_without_permission_says_what_is_written_and_what_is_left() {
     let bench = Bench::new(TOPOLOGY);
     bench.host.permit("^billing\\.(lock|unrouted)");
     let ran = bench.expect(5, &["apply", "--auto-approve"]);
@@ -64,7 +64,7 @@ fn a_user_who_may_not_create() {
 }
 
 #[test]
-fn urls_that_are_none() {
+fn an_invalid_url_is_a_usage_error() {
     let bench = Bench::new(TOPOLOGY);
     for flag in ["--amqp-url", "--management-url"] {
         for url in [format!("x:{PASSWORD}@h"), format!("ftp://x:{PASSWORD}@h"), format!("amqp://x:{PASSWORD}@:1")] {
@@ -75,7 +75,7 @@ fn urls_that_are_none() {
 }
 
 #[test]
-fn a_file_that_is_missing_or_wrong() {
+fn a_missing_or_invalid_file_ends_with_exit_code_1() {
     let bench = Bench::new("version: 1\nname: billing\ntypes: { mail: { prefech: 1 } }\n");
     for verb in ["validate", "plan", "apply"] {
         let ran = bench.expect(1, &[verb]);
@@ -95,12 +95,12 @@ fn a_valid_file_needs_no_broker() {
 }
 
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn two_brokers() {
+#[ignore = "starts a second broker; scripts/test --all runs it"]
+fn an_apply_whose_urls_lead_to_two_brokers_writes_nothing() {
     let bench = Bench::new(TOPOLOGY);
     let another = Another::like(&bench.host);
     let management = another.management(&bench.host);
-    // The names of their clusters are the same: the lock tells, before anything is written.
+    // Both clusters have the same name. The lock shows the difference before anything is written.
     for arguments in [&["apply", "--auto-approve"][..], &["apply", "--auto-approve", "--migrate", "--prune"]] {
         let ran = bench.expect(6, &[arguments, &["--management-url", &management]].concat());
         assert!(ran.stderr.contains("two brokers") && ran.stderr.contains("nothing was written"), "{ran:?}");
@@ -108,10 +108,10 @@ fn two_brokers() {
     }
 }
 
-/// The nodes of an unnamed cluster say their own names, so the names alone do not tell.
+/// In a cluster without a name, each node reports its own name, so different names do not prove two brokers.
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn two_brokers_that_nobody_has_named() {
+#[ignore = "starts two more brokers; scripts/test --all runs it"]
+fn a_plan_whose_urls_lead_to_two_unnamed_brokers_fails() {
     let mut bench = Bench::new(TOPOLOGY);
     let [one, other] = [Another::like(&bench.host), Another::like(&bench.host)];
     other.set_name("rabbit@other");
@@ -123,10 +123,10 @@ fn two_brokers_that_nobody_has_named() {
     assert!(ran.stdout.is_empty(), "{ran:?}");
 }
 
-/// Also where there is nothing to write.
+/// The commands fail even if there is nothing to write.
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn two_brokers_with_their_own_names() {
+#[ignore = "starts a second broker; scripts/test --all runs it"]
+fn commands_whose_urls_lead_to_two_named_brokers_write_nothing() {
     let bench = Bench::new(TOPOLOGY);
     let another = Another::like(&bench.host);
     another.set_name("another");
@@ -151,7 +151,7 @@ fn two_brokers_with_their_own_names() {
     refuse(&management);
     assert_eq!(bench.host.names("queues"), Vec::<String>::new());
 
-    // Nor where the one that is shown is as the file says, or has nothing of it.
+    // The commands also fail if the broker of the management URL is in sync, or has nothing of the topology.
     bench.apply();
     refuse(&management);
     bench.expect(0, &["plan", "--detailed-exitcode"]);

@@ -1,4 +1,5 @@
-//! A migration that is killed at each of its steps says so, has lost nothing, and is simply run again.
+//! A migration that is killed at any of its steps loses nothing, is shown as incomplete, and is completed by running it
+//! again.
 #![cfg(feature = "fail-points")]
 
 use std::{collections::BTreeSet, process::Stdio};
@@ -17,10 +18,10 @@ types: { mail: { retry: { delays: [1h] } } }
 
 const QUEUE: &str = "billing.processor.mail";
 
-/// Events in the queue.
+/// The number of events in the queue.
 const EVENTS: u8 = 50;
 
-/// A topology whose processing queue is a classic one, with events.
+/// Applies a topology, replaces its processing queue by a classic one, and publishes events into it.
 async fn classic() -> (Bench, Amqp) {
     let bench = Bench::new(FILE);
     bench.apply();
@@ -35,7 +36,7 @@ async fn classic() -> (Bench, Amqp) {
     (bench, amqp)
 }
 
-/// Which events are in the queue, or on their way.
+/// Takes and returns the events of all queues.
 async fn events(bench: &Bench, amqp: &Amqp) -> BTreeSet<u8> {
     let mut events = BTreeSet::new();
     for queue in bench.host.names("queues") {
@@ -48,22 +49,22 @@ async fn events(bench: &Bench, amqp: &Amqp) -> BTreeSet<u8> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "kills a migration at each of its steps; scripts/test --all runs it"]
-async fn whoever_kills_a_migration_at_any_step_runs_it_again() {
+async fn a_migration_killed_at_any_step_is_completed_by_running_it_again() {
     let (bench, _) = classic().await;
     let planned = bench.expect(4, &["plan", "--detailed-exitcode"]).stdout;
     assert!(planned.contains("classic -> quorum") && planned.contains("needs --migrate"), "{planned}");
     let mut kills = 0;
     loop {
-        // Each run goes one step further than the last one did, so every state between two steps is left behind once.
+        // Each run is killed one step further than the last one, so every state between two steps occurs once.
         let mut run = bench.command(&["apply", "--auto-approve", "--migrate"]);
         if run.env("HATCHERY_KILL_AT", "apply.step:1").ok().is_ok() {
             break;
         }
         kills += 1;
-        assert!(kills < 50, "it comes no further");
+        assert!(kills < 50, "the migration makes no progress");
         let planned = bench.run(&["plan", "--detailed-exitcode"]);
         if planned.code == 0 {
-            // It was the last step.
+            // The kill came after the last step.
             bench.apply();
             break;
         }
@@ -71,7 +72,7 @@ async fn whoever_kills_a_migration_at_any_step_runs_it_again() {
         let refused = bench.expect(4, &["apply", "--auto-approve"]);
         assert!(refused.stderr.contains("nothing was written"), "{refused:?}");
     }
-    assert!(kills >= 8, "killed at {kills} steps");
+    assert!(kills >= 8, "the migration was killed at {kills} steps only");
     bench.expect(0, &["plan", "--detailed-exitcode"]);
     let queues = bench.host.list("queues");
     assert!(queues.iter().all(|queue| queue["type"] == "quorum"), "{queues:?}");
@@ -81,8 +82,8 @@ async fn whoever_kills_a_migration_at_any_step_runs_it_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "takes long; scripts/test --all runs it"]
-async fn whoever_ends_a_migration_is_told_and_runs_it_again() {
+#[ignore = "interrupts a migration, whose counts of 0 have to last 12 s; scripts/test --all runs it"]
+async fn a_migration_that_is_interrupted_says_so_and_is_completed_by_running_it_again() {
     let (bench, _) = classic().await;
     let mut run = bench.process(&["apply", "--auto-approve", "--migrate"]);
     run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -90,7 +91,8 @@ async fn whoever_ends_a_migration_is_told_and_runs_it_again() {
     run.kill_on_drop(true);
     let run = Process::spawn(run);
     let stand_in = format!("billing.moving.{QUEUE}");
-    eventually("it moves", async || bench.host.names("queues").contains(&stand_in).then_some(())).await;
+    eventually("the migration moves messages", async || bench.host.names("queues").contains(&stand_in).then_some(()))
+        .await;
     run.signal(Signal::TERM);
     let ran = run.ended().await.expect(5);
     assert!(ran.stderr.contains("interrupted") && ran.stderr.contains("Run it again"), "{ran:?}");

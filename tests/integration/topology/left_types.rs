@@ -1,4 +1,4 @@
-//! A type that has left the file while the register knows of events of it.
+//! A type that was removed from the file while the register knows events of it.
 
 use ::redis::AsyncCommands as _;
 use serde_json::Value;
@@ -8,7 +8,7 @@ use crate::support::{
     redis,
 };
 
-/// A topology with these types, and keys in Redis that no other test has.
+/// A topology with these types, and a Redis key prefix of its own.
 struct Deployment {
     bench: Bench,
     prefix: String,
@@ -45,7 +45,7 @@ fn file(prefix: &str, types: &str) -> String {
 }
 
 #[test]
-fn a_type_that_left_with_dated_events_is_a_warning_and_is_not_pruned() {
+fn a_removed_type_with_waiting_events_is_warned_of_and_not_pruned() {
     let deployment = Deployment::new("{ import: {}, mail: {} }");
     for reference in ["1234", "1235"] {
         deployment.run(0, &["publish", "import", "--reference", reference, "--delay", "1h"]);
@@ -62,7 +62,7 @@ fn a_type_that_left_with_dated_events_is_a_warning_and_is_not_pruned() {
     let pruned = deployment.run(4, &["apply", "--auto-approve", "--prune"]);
     assert!(pruned.stderr.contains("renamed-from: import"), "{pruned:?}");
     assert!(deployment.has_queue("billing.processor.import") && !deployment.has_queue("billing.processor.hr-import"));
-    // Without pruning its events still come to its queue.
+    // Without `--prune`, its queue stays and still gets its events.
     let applied = deployment.run(0, &["apply", "--auto-approve"]);
     assert!(applied.stderr.contains("renamed-from: import"), "{applied:?}");
     assert!(deployment.has_queue("billing.processor.import") && deployment.has_queue("billing.processor.hr-import"));
@@ -73,8 +73,8 @@ fn a_type_that_left_with_dated_events_is_a_warning_and_is_not_pruned() {
 }
 
 #[test]
-#[ignore = "takes long; scripts/test --all runs it"]
-fn a_type_that_left_with_no_event_is_pruned() {
+#[ignore = "prunes queues, whose counts of 0 have to last 12 s; scripts/test --all runs it"]
+fn a_removed_type_without_events_is_pruned() {
     let deployment = Deployment::new("{ import: {}, mail: {} }");
     deployment.run(0, &["publish", "import", "--reference", "1234", "--delay", "1h"]);
     deployment.run(0, &["events", "cancel", "--type", "import", "--reference", "1234"]);
@@ -85,7 +85,7 @@ fn a_type_that_left_with_no_event_is_pruned() {
 }
 
 #[tokio::test]
-async fn a_type_whose_events_are_known_is_not_pruned_when_another_type_gets_no_answer() {
+async fn a_removed_type_with_events_is_not_pruned_if_another_type_cannot_be_read() {
     let deployment = Deployment::new("{ import: {}, payslip: {}, mail: {} }");
     deployment.run(0, &["publish", "import", "--reference", "1234", "--delay", "1h"]);
     let mut redis = redis::connect(redis::url()).await.unwrap();
@@ -104,7 +104,7 @@ async fn a_type_whose_events_are_known_is_not_pruned_when_another_type_gets_no_a
 }
 
 #[test]
-fn a_plan_without_a_redis_url_asks_no_redis() {
+fn a_plan_without_a_redis_url_does_not_connect_to_redis() {
     let planned = |types: &str, rest: &str| {
         let deployment = Deployment::new(types);
         deployment.write(rest);
@@ -119,13 +119,13 @@ fn a_plan_without_a_redis_url_asks_no_redis() {
 }
 
 #[test]
-fn without_redis_the_plan_says_that_it_was_not_asked() {
+fn a_plan_without_redis_warns_that_waiting_events_are_unknown() {
     let deployment = Deployment::new("{ import: {}, mail: {} }");
     deployment.write("{ mail: {} }");
     let mut command = deployment.bench.command(&["plan", "--prune", "--detailed-exitcode"]);
     let planned = Ran::of(command.env("REDIS_URL", "redis://127.0.0.1:1").output().unwrap()).expect(3);
     assert!(planned.stderr.contains("whether events of `import` wait is unknown"), "{planned:?}");
-    // Nothing is left over, and Redis is not needed.
+    // No type was removed, so the plan needs no Redis.
     deployment.write("{ import: {}, mail: {} }");
     let planned = deployment.bench.expect(0, &["plan"]);
     assert!(!planned.stderr.contains("whether events"), "{planned:?}");

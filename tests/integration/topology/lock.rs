@@ -1,4 +1,4 @@
-//! One apply at a time.
+//! The lock that lets only one apply run at a time.
 
 use hatchery::internals::{rabbitmq::connection::AmqpUrl, redis::RedisRegister, register::Owner};
 use lapin::{options::QueueDeclareOptions, types::FieldTable};
@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-/// Holds the lock as another apply would.
+/// Takes the lock as another apply would.
 async fn hold(bench: &Bench) -> lapin::Connection {
     let connection = AmqpUrl::new(&bench.host.amqp()).unwrap().connect("another apply").await.unwrap();
     let channel = connection.create_channel().await.unwrap();
@@ -22,7 +22,7 @@ async fn hold(bench: &Bench) -> lapin::Connection {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_is_held() {
+async fn an_apply_ends_with_exit_code_7_while_the_lock_is_held() {
     let bench = Bench::new(TOPOLOGY);
     let _other = hold(&bench).await;
     let ran = bench.expect(7, &["apply", "--auto-approve", "--lock-timeout", "0s"]);
@@ -30,7 +30,7 @@ async fn a_lock_that_is_held() {
     let ran = bench.expect(7, &["apply", "--auto-approve", "--lock-timeout", "100ms"]);
     assert!(ran.stderr.contains("Waiting for another apply"), "{ran:?}");
     assert_eq!(bench.host.names("exchanges"), Vec::<String>::new());
-    // Who only looks does not wait.
+    // A plan does not need the lock.
     bench.expect(3, &["plan", "--detailed-exitcode"]);
 }
 
@@ -53,7 +53,7 @@ async fn an_apply_that_finds_the_lock_held_leaves_the_register_to_its_owner() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_is_given_back() {
+async fn an_apply_goes_on_once_the_lock_is_released() {
     use std::io::{BufRead as _, BufReader, Read as _};
 
     let bench = Bench::new(TOPOLOGY);
@@ -72,7 +72,7 @@ async fn a_lock_that_is_given_back() {
 }
 
 #[test]
-fn all_of_many_at_once_succeed() {
+fn four_applies_at_the_same_time_all_succeed() {
     let bench = Bench::new(TOPOLOGY);
     let ran: Vec<Ran> = std::thread::scope(|scope| {
         let apply = || scope.spawn(|| bench.run(&["apply", "--auto-approve"]));

@@ -1,4 +1,4 @@
-//! The file and the broker: what `plan` and `apply` do to a real one.
+//! `plan`, `apply` and `destroy` on a real broker, and the behaviour of RabbitMQ that they rely on.
 
 mod adopted;
 mod applied;
@@ -18,7 +18,7 @@ mod pruned;
 mod routes;
 mod simulated;
 
-/// Everything that the compiler makes, with a ladder that is quick to climb.
+/// A topology with every kind of object, and with a ladder whose delays are short.
 pub(crate) const TOPOLOGY: &str = "\
 version: 1
 name: billing

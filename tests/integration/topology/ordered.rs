@@ -1,4 +1,4 @@
-//! A type that begins to block, and stops doing so.
+//! A type gets `on-failure: block`, and loses it again.
 
 use lapin::BasicProperties;
 use serde_json::json;
@@ -9,7 +9,7 @@ const FILE: &str = "version: 1\nname: billing\nladder: { resolution: 10ms, horiz
 
 #[tokio::test]
 #[ignore = "migrates a queue twice, whose count of 0 has to last 12 s each time; scripts/test --all runs it"]
-async fn a_type_may_begin_to_block_and_keeps_its_events_in_order() {
+async fn a_migration_to_block_and_back_keeps_the_order_of_the_events() {
     let bench = Bench::new(&format!("{FILE}types: {{ mail: {{}}, other: {{}} }}\n"));
     bench.apply();
     let amqp = Amqp::connect(&bench.host.amqp()).await;
@@ -29,10 +29,10 @@ async fn a_type_may_begin_to_block_and_keeps_its_events_in_order() {
     };
     let ordered = queue("billing.processor.mail");
     assert_eq!(ordered["arguments"]["x-single-active-consumer"], json!(true));
-    assert_eq!(ordered["policy"], json!(null), "no limit of returns");
+    assert_eq!(ordered["policy"], json!(null), "the ordered queue has a delivery limit by policy");
     assert_eq!(queue("billing.processor.other")["policy"], json!("billing.tunables"));
 
-    // And back: RabbitMQ refuses `basic.get` where there is a single active consumer.
+    // Migrate back before reading: RabbitMQ refuses `basic.get` on a queue with a single active consumer.
     bench.write(&format!("{FILE}types: {{ mail: {{}}, other: {{}} }}\n"));
     bench.expect(0, &["apply", "--auto-approve", "--migrate"]);
     let mut bodies = Vec::new();

@@ -1,4 +1,4 @@
-//! The permissions that the documentation lists are enough, and none of them is too much.
+//! The permissions in `docs/operations.md` are enough, and each of them is needed.
 
 use std::{collections::BTreeMap, fs, process::Stdio};
 
@@ -13,7 +13,7 @@ use crate::support::{
     redis,
 };
 
-/// Nothing in it takes long, so that a test sees an event come out of all of it.
+/// Returns a topology with short delays only, so that a test sees every event leave every queue.
 fn topology() -> String {
     let prefix = redis::prefix();
     format!(
@@ -23,7 +23,8 @@ fn topology() -> String {
     )
 }
 
-/// Fails at first, then puts the event off, then gives up: a follow-up for each exchange that a worker publishes to.
+/// Answers with a failure, then a requeue, then a dead letter: a follow-up for each exchange that a worker publishes
+/// to.
 const PROGRAM: &str = "\
 echo run >> runs
 case $(wc -l < runs) in
@@ -35,7 +36,7 @@ esac
 
 const DEAD: &str = "billing.dead-letter.mail";
 
-/// The users of docs/operations.md, by its own commands.
+/// Reads the users and their rights from the commands in `docs/operations.md`.
 fn documented() -> BTreeMap<String, Rights> {
     let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/operations.md"));
     let mut users = BTreeMap::<String, Rights>::new();
@@ -47,7 +48,7 @@ fn documented() -> BTreeMap<String, Rights> {
                 (rights.configure, rights.write, rights.read) = (configure.into(), write.into(), read.into());
             }
             ["set_user_tags", user, tag] => tag.clone_into(&mut users.entry(user.to_owned()).or_default().tag),
-            _ => panic!("not understood: {line}"),
+            _ => panic!("unknown command in docs/operations.md: {line}"),
         }
     }
     assert_eq!(users.keys().collect::<Vec<_>>(), ["deployer", "publisher", "worker"]);
@@ -58,7 +59,7 @@ fn rights(role: &str) -> Rights {
     documented()[role].clone()
 }
 
-/// Runs a verb as this user.
+/// Runs the binary as this user.
 fn run(bench: &Bench, user: &User<'_>, arguments: &[&str]) -> Ran {
     let mut process = bench.process(arguments);
     process
@@ -77,7 +78,7 @@ fn publish(bench: &Bench, rights: &Rights, delay: &str) -> Ran {
     run(bench, &bench.host.user("publisher", rights), &["publish", "mail", "--payload", "{}", "--delay", delay])
 }
 
-/// A worker that goes on, with its log in the file `log`.
+/// Starts a worker. Its log goes to the file `log`.
 fn work(bench: &Bench, user: &User<'_>, event_type: &str) -> Process {
     fs::write(bench.folder().join("program"), PROGRAM).unwrap();
     let mut process = bench.process(&["-v", "work", "--type", event_type, "--exec", "sh", "program"]);
@@ -94,7 +95,7 @@ fn work(bench: &Bench, user: &User<'_>, event_type: &str) -> Process {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_documented_is_enough() {
+async fn the_documented_permissions_are_enough_to_apply_publish_and_work() {
     let bench = Bench::new(&topology());
     apply(&bench, &rights("deployer")).expect(0);
     run(&bench, &bench.host.user("deployer", &rights("deployer")), &["plan", "--detailed-exitcode"]).expect(0);
@@ -104,7 +105,7 @@ async fn what_is_documented_is_enough() {
         publish(&bench, &rights("publisher"), delay).expect(0);
     }
     let amqp = Amqp::connect(&bench.host.amqp()).await;
-    eventually("all are given up", async || (amqp.ready(DEAD).await == 3).then_some(())).await;
+    eventually("all three events are dead letters", async || (amqp.ready(DEAD).await == 3).then_some(())).await;
     worker.signal(Signal::TERM);
     worker.ended().await.expect(0);
     let log = fs::read_to_string(bench.folder().join("log")).unwrap();
@@ -112,7 +113,7 @@ async fn what_is_documented_is_enough() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_documented_is_enough_to_put_aside_and_to_run_what_is_there() {
+async fn the_documented_permissions_are_enough_for_the_aside_queue() {
     let bench = Bench::new(&topology());
     bench.apply();
     let publisher = bench.host.user("publisher", &rights("publisher"));
@@ -121,7 +122,10 @@ async fn what_is_documented_is_enough_to_put_aside_and_to_run_what_is_there() {
     amqp.come_back("billing.processor.plain", 2).await;
     let user = bench.host.user("worker", &rights("worker"));
     let worker = work(&bench, &user, "plain");
-    eventually("it is given up", async || (amqp.ready("billing.dead-letter.plain").await == 1).then_some(())).await;
+    eventually("the event is a dead letter", async || {
+        (amqp.ready("billing.dead-letter.plain").await == 1).then_some(())
+    })
+    .await;
     worker.signal(Signal::TERM);
     worker.ended().await.expect(0);
     let log = fs::read_to_string(bench.folder().join("log")).unwrap();
@@ -130,7 +134,7 @@ async fn what_is_documented_is_enough_to_put_aside_and_to_run_what_is_there() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "migrates and removes queues, whose count of 0 has to last 12 s; scripts/test --all runs it"]
-async fn what_is_documented_is_enough_to_migrate_to_prune_and_to_destroy() {
+async fn the_documented_permissions_are_enough_to_migrate_prune_and_destroy() {
     let bench = Bench::new(&topology());
     let deployer = bench.host.user("deployer", &rights("deployer"));
     run(&bench, &deployer, &["apply", "--auto-approve"]).expect(0);
@@ -147,21 +151,21 @@ async fn what_is_documented_is_enough_to_migrate_to_prune_and_to_destroy() {
 }
 
 #[test]
-fn a_plan_needs_the_tag_alone() {
+fn a_plan_needs_only_the_tag() {
     let bench = Bench::new(&topology());
     let nothing = || "^$".to_owned();
     let only = Rights { tag: rights("deployer").tag, configure: nothing(), write: nothing(), read: nothing() };
     run(&bench, &bench.host.user("viewer", &only), &["plan", "--detailed-exitcode"]).expect(3);
 }
 
-/// A deployer without one of them.
+/// Each case takes one right away from the deployer.
 #[rstest]
 #[case::tag(|rights: &mut Rights| rights.tag.clear(), 6, "policymaker")]
 #[case::a_lower_tag(|rights: &mut Rights| rights.tag = "management".into(), 6, "policymaker")]
 #[case::configure(|rights: &mut Rights| rights.configure = "^$".into(), 6, "queue 'billing.lock'")]
 #[case::write(|rights: &mut Rights| rights.write = "^$".into(), 5, "access to queue 'billing.unrouted'")]
 #[case::read(|rights: &mut Rights| rights.read = "^$".into(), 5, "access to exchange 'billing.unrouted'")]
-fn a_deployer_needs_all_of_it(#[case] without: fn(&mut Rights), #[case] code: i32, #[case] says: &str) {
+fn a_deployer_needs_each_documented_right(#[case] without: fn(&mut Rights), #[case] code: i32, #[case] says: &str) {
     let bench = Bench::new(&topology());
     let mut rights = rights("deployer");
     without(&mut rights);
@@ -170,7 +174,7 @@ fn a_deployer_needs_all_of_it(#[case] without: fn(&mut Rights), #[case] code: i3
 }
 
 #[test]
-fn a_publisher_needs_all_of_it() {
+fn a_publisher_needs_write_permission() {
     let bench = Bench::new(&topology());
     bench.apply();
     let nothing = Rights { write: "^$".into(), ..rights("publisher") };
@@ -181,7 +185,7 @@ fn a_publisher_needs_all_of_it() {
 }
 
 #[test]
-fn a_worker_needs_to_read() {
+fn a_worker_needs_read_permission() {
     let bench = Bench::new(&topology());
     bench.apply();
     let blind = Rights { read: "^$".into(), ..rights("worker") };
@@ -190,9 +194,9 @@ fn a_worker_needs_to_read() {
     assert!(ran.stderr.contains("ACCESS_REFUSED") && ran.stderr.contains("billing.processor.mail"), "{ran:?}");
 }
 
-/// RabbitMQ 4.3 asks for a permission for that too. Older versions tell everybody.
+/// RabbitMQ 4.3 requires a permission to check whether a queue exists. Older versions tell every user.
 #[test]
-fn a_worker_that_may_read_all_of_it_says_what_is_missing() {
+fn a_worker_that_may_read_everything_names_a_missing_queue() {
     let bench = Bench::new(&topology());
     bench.apply();
     let seeing = Rights { read: r"^billing\.".into(), ..rights("worker") };
@@ -210,29 +214,32 @@ fn a_worker_that_may_read_all_of_it_says_what_is_missing() {
 #[case("scheduler")]
 #[case("dead-letter")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_worker_needs_each_exchange_and_loses_nothing_without(#[case] exchange: &str) {
+async fn a_worker_needs_write_permission_on_each_exchange_and_loses_nothing_without_it(#[case] exchange: &str) {
     let bench = Bench::new(&topology());
     bench.apply();
     let all = rights("worker");
     let write = all.write.replacen(exchange, "nothing", 1);
-    assert_ne!(write, all.write, "the pattern names each exchange");
+    assert_ne!(write, all.write, "the documented pattern does not name the exchange");
     let user = bench.host.user("worker", &Rights { write, ..all.clone() });
     publish(&bench, &rights("publisher"), "0s").expect(0);
     let worker = work(&bench, &user, "mail");
     let refuses = format!("billing.{exchange}");
-    eventually(&format!("{refuses} refuses"), async || {
+    eventually(&format!("{refuses} refuses a publish"), async || {
         let log = fs::read_to_string(bench.folder().join("log")).unwrap();
         log.lines().any(|line| line.contains("ACCESS_REFUSED") && line.contains(&refuses)).then_some(())
     })
     .await;
     drop(worker);
     let amqp = Amqp::connect(&bench.host.amqp()).await;
-    eventually("it is still there", async || (amqp.ready("billing.processor.mail").await == 1).then_some(())).await;
-    // With the permission it goes on, and to its end.
+    eventually("the event is back in its queue", async || {
+        (amqp.ready("billing.processor.mail").await == 1).then_some(())
+    })
+    .await;
+    // With the permission, the event goes its way to the dead letters.
     drop(user);
     let user = bench.host.user("worker", &all);
     let worker = work(&bench, &user, "mail");
-    eventually("it is given up", async || (amqp.ready(DEAD).await == 1).then_some(())).await;
+    eventually("the event is a dead letter", async || (amqp.ready(DEAD).await == 1).then_some(())).await;
     worker.signal(Signal::TERM);
     worker.ended().await.expect(0);
 }

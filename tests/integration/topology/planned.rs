@@ -1,4 +1,4 @@
-//! A plan in a file is carried out as it is, or refused.
+//! A saved plan is carried out exactly as it is, or refused.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::TOPOLOGY;
 use crate::support::cli::Bench;
 
-/// Plans to a file, which comes back.
+/// Writes a plan to `plan.json`, and returns its JSON.
 fn planned(bench: &Bench) -> Value {
     bench.expect(0, &["plan", "--out", "plan.json"]);
     serde_json::from_str(&fs::read_to_string(bench.folder().join("plan.json")).unwrap()).unwrap()
@@ -19,9 +19,9 @@ fn tamper(bench: &Bench, change: impl FnOnce(&mut Value)) {
     fs::write(bench.folder().join("plan.json"), plan.to_string()).unwrap();
 }
 
-/// It ends so, says this, and writes nothing.
+/// Asserts that applying the plan ends with this exit code and text, and writes nothing.
 #[track_caller]
-fn refused(bench: &Bench, code: i32, said: &str) {
+fn assert_refused(bench: &Bench, code: i32, said: &str) {
     let before = ["exchanges", "bindings", "policies"].map(|kind| bench.host.list(kind));
     let queues = bench.host.names("queues");
     let ran = bench.expect(code, &["apply", "plan.json"]);
@@ -31,14 +31,14 @@ fn refused(bench: &Bench, code: i32, said: &str) {
 }
 
 #[test]
-fn it_is_carried_out_without_the_file_and_without_a_question() {
+fn a_saved_plan_is_applied_without_the_file_and_without_approval() {
     let bench = Bench::new(TOPOLOGY);
     planned(&bench);
     fs::remove_file(bench.folder().join("topology.yaml")).unwrap();
     let ran = bench.expect(0, &["apply", "plan.json"]);
     assert!(ran.last().starts_with("Applied: 31 added, 0 changed, in "), "{ran:?}");
-    // What it wanted to add is there now.
-    refused(&bench, 7, "the broker is not as it was when this plan was made; nothing was written. Plan again");
+    // The objects that the plan adds exist now, so the plan is stale.
+    assert_refused(&bench, 7, "the broker is not as it was when this plan was made; nothing was written. Plan again");
     bench.write(TOPOLOGY);
     bench.expect(0, &["plan", "--detailed-exitcode"]);
     planned(&bench);
@@ -47,7 +47,7 @@ fn it_is_carried_out_without_the_file_and_without_a_question() {
 
 #[test]
 #[ignore = "removes a queue, whose count of 0 has to last 12 s; scripts/test --all runs it"]
-fn it_carries_what_was_asked_for() {
+fn a_saved_plan_keeps_its_prune_flag() {
     let bench = Bench::new(TOPOLOGY);
     bench.apply();
     bench.write(&TOPOLOGY.replace("[50ms, 1h]", "[50ms]"));
@@ -57,20 +57,20 @@ fn it_carries_what_was_asked_for() {
 }
 
 #[test]
-fn it_is_stale_once_the_broker_has_changed() {
+fn a_saved_plan_is_refused_after_the_broker_has_changed() {
     let bench = Bench::new(TOPOLOGY);
     bench.apply();
     bench.host.delete("queues", &["billing.hatchery.1h"]);
     planned(&bench);
     bench.host.delete("queues", &["billing.hatchery.50ms"]);
-    refused(&bench, 7, "the broker is not as it was when this plan was made; nothing was written. Plan again");
+    assert_refused(&bench, 7, "the broker is not as it was when this plan was made; nothing was written. Plan again");
     planned(&bench);
     bench.expect(0, &["apply", "plan.json"]);
     bench.expect(0, &["plan", "--detailed-exitcode"]);
 }
 
 #[test]
-fn what_strangers_do_makes_it_no_staler() {
+fn a_saved_plan_is_applied_although_a_foreign_queue_was_added() {
     let bench = Bench::new(TOPOLOGY);
     planned(&bench);
     bench.host.put("queues", "legacy.tmp", &json!({ "durable": true }));
@@ -78,29 +78,29 @@ fn what_strangers_do_makes_it_no_staler() {
 }
 
 #[test]
-fn one_that_was_changed_by_hand() {
+fn a_saved_plan_that_was_changed_by_hand_is_refused() {
     let bench = Bench::new(TOPOLOGY);
     tamper(&bench, |plan| plan["topology"] = json!(TOPOLOGY.replace("1h", "2h")));
-    refused(&bench, 1, "the topology in the plan was changed by hand; plan again");
+    assert_refused(&bench, 1, "the topology in the plan was changed by hand; plan again");
 }
 
 #[test]
-fn one_of_another_version() {
+fn a_saved_plan_of_another_format_version_is_refused() {
     let bench = Bench::new(TOPOLOGY);
     tamper(&bench, |plan| plan["format_version"] = json!(7));
-    refused(&bench, 1, "plan.json has format version 7, and this topology reads 1; plan again");
+    assert_refused(&bench, 1, "plan.json has format version 7, and this topology reads 1; plan again");
 }
 
 #[test]
-fn what_is_no_plan() {
+fn a_file_that_is_no_plan_is_refused() {
     let bench = Bench::new(TOPOLOGY);
     for text in ["version: 1\n", "", "{}", "[1]", "{\"format_version\": 1}"] {
         fs::write(bench.folder().join("plan.json"), text).unwrap();
-        refused(&bench, 1, "plan.json is no plan: ");
-        refused(&bench, 1, "`topology plan --out plan.json` writes one");
+        assert_refused(&bench, 1, "plan.json is no plan: ");
+        assert_refused(&bench, 1, "`topology plan --out plan.json` writes one");
     }
     fs::write(bench.folder().join("plan.json"), [0xFF, 0xFE]).unwrap();
-    refused(&bench, 1, "cannot read the plan plan.json: ");
+    assert_refused(&bench, 1, "cannot read the plan plan.json: ");
     fs::remove_file(bench.folder().join("plan.json")).unwrap();
-    refused(&bench, 1, "cannot read the plan plan.json: ");
+    assert_refused(&bench, 1, "cannot read the plan plan.json: ");
 }

@@ -1,4 +1,4 @@
-//! The broker port: the broker in memory does what RabbitMQ does.
+//! One suite for the broker port: the broker in memory and RabbitMQ behave in the same way.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ enum Which {
     RabbitMq,
 }
 
-/// A broker on which the file was applied, and what keeps it.
+/// Returns a broker on which the file was applied, and the declared topology that keeps its virtual host.
 async fn broker(which: Which) -> (Arc<dyn Broker>, Option<Declared>) {
     match which {
         Which::Memory => {
@@ -62,7 +62,7 @@ fn id(delivery: &Delivery) -> String {
     delivery.message.properties.message_id.clone().unwrap()
 }
 
-/// The next so many deliveries, which are acknowledged: their ids, and whether they were delivered before.
+/// Takes and acknowledges this many deliveries. Returns their ids, and whether they were redelivered.
 async fn take(deliveries: &mut dyn Deliveries, count: usize) -> Vec<(String, bool)> {
     let mut taken = Vec::new();
     for _ in 0..count {
@@ -74,14 +74,17 @@ async fn take(deliveries: &mut dyn Deliveries, count: usize) -> Vec<(String, boo
 }
 
 async fn becomes_ready(broker: &dyn Broker, queue: &str, count: u64) {
-    eventually("so many are ready", async || (broker.ready(queue).await.unwrap() == count).then_some(())).await;
+    eventually(&format!("{queue} has {count} ready messages"), async || {
+        (broker.ready(queue).await.unwrap() == count).then_some(())
+    })
+    .await;
 }
 
 fn expected(taken: &[(&str, bool)]) -> Vec<(String, bool)> {
     taken.iter().map(|(id, redelivered)| ((*id).to_owned(), *redelivered)).collect()
 }
 
-/// The reasons of the `x-death` header, newest first.
+/// Returns the reasons of the `x-death` header, newest first.
 fn deaths(headers: &Headers) -> Vec<String> {
     let Some(Value::Array(deaths)) = headers.get("x-death") else { return Vec::new() };
     let reason = |death: &Value| match death {
@@ -98,7 +101,7 @@ fn deaths(headers: &Headers) -> Vec<String> {
 #[case::memory(Which::Memory)]
 #[case::rabbitmq(Which::RabbitMq)]
 #[tokio::test]
-async fn a_delivery_that_is_given_back_comes_before_those_that_were_never_delivered(#[case] which: Which) {
+async fn a_requeued_delivery_comes_before_undelivered_messages(#[case] which: Which) {
     let (broker, _kept) = broker(which).await;
     for id in ["a", "b"] {
         publish(&*broker, "mail.now", id).await;
@@ -132,7 +135,7 @@ async fn a_consumer_holds_no_more_than_its_prefetch(#[case] which: Which) {
 #[case::memory(Which::Memory)]
 #[case::rabbitmq(Which::RabbitMq)]
 #[tokio::test]
-async fn a_consumer_that_closes_gives_back_in_order_and_the_next_active_one_goes_on(#[case] which: Which) {
+async fn a_closed_consumer_gives_back_in_order_and_the_next_active_one_goes_on(#[case] which: Which) {
     let (broker, _kept) = broker(which).await;
     for id in ["a", "b", "c"] {
         publish(&*broker, "strict.now", id).await;
@@ -143,7 +146,7 @@ async fn a_consumer_that_closes_gives_back_in_order_and_the_next_active_one_goes
     assert_eq!([id(&held[0]), id(&held[1])], ["a", "b"]);
     active.close().await;
     assert_eq!(take(&mut *next, 3).await, expected(&[("a", true), ("b", true), ("c", false)]));
-    // They are another consumer's by now.
+    // The deliveries belong to the other consumer by now, so this has no effect.
     for late in held {
         late.receipt.requeue().await;
     }
@@ -154,7 +157,7 @@ async fn a_consumer_that_closes_gives_back_in_order_and_the_next_active_one_goes
 #[case::memory(Which::Memory)]
 #[case::rabbitmq(Which::RabbitMq)]
 #[tokio::test]
-async fn a_consumer_that_is_cancelled_ends_and_its_deliveries_can_still_be_settled(#[case] which: Which) {
+async fn a_cancelled_consumer_ends_and_its_deliveries_can_still_be_settled(#[case] which: Which) {
     let (broker, _kept) = broker(which).await;
     publish(&*broker, "mail.now", "a").await;
     let mut deliveries = broker.consume("t.processor.mail", 1, Order::Any).await.unwrap();
@@ -164,7 +167,7 @@ async fn a_consumer_that_is_cancelled_ends_and_its_deliveries_can_still_be_settl
     assert!(deliveries.next().await.is_none());
     held.receipt.acknowledge().await;
     becomes_ready(&*broker, "t.processor.mail", 1).await;
-    let left = eventually("b is there", async || broker.take("t.processor.mail").await.unwrap()).await;
+    let left = eventually("message b is in the queue", async || broker.take("t.processor.mail").await.unwrap()).await;
     assert_eq!(id(&left), "b");
     left.receipt.acknowledge().await;
 }
@@ -173,7 +176,7 @@ async fn a_consumer_that_is_cancelled_ends_and_its_deliveries_can_still_be_settl
 #[case::memory(Which::Memory)]
 #[case::rabbitmq(Which::RabbitMq)]
 #[tokio::test]
-async fn a_message_says_by_which_queues_it_came(#[case] which: Which) {
+async fn the_x_death_header_names_each_death_of_a_message(#[case] which: Which) {
     let (broker, _kept) = broker(which).await;
     publish(&*broker, "mail.50ms", "a").await;
     let mut deliveries = broker.consume("t.processor.mail", 1, Order::Any).await.unwrap();
@@ -181,7 +184,8 @@ async fn a_message_says_by_which_queues_it_came(#[case] which: Which) {
     assert_eq!(delivery.message.routing_key, "mail.50ms");
     assert_eq!(deaths(&delivery.message.properties.headers), ["expired"]);
     delivery.receipt.reject().await;
-    let letter = eventually("it is a dead letter", async || broker.take("t.dead-letter.mail").await.unwrap()).await;
+    let letter =
+        eventually("the message is a dead letter", async || broker.take("t.dead-letter.mail").await.unwrap()).await;
     assert_eq!(letter.message.routing_key, "mail.50ms");
     assert_eq!(deaths(&letter.message.properties.headers), ["rejected", "expired"]);
     letter.receipt.acknowledge().await;
@@ -192,7 +196,7 @@ async fn a_message_says_by_which_queues_it_came(#[case] which: Which) {
 #[case::memory(Which::Memory)]
 #[case::rabbitmq(Which::RabbitMq)]
 #[tokio::test]
-async fn an_object_that_is_missing_is_named(#[case] which: Which) {
+async fn an_error_names_the_missing_exchange_or_queue(#[case] which: Which) {
     let (broker, _kept) = broker(which).await;
     let names = |list: &[&str]| list.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let message = Message {

@@ -1,4 +1,4 @@
-//! A published key ends in the queue that it was meant for, once.
+//! A message with a given routing key arrives once, in the queue that the key means.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -18,7 +18,7 @@ use crate::support::{broker::eventually, cli::Bench};
 struct Wire {
     bench: Bench,
     channel: Channel,
-    /// Ends with the test.
+    /// Kept open until the test ends.
     _connection: lapin::Connection,
 }
 
@@ -41,16 +41,16 @@ impl Wire {
         assert!(publish.await.unwrap().is_ack());
     }
 
-    /// Takes the next message of a queue: its key, and the delivery.
+    /// Waits for the next message of a queue, and takes it.
     async fn next(&self, queue: &str) -> lapin::message::BasicGetMessage {
         let no_ack = BasicGetOptions { no_ack: false };
-        eventually(&format!("a message in {queue}"), async || {
+        eventually(&format!("{queue} has a message"), async || {
             self.channel.basic_get(queue.into(), no_ack).await.unwrap()
         })
         .await
     }
 
-    /// Expects these keys in a queue, in any order, each once, and the body with it.
+    /// Expects messages with these keys in a queue, once each and in any order, with the key as the body.
     async fn expect(&self, queue: &str, keys: &[String]) {
         let mut seen: BTreeMap<String, usize> = BTreeMap::new();
         for _ in keys {
@@ -62,7 +62,7 @@ impl Wire {
         assert_eq!(seen, expected, "in {queue}");
     }
 
-    /// Expects that nothing is left anywhere but what this test has taken.
+    /// Expects that all queues are empty, apart from messages that this test has taken.
     async fn expect_nothing_else(&self) {
         for queue in self.bench.host.names("queues") {
             let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
@@ -80,7 +80,7 @@ fn ladder_key(event_type: &str, millis: u64) -> String {
 }
 
 #[tokio::test]
-async fn at_once_and_by_name() {
+async fn keys_without_a_delay_and_with_a_named_delay_reach_the_processing_queue() {
     let wire = Wire::new().await;
     let keys = ["mail.now", "mail.50ms"].map(str::to_owned);
     for key in &keys {
@@ -93,7 +93,7 @@ async fn at_once_and_by_name() {
 }
 
 #[tokio::test]
-async fn a_long_delay_stays_in_its_hatchery() {
+async fn a_message_with_a_long_delay_waits_in_its_hatchery() {
     let wire = Wire::new().await;
     wire.publish("billing.scheduler", "mail.1h").await;
     wire.expect("billing.hatchery.1h", &["mail.1h".to_owned()]).await;
@@ -103,9 +103,9 @@ async fn a_long_delay_stays_in_its_hatchery() {
 }
 
 #[tokio::test]
-async fn every_level_of_the_ladder_and_all_together() {
+async fn ladder_keys_of_every_level_reach_the_processing_queue() {
     let wire = Wire::new().await;
-    // One bit, neighbouring bits, far bits, all bits; the highest is 640 ms.
+    // Single bits, neighbouring bits, distant bits, and all bits. The highest level is 640 ms.
     let millis = [10, 20, 30, 40, 80, 90, 160, 320, 330, 640, 650, 1270];
     let keys: Vec<String> = millis.into_iter().map(|millis| ladder_key("mail", millis)).collect();
     for key in &keys {
@@ -116,7 +116,7 @@ async fn every_level_of_the_ladder_and_all_together() {
 }
 
 #[tokio::test]
-async fn a_retry_comes_back() {
+async fn a_retry_returns_to_the_processing_queue_of_its_type() {
     let wire = Wire::new().await;
     wire.publish("billing.retry", "mail.20ms").await;
     wire.publish("billing.retry", "hr-import.20ms").await;
@@ -126,7 +126,7 @@ async fn a_retry_comes_back() {
 }
 
 #[tokio::test]
-async fn what_is_refused_or_given_up_goes_to_its_types_dead_letters() {
+async fn rejected_and_dead_lettered_messages_go_to_the_dead_letters_of_their_type() {
     let wire = Wire::new().await;
     wire.publish("billing.scheduler", "mail.now").await;
     let message = wire.next("billing.processor.mail").await;
@@ -137,7 +137,7 @@ async fn what_is_refused_or_given_up_goes_to_its_types_dead_letters() {
 }
 
 #[tokio::test]
-async fn what_finds_no_way_is_unrouted_and_not_lost() {
+async fn a_message_without_a_binding_is_unrouted_and_not_lost() {
     let wire = Wire::new().await;
     let unknown_type = ladder_key("nobody", 30);
     let keys = ["nobody.now", "nobody.50ms", &unknown_type, "mail.99s", "mail", "mail.10ms-9.1"].map(str::to_owned);

@@ -1,4 +1,4 @@
-//! The simulator that the unit tests rely on says what a real broker does.
+//! The broker simulator of the unit tests behaves as a real broker does.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,14 +35,15 @@ use crate::support::{
     },
 };
 
-/// Looks in a row at which a broker has to agree: what should be nowhere may be on its way.
+/// How many times in a row the broker must agree with the simulator: a message that should be gone may still be on its
+/// way.
 const LOOKS: usize = 20;
 
-/// A real broker, to which the same is done as to a simulated one.
+/// A real broker, on which the same steps are done as on the simulator.
 struct Real {
     channel: Channel,
     queues: Vec<String>,
-    /// The first number of its version.
+    /// The broker's major version.
     version: u32,
     _connection: Connection,
     _host: VirtualHost,
@@ -60,7 +61,7 @@ impl Real {
         Self { channel, queues, version, _connection: connection, _host: host }
     }
 
-    /// Does it on both, and expects both to agree afterwards. Publishing alone may go on.
+    /// Does a step on both, and expects both to agree afterwards. After a publish it does not compare.
     async fn step(&self, step: &Step, simulator: &mut Simulator) -> Result<(), String> {
         let ready = |simulator: &Simulator, queue: &str| simulator.contents().get(queue).map_or(0, Vec::len);
         match step {
@@ -93,29 +94,29 @@ impl Real {
                 simulator.step(step);
             }
         }
-        // Time goes on in the real one.
+        // Let time pass in the simulator too, as it does on the real broker.
         simulator.step(&Step::Wait);
         self.agree(simulator).await
     }
 
-    /// Whether it was confirmed or refused makes no difference here.
+    /// Publishes and waits for the answer, be it a confirm or a refusal.
     async fn publish(&self, exchange: &str, key: &str, properties: BasicProperties, body: &[u8]) {
         let (properties, options) = (properties.with_delivery_mode(2), BasicPublishOptions::default());
         let sent = self.channel.basic_publish(exchange.into(), key.into(), options, body, properties).await;
         sent.unwrap().await.unwrap();
     }
 
-    /// Takes this many messages, and holds them.
+    /// Takes this many messages without acknowledging them.
     async fn take(&self, queue: &str, count: usize) -> Vec<BasicGetMessage> {
         let mut taken = Vec::new();
         for _ in 0..count {
             let get = async || self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap();
-            taken.push(eventually(&format!("{count} messages in {queue}"), get).await);
+            taken.push(eventually(&format!("{queue} has {count} messages"), get).await);
         }
         taken
     }
 
-    /// Waits until as many messages are ready in each queue as the simulator says, for a while.
+    /// Waits until each queue has as many ready messages as in the simulator. Returns an error after a time limit.
     async fn agree(&self, simulator: &Simulator) -> Result<(), String> {
         let contents = simulator.contents();
         let expected: BTreeMap<&str, usize> = contents.iter().map(|(queue, ids)| (queue.as_str(), ids.len())).collect();
@@ -140,7 +141,7 @@ impl Real {
         self.queues.iter().map(String::as_str).zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Takes everything that there is.
+    /// Takes as many messages as are in `like`, and returns them.
     async fn contents(&self, like: &Contents) -> Contents {
         let mut contents = Contents::new();
         for (queue, ids) in like {
@@ -154,7 +155,7 @@ impl Real {
     }
 }
 
-/// Does the same to both, and expects the same.
+/// Does the same steps on both, and compares the contents of all queues.
 async fn compare(desired: &Desired, steps: &[Step]) -> Result<(), String> {
     let (real, mut simulator) = (Real::new(desired).await, Simulator::new(desired));
     simulator.begins_anew = real.version >= 4;
@@ -178,7 +179,7 @@ async fn a_real_broker_obeys_each_rule() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Random, and the same every time, unless `HATCHERY_TEST_SEED` says otherwise.
+/// Random values from a fixed seed, or from `HATCHERY_TEST_SEED`.
 struct Random {
     seed: u64,
     runner: TestRunner,
@@ -188,7 +189,7 @@ impl Random {
     fn new() -> Self {
         let seed: u64 = std::env::var("HATCHERY_TEST_SEED").map_or(1, |seed| seed.parse().expect("a number"));
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[seed.to_le_bytes(); 4].concat());
-        // Not by `eprintln!`, which says nothing when the test passes.
+        // Not by `eprintln!`, which prints nothing when the test passes.
         let _ = writeln!(io::stderr(), "random by HATCHERY_TEST_SEED={seed}");
         Self { seed, runner: TestRunner::new_with_rng(Config::default(), rng) }
     }
@@ -199,7 +200,7 @@ impl Random {
 }
 
 #[tokio::test]
-async fn random_events_end_where_the_simulator_says() {
+async fn random_events_end_in_the_same_queues_as_in_the_simulator() {
     let mut random = Random::new();
     let cases = cases(Pace::Quick);
     for n in 0..8 {
@@ -211,14 +212,14 @@ async fn random_events_end_where_the_simulator_says() {
 }
 
 #[tokio::test]
-async fn a_topic_matches_what_the_simulator_says() {
+async fn topic_patterns_match_the_same_keys_as_in_the_simulator() {
     let mut random = Random::new();
     let mut texts = |words: &'static [&'static str]| -> BTreeSet<String> {
         let text = collection::vec(select(words), 0..5).prop_map(|words| words.join("."));
         random.any(&collection::vec(text, 100)).into_iter().collect()
     };
     let (mut patterns, keys) = (texts(&["a", "b", "*", "#", "#", ""]), texts(&["a", "b", "c", "*", "#", ""]));
-    // RabbitMQ 4.3 refuses more: "at most 2 are allowed".
+    // RabbitMQ 4.3 refuses patterns with more than two `#`: "at most 2 are allowed".
     patterns.retain(|pattern| pattern.matches('#').count() <= 2);
 
     let arguments = |more: &[(&str, &str)]| -> BTreeMap<String, Argument> {
@@ -253,9 +254,9 @@ async fn a_topic_matches_what_the_simulator_says() {
     assert_eq!(real.ready().await, BTreeMap::new(), "HATCHERY_TEST_SEED={}", random.seed);
 }
 
-/// Why operators are told to move such events to the processor.
+/// The reason why operators are told to move such messages to the processor exchange.
 #[tokio::test]
-async fn what_came_through_the_ladder_goes_back_to_the_processor_not_to_the_scheduler() {
+async fn unrouted_messages_from_the_ladder_must_be_moved_to_the_processor_exchange() {
     let file = "version: 1\nname: t\nladder: { resolution: 20ms, horizon: 60ms }\ntypes: { mail: {} }";
     let desired = compile(&read(file)).unwrap();
     let publish = |id| Step::Publish("t.scheduler".to_owned(), "nobody.20ms-2.1.1".to_owned(), id);

@@ -1,4 +1,4 @@
-//! `graph`.
+//! `topology graph`.
 
 use std::fs;
 
@@ -14,7 +14,7 @@ fn folder(text: &str) -> TempDir {
 }
 
 #[test]
-fn each_format_has_the_same_types() {
+fn every_graph_format_shows_the_same_types() {
     let folder = folder(TOPOLOGY);
     for (format, start) in
         [("text", "billing: 2 types"), ("mermaid", "%% billing"), ("dot", "digraph"), ("svg", "<svg")]
@@ -28,7 +28,7 @@ fn each_format_has_the_same_types() {
 }
 
 #[test]
-fn a_program_reads_nodes_and_edges() {
+fn a_graph_as_json_has_nodes_and_edges() {
     let folder = folder(TOPOLOGY);
     let drawing = topology(folder.path(), &["graph", "-o", "json"]).expect(0).json();
     let ids: Vec<&str> = drawing["nodes"].as_array().unwrap().iter().map(|node| node["id"].as_str().unwrap()).collect();
@@ -40,7 +40,7 @@ fn a_program_reads_nodes_and_edges() {
 }
 
 #[test]
-fn an_unknown_type_is_said_with_the_nearest() {
+fn an_unknown_type_is_an_error_that_suggests_the_nearest_one() {
     let folder = folder(TOPOLOGY);
     let ran = topology(folder.path(), &["graph", "--type", "mial"]).expect(1);
     assert!(ran.stderr.contains("there is no type `mial` in the file; is it `mail`?"), "{ran:?}");

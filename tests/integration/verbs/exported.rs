@@ -1,4 +1,4 @@
-//! What is exported and imported is what `apply` would have made.
+//! `topology export`: importing the definitions has the same result as `apply`.
 
 use serde_json::Value;
 
@@ -10,16 +10,16 @@ use crate::{
 const IN_SYNC: &str = "No changes. The broker is as topology.yaml says.\n";
 
 #[test]
-fn an_import_into_an_empty_virtual_host_is_an_apply() {
+fn an_import_into_an_empty_virtual_host_equals_an_apply() {
     let bench = Bench::new(TOPOLOGY);
-    // The virtual host is that of AMQP_URL.
+    // The exported virtual host is the one of `AMQP_URL`.
     let definitions = bench.expect(0, &["export"]).json();
     assert_eq!(import(&definitions), 204);
     assert_eq!(bench.expect(0, &["plan", "--detailed-exitcode"]).stdout, IN_SYNC);
 }
 
 #[test]
-fn without_a_virtual_host_it_is_imported_into_the_one_of_the_address() {
+fn an_export_without_a_virtual_host_is_imported_into_any() {
     let bench = Bench::new(TOPOLOGY);
     let definitions = bench.expect(0, &["export", "--no-vhost", "-o", "ndjson"]).json();
     assert_eq!(bench.host.import(&definitions), 204);
@@ -27,7 +27,7 @@ fn without_a_virtual_host_it_is_imported_into_the_one_of_the_address() {
 }
 
 #[test]
-fn another_virtual_host_may_be_named() {
+fn an_export_may_name_another_virtual_host() {
     let bench = Bench::new(TOPOLOGY);
     let definitions = bench.expect(0, &["export", "--vhost", "prod"]).json();
     let lists = definitions.as_object().expect("a map").values();
@@ -38,7 +38,7 @@ fn another_virtual_host_may_be_named() {
     assert!(ran.stderr.contains("cannot be used with"), "{ran:?}");
 }
 
-/// Why `apply` is the way for changes.
+/// The reason why changes need `apply`.
 #[test]
 fn an_import_changes_no_existing_queue() {
     let bench = Bench::new(TOPOLOGY);

@@ -1,4 +1,4 @@
-//! The verbs that need no broker, and what RabbitMQ makes of `export`.
+//! The commands that need no broker, RabbitMQ's import of `export`, and commands whose output cannot be written.
 
 mod drawn;
 mod exported;

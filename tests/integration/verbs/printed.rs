@@ -1,4 +1,4 @@
-//! `schema`, `completions` and `man`.
+//! `topology schema`, `topology completions` and `topology man`.
 
 use std::{
     fs,
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::support::cli::Ran;
 
-/// Runs the binary in this folder, where it finds no broker.
+/// Runs the binary in this folder, without the address of a broker.
 #[track_caller]
 pub(super) fn topology(folder: &Path, arguments: &[&str]) -> Ran {
     Ran::of(command(folder, arguments).output().unwrap())
@@ -44,7 +44,7 @@ fn every_shell_completes_every_verb() {
 }
 
 #[test]
-fn bash_takes_its_script() {
+fn the_bash_script_completes_a_verb() {
     let folder = TempDir::new().unwrap();
     let script = topology(folder.path(), &["completions", "bash"]).expect(0).stdout;
     fs::write(folder.path().join("script"), script).unwrap();
@@ -71,7 +71,7 @@ fn the_manual_has_a_page_for_each_verb() {
     assert!(!pages.contains(&"topology-help.1".to_owned()), "{pages:?}");
     let plan = fs::read_to_string(folder.path().join("share/man1/topology-plan.1")).unwrap();
     assert!(plan.contains("amqp\\-url") && plan.contains(".SH SIGNS\n"), "{plan}");
-    // Whoever reads no further is no error.
+    // A reader that closes the pipe early is no error.
     let mut child = command(folder.path(), &["man"]).stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());

@@ -1,4 +1,4 @@
-//! `init`.
+//! `topology init`.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::printed::topology;
 
 #[test]
-fn a_started_file_is_valid_and_has_its_schema_beside_it() {
+fn init_writes_a_valid_file_and_its_schema() {
     let folder = TempDir::new().unwrap();
     let ran = topology(folder.path(), &["init", "--name", "orders"]).expect(0);
     assert!(ran.stdout.starts_with("Written: topology.yaml and topology.schema.json.\n"), "{ran:?}");
@@ -22,14 +22,14 @@ fn a_started_file_is_valid_and_has_its_schema_beside_it() {
 }
 
 #[test]
-fn where_there_is_no_file_it_is_named() {
+fn a_missing_file_is_an_error_that_names_init() {
     let folder = TempDir::new().unwrap();
     let ran = topology(folder.path(), &["validate"]).expect(1);
     assert!(ran.stderr.contains("write one to start from with `topology init`"), "{ran:?}");
 }
 
 #[test]
-fn what_is_there_is_overwritten_with_force_alone() {
+fn init_overwrites_existing_files_only_with_force() {
     let folder = TempDir::new().unwrap();
     let (file, schema) = (folder.path().join("topology.yaml"), folder.path().join("topology.schema.json"));
     fs::write(&file, "mine").unwrap();
@@ -49,14 +49,14 @@ fn what_is_there_is_overwritten_with_force_alone() {
 }
 
 #[test]
-fn it_is_written_where_f_says() {
+fn init_writes_to_the_path_of_f() {
     let folder = TempDir::new().unwrap();
     fs::create_dir(folder.path().join("my-app")).unwrap();
     let ran = topology(folder.path(), &["init", "-f", "my-app/events.yaml"]).expect(0);
     assert!(ran.stdout.contains("Written: my-app/events.yaml and my-app/topology.schema.json.\n"), "{ran:?}");
     assert!(ran.stdout.contains("  topology validate -f my-app/events.yaml\n"), "{ran:?}");
     let validated = topology(folder.path(), &["validate", "-f", "my-app/events.yaml"]).expect(0);
-    assert!(validated.stdout.contains("valid: my-app,"), "the folder's name: {validated:?}");
+    assert!(validated.stdout.contains("valid: my-app,"), "the topology is not named after its folder: {validated:?}");
 
     let ran = topology(folder.path(), &["init", "-f", "nowhere/events.yaml"]).expect(1);
     assert!(ran.stderr.starts_with("error: cannot write nowhere/events.yaml: No such file"), "{ran:?}");

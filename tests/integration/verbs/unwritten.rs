@@ -1,4 +1,4 @@
-//! Verbs that act, and whose answer cannot be written: standard output is full.
+//! Commands that change something while standard output is full, so that their answer cannot be written there.
 
 use std::{
     fs::File,
@@ -20,7 +20,7 @@ fn bench() -> Bench {
     bench
 }
 
-/// Runs a verb that does something, with a standard output that takes nothing.
+/// Runs a command with a full standard output, and expects exit code 5.
 #[track_caller]
 fn unwritten(bench: &Bench, arguments: &[&str], input: &str) -> Ran {
     let full = File::options().write(true).open("/dev/full").unwrap();
@@ -41,7 +41,7 @@ fn listed(bench: &Bench) -> Vec<String> {
 }
 
 #[test]
-fn a_publish_says_its_id_on_standard_error_where_standard_output_is_full() {
+fn a_publish_writes_its_id_to_standard_error_if_standard_output_is_full() {
     let bench = bench();
     for format in ["text", "json", "ndjson"] {
         let ran = unwritten(&bench, &["publish", "mail", "--delay", "1h", "-o", format], "");
@@ -56,7 +56,7 @@ fn a_publish_says_its_id_on_standard_error_where_standard_output_is_full() {
 }
 
 #[test]
-fn an_act_on_events_is_told_on_standard_error_where_standard_output_is_full() {
+fn events_commands_write_their_answer_to_standard_error_if_standard_output_is_full() {
     let bench = bench();
     let publish = ["publish", "--batch", "-"];
     let line = |n: u8| format!("{{\"type\":\"mail\",\"delay\":\"1h\",\"id\":\"{n}\",\"reference\":\"r\"}}\n");
@@ -67,14 +67,14 @@ fn an_act_on_events_is_told_on_standard_error_where_standard_output_is_full() {
     assert!(ran.stderr.contains("Rescheduled to "), "{ran:?}");
     let ran = unwritten(&bench, &["events", "cancel", "--id", "0"], "");
     assert!(ran.stderr.contains("Cancelled the event 0."), "{ran:?}");
-    // All of them, although each answer fails.
+    // All events are cancelled, although every write of an answer fails.
     let ran = unwritten(&bench, &["events", "cancel", "--type", "mail", "--yes", "-o", "ndjson"], "");
     assert!(["\"id\":\"1\"", "\"id\":\"2\""].iter().all(|id| ran.stderr.contains(id)), "{ran:?}");
     assert!(listed(&bench).is_empty());
 }
 
 #[test]
-fn a_batch_whose_rejects_cannot_be_written_says_what_is_published() {
+fn a_batch_whose_rejects_cannot_be_written_is_published_and_ends_with_an_error() {
     let bench = bench();
     let line = |n: u8| format!("{{\"type\":\"mail\",\"delay\":\"1h\",\"id\":\"{n}\"}}\n");
     let batch = bench.folder().join("batch.ndjson");

@@ -42,7 +42,7 @@ async fn publishing_to_a_blocked_broker_waits_in_bounded_memory_and_consuming_go
     worker.runs.reach(100).await;
     let amqp = declared.amqp().await;
     // The queue stays empty, so every delivery is acknowledged.
-    amqp.left_alone(&declared.processing("mail"), 0).await;
+    amqp.expect_untouched(&declared.processing("mail"), 0).await;
     assert_eq!(worker.stop().await.done, 100);
     assert!(publishing.iter().all(|publish| !publish.is_finished()), "a publish to the blocked broker has ended");
     let grown = resident().saturating_sub(before);
@@ -105,7 +105,7 @@ async fn a_worker_logs_once_that_the_broker_is_blocked_and_stops_within_its_limi
         place.lines("runs").contains(&"last 1".to_owned()).then_some(())
     })
     .await;
-    declared.amqp().await.emptied(&declared.queues()).await;
+    declared.amqp().await.expect_empty(&declared.queues()).await;
     worker.stop().await;
     assert_eq!(said("its worker died while it ran"), 0, "{:?}", place.lines("log"));
 }

@@ -41,7 +41,7 @@ async fn a_worker_that_exceeds_the_brokers_consumer_timeout_goes_on() {
     gate.let_through(2);
     publish(&hatchery, NewEvent::new("mail", "next")).await;
     worker.runs.reach(2).await;
-    amqp.emptied(&declared.queues()).await;
+    amqp.expect_empty(&declared.queues()).await;
     broker.ctl("eval application:set_env(rabbit,consumer_timeout,1800000).");
     assert_eq!(worker.runs.payloads(), ["slow", "next"]);
     assert_eq!(worker.stop().await.done, 2);

@@ -207,7 +207,7 @@ impl Cluster {
     }
 
     /// Publishes events, and waits until this worker has run all of them. A leaked consumer would take some.
-    async fn all_run_by(&self, worker: Working) {
+    async fn expect_all_run_by(&self, worker: Working) {
         const EVENTS: usize = 40;
         let before = worker.runs.count();
         for n in 0..EVENTS {
@@ -232,7 +232,7 @@ async fn a_worker_keeps_no_consumer_on_a_node_that_it_left() {
     eventually("the consumer is gone", async || (amqp.consumers(&queue).await == 0).then_some(())).await;
     eventually("the worker consumes again", async || (amqp.consumers(&queue).await == 1).then_some(())).await;
     cluster.heal().await;
-    cluster.all_run_by(worker).await;
+    cluster.expect_all_run_by(worker).await;
 }
 
 #[tokio::test]
@@ -248,7 +248,7 @@ async fn a_worker_that_stops_while_it_begins_to_consume_leaves_no_consumer() {
     eventually("its `basic.consume` is held back", async || (cluster.held() > 0).then_some(())).await;
     worker.stop().await;
     cluster.heal().await;
-    cluster.all_run_by(Working::start(&cluster.other, "mail", |_| Outcome::Done)).await;
+    cluster.expect_all_run_by(Working::start(&cluster.other, "mail", |_| Outcome::Done)).await;
 }
 
 /// Starts a relay that accepts a client, and ends the connection when the client opens its first channel.

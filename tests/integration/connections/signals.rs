@@ -102,7 +102,7 @@ async fn a_second_signal_under_load_loses_nothing() {
     let worker = Process::spawn(place.worker("mail", &script));
     let ran = || place.lines("runs").into_iter().collect::<BTreeSet<_>>();
     eventually("all events have run", async || (ran().len() == EVENTS).then_some(())).await;
-    declared.amqp().await.emptied(&declared.passages()).await;
+    declared.amqp().await.expect_empty(&declared.passages()).await;
     worker.stop().await;
     // An event that was done but not yet acknowledged when its worker ended runs again: at most as many as ran at a
     // time.
@@ -152,7 +152,7 @@ async fn a_second_signal_without_a_broker_ends_a_worker_at_once_and_loses_nothin
     place.write("quick", "");
     let worker = Process::spawn(place.worker("mail", &script));
     eventually("all events have run", async || (place.lines("runs").len() >= EVENTS).then_some(())).await;
-    declared.amqp().await.emptied(&declared.passages()).await;
+    declared.amqp().await.expect_empty(&declared.passages()).await;
     assert_eq!(worker.stop().await["done"], EVENTS);
     let ran: BTreeSet<String> = place.lines("runs").into_iter().collect();
     assert_eq!((ran.len(), place.lines("runs").len()), (EVENTS, EVENTS), "not every event ran exactly once: {ran:?}");

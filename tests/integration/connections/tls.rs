@@ -181,8 +181,8 @@ async fn every_tls_error_says_its_cause_and_shows_no_secret() {
     }
     let mut wrong = Vec::new();
     for case in &cases {
-        // On a busy machine a handshake may take longer than Redis is waited for.
-        let ended = eventually("there was time for a handshake", async || {
+        // On a busy machine the handshake with Redis may exceed its time limit.
+        let ended = eventually("the handshake ends within its time limit", async || {
             Some(refused(&place, case).await).filter(|ended| !ended.stderr.contains("not connected within"))
         })
         .await;

@@ -31,7 +31,7 @@ async fn a_change_is_replaced_only_by_one_of_the_same_slot() {
     for (worker, expected) in workers.iter().zip([3, 2]) {
         worker.runs.reach(expected).await;
     }
-    declared.amqp().await.emptied(&declared.queues()).await;
+    declared.amqp().await.expect_empty(&declared.queues()).await;
     let [imports, newest] = workers.map(|worker| (worker.runs.clone(), worker));
     for ((runs, worker), expected) in
         [(imports, &["now", "june, repeated", "july"][..]), (newest, &["now", "june, repeated"])]
@@ -63,7 +63,7 @@ async fn replaced_and_cancelled_events_of_a_long_backlog_never_run() {
 
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     worker.runs.reach(667).await;
-    declared.amqp().await.emptied(&declared.queues()).await;
+    declared.amqp().await.expect_empty(&declared.queues()).await;
     let runs = worker.runs.clone();
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.stale + summary.replaced), (667, 666), "{summary:?}");

@@ -150,7 +150,7 @@ async fn an_event_that_passes_the_ladder_twice_stays_cancelled() {
     events.cancel(&Which::reference("mail", "by reference")).await.unwrap();
     let found: Vec<_> = events.cancel_all(&Filter::default().reference_prefix("fo")).try_collect().await.unwrap();
     assert_eq!(found.len(), 1);
-    declared.amqp().await.emptied(&declared.queues()).await;
+    declared.amqp().await.expect_empty(&declared.queues()).await;
     let runs = worker.runs.clone();
     let summary = worker.stop().await;
     assert_eq!((runs.payloads(), summary.stale), (vec!["\"last\"".to_owned()], 3), "{summary:?}");

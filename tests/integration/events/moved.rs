@@ -96,7 +96,7 @@ async fn an_event_that_was_brought_forward_does_not_run_again_at_its_former_time
         };
         assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
     }
-    declared.amqp().await.emptied(&declared.queues()).await;
+    declared.amqp().await.expect_empty(&declared.queues()).await;
     for (event_type, worker) in workers {
         let runs = worker.runs.clone();
         let summary = worker.stop().await;

@@ -32,7 +32,7 @@ async fn webhook() -> Declared {
 }
 
 /// Runs a worker until its program has stored every payload, and compares them with the originals.
-async fn compare(place: &Place<'_>) {
+async fn expect_unchanged(place: &Place<'_>) {
     let script = place.write("handler.sh", "cat > \"out-$EVENT_ID\"; echo $EVENT_ID >> done");
     let worker = Process::spawn(place.worker("webhook", &script));
     let count = payloads().len();
@@ -55,7 +55,7 @@ async fn a_published_file_reaches_the_program_unchanged() {
         let mut publish = place.command(&["publish", "webhook", "--id", name, "--payload", &format!("@{name}")]);
         assert_eq!(place.run(&mut publish).await.expect(0).stdout, format!("{name}\n"));
     }
-    compare(&place).await;
+    expect_unchanged(&place).await;
 }
 
 #[tokio::test]
@@ -74,5 +74,5 @@ async fn a_published_batch_reaches_the_program_unchanged() {
     place.write("batch.ndjson", &batch.join("\n"));
     let published = place.run(&mut place.command(&["publish", "--batch", "batch.ndjson"])).await.expect(0);
     assert_eq!(published.stdout, format!("{} published, 0 refused\n", payloads().len()));
-    compare(&place).await;
+    expect_unchanged(&place).await;
 }

@@ -182,7 +182,7 @@ async fn a_crash_while_a_suspect_is_moved_to_the_aside_queue_loses_nothing() {
         publish(&hatchery, NewEvent::new("plain", payload)).await;
     }
     let amqp = declared.amqp().await;
-    amqp.come_back(&declared.processing("plain"), 2).await;
+    amqp.requeue_first(&declared.processing("plain"), 2).await;
     let script = place.write("handler.sh", "echo \"$(cat)\" >> runs");
     let mut doomed = place.worker("plain", &script);
     doomed.env("HATCHERY_KILL_AT", "work.put-aside:1");

@@ -60,7 +60,7 @@ async fn a_killed_worker_runs_no_more_events_twice_than_its_concurrency() {
             (again == EVENTS).then_some(())
         })
         .await;
-        amqp.emptied(&declared.passages()).await;
+        amqp.expect_empty(&declared.passages()).await;
         second.stop().await;
         let runs = count(&place.lines("runs"));
         let twice: Vec<_> = runs.iter().filter(|(_, count)| **count > 1).collect();

@@ -57,7 +57,7 @@ async fn the_next_worker_continues_at_the_event_of_the_killed_one_and_dead_lette
         (place.lines("runs").last().map(String::as_str) == Some("59")).then_some(())
     })
     .await;
-    amqp.emptied(&declared.queues()).await;
+    amqp.expect_empty(&declared.queues()).await;
     for pod in pods {
         pod.stop().await;
     }

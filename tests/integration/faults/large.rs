@@ -58,7 +58,7 @@ async fn an_event_too_large_to_copy_is_one_dead_letter_wherever_its_worker_is_ki
             (amqp.ready(&letters).await > 0).then_some(())
         })
         .await;
-        amqp.emptied(&[declared.processing(name)]).await;
+        amqp.expect_empty(&[declared.processing(name)]).await;
         second.stop().await;
         assert_eq!(amqp.ready(&letters).await, 1, "{name}");
         assert!(allowed.contains(&place.lines("runs").len()), "{name}: {:?}", place.lines("runs"));

@@ -177,7 +177,7 @@ impl Poisoned {
             };
             // The assertions below report what is missing.
             let _ = tokio::time::timeout(LONGEST, all).await;
-            amqp.emptied(&self.declared.passages()).await;
+            amqp.expect_empty(&self.declared.passages()).await;
             done.cancel();
         };
         let (kills, ()) = tokio::join!(join_all((0..pods).map(|_| self.pod(&done))), watch);

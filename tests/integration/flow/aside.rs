@@ -46,7 +46,7 @@ async fn a_type_without_the_register_never_connects_to_redis() {
     assert_eq!(published.expect(0).stderr, "");
     let worker = Process::spawn(place.worker("plain", &script));
     eventually("the event has run three times", async || (place.lines("runs").len() == 3).then_some(())).await;
-    declared.amqp().await.emptied(&declared.queues()).await;
+    declared.amqp().await.expect_empty(&declared.queues()).await;
     let summary = worker.stop().await;
     assert_eq!((&summary["done"], &summary["retried"], &summary["requeued"]), (&1.into(), &1.into(), &1.into()));
     assert_eq!(place.lines("runs"), ["0 unset", "1 unset", "0 unset"]);
@@ -71,7 +71,7 @@ async fn an_absent_redis_stops_only_the_types_with_the_register() {
     let worker = Working::run(worker, runs);
     publish(&hatchery, NewEvent::new("mail", "registered")).await;
     let amqp = declared.amqp().await;
-    amqp.left_alone(&declared.processing("mail"), 1).await;
+    amqp.expect_untouched(&declared.processing("mail"), 1).await;
     for n in 0..20 {
         publish(&hatchery, NewEvent::new("plain", n.to_string())).await;
         publish(&hatchery, NewEvent::new("exact", n.to_string())).await;
@@ -89,7 +89,7 @@ async fn an_event_that_came_back_twice_is_moved_to_the_aside_queue_with_a_reason
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
     publish(&hatchery, NewEvent::new("plain", "{}").reason("imported")).await;
-    amqp.come_back(&declared.processing("plain"), 2).await;
+    amqp.requeue_first(&declared.processing("plain"), 2).await;
     // While a handler runs, the worker does not consume the aside queue.
     let (worker, gate) = Working::gated(hatchery.worker(), "plain");
     publish(&hatchery, NewEvent::new("plain", "first")).await;
@@ -103,7 +103,7 @@ async fn an_event_that_came_back_twice_is_moved_to_the_aside_queue_with_a_reason
     amqp.publish("t.aside", "plain.aside", copy.properties.clone(), &copy.data).await;
     gate.let_through(2);
     worker.runs.reach(2).await;
-    amqp.emptied(&declared.queues()).await;
+    amqp.expect_empty(&declared.queues()).await;
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.put_aside, summary.given_back), (2, 1, 0));
 }

@@ -33,7 +33,7 @@ async fn a_replaced_dead_letter_that_is_sent_again_is_dropped_with_a_warning(
     // A copy without the reason of a dead letter is dropped without a warning.
     amqp.publish("t.processor", "import.now", letter.properties.clone().with_headers(ordinary(&letter)), b"old").await;
     amqp.publish(exchange, key, letter.properties.clone(), &letter.data).await;
-    amqp.emptied(&declared.queues()).await;
+    amqp.expect_empty(&declared.queues()).await;
     let summary = worker.stop().await;
     assert_eq!((summary.delivered, summary.stale + summary.replaced, summary.done), (4, 2, 1), "{summary:?}");
     let said = logs.with(&["dropped an event that was re-sent by hand"]);
@@ -71,7 +71,7 @@ async fn a_dead_letter_that_is_sent_again_runs_once() {
     let letter = amqp.take(&declared.dead_letters("import")).await;
     for _ in 0..2 {
         amqp.publish("t.processor", "import.dead-letter", letter.properties.clone(), &letter.data).await;
-        amqp.emptied(&declared.queues()).await;
+        amqp.expect_empty(&declared.queues()).await;
     }
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.stale), (1, 1), "{summary:?}");

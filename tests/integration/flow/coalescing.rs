@@ -59,7 +59,7 @@ async fn a_stream_of_changes_without_a_pause_runs_after_max_wait() {
     let last = (published - 1).to_string();
     eventually("the last change runs", async || worker.runs.payloads().contains(&last).then_some(())).await;
     let amqp = declared.amqp().await;
-    amqp.emptied(&declared.queues()).await;
+    amqp.expect_empty(&declared.queues()).await;
     let summary = worker.stop().await;
     assert_eq!(summary.done + summary.replaced + summary.stale, u64::try_from(published).unwrap(), "{summary:?}");
     assert!(summary.done <= 4, "{summary:?}");

@@ -40,7 +40,7 @@ async fn a_cut_connection_loses_nothing_and_publisher_and_worker_reconnect() {
     assert_eq!(publishing.await.unwrap(), EVENTS, "a publish failed");
     worker.runs.reach(2 * EVENTS).await;
     let amqp = declared.amqp().await;
-    amqp.emptied(&declared.queues()).await;
+    amqp.expect_empty(&declared.queues()).await;
     let mut runs = BTreeMap::<String, Vec<u32>>::new();
     for run in worker.runs.seen() {
         runs.entry(String::from_utf8(run.event.payload.to_vec()).unwrap()).or_default().push(run.event.attempts);
@@ -114,7 +114,7 @@ async fn an_event_that_ran_but_cannot_publish_its_follow_up_is_not_run_by_anothe
     relay.open();
     let run = second.runs.reach(1).await.remove(0);
     assert_eq!(run.event.attempts, 1);
-    amqp.emptied(&declared.queues()).await;
+    amqp.expect_empty(&declared.queues()).await;
     assert_eq!(stopping.await.unwrap().retried, 1);
     second.stop().await;
 }

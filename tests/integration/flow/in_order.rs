@@ -130,7 +130,7 @@ fn consumers(declared: &Declared) -> Vec<String> {
 }
 
 /// Waits until the single consumer has been replaced by a new one.
-async fn consumes_anew(declared: &Declared) {
+async fn wait_for_new_consumer(declared: &Declared) {
     let before = consumers(declared);
     let another = async || match &consumers(declared)[..] {
         [tag] if !before.contains(tag) => Some(()),
@@ -147,7 +147,7 @@ async fn an_idle_worker_that_consumes_anew_keeps_the_order_and_loses_nothing() {
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     let mut published = Vec::new();
     for round in 0..2 {
-        consumes_anew(&declared).await;
+        wait_for_new_consumer(&declared).await;
         for place in 0..6 {
             let payload = format!("{round}.{place}");
             publish(&hatchery, NewEvent::new("mail", payload.clone())).await;
@@ -155,7 +155,7 @@ async fn an_idle_worker_that_consumes_anew_keeps_the_order_and_loses_nothing() {
         }
         worker.runs.reach(published.len()).await;
     }
-    consumes_anew(&declared).await;
+    wait_for_new_consumer(&declared).await;
     assert_eq!(worker.stop().await.done, 12);
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
     // The consumer that existed at the stop is gone, and holds up no other worker.
@@ -180,7 +180,7 @@ async fn workers_that_stop_while_they_consume_anew_leave_no_consumer_behind() {
         }
         worker.runs.reach(payloads.len()).await;
         assert_eq!(worker.runs.payloads(), payloads);
-        consumes_anew(&declared).await;
+        wait_for_new_consumer(&declared).await;
         worker.stop().await;
     }
     eventually("the queue has no consumer", async || consumers(&declared).is_empty().then_some(())).await;

@@ -105,7 +105,7 @@ async fn each_try_has_its_own_timeout_and_the_lease_lasts_through_all_tries() {
     amqp.publish("t.scheduler", "mail.now", again, b"{}").await;
     let runs = worker.runs.reach(6).await;
     assert!(runs.iter().all(|run| run.fence == runs[0].fence && run.event.attempts == 0), "{runs:?}");
-    amqp.emptied(&declared.queues()).await;
+    amqp.expect_empty(&declared.queues()).await;
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.retried, summary.stale), (1, 5, 1));
 }

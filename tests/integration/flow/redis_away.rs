@@ -87,7 +87,7 @@ async fn a_worker_starts_nothing_without_redis_and_goes_on_once_it_is_back() {
     }
     let amqp = declared.amqp().await;
     let queue = declared.processing("import");
-    amqp.left_alone(&queue, 5).await;
+    amqp.expect_untouched(&queue, 5).await;
     assert_eq!(worker.runs.seen().len(), 1);
     let _redis = Server::start(port, &[]);
     worker.runs.reach(6).await;
@@ -128,7 +128,7 @@ async fn a_worker_that_is_stopped_without_redis_gives_its_deliveries_back() {
     }
     let amqp = declared.amqp().await;
     let queue = declared.processing("import");
-    amqp.left_alone(&queue, 5).await;
+    amqp.expect_untouched(&queue, 5).await;
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.given_back), (1, summary.delivered - 1));
     // The first event is given back too if Redis went before it was settled.
@@ -159,7 +159,7 @@ async fn a_worker_whose_only_handler_waits_for_redis_stops_consuming() {
     drop(redis);
     gate.let_through(1);
     publisher.publish(NewEvent::new("import", "1")).await.unwrap();
-    declared.amqp().await.left_alone(&declared.processing("import"), 1).await;
+    declared.amqp().await.expect_untouched(&declared.processing("import"), 1).await;
     let _redis = Server::start(port, &[]);
     gate.let_through(1);
     worker.runs.reach(2).await;
@@ -181,7 +181,7 @@ async fn a_redis_that_takes_no_writes_counts_as_away() {
     publisher.publish(NewEvent::new("import", "after")).await.unwrap();
     let amqp = declared.amqp().await;
     let queue = declared.processing("import");
-    amqp.left_alone(&queue, 1).await;
+    amqp.expect_untouched(&queue, 1).await;
     redis.say(&["CONFIG", "SET", "maxmemory", "0"]).await;
     worker.runs.reach(2).await;
     let summary = worker.stop().await;

@@ -101,7 +101,7 @@ async fn events_published_through_topology_publish_are_coalesced_and_those_sent_
     let hatchery = declared.connect().await;
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     worker.runs.reach(1).await;
-    declared.amqp().await.emptied(&declared.passages()).await;
+    declared.amqp().await.expect_empty(&declared.passages()).await;
     let runs = worker.runs.clone();
     assert_eq!((worker.stop().await.done, runs.payloads()), (1, vec!["5".to_owned()]));
 

@@ -73,7 +73,7 @@ async fn events_run_although_the_index_or_kept_messages_are_damaged(#[case] name
     });
     worker.runs.reach(5).await;
     let amqp = declared.amqp().await;
-    amqp.emptied(&declared.passages()).await;
+    amqp.expect_empty(&declared.passages()).await;
     let summary = worker.stop().await;
     let counts = (summary.done, summary.retried, summary.dead_lettered, summary.replaced, summary.stale);
     assert_eq!(counts, (3, 1, 1, 1, 1), "{summary:?}");

@@ -141,7 +141,7 @@ async fn a_killed_master_behind_sentinels_loses_no_event() {
         let mut watched = watched.lock().await;
         watched.servers[0].kill();
         load.more(20).await;
-        watched.named(1).await;
+        watched.wait_for_master(1).await;
     })
     .await;
 }
@@ -173,7 +173,7 @@ async fn a_killed_cluster_master_that_comes_back_loses_no_event() {
         cluster.nodes[1].kill();
         load.more(50).await;
         cluster.nodes[1].restart();
-        cluster.whole().await;
+        cluster.wait_until_served().await;
     })
     .await;
 }

@@ -167,7 +167,7 @@ async fn a_worker_refuses_a_register_of_another_broker_and_a_publisher_goes_on_w
     }
     assert!(runs.seen().is_empty());
     // The event is back in its queue.
-    declared.amqp().await.left_alone(&declared.processing("import"), 1).await;
+    declared.amqp().await.expect_untouched(&declared.processing("import"), 1).await;
     let error: ConnectError = error.clone().into();
     assert!(error.to_string().contains("`shared`"));
 }

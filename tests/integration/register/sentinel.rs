@@ -43,7 +43,7 @@ async fn a_register_finds_the_master_again_after_a_fail_over() {
     watched.servers[0].kill();
     let error = ask(&register).await.unwrap_err();
     assert!(matches!(error.trouble(), Trouble::FailingOver | Trouble::Slow), "{error}");
-    watched.named(1).await;
+    watched.wait_for_master(1).await;
     let after = eventually("the new master gives a version", async || ask(&register).await.ok()).await;
     assert!(after > before);
     register.ping().await.unwrap();

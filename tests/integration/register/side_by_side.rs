@@ -66,7 +66,7 @@ impl Side {
     }
 
     /// Runs all due events, and expects exactly these: each event of the types once, and the import `besides`.
-    async fn handles(&self, declared: &Declared, types: &[&'static str], besides: Option<&str>) {
+    async fn expect_runs(&self, declared: &Declared, types: &[&'static str], besides: Option<&str>) {
         let (worker, imports) = Working::start_both(&self.hatchery, ["mail", "import"]);
         let dated = Working::start(&self.hatchery, "dated", |_| Outcome::Done);
         let runs = [("mail", &worker.runs), ("import", &imports), ("dated", &dated.runs)];
@@ -78,7 +78,7 @@ impl Side {
             .collect();
         let all = || runs.iter().map(|(_, runs)| runs.count()).sum::<usize>() >= expected.len();
         eventually("all expected events have run", async || all().then_some(())).await;
-        declared.amqp().await.emptied(&queues).await;
+        declared.amqp().await.expect_empty(&queues).await;
         let ran: Vec<_> = runs
             .iter()
             .flat_map(|(event_type, runs)| runs.payloads().into_iter().map(move |payload| (*event_type, payload)))
@@ -101,9 +101,9 @@ async fn topologies_of_one_name_in_two_virtual_hosts_lose_no_event_to_each_other
 
     one.cancel_dated().await;
     assert_eq!((one.waiting().await, other.waiting().await), (0, count() as usize));
-    one.handles(&first, &["mail", "import"], None).await;
+    one.expect_runs(&first, &["mail", "import"], None).await;
     other.run_dated_now().await;
-    other.handles(&second, &["mail", "import", "dated"], None).await;
+    other.expect_runs(&second, &["mail", "import", "dated"], None).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -131,7 +131,7 @@ async fn topologies_of_one_name_on_two_brokers_lose_no_event_to_each_other() {
     other.publish(&["mail", "import", "dated"]).await;
     one.cancel_dated().await;
     assert_eq!((one.waiting().await, other.waiting().await), (0, count() as usize));
-    one.handles(&first, &["mail", "import"], None).await;
+    one.expect_runs(&first, &["mail", "import"], None).await;
     other.run_dated_now().await;
-    other.handles(&second, &["mail", "import", "dated"], Some("before")).await;
+    other.expect_runs(&second, &["mail", "import", "dated"], Some("before")).await;
 }

@@ -64,7 +64,7 @@ async fn assert_publishers_go_on_and_workers_wait(case: Case) {
         assert!(published.unversioned, "{n}");
     }
     let (amqp, queue) = (declared.amqp().await, declared.processing("import"));
-    amqp.left_alone(&queue, 3).await;
+    amqp.expect_untouched(&queue, 3).await;
     assert_eq!(worker.runs.seen().len(), 1, "the worker has started an event in the meantime");
     let register = bench::register(&redis.url, "another", 1).with_limit(Duration::from_millis(500));
     let error = hatchery::internals::ports::Register::ping(&register).await.unwrap_err();
@@ -170,7 +170,7 @@ async fn a_redis_that_runs_a_foreign_script_stops_workers_and_no_publisher() {
     })
     .await;
     assert!(hatchery.publisher().publish(change(1)).await.unwrap().unversioned);
-    declared.amqp().await.left_alone(&declared.processing("import"), 1).await;
+    declared.amqp().await.expect_untouched(&declared.processing("import"), 1).await;
     redis.say(&["SCRIPT", "KILL"]).await;
     worker.runs.reach(1).await;
     worker.stop().await;
@@ -195,7 +195,7 @@ async fn a_redis_that_comes_back_empty_loses_no_event() {
     for n in 3..6 {
         assert!(publisher.publish(change(n)).await.unwrap().unversioned);
     }
-    declared.amqp().await.left_alone(&declared.processing("import"), 3).await;
+    declared.amqp().await.expect_untouched(&declared.processing("import"), 3).await;
     let redis = Server::start(port, &[]);
     worker.runs.reach(6).await;
     worker.stop().await;
@@ -357,7 +357,7 @@ async fn an_unreadable_key_costs_no_other_event_its_version() {
     );
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     let seen = worker.runs.reach(23).await;
-    declared.amqp().await.emptied(&declared.queues()).await;
+    declared.amqp().await.expect_empty(&declared.queues()).await;
     assert_eq!(worker.runs.seen().len(), 23);
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.replaced), (23, 18), "{summary:?}");

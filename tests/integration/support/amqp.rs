@@ -75,7 +75,7 @@ impl Amqp {
 
     /// Waits until the queue holds exactly this many ready messages twenty times in a row, so that no consumer takes
     /// them. (The number of consumers does not show that.)
-    pub(crate) async fn left_alone(&self, queue: &str, messages: u32) {
+    pub(crate) async fn expect_untouched(&self, queue: &str, messages: u32) {
         let mut looks = 0;
         let alone = async || {
             looks = if self.ready(queue).await == messages { looks + 1 } else { 0 };
@@ -92,7 +92,7 @@ impl Amqp {
 
     /// Waits until all these queues are empty thirty times in a row: a single look may miss a message that moves from
     /// one queue to another.
-    pub(crate) async fn emptied(&self, queues: &[String]) {
+    pub(crate) async fn expect_empty(&self, queues: &[String]) {
         let (mut looks, mut left) = (0, BTreeMap::new());
         let limit = Instant::now() + PATIENCE;
         while looks < 30 {
@@ -135,7 +135,7 @@ impl Amqp {
 
     /// Takes the first message of a queue and puts it back, this many times, as if that many workers had died while
     /// they held it.
-    pub(crate) async fn come_back(&self, queue: &str, times: usize) {
+    pub(crate) async fn requeue_first(&self, queue: &str, times: usize) {
         for _ in 0..times {
             let get = async || self.channel.basic_get(queue.into(), BasicGetOptions::default()).await.unwrap();
             let message = eventually(&format!("{queue} has a message"), get).await;

@@ -175,7 +175,7 @@ impl Cluster {
                 eventually("the replica is in sync", linked).await;
             }
         }
-        cluster.whole().await;
+        cluster.wait_until_served().await;
         cluster
     }
 
@@ -197,7 +197,7 @@ impl Cluster {
     }
 
     /// Waits until every running node reports that all slots are served.
-    pub(crate) async fn whole(&self) {
+    pub(crate) async fn wait_until_served(&self) {
         for node in self.nodes.iter().filter(|node| node.runs()) {
             eventually("the cluster serves all slots", async || {
                 let known: String = node.ask(&["CLUSTER", "INFO"]).await.ok()?;
@@ -291,12 +291,12 @@ impl Watched {
         let sentinels: Vec<Node> = (0..3).map(sentinel).collect();
         let scheme = if tls.is_some() { "rediss-sentinel" } else { "redis-sentinel" };
         let watched = Self { servers: vec![master, replica], sentinels, scheme, _folder: folder };
-        watched.ready().await;
+        watched.wait_until_ready().await;
         watched
     }
 
     /// Waits until every sentinel knows the two others, the master and its replica.
-    pub(crate) async fn ready(&self) {
+    pub(crate) async fn wait_until_ready(&self) {
         for sentinel in &self.sentinels {
             eventually("the sentinel knows the master, the replica and the other sentinels", async || {
                 let known: BTreeMap<String, String> = sentinel.ask(&["SENTINEL", "MASTER", "mymaster"]).await.ok()?;
@@ -314,7 +314,7 @@ impl Watched {
     }
 
     /// Waits until all sentinels name this server as the master, and it is one.
-    pub(crate) async fn named(&self, server: usize) {
+    pub(crate) async fn wait_for_master(&self, server: usize) {
         let port = self.servers[server].port.to_string();
         for sentinel in &self.sentinels {
             eventually("the sentinel names the new master", async || {

@@ -109,7 +109,7 @@ async fn a_migration_does_not_wait_for_messages_of_a_single_active_consumer() {
     let consuming =
         channel.basic_consume(QUEUE.into(), "".into(), BasicConsumeOptions::default(), FieldTable::default());
     let _worker = consuming.await.unwrap();
-    amqp.left_alone(QUEUE, 1).await;
+    amqp.expect_untouched(QUEUE, 1).await;
 
     let (from, through) = (QUEUE.to_owned(), THROUGH.to_owned());
     let step = Step::Move(Move { from, through, dated: None, then: Then::DeleteQueue });

@@ -119,7 +119,7 @@ async fn the_documented_permissions_are_enough_for_the_aside_queue() {
     let publisher = bench.host.user("publisher", &rights("publisher"));
     run(&bench, &publisher, &["publish", "plain", "--payload", "{}"]).expect(0);
     let amqp = Amqp::connect(&bench.host.amqp()).await;
-    amqp.come_back("billing.processor.plain", 2).await;
+    amqp.requeue_first("billing.processor.plain", 2).await;
     let user = bench.host.user("worker", &rights("worker"));
     let worker = work(&bench, &user, "plain");
     eventually("the event is a dead letter", async || {

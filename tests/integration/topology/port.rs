@@ -73,7 +73,7 @@ async fn take(deliveries: &mut dyn Deliveries, count: usize) -> Vec<(String, boo
     taken
 }
 
-async fn becomes_ready(broker: &dyn Broker, queue: &str, count: u64) {
+async fn expect_ready(broker: &dyn Broker, queue: &str, count: u64) {
     eventually(&format!("{queue} has {count} ready messages"), async || {
         (broker.ready(queue).await.unwrap() == count).then_some(())
     })
@@ -124,7 +124,7 @@ async fn a_consumer_holds_no_more_than_its_prefetch(#[case] which: Which) {
     }
     let mut deliveries = broker.consume("t.processor.mail", 2, Order::Any).await.unwrap();
     let held = [deliveries.next().await.unwrap(), deliveries.next().await.unwrap()];
-    becomes_ready(&*broker, "t.processor.mail", 1).await;
+    expect_ready(&*broker, "t.processor.mail", 1).await;
     for delivery in held {
         delivery.receipt.acknowledge().await;
     }
@@ -150,7 +150,7 @@ async fn a_closed_consumer_gives_back_in_order_and_the_next_active_one_goes_on(#
     for late in held {
         late.receipt.requeue().await;
     }
-    becomes_ready(&*broker, "t.processor.strict", 0).await;
+    expect_ready(&*broker, "t.processor.strict", 0).await;
 }
 
 #[rstest]
@@ -166,7 +166,7 @@ async fn a_cancelled_consumer_ends_and_its_deliveries_can_still_be_settled(#[cas
     deliveries.cancel().await;
     assert!(deliveries.next().await.is_none());
     held.receipt.acknowledge().await;
-    becomes_ready(&*broker, "t.processor.mail", 1).await;
+    expect_ready(&*broker, "t.processor.mail", 1).await;
     let left = eventually("message b is in the queue", async || broker.take("t.processor.mail").await.unwrap()).await;
     assert_eq!(id(&left), "b");
     left.receipt.acknowledge().await;

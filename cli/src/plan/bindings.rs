@@ -1,4 +1,5 @@
-//! Bindings: missing ones come with what they bind, or are put back; those that nobody asks for stay.
+//! Compares bindings. A missing binding is created together with its exchange or queue, or put back if both exist. A
+//! binding that the file does not ask for stays until it is pruned.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +14,7 @@ use super::{
 };
 use crate::observed::LiveQueue;
 
-/// What is to be said about bindings, given what was said about exchanges and queues.
+/// Returns the changes of the bindings. `objects` are the changes of the exchanges and queues, found before.
 pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
     let desired = view.desired;
     let there: BTreeSet<Binding> = view.observed.bindings.iter().filter_map(plain).collect();
@@ -34,7 +35,7 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
         Change::note(Action::Blocked, address, why.to_owned())
     });
     let missing = missing.into_iter().filter_map(|binding| {
-        // What stands in the way says enough.
+        // The change of the blocked or migrated object is reported already.
         if blocked.iter().any(|blocked| blocked.touched_by(binding)) && !is_last_resort(view, binding) {
             return None;
         }
@@ -52,7 +53,7 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
         }
         let binding = any(live);
         let (source, target) = (source(&binding), Address::of_target(&binding.target));
-        // A stand-in's bindings are its migration's.
+        // The bindings of a stand-in belong to its migration.
         if [&source, &target].into_iter().any(|end| view.stands_in_for(&end.name).is_some()) {
             return None;
         }
@@ -64,13 +65,13 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
             return Some(Change::note(Action::Ignored, address, "not owned, ignored".to_owned()));
         }
         let part_of = leftover.of_binding(&binding).or_else(|| migrated(&blocked, &binding));
-        // With arguments it is another binding, which cannot be removed by its key alone.
+        // RabbitMQ tells bindings apart by their arguments too, so this one cannot be removed by its key alone.
         let Some(binding) = plain(live) else {
             let why = "still routes; has arguments, so somebody else has made it, and it stays";
             return Some(Change::note(Action::Shadowing, address, why.to_owned()));
         };
         let why = match names::marked_register(&binding.key) {
-            Some(before) => format!("leftover, says what the register was before ({before})"),
+            Some(before) => format!("leftover, marks the former register ({before})"),
             None => "leftover, still routes".to_owned(),
         };
         let note = Change::note(Action::Leftover, address, why);
@@ -79,7 +80,7 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
     missing.chain(hidden).chain(others).chain(shared_registers(view)).collect()
 }
 
-/// The other topologies that use the same keys in Redis, as their marks say. Each of the two would drop events of the other.
+/// Reports each other topology whose mark names the same keys in Redis. Each of the two would drop events of the other.
 fn shared_registers<'a>(view: &'a View<'_>) -> impl Iterator<Item = Change> + 'a {
     let own = view.desired.bindings.iter().filter(|binding| names::marked_register(&binding.key).is_some());
     let others = own.flat_map(|own| {
@@ -96,7 +97,8 @@ fn shared_registers<'a>(view: &'a View<'_>) -> impl Iterator<Item = Change> + 'a
     })
 }
 
-/// Whether the events of a former name should come to the present one already: the former queue is no longer bound.
+/// Whether events with a former type name should go to the queue with the present name already: the former queue is no
+/// longer bound.
 fn leads_home(view: &View<'_>, rename: &Rename) -> bool {
     let is_there = |name: &str| view.exchange(name).is_some_and(|live| view.owns(name, &live.arguments));
     let source = Address::new(Kind::Exchange, &rename.source);
@@ -105,8 +107,9 @@ fn leads_home(view: &View<'_>, rename: &Rename) -> bool {
         && !view.to_queue(&rename.from).iter().any(|live| live.source == rename.source)
 }
 
-/// Whether everything that finds no other way is lost without it: `unrouted` leads nowhere, not even to a stand-in. This
-/// does not wait for its queue's migration, because exchanges are written before that.
+/// Whether `unrouted` has no queue at all without this binding, not even a stand-in, so that unroutable messages would
+/// be lost. Such a binding does not wait for the migration of its queue, because exchanges are written before the
+/// migration.
 fn is_last_resort(view: &View<'_>, binding: &Binding) -> bool {
     let routes = |key: &str| names::marked_register(key).is_none();
     binding.source == names::unrouted(&view.desired.owner)
@@ -115,7 +118,7 @@ fn is_last_resort(view: &View<'_>, binding: &Binding) -> bool {
         && view.queue(binding.target.name()).is_some_and(|live| view.owns(&live.name, &live.arguments))
 }
 
-/// What it means that this mark is missing where another one is: the register was another one.
+/// Explains a missing mark beside another mark: the register had another prefix, name or number of shards.
 fn other_register(there: &BTreeSet<Binding>, missing: &Binding) -> Option<String> {
     names::marked_register(&missing.key)?;
     let before = there.iter().filter(|binding| binding.source == missing.source);
@@ -126,13 +129,13 @@ fn other_register(there: &BTreeSet<Binding>, missing: &Binding) -> Option<String
     })
 }
 
-/// What leads to a queue that is migrated is the migration's.
+/// The migration switches the bindings of a migrated queue, so they are reported as part of it.
 fn migrated(blocked: &[Ends<'_>; 2], binding: &Binding) -> Option<Address> {
     let target = Address::of_target(&binding.target);
     blocked[1].addresses.contains(&target).then_some(target)
 }
 
-/// The exchanges and queues to which the same thing happens.
+/// The exchanges and queues that have the same action in the plan.
 struct Ends<'a> {
     addresses: BTreeSet<&'a Address>,
     owner: &'a str,
@@ -147,8 +150,8 @@ impl<'a> Ends<'a> {
         self.addresses.contains(&source(binding)) || self.addresses.contains(&Address::of_target(&binding.target))
     }
 
-    /// The one that this binding goes with: the ladder that its key names, where it leads to, or where it comes from. A
-    /// ladder also has a binding between two exchanges that are not its own.
+    /// Returns the object that this binding is created or removed with: the ladder that its key names, else its target,
+    /// else its source. A ladder also has a binding between two exchanges that are not part of the ladder.
     fn of_binding(&self, binding: &Binding) -> Option<Address> {
         let ladder = || {
             let word = binding.key.split('.').nth(1)?;

@@ -1,4 +1,4 @@
-//! One difference between the file and the broker.
+//! A difference between the file and the broker, and what a plan does about it.
 
 use std::fmt;
 
@@ -8,28 +8,28 @@ use serde_json::Value;
 
 use super::held::Held;
 
-/// One difference.
+/// A difference between the file and the broker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
-    /// What happens.
+    /// What the plan does about it.
     pub action: Action,
-    /// What it is about.
+    /// The object that differs.
     pub address: Address,
-    /// What differs, for an object that exists.
+    /// The properties that differ, if the object exists.
     pub differences: Vec<Difference>,
-    /// Why, for people.
+    /// The reason, as text for the user.
     pub reason: Option<String>,
-    /// What to declare, or the binding that is left over; none for everything else.
+    /// The object to declare, or the leftover binding; `None` for every other change.
     pub object: Option<Object>,
-    /// The object that this binding comes or stays with.
+    /// The object that this binding is created, migrated or removed with.
     pub part_of: Option<Address>,
-    /// What it takes, besides an `apply`.
+    /// The option or key that the user must set, besides running `apply`.
     pub needs: Option<Need>,
-    /// What a queue holds.
+    /// The number of messages in the queue, for a queue that is migrated or left over.
     pub held: Option<Held>,
 }
 
-/// What has to be asked for.
+/// An option or key without which `apply` does not make a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Need {
@@ -37,12 +37,12 @@ pub enum Need {
     Migrate,
     /// `--prune`.
     Prune,
-    /// `adopt` in the file.
+    /// The key `adopt` in the file.
     Adopt,
 }
 
 impl Change {
-    /// Something to be written.
+    /// A change that `apply` writes.
     pub(super) fn write(action: Action, address: Address, object: Object) -> Self {
         Self {
             action,
@@ -56,7 +56,7 @@ impl Change {
         }
     }
 
-    /// Something to be said.
+    /// A change that is only reported.
     pub(super) fn note(action: Action, address: Address, reason: String) -> Self {
         Self {
             action,
@@ -71,29 +71,30 @@ impl Change {
     }
 }
 
-/// What happens to an object.
+/// What a plan does with an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Action {
-    /// It is missing, and is created.
+    /// The object is missing and is created.
     Create,
-    /// It has drifted, and is put back.
+    /// The object has drifted and is put back.
     Change,
-    /// It cannot be changed in place: its events are moved, if that is asked for. Else it stands in the way.
+    /// The queue cannot be changed in place. With `--migrate` its messages are moved to a new queue; without, it blocks
+    /// the plan.
     Migrate,
-    /// It is owned and no longer in the file. It stays, unless pruning is asked for.
+    /// The object is owned and no longer in the file. It stays, unless `--prune` is given.
     Leftover,
-    /// It stands in the way: nothing at all is written.
+    /// The object blocks the plan: nothing at all is written.
     Blocked,
-    /// Worth knowing, and nothing that stands in the way: a stranger's policy wins on owned queues, or the broker waits
-    /// less long for an acknowledgement than the file counts on.
+    /// A warning that does not block the plan: another policy wins on owned queues, a binding with arguments still
+    /// routes, or the broker waits less long for an acknowledgement than `ack-timeout`.
     Shadowing,
-    /// Not owned, and never touched.
+    /// The object is not owned, and is never touched.
     Ignored,
 }
 
 impl Action {
-    /// The sign in front of the line.
+    /// Returns the sign at the beginning of the object's line in the output.
     #[must_use]
     pub const fn sign(self) -> char {
         match self {
@@ -107,30 +108,30 @@ impl Action {
     }
 }
 
-/// Names one object.
+/// The kind and name of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Address {
     /// Its kind.
     pub kind: Kind,
-    /// Its name; for a binding its ends and its key.
+    /// Its name; for a binding `source -> target (key)`.
     pub name: String,
 }
 
 impl Address {
-    /// Names an object.
+    /// Returns the address of an exchange, queue or policy.
     #[must_use]
     pub fn new(kind: Kind, name: &str) -> Self {
         Self { kind, name: name.to_owned() }
     }
 
-    /// Names a binding.
+    /// Returns the address of a binding.
     #[must_use]
     pub fn of_binding(binding: &Binding) -> Self {
         let Binding { source, target, key } = binding;
         Self { kind: Kind::Binding, name: format!("{source} -> {} ({key})", target.name()) }
     }
 
-    /// Names what a binding leads to.
+    /// Returns the address of the exchange or queue that a binding leads to.
     #[must_use]
     pub fn of_target(target: &Target) -> Self {
         match target {
@@ -171,7 +172,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// What is to be declared.
+/// An object that `apply` declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Object {
     /// An exchange.
@@ -185,7 +186,7 @@ pub enum Object {
 }
 
 impl Object {
-    /// Names it.
+    /// Returns the address of the object.
     #[must_use]
     pub fn address(&self) -> Address {
         match self {
@@ -197,14 +198,14 @@ impl Object {
     }
 }
 
-/// One property that differs; none is an absent one.
+/// A property whose value on the broker is not that of the file. `None` means that the property is not set.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// Its name.
     pub property: String,
-    /// What the broker has.
+    /// The value on the broker.
     pub before: Option<Value>,
-    /// What the file says.
+    /// The value by the file.
     pub after: Option<Value>,
 }
 

@@ -1,4 +1,4 @@
-//! What differs between an object of the file and the one on the broker.
+//! Compares an object of the file with the same object on the broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::Difference;
 use crate::observed::{Arguments, LiveExchange, LiveQueue};
 
-/// Arguments that decide what happens to an event. Where an existing object has one of them that the file does not
-/// write, that is a difference too: RabbitMQ compares them when it is asked to declare.
+/// Arguments that decide what happens to an event. If an existing object has one of them that the file does not write,
+/// this is a difference too: RabbitMQ compares all of them when the object is declared again.
 const DECISIVE: [&str; 12] = [
     "alternate-exchange",
     "x-dead-letter-exchange",
@@ -28,7 +28,7 @@ const DECISIVE: [&str; 12] = [
 const TYPE: &str = "x-queue-type";
 const CLASSIC: &str = "classic";
 
-/// The type that a queue with these arguments has.
+/// Returns the type of a queue with these arguments.
 pub(super) fn type_of(arguments: &BTreeMap<String, Argument>) -> &str {
     arguments.get(TYPE).and_then(Argument::as_text).unwrap_or(CLASSIC)
 }
@@ -48,7 +48,8 @@ pub(super) fn exchange(desired: &Exchange, live: &LiveExchange) -> Vec<Differenc
 
 pub(super) fn queue(desired: &BTreeMap<String, Argument>, live: &LiveQueue) -> Vec<Difference> {
     let mut live_arguments = live.arguments.clone();
-    // A queue that was declared without a type has the virtual host's default; the broker says which.
+    // A queue that was declared without a type has the default type of its virtual host. The management API shows it
+    // outside of the arguments.
     if let Some(kind) = &live.kind {
         live_arguments.insert(TYPE.to_owned(), kind.as_str().into());
     }
@@ -59,8 +60,8 @@ pub(super) fn queue(desired: &BTreeMap<String, Argument>, live: &LiveQueue) -> V
 }
 
 fn arguments(desired: &BTreeMap<String, Argument>, live: &Arguments) -> Vec<Option<Difference>> {
-    // Whether an object without the label is ours is asked elsewhere. A queue that exists has its leader: RabbitMQ would compare
-    // the argument where the queue is declared again, and nothing here does that.
+    // Ownership is checked elsewhere, so the owner's label is left out. The leader locator matters only when a queue is
+    // created: RabbitMQ would compare it if the queue were declared again, and nothing here declares an existing queue.
     let written = desired.keys().map(String::as_str).filter(|name| ![OWNER, LOCATOR].contains(name));
     let names: BTreeSet<&str> = written.chain(DECISIVE).collect();
     names.into_iter().map(|name| difference(name, live.get(name), desired.get(name).map(Value::from))).collect()
@@ -71,7 +72,8 @@ fn flag(property: &str, live: Option<bool>, desired: bool) -> Option<Difference>
     difference(property, Some(&live), Some(desired.into()))
 }
 
-/// A difference, unless both are the same. The width of a number is not a difference, nor is `5.0` for `5`.
+/// Returns a difference unless both values are the same. The width of a number is not a difference, nor is `5.0` for
+/// `5`.
 pub(super) fn difference(property: &str, before: Option<&Value>, after: Option<Value>) -> Option<Difference> {
     let same = match (before, &after) {
         (Some(Value::Number(before)), Some(Value::Number(after))) => {

@@ -1,7 +1,7 @@
-//! What goes when a topology is destroyed: all that is its own, and nothing else.
+//! Plans the destruction of a topology: all objects that it owns, and nothing else.
 //!
-//! It is pruning with a file that asks for nothing, so the order is pruning's: whatever leads somewhere goes before what
-//! it leads to.
+//! A destruction is pruning with a file that asks for nothing. Its order is that of pruning: an object is deleted
+//! before the objects that it leads to.
 
 use std::collections::BTreeSet;
 
@@ -13,26 +13,27 @@ use super::{
 };
 use crate::observed::{LiveQueue, Observed};
 
-/// What goes, and what stands in the way of that.
+/// The objects to delete, and the reasons that block it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Destruction {
-    /// Everything that is owned: `Leftover` where it may go, `Blocked` where force is needed.
+    /// Every owned object: `Leftover` if it may be deleted, `Blocked` if that needs force.
     pub plan: Plan,
-    /// Where events come in: these exchanges go before it is proved that the queues are empty.
+    /// The exchanges that nothing leads to, such as the scheduler. They are deleted before the queues are proved empty,
+    /// so that nothing more comes in.
     pub entries: Vec<Step>,
-    /// Everything else, in its order.
+    /// All other steps, in their order.
     pub rest: Vec<Step>,
 }
 
 impl Destruction {
-    /// The queues that go.
+    /// Returns the names of the queues that are deleted.
     pub fn queues(&self) -> impl Iterator<Item = &str> {
         let queues = self.plan.changes.iter().filter(|change| change.address.kind == Kind::Queue);
         queues.map(|change| change.address.name.as_str())
     }
 }
 
-/// What goes, and in which order. With force nothing stands in the way.
+/// Plans which objects are deleted, and in which order. With `force` nothing blocks it.
 #[must_use]
 pub fn destruction(desired: &Desired, observed: &Observed, force: bool) -> Destruction {
     let nothing = Desired {
@@ -59,17 +60,17 @@ pub fn destruction(desired: &Desired, observed: &Observed, force: bool) -> Destr
     Destruction { plan, entries, rest }
 }
 
-/// All that is owned, what a migration has made too.
+/// Returns every owned object, those that a migration has made included.
 fn everything(view: &View<'_>) -> Vec<Change> {
     let all = leftover::everything(view).into_iter();
     all.filter(|change| change.action == Action::Leftover).collect()
 }
 
-/// Why it must not go without force.
+/// Returns the reason why an object must not be deleted without force.
 fn obstacle(view: &View<'_>, owned: &BTreeSet<Address>, address: &Address) -> Option<String> {
     let stranger = view.to(address).iter().find(|live| !owned.contains(&Address::new(Kind::Exchange, &live.source)));
     if let Some(stranger) = stranger {
-        return Some(format!("the exchange {} leads to it, which is not owned", stranger.source));
+        return Some(format!("the exchange {}, which is not owned, is bound to it", stranger.source));
     }
     match address.kind {
         Kind::Queue => view.queue(&address.name).and_then(in_use),
@@ -78,18 +79,18 @@ fn obstacle(view: &View<'_>, owned: &BTreeSet<Address>, address: &Address) -> Op
             let dead_letters = |live: &&LiveQueue| live.text("x-dead-letter-exchange") == Some(&address.name);
             strangers
                 .find(dead_letters)
-                .map(|live| format!("the queue {} dead-letters into it, which is not owned", live.name))
+                .map(|live| format!("the queue {}, which is not owned, dead-letters to it", live.name))
         }
         Kind::Binding | Kind::Policy => None,
     }
 }
 
-/// A count that is not known is not 0. How many messages there are stands beside it.
+/// An unknown count is not 0. The number of messages itself is printed from `Change::held`.
 fn in_use(live: &LiveQueue) -> Option<String> {
     let messages = match live.messages {
         Some(0) => None,
         Some(_) => Some("not empty".to_owned()),
-        None => Some("what it holds is unknown".to_owned()),
+        None => Some("its number of messages is unknown".to_owned()),
     };
     let consumers = match live.consumers {
         Some(0) => None,
@@ -101,7 +102,8 @@ fn in_use(live: &LiveQueue) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.join(", "))
 }
 
-/// Prunes in thought until nothing is left. What strangers lead here does not count: it has been refused, or forced.
+/// Prunes a copy of the observed broker until nothing is left, and returns the steps. Bindings from exchanges that are
+/// not owned are left out: they block the destruction, unless it is forced.
 fn order(nothing: &Desired, view: &View<'_>) -> (Vec<Step>, Vec<Step>) {
     let mut left = own(view);
     let (mut entries, mut rest, mut policies) = (Vec::new(), Vec::new(), Vec::new());
@@ -114,7 +116,7 @@ fn order(nothing: &Desired, view: &View<'_>) -> (Vec<Step>, Vec<Step>) {
         }
         steps.retain(|step| !matches!(step, Step::DeletePolicy(_)));
         if steps.is_empty() {
-            // Somebody has made a circle of them: then there is no order to keep.
+            // A binding made by hand closes a circle, so there is no order to keep.
             steps = owned.iter().filter_map(|change| deletion(&view, &change.address)).collect();
         }
         if steps.is_empty() {
@@ -127,12 +129,12 @@ fn order(nothing: &Desired, view: &View<'_>) -> (Vec<Step>, Vec<Step>) {
         rest.extend(later);
         remove(&mut left, &gone);
     }
-    // Last: until then it holds what a queue's arguments leave to it.
+    // The policies go last: workers count on their settings until their queues are deleted.
     rest.extend(policies);
     (entries, rest)
 }
 
-/// What is owned, and what leads from one to the other.
+/// Returns the owned exchanges and queues, and the bindings from owned exchanges.
 fn own(view: &View<'_>) -> Observed {
     let owned = view.owned();
     let mut left = view.observed.clone();

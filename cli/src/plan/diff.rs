@@ -1,4 +1,4 @@
-//! Compares what must exist with what does.
+//! Compares the compiled file with the observed broker.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use super::{
 };
 use crate::observed::{Arguments, Observed};
 
-/// Compares what must exist with what does.
+/// Compares the compiled file with the observed broker.
 #[must_use]
 pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     let view = View::new(desired, observed);
     let shadows = Shadows::new(desired, observed);
-    // The policies come first: no worker may find a queue that they do not apply to yet.
+    // The policies come first, so that no worker consumes a queue before its policy applies.
     let mut changes: Vec<Change> = desired.policies.iter().filter_map(|own| policies::change(own, observed)).collect();
     for exchange in &desired.exchanges {
         let address = Address::new(Kind::Exchange, &exchange.name);
@@ -49,7 +49,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
                 changes.push(Change::write(Action::Create, address, Object::Queue(queue.clone())));
             }
             State::Foreign(whose) => changes.push(foreign(&view, address, &whose)),
-            // Those are migrations.
+            // `migrate` handles these.
             State::Missing | State::Wrong(_) | State::Right => {}
         }
     }
@@ -61,14 +61,14 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     changes.extend(
         shadowing
             .into_iter()
-            // What matters to one queue is told there.
+            // A policy that affects a single queue is reported with that queue.
             .filter(|(policy, _)| !told.contains(policy))
             .map(|(policy, why)| Change::note(Action::Shadowing, Address::new(Kind::Policy, &policy), why)),
     );
     changes.extend(impatience);
     changes.extend(leftover::changes(&view));
     changes.extend(bindings::changes(&view, &changes));
-    // What is to be written stays in front, in its order: policies, exchanges, queues, bindings.
+    // The changes that are written stay in front, in their order: policies, exchanges, queues, bindings.
     changes.sort_by_key(|change| change.action.max(Action::Change));
     let pruning = prune::steps(&view, &changes);
     Plan { owner: desired.owner.clone(), changes, migration, pruning }
@@ -84,7 +84,7 @@ fn foreign(view: &View<'_>, address: Address, whose: &str) -> Change {
     if others { change } else { Change { needs: Some(Need::Adopt), ..change } }
 }
 
-/// An exchange that exists: not ours, or not as the file says, or nothing to say about it.
+/// Returns the change that blocks an existing exchange: it is not owned, or differs from the file.
 fn in_the_way(view: &View<'_>, address: Address, live: &Arguments, differences: Vec<Difference>) -> Option<Change> {
     if let Some(whose) = view.foreign(&address.name, live) {
         return Some(foreign(view, address, &whose));

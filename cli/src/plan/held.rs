@@ -7,20 +7,21 @@ use serde::Serialize;
 
 use crate::observed::LiveQueue;
 
-/// What a queue holds, as far as the broker says. It counts late, and not at all where its metrics are off: no count is
-/// not 0.
+/// The number of messages in a queue, as far as the broker shows it. Its statistics are some seconds old, and missing
+/// if they are disabled: a missing count is not 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Held {
-    /// Ready for delivery.
+    /// Messages ready for delivery.
     pub ready: Option<u64>,
-    /// Delivered, and not acknowledged.
+    /// Messages delivered and not acknowledged.
     pub unacknowledged: Option<u64>,
-    /// How long each of them waits at most, in milliseconds: the queue is a timer.
+    /// The TTL of the queue in milliseconds, which is the longest that a message stays in it; `None` if the queue has
+    /// no TTL.
     pub at_most_ms: Option<u64>,
 }
 
 impl Held {
-    /// What this queue holds.
+    /// Returns the numbers of a queue.
     #[must_use]
     pub fn of(live: &LiveQueue) -> Self {
         Self { ready: live.messages_ready, unacknowledged: live.messages_unacknowledged, at_most_ms: live.ttl_millis() }

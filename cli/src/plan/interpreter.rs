@@ -1,6 +1,7 @@
-//! A broker for tests: it does what plans and steps say, with messages in its queues, and refuses what RabbitMQ refuses.
+//! An in-memory broker for tests. It carries out plans and steps, with messages in its queues, and refuses what
+//! RabbitMQ refuses.
 //!
-//! [`Run`] goes round as `topology apply --migrate --prune` does: plan, write, take what comes next, plan again.
+//! [`Run`] repeats the rounds of `topology apply --migrate --prune`: plan, write, take the next steps, plan again.
 
 mod broker;
 
@@ -14,17 +15,17 @@ use super::{Action, Address, Change, Kind, Move, Plan, Step, Then, plan};
 /// More rounds than any change needs.
 const ROUNDS: usize = 60;
 
-/// How far it has come.
+/// The part of `apply` that is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
     Writing,
     Pruning,
 }
 
-/// Why a run has not come to its end.
+/// Why a run has stopped before its end.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// It was killed.
+    /// The run was killed after its number of steps.
     Cut,
     Wrong(Wrong),
 }
@@ -35,25 +36,25 @@ impl From<Wrong> for Stop {
     }
 }
 
-/// What happens between two steps: others publish, and a test looks.
+/// A callback between two steps: others publish, and the test checks its invariants.
 pub(super) type Between<'a> = dyn FnMut(&mut Broker, Phase) -> Result<(), Wrong> + 'a;
 
 /// One `topology apply --migrate --prune`.
 pub(super) struct Run<'a> {
     pub(super) broker: &'a mut Broker,
     pub(super) desired: &'a Desired,
-    /// It is killed after so many steps.
+    /// The number of steps after which the run is killed.
     pub(super) steps: usize,
-    /// In which order calls of one kind are answered: they are under way side by side.
+    /// Picks the next one of so many calls of one kind. They are concurrent, so any order is possible.
     pub(super) order: &'a mut dyn FnMut(usize) -> usize,
     pub(super) between: &'a mut Between<'a>,
     pub(super) phase: Phase,
-    /// What was done, for whoever reads a failure.
+    /// The steps that were taken, shown when a test fails.
     pub(super) log: Vec<String>,
 }
 
 impl Run<'_> {
-    /// Everything, and what was left over and could not go.
+    /// Runs to the end, and returns the leftovers that could not be removed yet.
     pub(super) fn apply(&mut self) -> Result<Vec<Address>, Stop> {
         let first = self.plan();
         if first.is_blocked(true) {
@@ -92,7 +93,7 @@ impl Run<'_> {
         plan(self.desired, &self.broker.observe())
     }
 
-    /// One thing is done, and then the world goes on.
+    /// Records a step, runs the callback, and stops if this was the last step before the kill.
     fn done(&mut self, what: String) -> Result<(), Stop> {
         self.log.push(what);
         (self.between)(self.broker, self.phase)?;
@@ -114,7 +115,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The quick steps, or where there are none the long ones. Whether any was taken.
+    /// Takes the quick steps, or the long ones if there are no others. Returns whether any was taken.
     fn next(&mut self, steps: &[Step]) -> Result<bool, Stop> {
         let quick: Vec<&Step> = steps.iter().filter(|step| !step.is_long()).collect();
         if quick.is_empty() {
@@ -133,7 +134,8 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Moves, waits for timers, and deletes what is empty then.
+    /// Moves messages, waits for timers, and deletes the queues that are empty afterwards. Returns whether it changed
+    /// anything.
     fn empty(&mut self, steps: &[Step]) -> Result<bool, Stop> {
         let mut any = false;
         for step in steps {
@@ -157,7 +159,7 @@ impl Run<'_> {
                 _ if !is_empty => continue,
                 Step::Move(Move { through, then: Then::DeleteExchange, .. }) => self.broker.delete_exchange(through)?,
                 Step::DeleteQueue { .. } if self.broker.consumed.contains(&name) => continue,
-                // One that is replaced has another at once, and who consumed it consumes that.
+                // A queue that is replaced exists again at once, and its workers consume the new one.
                 Step::Move(_)
                     if self.broker.consumed.contains(&name)
                         && !self.desired.queues.iter().any(|queue| queue.name == name) =>
@@ -173,18 +175,18 @@ impl Run<'_> {
     }
 }
 
-/// What a plan that should be carried out says.
+/// Formats the changes of a plan, except leftovers and ignored objects.
 fn blocking(plan: &Plan) -> Vec<String> {
     let said = plan.changes.iter().filter(|change| !matches!(change.action, Action::Leftover | Action::Ignored));
     said.map(|change| format!("{} {} {:?}", change.action.sign(), change.address, change.reason)).collect()
 }
 
-/// Whether it is a queue of that kind: `t.hatchery.5m` is one of `hatchery`.
+/// Whether a queue is of this kind: `t.hatchery.5m` is one of `hatchery`.
 pub(super) fn is_kind(name: &str, kind: &str) -> bool {
     name.split('.').nth(1) == Some(kind)
 }
 
-/// The objects of a kind, for comparing.
+/// Returns the names of all objects of a kind, for comparison.
 pub(super) fn named(kind: Kind, there: &Desired) -> BTreeSet<String> {
     match kind {
         Kind::Exchange => there.exchanges.iter().map(|it| it.name.clone()).collect(),

@@ -1,4 +1,4 @@
-//! What is on the broker and not in the file: ours stays, strangers' is left alone.
+//! Lists the objects on the broker that are not in the file. Owned objects are leftovers; all others are ignored.
 
 use std::collections::BTreeSet;
 
@@ -7,12 +7,12 @@ use hatchery::internals::names;
 use super::{Action, Address, Change, Kind, Need, held::Held, view::View};
 use crate::observed::Arguments;
 
-/// What a migration has made is the migration's.
+/// Returns the leftover and ignored objects, without those that a migration has made and will remove.
 pub(super) fn changes(view: &View<'_>) -> Vec<Change> {
     but(view, |kind, name| stands_in(view, kind, name))
 }
 
-/// What a migration has made too.
+/// Returns the leftover and ignored objects, those of a migration included.
 pub(super) fn everything(view: &View<'_>) -> Vec<Change> {
     but(view, |_, _| false)
 }
@@ -37,7 +37,7 @@ fn but(view: &View<'_>, stands_in: impl Fn(Kind, &str) -> bool) -> Vec<Change> {
     };
     let locks: BTreeSet<String> = view.desired.owners().map(names::lock).collect();
     let is_leftover = |kind, name: &str| {
-        // The broker's own; and the lock is there while it is looked at.
+        // RabbitMQ's own objects are skipped, and so is the lock, which a running `apply` holds.
         !name.is_empty()
             && !name.starts_with("amq.")
             && !locks.contains(name)
@@ -60,10 +60,10 @@ fn but(view: &View<'_>, stands_in: impl Fn(Kind, &str) -> bool) -> Vec<Change> {
         .collect()
 }
 
-/// What a migration has made, and will remove.
+/// Whether a migration has made this object and will remove it.
 fn stands_in(view: &View<'_>, kind: Kind, name: &str) -> bool {
     match kind {
-        // One that the file no longer asks for is moved as well.
+        // The stand-in of a queue that the file no longer asks for is emptied by a migration too.
         Kind::Queue => view.stands_in_for(name).is_some(),
         Kind::Exchange => names::moved(&view.desired.owner, name).is_some_and(|queue| {
             let is_renamed = view.desired.renames.iter().any(|rename| rename.from == queue);

@@ -1,16 +1,16 @@
-//! Queues that RabbitMQ cannot change in place, and queues that have another name now.
+//! Plans the migration of queues that RabbitMQ cannot change in place, and of queues that have a new name.
 //!
-//! A queue is replaced by way of another that stands in for it meanwhile:
+//! A queue is replaced by way of a second queue, its stand-in:
 //!
 //! ```text
-//!  1 expand    the stand-in, and an exchange of its own that leads to it
-//!  2 switch    what led to the queue leads to the stand-in, binding by binding
-//!  3 move      what is in the queue goes to the stand-in: publish, confirm, acknowledge
+//!  1 expand    create the stand-in, and an exchange that leads to it alone
+//!  2 switch    each binding of the queue is moved to the stand-in
+//!  3 move      each message of the queue goes to the stand-in: publish, confirm, acknowledge
 //!  4 contract  the queue is deleted once it is provably empty, and created as the file says
-//!  5           and back: bindings, then messages, then the stand-in goes
+//!  5 back      the bindings, then the messages go back; then the stand-in is deleted
 //! ```
 //!
-//! Between the two halves of a switch a message may go to both queues: it is one event with one id, delivered twice.
+//! While a binding is switched, a message may go to both queues: it is one event with one id, delivered twice.
 
 use std::collections::BTreeMap;
 
@@ -27,17 +27,17 @@ use super::{
 };
 use crate::observed::LiveQueue;
 
-/// The stand-in is of this type whatever the file says, for it may hold events for long.
+/// The stand-in is a quorum queue whatever the file says, because it may hold events for a long time.
 const STAND_IN_TYPE: &str = "quorum";
 
-/// One queue's migration.
+/// The migration of one queue.
 pub(super) struct Migration {
     pub(super) change: Change,
-    /// What comes next; nothing while something else has to come first.
+    /// The next steps; none while another object has to be changed first.
     pub(super) next: Vec<Step>,
 }
 
-/// Every migration that is due or under way.
+/// Returns every migration that is needed or under way.
 pub(super) fn all(view: &View<'_>, shadows: &Shadows<'_>) -> Vec<Migration> {
     let replaced = view.desired.queues.iter().filter_map(|queue| replacement(view, shadows, queue));
     let renamed = view.desired.renames.iter().filter_map(|rename| renaming(view, rename));
@@ -45,8 +45,9 @@ pub(super) fn all(view: &View<'_>, shadows: &Shadows<'_>) -> Vec<Migration> {
     replaced.chain(renamed).chain(stranded).map(|migration| unless_stuck(view, migration)).collect()
 }
 
-/// A binding with arguments cannot be removed by its key alone, and while it is there a queue is never provably empty. Of a
-/// queue whose node is down nothing can be moved, and it is not known what leads to it.
+/// Blocks a migration that cannot end. A binding with arguments cannot be removed by its key alone, and while it exists
+/// the queue is never provably empty. If the queue's node is down, its messages cannot be moved, and its bindings are
+/// not known.
 fn unless_stuck(view: &View<'_>, Migration { change, next }: Migration) -> Migration {
     let queue = &change.address.name;
     let stand_in = names::moving(&view.desired.owner, queue);
@@ -76,7 +77,7 @@ fn replacement(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<
     let live = stand_in.as_deref().and_then(|name| view.queue(name)).or_else(|| view.queue(&queue.name));
     let address = Address::new(Kind::Queue, &queue.name);
     let change = Change { differences, ..due(address, reason.to_owned(), live) };
-    // On the way back it is emptied, the sooner the better.
+    // On the way back the stand-in is emptied, and the sooner the better, even if a policy harms it.
     let harm = if is_back { None } else { harm(view, shadows, queue) };
     Some(match harm {
         Some(harm) => blocked(change, &harm),
@@ -84,7 +85,7 @@ fn replacement(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<
     })
 }
 
-/// What a stranger's policy would do to the events in the queue that stands in for this one.
+/// Returns the harm that a stranger's policy would do to the stand-in of this queue.
 fn harm(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<String> {
     let stand_in = names::moving(&view.desired.owner, &queue.name);
     let harm = shadows.on(&stand_in, STAND_IN_TYPE, None).into_iter().find_map(|shadow| shadow.harm)?;
@@ -101,7 +102,7 @@ fn due(address: Address, reason: String, live: Option<&LiveQueue>) -> Change {
     Change { needs: Some(Need::Migrate), held, ..Change::note(Action::Migrate, address, reason) }
 }
 
-/// A queue, the one that stands in for it, and the exchange of the same name that leads to either of them.
+/// A queue, its stand-in, and the exchange with the stand-in's name, which leads to one of the two.
 struct Replacement<'a> {
     view: &'a View<'a>,
     queue: &'a Queue,
@@ -113,7 +114,7 @@ impl<'a> Replacement<'a> {
         Self { view, queue, stand_in: names::moving(&view.desired.owner, &queue.name) }
     }
 
-    /// From the queue as it is to its stand-in, until the queue is gone.
+    /// Returns the next steps from the queue as it is to its stand-in, until the queue is deleted.
     fn there(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.view.queue(&self.stand_in).is_none() {
@@ -127,7 +128,7 @@ impl<'a> Replacement<'a> {
         steps
     }
 
-    /// From the stand-in to the queue as it should be.
+    /// Returns the next steps from the stand-in to the queue as the file says.
     fn back(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         let wanted = self.view.desired.bindings.iter().filter(|binding| binding.target == self.target());
@@ -146,7 +147,8 @@ impl<'a> Replacement<'a> {
         vec![Step::DeleteExchange(self.stand_in.clone())]
     }
 
-    /// The stand-in holds events as long as they need: it has no limit, no TTL, and is a quorum queue in any case.
+    /// Returns the stand-in. It may hold events for any time, so it has no limit and no TTL, and it is a quorum queue
+    /// in any case.
     fn holding(&self) -> Queue {
         let arguments = [
             (OWNER, Argument::Text(self.view.desired.owner.clone())),
@@ -158,17 +160,17 @@ impl<'a> Replacement<'a> {
         Queue { name: self.stand_in.clone(), arguments }
     }
 
-    /// The exchange that messages are moved through leads to this queue alone.
+    /// Makes the exchange that messages are moved through lead to this queue alone.
     fn feed(&self, queue: &str) -> Vec<Step> {
         lead(self.view, &self.stand_in, queue)
     }
 
-    /// Whatever leads to one queue leads to the other. Bound first: nothing may find no way.
+    /// Moves each binding of one queue to the other. The new binding comes first, so that every message finds a queue.
     fn switch(&self, from: &str, to: &str) -> Vec<Step> {
         switch(self.view, from, to, &self.stand_in)
     }
 
-    /// What comes from the scheduler into a timer waits for a date, and what a retry queue holds does not.
+    /// Messages that come from the scheduler into a timer wait for a date. Those in a retry queue do not.
     fn dated(&self) -> Option<Dated> {
         let exchange = names::scheduler(&self.view.desired.owner);
         let is_timer = self.queue.arguments.contains_key("x-message-ttl");
@@ -190,11 +192,11 @@ const fn bind(binding: Binding) -> Step {
     Step::Create(Object::Binding(binding))
 }
 
-/// Makes an exchange of ours lead to this queue alone, whatever the routing key.
+/// Makes an owned exchange lead to this queue alone, whatever the routing key.
 fn lead(view: &View<'_>, exchange: &str, queue: &str) -> Vec<Step> {
     let mut steps = Vec::new();
     if view.exchange(exchange).is_none() {
-        // Whatever it cannot route is seen in `unrouted`, as everywhere.
+        // Messages that it cannot route go to `unrouted`, as with every exchange.
         let unrouted = names::unrouted(&view.desired.owner);
         let arguments = [(OWNER, view.desired.owner.clone()), ("alternate-exchange", unrouted)];
         let arguments: BTreeMap<String, Argument> =
@@ -210,7 +212,7 @@ fn lead(view: &View<'_>, exchange: &str, queue: &str) -> Vec<Step> {
     steps
 }
 
-/// Whatever leads to one queue leads to another, but for what comes by this exchange.
+/// Moves each binding of one queue to another, except those from the exchange `but`.
 fn switch(view: &View<'_>, from: &str, to: &str, but: &str) -> Vec<Step> {
     let live = view.to_queue(from).iter().filter(|live| live.source != but);
     live.flat_map(|live| {
@@ -222,8 +224,9 @@ fn switch(view: &View<'_>, from: &str, to: &str, but: &str) -> Vec<Step> {
     .collect()
 }
 
-/// A queue with a former name: what led to it leads to the present one, and what is in it, or comes back to it from an
-/// old worker, is moved. It stays itself, for the workers that still consume it.
+/// Migrates a queue with a former name. Its bindings are moved to the queue with the present name. Its messages are
+/// moved too, and so are those that an old worker publishes to it later. The queue itself stays for the workers that
+/// still consume it.
 fn renaming(view: &View<'_>, rename: &Rename) -> Option<Migration> {
     let live = view.queue(&rename.from).filter(|live| view.owns(&live.name, &live.arguments))?;
     let exchange = names::moving(&view.desired.owner, &rename.from);
@@ -248,9 +251,9 @@ fn renaming(view: &View<'_>, rename: &Rename) -> Option<Migration> {
     Some(Migration { change, next })
 }
 
-/// A stand-in for a queue that the file no longer asks for, or that an earlier name of the topology left behind. Its events
-/// are due: the processor knows their types, and what it does not know is seen in `unrouted`. Dead letters stay dead
-/// letters.
+/// Empties a stand-in for a queue that the file no longer asks for, or that belongs to a former name of the topology.
+/// Its events are due: they go to the processor, and a type that the processor does not know ends in `unrouted`. Dead
+/// letters stay dead letters.
 fn stranded(view: &View<'_>, live: &LiveQueue) -> Option<Migration> {
     let queue = view.stands_in_for(&live.name)?;
     let is_current = names::moved(&view.desired.owner, &live.name).is_some();

@@ -1,6 +1,7 @@
-//! The file against the broker: what to create, what to put back, and what stands in the way.
+//! Compares `topology.yaml` with the broker: which objects to create, which to put back, and which differences block
+//! the plan.
 //!
-//! Nothing is written from here. A plan is a value; the one who carries it out takes its objects in their order.
+//! This module does no I/O. A plan is a value; `crate::broker` writes its objects in the plan's order.
 
 mod bindings;
 mod change;

@@ -1,4 +1,4 @@
-//! A plan: every difference, in the order in which it is written.
+//! A plan: every difference, in the order in which the objects are written.
 
 use std::collections::BTreeSet;
 
@@ -10,40 +10,40 @@ use super::{
     step::Step,
 };
 
-/// Ordered changes: dead-letter targets before what leads to them.
+/// The ordered changes: a dead-letter target comes before the objects that lead to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Whose plan it is.
+    /// The name of the topology.
     pub owner: String,
-    /// Everything that differs.
+    /// Every difference.
     pub changes: Vec<Change>,
-    /// What comes next of the migrations, where they are asked for. Afterwards it is planned again.
+    /// The next steps of the migrations, for `--migrate`. After them a new plan is made.
     pub migration: Vec<Step>,
-    /// What comes next of pruning, where it is asked for. Afterwards it is planned again.
+    /// The next steps of pruning, for `--prune`. After them a new plan is made.
     pub pruning: Vec<Step>,
 }
 
-/// How many there are of each. A binding that comes or stays with an object counts with it.
+/// The number of changes by action. A binding that comes or stays with an object counts with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
-    /// To be created.
+    /// Objects to create.
     pub add: usize,
-    /// To be put back.
+    /// Objects to put back.
     pub change: usize,
-    /// To be migrated.
+    /// Queues to migrate.
     pub migrate: usize,
-    /// Owned, and no longer in the file.
+    /// Objects that are owned and no longer in the file.
     pub leftover: usize,
-    /// In the way.
+    /// Objects that block the plan.
     pub blocked: usize,
-    /// Strangers' policies that win on owned queues, and do no harm.
+    /// Warnings that do not block the plan, such as a stranger's policy that wins on owned queues and does no harm.
     pub shadowing: usize,
-    /// Not owned.
+    /// Objects that are not owned.
     pub ignored: usize,
 }
 
 impl Plan {
-    /// How many there are of each.
+    /// Counts the changes by action.
     #[must_use]
     pub fn counts(&self) -> Counts {
         let mut counts = Counts::default();
@@ -61,14 +61,14 @@ impl Plan {
         counts
     }
 
-    /// Whether something stands in the way, so that nothing may be written; what can be migrated too, unless that is
-    /// asked for.
+    /// Whether the plan is blocked, so that nothing may be written. A queue that needs migration blocks it too, unless
+    /// `migrate` is set.
     #[must_use]
     pub fn is_blocked(&self, migrate: bool) -> bool {
         self.has(Action::Blocked) || (!migrate && self.has(Action::Migrate))
     }
 
-    /// Adds what stands in the way of all of it: somebody else has the same keys in Redis.
+    /// Adds a change that blocks the whole plan, because another topology has the same keys in Redis.
     pub fn block(&mut self, why: &str) {
         let unrouted = Address::new(Kind::Exchange, &names::unrouted(&self.owner));
         self.changes.push(Change::note(Action::Blocked, unrouted, format!("blocked: {why}")));
@@ -78,8 +78,8 @@ impl Plan {
         self.changes.iter().any(|change| change.action == action)
     }
 
-    /// The types that the broker has bindings or queues of, and that the file does not ask for. Their names are those that
-    /// their events carry; a type of the file is among them where it had another name.
+    /// Returns the types that have leftover queues or processor bindings: those that the broker has and the file does
+    /// not ask for. These are the names that the events carry; for a renamed type it is the former name.
     #[must_use]
     pub fn left_types(&self) -> BTreeSet<EventType> {
         let leftover = self.changes.iter().filter(|change| change.action == Action::Leftover);
@@ -91,15 +91,15 @@ impl Plan {
         of_type.filter_map(|name| name.parse().ok()).collect()
     }
 
-    /// Whether the broker is as the file says. Leftovers stay bound and working, so they don't count.
+    /// Whether the broker is as the file says. Leftovers stay bound and working, so they do not count.
     #[must_use]
     pub fn in_sync(&self) -> bool {
         !self.is_blocked(false) && self.to_write().next().is_none()
     }
 
-    /// What is to be written, in this order: policies, then all of `unrouted`, then the rest as it stands here. Whoever
-    /// publishes to an exchange that has no bindings yet must find the alternate exchange at work: measured, a publisher's
-    /// events were confirmed and gone.
+    /// Returns the changes to write, in this order: policies, then all objects of `unrouted`, then the rest in the
+    /// order of the plan. An event that is published to an exchange without bindings must find a working alternate
+    /// exchange: measured, a publisher's events were confirmed and lost.
     pub fn to_write(&self) -> impl Iterator<Item = &Change> {
         let unrouted = names::unrouted(&self.owner);
         let is_written = |change: &&Change| matches!(change.action, Action::Create | Action::Change);

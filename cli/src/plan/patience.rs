@@ -1,5 +1,6 @@
-//! Where the broker waits less long for an acknowledgement than the file counts on: a worker would be cut off while its
-//! handler still runs. The node's own `consumer_timeout` is in no answer of the management API.
+//! Warns if the broker waits less long for an acknowledgement than the file says: it would close the channel of a
+//! worker whose handler still runs. The `consumer_timeout` of the node itself is in no answer of the management API, so
+//! it is not compared.
 
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::{Action, Address, Change, Kind, shadow::Shadow, view::View};
 
-/// What is said about a queue, if anything.
+/// Returns the warning about a queue, if there is one.
 pub(super) fn change(view: &View<'_>, queue: &Queue, shadows: &[Shadow<'_>]) -> Option<Change> {
     let desired = view.desired;
     if !names::is_consumed(&desired.owner, &queue.name) {

@@ -1,4 +1,4 @@
-//! Our policies: missing, drifted, or as they should be.
+//! Compares the owned policies with those on the broker: missing, drifted, or as they should be.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use serde_json::Value;
 use super::{Action, Address, Change, Difference, Kind, Object, compare::difference};
 use crate::observed::Observed;
 
-/// The priority of our policies. Of all policies that match a queue the highest applies, alone, so ours has to be above
-/// the house rules that people give 0.
+/// The priority of owned policies. Of all policies that match a queue, RabbitMQ applies only the one with the highest
+/// priority, so it must be above that of general policies, which usually have priority 0.
 pub const PRIORITY: i64 = 100;
 
-/// What our policies apply to. RabbitMQ 3.10 knows no `quorum_queues`.
+/// The `apply-to` of owned policies. RabbitMQ 3.10 does not know `quorum_queues`.
 pub const APPLY_TO: &str = "queues";
 
-/// What is to be done about a policy of ours. It is ours by its name.
+/// Returns the change of an owned policy. It is owned by its name, because a policy carries no label.
 pub(super) fn change(own: &Policy, observed: &Observed) -> Option<Change> {
     let address = Address::new(Kind::Policy, &own.name);
     let object = Object::Policy(own.clone());

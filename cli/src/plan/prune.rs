@@ -1,5 +1,5 @@
-//! What has left the file goes: unbound, drained, deleted once provably empty; whatever leads somewhere before what it
-//! leads to.
+//! Plans the removal of leftovers: unbind, drain, delete once provably empty. An object is removed before the objects
+//! that it leads to.
 
 use hatchery::internals::{compile::Binding, names};
 use serde_json::Value;
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::observed::{LiveExchange, LiveQueue};
 
-/// What comes next, given what is left over.
+/// Returns the next steps for the leftovers among `changes`.
 pub(super) fn steps(view: &View<'_>, changes: &[Change]) -> Vec<Step> {
     let leftover: Vec<&Address> =
         changes.iter().filter(|change| change.action == Action::Leftover).map(|change| &change.address).collect();
@@ -36,7 +36,7 @@ impl<'a> Pruning<'a> {
         self.leftover.iter().any(|address| address.kind == kind && address.name == name)
     }
 
-    /// Bindings that are left over between objects that stay.
+    /// Returns the leftover bindings between objects that stay.
     fn bindings(&self, changes: &'a [Change]) -> impl Iterator<Item = Binding> {
         changes
             .iter()
@@ -52,7 +52,8 @@ impl<'a> Pruning<'a> {
             })
     }
 
-    /// What leads from an exchange that stays to one that goes, and to a queue that goes, if it is a timer or empty.
+    /// Returns the bindings from exchanges that stay to leftover exchanges, and to leftover queues that are timers or
+    /// unused.
     fn switched_off(&self) -> impl Iterator<Item = Binding> {
         let queues = self
             .named(Kind::Queue)
@@ -61,13 +62,13 @@ impl<'a> Pruning<'a> {
             .map(|name| Address::new(Kind::Queue, name))
             .chain(self.named(Kind::Exchange).map(|name| Address::new(Kind::Exchange, name)));
         let leading = all.flat_map(|address| self.view.to(&address).to_vec()).filter(|live| self.stays(&live.source));
-        // One with arguments cannot be removed by its key alone, so what it leads to stays.
+        // A binding with arguments cannot be removed by its key alone, so it stays, and its target with it.
         leading.filter_map(plain)
     }
 
-    /// Whether events of the type that this queue belongs to are still on their way. Until its processing queue, its
-    /// aside queue and its retry queues are empty and its workers are gone, they need all of its queues: a failed event
-    /// goes to its retry queue, comes back, and ends in its dead-letter queue.
+    /// Whether events of the type of this queue are still on their way. A failed event goes to its retry queue, comes
+    /// back, and may end in its dead-letter queue. So all queues of a leftover type stay bound until its processing
+    /// queue, its aside queue and its retry queues are empty and its workers are gone.
     fn is_worked(&self, name: &str) -> bool {
         let mut words = name.splitn(3, '.');
         let (Some(owner), Some(kind), Some(rest)) = (words.next(), words.next(), words.next()) else { return false };
@@ -84,7 +85,7 @@ impl<'a> Pruning<'a> {
                 && self.named(Kind::Queue).filter(|name| *name == aside || name.starts_with(&retries)).all(is_quiet))
     }
 
-    /// An exchange of ours that the file asks for. A stranger's binding is a stranger's.
+    /// Whether the file asks for this exchange. A binding from any other exchange belongs to a stranger.
     fn stays(&self, exchange: &str) -> bool {
         self.view.wants(&Address::new(Kind::Exchange, exchange))
     }
@@ -92,18 +93,19 @@ impl<'a> Pruning<'a> {
     fn queue(&self, name: &str) -> Option<Step> {
         let live = self.view.queue(name)?;
         let is_free = self.view.to_queue(name).is_empty() && !live.is_down();
-        // What has another name now is moved, not waited for.
+        // A queue with a new name is emptied by its migration, not by waiting.
         let is_moved = self.view.exchange(&names::moving(&self.view.desired.owner, name)).is_some();
         (is_free && !is_moved).then(|| Step::DeleteQueue { name: name.to_owned(), ttl_millis: live.ttl_millis() })
     }
 
-    /// Whether a queue that is not gone yet has what workers count on from this policy.
+    /// Whether a queue still exists whose workers count on the settings of this policy.
     fn is_applied(&self, policy: &str) -> bool {
         let mut owners = self.view.desired.owners().filter(|owner| names::tunables(owner) == policy);
         owners.any(|owner| self.named(Kind::Queue).any(|queue| names::is_consumed(owner, queue)))
     }
 
-    /// Nothing may lead to it: no binding, no queue's dead letters, no other exchange's alternate.
+    /// Returns the deletion of an exchange once nothing leads to it: no binding, no dead-lettering queue, and no other
+    /// exchange's `alternate-exchange`.
     fn exchange(&self, name: &str) -> Option<Step> {
         let is_alternate_of = |live: &LiveExchange| {
             live.name != name && live.arguments.get("alternate-exchange").and_then(Value::as_str) == Some(name)
@@ -120,12 +122,13 @@ fn delete_policy(name: &str) -> Step {
     Step::DeletePolicy(name.to_owned())
 }
 
-/// A timer empties itself. What workers or people take events from stays bound as long as there is one of either.
+/// Whether a leftover queue may be unbound. A timer empties itself. Any other queue, from which workers or people take
+/// events, stays bound as long as it has a message or a consumer.
 fn may_be_unbound(live: &LiveQueue) -> bool {
     live.ttl_millis().is_some() || is_unused(live)
 }
 
-/// A count that is not known is not 0.
+/// Whether a queue has no message and no consumer for certain. An unknown count is not 0.
 fn is_unused(live: &LiveQueue) -> bool {
     live.messages == Some(0) && live.consumers == Some(0)
 }

@@ -1,4 +1,4 @@
-//! Strangers' policies that reach into an owned queue.
+//! Finds strangers' policies that apply to an owned queue.
 
 use std::time::Duration;
 
@@ -12,8 +12,9 @@ use serde_json::Value;
 use super::PRIORITY;
 use crate::observed::{LivePolicy, LiveQueue, Observed};
 
-/// What bounds, expires or lowers. Of argument and policy the smaller TTL, length and limit wins, and a policy's
-/// overflow wins on a quorum queue, so our arguments are no shelter.
+/// Policy keys that limit a queue, expire its messages, or change how it dead-letters. Where an argument and a policy
+/// both set a TTL, length or limit, the smaller one wins, and the policy's `overflow` wins on a quorum queue. So our
+/// arguments do not protect a queue.
 const HARMFUL: [&str; 9] = [
     "message-ttl",
     "expires",
@@ -26,7 +27,7 @@ const HARMFUL: [&str; 9] = [
     "delivery-limit",
 ];
 
-/// The policies of a virtual host: ours as they will be, and the strangers'.
+/// The policies of a virtual host: ours as they will be after `apply`, and the strangers'.
 pub(super) struct Shadows<'a> {
     own: Vec<(&'a Policy, Pattern)>,
     user: Vec<(&'a LivePolicy, Pattern)>,
@@ -36,7 +37,7 @@ pub(super) struct Shadows<'a> {
 impl<'a> Shadows<'a> {
     pub(super) fn new(desired: &'a Desired, observed: &'a Observed) -> Self {
         let own = &desired.policies;
-        // Ours by its name, also where the file no longer asks for it.
+        // A policy is ours by its name, even if the file no longer asks for it.
         let is_ours = |live: &LivePolicy| desired.owners().any(|owner| live.name == names::tunables(owner));
         let is_own = |live: &LivePolicy| is_ours(live) || own.iter().any(|own| own.name == live.name);
         let strangers = observed.policies.iter().filter(|live| !is_own(live));
@@ -48,7 +49,7 @@ impl<'a> Shadows<'a> {
         }
     }
 
-    /// The strangers' policies that win on a queue, which may not exist yet.
+    /// Returns the strangers' policies that win on a queue, which may not exist yet.
     pub(super) fn on(&self, name: &str, kind: &str, live: Option<&LiveQueue>) -> Vec<Shadow<'a>> {
         let own = self.own.iter().find(|(_, pattern)| pattern.matches(name, kind)).map(|(own, _)| own);
         let said = live.and_then(|live| live.policy.as_deref());
@@ -69,22 +70,22 @@ impl<'a> Shadows<'a> {
 pub(super) struct Shadow<'a> {
     policy: &'a LivePolicy,
     kind: &'static str,
-    /// Why the queue would not work as the file says; none where it would.
+    /// Why the queue would not work as the file says; `None` if the policy does no harm.
     pub(super) harm: Option<String>,
 }
 
 impl Shadow<'_> {
-    /// How long the broker waits for an acknowledgement by it.
+    /// Returns how long the broker waits for an acknowledgement by this policy.
     pub(super) fn consumer_timeout(&self) -> Option<Duration> {
         self.policy.definition.get("consumer-timeout").and_then(Value::as_u64).map(Duration::from_millis)
     }
 
-    /// Its kind and name, for people.
+    /// Returns its kind and name, for people.
     pub(super) fn name(&self) -> String {
         format!("{} {}", self.kind, self.policy.name)
     }
 
-    /// The policy and what it sets, for people.
+    /// Returns its name, and a sentence about its keys, for people.
     pub(super) fn policy(&self) -> (&str, String) {
         let keys: Vec<&str> = self.policy.definition.keys().map(String::as_str).collect();
         let what = if self.kind == "policy" { "wins" } else { "is an operator's, and wins" };
@@ -92,8 +93,8 @@ impl Shadow<'_> {
     }
 }
 
-/// The policy that applies: of those that match the one of the highest priority. The broker knows best what matches,
-/// and among equals it alone knows which one it took.
+/// Returns the policy that applies: the matching one with the highest priority. The broker's own answer about an
+/// existing queue counts as a match, and decides between equal priorities.
 fn winner<'a>(
     policies: &[(&'a LivePolicy, Pattern)],
     name: &str,
@@ -113,12 +114,12 @@ fn harm(policy: &LivePolicy, kind: &str) -> Option<String> {
     (!keys.is_empty()).then(|| format!("shadowed by {kind} {} ({})", policy.name, keys.join(", ")))
 }
 
-/// What a policy applies to. RabbitMQ's patterns are Perl's, hence the regular expressions with look-around:
+/// The queues that a policy applies to. RabbitMQ's patterns are Perl regular expressions, so look-around must work:
 /// `^(?!amq\.)` is in every second tutorial.
 struct Pattern {
-    /// None where it cannot be read: then the broker's word about a queue that exists is all there is.
+    /// `None` if the pattern cannot be read. Then only the broker's answer about an existing queue counts.
     regex: Option<Regex>,
-    /// None for queues of every type.
+    /// The queue type that it applies to; `None` for all types.
     kind: Option<String>,
     queues: bool,
 }
@@ -154,7 +155,11 @@ mod tests {
     #[case(".*", "quorum_queues", true)]
     #[case(".*", "classic_queues", false)]
     #[case("(", "queues", false)]
-    fn a_policy_applies_by_its_pattern(#[case] pattern: &str, #[case] apply_to: &str, #[case] expected: bool) {
+    fn a_policy_applies_to_queues_that_match_its_pattern(
+        #[case] pattern: &str,
+        #[case] apply_to: &str,
+        #[case] expected: bool,
+    ) {
         assert_eq!(Pattern::new(pattern, apply_to).matches("billing.hatchery.5m", "quorum"), expected);
     }
 }

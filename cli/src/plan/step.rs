@@ -1,4 +1,5 @@
-//! What changes an existing topology without losing an event: one step after the other, each safe to repeat.
+//! Steps that change an existing topology without losing an event. They run one after the other, and each is safe to
+//! repeat.
 
 use std::fmt;
 
@@ -15,7 +16,8 @@ use super::{Address, Kind, Object};
 
 /// One step of a migration or of pruning.
 ///
-/// Which steps come next is always read off the broker, so whoever is killed after any of them is simply run again.
+/// The next steps are always planned from the state of the broker. If `apply` is killed after any step, it can simply
+/// be run again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Creates an exchange, a queue or a binding.
@@ -26,51 +28,55 @@ pub enum Step {
     DeleteExchange(String),
     /// Deletes a policy.
     DeletePolicy(String),
-    /// Moves all that is in a queue.
+    /// Moves all messages of a queue.
     Move(Move),
-    /// Deletes a queue that nothing leads to and nobody consumes, once it is provably empty.
+    /// Deletes a queue without bindings and consumers, once it is provably empty.
     DeleteQueue {
         /// Its name.
         name: String,
-        /// How long a message in it waits at most, in milliseconds; none for queues that are not timers.
+        /// Its TTL in milliseconds, which is the longest that a message stays in it; `None` for a queue that is no
+        /// timer.
         ttl_millis: Option<u64>,
     },
 }
 
-/// Messages on their way from one queue to another, each confirmed there before it is acknowledged here.
+/// Moves messages from one queue to another. Each is confirmed there before it is acknowledged here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// The queue that they are in.
+    /// The queue that is emptied.
     pub from: String,
-    /// The exchange that leads to the other queue alone, whatever the routing key.
+    /// The exchange that the messages are published to. It leads to the other queue, whatever the routing key.
     pub through: String,
-    /// How events with a date go on with what remains of their wait; none where nothing waits for a date.
+    /// Where events whose date is still ahead are published instead; `None` for a queue whose messages wait for no
+    /// date.
     pub dated: Option<Dated>,
-    /// What goes then.
+    /// What is deleted once all messages are moved.
     pub then: Then,
 }
 
-/// What goes when everything is moved.
+/// The object that is deleted after a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Then {
-    /// The queue, once it is provably empty, with its consumers: nothing leads to it any more.
+    /// The queue, once it is provably empty, even if it has consumers: nothing leads to it any more.
     DeleteQueue,
-    /// The exchange that it was moved through, once nothing more is ready. The queue stays for those who consume it.
+    /// The exchange that the messages were moved through, once none is ready any more. The queue stays for its
+    /// consumers.
     DeleteExchange,
 }
 
-/// Where an event with a date waits on.
+/// The exchange and ladder for an event whose date is still ahead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dated {
     /// The scheduler.
     pub exchange: String,
-    /// Its ladder.
+    /// The ladder of the file.
     pub ladder: Ladder,
 }
 
 impl Move {
-    /// The message that takes the place of this one: the same for whoever gets it. In a timer it would wait all over
-    /// again, so one whose date is still ahead takes the ladder for what remains; every other is late rather than early.
+    /// Returns the message to publish in place of this one. An event whose date is still ahead takes the ladder for the
+    /// remaining wait: put back into a timer it would wait the whole TTL again. Every other message goes through the
+    /// exchange unchanged, and is late rather than early.
     #[must_use]
     pub fn forward(&self, incoming: Incoming, now: Timestamp) -> Message {
         let (exchange, routing_key) = self.dated_way(&incoming, now).unwrap_or_else(|| {
@@ -90,7 +96,7 @@ impl Move {
 }
 
 impl Step {
-    /// What it is about.
+    /// Returns the address of the object that the step is about.
     #[must_use]
     pub fn address(&self) -> Address {
         match self {
@@ -103,7 +109,7 @@ impl Step {
         }
     }
 
-    /// Whether it has to wait for what other people's processes do.
+    /// Whether the step may have to wait for consumers, publishers or TTLs.
     #[must_use]
     pub const fn is_long(&self) -> bool {
         matches!(self, Self::Move(_) | Self::DeleteQueue { .. })
@@ -116,7 +122,7 @@ impl fmt::Display for Step {
             Self::Create(_) => "create",
             Self::Unbind(_) => "unbind",
             Self::DeleteExchange(_) | Self::DeletePolicy(_) => "delete",
-            Self::Move(_) => "move what is in",
+            Self::Move(_) => "move the messages of",
             Self::DeleteQueue { .. } => "drain and delete",
         };
         write!(f, "{verb} {}", self.address())

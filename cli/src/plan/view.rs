@@ -1,4 +1,4 @@
-//! What must exist and what does, by name.
+//! The objects that must exist and those that do, indexed by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,16 +18,16 @@ pub(super) struct View<'a> {
     queues: BTreeMap<&'a str, &'a LiveQueue>,
     wanted_exchanges: BTreeMap<&'a str, &'a Exchange>,
     wanted_queues: BTreeMap<&'a str, &'a Queue>,
-    /// By what they lead to; those of the default exchange are the broker's own.
+    /// The bindings by target, without those of the default exchange, which are RabbitMQ's own.
     leading_to: BTreeMap<Address, Vec<&'a LiveBinding>>,
 }
 
-/// How a queue that must exist is found.
+/// The state of a queue that must exist.
 pub(super) enum State {
     Missing,
-    /// It is there, and not ours.
+    /// The queue exists and is not owned, with the reason.
     Foreign(String),
-    /// It is ours, and differs in what RabbitMQ cannot change.
+    /// The queue is owned and differs in properties that RabbitMQ cannot change.
     Wrong(Vec<Difference>),
     Right,
 }
@@ -61,7 +61,7 @@ impl<'a> View<'a> {
         self.wanted_queues.get(name).copied()
     }
 
-    /// Whether the file asks for it.
+    /// Whether the file asks for this exchange or queue.
     pub(super) fn wants(&self, address: &Address) -> bool {
         match address.kind {
             Kind::Exchange => self.wanted_exchanges.contains_key(address.name.as_str()),
@@ -70,27 +70,28 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The bindings that lead to a queue.
+    /// Returns the bindings that lead to a queue.
     pub(super) fn to_queue(&self, name: &str) -> &[&'a LiveBinding] {
         self.to(&Address::new(Kind::Queue, name))
     }
 
-    /// The bindings that lead to an exchange or queue.
+    /// Returns the bindings that lead to an exchange or queue.
     pub(super) fn to(&self, address: &Address) -> &[&'a LiveBinding] {
         self.leading_to.get(address).map_or(&[], Vec::as_slice)
     }
 
-    /// Whether there is such a binding.
+    /// Whether this binding exists.
     pub(super) fn is_bound(&self, binding: &Binding) -> bool {
         self.to(&Address::of_target(&binding.target)).iter().any(|live| plain(live).as_ref() == Some(binding))
     }
 
-    /// Whose label an object carries.
+    /// Returns the owner's name in the label of an object.
     pub(super) fn label(arguments: &Arguments) -> Option<&str> {
         arguments.get(OWNER).and_then(Value::as_str)
     }
 
-    /// Whether an object is this topology's: by its label, by the label of a name it had before, or adopted.
+    /// Whether this topology owns an object: by its label, by the label of a former name, or because the file adopts
+    /// it.
     pub(super) fn owns(&self, name: &str, arguments: &Arguments) -> bool {
         match Self::label(arguments) {
             Some(label) => self.desired.owners().any(|owner| owner == label),
@@ -98,7 +99,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// Every exchange and queue that is this topology's.
+    /// Returns every exchange and queue that this topology owns.
     pub(super) fn owned(&self) -> BTreeSet<Address> {
         let exchanges = self.observed.exchanges.iter().map(|live| (Kind::Exchange, &live.name, &live.arguments));
         let queues = self.observed.queues.iter().map(|live| (Kind::Queue, &live.name, &live.arguments));
@@ -109,7 +110,7 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// Why an object that must exist and does is not ours; none where it is.
+    /// Returns why an existing object is not owned; `None` if it is.
     pub(super) fn foreign(&self, name: &str, arguments: &Arguments) -> Option<String> {
         if self.owns(name, arguments) {
             return None;
@@ -131,32 +132,32 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The queue that an object of this name stands in for, if it is one of a migration's, under whatever name of the
-    /// topology.
+    /// Returns the queue that a queue or exchange of this name stands in for, if the name is that of a migration, under
+    /// any name of the topology.
     pub(super) fn stands_in_for<'n>(&self, name: &'n str) -> Option<&'n str> {
         self.desired.owners().find_map(|owner| names::moved(owner, name))
     }
 
-    /// The name of what stands in for a queue while it is migrated, if that is there.
+    /// Returns the name of the stand-in of a queue, if its queue or exchange exists.
     pub(super) fn stand_in(&self, queue: &str) -> Option<String> {
         let name = names::moving(&self.desired.owner, queue);
         (self.queue(&name).is_some() || self.exchange(&name).is_some()).then_some(name)
     }
 }
 
-/// The binding, unless it has arguments: ours have none.
+/// Returns the binding, unless it has arguments: owned bindings have none.
 pub(super) fn plain(live: &LiveBinding) -> Option<Binding> {
     live.arguments.is_empty().then(|| any(live))
 }
 
-/// The binding without its arguments: a topic exchange ignores them, but they make it another binding.
+/// Returns the binding without its arguments. A topic exchange ignores them, but they make it another binding.
 pub(super) fn any(live: &LiveBinding) -> Binding {
     let name = live.destination.clone();
     let target = if live.destination_type == "exchange" { Target::Exchange(name) } else { Target::Queue(name) };
     Binding { source: live.source.clone(), target, key: live.routing_key.clone() }
 }
 
-/// What a binding leads to.
+/// Returns the exchange or queue that a binding leads to.
 pub(super) fn target(live: &LiveBinding) -> Address {
     Address::of_target(&any(live).target)
 }

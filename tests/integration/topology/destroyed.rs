@@ -118,7 +118,7 @@ fn a_destroy_refuses_a_queue_that_a_foreign_exchange_is_bound_to() {
     bench.apply();
     bench.host.put("exchanges", "legacy", &json!({ "type": "topic", "durable": true }));
     bench.host.bind("legacy", "billing.processor.mail", "#");
-    assert_refused(&bench, "! queue    billing.processor.mail    the exchange legacy leads to it,");
+    assert_refused(&bench, "! queue    billing.processor.mail    the exchange legacy, which is not owned,");
     bench.expect(0, &["destroy", "--auto-approve", "--force"]);
     assert_eq!(bench.host.names("exchanges"), ["legacy"]);
     assert_eq!(bench.host.names("queues"), Vec::<String>::new());

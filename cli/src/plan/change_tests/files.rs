@@ -1,4 +1,4 @@
-//! Files, what people do to them, and what they do to a broker by hand.
+//! Generators of topology files, of edits, and of changes made to a broker by hand.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -8,14 +8,14 @@ use hatchery::internals::{
 };
 use proptest::{collection::vec, prelude::*, sample::select};
 
-/// Names of types, before and after.
+/// Names of types, before and after an edit.
 const WORDS: [&str; 5] = ["a", "b", "c", "d", "moving"];
 const TTLS: [&str; 5] = ["250ms", "1s", "1m", "90s", "1h"];
-/// What decides which queues a type has.
+/// Keys that decide which queues a type has.
 const MEANS: [&str; 3] = ["", "coalesce: { immediate: latest, window: 2s }, ", "register: off, "];
 const LADDERS: [&str; 4] = ["1s, horizon: 3s", "1s, horizon: 7s", "250ms, horizon: 700ms", "1s, horizon: 1s"];
 
-/// A file, as far as it differs here.
+/// The keys of a file that the tests vary.
 #[derive(Clone, Debug)]
 pub(super) struct File {
     name: &'static str,
@@ -35,7 +35,7 @@ pub(super) struct Type {
     blocks: bool,
 }
 
-/// What somebody does to a file.
+/// An edit of a file.
 #[derive(Clone, Debug)]
 pub(super) enum Edit {
     Hatcheries(Vec<&'static str>),
@@ -77,7 +77,7 @@ impl File {
         hatchery::file::read(&text, "topology.yaml").unwrap_or_else(|error| panic!("{error}\n{text}"))
     }
 
-    /// The edited file; the same where that would be none.
+    /// Applies the edits, leaving out each that would make the file invalid.
     pub(super) fn edited(self, edits: &[Edit]) -> Self {
         edits.iter().fold(self, |file, edit| {
             let new = file.clone().with(edit);
@@ -147,16 +147,16 @@ pub(super) fn edits() -> impl Strategy<Value = Vec<Edit>> {
     vec(edit, 0..5)
 }
 
-/// What somebody did to the broker by hand, or an older version left there.
+/// A change that was made to the broker by hand, or by an older version.
 #[derive(Clone, Debug)]
 pub(super) enum Tamper {
-    /// A queue was made with another argument.
+    /// A queue was declared with another argument.
     Argument(usize, &'static str, Option<Argument>),
-    /// A binding is gone.
+    /// A binding was removed.
     Unbound(usize),
-    /// A queue has no label, and is adopted.
+    /// A queue has no label, and the file adopts it.
     Unlabelled(usize),
-    /// A queue of somebody's, with an event in it, is adopted and asked for by nobody.
+    /// An adopted queue of somebody else, with an event in it, that the file does not ask for.
     Legacy,
 }
 
@@ -178,7 +178,8 @@ pub(super) fn tampers() -> impl Strategy<Value = Vec<Tamper>> {
     vec(tamper, 0..3)
 }
 
-/// What is on the broker in the beginning, and what the files adopt of it.
+/// Applies the tampers to the compiled first file. Returns the objects on the broker, and the names that the files
+/// adopt.
 pub(super) fn tampered(mut there: Desired, tampers: &[Tamper]) -> (Desired, Vec<String>) {
     let mut adopt = Vec::new();
     for tamper in tampers {
@@ -191,7 +192,7 @@ pub(super) fn tampered(mut there: Desired, tampers: &[Tamper]) -> (Desired, Vec<
                     Some(value) => drop(arguments.insert((*name).to_owned(), value.clone())),
                 }
             }
-            // The first one is that of `unrouted`, without which things are lost before anybody can help.
+            // The first binding is that of `unrouted`. Without it messages are lost before any `apply` can restore it.
             Tamper::Unbound(at) => drop(there.bindings.remove(1 + at % (bindings - 1))),
             Tamper::Unlabelled(at) => {
                 let queue = &mut there.queues[at % queues];

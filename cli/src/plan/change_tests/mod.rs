@@ -1,5 +1,5 @@
-//! Any file, then any other, carried out under traffic, killed and carried out again: no event is lost on the way, and the
-//! end is what the last file says.
+//! Applies any file, then any other, under traffic, killed and started again. No event is lost on the way, and the end
+//! state is that of the last file.
 
 mod files;
 mod world;
@@ -22,7 +22,7 @@ use super::{
     plan,
 };
 
-/// A first file with things done by hand, a second that is killed on the way, and a last one.
+/// A first file with changes made by hand, a second whose `apply` is killed, and a last one.
 #[derive(Clone)]
 struct Case {
     files: [File; 3],
@@ -32,7 +32,7 @@ struct Case {
     random: u64,
 }
 
-/// What somebody needs to understand a failure.
+/// Prints the files and the kills, for a failed test.
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { files: [first, second, last], tampers, steps, random, .. } = self;
@@ -70,23 +70,24 @@ fn carry_out(Case { files, there, steps, random, .. }: &Case) -> Result<(), Wron
     world.apply(&mut broker, &desired[1], steps[0])?;
     (world.file, world.is_changed_midway) = (2, files[1].text() != files[2].text());
     world.apply(&mut broker, &desired[2], steps[1])?;
-    // The old workers and publishers are gone now, and people look at what is left over.
+    // The old workers and publishers have stopped, and people empty the leftover queues.
     world.is_busy = false;
     broker.consumed.clear();
     for _ in 0..4 {
         let left = world.apply(&mut broker, &desired[2], usize::MAX)?.unwrap_or_default();
-        // What stands in for something is nobody's to empty.
+        // People leave the stand-ins of a migration alone.
         left.iter().filter(|queue| !is_kind(queue, "moving")).for_each(|queue| broker.handle(queue));
     }
     as_if_new(&broker, &desired[2], &topologies)
 }
 
-/// The broker is as if nothing but the last file had ever been, and every event is where its type is.
+/// Checks that the broker is as if only the last file had ever been applied, and that every event is in a queue of its
+/// type.
 fn as_if_new(broker: &Broker, desired: &Desired, files: &[Topology]) -> Result<(), Wrong> {
     for kind in [Kind::Exchange, Kind::Queue, Kind::Binding, Kind::Policy] {
         let (mut is, mut should) = (named(kind, &broker.there), named(kind, desired));
         if kind == Kind::Binding {
-            // What brings events of a former name home stays as long as the file says that name.
+            // The binding for events with a former name stays as long as the file has that name.
             let homes: BTreeSet<String> = desired
                 .renames
                 .iter()
@@ -125,7 +126,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatever_changes_and_whenever_it_is_killed_no_event_is_lost(case in cases()) {
+    fn no_event_is_lost_by_any_change_killed_at_any_step(case in cases()) {
         let done = carry_out(&case);
         prop_assert!(done.is_ok(), "{}", done.unwrap_err());
     }

@@ -1,4 +1,4 @@
-//! What goes on around an `apply`, and what must hold whatever it does.
+//! Simulates publishers, workers and timers during an `apply`, and checks the invariants.
 
 use std::collections::BTreeSet;
 
@@ -13,17 +13,17 @@ use hatchery::internals::{
 
 use super::super::interpreter::{Broker, Phase, Run, Stop, Wrong, is_kind};
 
-/// What somebody publishes by one of the files, and where it may come to rest.
+/// An exchange and routing key that a publisher of one of the files uses, and the queues where the event may end.
 #[derive(Clone, Debug)]
 pub(super) struct Probe {
     exchange: String,
     key: String,
     homes: BTreeSet<String>,
-    /// The places of the files that say so.
+    /// The indices of the files that have this route.
     files: BTreeSet<usize>,
 }
 
-/// Everything that whoever has one of these files publishes.
+/// Returns every exchange and key that programs with one of these files publish to.
 pub(super) fn probes(files: &[Topology]) -> Vec<Probe> {
     let owners: BTreeSet<_> = files.iter().map(|file| file.name.clone()).collect();
     let mut probes: Vec<Probe> = Vec::new();
@@ -58,7 +58,7 @@ pub(super) fn probes(files: &[Topology]) -> Vec<Probe> {
     probes
 }
 
-/// Every name that a type has in any of these files.
+/// Returns every name that a type has in any of these files.
 pub(super) fn called(word: &str, files: &[Topology]) -> BTreeSet<String> {
     let mut words = BTreeSet::from([word.to_owned()]);
     for _ in 0..files.len() {
@@ -73,8 +73,7 @@ pub(super) fn called(word: &str, files: &[Topology]) -> BTreeSet<String> {
 }
 
 impl Probe {
-    /// Whether it leads to nothing but queues of its type, timers that are held up for a moment, or what stands in for
-    /// either.
+    /// Whether all of these queues are queues of its type, timers that are being replaced, or stand-ins of either.
     fn is_home(&self, ends: &BTreeSet<String>) -> bool {
         ends.iter().all(|end| {
             let queue = ["t", "u", "v"].iter().find_map(|owner| names::moved(owner, end));
@@ -84,22 +83,23 @@ impl Probe {
     }
 }
 
-/// Everything that is done to a broker, and what must always hold.
+/// The simulation around an `apply`, and its invariants.
 pub(super) struct World {
     pub(super) probes: Vec<Probe>,
-    /// Those that have led home once.
+    /// The indices of the probes that have led to a queue of their type once.
     pub(super) home: BTreeSet<usize>,
     pub(super) random: u64,
-    /// Whether people publish and work meanwhile.
+    /// Whether publishers and workers are active.
     pub(super) is_busy: bool,
-    /// The file that is applied.
+    /// The index of the file that is applied.
     pub(super) file: usize,
-    /// Whether a way that it no longer says may end in `unrouted` before anything is pruned: its stand-in was taken away.
+    /// Whether a route that the applied file no longer has may end in `unrouted` before pruning, because its stand-in
+    /// was removed.
     pub(super) is_changed_midway: bool,
 }
 
 impl World {
-    /// A number below this one.
+    /// Returns a random number below `most`.
     pub(super) fn below(&mut self, most: usize) -> usize {
         // xorshift
         self.random ^= self.random << 13;
@@ -116,7 +116,8 @@ impl World {
         Self::all_there(broker)
     }
 
-    /// No way leads to nowhere, and none that led home once leads elsewhere, unless the file no longer says it.
+    /// Checks that every route ends in a queue, and that one which ended in a queue of its type still does, unless the
+    /// file no longer has it.
     fn look(&mut self, broker: &Broker, phase: Phase) -> Result<(), Wrong> {
         let routes = Routes::new(&broker.there);
         for (at, probe) in self.probes.iter().enumerate() {
@@ -131,7 +132,7 @@ impl World {
             }
             let ends = broker.ends(&routes, &probe.exchange, &probe.key)?;
             if probe.is_home(&ends) {
-                // What is held up may belong to a type that nobody knows yet.
+                // A stand-in of a timer may hold events of a type that is not declared yet.
                 if ends.iter().any(|end| probe.homes.contains(end)) {
                     self.home.insert(at);
                 }
@@ -146,7 +147,7 @@ impl World {
         Ok(())
     }
 
-    /// Somebody publishes, the time of a timer is up, a worker works.
+    /// Lets one thing happen at random: a publish, an expired timer, or a worker that empties its queue.
     fn happens(&mut self, broker: &mut Broker) -> Result<(), Wrong> {
         match self.below(6) {
             0..3 => self.publish(broker),
@@ -168,7 +169,7 @@ impl World {
     pub(super) fn publish(&mut self, broker: &mut Broker) -> Result<(), Wrong> {
         let at = self.below(self.probes.len());
         let mut headers = Headers::new();
-        // The time of an interpreted broker is the year 1970.
+        // The clock of the interpreted broker stands at the beginning of 1970.
         if self.below(3) == 0 {
             headers.insert("nbf".to_owned(), Value::text("1970-01-01T00:00:05Z"));
         }
@@ -176,14 +177,14 @@ impl World {
         broker.publish(exchange, key, Properties { headers, ..Properties::default() })
     }
 
-    /// Whatever was published is somewhere, or was handled.
+    /// Checks that every published event is in a queue or was handled.
     fn all_there(broker: &Broker) -> Result<(), Wrong> {
         let mut found = broker.handled.clone();
         found.extend(broker.contents.values().flatten().map(|message| message.id));
         if found == broker.published { Ok(()) } else { Err("an event is gone".to_owned()) }
     }
 
-    /// One `apply`, killed after so many steps.
+    /// Runs one `apply` that is killed after so many steps. Returns the leftovers, or `None` if it was killed.
     pub(super) fn apply(
         &mut self,
         broker: &mut Broker,

@@ -1,4 +1,4 @@
-//! Exchanges, queues and what is in them: it refuses what RabbitMQ refuses.
+//! An in-memory broker: exchanges, queues and their messages. It refuses what RabbitMQ refuses.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,36 +12,36 @@ use jiff::Timestamp;
 use super::super::{APPLY_TO, Move, Object, PRIORITY};
 use crate::observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue, Observed};
 
-/// A message, told apart by a number.
+/// A message, identified by a number.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::plan) struct Message {
     pub(in crate::plan) id: u32,
     pub(in crate::plan) key: String,
-    /// Headers and all that.
+    /// Its properties and headers.
     pub(in crate::plan) properties: Properties,
-    /// Timers that it has left by itself since somebody published it.
+    /// The timers whose TTL it has spent since it was published or moved.
     left: BTreeSet<String>,
 }
 
-/// Exchanges, queues and what is in them.
+/// Exchanges, queues and their messages.
 #[derive(Clone, Debug)]
 pub(in crate::plan) struct Broker {
-    /// What there is, in the words of a compiled file.
+    /// Its exchanges, queues, bindings and policies, as a compiled file describes them.
     pub(in crate::plan) there: Desired,
-    /// By queue, oldest first.
+    /// The messages by queue, oldest first.
     pub(in crate::plan) contents: BTreeMap<String, Vec<Message>>,
     /// Queues that a worker consumes.
     pub(in crate::plan) consumed: BTreeSet<String>,
-    /// What was published, and what a worker has acknowledged.
+    /// The messages that were published, and below those that a worker has acknowledged.
     pub(in crate::plan) published: BTreeSet<u32>,
     pub(in crate::plan) handled: BTreeSet<u32>,
 }
 
-/// What a test must not see.
+/// A violated invariant, as text.
 pub(in crate::plan) type Wrong = String;
 
 impl Broker {
-    /// After the first `apply`.
+    /// Creates a broker with these objects and no message.
     pub(in crate::plan) fn new(there: Desired) -> Self {
         Self {
             there,
@@ -52,7 +52,7 @@ impl Broker {
         }
     }
 
-    /// What the management API says.
+    /// Returns the state as the management API shows it.
     pub(in crate::plan) fn observe(&self) -> Observed {
         let live = |arguments: &BTreeMap<String, Argument>| -> Arguments {
             arguments.iter().map(|(name, value)| (name.clone(), value.into())).collect()
@@ -129,14 +129,15 @@ impl Broker {
         self.there.queues.iter().any(|queue| queue.name == name)
     }
 
-    /// A queue's TTL and where it dead-letters to.
+    /// Returns the dead-letter exchange of a queue with a TTL; `None` for any other queue.
     fn timer(&self, name: &str) -> Option<&str> {
         let queue = self.there.queues.iter().find(|queue| queue.name == name)?;
         queue.arguments.get("x-message-ttl")?;
         queue.arguments.get("x-dead-letter-exchange")?.as_text()
     }
 
-    /// A publisher's event. Whoever publishes to an exchange that is not there is told.
+    /// Publishes an event. If the exchange does not exist, nothing is published: RabbitMQ would report that to the
+    /// publisher.
     pub(in crate::plan) fn publish(&mut self, exchange: &str, key: &str, properties: Properties) -> Result<(), Wrong> {
         if !self.has_exchange(exchange) {
             return Ok(());
@@ -146,7 +147,7 @@ impl Broker {
         self.route(exchange, &Message { id, key: key.to_owned(), properties, left: BTreeSet::new() }).map(drop)
     }
 
-    /// Puts a message into each queue that it reaches, and says which.
+    /// Puts a message into each queue that it reaches, and returns their names.
     fn route(&mut self, exchange: &str, message: &Message) -> Result<BTreeSet<String>, Wrong> {
         let all: BTreeSet<String> =
             Routes::new(&self.there).of(exchange, &message.key).into_iter().map(str::to_owned).collect();
@@ -160,7 +161,7 @@ impl Broker {
         Ok(targets)
     }
 
-    /// The time of everything in this timer is up.
+    /// Expires every message in this timer.
     pub(in crate::plan) fn expire(&mut self, queue: &str) -> Result<(), Wrong> {
         let Some(exchange) = self.timer(queue).map(str::to_owned) else { return Ok(()) };
         for mut message in self.contents.remove(queue).unwrap_or_default() {
@@ -170,12 +171,12 @@ impl Broker {
         Ok(())
     }
 
-    /// A worker or a person takes all that is in a queue.
+    /// Acknowledges every message in a queue, as a worker or a person would.
     pub(in crate::plan) fn handle(&mut self, queue: &str) {
         self.handled.extend(self.contents.remove(queue).unwrap_or_default().iter().map(|message| message.id));
     }
 
-    /// The queues in which an event would come to rest.
+    /// Returns the queues that an event ends in, after it has passed all timers on its way.
     pub(in crate::plan) fn ends(&self, routes: &Routes, exchange: &str, key: &str) -> Result<BTreeSet<String>, Wrong> {
         let (mut ends, mut seen) = (BTreeSet::new(), BTreeSet::new());
         let mut left = vec![exchange.to_owned()];
@@ -235,7 +236,8 @@ impl Broker {
         Ok(())
     }
 
-    /// RabbitMQ would delete an exchange that is in use. What comes to it then would be lost.
+    /// Deletes an exchange. RabbitMQ would delete one that is in use too, and messages for it would be lost, so that is
+    /// an error here.
     pub(super) fn delete_exchange(&mut self, name: &str) -> Result<(), Wrong> {
         let leads = |arguments: &BTreeMap<String, Argument>, by: &str| {
             arguments.get(by).and_then(Argument::as_text) == Some(name)
@@ -252,7 +254,8 @@ impl Broker {
         Ok(())
     }
 
-    /// The adapter deletes without a condition, for a quorum queue knows none; it has looked before.
+    /// Deletes a queue. The real adapter deletes without `if-empty`, which quorum queues do not support, after it has
+    /// checked the counts; so a queue with messages is an error here.
     pub(super) fn delete_queue(&mut self, name: &str) -> Result<(), Wrong> {
         let target = Target::Queue(name.to_owned());
         if let Some(binding) = self.there.bindings.iter().find(|binding| binding.target == target) {
@@ -266,7 +269,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Publish, confirm, acknowledge.
+    /// Moves all messages of a queue.
     pub(super) fn move_all(&mut self, step: &Move) -> Result<(), Wrong> {
         for message in self.contents.remove(&step.from).unwrap_or_default() {
             let Message { id, key, properties, .. } = message;

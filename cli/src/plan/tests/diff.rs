@@ -1,4 +1,4 @@
-//! What is written, what stands in the way, and what is left alone.
+//! Tests of the changes that are written, of those that block a plan, and of objects that are left alone.
 
 use hatchery::internals::compile::{BALANCED, LOCATOR};
 use rstest::rstest;
@@ -23,14 +23,15 @@ fn an_empty_broker_gets_everything_in_order() {
 }
 
 #[test]
-fn what_was_applied_is_in_sync() {
+fn an_applied_file_is_in_sync() {
     assert_eq!(lines(&applied()), Vec::<String>::new());
     assert!(plan(&desired(), &applied()).in_sync());
 }
 
-/// What the register remembers is not found under other keys, and nothing but this binding tells.
+/// The keys of the former register are not found under the new prefix. Only the binding that marks the register shows
+/// the change.
 #[test]
-fn another_register_is_told() {
+fn a_changed_register_is_reported() {
     let mark = |prefix: &str| Binding {
         source: "billing.retry".into(),
         target: Target::Queue("billing.retry.mail.1m".into()),
@@ -47,7 +48,7 @@ fn another_register_is_told() {
     observed.bindings.push(binding("billing.retry", "billing.retry.mail.1m", &mark("hatchery").key));
     let was = "prefix=hatchery name=billing shards=1";
     let left_behind = format!("the register was {was}: what it remembers is left behind, as if Redis were emptied");
-    let leftover = format!("leftover, says what the register was before ({was})");
+    let leftover = format!("leftover, marks the former register ({was})");
     assert_eq!(reasons(&observed), [told('~', &left_behind), told('-', &leftover)]);
     observed.bindings.push(binding("billing.retry", "billing.retry.mail.1m", &mark("v2.keys").key));
     assert_eq!(reasons(&observed), [told('-', &leftover)]);
@@ -162,7 +163,7 @@ fn drift_is_put_back(#[case] tamper: Tamper, #[case] expected: &[&str]) {
     |o: &mut Observed| { o.policies.push(stranger("^(?!amq).*1m$", 0, &[("max-length", 5), ("expires", 9), ("x", 1)])); },
     "! queue billing.retry.mail.1m: shadowed by policy house (expires, max-length)",
 )]
-#[case::stranger_whose_pattern_only_the_broker_can_read(
+#[case::a_pattern_that_only_the_broker_can_read(
     |o: &mut Observed| {
         o.policies.push(stranger("(", 0, &[("message-ttl", 5)]));
         o.queues[0].policy = Some("house".into());
@@ -177,7 +178,7 @@ fn drift_is_put_back(#[case] tamper: Tamper, #[case] expected: &[&str]) {
     |o: &mut Observed| { o.operator_policies.push(stranger("processor", 0, &[("delivery-limit", 3)])); },
     "! queue billing.processor.mail: shadowed by operator policy house (delivery-limit)",
 )]
-fn what_stands_in_the_way_is_named(#[case] tamper: Tamper, #[case] expected: &str) {
+fn a_blocking_difference_is_named(#[case] tamper: Tamper, #[case] expected: &str) {
     let mut observed = applied();
     tamper(&mut observed);
     assert_eq!(lines(&observed), [expected]);
@@ -194,16 +195,16 @@ fn what_stands_in_the_way_is_named(#[case] tamper: Tamper, #[case] expected: &st
     (o.queues[0].durable, o.queues[0].kind, o.exchanges[0].internal) = (None, None, None);
 })]
 #[case::foreign_arguments(|o: &mut Observed| { o.queues[0].arguments.insert("x-team".into(), "a".into()); })]
-fn what_does_no_harm_is_no_difference(#[case] tamper: Tamper) {
+fn a_harmless_difference_is_ignored(#[case] tamper: Tamper) {
     let mut observed = applied();
     tamper(&mut observed);
     assert_eq!(lines(&observed), Vec::<String>::new());
 }
 
 #[test]
-fn a_strangers_policy_that_does_no_harm_is_told_once() {
+fn a_harmless_policy_of_a_stranger_is_reported_once() {
     let mut observed = applied();
-    // What is below it does not apply.
+    // A policy of lower priority does not apply.
     observed.policies.push(LivePolicy { name: "below".into(), ..stranger("retry", 0, &[("max-length", 1)]) });
     observed.policies.push(stranger("retry|processor", 1, &[("queue-leader-locator", 1)]));
     observed.operator_policies.push(LivePolicy { name: "ops".into(), ..stranger(".*", 0, &[("x", 1)]) });
@@ -216,7 +217,7 @@ fn a_strangers_policy_that_does_no_harm_is_told_once() {
 }
 
 #[test]
-fn a_broker_that_waits_less_long_for_acknowledgements_is_told() {
+fn a_broker_that_waits_less_long_for_acknowledgements_is_reported() {
     let mut observed = applied();
     observed.operator_policies.push(stranger("processor|retry", 0, &[("consumer-timeout", 60_000)]));
     let told = |by: &str| {
@@ -243,7 +244,7 @@ fn a_strangers_policy_that_does_harm_to_one_queue_is_not_called_harmless() {
 }
 
 #[test]
-fn a_queue_that_a_policy_waits_for_is_not_even_created() {
+fn a_queue_that_a_strangers_policy_would_harm_is_not_created() {
     let observed =
         Observed { policies: vec![stranger("hatchery|retry", 0, &[("message-ttl", 5)])], ..Observed::default() };
     assert!(plan(&desired(), &observed).is_blocked(true));
@@ -299,7 +300,7 @@ fn the_binding_past_a_new_ladder_comes_with_the_ladder() {
     assert_eq!(plan.changes[1].part_of, Some(Address::new(Kind::Queue, "billing.ladder.1s-1.0")));
 }
 
-/// RabbitMQ 3.10 hides what leads to a classic queue while the queue's node is down, and 4.3 does not.
+/// RabbitMQ 3.10 hides the bindings of a classic queue while the queue's node is down, and 4.3 does not.
 #[test]
 fn bindings_of_a_queue_whose_node_is_down_are_not_missing() {
     let mut observed = applied();
@@ -324,7 +325,7 @@ fn a_queue_whose_node_is_down_is_not_migrated() {
     assert_eq!(plan.changes[0].reason.as_deref(), Some("blocked: its node is down"));
 }
 
-/// The node that leads a queue is chosen when the queue is declared.
+/// The leader's node is chosen when a queue is declared, so the argument of an existing queue does not matter.
 #[test]
 fn a_queue_with_another_leader_locator_is_as_the_file_says() {
     let mut desired = desired();

@@ -1,4 +1,4 @@
-//! What is moved, from one step to the next.
+//! Tests of the steps of migrations.
 
 use hatchery::internals::{
     compile::Rename,
@@ -10,8 +10,8 @@ use serde_json::json;
 
 use super::*;
 
-/// A killed `apply` may leave it so, and a changed file then. What is published to the exchanges that come next would be
-/// dropped.
+/// A killed `apply` whose file was changed afterwards may leave this state. Without the binding, messages that are
+/// published to the next exchanges would be dropped.
 #[test]
 fn unrouted_is_bound_before_its_queue_is_migrated() {
     let mut desired = desired();
@@ -30,14 +30,14 @@ fn unrouted_is_bound_before_its_queue_is_migrated() {
     assert!(plan.is_blocked(false) && !plan.is_blocked(true));
 }
 
-/// A migration was killed, and then the file said another name. Dead letters are not handled again for that.
+/// A migration was killed, and then the queue or topology got another name. Its dead letters must not be handled again.
 #[rstest]
 #[case("billing.moving.billing.dead-letter.gone", "billing.dead-letter")]
 #[case("billing.moving.billing.processor.gone", "billing.processor")]
 #[case("old.moving.old.dead-letter.mail", "billing.dead-letter")]
 #[case("old.moving.old.unrouted", "billing.unrouted")]
 #[case("old.moving.old.hatchery.5m", "billing.processor")]
-fn what_stands_in_for_nothing_any_more_is_emptied(#[case] stand_in: &str, #[case] through: &str) {
+fn a_stand_in_for_a_removed_queue_is_emptied(#[case] stand_in: &str, #[case] through: &str) {
     let desired = Desired { former_owners: vec!["old".into()], ..desired() };
     let owner = stand_in.split_once('.').map(|(owner, _)| owner);
     let mut observed = applied();
@@ -47,13 +47,13 @@ fn what_stands_in_for_nothing_any_more_is_emptied(#[case] stand_in: &str, #[case
     let first = plan(&desired, &observed);
     let [Step::Move(step)] = &first.migration[..] else { panic!("{:?}", first.migration) };
     assert_eq!((step.from.as_str(), step.through.as_str(), step.then), (stand_in, through, Then::DeleteQueue));
-    // Then its exchange is left over.
+    // Once the queue is gone, its exchange is a leftover.
     observed.queues.pop();
     assert_eq!(plan(&desired, &observed).pruning, [Step::DeleteExchange(stand_in.into())]);
 }
 
 #[test]
-fn a_former_names_events_are_brought_home_again() {
+fn events_with_a_former_type_name_go_to_the_present_queue() {
     let rename = Rename {
         from: "billing.processor.post".into(),
         to: "billing.processor.mail".into(),
@@ -63,14 +63,14 @@ fn a_former_names_events_are_brought_home_again() {
     let desired = Desired { renames: vec![rename.clone()], ..desired() };
     let written: Vec<_> = plan(&desired, &applied()).to_write().map(|change| change.object.clone()).collect();
     assert_eq!(written, [Some(Object::Binding(rename.binding()))]);
-    // As long as the former queue has them, bringing them is its migration's.
+    // As long as the binding leads to the former queue, the migration of that queue moves it.
     let mut observed = applied();
     observed.queues.push(queue(&rename.from, Some("billing"), &[]));
     observed.bindings.push(binding(&rename.source, &rename.from, &rename.key));
     assert_eq!(plan(&desired, &observed).to_write().count(), 0);
 }
 
-/// A stand-in has no dead-letter exchange, so what a policy takes out of it is gone.
+/// A stand-in has no dead-letter exchange, so messages that a policy removes from it are lost.
 #[test]
 fn a_migration_by_way_of_a_queue_that_loses_events_is_blocked() {
     let mut observed = applied();
@@ -82,7 +82,7 @@ fn a_migration_by_way_of_a_queue_that_loses_events_is_blocked() {
     let expected =
         "blocked: its stand-in billing.moving.billing.processor.mail would be shadowed by policy house (message-ttl)";
     assert_eq!(first.changes[0].reason.as_deref(), Some(expected));
-    // What is in it already is saved.
+    // Messages that are in the stand-in already are moved back.
     observed.queues[1].kind = Some("quorum".into());
     observed.queues.push(queue("billing.moving.billing.processor.mail", Some("billing"), &[]));
     assert!(!plan(&desired(), &observed).is_blocked(true));
@@ -91,7 +91,7 @@ fn a_migration_by_way_of_a_queue_that_loses_events_is_blocked() {
 #[rstest]
 #[case::there(false)]
 #[case::back(true)]
-fn a_migration_that_a_binding_with_arguments_leads_to_is_blocked(#[case] is_back: bool) {
+fn a_binding_with_arguments_blocks_a_migration(#[case] is_back: bool) {
     let mut observed = applied();
     let stand_in = "billing.moving.billing.processor.mail";
     let target = if is_back {
@@ -109,8 +109,8 @@ fn a_migration_that_a_binding_with_arguments_leads_to_is_blocked(#[case] is_back
     assert!(plan.changes.iter().any(|change| change.reason.as_ref() == Some(&reason)), "{plan:?}");
 }
 
-/// In a hatchery an event would wait all over again, so one with a date takes the ladder for what remains. What a retry
-/// queue holds has no date of its own, and a processing queue is no timer.
+/// In a hatchery an event would wait the whole TTL again, so an event with a date takes the ladder for the remaining
+/// wait. An event in a retry queue waits for no date, and a processing queue is no timer.
 #[rstest]
 #[case::hatchery(
     "billing.hatchery.5m",
@@ -133,7 +133,7 @@ fn a_migration_that_a_binding_with_arguments_leads_to_is_blocked(#[case] is_back
     "billing.moving.billing.processor.post",
     "mail.5m"
 )]
-fn what_is_moved_back_into_a_hatchery_does_not_wait_anew(
+fn an_event_moved_back_into_a_hatchery_waits_only_for_the_rest(
     #[case] name: &str,
     #[case] source: &str,
     #[case] ttl: Option<i64>,

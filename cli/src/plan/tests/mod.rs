@@ -1,4 +1,4 @@
-//! What is planned, for a small topology and whatever somebody did to its broker.
+//! Tests of plans for a small topology whose broker was changed by hand.
 
 mod diff;
 mod migration;
@@ -122,7 +122,7 @@ fn stranger(pattern: &str, priority: i64, definition: &[(&str, i64)]) -> LivePol
     LivePolicy { name: "house".into(), pattern: pattern.into(), apply_to: "all".into(), priority, definition }
 }
 
-/// A line for each change: `sign address: differences: reason: <- whole`.
+/// Formats each change as `sign address: differences: reason: <- part of`.
 fn lines(observed: &Observed) -> Vec<String> {
     let line = |change: &Change| {
         let head = format!("{} {}", change.action.sign(), change.address);

@@ -1,4 +1,4 @@
-//! What has left the file, and may go.
+//! Tests of pruning.
 
 use rstest::rstest;
 use serde_json::json;
@@ -12,7 +12,7 @@ use super::*;
 #[case::consumed(None, Some(0), Some(1), false)]
 #[case::unknown_messages(None, None, Some(0), false)]
 #[case::unknown_consumers(None, Some(0), None, false)]
-fn what_somebody_may_still_need_stays_bound(
+fn a_queue_that_is_still_needed_stays_bound(
     #[case] ttl: Option<u64>,
     #[case] messages: Option<u64>,
     #[case] consumers: Option<u64>,
@@ -32,13 +32,13 @@ fn unbinding(queue: &str) -> Step {
     Step::Unbind(Binding { source: "billing.retry".into(), target, key: "gone.#".into() })
 }
 
-/// Whoever still works on the events of a type that has left the file needs all of its queues.
+/// Workers that still handle events of a leftover type need all queues of the type.
 #[rstest]
 #[case::an_event_waits([1, 0, 0, 0], 0, &[])]
 #[case::a_failed_event_comes_back([0, 0, 1, 0], 0, &[])]
 #[case::a_suspect_is_yet_to_run([0, 1, 0, 0], 0, &[])]
 #[case::a_worker_is_there([0, 0, 0, 0], 1, &[])]
-#[case::a_dead_letter_is_in_nobodys_way([0, 0, 0, 1], 0, &["processor.gone", "aside.gone", "retry.gone.1m"])]
+#[case::a_dead_letter_keeps_only_its_own_queue([0, 0, 0, 1], 0, &["processor.gone", "aside.gone", "retry.gone.1m"])]
 #[case::all_is_quiet([0, 0, 0, 0], 0, &["processor.gone", "aside.gone", "retry.gone.1m", "dead-letter.gone"])]
 fn the_queues_of_a_type_go_together(#[case] messages: [u64; 4], #[case] workers: u64, #[case] expected: &[&str]) {
     let mut observed = applied();
@@ -55,9 +55,9 @@ fn the_queues_of_a_type_go_together(#[case] messages: [u64; 4], #[case] workers:
     assert_eq!(plan(&desired(), &observed).pruning, expected);
 }
 
-/// Nobody could say when nothing comes to a queue any more that such a binding leads to.
+/// A binding with arguments cannot be removed, so its queue is never provably empty.
 #[test]
-fn what_a_binding_with_arguments_leads_to_is_not_pruned() {
+fn the_target_of_a_binding_with_arguments_is_not_pruned() {
     let mut observed = applied();
     let timer =
         LiveQueue { messages: Some(0), consumers: Some(0), ..queue("billing.hatchery.1d", Some("billing"), &[]) };
@@ -67,7 +67,7 @@ fn what_a_binding_with_arguments_leads_to_is_not_pruned() {
     assert_eq!(plan(&desired(), &observed).pruning, []);
 }
 
-/// Workers of a former name count on its delivery limit until their queue is gone.
+/// Workers of the former name count on its delivery limit until their queue is deleted.
 #[test]
 fn a_former_policy_goes_after_the_queues_that_it_applies_to() {
     let desired = Desired { former_owners: vec!["old".into()], ..desired() };

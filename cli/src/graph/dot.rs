@@ -1,4 +1,4 @@
-//! DOT, which Graphviz draws.
+//! The picture in DOT, the language of Graphviz.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ const HEAD: &str = "\
   edge [fontname=\"Helvetica\", fontsize=9, color=\"#555555\", fontcolor=\"#555555\", arrowsize=0.7]
 ";
 
-/// The picture as a DOT graph.
+/// Draws the picture as a DOT graph.
 #[must_use]
 pub(crate) fn dot(picture: &Picture) -> String {
     let drawing = Drawing::from(picture);
@@ -29,7 +29,7 @@ pub(crate) fn dot(picture: &Picture) -> String {
         let _ = writeln!(out, "  {}", shape(node));
     }
     for group in &drawing.groups {
-        // A frame around a type would pull its parts out of their columns.
+        // Only the hatcheries get a frame. One around a type would pull its nodes out of their columns.
         let framed = group.id == HATCHERIES;
         if framed {
             let _ = writeln!(out, "  subgraph cluster_{} {{", group.id);
@@ -62,7 +62,7 @@ fn shape(node: &Node) -> String {
 fn arrow(edge: &Edge) -> String {
     let label = edge.label.as_ref().map(|label| format!("label={}", quoted(label)));
     let aside = edge.aside.then(|| "style=dashed".to_owned());
-    // What leads back has no say in the order from left to right.
+    // Edges that lead back do not affect the order from left to right.
     let back = edge.back.then(|| "constraint=false".to_owned());
     let attributes: Vec<String> = [label, aside, back].into_iter().flatten().collect();
     match attributes.as_slice() {

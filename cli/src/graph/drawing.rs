@@ -1,53 +1,53 @@
-//! Nodes and edges, for those who lay them out themselves.
+//! The picture as nodes and edges, for formats whose renderer lays them out, and for JSON.
 
 use serde::Serialize;
 
 use super::picture::{ASIDE, Lane, Picture};
 
-/// The group of all timers that the scheduler leads to.
+/// The group of all timers behind the scheduler.
 pub(super) const HATCHERIES: &str = "hatcheries";
 
-/// The picture as nodes and edges.
+/// A picture as nodes and edges.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Drawing {
-    /// The topology.
+    /// The name of the topology.
     pub name: String,
-    /// What it is a picture of.
+    /// The numbers of types, hatcheries and ladder levels.
     pub summary: String,
-    /// Nodes that belong together.
+    /// The groups of nodes.
     pub groups: Vec<Group>,
-    /// What there is, in reading order.
+    /// The nodes, in reading order.
     pub nodes: Vec<Node>,
-    /// What leads where.
+    /// The edges.
     pub edges: Vec<Edge>,
 }
 
-/// Nodes that belong together.
+/// A group of nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Group {
-    /// What nodes call it.
+    /// The name that nodes refer to.
     pub id: String,
-    /// What people call it.
+    /// The title that is drawn.
     pub title: String,
 }
 
-/// A thing.
+/// An exchange, a queue, several queues, or a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Node {
     /// One word of letters, digits and `_`.
     pub id: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// Its name on the broker without the topology's own, if it is there.
+    /// Its name on the broker without the topology's name; for a program, a label.
     pub name: String,
-    /// What else there is to say, a line each.
+    /// More lines below the name.
     pub about: Vec<String>,
     /// The group that it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
 }
 
-/// What a node is.
+/// The kind of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Kind {
@@ -61,19 +61,19 @@ pub(crate) enum Kind {
     Timer,
 }
 
-/// What leads from one node to another.
+/// An arrow from one node to another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Edge {
     /// A node's id.
     pub from: String,
     /// A node's id.
     pub to: String,
-    /// The binding's key, or when it is taken.
+    /// The binding's key, or the reason why a message goes this way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// It is no part of the usual way.
+    /// Whether the edge is off the usual way; drawn dashed.
     pub aside: bool,
-    /// It leads back to where the event has been.
+    /// Whether the edge leads back to a node that the event has passed before.
     pub back: bool,
 }
 
@@ -96,7 +96,7 @@ impl From<&Picture> for Drawing {
         }
         drawing.node("dead_letter", Kind::Exchange, "dead-letter", &[], None);
         drawing.node("unrouted", Kind::Exchange, "unrouted", &[], None);
-        drawing.node("unrouted_queue", Kind::Queue, "unrouted", &["what found no binding"], None);
+        drawing.node("unrouted_queue", Kind::Queue, "unrouted", &["messages without a binding"], None);
         let alternate = drawing.edge("scheduler", "unrouted", "no binding, from any exchange");
         alternate.aside = true;
         drawing.edge("unrouted", "unrouted_queue", "#");
@@ -161,7 +161,7 @@ impl Drawing {
                 about: vec![ASIDE.to_owned()],
                 group: Some(group),
             });
-            self.edge(&id("workers"), "aside", "came back twice");
+            self.edge(&id("workers"), "aside", "redelivered twice");
             self.edge("aside", &id("aside"), &format!("{label}.aside"));
             self.edge(&id("aside"), &id("workers"), "").back = true;
         }
@@ -191,7 +191,7 @@ impl Drawing {
         &mut self.edges[last]
     }
 
-    /// The nodes of a group, or those of none.
+    /// Returns the nodes of a group, or those without a group.
     pub(super) fn members<'a>(&'a self, group: Option<&'a str>) -> impl Iterator<Item = &'a Node> {
         self.nodes.iter().filter(move |node| node.group.as_deref() == group)
     }

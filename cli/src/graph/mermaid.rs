@@ -1,4 +1,4 @@
-//! Mermaid, which GitHub and GitLab draw inside Markdown.
+//! The picture in Mermaid, which GitHub and GitLab draw inside Markdown.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use super::{
     drawing::{Kind, Node},
 };
 
-/// With the colours of the text too, for a light and a dark page.
+/// Each class sets the text colour too, so that it can be read on a light and on a dark page.
 const CLASSES: [&str; 5] = [
     "program fill:#eaf6ea,stroke:#2e7d32,color:#1c1c1c",
     "exchange fill:#e8f0fe,stroke:#3367d6,color:#1c1c1c",
@@ -16,7 +16,7 @@ const CLASSES: [&str; 5] = [
     "group fill:none,stroke:#999999",
 ];
 
-/// The picture as a Mermaid flowchart.
+/// Draws the picture as a Mermaid flowchart.
 #[must_use]
 pub(crate) fn mermaid(picture: &Picture) -> String {
     let drawing = Drawing::from(picture);
@@ -60,7 +60,7 @@ fn shape(node: &Node) -> String {
     }
 }
 
-/// What Mermaid would take for its own.
+/// Escapes characters that have a meaning in Mermaid.
 fn escaped(text: &str) -> String {
     text.replace('#', "#35;").replace('"', "#quot;").replace('<', "#lt;").replace('>', "#gt;")
 }

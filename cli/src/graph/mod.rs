@@ -1,7 +1,7 @@
-//! A topology as a picture: what is drawn, and how in each format.
+//! Draws a topology: `picture` decides what is drawn, and each format has a module of its own.
 //!
-//! A picture is for people, so the ladder is one thing and not 27 queues, and of a thousand types those that are alike
-//! are one lane. Names are drawn without the topology's own, which all of them begin with.
+//! A picture is for people, so the ladder is one node and not 27 queues, and in a topology with very many types those
+//! with equal settings share one lane. Names are drawn without the topology's name, with which all of them begin.
 
 mod dot;
 mod drawing;

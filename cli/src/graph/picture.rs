@@ -1,4 +1,4 @@
-//! What is drawn of a topology, whatever the format.
+//! The parts of a topology that every format draws: timers, the ladder, and a lane for each type.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -10,22 +10,23 @@ use hatchery::internals::{
     words::EventType,
 };
 
-/// What is in an aside queue.
-pub(super) const ASIDE: &str = "what came back twice, to run alone";
+/// Describes the messages of an aside queue.
+pub(super) const ASIDE: &str = "events redelivered twice; each runs alone";
 
-/// With more types than this, those that are alike are drawn as one; and more lanes than this nobody looks at.
+/// The most lanes that are drawn. If there are more types, those with equal settings share a lane, and further lanes
+/// are left out: nobody looks at more.
 const MOST_LANES: usize = 12;
 
-/// What is drawn of a topology.
+/// A topology, reduced to the parts that are drawn.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Picture {
     pub(super) name: String,
     pub(super) timers: Vec<Timer>,
     pub(super) ladder: Ladder,
     pub(super) lanes: Vec<Lane>,
-    /// How many types the topology has.
+    /// The number of types of the topology.
     pub(super) types: usize,
-    /// How many of them are in no lane.
+    /// The number of types that are in no lane.
     pub(super) left_out: usize,
 }
 
@@ -33,11 +34,11 @@ pub(crate) struct Picture {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Timer {
     pub(super) ttl: Ttl,
-    /// What it is for; at least one thing.
+    /// Why the topology has it; at least one reason.
     pub(super) purposes: Vec<String>,
 }
 
-/// A type, or several that differ in their names alone.
+/// A type, or several that differ only in their names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lane {
     pub(super) types: Vec<EventType>,
@@ -52,7 +53,7 @@ pub(super) struct Lane {
 }
 
 impl Picture {
-    /// The whole topology.
+    /// Draws the whole topology.
     #[must_use]
     pub(crate) fn new(topology: &Topology) -> Self {
         let mut lanes: Vec<Lane> = topology.types.iter().map(|(name, spec)| Lane::new(name, spec)).collect();
@@ -64,7 +65,7 @@ impl Picture {
         Self::with(topology, lanes, left_out)
     }
 
-    /// These of its types, a lane each.
+    /// Draws only these types, each in a lane of its own.
     #[must_use]
     pub(crate) fn of(topology: &Topology, types: &BTreeSet<EventType>) -> Self {
         let chosen = topology.types.iter().filter(|(name, _)| types.contains(*name));
@@ -85,20 +86,20 @@ impl Picture {
         }
     }
 
-    /// What it is a picture of, in one line.
+    /// Returns the numbers of types, hatcheries and ladder levels, in one line.
     pub(super) fn summary(&self) -> String {
         let levels = count(self.ladder.levels().into(), "level", "levels");
         let types = count(self.types, "type", "types");
         format!("{types}, {}, a ladder of {levels}", count(self.timers.len(), "hatchery", "hatcheries"))
     }
 
-    /// What is said about the types that are not drawn.
+    /// Returns a line about the types that are not drawn, if there are any.
     pub(super) fn rest(&self) -> Option<String> {
         (self.left_out > 0).then(|| format!("{} not shown; --type shows them", count(self.left_out, "type", "types")))
     }
 }
 
-/// Lanes that differ in the names of their types alone become one, where the first of them was.
+/// Merges lanes that differ only in the names of their types. The merged lane takes the place of the first.
 fn grouped(lanes: Vec<Lane>) -> Vec<Lane> {
     let mut groups: Vec<Lane> = Vec::new();
     for mut lane in lanes {
@@ -111,7 +112,7 @@ fn grouped(lanes: Vec<Lane>) -> Vec<Lane> {
     groups
 }
 
-/// Why there is a hatchery of this TTL.
+/// Returns the reasons why there is a hatchery of this TTL.
 fn purposes(topology: &Topology, ttl: Ttl) -> Vec<String> {
     let mut purposes = Vec::new();
     if topology.hatcheries.contains(&ttl) {
@@ -149,7 +150,7 @@ impl Lane {
         }
     }
 
-    /// The type as it stands in the names of queues; `<type>` for several.
+    /// Returns the type as it stands in the names of queues; `<type>` for several types.
     pub(super) fn label(&self) -> &str {
         match self.types.as_slice() {
             [one] => one.as_str(),
@@ -157,7 +158,7 @@ impl Lane {
         }
     }
 
-    /// The types that this lane stands for, where they are several.
+    /// Returns how many types the lane stands for, and the names of the first; `None` for a single type.
     pub(super) fn members(&self) -> Option<String> {
         const NAMED: usize = 3;
         const LONGEST: usize = 24;
@@ -166,15 +167,15 @@ impl Lane {
         (self.types.len() > 1).then(|| format!("{} types: {}{more}", self.types.len(), named.join(", ")))
     }
 
-    /// The TTLs of its retry queues in one line.
+    /// Returns the TTLs of its retry queues in one line.
     pub(super) fn delays(&self) -> String {
         some(&self.retries)
     }
 
-    /// After which failures an event goes to the retry queue of this TTL.
+    /// Returns the failures after which an event goes to the retry queue of this TTL.
     pub(super) fn when(&self, ttl: Ttl) -> String {
         let Retry { delays, max_attempts, .. } = &self.retry;
-        // The last failure of all is followed by no retry.
+        // No retry follows the last failure.
         let failures = (1..*max_attempts).zip(delays).filter(|(_, delay)| **delay == ttl);
         let failures: Vec<String> = failures.map(|(failure, _)| failure.to_string()).collect();
         let repeats = delays.last() == Some(&ttl) && *max_attempts as usize > delays.len() + 1;
@@ -192,7 +193,7 @@ impl Lane {
         format!("{} at a time, {} each", self.concurrency, short(self.timeout))
     }
 
-    /// Its aside queue, where it has one.
+    /// Returns the name of its aside queue, if it has one.
     pub(super) fn aside(&self) -> Option<String> {
         self.puts_aside.then(|| format!("aside.{}", self.label()))
     }
@@ -201,7 +202,7 @@ impl Lane {
         count(self.retry.max_attempts as usize, "attempt", "attempts")
     }
 
-    /// What follows a failure, where that is not the rule.
+    /// Describes what follows a failure; `None` if failed events go to the retry queues, as usual.
     pub(super) fn failing(&self) -> Option<String> {
         let jitter = percent(self.retry.jitter);
         let spread = (self.retry.jitter > 0 && !self.retry.delays.is_empty()).then(|| {
@@ -216,24 +217,24 @@ impl Lane {
                 Some([tries].into_iter().chain(spread).collect::<Vec<_>>().join("; "))
             }
             OnFailure::Block => {
-                Some(format!("in order, each until it works: tried after {}", some(&self.retry.delays)))
+                Some(format!("in order, each event until it works; tried again after {}", some(&self.retry.delays)))
             }
-            OnFailure::Drop => Some("what fails is dropped".to_owned()),
+            OnFailure::Drop => Some("failed events are dropped".to_owned()),
         }
     }
 
-    /// What is in its dead-letter queue.
+    /// Describes the events in its dead-letter queue.
     pub(super) fn buried(&self) -> String {
         match self.on_failure {
             OnFailure::InPlace { tries, .. } if self.retry.delays.is_empty() => {
                 format!("after {}, for people", count(tries as usize, "try", "tries"))
             }
             OnFailure::Retry | OnFailure::InPlace { .. } => format!("after {}, for people", self.attempts()),
-            OnFailure::Block | OnFailure::Drop => "what will never work, for people".to_owned(),
+            OnFailure::Block | OnFailure::Drop => "events that will never work, for people".to_owned(),
         }
     }
 
-    /// What its events do with others of their reference, and for how long they wait for them.
+    /// Describes how its events coalesce with others of the same reference, and the window.
     pub(super) fn coalescing(&self) -> Vec<String> {
         let immediate = match self.coalesce.immediate {
             Immediate::Off => None,
@@ -251,7 +252,7 @@ impl Lane {
     }
 }
 
-/// These TTLs in one line; of very many the first and the last.
+/// Joins TTLs in one line; of very many only some are shown.
 fn some<'t>(ttls: impl IntoIterator<Item = &'t Ttl>) -> String {
     const MOST: usize = 7;
     let mut ttls: Vec<String> = ttls.into_iter().map(ToString::to_string).collect();
@@ -261,7 +262,7 @@ fn some<'t>(ttls: impl IntoIterator<Item = &'t Ttl>) -> String {
     ttls.join(" · ")
 }
 
-/// Thousandths as people write them: `12.5%`.
+/// Formats thousandths as a percentage: `12.5%`.
 fn percent(thousandths: u16) -> String {
     let (whole, tenths) = (thousandths / 10, thousandths % 10);
     if tenths == 0 { format!("{whole}%") } else { format!("{whole}.{tenths}%") }
@@ -271,12 +272,12 @@ fn count(n: usize, one: &str, many: &str) -> String {
     format!("{n} {}", if n == 1 { one } else { many })
 }
 
-/// A duration in the largest unit that divides it.
+/// Formats a duration in the largest unit that divides it.
 fn short(duration: Duration) -> String {
     Ttl::new(duration).map_or_else(|_| format!("{duration:?}"), |ttl| ttl.to_string())
 }
 
-/// The longest delay of a ladder in one round, in whole units.
+/// Returns the longest delay that a ladder takes at once, rounded down to the largest unit.
 pub(super) fn longest(ladder: Ladder) -> String {
     let millis = u128::from(ladder.resolution().as_millis()) * ((1 << u128::from(ladder.levels())) - 1);
     let units = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
@@ -284,7 +285,7 @@ pub(super) fn longest(ladder: Ladder) -> String {
     format!("{}{name}", millis / unit)
 }
 
-/// At most so many characters of a name, from both of its ends.
+/// Shortens a name to this many characters by cutting out its middle.
 pub(super) fn shortened(name: &str, most: usize) -> String {
     let length = name.chars().count();
     if length <= most {

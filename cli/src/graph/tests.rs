@@ -1,4 +1,5 @@
-//! The pictures are golden, in `tests/graph`, and so is the one of the README. `UPDATE_GOLDEN=1` draws them anew.
+//! Compares pictures with the files in `tests/graph`, and with the picture in the README. `UPDATE_GOLDEN=1` writes them
+//! again.
 
 use std::{fmt::Write as _, fs, path::Path};
 
@@ -18,7 +19,7 @@ fn topology(text: &str) -> Topology {
     hatchery::file::read(text, "topology.yaml").expect("a valid file")
 }
 
-/// A thousand types, and some that are not like the others.
+/// A thousand equal types, and some that differ.
 fn many() -> Topology {
     let mut text = "version: 1\nname: orders\nhatcheries: [5s]\ntypes:\n".to_owned();
     for n in 0..1_000 {
@@ -49,7 +50,7 @@ fn golden(path: &str, drawn: &str) {
 #[case("txt", text)]
 #[case("mmd", mermaid)]
 #[case("dot", dot)]
-fn the_pictures_are_as_they_were(#[case] extension: &str, #[case] draw: fn(&Picture) -> String) {
+fn each_format_draws_the_golden_picture(#[case] extension: &str, #[case] draw: fn(&Picture) -> String) {
     golden(&format!("tests/graph/billing.{extension}"), &draw(&Picture::new(&topology(BILLING))));
     golden(&format!("tests/graph/many.{extension}"), &draw(&Picture::new(&many())));
 }
@@ -59,7 +60,7 @@ fn the_readme_shows_the_shipped_example() {
     golden("docs/topology.svg", &svg(&Picture::new(&topology(BILLING))));
 }
 
-/// A picture in which something is missing is worse than none.
+/// A picture that lacks an object is worse than none.
 #[rstest]
 #[case(text)]
 #[case(mermaid)]
@@ -73,7 +74,7 @@ fn every_object_on_the_broker_is_in_the_picture(#[case] draw: fn(&Picture) -> St
     let retry = format!("{}.", Names::new(topology.name.clone()).retry());
     let objects = desired.exchanges.iter().map(|e| &e.name).chain(desired.queues.iter().map(|q| &q.name));
     for name in objects {
-        // The ladder is one thing, and so are the retry queues of a type where there is no room for all.
+        // The ladder is one node, and where there is no room for each of them, so are the retry queues of a type.
         let name = names::ladder_of(name).unwrap_or(name);
         let whole = name.strip_prefix("billing.").expect("owned");
         let whole =
@@ -98,7 +99,7 @@ fn the_tree_has_every_retry_queue() {
 #[case("[2s, 1s, 2s]", 4, &[("1s", "after failure 2"), ("2s", "after failures 1, 3")])]
 #[case("[1s, 2s, 3s]", 2, &[("1s", "after failure 1"), ("3s", "never: 2 attempts in all")])]
 #[case("[1s]", 1, &[("1s", "never: 1 attempt in all")])]
-fn each_retry_queue_says_when(#[case] delays: &str, #[case] attempts: u32, #[case] expected: &[(&str, &str)]) {
+fn each_retry_queue_names_its_failures(#[case] delays: &str, #[case] attempts: u32, #[case] expected: &[(&str, &str)]) {
     let retry = format!("{{ delays: {delays}, max-attempts: {attempts} }}");
     let topology = topology(&format!("version: 1\nname: t\ntypes: {{ mail: {{ retry: {retry} }} }}"));
     let lane = Lane::new(&"mail".parse().expect("a word"), &topology.types["mail"]);
@@ -108,7 +109,7 @@ fn each_retry_queue_says_when(#[case] delays: &str, #[case] attempts: u32, #[cas
 }
 
 #[test]
-fn of_many_types_those_that_are_alike_are_one() {
+fn equal_types_share_a_lane_if_there_are_many() {
     let picture = Picture::new(&many());
     let members: Vec<usize> = picture.lanes.iter().map(|lane| lane.types.len()).collect();
     assert_eq!((members, picture.left_out), (vec![1, 1, 1, 1, 1, 1_000, 1], 0));

@@ -1,29 +1,29 @@
-//! A tree for the terminal, 80 columns wide.
+//! The picture as a tree for the terminal, 80 columns wide.
 
 use std::fmt::Write as _;
 
 use super::picture::{ASIDE, Lane, Picture, longest, shortened};
 
 const WIDTH: usize = 80;
-/// Where what is said about a thing begins, at most.
+/// The longest name that has its description beside it.
 const WIDEST_NAME: usize = 40;
 
-/// A thing, what is said about it, and what is below it.
+/// A node, its description, and the nodes below it.
 struct Tree {
     name: String,
     about: String,
     below: Vec<Tree>,
 }
 
-/// A line before it is laid out.
+/// A line before layout.
 struct Row {
     name: String,
     about: String,
-    /// What leads past it to things further down.
+    /// The vertical lines of the tree, drawn again where the description is wrapped.
     margin: String,
 }
 
-/// The picture as a tree.
+/// Draws the picture as a tree.
 #[must_use]
 pub(crate) fn text(picture: &Picture) -> String {
     let mut rows = Vec::new();
@@ -62,15 +62,15 @@ fn trees(picture: &Picture) -> [Tree; 3] {
     [
         Tree {
             name: "scheduler".to_owned(),
-            about: "takes what is published; leads to processor".to_owned(),
+            about: "takes every published event; leads to processor".to_owned(),
             below: timers,
         },
         Tree {
             name: "processor".to_owned(),
-            about: "takes what is due".to_owned(),
+            about: "takes due events".to_owned(),
             below: picture.lanes.iter().map(lane).collect(),
         },
-        leaf("unrouted", "alternate exchange: what finds no binding"),
+        leaf("unrouted", "alternate exchange: messages without a binding"),
     ]
 }
 
@@ -97,7 +97,7 @@ fn leaf(name: &str, about: &str) -> Tree {
     Tree { name: name.to_owned(), about: about.to_owned(), below: Vec::new() }
 }
 
-/// The rows of a tree: `first` stands before its own line, `rest` before those below it.
+/// Appends the rows of a tree. `first` stands before the line of its root, `rest` before the lines below.
 fn add(tree: &Tree, first: &str, rest: &str, rows: &mut Vec<Row>) {
     let margin = if tree.below.is_empty() { rest.to_owned() } else { format!("{rest}│") };
     let name = format!("{first}{}", shortened(&tree.name, WIDTH - first.chars().count()));
@@ -109,7 +109,7 @@ fn add(tree: &Tree, first: &str, rest: &str, rows: &mut Vec<Row>) {
     }
 }
 
-/// A name and beside it what is said about it, or below it where there is no room.
+/// Writes a name with its description beside it, or below it if there is no room.
 fn lay_out(row: &Row, column: usize, out: &mut String) {
     let mut beside = row.name.clone();
     for line in wrapped(&row.about, WIDTH - column) {
@@ -125,7 +125,7 @@ fn lay_out(row: &Row, column: usize, out: &mut String) {
     }
 }
 
-/// Broken between words into lines of at most this width.
+/// Breaks a text between words into lines of at most this width.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

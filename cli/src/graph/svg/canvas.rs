@@ -1,4 +1,4 @@
-//! SVG elements, and how wide a text is without asking a font.
+//! SVG elements, and estimates of the width of a text, because no font is at hand.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use crate::graph::{drawing::Kind, picture::shortened};
 
 /// The width of a character of a name, which is monospaced, at 13 px.
 const NAME_WIDTH: f64 = 7.83;
-/// The usual width of a character of what is no name, at 13 px.
+/// The average width of a character of a label that is no name, at 13 px.
 const WHO_WIDTH: f64 = 6.8;
-/// The same of a note, at 11.5 px.
+/// The average width of a character of a note, at 11.5 px.
 const NOTE_WIDTH: f64 = 5.9;
 const LINE: f64 = 16.0;
 const PADDING: f64 = 12.0;
 
-/// A box's place.
+/// The position and size of a box.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rect {
     pub(super) x: f64,
@@ -31,7 +31,7 @@ impl Rect {
         self.y + self.height
     }
 
-    /// Half way down.
+    /// Returns the vertical middle.
     pub(super) const fn middle(self) -> f64 {
         self.y + self.height / 2.0
     }
@@ -44,8 +44,8 @@ pub(super) struct Canvas {
 }
 
 impl Canvas {
-    /// A box with a name, and notes below it; what they have no room for is cut out of their middle. Pointing at it shows
-    /// the whole name.
+    /// Draws a box with a name, and notes below it. A text that is too long loses its middle. The tooltip shows the
+    /// whole name.
     pub(super) fn node(&mut self, rect: Rect, kind: Kind, name: &str, notes: &[String], tip: &str) {
         let Rect { x, y, width, height } = rect;
         let (class, round) = match kind {
@@ -71,7 +71,7 @@ impl Canvas {
         self.body += "</g>\n";
     }
 
-    /// Two empty boxes behind where one will be: there are many of its kind.
+    /// Draws two empty boxes behind the place of a node that stands for many queues.
     pub(super) fn stack(&mut self, rect: Rect, class: &str) {
         for offset in [8.0, 4.0] {
             let (x, y) = (rect.x + offset, rect.y + offset);
@@ -88,7 +88,7 @@ impl Canvas {
         let _ = writeln!(self.body, r#"<text class="{class}" x="{x:.1}" y="{y:.1}"{anchor}>{}</text>"#, escaped(text));
     }
 
-    /// A line along these points, with a tip at its end.
+    /// Draws a line along these points, with an arrowhead at its end.
     pub(super) fn arrow(&mut self, points: &[(f64, f64)], class: &str) {
         let _ = writeln!(self.body, r#"<path class="{class}" d="{}" marker-end="url(#tip)"/>"#, path(points));
     }
@@ -97,18 +97,18 @@ impl Canvas {
         let _ = writeln!(self.body, r#"<path class="{class}" d="{}"/>"#, path(points));
     }
 
-    /// Where lines join.
+    /// Draws a dot where lines join.
     pub(super) fn joint(&mut self, x: f64, y: f64) {
         let _ = writeln!(self.body, r#"<circle class="tip" cx="{x}" cy="{y}" r="2.6"/>"#);
     }
 }
 
-/// The height of a box with so many notes.
+/// Returns the height of a box with so many notes.
 pub(super) fn height(notes: usize) -> f64 {
     LINE * f64_from(1 + notes) + 16.0
 }
 
-/// The width of a box for the widest of these names and notes, within bounds.
+/// Returns the width of a box for the widest of these names and notes, within bounds.
 pub(super) fn width<'a>(
     names: impl IntoIterator<Item = &'a str>,
     notes: impl IntoIterator<Item = &'a str>,
@@ -123,7 +123,7 @@ fn extent(text: &str, character: f64) -> f64 {
     f64_from(text.chars().count()) * character
 }
 
-/// As much of it as a box of this width has room for.
+/// Shortens a text to the room in a box of this width.
 fn fitting(text: &str, width: f64, character: f64) -> String {
     let room = width - PADDING;
     let mut most = text.chars().count();
@@ -138,7 +138,7 @@ fn path(points: &[(f64, f64)]) -> String {
     format!("M{}", words.join("L"))
 }
 
-/// Few of anything are drawn.
+/// The counts are small, so they fit into a `u32`.
 fn f64_from(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::MAX, f64::from)
 }

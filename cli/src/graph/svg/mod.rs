@@ -1,4 +1,4 @@
-//! A picture in SVG, with no tool but this: left to right the way of an event, and for each type a row.
+//! The picture in SVG, made without any tool. An event goes from left to right, and each type has a row.
 //!
 //! ```text
 //!  publishers ─► scheduler ─► hatcheries, ladder ─► processor ─► processor.<type> ─► workers ─┐
@@ -22,7 +22,7 @@ const GAP: f64 = 12.0;
 const EXCHANGE: f64 = 100.0;
 const ARROW: f64 = 24.0;
 
-/// One file, light and dark.
+/// The style sheet for light and dark pages, so that one file serves both.
 const STYLE: &str = "\
 .page { fill: #ffffff }
 .exchange { fill: #e8f0fe; stroke: #3367d6; stroke-width: 1.5 }
@@ -51,7 +51,7 @@ const STYLE: &str = "\
 }
 ";
 
-/// The picture as an SVG document.
+/// Draws the picture as an SVG document.
 #[must_use]
 pub(crate) fn svg(picture: &Picture) -> String {
     let mut sheet = Sheet { picture, canvas: Canvas::default(), processor: 0.0 };
@@ -66,18 +66,18 @@ pub(crate) fn svg(picture: &Picture) -> String {
 struct Sheet<'p> {
     picture: &'p Picture,
     canvas: Canvas,
-    /// Where the exchange begins that all ways lead to.
+    /// The left edge of the exchange `processor`, to which all ways lead.
     processor: f64,
 }
 
-/// What the left half leaves for the rest.
+/// Positions in the left half that the rest is placed by.
 struct Left {
     scheduler: Rect,
     timers_bottom: f64,
 }
 
 impl Sheet<'_> {
-    /// The name on the broker.
+    /// Returns the name on the broker.
     fn full(&self, name: &str) -> String {
         format!("{}.{name}", self.picture.name)
     }
@@ -92,7 +92,7 @@ impl Sheet<'_> {
         self.canvas.node(rect, kind, name, notes, &tip);
     }
 
-    /// Publishers, the scheduler, and every timer that it leads to.
+    /// Draws the publishers, the scheduler, and every timer that it leads to.
     fn timers(&mut self) -> Left {
         let ladder = self.picture.ladder;
         let ladder_key = format!("*.{ladder}.…");
@@ -144,7 +144,8 @@ impl Sheet<'_> {
         Left { scheduler, timers_bottom: bottom }
     }
 
-    /// A row for each type and each of its three parts. Returns where the right half ends.
+    /// Draws a row for each type, and below them the zones for retries, aside queues and dead letters. Returns the
+    /// right and bottom edges.
     fn types(&mut self, timers_bottom: f64) -> (f64, f64) {
         let rows: Vec<Row> = self.picture.lanes.iter().map(Row::new).collect();
         let names =
@@ -193,7 +194,7 @@ impl Sheet<'_> {
         let none = Vec::new();
         let mut aside = rows.iter().filter_map(|row| Some((row.aside.as_ref()?, &none))).peekable();
         let (aside, after) = if aside.peek().is_some() {
-            let (zone, after) = self.zone(after + GAP, x, "aside", "came back twice", aside);
+            let (zone, after) = self.zone(after + GAP, x, "aside", "redelivered twice", aside);
             (Some(zone), after)
         } else {
             (None, after)
@@ -209,7 +210,7 @@ impl Sheet<'_> {
         (trunk, after)
     }
 
-    /// Queues of every type with the exchange that leads to them, below what is drawn already.
+    /// Draws one queue for each type, and the exchange that leads to them, below everything drawn so far.
     fn zone<'r>(
         &mut self,
         top: f64,
@@ -250,7 +251,7 @@ impl Sheet<'_> {
         let queue = Rect { x: rect.right() + ARROW, width: 110.0, ..rect };
         self.queue(queue, Kind::Queue, "unrouted", &[]);
         self.canvas.arrow(&[(rect.right(), rect.middle()), (queue.x - 2.0, rect.middle())], "way");
-        let notes = ["alternate exchange of all the others:", "what finds no binding waits here"];
+        let notes = ["alternate exchange of all the others:", "messages without a binding wait here"];
         for (note, below) in notes.into_iter().zip([18.0, 33.0]) {
             self.canvas.text(x, rect.bottom() + below, "note", "start", note);
         }
@@ -295,7 +296,7 @@ impl Sheet<'_> {
     }
 }
 
-/// Where the parts of a type stand, the same in every row.
+/// Horizontal positions of the parts of a type, the same in every row.
 #[derive(Clone, Copy)]
 struct Places {
     queue: f64,
@@ -304,15 +305,15 @@ struct Places {
     trunk: f64,
 }
 
-/// An exchange with its queues.
+/// An exchange with its queues, as drawn.
 struct Zone {
     /// The middle of each queue.
     rows: Vec<f64>,
-    /// Where its exchange is entered.
+    /// The height at which the line from the workers enters the exchange.
     entry: f64,
 }
 
-/// What is written about a type.
+/// The texts of a type.
 struct Row {
     processing: String,
     about: Vec<String>,

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use comfy_table::{CellAlignment, ContentArrangement, presets};
+
 use crate::console::{BOLD, GREEN, RED};
 
 /// The first and the last column are texts, the others numbers.
@@ -39,35 +41,37 @@ impl Table {
     }
 
     pub(crate) fn render(&self) -> String {
-        let widths: Vec<usize> = (0..self.head.len())
-            .map(|column| {
-                let cells = self.rows.iter().map(|row| &row.cells).chain([&self.head]);
-                cells.filter_map(|cells| cells.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-            })
-            .collect();
-        let mut text = format!("\n{BOLD}{}{BOLD:#}\n", line(&self.head, &widths));
-        for row in &self.rows {
-            let line = line(&row.cells, &widths);
-            let _ = match row.holds {
-                None => writeln!(text, "{line}"),
-                Some(true) => writeln!(text, "{line}  {GREEN}ok{GREEN:#}"),
-                Some(false) => writeln!(text, "{RED}{line}  OFF{RED:#}"),
+        let mut table = comfy_table::Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+        table.set_header(self.head.iter().map(String::as_str).chain([""]));
+        for Row { cells, holds } in &self.rows {
+            let verdict = match holds {
+                None => "",
+                Some(true) => "ok",
+                Some(false) => "OFF",
+            };
+            table.add_row(cells.iter().map(String::as_str).chain([verdict]));
+        }
+        let numbers = 1..self.head.len().saturating_sub(1);
+        for (n, column) in table.column_iter_mut().enumerate() {
+            column.set_padding((2, 0));
+            if numbers.contains(&n) {
+                column.set_cell_alignment(CellAlignment::Right);
+            }
+        }
+        let text = table.trim_fmt();
+        let mut text = text.lines();
+        let head = text.next().unwrap_or_default();
+        let mut shown = format!("\n{BOLD}{head}{BOLD:#}\n");
+        for (line, row) in text.zip(&self.rows) {
+            let _ = match (row.holds, line.strip_suffix("ok")) {
+                (Some(false), _) => writeln!(shown, "{RED}{line}{RED:#}"),
+                (Some(true), Some(line)) => writeln!(shown, "{line}{GREEN}ok{GREEN:#}"),
+                _ => writeln!(shown, "{line}"),
             };
         }
-        text
+        shown
     }
-}
-
-fn line(cells: &[String], widths: &[usize]) -> String {
-    let mut line = String::from("  ");
-    for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
-        let _ = match column {
-            0 => write!(line, "{cell:<width$}"),
-            _ if column + 1 == widths.len() => write!(line, "   {cell:<width$}"),
-            _ => write!(line, "  {cell:>width$}"),
-        };
-    }
-    line
 }
 
 /// 1,234,567

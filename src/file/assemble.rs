@@ -2,10 +2,19 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use super::section::{Named, Origin, Section, Timer};
+use super::{
+    fields::{
+        ACK_TIMEOUT, ADOPT, BACKLOG_RETENTION, COALESCE, CONCURRENCY, CRASH_LIMIT, DEDUP_RETENTION, DEFAULTS, DELAY,
+        DELAYED, DELAYS, DRAIN_TIMEOUT, EXCLUSIVE, FailureWord, HANDLER_TIMEOUT, HATCHERIES, HORIZON, IMMEDIATE,
+        IN_PLACE, JITTER, KEEP_PAYLOAD, LADDER, LEASE, MAX_ATTEMPTS, MAX_PAYLOAD, MAX_WAIT, NAME, ON_FAILURE, PREFETCH,
+        PREFIX, QUEUE_TYPE, REDIS, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, RegisterWord, SHARDS, TRIES, TYPES,
+        WINDOW,
+    },
+    section::{Named, Origin, Section, Timer},
+};
 use crate::domain::{
     delay::Ladder,
-    spec::{Coalesce, Delayed, Immediate, OnFailure, QueueType, RedisSpec, Retry, Topology, TypeSpec},
+    spec::{Coalesce, Delayed, Immediate, OnFailure, RedisSpec, Retry, Topology, TypeSpec},
     ttl::Ttl,
     words::{EventType, Word},
 };
@@ -15,12 +24,12 @@ const PREFETCH_IN_ORDER: u64 = 10;
 /// How many windows a stream of changes may put its reference off, where nothing is said.
 const MOST_WINDOWS: u32 = 10;
 /// The same for types without a window.
-const MAX_WAIT: Duration = Duration::from_secs(30);
+const WAIT_WITHOUT_WINDOW: Duration = Duration::from_secs(30);
 
 /// Every key of a type: its own, then those of `defaults`.
 pub(super) fn types(top: &Section) -> Option<Vec<(&Named, Section)>> {
-    let defaults = top.section("defaults")?.clone().into_defaults();
-    Some(top.types("types")?.iter().map(|named| (named, named.section.clone().over(&defaults))).collect())
+    let defaults = top.get(&DEFAULTS)?.clone().into_defaults();
+    Some(top.get(&TYPES)?.iter().map(|named| (named, named.section.clone().over(&defaults))).collect())
 }
 
 /// The topology, or nothing where a key was refused.
@@ -28,66 +37,63 @@ pub(super) fn topology(top: &Section) -> Option<Topology> {
     let types: Option<BTreeMap<EventType, TypeSpec>> =
         types(top)?.iter().map(|(named, section)| Some((named.name.parse().ok()?, type_spec(section)?))).collect();
     Some(Topology {
-        name: top.text("name")?.parse().ok()?,
+        name: top.get(&NAME)?.parse().ok()?,
         renamed_from: words(top)?,
-        adopt: top.names("adopt")?.iter().map(|name| name.text.clone()).collect(),
-        queue_type: match top.word("queue-type")? {
-            "classic" => QueueType::Classic,
-            _ => QueueType::Quorum,
-        },
-        hatcheries: ttls(top.ttls("hatcheries")?)?,
-        ladder: ladder(top.section("ladder")?)?,
-        redis: redis(top.section("redis")?)?,
-        ack_timeout: top.duration("ack-timeout")?,
-        max_payload: usize::try_from(top.whole("max-payload")?).ok()?,
+        adopt: top.get(&ADOPT)?.iter().map(|name| name.text.clone()).collect(),
+        queue_type: top.get(&QUEUE_TYPE).copied()?,
+        hatcheries: ttls(top.get(&HATCHERIES)?)?,
+        ladder: ladder(top.get(&LADDER)?)?,
+        redis: redis(top.get(&REDIS)?)?,
+        ack_timeout: top.get(&ACK_TIMEOUT).copied()?,
+        max_payload: usize::try_from(top.get(&MAX_PAYLOAD).copied()?).ok()?,
         types: types?,
     })
 }
 
 /// The ladder, where its horizon is at least one step.
 pub(super) fn ladder(section: &Section) -> Option<Ladder> {
-    let ttl = |key| Ttl::new(section.duration(key)?).ok();
-    Ladder::new(ttl("resolution")?, ttl("horizon")?).ok()
+    let ttl = |field| Ttl::new(*section.get(field)?).ok();
+    Ladder::new(ttl(&RESOLUTION)?, ttl(&HORIZON)?).ok()
 }
 
 fn redis(section: &Section) -> Option<RedisSpec> {
     Some(RedisSpec {
-        prefix: section.text("prefix")?.to_owned(),
-        shards: u16::try_from(section.whole("shards")?).ok()?,
-        dedup_retention: section.duration("dedup-retention")?,
-        backlog_retention: section.duration("backlog-retention")?,
+        prefix: section.get(&PREFIX)?.to_owned(),
+        shards: u16::try_from(section.get(&SHARDS).copied()?).ok()?,
+        dedup_retention: section.get(&DEDUP_RETENTION).copied()?,
+        backlog_retention: section.get(&BACKLOG_RETENTION).copied()?,
     })
 }
 
 fn type_spec(section: &Section) -> Option<TypeSpec> {
-    let coalesce = coalesce(section.section("coalesce")?);
+    let coalesce = coalesce(section.get(&COALESCE)?);
     Some(TypeSpec {
         renamed_from: words(section)?,
         prefetch: u16::try_from(prefetch(section)?).ok()?,
         concurrency: u16::try_from(concurrency(section)?).ok()?,
-        handler_timeout: section.duration("handler-timeout")?,
-        drain_timeout: section.duration("drain-timeout")?,
+        handler_timeout: section.get(&HANDLER_TIMEOUT).copied()?,
+        drain_timeout: section.get(&DRAIN_TIMEOUT).copied()?,
         coalesce,
         on_failure: on_failure(section)?,
         retry: retry(section)?,
-        crash_limit: u32::try_from(section.whole("crash-limit")?).ok()?,
-        register: section.word("register")? == "on",
-        exclusive: section.switch("exclusive").unwrap_or_else(|| coalesces(&coalesce)),
-        lease: section.duration("lease")?,
-        keep_payload: usize::try_from(section.whole("keep-payload")?).ok().filter(|bytes| *bytes > 0),
+        crash_limit: u32::try_from(section.get(&CRASH_LIMIT).copied()?).ok()?,
+        register: section.get(&REGISTER).copied()? == RegisterWord::On,
+        exclusive: section.get(&EXCLUSIVE).copied().unwrap_or_else(|| coalesces(&coalesce)),
+        lease: section.get(&LEASE).copied()?,
+        keep_payload: usize::try_from(section.get(&KEEP_PAYLOAD).copied()?).ok().filter(|bytes| *bytes > 0),
     })
 }
 
 /// Where nothing is said it depends on what follows a failure. A type that blocks has one delivery in its hand, and the next
 /// ones wait for it: they need not be many. Several tries of each are as long as one of more deliveries.
 pub(super) fn prefetch(section: &Section) -> Option<u64> {
-    let prefetch = section.whole("prefetch")?;
-    match section.word("on-failure")? {
-        _ if is_said(section, "prefetch") => Some(prefetch),
-        "block" => Some(PREFETCH_IN_ORDER.min(prefetch)),
-        "in-place" => {
-            let tries = section.section("in-place")?.whole("tries")?;
-            Some((prefetch / tries).max(section.whole("concurrency")?.min(prefetch)))
+    let prefetch = section.get(&PREFETCH).copied()?;
+    match section.get(&ON_FAILURE).copied()? {
+        _ if is_said(section, PREFETCH.name) => Some(prefetch),
+        FailureWord::Block => Some(PREFETCH_IN_ORDER.min(prefetch)),
+        FailureWord::InPlace => {
+            let tries = section.get(&IN_PLACE)?.get(&TRIES)?;
+            Some((prefetch / tries).max(section.get(&CONCURRENCY).copied()?.min(prefetch)))
         }
         _ => Some(prefetch),
     }
@@ -95,12 +101,12 @@ pub(super) fn prefetch(section: &Section) -> Option<u64> {
 
 /// A type that blocks runs one handler, whatever `defaults` say for the others.
 pub(super) fn concurrency(section: &Section) -> Option<u64> {
-    let said = section.whole("concurrency")?;
+    let said = section.get(&CONCURRENCY).copied()?;
     Some(if blocks(section) { 1 } else { said })
 }
 
 pub(super) fn blocks(section: &Section) -> bool {
-    section.word("on-failure") == Some("block")
+    section.get(&ON_FAILURE) == Some(&FailureWord::Block)
 }
 
 /// Whether the file says it, in the type or in `defaults`.
@@ -109,43 +115,35 @@ fn is_said(section: &Section, key: &str) -> bool {
 }
 
 fn on_failure(section: &Section) -> Option<OnFailure> {
-    Some(match section.word("on-failure")? {
-        "in-place" => {
-            let in_place = section.section("in-place")?;
-            let tries = u32::try_from(in_place.whole("tries")?).ok()?;
-            OnFailure::InPlace { tries, delay: in_place.duration("delay")? }
+    Some(match section.get(&ON_FAILURE).copied()? {
+        FailureWord::InPlace => {
+            let in_place = section.get(&IN_PLACE)?;
+            let tries = u32::try_from(in_place.get(&TRIES).copied()?).ok()?;
+            OnFailure::InPlace { tries, delay: in_place.get(&DELAY).copied()? }
         }
-        "block" => OnFailure::Block,
-        "drop" => OnFailure::Drop,
-        _ => OnFailure::Retry,
+        FailureWord::Block => OnFailure::Block,
+        FailureWord::Drop => OnFailure::Drop,
+        FailureWord::Retry => OnFailure::Retry,
     })
 }
 
 fn retry(section: &Section) -> Option<Retry> {
-    let retry = section.section("retry")?;
-    let max_attempts = u32::try_from(retry.whole("max-attempts")?).ok()?;
-    let jitter = u16::try_from(retry.whole("jitter")?).ok()?;
+    let retry = section.get(&RETRY)?;
+    let max_attempts = u32::try_from(retry.get(&MAX_ATTEMPTS).copied()?).ok()?;
+    let jitter = u16::try_from(retry.get(&JITTER).copied()?).ok()?;
     // After the tries in place come the retry queues that somebody asked for, and no others.
-    let none = section.word("on-failure") == Some("in-place") && !is_said(section, "retry");
-    let delays = if none { Vec::new() } else { ttls(retry.ttls("delays")?)? };
+    let none = section.get(&ON_FAILURE) == Some(&FailureWord::InPlace) && !is_said(section, RETRY.name);
+    let delays = if none { Vec::new() } else { ttls(retry.get(&DELAYS)?)? };
     Some(Retry { delays, max_attempts, jitter })
 }
 
 fn coalesce(section: &Section) -> Coalesce {
-    let immediate = match section.word("immediate").unwrap_or("off") {
-        "latest" => Immediate::Latest,
-        "first" => Immediate::First,
-        _ => Immediate::Off,
-    };
-    let delayed = match section.word("delayed").unwrap_or("off") {
-        "latest" => Delayed::Latest,
-        "each-time" => Delayed::EachTime,
-        _ => Delayed::Off,
-    };
-    let window = section.duration("window").and_then(|window| Ttl::new(window).ok());
-    let max_wait = section
-        .duration("max-wait")
-        .unwrap_or_else(|| window.map_or(MAX_WAIT, |window| window.as_duration().saturating_mul(MOST_WINDOWS)));
+    let immediate = section.get(&IMMEDIATE).copied().unwrap_or(Immediate::Off);
+    let delayed = section.get(&DELAYED).copied().unwrap_or(Delayed::Off);
+    let window = section.get(&WINDOW).copied().and_then(|window| Ttl::new(window).ok());
+    let many_windows =
+        || window.map_or(WAIT_WITHOUT_WINDOW, |window| window.as_duration().saturating_mul(MOST_WINDOWS));
+    let max_wait = section.get(&MAX_WAIT).copied().unwrap_or_else(many_windows);
     Coalesce { immediate, delayed, window, max_wait }
 }
 
@@ -155,7 +153,7 @@ fn coalesces(coalesce: &Coalesce) -> bool {
 }
 
 fn words(section: &Section) -> Option<Vec<Word>> {
-    section.names("renamed-from")?.iter().map(|name| name.text.parse().ok()).collect()
+    section.get(&RENAMED_FROM)?.iter().map(|name| name.text.parse().ok()).collect()
 }
 
 fn ttls(timers: &[Timer]) -> Option<Vec<Ttl>> {

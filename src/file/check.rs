@@ -6,11 +6,18 @@ use super::{
     amount::say,
     assemble,
     error::quote,
+    fields::{
+        ACK_TIMEOUT, COALESCE, CONCURRENCY, DEFAULTS, DELAY, DELAYED, DRAIN_TIMEOUT, EXCLUSIVE, FailureWord,
+        HANDLER_TIMEOUT, HATCHERIES, HORIZON, IMMEDIATE, IN_PLACE, KEEP_PAYLOAD, LADDER, LEASE, MAX_ATTEMPTS, MAX_WAIT,
+        NAME, ON_FAILURE, PREFETCH, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, RegisterWord, TRIES, TYPES, WINDOW,
+    },
     section::{Origin, Reader, Section},
+    table::Words as _,
 };
 use crate::domain::{
     delay::{Ladder, LadderError},
     safety::RESERVED,
+    spec::{Delayed, Immediate},
     ttl::Ttl,
 };
 
@@ -19,7 +26,7 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
     name(reader, top);
     hatcheries(reader, top);
     names(reader, top);
-    if let Some(ladder) = top.section("ladder") {
+    if let Some(ladder) = top.get(&LADDER) {
         horizon(reader, ladder);
     }
     for (_, section) in assemble::types(top).unwrap_or_default() {
@@ -27,7 +34,7 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
         acknowledgement(reader, top, &section);
         in_order(reader, &section);
         idle(reader, &section);
-        if let Some(coalesce) = section.section("coalesce") {
+        if let Some(coalesce) = section.get(&COALESCE) {
             window(reader, coalesce);
             exclusive(reader, &section, coalesce);
             register(reader, &section, coalesce);
@@ -37,8 +44,8 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
 
 /// RabbitMQ keeps these names for itself, and would refuse every object.
 fn name(reader: &mut Reader<'_>, top: &Section) {
-    let now = top.text("name").filter(|name| *name == RESERVED).and_then(|_| top.blame(&["name"]));
-    let before = top.names("renamed-from").unwrap_or_default().iter().filter(|former| former.text == RESERVED);
+    let now = top.get(&NAME).filter(|name| *name == RESERVED).and_then(|_| top.blame(&[NAME.name]));
+    let before = top.get(&RENAMED_FROM).unwrap_or_default().iter().filter(|former| former.text == RESERVED);
     for span in now.map(|(_, span)| span).into_iter().chain(before.map(|former| former.span.clone())) {
         let message = format!("RabbitMQ keeps every name that begins with `{RESERVED}.` for itself");
         reader.refuse(&span, message, "write another word, like `billing`");
@@ -47,7 +54,7 @@ fn name(reader: &mut Reader<'_>, top: &Section) {
 
 /// Two timers of one TTL would be one queue.
 fn hatcheries(reader: &mut Reader<'_>, top: &Section) {
-    let timers = top.ttls("hatcheries").unwrap_or_default();
+    let timers = top.get(&HATCHERIES).unwrap_or_default();
     let mut first = std::collections::BTreeMap::new();
     for timer in timers {
         let text = reader.text.get(timer.span.clone()).unwrap_or_default();
@@ -60,20 +67,20 @@ fn hatcheries(reader: &mut Reader<'_>, top: &Section) {
 
 /// A name belongs to one thing, now and before.
 fn names(reader: &mut Reader<'_>, top: &Section) {
-    let name = top.text("name").unwrap_or_default();
-    for former in top.names("renamed-from").unwrap_or_default().iter().filter(|former| former.text == name) {
+    let name = top.get(&NAME).unwrap_or_default();
+    for former in top.get(&RENAMED_FROM).unwrap_or_default().iter().filter(|former| former.text == name) {
         let message = format!("{} is the name that it has now", quote(name));
         reader.refuse(&former.span, message, "write the name that it had before, or remove `renamed-from`");
     }
-    let said = top.section("defaults").and_then(|defaults| defaults.blame(&["renamed-from"]));
+    let said = top.get(&DEFAULTS).and_then(|defaults| defaults.blame(&[RENAMED_FROM.name]));
     if let Some((_, span)) = said.filter(|(origin, _)| *origin != Origin::Table) {
         reader.refuse(&span, "`defaults` cannot say what every type was called before", "write it in the type");
     }
-    let types = top.types("types").unwrap_or_default();
+    let types = top.get(&TYPES).unwrap_or_default();
     let mut taken: std::collections::BTreeMap<&str, &str> =
         types.iter().map(|named| (named.name.as_str(), named.name.as_str())).collect();
     for named in types {
-        for former in named.section.names("renamed-from").unwrap_or_default() {
+        for former in named.section.get(&RENAMED_FROM).unwrap_or_default() {
             if let Some(other) = taken.insert(&former.text, &named.name) {
                 let message = match other {
                     other if other == former.text => {
@@ -88,10 +95,12 @@ fn names(reader: &mut Reader<'_>, top: &Section) {
 }
 
 fn horizon(reader: &mut Reader<'_>, ladder: &Section) {
-    let (Some(resolution), Some(horizon)) = (ladder.duration("resolution"), ladder.duration("horizon")) else { return };
+    let (Some(resolution), Some(horizon)) = (ladder.get(&RESOLUTION).copied(), ladder.get(&HORIZON).copied()) else {
+        return;
+    };
     let (Ok(step), Ok(longest)) = (Ttl::new(resolution), Ttl::new(horizon)) else { return };
     let Err(error) = Ladder::new(step, longest) else { return };
-    let Some((_, span)) = ladder.blame(&["horizon", "resolution"]) else { return };
+    let Some((_, span)) = ladder.blame(&[HORIZON.name, RESOLUTION.name]) else { return };
     let (message, help) = match error {
         LadderError::Short { .. } => (
             format!("the horizon {} is shorter than the resolution {}", say(horizon), say(resolution)),
@@ -109,7 +118,7 @@ fn concurrency(reader: &mut Reader<'_>, section: &Section) {
     let (Some(prefetch), Some(concurrency)) = (assemble::prefetch(section), assemble::concurrency(section)) else {
         return;
     };
-    if let (true, Some((_, span))) = (concurrency > prefetch, section.blame(&["concurrency", "prefetch"])) {
+    if let (true, Some((_, span))) = (concurrency > prefetch, section.blame(&[CONCURRENCY.name, PREFETCH.name])) {
         let message = format!("{concurrency} handlers can never run with a prefetch of {prefetch}");
         let help = format!("write a `prefetch` of at least {concurrency}, or a `concurrency` of at most {prefetch}");
         reader.refuse(&span, message, help);
@@ -119,8 +128,8 @@ fn concurrency(reader: &mut Reader<'_>, section: &Section) {
 /// The last of the prefetched waits for all the others, and the broker must not take it for lost meanwhile.
 fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) -> Option<()> {
     let (prefetch, concurrency) = (assemble::prefetch(section)?, assemble::concurrency(section)?);
-    let (handler, drain) = (section.duration("handler-timeout")?, section.duration("drain-timeout")?);
-    let ack = top.duration("ack-timeout")?;
+    let (handler, drain) = (section.get(&HANDLER_TIMEOUT).copied()?, section.get(&DRAIN_TIMEOUT).copied()?);
+    let ack = top.get(&ACK_TIMEOUT).copied()?;
     let (tries, pause) = tries(section)?;
     let run = times(handler, tries).saturating_add(times(pause, tries));
     // Who keeps order gives everything back when half of the time is over, and starts no run after that.
@@ -130,10 +139,10 @@ fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) ->
     if longest <= ack {
         return None;
     }
-    let keys = ["handler-timeout", "prefetch", "drain-timeout", "concurrency"];
+    let keys = [HANDLER_TIMEOUT.name, PREFETCH.name, DRAIN_TIMEOUT.name, CONCURRENCY.name];
     let in_place =
-        section.section("in-place").filter(|_| tries > 1).and_then(|section| section.blame(&["tries", "delay"]));
-    let places = [section.blame(&keys), in_place, top.blame(&["ack-timeout"])];
+        section.get(&IN_PLACE).filter(|_| tries > 1).and_then(|section| section.blame(&[TRIES.name, DELAY.name]));
+    let places = [section.blame(&keys), in_place, top.blame(&[ACK_TIMEOUT.name])];
     let (_, span) = places.into_iter().flatten().min_by_key(|(origin, _)| *origin)?;
     let before = if held.is_zero() {
         format!("{prefetch} prefetched, {concurrency} at a time: ")
@@ -161,11 +170,11 @@ fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) ->
 
 /// How often a handler runs for a delivery in one go, and the pause that is counted with each.
 fn tries(section: &Section) -> Option<(u64, Duration)> {
-    if section.word("on-failure")? != "in-place" {
+    if *section.get(&ON_FAILURE)? != FailureWord::InPlace {
         return Some((1, Duration::ZERO));
     }
-    let in_place = section.section("in-place")?;
-    Some((in_place.whole("tries")?, in_place.duration("delay")?))
+    let in_place = section.get(&IN_PLACE)?;
+    Some((in_place.get(&TRIES).copied()?, in_place.get(&DELAY).copied()?))
 }
 
 /// Which keys to lower, and how far, so that all runs fit into what draining leaves.
@@ -206,11 +215,11 @@ fn in_order(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
         return None;
     }
     let own = |section: &Section, key| section.blame(&[key]).filter(|(origin, _)| *origin == Origin::Own);
-    if let (Some((_, span)), true) = (own(section, "concurrency"), section.whole("concurrency")? != 1) {
+    if let (Some((_, span)), true) = (own(section, CONCURRENCY.name), *section.get(&CONCURRENCY)? != 1) {
         let message = "a type with `on-failure: block` handles one event at a time";
         reader.refuse(&span, message, "remove `concurrency`, or write another `on-failure`");
     }
-    if let Some((_, span)) = own(section.section("retry")?, "max-attempts") {
+    if let Some((_, span)) = own(section.get(&RETRY)?, MAX_ATTEMPTS.name) {
         let message = "a type with `on-failure: block` tries an event until it works";
         reader.refuse(&span, message, "remove `max-attempts`, or write another `on-failure`");
     }
@@ -219,15 +228,15 @@ fn in_order(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
 
 /// What a type says itself and does nothing there. `defaults` may say it for other types.
 fn idle(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
-    let on_failure = section.word("on-failure")?;
+    let on_failure = section.get(&ON_FAILURE).copied()?;
     let (key, does_nothing) = match on_failure {
-        "in-place" => return None,
-        "drop" if section.is_own("retry") => ("retry", "what fails is dropped, and never tried again"),
-        _ => ("in-place", "what fails is not tried again inside the worker"),
+        FailureWord::InPlace => return None,
+        FailureWord::Drop if section.is_own(RETRY.name) => (RETRY.name, "what fails is dropped, and never tried again"),
+        _ => (IN_PLACE.name, "what fails is not tried again inside the worker"),
     };
     if section.is_own(key) {
         let (_, span) = section.blame(&[key])?;
-        let message = format!("`{key}` does nothing here: with `on-failure: {on_failure}` {does_nothing}");
+        let message = format!("`{key}` does nothing here: with `on-failure: {}` {does_nothing}", on_failure.word());
         reader.refuse(&span, message, format!("remove `{key}`, or write another `on-failure`"));
     }
     Some(())
@@ -238,15 +247,15 @@ fn times(duration: Duration, times: u64) -> Duration {
 }
 
 fn window(reader: &mut Reader<'_>, coalesce: &Section) -> Option<()> {
-    let window = coalesce.duration("window")?;
-    if coalesce.word("immediate") == Some("off") {
-        let (_, span) = coalesce.blame(&["window", "immediate"])?;
+    let window = coalesce.get(&WINDOW).copied()?;
+    if coalesce.get(&IMMEDIATE) == Some(&Immediate::Off) {
+        let (_, span) = coalesce.blame(&[WINDOW.name, IMMEDIATE.name])?;
         let help = "write `immediate: latest` or `first` beside it, or remove `window`";
         reader.refuse(&span, "a window is for immediate events, and here each of them runs", help);
     }
-    let max_wait = coalesce.duration("max-wait")?;
+    let max_wait = coalesce.get(&MAX_WAIT).copied()?;
     if max_wait < window {
-        let (_, span) = coalesce.blame(&["max-wait", "window"])?;
+        let (_, span) = coalesce.blame(&[MAX_WAIT.name, WINDOW.name])?;
         let message = format!("`max-wait` {} is shorter than the window {}", say(max_wait), say(window));
         reader.refuse(&span, message, format!("write a `max-wait` of at least {}", say(window)));
     }
@@ -255,11 +264,10 @@ fn window(reader: &mut Reader<'_>, coalesce: &Section) -> Option<()> {
 
 /// What coalesces is decided by the last that ran, so one runs at a time.
 fn exclusive(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) -> Option<()> {
-    let off = |key| coalesce.word(key).is_none_or(|word| word == "off");
-    if section.switch("exclusive")? || (off("immediate") && off("delayed")) {
+    if *section.get(&EXCLUSIVE)? || !coalesces(coalesce) {
         return None;
     }
-    let (_, span) = section.blame(&["exclusive", "coalesce"])?;
+    let (_, span) = section.blame(&[EXCLUSIVE.name, COALESCE.name])?;
     let message = "a type that coalesces handles one event of a reference at a time";
     reader.refuse(&span, message, "remove `exclusive: off`, or write `coalesce: off`");
     Some(())
@@ -267,22 +275,26 @@ fn exclusive(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) -> 
 
 /// What the register alone can do.
 fn register(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) {
-    if section.word("register") != Some("off") {
+    if section.get(&REGISTER) != Some(&RegisterWord::Off) {
         return;
     }
-    let coalesces = ["immediate", "delayed"].iter().any(|key| coalesce.word(key).is_some_and(|word| word != "off"));
-    let has_window = ["window", "max-wait"].iter().any(|key| coalesce.says(key));
+    let has_window = coalesce.says(WINDOW.name) || coalesce.says(MAX_WAIT.name);
     let needs = [
-        ("coalesce", coalesces || has_window, "write `coalesce: off`"),
-        ("exclusive", section.switch("exclusive") == Some(true), "write `exclusive: off`"),
+        (COALESCE.name, coalesces(coalesce) || has_window, "write `coalesce: off`"),
+        (EXCLUSIVE.name, section.get(&EXCLUSIVE) == Some(&true), "write `exclusive: off`"),
         // There is always a lease; one that is written here is meant.
-        ("lease", section.is_own("lease"), "remove `lease`"),
-        ("keep-payload", section.whole("keep-payload").is_some_and(|bytes| bytes > 0), "write `keep-payload: off`"),
+        (LEASE.name, section.is_own(LEASE.name), "remove `lease`"),
+        (KEEP_PAYLOAD.name, section.get(&KEEP_PAYLOAD).is_some_and(|bytes| *bytes > 0), "write `keep-payload: off`"),
     ];
     for (key, _, instead) in needs.into_iter().filter(|(_, needed, _)| *needed) {
-        if let Some((_, span)) = section.blame(&[key, "register"]) {
+        if let Some((_, span)) = section.blame(&[key, REGISTER.name]) {
             let message = format!("`{key}` needs the register, and this type says `register: off`");
             reader.refuse(&span, message, format!("{instead}, or switch the register on"));
         }
     }
+}
+
+fn coalesces(coalesce: &Section) -> bool {
+    let immediate = coalesce.get(&IMMEDIATE).is_some_and(|immediate| *immediate != Immediate::Off);
+    immediate || coalesce.get(&DELAYED).is_some_and(|delayed| *delayed != Delayed::Off)
 }

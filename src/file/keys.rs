@@ -1,12 +1,20 @@
 //! Every key of the file, one table a level: what the reader accepts, and what the schema is printed from.
 //!
-//! To add a key, add its row, and say in [`super::assemble`] what it means.
+//! To add a key, add its name and type to [`super::fields`] and its row here, and say in [`super::assemble`] what it means.
 
 use std::time::Duration;
 
-use super::table::{
-    Absent::{Depends, Required, Value},
-    Kind, Level, Short, key, not_built,
+use super::{
+    fields::{
+        ACK_TIMEOUT, ADOPT, BACKLOG_RETENTION, COALESCE, CONCURRENCY, CRASH_LIMIT, DEDUP_RETENTION, DEFAULTS, DELAY,
+        DELAYED, DELAYS, DRAIN_TIMEOUT, EXCLUSIVE, HANDLER_TIMEOUT, HATCHERIES, HORIZON, IMMEDIATE, IN_PLACE, JITTER,
+        KEEP_PAYLOAD, LADDER, LEASE, MAX_ATTEMPTS, MAX_PAYLOAD, MAX_WAIT, NAME, ON_FAILURE, PREFETCH, PREFIX,
+        QUEUE_TYPE, REDIS, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, SHARDS, TRIES, TYPES, VERSION, WINDOW,
+    },
+    table::{
+        Absent::{Depends, Required, Value},
+        Level, Short, not_built,
+    },
 };
 use crate::domain::ttl::LONGEST;
 
@@ -28,60 +36,50 @@ const MOST_TRIES: u64 = 1_000_000;
 pub(super) static TOP: Level = Level {
     name: "the file",
     keys: &[
-        key("version", Kind::Version, Required, "The version of this format."),
-        key("name", Kind::Word, Required, "The first word of every object's name on the broker."),
-        key("queue-type", Kind::Choice(&["quorum", "classic"]), Value("quorum"), "The type of every queue."),
-        key("hatcheries", Kind::Ttls { may_be_empty: true }, Value("[]"), "Named timers, one queue each."),
-        key("ladder", Kind::Section(&LADDER), Value("{}"), "The timer for every other delay."),
-        key("redis", Kind::Section(&REDIS), Value("{}"), "The register's keys, and how long they live."),
-        key(
-            "ack-timeout",
-            Kind::Duration(MILLI, LONGEST),
+        VERSION.version(Required, "The version of this format."),
+        NAME.word(Required, "The first word of every object's name on the broker."),
+        QUEUE_TYPE.choice(Value("quorum"), "The type of every queue."),
+        HATCHERIES.ttls(true, Value("[]"), "Named timers, one queue each."),
+        LADDER.section(&LADDER_LEVEL, Value("{}"), "The timer for every other delay."),
+        REDIS.section(&REDIS_LEVEL, Value("{}"), "The register's keys, and how long they live."),
+        ACK_TIMEOUT.duration(
+            MILLI,
+            LONGEST,
             Value("30m"),
             "How long the broker waits for an acknowledgement (its consumer_timeout).",
         ),
-        key("max-payload", Kind::Bytes(MOST_PAYLOAD), Value("16MiB"), "The largest payload that is published."),
-        key("defaults", Kind::Section(&TYPE), Value("{}"), "What every type says unless it says otherwise."),
-        key("types", Kind::Types(&TYPE), Required, "The event types by name."),
-        key("adopt", Kind::Objects, Value("[]"), "Existing exchanges and queues to take over, by name."),
-        key(
-            "renamed-from",
-            Kind::Names,
-            Value("[]"),
-            "The name that this topology had before, or a list, oldest first.",
-        ),
+        MAX_PAYLOAD.bytes(MOST_PAYLOAD, Value("16MiB"), "The largest payload that is published."),
+        DEFAULTS.section(&TYPE, Value("{}"), "What every type says unless it says otherwise."),
+        TYPES.types(&TYPE, Required, "The event types by name."),
+        ADOPT.objects(Value("[]"), "Existing exchanges and queues to take over, by name."),
+        RENAMED_FROM.names(Value("[]"), "The name that this topology had before, or a list, oldest first."),
         not_built("schedules", "Periodic events."),
         not_built("sources", "Queues of others to take events from."),
     ],
 };
 
-pub(super) static LADDER: Level = Level {
+pub(super) static LADDER_LEVEL: Level = Level {
     name: "`ladder`",
     keys: &[
-        key(
-            "resolution",
-            Kind::Duration(MILLI, LONGEST),
-            Value("250ms"),
-            "One step: no event is further behind its time.",
-        ),
-        key("horizon", Kind::Duration(MILLI, LONGEST), Value("365d"), "The longest delay in one round."),
+        RESOLUTION.duration(MILLI, LONGEST, Value("250ms"), "One step: no event is further behind its time."),
+        HORIZON.duration(MILLI, LONGEST, Value("365d"), "The longest delay in one round."),
     ],
 };
 
-pub(super) static REDIS: Level = Level {
+pub(super) static REDIS_LEVEL: Level = Level {
     name: "`redis`",
     keys: &[
-        key("prefix", Kind::Prefix, Value("hatchery"), "The first part of every key."),
-        key("shards", Kind::Whole(1, MOST_SHARDS), Value("1"), "Hash slots that the keys are spread over."),
-        key(
-            "dedup-retention",
-            Kind::Duration(MILLI, LONGEST),
+        PREFIX.prefix(Value("hatchery"), "The first part of every key."),
+        SHARDS.whole(1, MOST_SHARDS, Value("1"), "Hash slots that the keys are spread over."),
+        DEDUP_RETENTION.duration(
+            MILLI,
+            LONGEST,
             Value("1h"),
             "How long a finished event is remembered, so that its redelivery is dropped.",
         ),
-        key(
-            "backlog-retention",
-            Kind::Duration(MILLI, LONGEST),
+        BACKLOG_RETENTION.duration(
+            MILLI,
+            LONGEST,
             Value("7d"),
             "How long an open event is remembered beyond its due time.",
         ),
@@ -91,108 +89,63 @@ pub(super) static REDIS: Level = Level {
 pub(super) static TYPE: Level = Level {
     name: "a type",
     keys: &[
-        key(
-            "prefetch",
-            Kind::Whole(1, MOST_PREFETCH),
+        PREFETCH.whole(
+            1,
+            MOST_PREFETCH,
             Value("100"),
             "Deliveries that a worker holds at most (10 for `block`, a part for `in-place`).",
         ),
-        key(
-            "concurrency",
-            Kind::Whole(1, MOST_PREFETCH),
-            Value("10"),
-            "Handlers that a worker runs at a time (1 for `block`).",
-        ),
-        key(
-            "handler-timeout",
-            Kind::Duration(MILLI, LONGEST),
-            Value("1m"),
-            "How long one run of the handler may take.",
-        ),
-        key(
-            "drain-timeout",
-            Kind::Duration(INSTANT, LONGEST),
+        CONCURRENCY.whole(1, MOST_PREFETCH, Value("10"), "Handlers that a worker runs at a time (1 for `block`)."),
+        HANDLER_TIMEOUT.duration(MILLI, LONGEST, Value("1m"), "How long one run of the handler may take."),
+        DRAIN_TIMEOUT.duration(
+            INSTANT,
+            LONGEST,
             Value("25s"),
             "How long a stopping worker waits for what runs (Kubernetes kills at 30s).",
         ),
-        key(
-            "coalesce",
-            Kind::Short(&COALESCE, COALESCE_SHORT),
+        COALESCE.short(
+            &COALESCE_LEVEL,
+            COALESCE_SHORT,
             Value("off"),
             "Which events of one reference stand for each other.",
         ),
-        key("retry", Kind::Section(&RETRY), Value("{}"), "When a failed event is tried again."),
-        key(
-            "on-failure",
-            Kind::Choice(&["retry", "in-place", "block", "drop"]),
-            Value("retry"),
-            "What follows a failure.",
-        ),
-        key(
-            "crash-limit",
-            // The first two deaths blame all that ran in the process; the third is the first that it is alone in.
-            Kind::Whole(3, MOST_TRIES),
-            Value("5"),
-            "Deaths of its worker before an event is put aside, alone.",
-        ),
-        key(
-            "exclusive",
-            Kind::Switch,
+        RETRY.section(&RETRY_LEVEL, Value("{}"), "When a failed event is tried again."),
+        ON_FAILURE.choice(Value("retry"), "What follows a failure."),
+        // The first two deaths blame all that ran in the process; the third is the first that it is alone in.
+        CRASH_LIMIT.whole(3, MOST_TRIES, Value("5"), "Deaths of its worker before an event is put aside, alone."),
+        EXCLUSIVE.switch(
             Depends("on where anything coalesces"),
             "One event of a reference at a time, in all workers together.",
         ),
-        key(
-            "lease",
-            Kind::Duration(Duration::from_millis(100), DAY),
+        LEASE.duration(
+            Duration::from_millis(100),
+            DAY,
             Value("15s"),
             "How long a claim lasts unless it is renewed (every third of it).",
         ),
-        key(
-            "register",
-            Kind::Choice(&["on", "off"]),
+        REGISTER.choice(
             Value("on"),
             "Whether Redis says which events are stale; off: no Redis is needed, and every copy runs.",
         ),
-        key(
-            "keep-payload",
-            Kind::Size(MOST_KEPT),
+        KEEP_PAYLOAD.size(
+            MOST_KEPT,
             Value("off"),
             "The largest payload that the register keeps, so that a waiting event can be run now or put off by hand.",
         ),
-        key(
-            "in-place",
-            Kind::Section(&IN_PLACE),
-            Value("{}"),
-            "Quick tries inside the worker, for `on-failure: in-place`.",
-        ),
-        key("renamed-from", Kind::Names, Value("[]"), "The name that this type had before, or a list, oldest first."),
+        IN_PLACE.section(&IN_PLACE_LEVEL, Value("{}"), "Quick tries inside the worker, for `on-failure: in-place`."),
+        RENAMED_FROM.names(Value("[]"), "The name that this type had before, or a list, oldest first."),
     ],
 };
 
-pub(super) static COALESCE: Level = Level {
+pub(super) static COALESCE_LEVEL: Level = Level {
     name: "`coalesce`",
     keys: &[
-        key(
-            "immediate",
-            Kind::Choice(&["off", "latest", "first"]),
-            Value("off"),
-            "How events that are due at once stand for each other.",
-        ),
-        key(
-            "delayed",
-            Kind::Choice(&["off", "latest", "each-time"]),
-            Value("off"),
-            "How events with a date stand for each other.",
-        ),
-        key(
-            "window",
-            Kind::Duration(MILLI, LONGEST),
-            Depends("none"),
-            "How long an immediate event waits for company.",
-        ),
-        key(
-            "max-wait",
-            Kind::Duration(MILLI, LONGEST),
+        IMMEDIATE.choice(Value("off"), "How events that are due at once stand for each other."),
+        DELAYED.choice(Value("off"), "How events with a date stand for each other."),
+        WINDOW.duration(MILLI, LONGEST, Depends("none"), "How long an immediate event waits for company."),
+        MAX_WAIT.duration(
+            MILLI,
+            LONGEST,
             Depends("10 windows, 30s without one"),
             "How long a stream of changes that never pauses may put its reference off.",
         ),
@@ -201,32 +154,28 @@ pub(super) static COALESCE: Level = Level {
 
 /// The short forms of `coalesce`.
 static COALESCE_SHORT: &[Short] = &[
-    Short { word: "off", means: &[("immediate", "off"), ("delayed", "off")] },
-    Short { word: "latest", means: &[("immediate", "latest"), ("delayed", "each-time")] },
-    Short { word: "first", means: &[("immediate", "first"), ("delayed", "each-time")] },
+    Short { word: "off", means: &[(IMMEDIATE.name, "off"), (DELAYED.name, "off")] },
+    Short { word: "latest", means: &[(IMMEDIATE.name, "latest"), (DELAYED.name, "each-time")] },
+    Short { word: "first", means: &[(IMMEDIATE.name, "first"), (DELAYED.name, "each-time")] },
 ];
 
-pub(super) static RETRY: Level = Level {
+pub(super) static RETRY_LEVEL: Level = Level {
     name: "`retry`",
     keys: &[
-        key(
-            "delays",
-            Kind::Ttls { may_be_empty: false },
-            Value("[10s, 1m, 10m]"),
-            "After the first failure, the second, …; the last one repeats.",
-        ),
-        key("max-attempts", Kind::Whole(1, MOST_TRIES), Value("6"), "Tries in all, the first run included."),
-        key("jitter", Kind::Share, Value("0"), "How much longer a delay may be, by chance: a part of it, like 20%."),
+        DELAYS.ttls(false, Value("[10s, 1m, 10m]"), "After the first failure, the second, …; the last one repeats."),
+        MAX_ATTEMPTS.whole(1, MOST_TRIES, Value("6"), "Tries in all, the first run included."),
+        JITTER.share(Value("0"), "How much longer a delay may be, by chance: a part of it, like 20%."),
     ],
 };
 
-pub(super) static IN_PLACE: Level = Level {
+pub(super) static IN_PLACE_LEVEL: Level = Level {
     name: "`in-place`",
     keys: &[
-        key("tries", Kind::Whole(1, MOST_TRIES), Value("3"), "Tries in a row, the first one included."),
-        key("delay", Kind::Duration(INSTANT, DAY), Value("200ms"), "The pause between two tries."),
+        TRIES.whole(1, MOST_TRIES, Value("3"), "Tries in a row, the first one included."),
+        DELAY.duration(INSTANT, DAY, Value("200ms"), "The pause between two tries."),
     ],
 };
 
 /// Every level, for those who look a key up wherever it belongs.
-pub(super) static LEVELS: [&Level; 7] = [&TOP, &LADDER, &REDIS, &TYPE, &COALESCE, &RETRY, &IN_PLACE];
+pub(super) static LEVELS: [&Level; 7] =
+    [&TOP, &LADDER_LEVEL, &REDIS_LEVEL, &TYPE, &COALESCE_LEVEL, &RETRY_LEVEL, &IN_PLACE_LEVEL];

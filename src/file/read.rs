@@ -41,7 +41,10 @@ fn topology(text: &str, root: &Node) -> Result<Topology, Vec<Draft>> {
     check::all(&mut reader, &top);
     match assemble::topology(&top) {
         Some(topology) if reader.findings.is_empty() => Ok(topology),
-        _ => Err(reader.findings),
+        _ => {
+            debug_assert!(!reader.findings.is_empty(), "a value is missing, and no finding says why");
+            Err(reader.findings)
+        }
     }
 }
 

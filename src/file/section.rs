@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
-use super::{error::Draft, yaml::Node};
+use super::{
+    error::Draft,
+    table::{Field, Words},
+    yaml::Node,
+};
 
 /// A value, or what is wrong and what to write instead.
 pub(super) type Checked<T> = Result<T, (String, String)>;
@@ -129,10 +133,6 @@ impl Section {
         self
     }
 
-    fn item(&self, key: &str) -> Option<&Item> {
-        self.entries.get(key)?.item.as_ref()
-    }
-
     /// Whether it says something, right or wrong.
     pub(super) fn says(&self, key: &str) -> bool {
         self.entries.contains_key(key)
@@ -150,27 +150,43 @@ impl Section {
     }
 }
 
-/// A getter a kind: nothing when the key is absent or was refused.
-macro_rules! getters {
-    ($($get:ident: $variant:ident -> $type:ty, $of:expr;)*) => {
-        impl Section {
-            $(pub(super) fn $get(&self, key: &str) -> Option<$type> {
-                let Item::$variant(value) = self.item(key)? else { return None };
-                #[allow(clippy::redundant_closure_call, reason = "the way from a reference to the value differs")]
-                Some($of(value))
-            })*
-        }
-    };
+/// A type of value that a section may hold.
+pub(super) trait Stored {
+    /// The value in this item, if it is of this type.
+    fn of(item: &Item) -> Option<&Self>;
 }
 
-getters! {
-    text: Text -> &str, |text| text;
-    word: Word -> &'static str, |word: &&'static str| *word;
-    whole: Whole -> u64, |number: &u64| *number;
-    switch: Switch -> bool, |on: &bool| *on;
-    duration: Duration -> Duration, |duration: &Duration| *duration;
-    ttls: Ttls -> &[Timer], |timers| timers;
-    names: Names -> &[Name], |names| names;
-    section: Section -> &Section, |section| section;
-    types: Types -> &[Named], |types| types;
+macro_rules! stored {
+    ($($type:ty: $variant:ident;)*) => {$(
+        impl Stored for $type {
+            fn of(item: &Item) -> Option<&Self> {
+                if let Item::$variant(value) = item { Some(value) } else { None }
+            }
+        }
+    )*};
+}
+
+stored! {
+    str: Text;
+    u64: Whole;
+    bool: Switch;
+    Duration: Duration;
+    [Timer]: Ttls;
+    [Name]: Names;
+    Section: Section;
+    [Named]: Types;
+}
+
+impl<T: Words> Stored for T {
+    fn of(item: &Item) -> Option<&Self> {
+        let Item::Word(word) = item else { return None };
+        T::VALUES.get(T::WORDS.iter().position(|known| known == word)?)
+    }
+}
+
+impl Section {
+    /// The value of a key; none where the key is absent or its value was refused.
+    pub(super) fn get<T: Stored + ?Sized>(&self, field: &Field<T>) -> Option<&T> {
+        T::of(self.entries.get(field.name)?.item.as_ref()?)
+    }
 }

@@ -1,8 +1,7 @@
 //! Events as a table that fits the terminal, and times as people say them.
 
-use std::fmt::Write as _;
-
 use anstyle::Style;
+use comfy_table::{ContentArrangement, Table, presets};
 use hatchery::{Known, State};
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
@@ -14,6 +13,8 @@ const LEAST: usize = 60;
 /// Room for a type's name, of which there are few that people know by their first letters, and the least for a reason.
 const TYPE: usize = 12;
 const REASON: usize = 8;
+/// Between two columns.
+const GAP: u16 = 2;
 
 /// A column: its head, its width, and what stands in it.
 type Column = (&'static str, usize, fn(&Row) -> &str);
@@ -22,18 +23,23 @@ type Column = (&'static str, usize, fn(&Row) -> &str);
 pub(super) fn table(events: &[Known], now: Timestamp, width: usize) -> String {
     let rows: Vec<Row> = events.iter().map(|event| Row::of(event, now)).collect();
     let columns = columns(&rows, width.max(LEAST));
-    let mut text = String::new();
-    let head: Vec<(String, Style)> = columns.iter().map(|(head, width, _)| (padded(head, *width), DIM)).collect();
-    line(&mut text, &head);
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(columns.iter().map(|(head, ..)| paint(DIM, head)));
     for row in &rows {
-        let cell = |(head, width, cell): &Column| {
-            let style = if *head == "STATE" { style(row.state) } else { Style::new() };
-            (padded(&cut(cell(row), *width), *width), style)
-        };
-        let cells: Vec<(String, Style)> = columns.iter().map(cell).collect();
-        line(&mut text, &cells);
+        table.add_row(columns.iter().map(|(head, width, cell)| {
+            let text = cut(cell(row), *width);
+            if *head == "STATE" { paint(style(row.state), &text) } else { text }
+        }));
     }
-    text
+    for column in table.column_iter_mut() {
+        column.set_padding((0, GAP));
+    }
+    format!("{}\n", table.trim_fmt())
+}
+
+fn paint(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
 }
 
 /// What fits. An id is copied and a reason is read, so the date gives way to them, of which the other column says enough.
@@ -111,16 +117,6 @@ pub(super) const fn style(state: State) -> Style {
     }
 }
 
-fn line(text: &mut String, cells: &[(String, Style)]) {
-    for (place, (cell, style)) in cells.iter().enumerate() {
-        let gap = if place == 0 { "" } else { "  " };
-        let cell = if place + 1 == cells.len() { cell.trim_end() } else { cell };
-        let _ = write!(text, "{gap}{style}{cell}{style:#}");
-    }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
-}
-
 /// A text that is no wider than this. Where it was wider an ellipsis says so.
 pub(super) fn cut(text: &str, width: usize) -> String {
     let text: String = text.chars().map(|c| if acts(c) { '\u{fffd}' } else { c }).collect();
@@ -143,10 +139,6 @@ pub(super) fn cut(text: &str, width: usize) -> String {
 fn acts(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-}
-
-fn padded(text: &str, width: usize) -> String {
-    format!("{text}{}", " ".repeat(width.saturating_sub(text.width())))
 }
 
 /// When that is, seen from now: so many of the largest units.

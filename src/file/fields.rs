@@ -1,0 +1,83 @@
+//! The names of the keys, each with the type of its value, and the words of the choices.
+
+use std::time::Duration;
+
+use super::{
+    section::{Name, Named, Section, Timer},
+    table::{Field, Words, field},
+};
+use crate::domain::spec::{Delayed, Immediate, QueueType};
+
+pub(super) const VERSION: Field<u64> = field("version");
+pub(super) const NAME: Field<str> = field("name");
+pub(super) const QUEUE_TYPE: Field<QueueType> = field("queue-type");
+pub(super) const HATCHERIES: Field<[Timer]> = field("hatcheries");
+pub(super) const LADDER: Field<Section> = field("ladder");
+pub(super) const REDIS: Field<Section> = field("redis");
+pub(super) const ACK_TIMEOUT: Field<Duration> = field("ack-timeout");
+pub(super) const MAX_PAYLOAD: Field<u64> = field("max-payload");
+pub(super) const DEFAULTS: Field<Section> = field("defaults");
+pub(super) const TYPES: Field<[Named]> = field("types");
+pub(super) const ADOPT: Field<[Name]> = field("adopt");
+pub(super) const RENAMED_FROM: Field<[Name]> = field("renamed-from");
+pub(super) const RESOLUTION: Field<Duration> = field("resolution");
+pub(super) const HORIZON: Field<Duration> = field("horizon");
+pub(super) const PREFIX: Field<str> = field("prefix");
+pub(super) const SHARDS: Field<u64> = field("shards");
+pub(super) const DEDUP_RETENTION: Field<Duration> = field("dedup-retention");
+pub(super) const BACKLOG_RETENTION: Field<Duration> = field("backlog-retention");
+pub(super) const PREFETCH: Field<u64> = field("prefetch");
+pub(super) const CONCURRENCY: Field<u64> = field("concurrency");
+pub(super) const HANDLER_TIMEOUT: Field<Duration> = field("handler-timeout");
+pub(super) const DRAIN_TIMEOUT: Field<Duration> = field("drain-timeout");
+pub(super) const COALESCE: Field<Section> = field("coalesce");
+pub(super) const RETRY: Field<Section> = field("retry");
+pub(super) const ON_FAILURE: Field<FailureWord> = field("on-failure");
+pub(super) const CRASH_LIMIT: Field<u64> = field("crash-limit");
+pub(super) const EXCLUSIVE: Field<bool> = field("exclusive");
+pub(super) const LEASE: Field<Duration> = field("lease");
+pub(super) const REGISTER: Field<RegisterWord> = field("register");
+pub(super) const KEEP_PAYLOAD: Field<u64> = field("keep-payload");
+pub(super) const IN_PLACE: Field<Section> = field("in-place");
+pub(super) const IMMEDIATE: Field<Immediate> = field("immediate");
+pub(super) const DELAYED: Field<Delayed> = field("delayed");
+pub(super) const WINDOW: Field<Duration> = field("window");
+pub(super) const MAX_WAIT: Field<Duration> = field("max-wait");
+pub(super) const DELAYS: Field<[Timer]> = field("delays");
+pub(super) const MAX_ATTEMPTS: Field<u64> = field("max-attempts");
+pub(super) const JITTER: Field<u64> = field("jitter");
+pub(super) const TRIES: Field<u64> = field("tries");
+pub(super) const DELAY: Field<Duration> = field("delay");
+
+/// What `on-failure` says, before the keys of `in-place` are added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailureWord {
+    Retry,
+    InPlace,
+    Block,
+    Drop,
+}
+
+/// What `register` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RegisterWord {
+    On,
+    Off,
+}
+
+macro_rules! words {
+    ($($type:ident: $($word:literal $value:ident),+;)+) => {$(
+        impl Words for $type {
+            const WORDS: &'static [&'static str] = &[$($word),+];
+            const VALUES: &'static [Self] = &[$(Self::$value),+];
+        }
+    )+};
+}
+
+words! {
+    QueueType: "quorum" Quorum, "classic" Classic;
+    FailureWord: "retry" Retry, "in-place" InPlace, "block" Block, "drop" Drop;
+    RegisterWord: "on" On, "off" Off;
+    Immediate: "off" Off, "latest" Latest, "first" First;
+    Delayed: "off" Off, "latest" Latest, "each-time" EachTime;
+}

@@ -1,4 +1,4 @@
-//! Reads files that users name, each up to a limit: a device or a pipe may have no end.
+//! Reads files that the user names, up to a size limit, because a device or a pipe may have no end.
 
 use std::{
     fs::File,
@@ -6,10 +6,10 @@ use std::{
     path::Path,
 };
 
-/// The limit for a URL, a certificate or a key, in MiB. The authorities of a whole system take a quarter of it.
+/// The limit for a URL, a certificate or a key, in MiB. The CA certificates of a whole system take a quarter of it.
 pub const SMALL: u32 = 1;
 
-/// Reads a file of at most this many MiB.
+/// Reads a file of at most `mebibytes` MiB.
 ///
 /// # Errors
 /// When the file cannot be read, or is larger.
@@ -18,10 +18,10 @@ pub fn read(path: impl AsRef<Path>, mebibytes: u32) -> io::Result<Vec<u8>> {
     read_to_end(File::open(path)?, u64::from(mebibytes) << 20, too_large)
 }
 
-/// Reads at most this many bytes, which is everything.
+/// Reads the whole input, which may have at most `most` bytes.
 ///
 /// # Errors
-/// When it cannot be read, or there is more: then with this text.
+/// When the input cannot be read, or is larger. The error of an input that is too large has the text `too_large`.
 pub fn read_to_end(input: impl Read, most: u64, too_large: impl FnOnce() -> String) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let read = input.take(most.saturating_add(1)).read_to_end(&mut bytes)?;
@@ -31,7 +31,7 @@ pub fn read_to_end(input: impl Read, most: u64, too_large: impl FnOnce() -> Stri
     Ok(bytes)
 }
 
-/// Reads a text of at most this many MiB.
+/// Reads a text file of at most `mebibytes` MiB.
 ///
 /// # Errors
 /// When the file cannot be read, is larger, or is not UTF-8.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use crate::ports::Clock;
 
-/// The time of day as this machine has it.
+/// Tells the time by the clock of this machine.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct SystemClock;
 

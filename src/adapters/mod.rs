@@ -1,5 +1,5 @@
-//! The ports' implementations: [`rabbitmq`] speaks AMQP 0.9.1, [`management`] RabbitMQ's management API, [`redis`]
-//! keeps the register, [`tls`] says whom they trust, `memory` has a broker and a register in memory, for tests.
+//! Implementations of the traits in `ports`: [`rabbitmq`] speaks AMQP 0.9.1, [`redis`] keeps the register, and
+//! `memory` has a broker and a register in memory, for tests. [`tls`] holds the certificates that both connections use.
 
 #[doc(hidden)]
 pub mod bounded_file;

@@ -1,4 +1,4 @@
-//! A broker that keeps everything in memory.
+//! A broker in memory that follows RabbitMQ's rules, for tests.
 
 #[cfg(test)]
 use std::sync::atomic::Ordering;
@@ -25,8 +25,8 @@ use crate::{
     ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Order, Receipt},
 };
 
-/// RabbitMQ without a server: a compiled topology with RabbitMQ's rules for routing, times to live, dead letters and returns, and
-/// the time of a given clock. Clones are the same broker.
+/// Runs a compiled topology without a server, by RabbitMQ's rules for routing, TTLs, dead letters and returned
+/// deliveries. The time is that of a given clock. Clones share one broker.
 #[derive(Clone)]
 pub struct MemoryBroker {
     shared: Arc<Shared>,
@@ -35,7 +35,7 @@ pub struct MemoryBroker {
 struct Shared {
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
-    /// Wakes the consumers: there may be something for them, or room for more.
+    /// Wakes the consumers when a message may be ready, or when a consumer may have room for another delivery.
     changed: Notify,
     #[cfg(test)]
     script: Arc<Script>,
@@ -43,11 +43,11 @@ struct Shared {
 
 struct State {
     queues: Queues<Content>,
-    /// The deliveries that wait for their acknowledgement, in the order of delivery.
+    /// The deliveries that wait for their acknowledgement, by delivery tag.
     unacknowledged: BTreeMap<u64, Unacknowledged>,
-    /// The consumers by number, and their queues.
+    /// The queue of each consumer, by the consumer's number.
     consumers: BTreeMap<u64, String>,
-    /// The next number of a consumer or a delivery.
+    /// The highest number that a consumer or a delivery has.
     next: u64,
     #[cfg(test)]
     script: Arc<Script>,
@@ -72,25 +72,25 @@ pub struct Waiting {
     pub queue: String,
     /// The message as it would be delivered.
     pub message: Incoming,
-    /// When its time to live in this queue is over.
+    /// When the message's TTL in this queue ends.
     pub expires: Option<Timestamp>,
 }
 
 impl MemoryBroker {
-    /// A broker on which a topology was applied.
+    /// Returns a broker on which `desired` is declared and every queue is empty.
     #[must_use]
     pub fn new(desired: &Desired, clock: Arc<dyn Clock>) -> Self {
         Self { shared: Arc::new(Shared::new(desired, clock)) }
     }
 
-    /// The same with faults and a diary.
+    /// Returns a broker with the faults and the diary of `script`.
     #[cfg(test)]
     pub(crate) fn scripted(desired: &Desired, clock: Arc<dyn Clock>, script: Arc<Script>) -> Self {
         let state = Mutex::new(State { script: script.clone(), ..State::new(desired) });
         Self { shared: Arc::new(Shared { state, script, ..Shared::new(desired, clock) }) }
     }
 
-    /// Puts a message into a queue as it is. It was returned as often as its `x-delivery-count` says.
+    /// Puts a message into a queue without routing it. Its `x-delivery-count` counts as its number of returns.
     #[cfg(test)]
     pub(crate) fn put(&self, queue: &str, message: Incoming) {
         let Incoming { routing_key, properties, body } = message;
@@ -100,7 +100,7 @@ impl MemoryBroker {
         self.shared.changed.notify_waiters();
     }
 
-    /// The messages that are ready in all queues, by queue and in the order of delivery.
+    /// Returns the messages that are ready in all queues, by queue and in the order of delivery.
     #[must_use]
     pub fn waiting(&self) -> Vec<Waiting> {
         let state = self.shared.state();
@@ -131,14 +131,14 @@ impl Shared {
         }
     }
 
-    /// The state, after everything that has happened by now.
+    /// Locks the state and advances it to the clock's time.
     fn state(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.queues.advance_to(u64::try_from(self.clock.now().as_millisecond()).unwrap_or(0));
         state
     }
 
-    /// Routes a message. Answers with the number of queues that refused it, if there is such an exchange.
+    /// Routes a message. Returns the number of queues that refused it, or `None` if the exchange does not exist.
     fn publish(&self, exchange: &str, message: &queues::Message<Content>) -> Option<usize> {
         let mut state = self.state();
         let has_exchange = state.queues.routes().has_exchange(exchange);
@@ -148,7 +148,7 @@ impl Shared {
         refusals
     }
 
-    /// Takes a message out of a queue.
+    /// Takes the message at the head of a queue and notes it as unacknowledged.
     fn deliver(self: &Arc<Self>, state: &mut State, consumer: Option<u64>, queue: &str) -> Option<Delivery> {
         let message = state.queues.take(queue)?;
         let (incoming, redelivered) = (state.incoming(queue, &message), message.returns > 0);
@@ -161,7 +161,7 @@ impl Shared {
         })
     }
 
-    /// Settles a delivery, if that was not done before.
+    /// Settles a delivery, unless it is settled already.
     fn settle(&self, tag: u64, settle: impl FnOnce(&mut State, Unacknowledged)) {
         let mut state = self.state();
         if let Some(delivery) = state.unacknowledged.remove(&tag) {
@@ -171,7 +171,7 @@ impl Shared {
         }
     }
 
-    /// Gives a delivery back, if it was not settled before.
+    /// Gives a delivery back to its queue, unless it is settled already.
     fn give_back(&self, tag: u64) {
         self.settle(tag, State::give_back);
     }
@@ -202,7 +202,7 @@ impl State {
         self.queues.give_back(&queue, message);
     }
 
-    /// Whether this consumer is the one that its queue delivers to.
+    /// Whether the queue delivers to this consumer. With [`Order::Kept`] only the oldest consumer is active.
     fn is_active(&self, consumer: u64, queue: &str, order: Order) -> bool {
         let first = || self.consumers.iter().find(|(_, other)| *other == queue);
         order == Order::Any || first().is_some_and(|(first, _)| *first == consumer)
@@ -220,7 +220,7 @@ impl State {
         Err(missing_queue(queue))
     }
 
-    /// A message with the headers that RabbitMQ writes.
+    /// Returns a message as it is delivered, with the headers that RabbitMQ adds.
     fn incoming(&self, queue: &str, message: &queues::Message<Content>) -> Incoming {
         let Content { mut properties, body } = message.content.clone();
         let headers = &mut properties.headers;
@@ -256,7 +256,7 @@ impl Broker for MemoryBroker {
         #[cfg(test)]
         self.shared.script.publish(&message).await?;
         let Message { exchange, routing_key, mut properties, body } = message;
-        // As RabbitMQ 4, which ignores the header in messages of clients.
+        // RabbitMQ 4 ignores this header in messages that clients publish.
         properties.headers.remove("x-death");
         let message = queues::Message::new(&routing_key, Content { properties, body });
         let Some(refusals) = self.shared.publish(&exchange, &message) else {
@@ -322,13 +322,14 @@ struct Consumer {
     queue: String,
     prefetch: u16,
     order: Order,
-    /// The number of deliveries after which the consumer ends, if a test wants it to.
+    /// The number of deliveries that are left until the consumer ends, if a test limits them.
     #[cfg(test)]
     left: Option<u16>,
 }
 
 impl Consumer {
-    /// The next delivery if there is one, or when to look again.
+    /// Returns the next delivery, or `None` once the consumer is cancelled. Without a message the error is the time of
+    /// the next expiry, which may bring one.
     fn look(&self) -> Result<Option<Delivery>, Option<Timestamp>> {
         let mut state = self.shared.state();
         if !state.consumers.contains_key(&self.number) {
@@ -360,7 +361,7 @@ impl Deliveries for Consumer {
         }
         loop {
             let mut changed = std::pin::pin!(self.shared.changed.notified());
-            // A change between the look and the wait is not missed.
+            // Enabled before the look, so that a change between the look and the wait is not missed.
             changed.as_mut().enable();
             let expiry = match self.look() {
                 Ok(delivery) => return delivery,

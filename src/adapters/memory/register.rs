@@ -1,4 +1,4 @@
-//! A register that keeps everything in memory.
+//! A register in memory, for tests.
 
 use std::{
     fmt,
@@ -22,7 +22,7 @@ use crate::{
     ports::{Clock, Index, Register, RegisterError},
 };
 
-/// The register without Redis: the protocol's own transitions, one shard, the time of a given clock.
+/// Keeps the register without Redis: the pure transitions of the protocol on one shard, with the time of a given clock.
 pub struct MemoryRegister {
     clock: Arc<dyn Clock>,
     backlog_retention: Duration,
@@ -38,7 +38,8 @@ struct Held {
 }
 
 impl Held {
-    /// Before a call about this slot, or every slot of the subject.
+    /// Removes what has expired from the index. Comes before a call about this slot, or about every slot of the
+    /// subject.
     fn expire(&mut self, now: At, subject: &Subject, slot: Option<&Slot>) {
         let home = subject.home(slot.unwrap_or(&Slot::Immediate));
         for home in [home, subject.own_home()] {
@@ -48,7 +49,7 @@ impl Held {
 }
 
 impl MemoryRegister {
-    /// An empty register.
+    /// Returns an empty register.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, backlog_retention: Duration) -> Self {
         Self {
@@ -60,13 +61,13 @@ impl MemoryRegister {
         }
     }
 
-    /// The same with faults and a diary.
+    /// Returns an empty register with the faults and the diary of `script`.
     #[cfg(test)]
     pub(crate) fn scripted(clock: Arc<dyn Clock>, backlog_retention: Duration, script: Arc<Script>) -> Self {
         Self { script, ..Self::new(clock, backlog_retention) }
     }
 
-    /// Looks at what it holds, and may change it: an emptied Redis is a default [`Shard`].
+    /// Calls `look` with the shard, and lets it change the shard: a default [`Shard`] stands for an emptied Redis.
     pub fn with_shard<T>(&self, look: impl FnOnce(&mut Shard) -> T) -> T {
         look(&mut self.lock().shard)
     }
@@ -79,7 +80,8 @@ impl MemoryRegister {
         At { micros: self.clock.now().as_microsecond(), backlog_retention: self.backlog_retention }
     }
 
-    /// Answers a batch, one after the other. `about` says which slot a call may write into.
+    /// Answers the calls of a batch in order. `about` returns the slot that a call may write into, or `None` for every
+    /// slot.
     fn answer<C, A>(
         &self,
         batch: &[C],

@@ -1,4 +1,4 @@
-//! What a test of this crate has the broker and the register in memory do: the faults, and the diary of their calls.
+//! Faults that a test of this crate injects into the broker and the register in memory, and the diary of their calls.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ use crate::{
     ports::{BrokerError, Register, RegisterError},
 };
 
-/// The calls, in order.
+/// The calls to the broker and the register, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Diary(Arc<Mutex<Vec<String>>>);
 
@@ -35,13 +35,13 @@ impl Diary {
     }
 }
 
-/// Called for each publish before the message is routed. An error is the broker's answer.
+/// Called for each publish before the message is routed. An error becomes the broker's answer.
 pub(crate) type OnPublish = Box<dyn FnMut(&Message) -> Result<(), BrokerError> + Send>;
 
-/// Called for each cancel before the register carries it out.
+/// Called for each cancel before the register executes it.
 pub(crate) type OnCancel = Box<dyn FnMut(&dyn Register, &[Cancel]) + Send>;
 
-/// The faults of a broker and a register, and their diary. By default there are no faults.
+/// The faults of a broker and a register, and the diary of their calls. By default there are no faults.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a fault by itself")]
 pub(crate) struct Script {
@@ -49,58 +49,59 @@ pub(crate) struct Script {
 
     /// The messages that the broker has taken, in order.
     pub(crate) published: Mutex<Vec<Message>>,
-    /// The broker's calls are not in the diary.
+    /// Whether the broker's calls are left out of the diary.
     pub(crate) is_broker_silent: bool,
     pub(crate) on_publish: Mutex<Option<OnPublish>>,
-    /// The number of publishes that the broker does not confirm at first.
+    /// The broker loses this many of the next publishes: they fail without a confirm.
     pub(crate) lose: AtomicUsize,
-    /// The broker blocks publishers.
+    /// Whether the broker blocks publishers.
     pub(crate) blocked: AtomicBool,
-    /// The number of publishes that the broker does not answer at first.
+    /// The broker never answers this many of the next publishes.
     pub(crate) stuck: AtomicUsize,
     /// How long the broker takes to confirm a message that it has taken.
     pub(crate) confirms_after: Mutex<Duration>,
-    /// Each confirm takes a permit.
+    /// Each confirm waits for a permit of this semaphore and keeps it.
     pub(crate) confirms: Option<Semaphore>,
-    /// The publishes that wait for their confirm, and the largest number of them.
+    /// The number of publishes that wait for their confirm.
     pub(crate) unconfirmed: AtomicUsize,
+    /// The highest number of publishes that have waited for their confirms at once.
     pub(crate) most_unconfirmed: AtomicUsize,
-    /// Each message is larger than the broker takes.
+    /// Whether every message is larger than the broker takes.
     pub(crate) narrow: AtomicBool,
-    /// The program has closed its connections.
+    /// Whether the program has closed its connections.
     pub(crate) closed: AtomicBool,
-    /// Nothing can be consumed.
+    /// Whether every `consume` fails.
     pub(crate) absent: AtomicBool,
-    /// When a consumer was asked for.
+    /// When `consume` was called.
     pub(crate) asked: Mutex<Vec<Instant>>,
-    /// A consumer ends after as many deliveries as it may hold, and they stay with it.
+    /// Whether a consumer ends after as many deliveries as its prefetch. Its deliveries outlive it.
     pub(crate) careful: AtomicBool,
-    /// The number of deliveries that came back.
+    /// The number of deliveries that were given back.
     pub(crate) came_back: AtomicUsize,
-    /// A delivery that comes back is gone, so that it is seen once.
+    /// Whether the broker drops a delivery that is given back, so that a test sees the delivery once.
     pub(crate) forgets: AtomicBool,
 
-    /// The register's next answers to claims. Without one it answers by its rules.
+    /// The register's next answers to claims. Without a scripted answer it follows the protocol.
     pub(crate) claims: Mutex<Vec<Claimed>>,
-    /// The tokens of claims, and whether they were not released.
+    /// The tokens of claims: true until the claim is released.
     pub(crate) claimed: Mutex<HashMap<Uuid, bool>>,
-    /// Events that may have killed their worker, by id.
+    /// The ids of events that may have killed their worker.
     pub(crate) suspects: Vec<String>,
-    /// The register answers nothing.
+    /// Whether the register is unreachable.
     pub(crate) away: bool,
-    /// Each event that asks for a version is stale.
+    /// Whether the register answers every `reserve` with stale.
     pub(crate) stale: bool,
-    /// A lease that is renewed is lost.
+    /// Whether the register answers every `renew` with lost.
     pub(crate) lost: bool,
-    /// The register answers no claim, and every other call.
+    /// Whether the register answers no claim. It answers every other call.
     pub(crate) deaf: AtomicBool,
-    /// Events that cannot be claimed, by id, and neither can those of the same call.
+    /// The errors of claims, by the event's id. The error is the answer to the whole batch.
     pub(crate) unclaimed: Mutex<HashMap<String, RegisterError>>,
-    /// The number of releases that the register does not answer at first.
+    /// The register does not answer this many of the next releases.
     pub(crate) unreleased: AtomicUsize,
-    /// Events that cannot be settled, by id, and neither can those of the same call.
+    /// The errors of settlements, by the event's id. The error is the answer to the whole batch.
     pub(crate) unsettled: Mutex<HashMap<String, RegisterError>>,
-    /// The events that were settled, by id.
+    /// The ids of the events that were settled.
     pub(crate) settled: Mutex<Vec<String>>,
     pub(crate) on_cancel: Mutex<Option<OnCancel>>,
 }
@@ -113,14 +114,14 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().expect("no panic")
 }
 
-/// Whether this is one of the first so many calls.
+/// Counts `left` down. Whether it was above 0.
 fn is_one_of(left: &AtomicUsize) -> bool {
     left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
 }
 
-/// The broker's side.
+/// The calls of the broker.
 impl Script {
-    /// The message that was published last.
+    /// Returns the message that was published last.
     pub(crate) fn published(&self) -> Message {
         lock(&self.published).last().expect("a message was published").clone()
     }
@@ -129,7 +130,7 @@ impl Script {
         self.came_back.load(Ordering::SeqCst)
     }
 
-    /// Counts a delivery that comes back. Says whether it is gone then.
+    /// Counts a delivery that is given back. Returns whether the broker drops it.
     pub(super) fn forgets_return(&self) -> bool {
         self.came_back.fetch_add(1, Ordering::SeqCst);
         self.forgets.load(Ordering::SeqCst)
@@ -141,7 +142,7 @@ impl Script {
         }
     }
 
-    /// Before a message is routed.
+    /// Called before a message is routed.
     pub(super) async fn publish(&self, message: &Message) -> Result<(), BrokerError> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(BrokerError::Closed);
@@ -171,7 +172,7 @@ impl Script {
         Ok(())
     }
 
-    /// Between the routing of a message and its confirm.
+    /// Called between the routing of a message and its confirm.
     pub(super) async fn confirm(&self) {
         let unconfirmed = self.unconfirmed.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_unconfirmed.fetch_max(unconfirmed, Ordering::SeqCst);
@@ -194,7 +195,7 @@ impl Script {
     }
 }
 
-/// The register's side.
+/// The calls of the register.
 impl Script {
     pub(super) fn answer(&self, call: impl Into<String>) -> Result<(), RegisterError> {
         if self.away {
@@ -209,7 +210,7 @@ impl Script {
         self.answer(format!("reserve {}", slots.join(" ")))
     }
 
-    /// The answers that are not by the rules.
+    /// Returns the scripted answers, in the order of the batch; `None` where the register follows the protocol.
     pub(super) fn claim(&self, batch: &[Claim]) -> Result<Vec<Option<Claimed>>, RegisterError> {
         if self.deaf.load(Ordering::SeqCst) {
             return Err(unreachable());
@@ -227,8 +228,8 @@ impl Script {
         };
         let answers = batch.iter().map(answer).collect();
         for ask in batch {
-            // A release that comes late would take this claim away. It is noted, because a panic here would end the task that asks,
-            // and leave the test waiting.
+            // A release of this token that comes late would undo this claim. The diary notes it: a panic here would end
+            // the task that claims, and the test would wait for ever.
             if lock(&self.claimed).insert(ask.token, true) == Some(false) {
                 self.diary.note("claimed by a token that was released");
             }
@@ -257,7 +258,7 @@ impl Script {
 
     pub(super) fn cancel(&self, register: &dyn Register, batch: &[Cancel]) -> Result<(), RegisterError> {
         self.answer("cancel")?;
-        // Taken out: it may cancel, too.
+        // Taken out while it runs, because it may cancel as well.
         let taken = lock(&self.on_cancel).take();
         if let Some(mut on_cancel) = taken {
             on_cancel(register, batch);

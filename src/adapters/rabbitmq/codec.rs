@@ -1,4 +1,4 @@
-//! Between lapin's types and the domain's. Nothing is interpreted here.
+//! Converts between lapin's types and the domain's types, without interpreting any value.
 
 use bytes::Bytes;
 use lapin::{
@@ -12,19 +12,19 @@ use crate::{
     ports::BrokerError,
 };
 
-/// Persistent.
+/// The delivery mode of persistent messages.
 const DELIVERY_MODE: u8 = 2;
 
-/// A name or property of at most 255 bytes. lapin panics on a longer one.
+/// Converts a name or a property to an AMQP short string. lapin's own conversion panics on a text that is too long.
 ///
 /// # Errors
-/// When it is longer than AMQP's 255 bytes.
+/// When the text is longer than the 255 bytes that AMQP allows.
 pub fn short(text: &str) -> Result<ShortString, BrokerError> {
     ShortString::try_new(text)
         .map_err(|error| BrokerError::Rejected { what: "a name or property".to_owned(), reason: error.to_string() })
 }
 
-/// Takes the message out of a delivery, its body without a copy.
+/// Takes the message out of a delivery. The body is not copied.
 pub fn incoming(delivery: &mut Delivery) -> Incoming {
     let body = Bytes::from(std::mem::take(&mut delivery.data));
     Incoming { routing_key: delivery.routing_key.to_string(), properties: read(&delivery.properties), body }
@@ -74,10 +74,10 @@ fn read_value(value: &AMQPValue) -> Value {
     }
 }
 
-/// The properties of a message to publish.
+/// Converts the properties of a message to publish.
 ///
 /// # Errors
-/// When a text is longer than AMQP takes.
+/// When a text is longer than the 255 bytes that AMQP allows.
 pub fn write(properties: &Properties) -> Result<BasicProperties, BrokerError> {
     let mut written =
         BasicProperties::default().with_delivery_mode(DELIVERY_MODE).with_headers(write_table(&properties.headers)?);

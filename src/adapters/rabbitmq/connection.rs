@@ -1,4 +1,4 @@
-//! One connection to the broker, and what its errors mean.
+//! Opens connections to the broker, and translates lapin's errors.
 
 use std::{
     io,
@@ -33,27 +33,28 @@ use crate::{
     ports::{BrokerError, BrokerIdentity},
 };
 
-/// How long to wait for a connection. lapin itself has no limit for the handshake.
+/// How long a connection may take to open. lapin itself has no limit for the handshake.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The same where another node may answer.
+/// How long a connection may take to open where other nodes can be tried instead.
 const NODE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a node may take to answer a call. One that is cut off from the majority of its cluster lets some calls wait until
-/// it is back (measured: `basic.consume` on 3.10 and 4.3).
+/// How long a node may take to answer a call. A node that is cut off from the majority of its cluster leaves some calls
+/// unanswered until it is back (measured: `basic.consume` on 3.10 and 4.3).
 pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 impl AmqpUrl {
-    /// Opens a connection that shows up under this name in the management UI: to the first node that takes one, beginning
-    /// with another one each time.
+    /// Opens a connection to the first node that accepts one. The nodes are tried in turn, starting with a random one.
+    /// The management UI shows `name` with the connection.
     ///
     /// # Errors
-    /// When the broker is away or refuses the credentials or the virtual host.
+    /// When the broker is unreachable, or refuses the credentials or the virtual host.
     pub async fn connect(&self, name: &str) -> Result<Connection, BrokerError> {
         Ok(self.link(name).await?.0.connection)
     }
 
-    /// The same, with its first channel: a node that is going down takes connections, and ends them before they can be used.
+    /// Opens a connection and its first channel. A node that is shutting down accepts connections, and closes them
+    /// before they can be used: then the next node is tried.
     pub(super) async fn link(&self, name: &str) -> Result<(Link, Channel), BrokerError> {
         let limit = if self.is_cluster() { NODE_TIMEOUT } else { CONNECT_TIMEOUT };
         let mut failures = Vec::new();
@@ -77,10 +78,10 @@ impl AmqpUrl {
         Err(self.not_connected(&failures))
     }
 
-    /// The broker that this URL leads to, by a connection of its own that is closed again.
+    /// Returns the identity of the broker. Opens a connection for that, and closes it again.
     ///
     /// # Errors
-    /// When the broker is away or refuses the credentials or the virtual host.
+    /// When the broker is unreachable, or refuses the credentials or the virtual host.
     pub async fn ask_identity(&self, name: &str) -> Result<BrokerIdentity, BrokerError> {
         closing::close(&self.connect(name).await?).await;
         Ok(self.identity().unwrap_or_default())
@@ -99,7 +100,7 @@ impl AmqpUrl {
             node.uri.clone(),
             greeting::runtime(),
             async move |_, _| {
-                // Whoever has stopped waiting leaves a thread behind, which must not wait for ever either.
+                // A caller that stops waiting leaves lapin's thread behind, which must not wait for ever either.
                 let dialling = async {
                     let addresses: Vec<_> = tokio::net::lookup_host((host.as_str(), port)).await?.collect();
                     let stream = AsyncTcpStream::connect(&Tokio::current(), addresses).await?;
@@ -112,7 +113,7 @@ impl AmqpUrl {
                         Some(connector) => stream.into_rustls(connector, &host).await?,
                         None => stream,
                     };
-                    // TLS is inside it: the greeting is heard in the clear.
+                    // `Greeted` is wrapped around TLS, so it reads the greeting in the clear.
                     Ok::<_, io::Error>(AsyncTcpStream::Plain(Greeted::new(stream, Arc::clone(&greeting))))
                 };
                 Ok(tokio::time::timeout(CONNECT_TIMEOUT, dialling)
@@ -122,10 +123,10 @@ impl AmqpUrl {
             properties(name),
         );
         let connected = connecting.await.map_err(|error| match error.kind() {
-            // RabbitMQ closes the socket on wrong credentials when the client cannot be told otherwise, and on what does not
-            // speak TLS where that is spoken.
+            // RabbitMQ closes the socket on wrong credentials if the client cannot be told in another way, and on a
+            // client that does not speak TLS to a TLS port.
             ErrorKind::IOError(io) if is_closed(io.kind()) => {
-                let doubt = if node.is_tls() { self.tls().doubt() } else { "is it amqps that is spoken there?" };
+                let doubt = if node.is_tls() { self.tls().doubt() } else { "does this port expect amqps?" };
                 Failure::Away(format!("the connection was closed; are the credentials right, and {doubt}"))
             }
             _ => error.into(),
@@ -149,7 +150,7 @@ impl AmqpUrl {
         BrokerError::Unreachable { url, reason }
     }
 
-    /// What an error of lapin's means, for a call about this object.
+    /// Translates lapin's error for a call about `object`.
     #[must_use]
     pub fn error(&self, error: &lapin::Error, object: &str) -> BrokerError {
         let url = self.to_string();
@@ -167,7 +168,7 @@ impl AmqpUrl {
                         BrokerError::Locked { object: object.to_owned() }
                     }
                     AMQPErrorKind::Soft(_) => BrokerError::Rejected { what: object.to_owned(), reason },
-                    // It ends the connection, and with it the calls of everybody who shares it and has done nothing.
+                    // A hard error closes the connection, and fails the calls of others on it that did nothing wrong.
                     AMQPErrorKind::Hard(_) => BrokerError::Unreachable { url, reason },
                 }
             }
@@ -175,14 +176,14 @@ impl AmqpUrl {
         }
     }
 
-    /// The broker cannot be reached.
+    /// Returns the error that the broker is unreachable, for this reason.
     #[must_use]
     pub fn unreachable(&self, reason: String) -> BrokerError {
         BrokerError::Unreachable { url: self.to_string(), reason }
     }
 }
 
-/// An open connection, and which node it leads to.
+/// An open connection to one node of the broker.
 pub(super) struct Link {
     pub(super) connection: Connection,
     url: AmqpUrl,
@@ -191,25 +192,25 @@ pub(super) struct Link {
 }
 
 impl Link {
-    /// Whether further channels should be opened by it.
+    /// Whether further channels may be opened on this connection.
     pub(super) fn is_good(&self) -> bool {
         self.connection.status().connected() && !self.is_left.load(Ordering::Relaxed)
     }
 
-    /// Opens no further channel by this connection, and asks its node last. A node that is cut off from the majority of its
-    /// cluster takes connections as always, and carries nothing out (measured). Channels that are open stay open: other
-    /// queues may still be served by them.
+    /// Leaves the node: no further channel is opened on this connection, and the node is tried last. A node that is cut
+    /// off from the majority of its cluster accepts connections as usual, and executes no call (measured). Open
+    /// channels stay open, because they may still serve other queues.
     pub(super) fn leave(&self) {
         self.is_left.store(true, Ordering::Relaxed);
         self.url.ask_last(self.place);
     }
 
-    /// Another channel.
+    /// Opens another channel.
     pub(super) async fn channel(&self) -> Result<Channel, BrokerError> {
         self.answer("a channel", self.connection.create_channel()).await
     }
 
-    /// The answer to a call about this object, or an error where none comes.
+    /// Waits for the answer to a call about `object`. Fails if no answer comes within [`ANSWER_LIMIT`].
     pub(super) async fn answer<T>(
         &self,
         object: &str,
@@ -218,7 +219,7 @@ impl Link {
         answer(call).await.map_err(|error| self.error(&error, object))
     }
 
-    /// What an error of lapin's means, for a call about this object. Unless it ended a channel alone, its node is left.
+    /// Translates lapin's error for a call about `object`. Leaves the node, unless the error has only closed a channel.
     pub(super) fn error(&self, error: &lapin::Error, object: &str) -> BrokerError {
         let is_soft = |error: &AMQPError| matches!(error.kind(), AMQPErrorKind::Soft(_));
         if !matches!(error.kind(), ErrorKind::ProtocolError(amqp) if is_soft(amqp)) {
@@ -228,7 +229,7 @@ impl Link {
     }
 }
 
-/// The answer to a call, or an error where none comes within the limit.
+/// Waits for the answer to a call. Fails if no answer comes within [`ANSWER_LIMIT`].
 pub(super) async fn answer<T>(call: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
     tokio::time::timeout(ANSWER_LIMIT, call).await.unwrap_or_else(|_| {
         let reason = format!("no answer within {} s", ANSWER_LIMIT.as_secs());
@@ -236,9 +237,9 @@ pub(super) async fn answer<T>(call: impl Future<Output = lapin::Result<T>>) -> l
     })
 }
 
-/// The answer to a call that brings deliveries to this channel. Without an answer within the limit, or once nobody waits for it, the
-/// channel is closed: the call may be carried out later, as by a node that was cut off from its cluster (measured), and the
-/// deliveries would wait for nobody.
+/// Waits for the answer to a call that brings deliveries to this channel. If no answer comes within [`ANSWER_LIMIT`],
+/// or the caller stops waiting, the channel is closed. Otherwise the node may execute the call later, as one does that
+/// was cut off from its cluster (measured), and nobody would read the deliveries.
 pub(super) async fn deliveries<T>(channel: &Channel, call: impl Future<Output = lapin::Result<T>>) -> lapin::Result<T> {
     let mut unanswered = Unanswered(Some(channel.clone()));
     let answered = answer(call).await;
@@ -248,7 +249,7 @@ pub(super) async fn deliveries<T>(channel: &Channel, call: impl Future<Output = 
     answered
 }
 
-/// A channel with a call that has no answer yet. It is closed with this value.
+/// A channel with a call that has no answer yet. Dropping this value closes the channel.
 struct Unanswered(Option<Channel>);
 
 impl Drop for Unanswered {
@@ -256,7 +257,7 @@ impl Drop for Unanswered {
         // Without a runtime there is no connection either.
         let (Some(channel), Ok(runtime)) = (self.0.take(), Handle::try_current()) else { return };
         runtime.spawn(async move {
-            // The broker carries it out after the call, however late that is.
+            // The broker executes the close after the call, however late that is.
             if let Err(error) = answer(channel.close(200, ShortString::from("done"))).await {
                 tracing::debug!(%error, "closing a channel");
             }
@@ -264,8 +265,8 @@ impl Drop for Unanswered {
     }
 }
 
-/// The socket of a connection that is being made. It is shut with this value unless it is kept: lapin would wait for ever,
-/// in a thread of its own, for a peer that takes the connection and says nothing.
+/// The socket of a connection that is being opened. Dropping this value shuts the socket down, unless it was kept:
+/// lapin would wait for ever, in a thread of its own, for a peer that accepts the connection and sends nothing.
 #[derive(Default)]
 struct Line(Arc<Mutex<Option<TcpStream>>>);
 
@@ -278,21 +279,21 @@ impl Line {
 impl Drop for Line {
     fn drop(&mut self) {
         if let Some(socket) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
-            // It may have ended by itself.
+            // An error means that the socket is closed already.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// Why a node gave no connection.
+/// Why a connection to a node was not opened.
 enum Failure {
     Away(String),
-    /// It answers, and does not want this client.
+    /// The node answers, and refuses this client.
     Refused(String),
 }
 
 impl From<lapin::Error> for Failure {
-    /// Before there is a connection the broker's own words are about this client: its credentials, its virtual host.
+    /// Until the connection is open, an error of the broker is about this client: its credentials or its virtual host.
     fn from(error: lapin::Error) -> Self {
         match error.kind() {
             ErrorKind::ProtocolError(amqp)
@@ -304,9 +305,9 @@ impl From<lapin::Error> for Failure {
                 Self::Refused(amqp.get_message().to_string())
             }
             ErrorKind::ProtocolError(amqp) => Self::Away(amqp.get_message().to_string()),
-            ErrorKind::ParsingError(_) => Self::Away(
-                "what answers there does not speak AMQP; are the scheme (amqp, amqps) and the port right?".into(),
-            ),
+            ErrorKind::ParsingError(_) => {
+                Self::Away("the server does not speak AMQP; are the scheme (amqp, amqps) and the port right?".into())
+            }
             _ => Self::Away(reason(&error)),
         }
     }
@@ -321,7 +322,7 @@ fn reason(error: &lapin::Error) -> String {
     tls::explain(&**io).unwrap_or_else(|| error.to_string())
 }
 
-/// What the management UI shows of a connection.
+/// Returns the client properties that the management UI shows with a connection.
 fn properties(name: &str) -> ConnectionProperties {
     ConnectionProperties::default()
         .with_connection_name(name.into())
@@ -330,7 +331,7 @@ fn properties(name: &str) -> ConnectionProperties {
         .with_client_property("pid".into(), std::process::id().to_string().into())
 }
 
-/// Says once when the broker blocks the connection, and once when it does not any more.
+/// Logs once when the broker blocks the connection, and once when it unblocks it.
 fn watch(connection: &Connection, name: &str) {
     let (mut events, name) = (connection.events_listener(), name.to_owned());
     tokio::spawn(async move {
@@ -349,18 +350,19 @@ fn watch(connection: &Connection, name: &str) {
             }
         }
         if blocked {
-            tracing::info!(connection = name, "the connection has ended that the broker had blocked");
+            tracing::info!(connection = name, "the connection that the broker had blocked has ended");
         }
     });
 }
 
-/// A classic queue is on one node. While that is down the others answer as if the queue were missing, but for the words.
+/// Whether a reply says that the node of a queue is down. A classic queue is on one node. While that node is down, the
+/// other nodes answer as if the queue were missing, and only the text differs.
 #[must_use]
 pub fn says_down(reply: &str) -> bool {
     reply.contains("home node") && reply.contains("is down or inaccessible")
 }
 
-/// The broker says `NOT_FOUND - no queue 'x' in vhost '/'`: the object is in quotes.
+/// Returns the missing object that a reply such as `NOT_FOUND - no queue 'x' in vhost '/'` names, or else `object`.
 fn missing(reason: &str, object: &str) -> String {
     let mut parts = reason.split('\'');
     let kind = parts.next().and_then(|text| text.rsplit("no ").next()).map(str::trim);

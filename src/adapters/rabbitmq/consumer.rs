@@ -1,9 +1,9 @@
-//! Consuming with manual acknowledgements.
+//! Consumes a queue with manual acknowledgements.
 //!
-//! A node that is cut off from the majority of its cluster keeps its consumers, and delivers nothing to them (measured on 3.10
-//! and 4.3). Neither a passive declaration nor the connection shows that. So a consumer to which nothing has come for a while, and
-//! which holds nothing, consumes anew: a quorum queue answers that from its majority alone. Where no answer comes, the
-//! next try goes to another node.
+//! A node that is cut off from the majority of its cluster keeps its consumers, and delivers nothing to them (measured
+//! on 3.10 and 4.3). Neither a passive declaration nor the connection's state shows that. So a consumer that has had no
+//! delivery for a while, and has none unacknowledged, consumes anew: a quorum queue answers `basic.consume` only with
+//! its majority. If no answer comes, the next attempt goes to another node.
 
 use std::{sync::Arc, time::Duration};
 
@@ -26,8 +26,8 @@ use super::{
 };
 use crate::ports::{BrokerError, Deliveries, Delivery, Order};
 
-/// How long nothing comes until a consumer consumes anew. For each queue and worker that costs a quorum queue two entries
-/// of its log.
+/// How long a consumer waits for a delivery before it consumes anew. That costs a quorum queue two entries of its log
+/// for each worker.
 pub(super) const QUIET: Duration = Duration::from_secs(30);
 
 /// How a queue is consumed.
@@ -35,7 +35,7 @@ pub(super) const QUIET: Duration = Duration::from_secs(30);
 pub(super) struct How {
     pub(super) prefetch: u16,
     pub(super) order: Order,
-    /// [`QUIET`], but for tests.
+    /// [`QUIET`], except in tests.
     pub(super) quiet: Duration,
 }
 
@@ -66,9 +66,9 @@ pub(super) async fn consume(
 
 pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapin::Result<Consumer> {
     deliveries(channel, async {
-        // Before consuming: lapin's buffer of deliveries has no bound of its own.
+        // The prefetch is set before consuming, because lapin's buffer of deliveries has no bound of its own.
         channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
-        // The connection's name says who it is, and may be longer than a tag.
+        // A random tag: the connection's name, which tells whose consumer this is, may be too long for a consumer tag.
         let tag = uuid::Uuid::now_v7().simple().to_string();
         let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
         channel.basic_consume(queue.into(), tag.into(), options, arguments).await
@@ -76,7 +76,8 @@ pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapi
     .await
 }
 
-/// What an error means for the consumer of this queue, and for its node.
+/// Translates an error of this queue's consumer. Notes the queue as a suspect and leaves the node, where the error
+/// calls for it.
 fn failed(link: &Link, queue: &str, suspects: &Suspects, error: &lapin::Error) -> BrokerError {
     suspects.note(queue, error);
     link.error(error, &format!("the queue {queue}"))
@@ -91,16 +92,17 @@ struct Queue {
     how: How,
     suspects: Suspects,
     quiet_since: Instant,
-    /// Consuming anew, which is under way, or has ended and was not looked at yet.
+    /// The task that consumes anew, until its result is read.
     reconsume: Option<Reconsume>,
-    /// By us.
+    /// Whether this program has cancelled the consumer.
     cancelled: bool,
     ended: bool,
 }
 
 impl Queue {
-    /// The channel is closed first, for the order of a queue with a single active consumer: what is delivered at this moment
-    /// goes back to the head, and nothing that comes after it is given to the next consumer before.
+    /// Starts to consume anew on another channel. The old channel is closed first, which keeps the order of a queue
+    /// with a single active consumer: a message that is delivered at this moment goes back to the head of the queue
+    /// before the next consumer is given a later one.
     fn begin_reconsume(&mut self) {
         let (link, channel) = (Arc::clone(&self.link), self.channel.clone());
         let (queue, prefetch) = (self.name.clone(), self.how.prefetch);
@@ -118,8 +120,8 @@ impl Queue {
         self.quiet_since = Instant::now();
     }
 
-    /// Ends what is consumed anew and was not looked at yet, its channel first. A call that is under way is waited for: lapin
-    /// would keep a consumer that nobody reads, and its channel open.
+    /// Ends the new consumer of a task whose result was not read yet, its channel first. Waits for a call that is under
+    /// way, in the background: otherwise lapin would keep the channel open, with a consumer that nobody reads.
     fn give_up_reconsume(&mut self) -> Option<JoinHandle<()>> {
         let reconsume = self.reconsume.take()?;
         // Without a runtime there is no connection either.
@@ -140,10 +142,10 @@ async fn end(channel: Channel, consumer: Consumer) {
     drop(consumer);
 }
 
-/// A consumer that is to take the place of one to which nothing came.
+/// A task that opens a new consumer in place of one that had no deliveries.
 type Reconsume = AbortOnDropHandle<lapin::Result<(Channel, Consumer)>>;
 
-/// How consuming anew ended; never where that is not under way.
+/// Waits for the result of consuming anew; for ever if that is not under way.
 async fn ended(reconsume: &mut Option<Reconsume>) -> lapin::Result<(Channel, Consumer)> {
     let Some(handle) = reconsume else { return std::future::pending().await };
     let ended = handle.await;
@@ -163,7 +165,7 @@ impl Deliveries for Queue {
                         Ok((channel, consumer)) => self.go_on(channel, consumer),
                         Err(error) => {
                             let error = failed(&self.link, &self.name, &self.suspects, &error);
-                            tracing::warn!(%error, "consuming {} broke off", self.name);
+                            tracing::warn!(%error, "the consumer of {} failed", self.name);
                             self.ended = true;
                         }
                     }
@@ -189,9 +191,9 @@ impl Deliveries for Queue {
                 }
                 Some(Err(error)) => {
                     self.suspects.note(&self.name, &error);
-                    tracing::warn!(%error, "consuming {} broke off", self.name);
+                    tracing::warn!(%error, "the consumer of {} failed", self.name);
                 }
-                None if self.cancelled => tracing::debug!("consuming {} has ended", self.name),
+                None if self.cancelled => tracing::debug!("the consumer of {} has ended", self.name),
                 None => tracing::warn!(
                     "the broker has cancelled the consumer of {}: the queue was deleted, or a delivery was not acknowledged in \
                      time",
@@ -205,7 +207,7 @@ impl Deliveries for Queue {
 
     async fn cancel(&mut self) {
         self.cancelled = true;
-        // It has read nothing then, and has nothing to cancel.
+        // A new consumer was not read yet, so it has nothing to cancel.
         if self.give_up_reconsume().is_some() {
             self.ended = true;
         }
@@ -215,17 +217,17 @@ impl Deliveries for Queue {
         let cancelling = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
         if let Err(error) = answer(cancelling).await {
             tracing::debug!(%error, "cancelling the consumer of {}", self.name);
-            // The channel is gone, and with it every delivery that was not read yet.
+            // The channel is closed, and every delivery that was not read yet is back in the queue.
             self.ended = true;
         }
     }
 
     async fn close(mut self: Box<Self>) {
         self.ended = true;
-        // The old channel is closed then, or is closed first.
+        // Consuming anew closes the old channel first, so only the new one is left to close.
         if let Some(giving_up) = self.give_up_reconsume() {
             if tokio::time::timeout(CLOSE_LIMIT, giving_up).await.is_err() {
-                tracing::debug!("consuming {} anew does not end", self.name);
+                tracing::debug!("the new consumer of {} was not closed in time", self.name);
             }
             return;
         }
@@ -233,16 +235,17 @@ impl Deliveries for Queue {
         match tokio::time::timeout(CLOSE_LIMIT, closing).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "closing the channel of {}", self.name),
-            Err(_) => tracing::debug!("the channel of {} does not close", self.name),
+            Err(_) => tracing::debug!("the channel of {} was not closed in time", self.name),
         }
     }
 }
 
-/// lapin cancels a consumer that is dropped, and then the next active consumer would be given what comes after the
-/// deliveries that this one holds. With its channel they go back first.
+/// Closes the channel of a consumer whose queue keeps its order. lapin cancels a consumer that is dropped, and then the
+/// broker would give the next active consumer what comes after the deliveries that this one still holds. Closing the
+/// channel first gives them back.
 impl Drop for Queue {
     fn drop(&mut self) {
-        // Detached.
+        // The task goes on in the background.
         drop(self.give_up_reconsume());
         if self.how.order == Order::Any || self.ended {
             return;

@@ -1,6 +1,6 @@
-//! RabbitMQ over AMQP 0.9.1, with lapin.
+//! The broker port: RabbitMQ over AMQP 0.9.1, with lapin.
 //!
-//! Connections are supervised here and not by lapin's own recovery, which can acknowledge deliveries that nobody
+//! This module opens lost connections again by itself. lapin's own recovery can acknowledge deliveries that nobody
 //! processed (measured: `basic_ack(old_tag, multiple)` after a recovery).
 
 mod closing;
@@ -43,27 +43,27 @@ use crate::{
     ports::{Broker, BrokerError, BrokerIdentity, Deliveries, Delivery, Order},
 };
 
-/// A RabbitMQ broker: one connection to publish, another to consume, because a blocked publisher would block the
-/// acknowledgements on its connection too; and a third for what is taken by itself. Each is opened when it is first
-/// needed, and again after it broke.
+/// A RabbitMQ broker with three connections: one publishes, one consumes, and one takes single messages with
+/// `basic.get`. Publishing has a connection of its own because a blocked publisher would block the acknowledgements on
+/// the same connection. Each connection is opened when it is first needed, and again after it is lost.
 pub struct RabbitMq {
     url: AmqpUrl,
     name: String,
     publisher: Publisher,
     consuming: Mutex<Option<Arc<Link>>>,
-    /// The last try to connect for consuming has worked.
+    /// Whether the last attempt to open a channel for consuming succeeded.
     is_reached: AtomicBool,
     taking: Mutex<Option<Arc<Link>>>,
-    /// Queues whose consumer broke off because of a message that cannot be read.
+    /// Queues whose consumer failed because lapin could not read a message.
     suspects: Suspects,
-    /// How long nothing comes until a consumer consumes anew.
+    /// How long a consumer waits for a delivery before it consumes anew.
     quiet: Duration,
-    /// By this program: nothing is opened again.
+    /// Cancelled once this program closes its connections: no connection is opened after that.
     closed: CancellationToken,
 }
 
 impl RabbitMq {
-    /// A broker that is connected to when first needed. The name is what the management UI shows.
+    /// Returns a broker that connects when it is first used. The management UI shows `name` with each connection.
     ///
     /// Must be called within a tokio runtime.
     #[must_use]
@@ -76,36 +76,37 @@ impl RabbitMq {
         Self { url, name: name.to_owned(), publisher, consuming, is_reached, taking, suspects, quiet, closed }
     }
 
-    /// For tests: consumers consume anew when nothing has come for this long, instead of 30 s.
+    /// For tests: a consumer consumes anew after `quiet` without a delivery, instead of 30 s.
     #[doc(hidden)]
     #[must_use]
     pub fn with_quiet(self, quiet: Duration) -> Self {
         Self { quiet, ..self }
     }
 
-    /// Opens the publishing connection now, to hear at once that the broker is away or refuses.
+    /// Opens the publishing connection now, to learn at once whether the broker is reachable and accepts this client.
     ///
     /// # Errors
-    /// When it is, or does.
+    /// When the broker is unreachable, or refuses the connection.
     pub async fn connect(&self) -> Result<(), BrokerError> {
         self.publisher.connect().await
     }
 
-    /// Whether the last try to connect for consuming has worked. A connection that breaks is connected again at once by
-    /// whoever uses it; where nobody does, as while Redis is away, nothing is known of the broker.
+    /// Whether the last attempt to open a channel for consuming succeeded. Consumers reconnect at once after their
+    /// connection is lost. While nothing consumes, as during an outage of Redis, the answer may be out of date.
     #[must_use]
     pub fn is_reached(&self) -> bool {
         self.is_reached.load(Ordering::Relaxed)
     }
 
-    /// Reads the name of the cluster that the newest connection leads to; nothing before the first one.
+    /// Returns a function that reads the name of the cluster that the newest connection leads to; `None` before the
+    /// first connection.
     pub fn cluster_name(&self) -> impl Fn() -> Option<String> + Send + Sync + use<> {
         let url = self.url.clone();
         move || url.identity()?.cluster_name
     }
 
-    /// Closes its connections properly, so that the broker logs no lost client; within two seconds in any case. From here
-    /// on every call says [`BrokerError::Closed`].
+    /// Closes the connections properly, so that the broker logs no lost client, and takes at most two seconds. Every
+    /// later call fails with [`BrokerError::Closed`].
     pub async fn close(&self) {
         self.closed.cancel();
         let close = async |open: &Mutex<Option<Arc<Link>>>| {
@@ -115,9 +116,9 @@ impl RabbitMq {
             }
         };
         let closing = async { tokio::join!(self.publisher.close(), close(&self.consuming), close(&self.taking)) };
-        // One limit for all of it: a worker that has drained for as long as it may has no more time than this.
+        // One limit for all connections: a worker that has used up its drain timeout has no more time than this.
         if tokio::time::timeout(CLOSE_LIMIT, closing).await.is_err() {
-            tracing::debug!("a connection does not close");
+            tracing::debug!("a connection was not closed in time");
         }
     }
 

@@ -1,8 +1,9 @@
-//! Whether exchanges and queues are there, asked by passive declarations.
+//! Checks by passive declarations whether exchanges and queues exist.
 //!
-//! RabbitMQ 4.3 asks for a permission for that too, and refuses before it looks: what a user may not see counts as being
-//! there. A refusal closes the channel, and stands in the broker's log as an error. Permissions are patterns of names, so
-//! of what begins alike (`billing.ladder.`) no more is asked once one is refused.
+//! RabbitMQ 4.3 requires a permission for a passive declaration, and checks it before it looks for the object. So an
+//! object that the user has no permission for counts as present. A refusal closes the channel, and the broker logs it
+//! as an error. Permissions are patterns of names. So after a refusal no other object is declared whose name begins
+//! with the same two words (`billing.ladder.`).
 
 use std::collections::BTreeSet;
 
@@ -20,14 +21,15 @@ use super::{
 use crate::ports::BrokerError;
 
 impl RabbitMq {
-    /// How many messages of a queue are ready.
+    /// Returns the number of messages of a queue that are ready for delivery.
     pub(super) async fn ready_of(&self, queue: &str) -> Result<u64, BrokerError> {
         let (link, channel) = self.channel().await?;
         let ready = declare_queue(&channel, queue).await;
         ready.map_err(|failed| failed.about(&link, &format!("the queue {queue}")))
     }
 
-    /// Makes sure that none of these is known to be missing.
+    /// Fails if any of these objects is missing. An object that permissions hide, or whose node is down, counts as
+    /// present.
     pub(super) async fn look_for(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError> {
         let (mut link, mut channel) = self.channel().await?;
         let mut refused = BTreeSet::new();
@@ -44,12 +46,12 @@ impl RabbitMq {
             match answer {
                 Ok(()) => {}
                 Err(Failed::Broker(error)) if is_refused(&error) => {
-                    tracing::debug!("whether {} {name} is there is not for this user to see", kind.word());
+                    tracing::debug!("this user has no permission to see whether {} {name} exists", kind.word());
                     refused.insert((kind, family(name)));
                     (link, channel) = self.channel().await?;
                 }
                 Err(Failed::Broker(error)) if is_down(&error) => {
-                    tracing::debug!(%error, "{} {name} is there, and its node is down", kind.word());
+                    tracing::debug!(%error, "{} {name} exists, and its node is down", kind.word());
                     (link, channel) = self.channel().await?;
                 }
                 Err(failed) => return Err(failed.about(&link, &format!("{} {name}", kind.word()))),
@@ -74,7 +76,7 @@ impl Kind {
     }
 }
 
-/// Why there is no answer.
+/// Why a declaration failed.
 enum Failed {
     Name(BrokerError),
     Broker(lapin::Error),
@@ -119,7 +121,7 @@ fn is_down(error: &lapin::Error) -> bool {
     )
 }
 
-/// The first two words of a name, which say what an object is for.
+/// Returns the first two words of a name, which tell the object's purpose.
 fn family(name: &str) -> &str {
     match name.match_indices('.').nth(1) {
         Some((end, _)) => &name[..end],
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_begins_alike_is_a_family() {
+    fn the_first_two_words_of_a_name_are_its_family() {
         assert_eq!(family("billing.ladder.250ms-27.3"), "billing.ladder");
         assert_eq!(family("billing.retry.mail.1m"), "billing.retry");
         assert_eq!(family("billing.unrouted"), "billing.unrouted");

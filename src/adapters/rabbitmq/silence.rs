@@ -1,8 +1,9 @@
-//! Notices a connection on which the broker confirms nothing any more.
+//! Detects a connection on which the broker has stopped confirming.
 //!
-//! The connection itself may be in order: a node that is cut off from the majority of its cluster keeps its clients. Of what
-//! they publish to a quorum queue RabbitMQ 4.3 confirms nothing until the node is back, and 3.10 refuses all of it (measured).
-//! A single message that is not confirmed says nothing, for its queue may be in trouble by itself, and that is so by every node.
+//! Such a connection may look healthy: a node that is cut off from the majority of its cluster keeps its clients. What
+//! they publish to a quorum queue is not confirmed by RabbitMQ 4.3 until the node is back, and 3.10 refuses all of it
+//! (measured). A single unconfirmed message proves nothing: its queue alone may be in trouble, and then no node
+//! confirms it.
 
 use std::{
     sync::{
@@ -16,18 +17,21 @@ use lapin::{Confirmation, ConnectionStatus};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
-/// How long nothing is confirmed until the connection is given up.
+/// How long the broker may confirm nothing before the connection is given up.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
 
-/// Between two looks. The looks are counted, so that a program that stood still itself gives nothing up.
+/// The time between two looks. Silence is counted in looks, so that a program that was itself suspended gives up no
+/// connection.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// What becomes of the publishes of one connection.
+/// Tracks the publishes of one connection, and whether the broker confirms them.
 #[derive(Default)]
 pub(super) struct Confirms {
+    /// The number of publishes that wait for a confirm.
     waiting: AtomicUsize,
+    /// Whether a publish was confirmed since the last look.
     taken: AtomicBool,
-    /// A publish was refused, and none was confirmed since.
+    /// Whether a publish was refused, and none was confirmed since.
     refused: AtomicBool,
     silent: CancellationToken,
 }
@@ -36,18 +40,18 @@ pub(super) struct Confirms {
 pub(super) struct Waiting(Arc<Confirms>);
 
 impl Confirms {
-    /// A publish begins.
+    /// Registers a publish that begins.
     pub(super) fn begin(self: &Arc<Self>) -> Waiting {
         self.waiting.fetch_add(1, Ordering::Relaxed);
         Waiting(Arc::clone(self))
     }
 
-    /// Whether nothing has been confirmed for too long.
+    /// Whether the broker has confirmed nothing for [`LIMIT`].
     pub(super) fn is_silent(&self) -> bool {
         self.silent.is_cancelled()
     }
 
-    /// Looks at them until they are silent, or the answer is dropped.
+    /// Starts a task that detects silence on this connection. Dropping the returned handle ends the task.
     pub(super) fn watch(self: &Arc<Self>, status: ConnectionStatus) -> AbortOnDropHandle<()> {
         let confirms = Arc::clone(self);
         AbortOnDropHandle::new(tokio::spawn(async move {
@@ -62,21 +66,22 @@ impl Confirms {
         }))
     }
 
-    /// How long it has been silent now. A broker that blocks publishers confirms nothing, and does so by every node.
+    /// Returns how long the connection has been silent, given the silence at the last look. A blocked connection does
+    /// not count as silent: a broker that blocks publishers confirms nothing, by whichever node.
     fn look(&self, before: Duration, blocked: bool) -> Duration {
         if self.taken.swap(false, Ordering::Relaxed) || blocked {
             self.refused.store(false, Ordering::Relaxed);
             return Duration::ZERO;
         }
         let waits = self.waiting.load(Ordering::Relaxed) > 0;
-        // Between two tries of a refused publish nothing waits. A publish whose caller stopped waiting proves nothing: its
-        // confirm goes unnoticed.
+        // A refused publish counts too, because it does not wait between two tries. A publish whose caller has stopped
+        // waiting proves nothing, because nobody reads its confirm.
         if waits || self.refused.load(Ordering::Relaxed) { before + LOOK } else { Duration::ZERO }
     }
 }
 
 impl Waiting {
-    /// Until nothing has been confirmed for too long, by the connection that this publish went to.
+    /// Waits until the connection of this publish has been silent for [`LIMIT`].
     pub(super) async fn silent(&self) {
         self.0.silent.cancelled().await;
     }
@@ -97,7 +102,8 @@ impl Drop for Waiting {
 mod tests {
     use super::*;
 
-    /// How long it is silent after so many looks, before each of which this happens.
+    /// Returns the silence after this many looks. `happens` is called before each look, and returns whether the
+    /// connection is blocked.
     fn after(looks: u32, confirms: &Arc<Confirms>, mut happens: impl FnMut(u32) -> bool) -> Duration {
         (0..looks).fold(Duration::ZERO, |silence, look| confirms.look(silence, happens(look)))
     }

@@ -1,4 +1,4 @@
-//! Queues that hold a message which lapin cannot read, see `unreadable.rs`.
+//! Queues that may hold a message which lapin cannot read. See `unreadable.rs`.
 
 use std::{
     collections::BTreeSet,
@@ -7,12 +7,13 @@ use std::{
 
 use lapin::ErrorKind;
 
-/// Queues whose consumer broke off because of an unreadable message, in that queue or in another one of the same connection.
+/// Queues whose consumer failed because of an unreadable message. The message may be in another queue: it fails every
+/// consumer of its connection.
 #[derive(Clone, Default)]
 pub(super) struct Suspects(Arc<Mutex<BTreeSet<String>>>);
 
 impl Suspects {
-    /// Notes the queue whose consumer broke off with this error, if that was the cause.
+    /// Notes a queue whose consumer failed with this error, if an unreadable message is the cause.
     pub(super) fn note(&self, queue: &str, error: &lapin::Error) {
         if is_unreadable(error) {
             self.add(queue);

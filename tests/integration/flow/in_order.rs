@@ -349,17 +349,17 @@ async fn a_type_with_a_prefetch_of_one_notices_that_its_connection_has_ended() {
         std::future::ready(if does.load(Ordering::SeqCst) { Ok(Outcome::Done) } else { Err("no luck") })
     });
     let worker = Working::run(worker, runs);
-    let broke_off = async |times: usize| {
-        let told = ["consuming t.processor.mail broke off"];
-        eventually("the consumer of mail breaks off", async || (logs.with(&told).len() >= times).then_some(())).await;
+    let failed = async |times: usize| {
+        let told = ["the consumer of t.processor.mail failed"];
+        eventually("the consumer of mail fails", async || (logs.with(&told).len() >= times).then_some(())).await;
     };
     worker.runs.reach(1).await;
     let mut unreadable = Wire::connect(&declared.host.amqp());
     unreadable.publish("t.processor", b"other.now", MESSAGE_ID, &short(b"caf\xe9"), b"{}");
-    broke_off(1).await;
+    failed(1).await;
     worker.runs.reach(worker.runs.seen().len() + 3).await;
     relay.cut();
-    broke_off(2).await;
+    failed(2).await;
     works.store(true, Ordering::SeqCst);
     publish_all(&hatchery, &["1"]).await;
     eventually("both events are done", async || (worker.runs.payloads().last()? == "1").then_some(())).await;

@@ -1,4 +1,4 @@
-//! A message in a queue, and why it left others.
+//! A message in a queue, and why other queues dead-lettered it.
 
 /// A message in a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,25 +7,25 @@ pub struct Message<T> {
     pub content: T,
     /// The routing key.
     pub key: String,
-    /// The queues that the message has left by itself, newest first, each pair once: `x-death`.
+    /// The queues that have dead-lettered the message, and why: newest first, each pair once (`x-death`).
     pub deaths: Vec<(String, Death)>,
     /// How often a consumer has returned the message to its queue.
     pub returns: i64,
-    /// When its time to live in its queue is over.
+    /// When its TTL in its queue ends, in milliseconds.
     pub expires: Option<u64>,
 }
 
 impl<T> Message<T> {
-    /// A message as a client publishes it.
+    /// Returns a message as a client publishes it.
     pub fn new(key: &str, content: T) -> Self {
         Self { content, key: key.to_owned(), deaths: Vec::new(), returns: 0, expires: None }
     }
 }
 
-/// Why a message left a queue without having been acknowledged.
+/// Why a queue dead-letters a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Death {
-    /// Its time to live was over.
+    /// Its TTL has ended.
     Expired,
     /// The queue was full.
     MaxLength,

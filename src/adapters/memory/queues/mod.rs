@@ -1,6 +1,6 @@
-//! RabbitMQ's rules for routing, times to live, dead letters and returns, small enough to be read in one go.
+//! RabbitMQ's rules for routing, TTLs, dead letters and returned deliveries, small enough to be read in one go.
 //!
-//! There is no I/O and no clock: the caller says what time it is, in milliseconds. The in-memory broker runs a compiled
+//! There is no I/O and no clock: the caller gives the time, in milliseconds. The in-memory broker runs a compiled
 //! topology with these rules. The tests of this repository send random events through a real broker and through these
 //! rules, and compare where the events end.
 
@@ -21,10 +21,11 @@ use self::{
 };
 use crate::domain::compile::Desired;
 
-/// How many messages the dead-letter process of an at-least-once queue holds at a time.
+/// The number of messages that the dead-letter process of an at-least-once queue holds at a time.
 const IN_FLIGHT: usize = 32;
 
-/// After how long the dead-letter process offers its messages again to targets that refused them.
+/// How long the dead-letter process waits before it offers a message again to a target that refused it, in
+/// milliseconds.
 const AGAIN: u64 = 180_000;
 
 impl fmt::Display for Death {
@@ -38,16 +39,16 @@ impl fmt::Display for Death {
     }
 }
 
-/// Why a message is gone.
+/// Why a message was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Nothing is bound for it, and there is no alternate exchange.
+    /// No binding takes it, and there is no alternate exchange.
     Unroutable,
-    /// It came back to a queue by itself.
+    /// Without a rejection it would come back to a queue that has dead-lettered it before.
     Circle,
-    /// It was dead-lettered at most once into a queue that was full.
+    /// It was dead-lettered with the strategy at-most-once into a queue that was full.
     Full,
-    /// It died in a queue without a dead-letter exchange.
+    /// Its queue has no dead-letter exchange.
     Nowhere(Death),
 }
 
@@ -57,7 +58,7 @@ pub struct Queues<T> {
     routes: Arc<Routes>,
     now: u64,
     by_name: BTreeMap<String, Queue<T>>,
-    /// The messages that are gone.
+    /// The messages that were lost, and why.
     pub lost: Vec<(T, Loss)>,
 }
 
@@ -70,13 +71,13 @@ impl<T: Clone> Queues<T> {
         Self { routes: Arc::new(Routes::new(desired)), now: 0, by_name, lost: Vec::new() }
     }
 
-    /// The exchanges and their bindings.
+    /// Returns the exchanges and their bindings.
     #[must_use]
     pub fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// The time.
+    /// Returns the time, in milliseconds.
     #[must_use]
     pub const fn now(&self) -> u64 {
         self.now
@@ -88,7 +89,7 @@ impl<T: Clone> Queues<T> {
         self.by_name.contains_key(name)
     }
 
-    /// Publishes a message. Answers with the number of queues that were full and refused it. A message without a binding is
+    /// Publishes a message. Returns the number of queues that were full and refused it. A message without a binding is
     /// lost, and RabbitMQ confirms it all the same.
     pub fn publish(&mut self, exchange: &str, message: &Message<T>) -> usize {
         let routes = Arc::clone(&self.routes);
@@ -99,7 +100,7 @@ impl<T: Clone> Queues<T> {
         queues.into_iter().filter(|queue| !self.deliver(queue, message.clone())).count()
     }
 
-    /// Puts a message into a queue as it is, with its returns.
+    /// Puts a message into a queue unchanged.
     #[cfg(test)]
     pub(crate) fn put(&mut self, queue: &str, message: Message<T>) {
         self.by_name.get_mut(queue).expect("the queue is there").ready.push_back(message);
@@ -110,7 +111,8 @@ impl<T: Clone> Queues<T> {
         self.by_name.get_mut(queue)?.ready.pop_front()
     }
 
-    /// A consumer returns a message that it has taken. RabbitMQ puts it back to the head, or into dead-letter at the queue's limit.
+    /// Gives a message back that a consumer has taken. RabbitMQ puts it at the head of the queue, or dead-letters it
+    /// once it exceeds the delivery limit.
     pub fn give_back(&mut self, name: &str, mut message: Message<T>) {
         let Some(queue) = self.by_name.get_mut(name) else { return };
         message.returns += 1;
@@ -121,17 +123,17 @@ impl<T: Clone> Queues<T> {
         }
     }
 
-    /// A consumer rejects a message that it has taken.
+    /// Rejects a message that a consumer has taken, which dead-letters it.
     pub fn reject(&mut self, name: &str, message: Message<T>) {
         self.dead_letter(name, message, Death::Rejected);
     }
 
-    /// The messages that are ready in each queue, in the order of delivery.
+    /// Returns the messages that are ready in each queue, in the order of delivery.
     pub fn ready(&self) -> impl Iterator<Item = (&str, impl ExactSizeIterator<Item = &Message<T>>)> {
         self.by_name.iter().map(|(name, queue)| (name.as_str(), queue.ready.iter()))
     }
 
-    /// The number of messages that are ready in a queue, if there is one with this name.
+    /// Returns the number of messages that are ready in a queue, or `None` if the queue does not exist.
     #[must_use]
     pub fn count(&self, queue: &str) -> Option<usize> {
         Some(self.by_name.get(queue)?.ready.len())
@@ -143,7 +145,7 @@ impl<T: Clone> Queues<T> {
         self.by_name.get(queue).is_some_and(|queue| queue.is_quorum)
     }
 
-    /// Lets everything happen that happens up to this time.
+    /// Advances the time, and expires each message whose TTL ends until then.
     pub fn advance_to(&mut self, until: u64) {
         while let Some((at, name)) = self.next_expiry().filter(|(at, _)| *at <= until) {
             let name = name.to_owned();
@@ -155,13 +157,14 @@ impl<T: Clone> Queues<T> {
         self.now = self.now.max(until);
     }
 
-    /// When the next message expires, and its queue. RabbitMQ expires only the message at the head of a queue.
+    /// Returns the time at which the next message expires, and its queue. RabbitMQ expires only the message at the head
+    /// of a queue.
     #[must_use]
     pub fn next_expiry(&self) -> Option<(u64, &str)> {
         self.by_name.iter().filter_map(|(name, queue)| Some((queue.ready.front()?.expires?, name.as_str()))).min()
     }
 
-    /// Three minutes later: dead letters are offered again to the targets that refused them.
+    /// Advances the time by three minutes, and offers dead letters again to the targets that refused them.
     pub fn forward_again(&mut self) {
         self.now += AGAIN;
         let names: Vec<String> = self.by_name.keys().cloned().collect();
@@ -174,7 +177,7 @@ impl<T: Clone> Queues<T> {
         }
     }
 
-    /// The number of dead letters between two queues.
+    /// Returns the number of dead letters that have left one queue and not reached the next one.
     #[must_use]
     pub fn parked(&self) -> usize {
         self.by_name.values().map(|queue| queue.forwarding.len() + queue.discarded.len()).sum()
@@ -187,7 +190,7 @@ impl<T: Clone> Queues<T> {
         self.by_name.values_mut().for_each(Queue::clear);
     }
 
-    /// Puts a message into a queue, unless the queue is full and refuses.
+    /// Puts a message into a queue. Returns false if the queue is full and refuses the message.
     fn deliver(&mut self, name: &str, mut message: Message<T>) -> bool {
         let Some(queue) = self.by_name.get_mut(name) else { return true };
         let is_full = queue.max_length.is_some_and(|most| queue.ready.len() >= most);
@@ -229,7 +232,8 @@ impl<T: Clone> Queues<T> {
         }
     }
 
-    /// Where a dead letter goes. RabbitMQ leaves out a queue that the message has left before, if no consumer has rejected it since.
+    /// Returns the queues that a dead letter goes to. RabbitMQ leaves out a queue that has dead-lettered the message
+    /// before, unless a consumer has rejected it since.
     fn targets(&self, exchange: &str, message: &Message<T>, death: Death) -> Result<BTreeSet<String>, Loss> {
         let all = self.routes.of(exchange, &message.key);
         if all.is_empty() {
@@ -240,7 +244,7 @@ impl<T: Clone> Queues<T> {
         if targets.is_empty() { Err(Loss::Circle) } else { Ok(targets) }
     }
 
-    /// Hands on the dead letters of an at-least-once queue, as far as their targets take them.
+    /// Forwards the dead letters of an at-least-once queue, as far as their targets take them.
     fn forward(&mut self, name: &str) {
         while let Some(queue) = self.by_name.get_mut(name)
             && queue.forwarding.len() < IN_FLIGHT
@@ -258,7 +262,7 @@ impl<T: Clone> Queues<T> {
         }
     }
 
-    /// The rest of a dead letter's way, if a target has not taken it.
+    /// Offers a dead letter to its targets. Returns it if some target has not taken it.
     fn hand_on(&mut self, name: &str, mut forwarding: Forwarding<T>) -> Option<Forwarding<T>> {
         let exchange = self.by_name.get(name)?.dead_letter_exchange.clone()?;
         let mut left = match forwarding.left.take() {
@@ -273,7 +277,7 @@ impl<T: Clone> Queues<T> {
     }
 }
 
-/// Whether a message has left this queue already, and no consumer has rejected it since.
+/// Whether this queue has dead-lettered the message already, and no consumer has rejected it since.
 fn comes_back(queue: &str, deaths: &[(String, Death)]) -> bool {
     deaths
         .iter()

@@ -17,9 +17,9 @@ pub(super) struct Queue<T> {
     pub(super) is_quorum: bool,
     pub(super) delivery_limit: Option<i64>,
     pub(super) ready: VecDeque<Message<T>>,
-    /// Dead letters that wait for their turn with the queue's dead-letter process.
+    /// Dead letters that wait for the queue's dead-letter process.
     pub(super) discarded: VecDeque<Forwarding<T>>,
-    /// Dead letters that the dead-letter process holds, because a target has not taken them.
+    /// Dead letters that the dead-letter process holds because a target has not taken them.
     pub(super) forwarding: Vec<Forwarding<T>>,
 }
 
@@ -43,7 +43,7 @@ impl Limit {
 pub(super) struct Forwarding<T> {
     pub(super) message: Message<T>,
     pub(super) death: Death,
-    /// The targets that refused the message; none as long as it was never routed.
+    /// The targets that have not taken the message yet; `None` until it is routed.
     pub(super) left: Option<BTreeSet<String>>,
 }
 
@@ -58,12 +58,12 @@ impl<T> Queue<T> {
         let dead_letter_exchange = text("x-dead-letter-exchange").map(str::to_owned);
         let rejects_publish = text("x-overflow") == Some("reject-publish");
         let strategy = text("x-dead-letter-strategy") == Some("at-least-once");
-        // Of several policies the highest would apply; a topology has one at most.
+        // Of several policies RabbitMQ applies the one of the highest priority; a topology has at most one.
         let by_policy = limits.iter().find(|limit| limit.queues.is_match(&queue.name).unwrap_or(false));
         let limits = [number("x-delivery-limit"), by_policy.map(|limit| limit.returns)];
         Self {
             ttl: number("x-message-ttl").and_then(|millis| u64::try_from(millis).ok()),
-            // RabbitMQ falls back to at-most-once, and does not say so, where one of these conditions does not hold.
+            // If one of these conditions does not hold, RabbitMQ falls back to at-most-once without a warning.
             is_at_least_once: is_quorum && strategy && dead_letter_exchange.is_some() && rejects_publish,
             dead_letter_exchange,
             max_length: number("x-max-length").and_then(|most| usize::try_from(most).ok()),

@@ -1,10 +1,10 @@
-//! Where an exchange sends a message.
+//! The queues that a message reaches from an exchange.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::domain::compile::{Argument, Desired, Target};
 
-/// Every exchange of a topology, and the names of its queues.
+/// The exchanges of a topology with their bindings, and the names of its queues.
 #[derive(Debug)]
 pub struct Routes {
     exchanges: HashMap<String, Exchange>,
@@ -18,7 +18,7 @@ struct Exchange {
 }
 
 impl Routes {
-    /// The routes of a compiled topology.
+    /// Returns the routes of a compiled topology.
     #[must_use]
     pub fn new(desired: &Desired) -> Self {
         let mut exchanges: HashMap<String, Exchange> = desired
@@ -38,19 +38,19 @@ impl Routes {
         Self { exchanges, queues: desired.queues.iter().map(|queue| queue.name.clone()).collect() }
     }
 
-    /// Whether there is an exchange with this name. The exchange without a name is always there.
+    /// Whether there is an exchange with this name. The default exchange, whose name is empty, always exists.
     #[must_use]
     pub fn has_exchange(&self, name: &str) -> bool {
         name.is_empty() || self.exchanges.contains_key(name)
     }
 
-    /// The queues that a message reaches from an exchange. A queue that several bindings lead to gets the message once.
+    /// Returns the queues that a message reaches from an exchange. A queue to which several bindings lead gets it once.
     ///
-    /// An alternate exchange gets the messages for which its exchange has no binding. A binding to another exchange counts, even if
-    /// that exchange has no binding for the message.
+    /// An alternate exchange gets the messages for which its exchange has no binding. A binding to another exchange
+    /// counts, even if that exchange has no binding for the message.
     #[must_use]
     pub fn of(&self, exchange: &str, key: &str) -> BTreeSet<&str> {
-        // The exchange without a name knows every queue by the queue's own name.
+        // The default exchange has a binding to each queue, with the queue's name as its key.
         if exchange.is_empty() {
             return self.queues.get(key).map(String::as_str).into_iter().collect();
         }
@@ -75,13 +75,13 @@ impl Routes {
     }
 }
 
-/// Whether a topic pattern matches a routing key: `*` is one word, an empty one too, and `#` any number of words.
+/// Whether a topic pattern matches a routing key: `*` is one word, which may be empty, and `#` any number of words.
 #[must_use]
 pub fn matches(pattern: &str, key: &str) -> bool {
     words_match(&words(pattern), &words(key))
 }
 
-/// An empty text has no words, rather than one empty word.
+/// Splits a text into words. An empty text has no words, rather than one empty word.
 fn words(text: &str) -> Vec<&str> {
     if text.is_empty() { Vec::new() } else { text.split('.').collect() }
 }

@@ -195,8 +195,8 @@ impl Deliveries for Queue {
                 }
                 None if self.cancelled => tracing::debug!("the consumer of {} has ended", self.name),
                 None => tracing::warn!(
-                    "the broker has cancelled the consumer of {}: the queue was deleted, or a delivery was not acknowledged in \
-                     time",
+                    "the broker has cancelled the consumer of {}: the queue was deleted, or a delivery was not \
+                     acknowledged in time",
                     self.name
                 ),
             }

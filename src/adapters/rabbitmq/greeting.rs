@@ -1,5 +1,5 @@
-//! The broker's greeting, *Connection.Start*: the first frame of every connection. It names the cluster and the version, and
-//! lapin reads it and keeps it to itself. So lapin is given a stream that remembers the first frame that passes through it.
+//! Reads the broker's greeting, *Connection.Start*: the first frame of every connection. It has the cluster's name and
+//! the broker's version. lapin does not expose it, so lapin is given a stream that remembers the first frame.
 
 use std::{
     io, mem,
@@ -27,19 +27,19 @@ use lapin::{AsyncTcpStream, types::AMQPValue};
 
 use crate::ports::BrokerIdentity;
 
-/// RabbitMQ's greeting has some 500 bytes. Beyond this much there is no greeting to be expected.
+/// The longest greeting that is read, in bytes. RabbitMQ's greeting has some 500.
 const LONGEST: usize = 64 * 1024;
 
-/// What tokio's reactor connects.
+/// The stream that tokio's reactor connects.
 type Socket = <Tokio as Reactor>::TcpStream;
 
-/// Who answered, once the greeting has come.
+/// The broker's identity, set once the greeting has been read.
 pub(super) type Answered = Arc<OnceLock<BrokerIdentity>>;
 
 /// A connection to a broker, with TLS or without, that remembers the greeting.
 pub(super) struct Greeted {
     stream: AsyncTcpStream<Socket>,
-    /// What has come of the greeting, until it is whole.
+    /// The part of the greeting that has arrived, until the greeting is complete.
     coming: Option<(Vec<u8>, Answered)>,
 }
 
@@ -53,11 +53,11 @@ impl Greeted {
         heard.extend_from_slice(bytes);
         match parse_frame(heard.as_slice()) {
             Ok((_, AMQPFrame::Method(_, AMQPClass::Connection(AMQPMethod::Start(start))))) => {
-                // Set once: this stream has one greeting.
+                // It is not set yet, because a stream has one greeting.
                 let _ = answered.set(identity(&start));
             }
             Err(error) if error.is_incomplete() && heard.len() < LONGEST => self.coming = Some((heard, answered)),
-            // No AMQP: lapin says so.
+            // This is no AMQP greeting, and lapin reports that.
             _ => {}
         }
     }
@@ -118,7 +118,7 @@ impl AsyncWrite for Greeted {
     }
 }
 
-/// The tokio runtime, as lapin's default, but for the type of the stream.
+/// Returns the tokio runtime that lapin uses by default, with [`Greeted`] as the type of its streams.
 pub(super) fn runtime() -> Runtime<RuntimeParts<Tokio, Greeting>> {
     Runtime::new(RuntimeParts::new(Tokio::current(), Greeting(Tokio::current())))
 }
@@ -180,7 +180,7 @@ mod tests {
         gen_frame(&frame)(WriteContext::from(Vec::new())).expect("a frame").into_inner().0
     }
 
-    /// What is heard of these bytes, in pieces of this size.
+    /// Returns the identity that is found in these bytes when they are read in pieces of this size.
     async fn heard(bytes: &[u8], piece: usize) -> Option<BrokerIdentity> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
@@ -210,7 +210,7 @@ mod tests {
     #[case(7)]
     #[case(100_000)]
     #[tokio::test]
-    async fn a_greeting_is_heard_in_pieces_of_any_size(#[case] piece: usize) {
+    async fn a_greeting_is_read_in_pieces_of_any_size(#[case] piece: usize) {
         let mut bytes = greeting(&[
             ("product", "RabbitMQ"),
             ("version", "4.3.6"),
@@ -231,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn bytes_that_are_no_greeting_pass_through() {
         assert_eq!(heard(b"HTTP/1.1 400 Bad Request\r\n\r\n", 5).await, None);
-        // A frame that never ends.
+        // A frame that is longer than any greeting.
         let mut endless = vec![1, 0, 0, 0xff, 0xff, 0xff, 0xff];
         endless.resize(3 * LONGEST, 0);
         assert_eq!(heard(&endless, 4096).await, None);

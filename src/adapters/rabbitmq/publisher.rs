@@ -1,8 +1,8 @@
-//! Publishing with confirms. One task owns the confirm channel, because lapin gives wrong confirms to tasks that share
-//! one (measured); each caller awaits its own confirm, so many are in flight.
+//! Publishes messages with publisher confirms. One task owns the confirm channel, because lapin gives wrong confirms to
+//! tasks that share one (measured). Each caller awaits its own confirm, so many confirms are in flight.
 //!
-//! lapin answers a publish once it is written to the socket. So it holds one message of ours at a time, and while the
-//! broker blocks publishers the others wait here, with those who asked.
+//! lapin's publish returns once the message is written to the socket. So lapin holds one message at a time. While the
+//! broker blocks publishers, the other messages wait in this module with their callers.
 
 use std::{
     sync::{
@@ -30,10 +30,10 @@ use super::{
 };
 use crate::{domain::wire::Message, ports::BrokerError};
 
-/// Messages that wait for their turn on the channel. Confirms in flight are bounded by the callers.
+/// The number of messages that may wait for the channel. The callers bound the number of confirms in flight.
 const QUEUED: usize = 256;
 
-/// How long a channel is used at least, although the broker has refused a message on it.
+/// The age that a channel must reach before it is replaced because the broker has refused a message on it.
 const LEAST_AGE: Duration = Duration::from_secs(1);
 
 pub(super) struct Publisher {
@@ -48,11 +48,11 @@ enum Job {
     Connect(oneshot::Sender<Result<(), BrokerError>>),
 }
 
-/// A message that is on its way.
+/// A message that is written to the socket and waits for its confirm.
 struct Sent {
     confirm: PublisherConfirm,
     waiting: Waiting,
-    /// lapin closes a channel that nobody holds.
+    /// Held because lapin closes a channel that nobody holds.
     channel: ConfirmChannel,
 }
 
@@ -69,7 +69,7 @@ impl Publisher {
         self.ask(Job::Connect).await?
     }
 
-    /// Ends the owner, whatever it waits for, and with it every publish that is not confirmed.
+    /// Ends the owner task, whatever it waits for. Every publish without a confirm fails.
     pub(super) async fn close(&self) {
         self.closing.cancel();
         self.closed.cancelled().await;
@@ -80,7 +80,7 @@ impl Publisher {
         let Sent { confirm, waiting, channel } = self.ask(|reply| Job::Publish(Box::new(message), reply)).await??;
         fail_point!("broker.sent");
         tokio::select! {
-            // What is confirmed at the last moment is confirmed.
+            // A confirm that comes at the last moment counts.
             biased;
             answer = confirm => match answer {
                 Ok(confirmation) => {
@@ -121,9 +121,9 @@ struct Open {
     _watching: AbortOnDropHandle<()>,
 }
 
-/// A channel in confirm mode. A new one takes its place when the broker has refused a message on it: RabbitMQ 3.10 goes on to
-/// refuse a queue's messages on a channel that sent its first one just after the queue had lost its leader, until the node
-/// of that leader is back (measured). On other channels it takes them.
+/// A channel in confirm mode. It is replaced after the broker has refused a message on it. RabbitMQ 3.10 keeps refusing
+/// a queue's messages on a channel whose first message to that queue came just after the queue had lost its leader,
+/// until the node of that leader is back (measured). It takes them on other channels.
 #[derive(Clone)]
 struct ConfirmChannel {
     channel: Channel,
@@ -163,7 +163,7 @@ impl Owner {
         }
     }
 
-    /// Who asked may have stopped waiting: then nothing is published, and nobody hears the answer.
+    /// Serves one job. A message whose caller has stopped waiting is not published.
     async fn serve(&mut self, job: Job) {
         match job {
             Job::Publish(_, reply) if reply.is_closed() => {}
@@ -182,13 +182,14 @@ impl Owner {
         let url = self.url.clone();
         let Open { channel, confirms, .. } = self.open().await?;
         let channel = channel.clone();
-        // Connecting takes a while. What is sent after its caller has gone may come after a newer event, and run after it.
+        // Connecting takes a while. A message that is sent after its caller has given up may follow a newer event, and
+        // run after it.
         if is_given_up() {
             return Err(BrokerError::Closed);
         }
         let waiting = confirms.begin();
         let options = BasicPublishOptions::default();
-        // A peer that reads nothing takes nothing.
+        // A peer that does not read from the socket blocks the write.
         let sent = tokio::select! {
             biased;
             sent = channel.channel.basic_publish(exchange, routing_key, options, &message.body, properties) => sent,
@@ -200,8 +201,9 @@ impl Owner {
         }
     }
 
-    /// The open channel, or a new one: a missing exchange closes the channel, a refused message has it replaced, a lost
-    /// connection ends everything, and a node that confirms nothing is left.
+    /// Returns the open channel, or opens one. A channel that a missing exchange has closed, or on which a message was
+    /// refused, is replaced on the same connection. A lost connection is replaced, and so is one on which nothing is
+    /// confirmed, whose node is left.
     async fn open(&mut self) -> Result<&Open, BrokerError> {
         let open = match self.open.take() {
             Some(open) if open.is_good() => open,
@@ -237,27 +239,27 @@ impl Open {
     }
 }
 
-/// Why a message is not waited for any longer. It may have arrived.
+/// Returns the error of a message on a silent connection. The message may have arrived.
 fn silent(url: &AmqpUrl) -> BrokerError {
     url.unreachable(format!("no publisher confirm for {} s; reconnecting to another node", silence::LIMIT.as_secs()))
 }
 
-/// Whether the broker has it.
+/// Checks the broker's answer to a publish.
 ///
 /// # Errors
-/// When the broker refused it.
+/// When the broker has refused the message.
 pub fn confirmed(confirmation: &Confirmation, exchange: &str) -> Result<(), BrokerError> {
     let reason = match confirmation {
         Confirmation::Ack(_) => return Ok(()),
         Confirmation::Nack(_) => "negative acknowledgement",
-        // Cannot be: the channel is in confirm mode. Counting it as published would lose an event silently.
+        // Impossible on a channel in confirm mode. Counting the message as published could lose an event silently.
         Confirmation::NotRequested => "the channel gives no confirms",
     };
     Err(BrokerError::Nacked { exchange: exchange.to_owned(), reason: reason.to_owned() })
 }
 
-/// What an error means for a message. One that is about another message has closed the channel that they share, and this one
-/// may be published again at once.
+/// Translates lapin's error for a message. If the error is about another message, that one has closed the shared
+/// channel, and this message may be published again at once.
 fn fault(url: &AmqpUrl, error: &lapin::Error, exchange: &str, size: usize) -> BrokerError {
     if let ErrorKind::ProtocolError(amqp) = error.kind() {
         let reason = amqp.get_message().to_string();
@@ -271,14 +273,15 @@ fn fault(url: &AmqpUrl, error: &lapin::Error, exchange: &str, size: usize) -> Br
     url.error(error, &format!("the exchange {exchange}"))
 }
 
-/// The broker names the exchange that is missing or that refuses, and the size of a message that is too large.
+/// Whether an error is about another message. The broker names an exchange that is missing or that refuses access, and
+/// the size of a message that is too large.
 fn is_about_another(reason: &str, exchange: &str, size: usize) -> bool {
     let exchange_named = named(reason, "exchange '", '\'');
     exchange_named.is_some_and(|named| named != exchange)
         || size_named(reason).is_some_and(|named| named.parse() != Ok(size))
 }
 
-/// The size of a message that is larger than `max_message_size`.
+/// Returns the size that the broker names in its refusal of a message larger than `max_message_size`.
 fn size_named(reason: &str) -> Option<&str> {
     named(reason, "message size ", ' ')
 }

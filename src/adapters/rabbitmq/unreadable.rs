@@ -1,13 +1,15 @@
-//! Messages that lapin cannot read: a property, a header's name or a routing key that is no UTF-8.
+//! Consumes queues with messages that lapin cannot read: a property, a header's name or a routing key is not UTF-8.
 //!
-//! Such a message breaks its connection off whenever it is delivered, and comes again. Only the broker's delivery limit
-//! ends that, and it counts against everything else that was delivered by the same connection. So where that happened
-//! each message has a connection of its own, until the broker has put the unreadable one aside.
+//! Such a message ends its connection whenever it is delivered, and is delivered again. Only the broker's delivery
+//! limit stops that, and each time it also counts against every other message that was delivered on the same
+//! connection. So after such a failure each message gets a connection of its own ([`Careful`]), until the broker has
+//! dead-lettered the unreadable one.
 //!
-//! A queue whose order is kept has one such connection, and one message at a time by it: [`InOrder`]. RabbitMQ puts what goes
-//! back behind what has gone back before (measured on 3.10 and 4.3). Closed after each message, the connection would give
-//! the next one back, behind others. So only the unreadable one goes back by itself, behind what was delivered with it the
-//! first time, and the others keep their order. No delivery limit is in its way: then it is at the head until somebody removes it.
+//! A queue whose order is kept gets one connection, and one message at a time on it: [`InOrder`]. RabbitMQ puts a
+//! returned message behind those that were returned earlier (measured on 3.10 and 4.3). If the connection were closed
+//! after each message, it would return the next message behind others. So only the unreadable message is returned by
+//! itself, behind those that were delivered with it the first time, and the others keep their order. Such a queue has
+//! no delivery limit: the unreadable message then stays at the head until somebody removes it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,29 +31,31 @@ use crate::{
     ports::{BrokerError, Deliveries, Delivery, Order, Receipt},
 };
 
-/// So many connections at a time.
+/// The highest number of connections at a time.
 const CONNECTIONS: usize = 10;
 
-/// So long without a message it is gone.
+/// How long no message must come until the unreadable message counts as gone.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// A consumer that takes each message by a connection of its own, until as many as it usually holds were readable.
+/// A consumer that takes each message on a connection of its own. It ends once as many messages in a row as its
+/// prefetch were readable.
 pub(super) struct Careful {
     taker: Taker,
     prefetch: u16,
     suspects: Suspects,
-    /// The next one, on its way.
+    /// The task that takes the next message.
     taking: Option<AbortOnDropHandle<Result<Taken, BrokerError>>>,
-    /// So many more in a row.
+    /// How many more messages in a row must be readable.
     left: u16,
+    /// The number of unreadable deliveries so far.
     unreadable: i64,
-    /// By us, and that says nothing of what is in the queue.
+    /// Whether this program has cancelled the consumer. That does not mean that the queue is readable.
     cancelled: bool,
-    /// Then it ends.
+    /// Ends the consumer when it is cancelled.
     closed: CancellationToken,
 }
 
-/// What it takes to take a message.
+/// Takes one message on a connection of its own.
 #[derive(Clone)]
 struct Taker {
     url: AmqpUrl,
@@ -81,7 +85,7 @@ impl Careful {
         }
     }
 
-    /// Until the connections that it does not use are closed, too.
+    /// Ends the consumer when `closed` is cancelled, as the program closes its other connections.
     pub(super) fn until(self, closed: CancellationToken) -> Self {
         Self { closed, ..self }
     }
@@ -101,14 +105,14 @@ impl Taker {
             Ok(consumer) => consumer,
             Err(error) => return failed(&link, error),
         };
-        // In this order they are dropped, too: a consumer that is dropped is cancelled.
+        // They are dropped in this order, the connection first, because lapin cancels a consumer that is dropped.
         let mut held = (link, consumer);
         let mut delivery = match tokio::time::timeout(QUIET, held.1.next()).await {
             Ok(Some(Ok(delivery))) => delivery,
             Ok(Some(Err(error))) => return failed(&held.0, error),
             Ok(None) | Err(_) => return Ok(Taken::Nothing),
         };
-        // It holds one, so no other comes before this is answered.
+        // The prefetch is 1, so no other message is delivered before this one is answered.
         let cancelling = channel.basic_cancel(held.1.tag(), BasicCancelOptions::default());
         if let Err(error) = answer(cancelling).await {
             return failed(&held.0, error);
@@ -139,12 +143,16 @@ impl Deliveries for Careful {
                 }
                 Ok(Taken::Unreadable) => {
                     if self.unreadable == 0 {
-                        tracing::error!("a message in {queue} cannot be read (is its text UTF-8?); it is put aside");
+                        tracing::error!(
+                            "a message in {queue} cannot be read (is it UTF-8?); its delivery limit dead-letters it"
+                        );
                     }
                     self.unreadable += 1;
                     self.left = self.prefetch;
                     if self.unreadable > 2 * DELIVERY_LIMIT {
-                        tracing::warn!("it comes again and again; has {queue} a delivery limit?");
+                        tracing::warn!(
+                            "an unreadable message of {queue} is redelivered without end; check its delivery limit"
+                        );
                         tokio::time::sleep(QUIET).await;
                     }
                 }
@@ -167,23 +175,25 @@ impl Deliveries for Careful {
         true
     }
 
-    /// What it delivered goes back with the connection that it has for its own.
+    /// Does nothing: each delivery goes back when its own connection is closed.
     async fn close(self: Box<Self>) {}
 }
 
-/// A consumer that takes one message at a time by a connection of its own, until as many as it usually holds were readable.
+/// A consumer that takes one message at a time, on one connection of its own. It ends once as many messages as its
+/// prefetch were readable.
 pub(super) struct InOrder {
     // Dropped before its connection.
     deliveries: Box<dyn Deliveries>,
     link: Arc<Link>,
     count: Count,
-    /// The connection is there, and with it what it delivered.
+    /// Whether the connection is open. While it is, its deliveries stay with the worker.
     lasts: bool,
-    /// Then it ends.
+    /// Ends the consumer when it is cancelled.
     closed: CancellationToken,
 }
 
-/// How many more must be readable until the queue is no suspect. Given up before that, it is counted again.
+/// Counts the messages that must be readable until the queue is no suspect any more. If it is dropped earlier, the
+/// queue becomes a suspect again.
 struct Count {
     left: u16,
     queue: String,
@@ -209,7 +219,7 @@ impl InOrder {
     ) -> Result<Self, BrokerError> {
         let (link, channel) = url.link(name).await?;
         let link = Arc::new(link);
-        // It tells anew, of this queue alone.
+        // This connection consumes this queue alone, so it tells anew whether the unreadable message is in this queue.
         suspects.clear(queue);
         let count = Count { left: prefetch, queue: queue.to_owned(), suspects: suspects.clone() };
         let how = How { prefetch: 1, order: Order::Kept, quiet: consumer::QUIET };
@@ -226,7 +236,7 @@ impl Deliveries for InOrder {
         }
         let Count { left, queue, suspects } = &mut self.count;
         match self.closed.run_until_cancelled(self.deliveries.next()).await? {
-            // The last one is answered, for there is room for this one. It goes back by itself, and nothing else of this round.
+            // With a prefetch of 1 this delivery means that the one before is answered. It goes back alone.
             Some(_) if *left == 0 => return None,
             Some(delivery) => {
                 *left -= 1;
@@ -236,7 +246,7 @@ impl Deliveries for InOrder {
         }
         if suspects.contains(queue) {
             tracing::error!(
-                "a message in {queue} cannot be read (is its text UTF-8?), and holds up what comes until somebody removes it"
+                "a message in {queue} cannot be read (is it UTF-8?), and blocks the queue until somebody removes it"
             );
         }
         None
@@ -258,10 +268,10 @@ impl Deliveries for InOrder {
 
 /// The receipt of a message that has a connection of its own.
 struct Alone {
-    // Dropped in this order, too.
+    // The connection is dropped first, because lapin cancels a consumer that is dropped.
     held: (Link, Consumer),
     acker: Acker,
-    // It closes with its last owner.
+    // Held because a channel closes with its last owner.
     _channel: Channel,
     _permit: OwnedSemaphorePermit,
 }
@@ -289,7 +299,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn who_stops_consuming_has_not_found_the_queue_readable() {
+    async fn a_cancelled_consumer_leaves_its_queue_a_suspect() {
         let (suspects, url) = (Suspects::default(), AmqpUrl::new("amqp://127.0.0.1:1").expect("a URL"));
         suspects.add("q");
         let mut careful = Careful::new(&url, "name", "q", 3, &suspects);
@@ -303,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_counted_to_its_end_is_counted_again() {
+    fn a_count_that_is_dropped_early_leaves_its_queue_a_suspect() {
         let suspects = Suspects::default();
         let count = |left| Count { left, queue: "q".to_owned(), suspects: suspects.clone() };
         drop(count(0));

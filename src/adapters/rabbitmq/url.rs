@@ -1,4 +1,4 @@
-//! Where a broker is.
+//! The URL of a broker, or those of a cluster's nodes.
 
 use std::{
     fmt,
@@ -18,66 +18,69 @@ use crate::{
     ports::BrokerIdentity,
 };
 
-/// How often both sides show that they are there, in seconds, unless the URL says otherwise. A peer that has gone without a
-/// word is noticed after twice that time; RabbitMQ's own default is a minute.
+/// The AMQP heartbeat in seconds, unless the URL sets another one. A peer that vanishes is noticed after twice that
+/// time. RabbitMQ's own default is a minute.
 const HEARTBEAT: u16 = 20;
 
-/// How long a node that was left is asked last. After that it has its share of the connections again.
+/// How long a node that was left is tried last. After that it gets its share of the connections again.
 const ASKED_LAST: Duration = Duration::from_mins(1);
 
-/// Where a broker is: its URL, or one for each node of a cluster. It is shown without its passwords.
+/// The URL of a broker, or one URL for each node of a cluster. `Display` and `Debug` show it without passwords.
 #[derive(Clone)]
 pub struct AmqpUrl {
     nodes: Arc<[Node]>,
     /// The broker that greeted the newest connection. Clones share it.
     identity: Arc<Mutex<Option<BrokerIdentity>>>,
-    /// The node that was left, by its place, and when: it took a connection, and then did nothing.
+    /// The place of the node that was left, and when. Such a node accepted a connection, and then executed nothing.
     left: Arc<Mutex<Option<(usize, Instant)>>>,
     tls: Tls,
 }
 
-/// A text that is no AMQP URL ([`ConnectError::Url`](crate::ConnectError::Url)). The message does not repeat it, for it
-/// may hold a password.
+/// A text is not an AMQP URL ([`ConnectError::Url`](crate::ConnectError::Url)). The message does not repeat the text,
+/// because it may hold a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "not an AMQP URL: {0}; it looks like amqp://user:password@host:5672/vhost, and several of them, with commas between \
-     them, are the nodes of one cluster"
+    "not an AMQP URL: {0}; expected amqp://user:password@host:5672/vhost, or one such URL for each node of a cluster, \
+     with commas between them"
 )]
 pub struct AmqpUrlError(String);
 
 impl AmqpUrl {
-    /// Reads a URL with the scheme `amqp` or `amqps`, or several with commas between them. All name the same virtual host.
+    /// Parses a URL with the scheme `amqp` or `amqps`, or several with commas between them, which must all name the
+    /// same virtual host.
     ///
     /// # Errors
-    /// When it is none. The message does not repeat the text, for it may hold a password.
+    /// When the text is not such a URL. The message does not repeat the text, because it may hold a password.
     pub fn new(text: &str) -> Result<Self, AmqpUrlError> {
         let urls = SecretUrl::parse_list(text, &["amqp", "amqps"])?;
         let nodes = urls.into_iter().map(Node::new).collect::<Result<Vec<_>, _>>()?;
         let vhosts = nodes.iter().map(|node| &node.uri.vhost);
         if vhosts.clone().ne(vhosts.skip(1).chain(nodes.first().map(|node| &node.uri.vhost))) {
-            return Err(AmqpUrlError("they do not all name the same virtual host".to_owned()));
+            return Err(AmqpUrlError("the URLs do not all name the same virtual host".to_owned()));
         }
         Ok(Self { nodes: nodes.into(), identity: Arc::default(), left: Arc::default(), tls: Tls::default() })
     }
 
-    /// Which certificates are trusted, and which one is shown, where the scheme is `amqps`.
+    /// Sets the trusted certificates and the client certificate for the scheme `amqps`.
     #[must_use]
     pub fn with_tls(self, tls: Tls) -> Self {
         Self { tls, ..self }
     }
 
-    /// The virtual host, `/` unless the path says otherwise.
+    /// Returns the virtual host: `/` unless the path names another one.
     #[must_use]
     pub fn vhost(&self) -> String {
         self.nodes.first().map_or_else(|| "/".to_owned(), |node| node.uri.vhost.clone())
     }
 
-    /// Where the management API may be: each node's host and user, port 15672; with TLS also 15671, its usual port then.
+    /// Returns the URLs at which the management API may be: each node's host and user, with port 15672. With TLS also
+    /// port 15671, which is the usual one then.
     pub fn management(&self) -> Vec<SecretUrl> {
         self.nodes.iter().flat_map(Node::management).collect()
     }
 
-    /// Every node with its place, from any one on: not all processes ask the same node first, nor does one that is sent away again and again.
+    /// Returns every node with its place, starting with a random one. So the processes spread over the nodes, and one
+    /// that is refused does not try the same node first each time. A node that was left comes last.
     pub(super) fn turn(&self) -> impl Iterator<Item = (usize, &Node)> {
         let first = usize::try_from(RandomState::new().build_hasher().finish() >> 33).unwrap_or_default();
         let left = *self.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,18 +91,18 @@ impl AmqpUrl {
         others.chain(order.filter(move |place| Some(*place) == last)).map(|place| (place, &self.nodes[place]))
     }
 
-    /// Asks this node last for [`ASKED_LAST`], or until another one takes its place.
+    /// Puts this node last in [`turn`](Self::turn) for [`ASKED_LAST`], or until another node is put last.
     pub(super) fn ask_last(&self, place: usize) {
         *self.left.lock().unwrap_or_else(PoisonError::into_inner) = Some((place, Instant::now()));
     }
 
-    /// Which certificates are trusted, and the client's own.
+    /// Returns the trusted certificates and the client certificate.
     #[must_use]
     pub fn tls(&self) -> &Tls {
         &self.tls
     }
 
-    /// The broker that greeted the newest connection; none before the first one.
+    /// Returns the identity of the broker that greeted the newest connection; `None` before the first one.
     pub(super) fn identity(&self) -> Option<BrokerIdentity> {
         self.identity.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -116,8 +119,8 @@ impl AmqpUrl {
 /// One node of a broker.
 pub(super) struct Node {
     url: SecretUrl,
-    /// The URL as lapin needs it, but for what lapin gets wrong: an empty path is the default virtual host here, and an IPv6
-    /// address is one.
+    /// The URL as lapin needs it. It is not parsed by lapin, which gets two things wrong: an empty path is the default
+    /// virtual host here, and an IPv6 address has no brackets.
     pub(super) uri: AMQPUri,
 }
 
@@ -128,10 +131,10 @@ impl Node {
             ("", None) => ("guest".to_owned(), "guest".to_owned()),
             (user, password) => (user.to_owned(), password.unwrap_or_default().to_owned()),
         };
-        // A second URL behind another separator than a comma would be taken for a part of the name, and shown.
+        // With another separator than a comma a second URL would count as a part of the virtual host's name, and be
+        // shown.
         if url.path().contains([':', ',', ';', ' ']) {
-            let fault =
-                "percent-encode what a virtual host has of `:`, `,`, `;` or blanks, and put commas between whole URLs";
+            let fault = "percent-encode `:`, `,`, `;` and blanks in a virtual host, and put commas between whole URLs";
             return Err(AmqpUrlError(fault.to_owned()));
         }
         let vhost = match url.path().strip_prefix('/') {
@@ -174,7 +177,7 @@ fn query(url: &SecretUrl) -> Result<AMQPQueryString, AmqpUrlError> {
                 let mechanism = value.parse::<SASLMechanism>();
                 query.auth_mechanism = Some(mechanism.map_err(|_| AmqpUrlError(format!("no such `{key}`")))?);
             }
-            // Others' clients know more of them.
+            // Other clients know further parameters.
             _ => {}
         }
     }
@@ -250,7 +253,7 @@ mod tests {
     #[case("amqp://app:pw@broker:5673/x", "http://app:pw@broker:15672/")]
     #[case("amqps://broker?heartbeat=5", "https://guest:guest@broker:15671/ https://guest:guest@broker:15672/")]
     #[case("amqp://a,amqp://b", "http://guest:guest@a:15672/ http://guest:guest@b:15672/")]
-    fn the_management_url_follows(#[case] url: &str, #[case] expected: &str) {
+    fn the_management_url_follows_from_the_amqp_url(#[case] url: &str, #[case] expected: &str) {
         let urls = AmqpUrl::new(url).expect("valid").management();
         let shown = |url: &SecretUrl| {
             let (rest, user, password) = (url.to_string(), url.user(), url.password().unwrap_or_default());
@@ -269,7 +272,7 @@ mod tests {
     #[case("amqp://a/x,amqp://b/x,amqp://c/y")]
     #[case("amqp://a?heartbeat=often")]
     #[case("amqp://a?auth_mechanism=magic")]
-    fn what_is_no_amqp_url_is_refused(#[case] url: &str) {
+    fn a_text_that_is_not_an_amqp_url_is_refused(#[case] url: &str) {
         assert!(AmqpUrl::new(url).is_err());
     }
 
@@ -283,13 +286,13 @@ mod tests {
     }
 
     #[test]
-    fn an_address_may_be_of_ipv6() {
+    fn an_address_may_be_an_ipv6_address() {
         let url = AmqpUrl::new("amqp://[::1]:5673").expect("valid");
         assert_eq!(url.turn().next().expect("one").1.address(), ("::1", 5673));
     }
 
     #[test]
-    fn connections_begin_at_each_node() {
+    fn each_node_has_its_turn_to_be_tried_first() {
         let url = AmqpUrl::new("amqp://a,amqp://b,amqp://c").expect("valid");
         let first = || url.turn().next().expect("one").1.address().0.to_owned();
         assert_eq!(url.turn().count(), 3);

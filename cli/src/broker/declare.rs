@@ -1,4 +1,4 @@
-//! Carries out a plan: policies over the management API, the rest over AMQP, under a lock.
+//! Carries out a plan under a lock: policies over the management API, all other objects over AMQP.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -23,48 +23,49 @@ use crate::{
     plan::{Address, Change, Object, Plan},
 };
 
-/// Calls under way. A channel answers in their order, so they wait for no round trip.
+/// The most calls under way. A channel answers them in order, so no call waits for the round trip of another.
 const IN_FLIGHT: usize = 512;
 
-/// Channels that share the calls: RabbitMQ 4 commits what they ask for together.
+/// The number of channels that share the calls: RabbitMQ 4 commits calls of several channels together.
 const CHANNELS: usize = 8;
 
-/// A cluster in which the majority is away does not answer at all.
+/// The time limit of a call. A cluster without a majority of its nodes does not answer at all.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Between two looks at a lock that is held: doubled up to the longest.
+/// The delay between two tries for a held lock, doubled up to the longest.
 const SHORTEST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
 
-/// Why a plan was not carried out, or not wholly.
+/// Why a plan was not carried out, or only in part.
 #[derive(Debug, thiserror::Error)]
 #[error("{cause}")]
 pub struct DeclareError {
-    /// What was confirmed before.
+    /// The number of objects that were confirmed before the error.
     pub done: usize,
-    /// What was not; some of it may be there all the same.
+    /// The objects that were not confirmed. Some of them may exist all the same.
     pub left: Vec<Address>,
-    /// What happened.
+    /// The cause.
     #[source]
     pub cause: DeclareCause,
 }
 
-/// What stopped a plan.
+/// The error that stopped a plan.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeclareCause {
-    /// The plan itself is blocked: nothing was written.
+    /// The plan is blocked: nothing was written.
     #[error("the plan is blocked")]
     Blocked,
-    /// The broker.
+    /// An error of the broker.
     #[error(transparent)]
     Broker(#[from] BrokerError),
-    /// Its management API.
+    /// An error of the management API.
     #[error(transparent)]
     Management(#[from] ManagementError),
 }
 
-/// A connection that holds the lock of one topology. Whatever happens to it, the broker frees the lock with it.
+/// A connection that holds the locks of one topology. When the connection ends, the broker frees the locks, because
+/// they are exclusive queues.
 pub struct Declarer {
     pub(super) url: AmqpUrl,
     pub(super) connection: Connection,
@@ -72,11 +73,11 @@ pub struct Declarer {
 }
 
 impl Declarer {
-    /// Connects and takes the locks, exclusive queues of these names, in their order. Where somebody else holds one,
-    /// `waiting` is told its name once, and it is tried again until the patience is over.
+    /// Connects and takes the locks, exclusive queues of these names, in their order. If somebody else holds one,
+    /// `waiting` is called once with its name, and the lock is tried again until `patience` is over.
     ///
     /// # Errors
-    /// When the broker is away or refuses, or a lock is still held.
+    /// When the broker is unreachable or refuses, or a lock is still held.
     pub async fn lock(
         url: AmqpUrl,
         name: &str,
@@ -104,7 +105,7 @@ impl Declarer {
                 Err(error) => error,
             };
             if matches!(error, BrokerError::Locked { .. }) && !patience.is_zero() {
-                // The patience begins when there is something to be patient about.
+                // The time begins when a lock turns out to be held.
                 let until = *until.get_or_insert_with(|| {
                     waiting(queue);
                     Instant::now() + patience
@@ -122,17 +123,18 @@ impl Declarer {
 
     async fn try_lock(&self, queue: &str) -> Result<(), BrokerError> {
         let object = format!("the lock {queue}");
-        // A refusal closes the channel, so each try has its own.
+        // A refusal closes the channel, so each try uses a new one.
         let channel = self.channel().await?;
         let options = QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
         let declaring = async { Ok(channel.queue_declare(short(queue)?, options, FieldTable::default()).await) };
         self.answered(&object, declaring).await.map(drop)
     }
 
-    /// Writes everything that a plan says, in its order, and tells of each that is confirmed.
+    /// Writes all changes of a plan in their order, and calls `written` for each that is confirmed.
     ///
     /// # Errors
-    /// When something was refused or the broker went away, with what is left. Doing it again does no harm.
+    /// When the plan is blocked, an object was refused, or the connection was lost; the error lists the objects that
+    /// are left. Doing it again does no harm.
     pub async fn carry_out(
         &self,
         plan: &Plan,
@@ -162,7 +164,8 @@ impl Declarer {
         management: &dyn Management,
         written: &mut impl FnMut(&Address),
     ) -> Result<(), DeclareCause> {
-        // A binding needs its ends, and a channel keeps its order alone: one kind after another, each over all channels.
+        // A binding needs its exchange and queue, and only the calls of one channel keep their order. So each kind of
+        // object is written completely before the next, each spread over all channels.
         let channels = try_join_all((0..CHANNELS).map(|_| self.channel())).await?;
         for kind in changes.chunk_by(|one, next| one.address.kind == next.address.kind) {
             let calls = kind.iter().zip(channels.iter().cycle()).map(|(change, channel)| {
@@ -193,7 +196,7 @@ impl Declarer {
         Ok(self.answered(&object, create(channel, write)).await?)
     }
 
-    /// What the broker answers about an object.
+    /// Waits for the broker's answer to a call about an object, for at most a minute.
     pub(super) async fn answered<T>(
         &self,
         object: &str,
@@ -209,14 +212,15 @@ impl Declarer {
         self.answered("a channel", async { Ok(self.connection.create_channel().await) }).await
     }
 
-    /// Frees the locks, and closes the connection properly so that the broker logs no lost client.
+    /// Frees the locks, and closes the connection properly so that the broker does not log a lost client.
     pub async fn release(self) {
         if let Err(error) = self.try_release().await {
-            tracing::debug!(%error, "closing the connection that held the lock");
+            tracing::debug!(%error, "cannot close the connection that held the lock");
         }
     }
 
-    /// With the connection's end the locks go too, but a moment later: who looks then finds nothing of it.
+    /// Deletes the locks before it closes the connection. The broker would delete them afterwards anyway, but a moment
+    /// later, and whoever checks right after `apply` must not find them.
     async fn try_release(&self) -> lapin::Result<()> {
         let channel = self.connection.create_channel().await?;
         for lock in &self.locks {
@@ -226,11 +230,11 @@ impl Declarer {
     }
 }
 
-/// One call, and what the broker answered.
+/// Declares one object, and returns the broker's answer.
 pub(super) async fn create(channel: &Channel, object: &Object) -> Result<lapin::Result<()>, BrokerError> {
     let none = FieldTable::default();
     Ok(match object {
-        // Policies are the management API's.
+        // Policies are written over the management API.
         Object::Policy(_) => Ok(()),
         Object::Exchange(exchange) => {
             let options = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };

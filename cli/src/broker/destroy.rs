@@ -1,4 +1,4 @@
-//! Removes a topology: proves that its queues are empty, and deletes one thing after the other.
+//! Removes a topology: checks that its queues stay empty, and deletes one object after the other.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,11 @@ use crate::{
     plan::{Address, Step},
 };
 
-/// The first queue that is in use at any of the readings of a statistics interval; none once all are provably empty.
+/// Reads the statistics for a statistics interval, and returns the first queue that is in use at any reading; `None` if
+/// all are provably empty.
 ///
 /// # Errors
-/// When the management API is away.
+/// When the management API is unreachable.
 pub async fn first_in_use(
     queues: &BTreeSet<String>,
     management: &dyn Management,
@@ -30,7 +31,7 @@ pub async fn first_in_use(
         let now = Instant::now();
         let counts = management.counts().await?;
         let is_free = |counts: &Counts| counts.held() == Some(0) && counts.consumers == Some(0);
-        // One that is gone holds nothing.
+        // A queue that is gone holds nothing.
         let used = queues.iter().find(|queue| counts.get(*queue).is_some_and(|counts| !is_free(counts)));
         if used.is_some() || now.duration_since(began) >= APART {
             return Ok(used.cloned());
@@ -40,11 +41,11 @@ pub async fn first_in_use(
 }
 
 impl Declarer {
-    /// Deletes what these steps name, in their order, and waits for nobody. Without force it stops at a queue that has
-    /// messages or consumers after all, which is returned. What is gone already is gone.
+    /// Deletes the objects of these steps in their order, without waiting for consumers. Without `force` it stops at a
+    /// queue that has messages or consumers after all, and returns it. An object that is gone already is no error.
     ///
     /// # Errors
-    /// When the broker is away or refuses.
+    /// When the broker or the management API is unreachable or refuses.
     pub async fn delete(
         &self,
         steps: &[Step],
@@ -58,7 +59,7 @@ impl Declarer {
             match self.delete_one(&channel, step, force, management).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(Some(address)),
-                // The channel is gone too.
+                // The refusal has closed the channel.
                 Err(DeclareCause::Broker(BrokerError::Missing { .. })) => channel = self.channel().await?,
                 Err(cause) => return Err(cause),
             }
@@ -68,7 +69,7 @@ impl Declarer {
         Ok(None)
     }
 
-    /// Whether it is gone.
+    /// Takes one step, and returns whether the object is gone.
     async fn delete_one(
         &self,
         channel: &Channel,
@@ -80,7 +81,8 @@ impl Declarer {
             Step::DeleteExchange(_) => self.call(channel, step).await?,
             Step::DeleteQueue { name, .. } => {
                 if !force {
-                    // Quorum queues know no `if-empty`; this count is of now, and that of the statistics was of before.
+                    // Quorum queues do not support `if-empty`. This count is the current one, while that of the
+                    // statistics is older.
                     let live = self.look_at(channel, name).await?;
                     if live.message_count() > 0 || live.consumer_count() > 0 {
                         return Ok(false);
@@ -89,7 +91,7 @@ impl Declarer {
                 self.delete_queue(channel, name).await?;
             }
             Step::DeletePolicy(name) => management.delete_policy(name).await?,
-            // Nothing else is deleted.
+            // The other steps delete nothing.
             Step::Create(_) | Step::Unbind(_) | Step::Move(_) => {}
         }
         Ok(true)

@@ -1,4 +1,5 @@
-//! What `apply` and `destroy` do on the broker over AMQP: declare objects, take the steps of a migration, move messages.
+//! Carries out plans over AMQP, for `apply` and `destroy`: declares objects, takes the steps of a migration, moves
+//! messages.
 
 pub mod declare;
 pub mod destroy;

@@ -1,5 +1,5 @@
 //! Moves messages from a queue to an exchange: publish, wait for the confirm, acknowledge. A crash between the last two
-//! leaves one event in both places, never in none.
+//! steps leaves one event in both places, never in none.
 
 use std::time::Duration;
 
@@ -26,22 +26,24 @@ use lapin::{
 use super::declare::{CALL_TIMEOUT, Declarer};
 use crate::plan::Move;
 
-/// Messages that are moved at once; RabbitMQ gives as many before it waits for an acknowledgement.
+/// The number of messages that are moved at once. It is the prefetch: RabbitMQ delivers as many before it waits for
+/// acknowledgements.
 const IN_FLIGHT: u16 = 500;
 
-/// How long nothing has to come before it is asked whether the queue is empty.
+/// How long no message may have come before the queue is checked for being empty.
 const QUIET: Duration = Duration::from_millis(100);
 
-/// How often it is asked, one time after another, before what is ready counts as somebody else's: a queue with a single
-/// active consumer gives all of it to the worker that holds it, for as long as that blocks.
+/// The number of checks in a row after which the ready messages count as those of another consumer: a queue with a
+/// single active consumer gives all messages to the worker that holds it, for as long as that worker blocks.
 const ASKED: usize = 20;
 
 impl Declarer {
-    /// Moves what is in a queue until nothing is ready there, or nothing is given. Others may consume it meanwhile. How many
-    /// were moved.
+    /// Moves messages until none is ready in the queue, or none is delivered any more. Others may consume the queue
+    /// meanwhile. Returns the number of messages moved.
     ///
     /// # Errors
-    /// When the broker is away or refuses, or there is no such queue. Whatever was not confirmed is where it was.
+    /// When the broker is unreachable or refuses, or the queue does not exist. Every message that was not confirmed
+    /// stays where it was.
     pub(super) async fn move_all(&self, step: &Move) -> Result<u64, BrokerError> {
         let object = format!("queue {}", step.from);
         let fault = |error: lapin::Error| self.url.error(&error, &object);
@@ -80,7 +82,8 @@ impl Declarer {
                     // The broker has cancelled the consumer: the queue is gone.
                     None => return Err(BrokerError::Missing { object }),
                 },
-                // A cluster in which the majority is away confirms nothing. What was delivered goes back with the connection.
+                // A cluster without a majority of its nodes confirms nothing. The unconfirmed messages return to the
+                // queue when the connection ends.
                 () = tokio::time::sleep(CALL_TIMEOUT), if !confirms.is_empty() => {
                     return Err(self.url.unreachable(format!("no confirm for a minute from exchange {}", step.through)));
                 }
@@ -92,7 +95,7 @@ impl Declarer {
                 }
             }
         }
-        // What was delivered after all goes back with the channel.
+        // Messages that were delivered meanwhile return to the queue when the channel is closed.
         let closing = async {
             from.basic_cancel(deliveries.tag(), BasicCancelOptions::default()).await?;
             for channel in [from, to] {

@@ -25,27 +25,28 @@ use crate::{
     plan::{Move, Step, Then},
 };
 
-/// How long a count of 0 has to last. The broker tells counts every five seconds (`collect_statistics_interval`), a quorum
-/// queue counts every five seconds for that (`quorum_tick_interval`), and 7.7 s were measured from a publish to its count.
-/// Two readings that are further apart than both tell two states.
+/// How long a count of 0 has to last. The broker publishes counts every five seconds (`collect_statistics_interval`), a
+/// quorum queue updates its own every five seconds (`quorum_tick_interval`), and 7.7 s were measured from a publish to
+/// its count. Two readings that are further apart than both intervals show two different states.
 pub const APART: Duration = Duration::from_secs(12);
 
-/// Between two readings.
+/// The delay between two readings.
 pub(super) const LOOK: Duration = Duration::from_millis(500);
 
-/// Between the end of a queue and the next of the same name. Whoever consumed the old one is told within milliseconds; if
-/// the new one were there by then, the broker would silently attach him to it, and he may get nothing from it (measured
-/// on 3.10). Quorum queues refuse the consumer argument that would rule it out, `x-cancel-on-ha-failover`.
+/// The delay between the deletion of a queue and the next declaration of its name. Consumers of the deleted queue are
+/// told within milliseconds. If the new queue existed before that, the broker would silently attach the old consumers
+/// to it, and they may get no messages from it (measured on 3.10). The consumer argument that would prevent this,
+/// `x-cancel-on-ha-failover`, is refused by quorum queues.
 const GAP: Duration = Duration::from_secs(1);
 
-/// Queues that are emptied side by side.
+/// The number of queues that are emptied at the same time.
 const AT_ONCE: usize = 8;
 
 impl Declarer {
-    /// Takes the steps that wait for nobody, in their order. Each may have been taken before.
+    /// Takes the steps that need no waiting, in their order. Each may have been taken before.
     ///
     /// # Errors
-    /// When the broker is away or refuses. The plan that is made next says where it stands.
+    /// When the broker is unreachable or refuses. The next plan shows which steps are left.
     pub async fn take(
         &self,
         steps: &[Step],
@@ -58,7 +59,7 @@ impl Declarer {
                 management.delete_policy(name).await?;
             } else {
                 match self.call(&channel, step).await {
-                    // Somebody was quicker, and the channel is gone.
+                    // The object is gone already, and the refusal has closed the channel.
                     Err(BrokerError::Missing { .. }) => channel = self.channel().await?,
                     answer => answer?,
                 }
@@ -92,13 +93,13 @@ impl Declarer {
         self.answered(&step.address().to_string(), call).await
     }
 
-    /// Empties queues, and deletes those that nothing leads to once they are provably empty: no message ready, none
+    /// Empties queues, and deletes those without bindings once they are provably empty: no message ready, none
     /// unacknowledged, none on its way to its dead-letter exchange, known at two readings a statistics interval apart.
-    /// The longest it waits is the patience; what is not empty by then stays, and is in the next plan again. How many
-    /// messages were moved.
+    /// It waits for at most `patience`; a queue that is not empty by then stays, and is in the next plan again. Returns
+    /// the number of messages moved.
     ///
     /// # Errors
-    /// When the broker is away or refuses.
+    /// When the broker is unreachable or refuses.
     pub async fn empty(
         &self,
         steps: &[Step],
@@ -152,7 +153,8 @@ impl Declarer {
         Ok(all)
     }
 
-    /// Moves what is in these queues now: how many messages, and which of the queues are not there any more.
+    /// Moves the messages that are in these queues now. Returns the number of messages moved, and the queues that do
+    /// not exist any more.
     async fn move_each(&self, moves: Vec<&Move>) -> Result<(u64, Vec<String>), BrokerError> {
         let moves = moves.into_iter().map(|step| async move { (step, self.move_all(step).await) });
         let mut moves = stream::iter(moves).buffer_unordered(AT_ONCE);
@@ -167,15 +169,16 @@ impl Declarer {
         Ok((all, gone))
     }
 
-    /// Whether it is gone. A broker may be told to collect its statistics once a minute, and then two readings are one:
-    /// what it says about the queue itself is of now.
+    /// Deletes a queue whose statistics say that it is empty, and returns whether it is gone. The count of the queue
+    /// itself is checked too: a broker may collect its statistics only once a minute, and then two readings may be the
+    /// same.
     async fn delete_drained(&self, step: &Step, queue: &str) -> Result<bool, BrokerError> {
         let channel = self.channel().await?;
         let live = match self.look_at(&channel, queue).await {
             Err(BrokerError::Missing { .. }) => return Ok(true),
             live => live?,
         };
-        // One whose messages are moved goes with its consumers.
+        // A queue whose messages are moved is deleted even if it has consumers.
         let is_consumed = live.consumer_count() > 0 && !matches!(step, Step::Move(_));
         if live.message_count() > 0 || is_consumed {
             return Ok(false);
@@ -184,13 +187,13 @@ impl Declarer {
         Ok(true)
     }
 
-    /// Deletes a queue, whatever is in it.
+    /// Deletes a queue and all its messages.
     pub(super) async fn delete_queue(&self, channel: &Channel, queue: &str) -> Result<(), BrokerError> {
         let call = async { Ok(channel.queue_delete(short(queue)?, QueueDeleteOptions::default()).await) };
         self.answered(&format!("queue {queue}"), call).await.map(drop)
     }
 
-    /// What a queue holds ready, and how many consume it, as of now.
+    /// Returns the current number of ready messages and consumers of a queue.
     pub(super) async fn look_at(&self, channel: &Channel, queue: &str) -> Result<lapin::Queue, BrokerError> {
         let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let call = async { Ok(channel.queue_declare(short(queue)?, passive, FieldTable::default()).await) };
@@ -198,14 +201,14 @@ impl Declarer {
     }
 }
 
-/// A queue on its way to being empty.
+/// A queue that is being emptied.
 struct Emptying<'a> {
     step: &'a Step,
-    /// Since it was looked at first.
+    /// The time of the first look.
     began: Instant,
-    /// Since when every reading said that it is empty.
+    /// The time since which every reading said that it is empty.
     since: Option<Instant>,
-    /// What the last reading said, if it was known.
+    /// The number of messages at the last reading, if it was known.
     last: Option<u64>,
 }
 
@@ -229,10 +232,10 @@ impl<'a> Emptying<'a> {
         }
     }
 
-    /// Whether this reading completes the proof.
+    /// Whether this reading completes the proof that the queue is empty.
     fn is_done(&mut self, counts: Option<&Counts>, now: Instant) -> bool {
         let (held, unused) = match self.step {
-            // Those who still consume it may keep what they hold.
+            // Consumers of a renamed queue may keep the deliveries that they hold.
             Step::Move(Move { then: Then::DeleteExchange, .. }) => (counts.and_then(|c| c.messages_ready), true),
             Step::Move(_) => (counts.and_then(Counts::held), true),
             _ => (counts.and_then(Counts::held), counts.is_some_and(|counts| counts.consumers == Some(0))),
@@ -245,13 +248,14 @@ impl<'a> Emptying<'a> {
         now.duration_since(*self.since.get_or_insert(now)) >= APART
     }
 
-    /// Whether waiting may help: somebody moves or takes what is in it, or it is a timer and its time is up soon enough.
+    /// Whether waiting may help: the messages are moved, the count may be outdated, or the queue is a timer whose TTL
+    /// ends in time.
     fn may_still(&self, now: Instant, until: Instant) -> bool {
         let Step::DeleteQueue { ttl_millis, .. } = self.step else { return true };
         let left = until.saturating_duration_since(now);
         match (self.last, ttl_millis) {
             (Some(0) | None, _) => true,
-            // The first readings may be from before it was empty.
+            // The first readings may be older than the moment when the queue became empty.
             (Some(_), None) => now.duration_since(self.began) < APART,
             (Some(_), Some(millis)) => Duration::from_millis(*millis) <= left,
         }

@@ -1,4 +1,4 @@
-//! The requests and what their errors mean.
+//! Sends the requests, repeats those that fail for a moment, and translates errors.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -17,28 +17,30 @@ use crate::management::ManagementError;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// For the largest of answers: all queues or all bindings, or a page of 500 queues with their statistics.
+/// The time limit of a call. The largest answers are all queues, all bindings, or a page of 500 queues with their
+/// statistics.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The most that the API gives.
+/// The largest page that the API allows.
 const PAGE_SIZE: &str = "500";
 
-/// RabbitMQ answers 500 where a queue goes while it makes the list (measured on 3.10), and may close a connection that was
-/// kept open while the next call is on its way (measured on 4.3). Every call here may be repeated.
+/// Delays between repeated calls. RabbitMQ answers 500 if a queue is deleted while it makes the list (measured on
+/// 3.10), and may close an idle connection just as the next call is sent (measured on 4.3). Every call here may be
+/// repeated.
 const AGAIN: ExponentialBuilder =
     ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).with_max_times(4);
 
-/// The longest answer that is read, or all pages of a list together. A thousand types are some ten thousand queues with four
-/// times as many bindings, which take 20 MB with every statistic that RabbitMQ 3.10 has; what sends much more than that is no
-/// RabbitMQ, or a proxy that never ends.
+/// The longest answer in bytes, or the longest list over all its pages. A thousand types are some ten thousand queues
+/// with four times as many bindings, which take 20 MB with every statistic that RabbitMQ 3.10 has. A much longer answer
+/// does not come from RabbitMQ, or comes from a proxy that never ends it.
 const LONGEST: usize = 256 << 20;
 
-/// The most pages of a list: half a million queues. The peer says how many there are.
+/// The most pages of a list: half a million queues. The number of pages is taken from the answer, so it needs a bound.
 const MOST_PAGES: u64 = 1_000;
 
 const IS_IT: &str = "is this RabbitMQ's management API?";
 
-/// Why a call may be worth another.
+/// Why a call failed, to decide whether it is repeated.
 enum Failed {
     Broker((StatusCode, Vec<u8>)),
     Network(reqwest::Error),
@@ -46,7 +48,8 @@ enum Failed {
 }
 
 impl Failed {
-    /// Whether the same call may succeed a moment later. A refused connection, a time limit and TLS stay as they are.
+    /// Whether the same call may succeed a moment later. A refused connection, a time limit and a TLS error do not
+    /// change that soon.
     fn may_pass(&self) -> bool {
         match self {
             Self::Broker(_) => true,
@@ -58,13 +61,13 @@ impl Failed {
 
 pub(super) struct Client {
     url: ManagementUrl,
-    /// Which node answered last.
+    /// The index of the node that answered last.
     asked: AtomicUsize,
     http: reqwest::Client,
     longest: usize,
 }
 
-/// One page; older versions, or those that do not page this list, give the whole.
+/// A page of a list. RabbitMQ versions that do not page this list return it whole.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Page<T> {
@@ -74,7 +77,8 @@ enum Page<T> {
 
 impl Client {
     pub(super) fn new(url: ManagementUrl) -> Result<Self, ManagementError> {
-        // Building a client panics without a provider. One that is installed already is as good.
+        // Building a client panics without a crypto provider. If the process has installed another one already, that
+        // one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let unreachable = |reason| ManagementError::Unreachable { url: url.to_string(), reason };
         let builder = reqwest::Client::builder().connect_timeout(CONNECT_TIMEOUT).timeout(TIMEOUT);
@@ -82,7 +86,7 @@ impl Client {
             let tls = url.tls.client().map_err(|error| unreachable(error.to_string()))?;
             builder.tls_backend_preconfigured(ClientConfig::clone(&tls))
         } else {
-            // The system's certificates are not needed, and a small container has none.
+            // Without TLS the system's certificates are not needed, and a small container has none.
             builder.tls_certs_only([])
         };
         let http = builder.build().map_err(|error| unreachable(cause(&error)))?;
@@ -93,12 +97,12 @@ impl Client {
         self.url.to_string()
     }
 
-    /// A list or an object.
+    /// Gets a list or an object.
     pub(super) async fn get<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, ManagementError> {
         self.get_with(path, &[]).await
     }
 
-    /// The same, asked with more words.
+    /// Gets a list or an object with query parameters.
     pub(super) async fn get_with<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -107,8 +111,8 @@ impl Client {
         self.decode(path, &self.send(|node| self.request(node, Method::GET, path, query), path).await?)
     }
 
-    /// A list that is read page by page. RabbitMQ makes the whole list for each page, so this is for lists with statistics,
-    /// which it adds to a page alone.
+    /// Gets a list page by page. RabbitMQ makes the whole list for each page and adds statistics to the items of that
+    /// page only, so this is for lists with statistics.
     pub(super) async fn pages<T: DeserializeOwned>(
         &self,
         path: &[&str],
@@ -142,7 +146,7 @@ impl Client {
         self.send(|node| self.request(node, Method::PUT, path, &[]).json(body), path).await.map(drop)
     }
 
-    /// What is not there is deleted.
+    /// Deletes an object. One that does not exist is no error.
     pub(super) async fn delete(&self, path: &[&str]) -> Result<(), ManagementError> {
         match self.answer(|node| self.request(node, Method::DELETE, path, &[]), path).await? {
             (StatusCode::NOT_FOUND, _) => Ok(()),
@@ -162,7 +166,7 @@ impl Client {
         self.http.request(method, url).basic_auth(node.user(), Some(node.password().unwrap_or_default()))
     }
 
-    /// The body of a good answer.
+    /// Sends a request and returns the body of a successful answer.
     async fn send(
         &self,
         request: impl Fn(&SecretUrl) -> RequestBuilder,
@@ -171,7 +175,7 @@ impl Client {
         self.good(self.answer(request, path).await?, path)
     }
 
-    /// What the first node says that answers, beginning with the one that did so last.
+    /// Returns the answer of the first node that gives one, beginning with the node that answered last.
     async fn answer(
         &self,
         request: impl Fn(&SecretUrl) -> RequestBuilder,
@@ -241,7 +245,7 @@ impl Client {
         let reason = format!("{}{said}", status.as_u16());
         Err(match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
-                // A user name may be a password in the wrong place, so it is not repeated.
+                // The user name is not repeated: it may be a password in the wrong place.
                 let hint = "check the user, the password, and the user's permissions in the virtual host; the user needs the tag \
                             `policymaker`";
                 ManagementError::Refused { url, what, reason: format!("{reason}; {hint}") }
@@ -258,13 +262,13 @@ impl Client {
         serde_json::from_slice(body).map_err(|error| ManagementError::Unexpected {
             url: self.url.to_string(),
             what: path[0].to_owned(),
-            // It may repeat a text of the answer.
+            // The parser's message may repeat a text of the answer, so it is cut.
             reason: format!("{}; {IS_IT}", cut_reason(&error.to_string())),
         })
     }
 }
 
-/// What RabbitMQ gives as the reason.
+/// Returns the reason in RabbitMQ's answer, cut to the length of a reason.
 fn said(body: &[u8]) -> Option<String> {
     let value: Value = serde_json::from_slice(body).ok()?;
     let text = value.get("reason").or_else(|| value.get("error"))?;
@@ -272,7 +276,7 @@ fn said(body: &[u8]) -> Option<String> {
     Some(cut_reason(&text).to_owned())
 }
 
-/// What happened, where it was the time limit, too.
+/// Describes the cause of a network error, time limits included.
 fn cause(error: &reqwest::Error) -> String {
     if error.is_timeout() && tls::explain(error).is_none() {
         return format!("no answer within {} s", if error.is_connect() { CONNECT_TIMEOUT } else { TIMEOUT }.as_secs());
@@ -290,8 +294,8 @@ mod tests {
 
     use super::*;
 
-    /// Answers one call after another with these, and closes the connection instead where one is empty. The client may
-    /// ask once more than there are answers.
+    /// Answers one call after another with these, and closes the connection instead if an answer is empty. The client
+    /// may make one more call than there are answers.
     async fn ask(answers: &[&str]) -> Result<Vec<Value>, ManagementError> {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://u:p@{}", listener.local_addr().expect("an address"));
@@ -305,7 +309,7 @@ mod tests {
                 if answer.is_empty() {
                     continue;
                 }
-                // Who has read enough is gone.
+                // The client may have closed the connection after the part that it read.
                 let _ = stream.write_all(format!("HTTP/1.1 {answer}").as_bytes()).await;
             }
             std::future::pending::<()>().await;
@@ -322,12 +326,12 @@ mod tests {
     const GOOD: &str = "200 OK\r\ncontent-length: 3\r\nconnection: close\r\n\r\n[1]";
 
     #[tokio::test]
-    async fn an_internal_error_is_asked_again() {
+    async fn a_call_is_repeated_after_an_internal_error() {
         assert_eq!(ask(&[BAD, BAD, GOOD]).await.expect("the list"), [1]);
     }
 
     #[tokio::test]
-    async fn an_internal_error_that_stays_is_told() {
+    async fn a_lasting_internal_error_is_reported() {
         let error = ask(&[BAD; 5]).await.expect_err("it stays");
         assert!(matches!(&error, ManagementError::Unexpected { reason, .. } if reason == "500"), "{error:?}");
     }
@@ -335,7 +339,7 @@ mod tests {
     const CUT_SHORT: &str = "200 OK\r\ncontent-length: 9\r\nconnection: close\r\n\r\n[1";
 
     #[tokio::test]
-    async fn a_call_whose_connection_is_closed_is_asked_again() {
+    async fn a_call_whose_connection_is_closed_is_repeated() {
         assert_eq!(ask(&["", GOOD]).await.expect("the list"), [1]);
         assert_eq!(ask(&[CUT_SHORT, "", GOOD]).await.expect("the list"), [1]);
         let error = ask(&[""; 5]).await.expect_err("it stays");
@@ -356,7 +360,7 @@ mod tests {
         }
     }
 
-    /// Asks for pages of a peer that answers each call with this one. Returns how many calls there were, too.
+    /// Requests pages from a peer that gives each call this answer. Returns the result and the number of calls.
     async fn pages(page: &str) -> (Result<Vec<Value>, ManagementError>, usize) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let url = format!("http://u:p@{}", listener.local_addr().expect("an address"));

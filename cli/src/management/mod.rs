@@ -1,6 +1,7 @@
-//! RabbitMQ's management API: what is there, and policies. From 3.10 to 4.3.
+//! Client for RabbitMQ's management API, 3.10 to 4.3: reads all objects and statistics of a virtual host, and writes
+//! policies.
 //!
-//! The password is in no URL that is requested, so it can be in no error.
+//! The credentials go into a header and never into a requested URL, so no error can show the password.
 
 mod client;
 mod port;
@@ -31,7 +32,7 @@ pub struct ManagementApi {
 }
 
 impl ManagementApi {
-    /// A client that connects when first used.
+    /// Creates a client, which connects at its first call.
     ///
     /// # Errors
     /// When the URL is an `https` one and this machine trusts no certificate authority.
@@ -58,17 +59,18 @@ struct Counted {
     counts: Counts,
 }
 
-/// A list without the statistics that make it slow.
+/// The query for a list without the statistics that make it slow.
 const PLAIN: [(&str, &str); 1] = [("disable_stats", "true")];
 
-/// The same with what each queue holds. RabbitMQ 4.3 leaves those queues out that no node leads, or whose node is down (measured).
+/// The query for a list of queues with their message counts. RabbitMQ 4.3 leaves out queues that have no leader or
+/// whose node is down (measured), so the queues themselves come from a list with `PLAIN`.
 const TOTALS: [(&str, &str); 2] = [("disable_stats", "true"), ("enable_queue_totals", "true")];
 
 #[async_trait]
 impl Management for ManagementApi {
     async fn observe(&self) -> Result<Observed, ManagementError> {
         let vhost = self.vhost.as_str();
-        // First alone: it tells by itself whether this user may ask at all.
+        // The first call goes alone: it shows whether this user may use the API at all.
         let overview: Overview = self.client.get(&["overview"]).await?;
         let at = Some(Timestamp::now());
         let paths = ["exchanges", "queues", "bindings", "policies"].map(|what| [what, vhost]);
@@ -106,7 +108,7 @@ impl Management for ManagementApi {
     }
 }
 
-/// The same queues with what they hold, where that is known.
+/// Adds the message counts to the queues, where they are known.
 fn with_totals(queues: Vec<LiveQueue>, totals: Vec<LiveQueue>) -> Vec<LiveQueue> {
     let mut totals: BTreeMap<String, LiveQueue> = totals.into_iter().map(|live| (live.name.clone(), live)).collect();
     let with_totals = |queue: LiveQueue| match totals.remove(&queue.name) {
@@ -119,16 +121,17 @@ fn with_totals(queues: Vec<LiveQueue>, totals: Vec<LiveQueue>) -> Vec<LiveQueue>
 }
 
 impl ManagementApi {
-    /// Where the API is, without credentials.
+    /// Returns the URL of the API, without credentials.
     #[must_use]
     pub fn shown(&self) -> String {
         self.client.shown()
     }
 
-    /// The names of the cluster's nodes, those that are down included. `None` if this user lacks the tag `monitoring`.
+    /// Returns the names of all nodes of the cluster, those that are down included. `None` if this user lacks the tag
+    /// `monitoring`.
     ///
     /// # Errors
-    /// When the API is away.
+    /// When the API is unreachable.
     pub async fn nodes(&self) -> Result<Option<Vec<String>>, ManagementError> {
         match self.client.get_with::<Vec<Node>>(&["nodes"], &[("columns", "name")]).await {
             Ok(nodes) => Ok(Some(nodes.into_iter().map(|node| node.name).collect())),
@@ -140,7 +143,8 @@ impl ManagementApi {
         }
     }
 
-    /// Not every user who may set policies may see these. The queues that exist tell by themselves then.
+    /// Returns the operator policies, or none if this user may not see them. Each existing queue still shows which
+    /// operator policy applies to it.
     async fn operator_policies(&self) -> Result<Vec<LivePolicy>, ManagementError> {
         match self.client.get(&["operator-policies", &self.vhost]).await {
             Err(ManagementError::Refused { reason, .. }) => {

@@ -1,4 +1,4 @@
-//! What the verbs need from the management API.
+//! The trait through which the verbs use the management API.
 
 use std::collections::BTreeMap;
 
@@ -7,64 +7,64 @@ use hatchery::internals::compile::Policy;
 
 use crate::observed::{Counts, Observed};
 
-/// RabbitMQ's management API, for one virtual host: what AMQP does not tell.
+/// RabbitMQ's management API for one virtual host: listing objects, statistics and policies, which AMQP cannot do.
 #[async_trait]
 pub trait Management: Send + Sync + 'static {
-    /// Everything that is there.
+    /// Lists all exchanges, queues, bindings and policies.
     ///
     /// # Errors
-    /// When the API is away, or this user may not see it.
+    /// When the API is unreachable, or this user may not use it.
     async fn observe(&self) -> Result<Observed, ManagementError>;
 
-    /// Creates a policy, or puts it back.
+    /// Creates a policy, or replaces the one of this name.
     ///
     /// # Errors
-    /// When the API is away, or this user may not set policies.
+    /// When the API is unreachable, or this user may not set policies.
     async fn put_policy(&self, policy: &Policy) -> Result<(), ManagementError>;
 
-    /// Deletes a policy; one that is not there is deleted.
+    /// Deletes a policy. A policy that does not exist is no error.
     ///
     /// # Errors
-    /// When the API is away, or this user may not set policies.
+    /// When the API is unreachable, or this user may not set policies.
     async fn delete_policy(&self, name: &str) -> Result<(), ManagementError>;
 
-    /// A reading of the statistics of every queue, by name. They are some seconds old.
+    /// Reads the statistics of every queue, by name. They are some seconds old.
     ///
     /// # Errors
-    /// When the API is away, or this user may not see it.
+    /// When the API is unreachable, or this user may not use it.
     async fn counts(&self) -> Result<BTreeMap<String, Counts>, ManagementError>;
 }
 
-/// Why the management API did not do it.
+/// Why a call of the management API failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ManagementError {
-    /// Not reachable.
+    /// No node can be reached.
     #[error("the management API at {url} is unreachable: {reason}")]
     Unreachable {
-        /// Where, without the password.
+        /// The URL, without the password.
         url: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// Reachable, and it refuses this user.
+    /// The API refuses this user.
     #[error("the management API at {url} refuses {what}: {reason}")]
     Refused {
-        /// Where, without the password.
+        /// The URL, without the password.
         url: String,
-        /// What was asked.
+        /// The resource: the first segment of the path.
         what: String,
-        /// What it said.
+        /// The status, and the reason that the API gives.
         reason: String,
     },
-    /// Any other answer than the one that was asked for.
-    #[error("the management API at {url} does not answer {what}: {reason}")]
+    /// The API gives any other error, or an answer that cannot be read.
+    #[error("the management API at {url} gave an unexpected answer for {what}: {reason}")]
     Unexpected {
-        /// Where, without the password.
+        /// The URL, without the password.
         url: String,
-        /// What was asked.
+        /// The resource: the first segment of the path.
         what: String,
-        /// What it said.
+        /// The status, and the reason that the API gives, or why its answer cannot be used.
         reason: String,
     },
 }

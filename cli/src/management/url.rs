@@ -1,4 +1,4 @@
-//! Where the management API is, and who asks.
+//! The URL of the management API, with its credentials.
 
 use std::fmt;
 
@@ -8,25 +8,25 @@ use hatchery::internals::{
     tls::Tls,
 };
 
-/// Where the management API is: at one of these, of which any is as good. It is shown without its password.
+/// The URLs of the management API, one for each node; any node can answer. Shown without passwords.
 #[derive(Clone)]
 pub struct ManagementUrl {
     pub(super) nodes: Vec<SecretUrl>,
     pub(super) tls: Tls,
 }
 
-/// A text that is no URL of a management API.
+/// The error for a text that is not a URL of a management API.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a management URL: {0}; it looks like http://user:password@host:15672")]
 pub struct ManagementUrlError(String);
 
 impl ManagementUrl {
-    /// Reads a URL with the scheme `http` or `https`, or several with commas between them. Where one names no user, the
-    /// broker's is taken. What the broker's URL trusts is trusted here too. `/api` at the end is left out, for each call begins
-    /// with it.
+    /// Reads a URL with the scheme `http` or `https`, or several with commas between them. A URL without a user takes
+    /// the user and password of the broker's URL. The certificate authorities of the broker's URL are trusted here too.
+    /// `/api` at the end is removed, because each call adds it.
     ///
     /// # Errors
-    /// When it is none. The message does not repeat the text, for it may hold a password.
+    /// When the text is not such a URL. The message does not repeat the text, which may hold a password.
     pub fn new(text: &str, broker: &AmqpUrl) -> Result<Self, ManagementUrlError> {
         let named = |url: SecretUrl| match broker.management().first() {
             Some(other) if url.user().is_empty() => {
@@ -39,7 +39,7 @@ impl ManagementUrl {
         Ok(Self { nodes, tls: broker.tls().clone() })
     }
 
-    /// The broker's own hosts and user, port 15672, or 15671 with TLS.
+    /// Returns the URLs for the broker's own hosts and user: port 15672, or 15671 with TLS.
     #[must_use]
     pub fn of(broker: &AmqpUrl) -> Self {
         Self { nodes: broker.management(), tls: broker.tls().clone() }
@@ -52,7 +52,7 @@ impl From<UrlFault> for ManagementUrlError {
     }
 }
 
-/// One node, as people may see it.
+/// Formats the URL of one node without credentials.
 pub(super) fn shown(node: &SecretUrl) -> String {
     node.to_string().trim_end_matches('/').to_owned()
 }
@@ -102,13 +102,13 @@ mod tests {
     }
 
     #[test]
-    fn without_a_url_it_is_where_the_broker_is() {
+    fn the_default_url_is_at_the_brokers_hosts() {
         let url = ManagementUrl::of(&amqp("amqp://app:pw@broker:5673/prod"));
         assert_eq!((url.to_string().as_str(), url.nodes[0].user()), ("http://broker:15672", "app"));
     }
 
     #[test]
-    fn each_node_of_a_cluster_may_be_asked() {
+    fn each_node_of_a_cluster_has_its_url() {
         let broker = amqp("amqp://app:pw@one/v,amqp://other:pw@two/v");
         let url = ManagementUrl::of(&broker);
         assert_eq!(url.to_string(), "http://one:15672,http://two:15672");
@@ -125,7 +125,7 @@ mod tests {
     #[case("s3cret://host")]
     #[case("http://m:s3cret@a;http://m:s3cret@b")]
     #[case("http://m:s3cret@a,m:s3cret@b:s3cret")]
-    fn what_is_no_such_url_is_refused_without_repeating_it(#[case] text: &str) {
+    fn an_invalid_url_is_refused_without_repeating_it(#[case] text: &str) {
         let error = ManagementUrl::new(text, &amqp("amqp://broker")).expect_err("invalid").to_string();
         assert!(!error.contains("s3cret"), "{error}");
     }

@@ -75,7 +75,7 @@ mod tests {
     #[case("http://u:80/s3cret@host/x")]
     #[case("http://u:s3cret@:80/")]
     #[case("http://u:s3cret@host:99999/")]
-    fn what_is_no_such_url_is_refused_without_repeating_it(#[case] text: &str) {
+    fn an_invalid_url_is_refused_without_repeating_it(#[case] text: &str) {
         let error = ServiceUrl::new(text).expect_err("invalid").to_string();
         assert!(!error.contains("s3cret"), "{error}");
     }

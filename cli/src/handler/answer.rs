@@ -1,4 +1,4 @@
-//! The answer of a handler in another language: one JSON object.
+//! Reads the answer of a program or a service: one JSON object.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The words that make a JSON object an answer. An object without them is only something that was printed.
+/// The keys that make a JSON object an answer. A program may print any other object, which means nothing.
 const WORDS: [&str; 4] = ["requeue", "retry", "discard", "dead-letter"];
 
 #[derive(Deserialize)]
@@ -68,10 +68,10 @@ impl TryFrom<String> for Span {
     }
 }
 
-/// Reads an answer: anything that is none means done.
+/// Reads an answer. A text that is no answer means done.
 ///
 /// # Errors
-/// When it is meant as one and cannot be understood. Taking it for done would lose what the handler wanted.
+/// When the text is meant as an answer and cannot be understood. Taking it for done would lose the handler's intention.
 pub(super) fn read(text: &str) -> Result<Outcome, String> {
     let text = bare(text);
     let object = match serde_json::from_str::<serde_json::Map<String, Value>>(text) {
@@ -118,7 +118,7 @@ fn not_understood(error: &serde_json::Error) -> String {
     format!("the answer cannot be understood: {error}")
 }
 
-/// What is often got wrong, said better than by the parser.
+/// Reports frequent mistakes in better words than the parser's.
 fn understandable(object: &serde_json::Map<String, Value>) -> Result<(), String> {
     if object.len() > 1 {
         let keys: Vec<String> = object.keys().map(|key| format!("`{key}`")).collect();
@@ -133,21 +133,22 @@ fn understandable(object: &serde_json::Map<String, Value>) -> Result<(), String>
     }
 }
 
-/// Without what some systems put before every text, and without the space around it.
+/// Removes the space around a text, and the byte order mark that some systems put before it.
 pub(super) fn bare(text: &str) -> &str {
     text.trim_start_matches('\u{feff}').trim()
 }
 
-/// Whether one of the words is meant: it leads to an object, or it is all there is and leads to a text. A service that says
-/// `"status": "ok", "retry": false` reports on itself.
+/// Whether an object is meant as an answer: one of the keys leads to an object, or it is the only key and leads to a
+/// text. A service that says `"status": "ok", "retry": false` only reports about itself.
 fn is_answer(object: &serde_json::Map<String, Value>) -> bool {
     let is_meant = |value: &Value| value.is_object() || (object.len() == 1 && value.is_string());
     WORDS.iter().any(|word| object.get(*word).is_some_and(is_meant))
 }
 
-/// An answer in all but its word: its only key, which leads to an object, and the word that it is but for a letter, its
-/// case, `_` and `-`. What resembles an answer less is the service's own: a success that is taken for a failure runs again
-/// and again, and ends in dead-letter.
+/// Returns the key of an object that is an answer but for the spelling of its key, and the right key. It must be the
+/// only key, lead to an object, and differ in at most a letter, besides its case, `_` and `-`. A key that resembles an
+/// answer less belongs to the service: a success that is taken for a failure would run again and again, and end in
+/// dead-letter.
 fn misspelt(object: &serde_json::Map<String, Value>) -> Option<(&str, &'static str)> {
     let mut keys = object.iter();
     let (Some((key, Value::Object(_))), None) = (keys.next(), keys.next()) else { return None };
@@ -157,8 +158,8 @@ fn misspelt(object: &serde_json::Map<String, Value>) -> Option<(&str, &'static s
     Some((key, word))
 }
 
-/// Whether a text that was cut off begins like an answer: an answer has one key, which leads to an object. Where it ends
-/// within the key, half a word is enough.
+/// Whether a text that was cut off begins like an answer, which has one key that leads to an object. If the text ends
+/// within the key, half of the key is enough.
 pub(super) fn begins(text: &str) -> bool {
     const HALF: usize = 4;
     let key = bare(text).strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));
@@ -214,7 +215,7 @@ mod tests {
     #[case(r#"{"status": "ok", "Retry": {}}"#)]
     #[case(r#"{"Retry": {}, "discards": {}}"#)]
     #[case(r#"{"dead_letter": "none"}"#)]
-    fn what_is_no_answer_means_done(#[case] text: &str) {
+    fn a_text_that_is_no_answer_means_done(#[case] text: &str) {
         assert_eq!(read(text), Ok(Outcome::Done));
     }
 
@@ -257,7 +258,7 @@ mod tests {
     #[case(r#"{"discarded""#, false)]
     #[case(r#"{"retry": false, "rows": ["#, false)]
     #[case("<!DOCTYPE html>", false)]
-    fn the_beginning_of_an_answer_is_known(#[case] text: &str, #[case] expected: bool) {
+    fn the_beginning_of_an_answer_is_recognised(#[case] text: &str, #[case] expected: bool) {
         assert_eq!(begins(text), expected);
     }
 
@@ -271,7 +272,7 @@ mod tests {
     #[case(r#"{"retry": {"after": "3000000d"}}"#, "`after` leads beyond the year 9999")]
     #[case(r#"{"discard": "left"}"#, r#"write {"discard": {"reason": …}}"#)]
     #[case(r#"{"requeue": "1h"}"#, r#"write {"requeue": {"after": …}}"#)]
-    fn what_is_wrong_is_said(#[case] text: &str, #[case] expected: &str) {
+    fn the_error_names_the_mistake(#[case] text: &str, #[case] expected: &str) {
         let error = read(text).expect_err("broken");
         assert!(error.contains(expected), "{error}");
     }

@@ -1,18 +1,18 @@
-//! What a handler in another language is told about an event, next to its payload.
+//! The fields of an event that a program or a service gets, next to the payload.
 
 use hatchery::internals::{event::Event, register::Slot, time::millis_text, wire::cut_reason};
 
-/// One field of an event, by both of its names.
+/// A field of an event, with its names.
 pub(super) struct Field {
-    /// In the environment of a program.
+    /// The name of the environment variable of a program.
     pub(super) variable: &'static str,
-    /// Among the headers of a request.
+    /// The name of the header of a request.
     pub(super) header: &'static str,
-    /// As text; absent where the event does not say.
+    /// Its value as text; `None` if the event does not have it.
     pub(super) value: Option<String>,
 }
 
-/// All fields, those that are absent too.
+/// Returns all fields, those without a value included.
 pub(super) fn fields(event: &Event, fence: Option<i64>) -> [Field; 12] {
     let competes = !matches!(event.stamp.slot, Slot::Event(_));
     [
@@ -21,7 +21,7 @@ pub(super) fn fields(event: &Event, fence: Option<i64>) -> [Field; 12] {
         ("EVENT_REFERENCE", "event-reference", event.reference.as_ref().map(ToString::to_string)),
         ("EVENT_NBF", "event-nbf", event.nbf.map(millis_text)),
         ("EVENT_ATTEMPTS", "event-attempts", Some(event.attempts.to_string())),
-        // A stranger's may be longer than any header should be.
+        // A reason written by another publisher may be longer than a header should be.
         ("EVENT_REASON", "event-reason", event.reason.as_deref().map(|reason| cut_reason(reason).to_owned())),
         ("EVENT_VERSION", "event-version", competes.then(|| event.stamp.version.to_string())),
         ("EVENT_FENCE", "event-fence", fence.map(|fence| fence.to_string())),

@@ -1,4 +1,4 @@
-//! What `topology work` runs for an event: a program ([`exec`]), or a service ([`http`]).
+//! The handlers of `topology work`: a program ([`exec`]), or an HTTP service ([`http`]).
 
 mod answer;
 pub mod exec;
@@ -12,8 +12,8 @@ use std::{
 
 use rustix::io::Errno;
 
-/// Whether only this moment's want of processes, open files, memory or local ports is in the way: the error itself, or a cause
-/// of it.
+/// Whether the error, or a cause of it, is a momentary lack of processes, open files, memory or local ports on this
+/// machine.
 fn is_want_of_room(error: &(dyn Error + 'static)) -> bool {
     let mut causes = std::iter::successors(Some(error), |error: &&(dyn Error + 'static)| (*error).source());
     causes.any(|cause| match cause.downcast_ref().and_then(Errno::from_io_error) {
@@ -23,8 +23,9 @@ fn is_want_of_room(error: &(dyn Error + 'static)) -> bool {
     })
 }
 
-/// Where it is not, `::1` has the error that says elsewhere that no local port is left. A service on `localhost` that is
-/// down would never fail: `::1` is tried after `127.0.0.1`, and its error is the one that is seen.
+/// Whether this machine has IPv6. Without it, connecting to `::1` fails with the error that otherwise means that no
+/// local port is left. A service on `localhost` that is down would then never count as failed: `::1` is tried after
+/// `127.0.0.1`, and only its error is seen.
 fn is_ipv6_there() -> bool {
     UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
@@ -41,7 +42,7 @@ mod tests {
 
     use super::*;
 
-    /// A run of an event of the type `mail` with this payload.
+    /// Returns a run of an event of the type `mail` with this payload.
     pub(crate) fn run(payload: &'static str) -> Run {
         let incoming =
             Incoming { routing_key: "mail.now".to_owned(), properties: Properties::default(), body: payload.into() };
@@ -60,7 +61,7 @@ mod tests {
     #[case::no_service(rustix::io::Errno::CONNREFUSED, false)]
     #[case::no_program(rustix::io::Errno::NOENT, false)]
     #[case::not_executable(rustix::io::Errno::ACCESS, false)]
-    fn want_of_room_passes_and_nothing_else_does(#[case] error: rustix::io::Errno, #[case] passes: bool) {
+    fn only_a_lack_of_resources_is_temporary(#[case] error: rustix::io::Errno, #[case] passes: bool) {
         assert_eq!(is_want_of_room(&io::Error::from(error)), passes);
     }
 }

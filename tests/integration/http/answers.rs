@@ -28,7 +28,7 @@ use crate::support::{
 #[case::unauthorized(401, "", "error=\"401 Unauthorized\"")]
 #[case::broken(500, "oops", "error=\"500 Internal Server Error: oops\"")]
 #[case::broken_answer(200, "{\"requeue\": {\"at\": \"soon\"}}", "error=\"the answer cannot be understood: ")]
-#[case::an_answer_counts_with_success_alone(502, "{\"discard\": {}}", "error=\"502 Bad Gateway: {\"discard\": {}}\"")]
+#[case::an_answer_counts_only_with_a_success(502, "{\"discard\": {}}", "error=\"502 Bad Gateway: {\"discard\": {}}\"")]
 #[tokio::test]
 async fn a_services_refusal_is_the_reason_of_its_dead_letter(
     #[case] status: u16,

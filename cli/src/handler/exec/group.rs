@@ -1,4 +1,4 @@
-//! A program's process group, which ends with it.
+//! The process group of a program, which is killed when the run ends.
 
 use std::io;
 
@@ -9,27 +9,27 @@ use tokio::{
     signal::unix::{self, SignalKind, signal},
 };
 
-/// A process group that is killed when this is dropped: the program at its time limit or when the event is given back,
-/// and what a program that has ended left running.
+/// A process group that is killed when this value is dropped. This ends a program at its time limit, or when the event
+/// is given back, and also the processes that a program leaves behind.
 pub(super) struct Group {
-    /// The program, whose number is the group's too.
+    /// The process id of the program, which is that of the group too.
     leader: Option<Pid>,
-    /// Children of this process have ended since this was looked at.
+    /// Receives a signal whenever a child of this process ends.
     ended: unix::Signal,
 }
 
 impl Group {
-    /// The group of a program that is started as the leader of one.
+    /// Starts a program as the leader of a new group.
     pub(super) fn start(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<(Child, Self)> {
-        // Before it starts, so that its end is not missed.
+        // Installed before the start, so that the end of the program is not missed.
         let ended = signal(SignalKind::child())?;
         let child = spawn()?;
         let leader = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
         Ok((child, Self { leader, ended }))
     }
 
-    /// Waits until the program has ended, and leaves its status alone: until that is taken, nobody else gets its number,
-    /// and it is safe to kill the group by it.
+    /// Waits until the program has ended, without reaping it: as long as it is not reaped, its process id is not given
+    /// to another process, and the group can be killed safely.
     pub(super) async fn ended(&mut self) -> io::Result<()> {
         let Some(leader) = self.leader else { return Ok(()) };
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -39,16 +39,16 @@ impl Group {
         Ok(())
     }
 
-    /// Kills what is left of it. Only while nobody has taken the program's status.
+    /// Kills the remaining processes of the group. Only safe before the program is reaped.
     pub(super) fn kill(&self) {
         if let Some(group) = self.leader
             && let Err(error) = kill_process_group(group, Signal::KILL)
         {
-            tracing::debug!(%error, "killing a program's process group");
+            tracing::debug!(%error, "cannot kill a program's process group");
         }
     }
 
-    /// It is killed, and the program's status is taken.
+    /// Ends the use of a group that was killed and whose program was reaped.
     pub(super) fn over(mut self) {
         if let Some(group) = self.leader.take() {
             reap(group);
@@ -65,11 +65,11 @@ impl Drop for Group {
     }
 }
 
-/// Takes the statuses of a group's processes that have become children of this one: the orphans, where this is the first
-/// process of a container. They would stay as zombies.
+/// Reaps the processes of a group that have become children of this process. That happens to orphans if this is the
+/// first process of a container; they would stay as zombies.
 fn reap(group: Pid) {
     let next = move || waitid(WaitId::Pgid(Some(group)), WaitIdOptions::EXITED | WaitIdOptions::NOHANG);
-    // Mostly there are none. Where there is no runtime any more, this process ends as well.
+    // Mostly there are none. Without a runtime this process is ending too, so nothing is left to do.
     let (Ok(_), Ok(runtime)) = (next(), Handle::try_current()) else { return };
     runtime.spawn(async move {
         let Ok(mut ended) = signal(SignalKind::child()) else { return };

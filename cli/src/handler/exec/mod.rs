@@ -1,5 +1,5 @@
-//! A program as a handler: the payload on standard input, the fields in the environment, the outcome from its exit
-//! status and the last line that it prints. No shell is involved.
+//! A handler that runs a program: the payload on standard input, the fields in the environment, the outcome from its
+//! exit status and its last line. No shell is involved.
 
 mod group;
 mod output;
@@ -33,11 +33,11 @@ use super::{
     is_want_of_room,
 };
 
-/// The exit status that means "it will never work" (`EX_DATAERR` of sysexits.h).
+/// The exit status that means `dead-letter` (`EX_DATAERR` of sysexits.h).
 const DEAD_LETTER: i32 = 65;
 
-/// How long what a program that has ended left running may still print. After that it ends too, and this long is waited for
-/// the output of what has left the group.
+/// How long processes that a program has left behind may still print. Then the group is killed, and the output of
+/// processes that have left the group is waited for once more, as long.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
 /// A program and its arguments.
@@ -48,26 +48,26 @@ pub struct Exec {
     pass_urls: bool,
 }
 
-/// There is nothing that could be run.
+/// The error for a program that cannot be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExecError {
-    /// No program given.
+    /// The command is empty.
     #[error("no program given")]
     Empty,
-    /// There is no such file.
+    /// The file does not exist.
     #[error("the program `{program}` {}", nowhere(.program))]
     Missing {
-        /// As it was given.
+        /// The program as it was given.
         program: String,
     },
-    /// A directory has this name.
+    /// The name is that of a directory.
     #[error("the program `{}` is a directory", .path.display())]
     Directory {
         /// The directory.
         path: PathBuf,
     },
-    /// The file is there, and may not be executed.
+    /// The file exists and may not be executed.
     #[error("the program `{}` is not executable; run `chmod +x {}`", .path.display(), .path.display())]
     NotExecutable {
         /// The file.
@@ -75,7 +75,7 @@ pub enum ExecError {
     },
 }
 
-/// Where a program was looked for.
+/// Describes where a missing program was looked for.
 fn nowhere(program: &str) -> &'static str {
     if program.contains('/') {
         "does not exist"
@@ -84,7 +84,7 @@ fn nowhere(program: &str) -> &'static str {
     }
 }
 
-/// The variables that name a broker or a Redis, with a password perhaps.
+/// Environment variables with URLs of a broker or Redis, which may hold passwords.
 const URLS: [&str; 6] = [
     "AMQP_URL",
     "AMQP_URL_FILE",
@@ -95,28 +95,29 @@ const URLS: [&str; 6] = [
 ];
 
 impl Exec {
-    /// A program, found in `PATH` unless it has a slash, and its arguments.
+    /// Takes a command: a program and its arguments. The program is looked up in `PATH`, unless its name has a slash.
     ///
     /// # Errors
-    /// When there is no such program, or it is not executable: found out now, before the first delivery is asked for.
+    /// When there is no such program, or it is not executable. So it is found before the first delivery is requested.
     pub fn new(command: &[OsString]) -> Result<Self, ExecError> {
         let (program, arguments) = command.split_first().ok_or(ExecError::Empty)?;
         let found = which::which(program).map_err(|_| why_not_found(program))?;
         Ok(Self { program: found, arguments: arguments.to_vec(), pass_urls: false })
     }
 
-    /// Leaves `AMQP_URL`, `REDIS_URL` and `RABBITMQ_MANAGEMENT_URL` in the program's environment, and the variables that end
-    /// in `_FILE`. They may hold passwords, so at first the program does not get them.
+    /// Keeps `AMQP_URL`, `REDIS_URL`, `RABBITMQ_MANAGEMENT_URL`, and the same with `_FILE`, in the program's
+    /// environment. They may hold passwords, so they are removed by default.
     #[must_use]
     pub fn pass_urls(self, pass_urls: bool) -> Self {
         Self { pass_urls, ..self }
     }
 
-    /// Why it does not start. Where it is there, what is missing is what it names in its first line.
+    /// Describes why the program cannot be started. If the file exists and the error says "not found", the interpreter
+    /// in its first line is missing.
     fn why_not(&self, error: &io::Error) -> String {
         let program = self.program.display();
         if error.kind() == io::ErrorKind::NotFound && self.program.exists() {
-            return format!("{program}: the interpreter that its first line names is not there");
+            return format!("{program}: the interpreter that its first line names does not exist");
         }
         format!("{program}: {error}")
     }
@@ -135,17 +136,17 @@ impl Exec {
         }
         for Field { variable, value, .. } in fields(&run.event, run.fence) {
             match value {
-                // The environment holds no NUL, and a header may.
+                // A variable cannot hold a NUL, while a header may.
                 Some(value) => command.env(variable, value.replace('\0', "")),
                 None => command.env_remove(variable),
             };
         }
-        // A group of its own, so that its children end with it at the time limit.
+        // The program gets its own process group, so that its children are killed with it at the time limit.
         command.process_group(0).kill_on_drop(true).spawn()
     }
 }
 
-/// Why a program is not found: nothing has its name, or the first that does cannot be executed.
+/// Returns why a program was not found: there is no file with its name, or the first one cannot be executed.
 fn why_not_found(program: &OsStr) -> ExecError {
     let named = Path::new(program);
     let places: Vec<PathBuf> = if named.components().count() > 1 || named.is_absolute() {
@@ -170,10 +171,10 @@ impl Handler for Exec {
             why => HandlerError::CannotStart(why),
         };
         let failed = |error: io::Error| HandlerError::Failed(format!("{}: {error}", self.program.display()));
-        // Ends the whole group when this future is dropped: at the time limit, or when the worker gives the event back.
+        // Dropping this future kills the whole group: at the time limit, or when the worker gives the event back.
         let (mut child, mut group) = Group::start(|| self.spawn(&run)).map_err(cannot)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-            return Err(HandlerError::CannotStart("its output cannot be read".to_owned()));
+            return Err(HandlerError::CannotStart("the output of the program cannot be read".to_owned()));
         };
         let mut said = stdout.into_owned_fd().and_then(Output::read).map_err(failed)?;
         let mut complained = stderr.into_owned_fd().and_then(Output::read).map_err(failed)?;
@@ -192,18 +193,19 @@ impl Handler for Exec {
     }
 }
 
-/// What a program has answered by its end is not hidden by what it left running. Where it has answered nothing by then, its
-/// output may be on its way through another program, like `tee`.
+/// Chooses the answer: the line that the program had printed by its end, unless that means done. Output of processes
+/// that it left behind does not hide an answer, but an answer may come late through another program, like `tee`.
 fn answer(by_itself: Line, later: Line) -> Line {
     if matches!(meaning(&by_itself), Ok(Outcome::Done)) { later } else { by_itself }
 }
 
-/// The same for why it failed, where any line is one.
+/// Chooses the reason of a failure, in the same way: the line that the program had printed by its end, unless that is
+/// blank.
 fn reason(by_itself: Line, later: Line) -> Line {
     if by_itself.text.is_empty() { later } else { by_itself }
 }
 
-/// What a line on standard output means.
+/// Returns the meaning of a line on standard output.
 fn meaning(line: &Line) -> Result<Outcome, String> {
     match &line.beginning {
         Some(beginning) if answer::begins(beginning) => Err("the answer is too long".to_owned()),
@@ -212,7 +214,7 @@ fn meaning(line: &Line) -> Result<Outcome, String> {
     }
 }
 
-/// What an exit status and the last lines mean.
+/// Returns the meaning of an exit status and the last lines.
 fn outcome(status: ExitStatus, said: &Line, complained: &str) -> Result<Outcome, HandlerError> {
     let reason = |otherwise: String| if complained.is_empty() { otherwise } else { complained.to_owned() };
     match status.code() {
@@ -258,7 +260,7 @@ mod tests {
     #[case::broken_off("printf '{\"requeue\":{\"after\":\"1h\"'", Err("the answer is broken off"))]
     #[case::byte_order_mark("printf '\\357\\273\\277{\"discard\": {}}\\n'", Ok(discarded()))]
     #[tokio::test]
-    async fn an_answer_is_heard(#[case] script: &str, #[case] expected: Result<Outcome, &str>) {
+    async fn the_answer_of_a_program_is_read(#[case] script: &str, #[case] expected: Result<Outcome, &str>) {
         let heard = shell(script).await.map_err(|error| match error {
             HandlerError::Failed(reason) | HandlerError::CannotStart(reason) | HandlerError::NoRoom(reason) => reason,
             _ => unreachable!("there is no other error"),
@@ -274,11 +276,11 @@ mod tests {
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
         let exec = Exec::new(&[script.into()]).expect("it is there");
         let Err(HandlerError::CannotStart(why)) = exec.handle(run("")).await else { panic!("it cannot start") };
-        assert!(why.ends_with("/script: the interpreter that its first line names is not there"), "{why}");
+        assert!(why.ends_with("/script: the interpreter that its first line names does not exist"), "{why}");
     }
 
     #[test]
-    fn a_missing_program_is_found_out_before_it_is_needed() {
+    fn a_missing_program_is_found_before_the_first_event() {
         assert!(matches!(Exec::new(&[]), Err(ExecError::Empty)));
         assert!(matches!(Exec::new(&["/no/such/program".into()]), Err(ExecError::Missing { .. })));
         assert!(matches!(Exec::new(&["/etc/passwd".into()]), Err(ExecError::NotExecutable { .. })));
@@ -286,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_there_and_not_executable_is_not_told_as_missing() {
+    fn a_program_that_is_not_executable_is_not_reported_as_missing() {
         let folder = tempfile::TempDir::new().expect("a folder");
         let script = folder.path().join("script");
         fs::write(&script, "#!/bin/sh\n").expect("written");

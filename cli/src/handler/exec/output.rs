@@ -1,4 +1,4 @@
-//! What a program prints, of which the last line counts.
+//! Reads the output of a program. Only the last line counts.
 
 use std::{
     io, mem,
@@ -9,12 +9,13 @@ use std::{
 use tokio::net::unix::pipe::Receiver;
 use tokio_util::task::AbortOnDropHandle;
 
-/// The longest line that counts. Of a longer one the end is kept, and as much of its beginning as tells what it is.
+/// The longest line that is kept whole, in bytes. Of a longer one the end is kept, and enough of its beginning to
+/// recognise an answer.
 const LINE: usize = 64 * 1024;
 const BEGINNING: usize = 1024;
 const CHUNK: usize = 16 * 1024;
 
-/// One of a program's outputs, of which everything is read, so that the program never waits.
+/// Standard output or standard error of a program. All of it is read, so that the program never blocks.
 pub(super) struct Output {
     shared: Arc<Shared>,
     reading: AbortOnDropHandle<()>,
@@ -22,21 +23,21 @@ pub(super) struct Output {
 
 struct Shared {
     pipe: Receiver,
-    /// Whatever leaves the pipe goes into it under this lock.
+    /// The bytes read. The lock is held while the pipe is read, so that the bytes keep their order.
     lines: Mutex<Lines>,
 }
 
-/// A line that was printed.
+/// A printed line.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Line {
-    /// Without the space around it; the end, if it is too long.
+    /// Its text without the space around it; if the line is too long, its end.
     pub(super) text: String,
-    /// How it begins, if it is too long.
+    /// The beginning of a line that is too long.
     pub(super) beginning: Option<String>,
 }
 
 impl Output {
-    /// Reads it as long as somebody has it open, and this value lives.
+    /// Reads the pipe as long as a process has it open for writing, and this value lives.
     pub(super) fn read(pipe: OwnedFd) -> io::Result<Self> {
         let shared = Arc::new(Shared { pipe: Receiver::from_owned_fd(pipe)?, lines: Mutex::new(Lines::default()) });
         let reading = Arc::clone(&shared);
@@ -44,18 +45,18 @@ impl Output {
         Ok(Self { shared, reading })
     }
 
-    /// Waits until nobody has it open any more.
+    /// Waits until no process has the pipe open for writing.
     pub(super) async fn closed(&mut self) {
         if !self.reading.is_finished() {
-            // It neither panics nor is aborted before this value is dropped.
+            // The task does not panic, and is not aborted before this value is dropped.
             let _ = (&mut self.reading).await;
         }
     }
 
-    /// The last line with anything in it, of what was printed so far: what is still in the pipe is part of it.
+    /// Returns the last line that is not blank, of the output so far. Bytes that are still in the pipe are read first.
     pub(super) fn last_line(&self) -> Line {
         let mut lines = self.shared.lines();
-        // Whoever prints without end does not hold this up.
+        // Only as many bytes are read as the pipe holds now, so a program that prints endlessly does not block this.
         let mut left = rustix::io::ioctl_fionread(&self.shared.pipe).unwrap_or_default();
         let mut buffer = [0; CHUNK];
         while left > 0 {
@@ -92,18 +93,18 @@ impl Shared {
     }
 }
 
-/// The last whole line with anything in it, and the one that has not ended.
+/// The last whole line that is not blank, and the line that has not ended yet.
 #[derive(Default)]
 struct Lines {
     last: Kept,
     current: Kept,
 }
 
-/// A line, as much of it as is kept. What it begins with is no space, so it is blank when it is empty.
+/// The kept part of a line. Leading space is removed, so a blank line is empty.
 #[derive(Default)]
 struct Kept {
     end: Vec<u8>,
-    /// Empty unless it is longer than what is kept.
+    /// The beginning, if the line is too long; else empty.
     beginning: Vec<u8>,
 }
 
@@ -117,7 +118,7 @@ impl Lines {
         }
     }
 
-    /// The line that has ended becomes the last one, unless it is blank.
+    /// Makes the line that has ended the last one, unless it is blank.
     fn end(&mut self) {
         let ended = mem::take(&mut self.current);
         if !ended.end.is_empty() {
@@ -176,7 +177,7 @@ mod tests {
     #[case("one\ntwo\n\n  \n", "two")]
     #[case("one\r\n  two\r\n", "two")]
     #[tokio::test]
-    async fn the_last_line_with_anything_in_it_counts(#[case] output: &str, #[case] expected: &str) {
+    async fn the_last_line_that_is_not_blank_counts(#[case] output: &str, #[case] expected: &str) {
         let line = last_line(output.into()).await;
         assert_eq!(line, Line { text: expected.to_owned(), beginning: None });
     }
@@ -185,7 +186,7 @@ mod tests {
     #[case(LINE + 1)]
     #[case(3_000_000)]
     #[tokio::test]
-    async fn of_a_line_without_end_both_ends_are_kept(#[case] length: usize) {
+    async fn both_ends_of_a_very_long_line_are_kept(#[case] length: usize) {
         let output = [b"\n  the beginning".to_vec(), vec![b'a'; length], b"the end".to_vec()].concat();
         let line = last_line(output).await;
         assert!(line.text.len() <= LINE && line.text.ends_with("the end"), "{} bytes", line.text.len());
@@ -193,10 +194,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_the_pipe_holds_is_printed() {
+    async fn the_last_line_may_still_be_in_the_pipe() {
         let (reader, mut writer) = io::pipe().expect("a pipe");
         let output = Output::read(reader.into()).expect("it is read");
-        // Nobody has read it: this test's runtime has one thread.
+        // The reading task has not run yet, because this test's runtime has one thread.
         writer.write_all(b"one\ntwo").expect("it is written");
         assert_eq!(output.last_line().text, "two");
         assert_eq!(output.last_line().text, "two");

@@ -1,4 +1,4 @@
-//! The payload as a program's standard input.
+//! The payload as the standard input of a program.
 
 use std::{
     fs::File,
@@ -6,8 +6,9 @@ use std::{
     process::Stdio,
 };
 
-/// The payload as a file that is all there before the program starts. A pipe would end early if this process were
-/// killed while it feeds it, and the program, which outlives it, would take what it got for the whole.
+/// Returns the payload as a file that is complete before the program starts. With a pipe, the program would see an
+/// early end if this process were killed while it writes: the program outlives it, and would take the part for the
+/// whole.
 pub(super) fn whole(payload: &[u8]) -> io::Result<Stdio> {
     let mut file = nameless()?;
     file.write_all(payload)?;
@@ -15,14 +16,14 @@ pub(super) fn whole(payload: &[u8]) -> io::Result<Stdio> {
     Ok(file.into())
 }
 
-/// A file in memory.
+/// Creates a file in memory.
 #[cfg(target_os = "linux")]
 fn nameless() -> io::Result<File> {
     let file = rustix::fs::memfd_create("payload", rustix::fs::MemfdFlags::CLOEXEC)?;
     Ok(File::from(file))
 }
 
-/// A file that is removed before anything is in it.
+/// Creates a temporary file, which is removed before anything is written to it.
 #[cfg(not(target_os = "linux"))]
 fn nameless() -> io::Result<File> {
     let path = std::env::temp_dir().join(uuid::Uuid::now_v7().to_string());

@@ -6,26 +6,28 @@ use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::handler::fields::{Field, fields};
 
-/// What no header can carry: controls here, and everything that is not ASCII.
+/// The characters that a header cannot carry: controls, and everything that is not ASCII (which is always encoded).
 const IMPOSSIBLE: &AsciiSet = CONTROLS;
 
-/// In our own headers besides: what a decoder would take for an escape, and `+`, of which some make a space.
+/// The characters that are encoded in headers of ours: also `%`, which a decoder would take for an escape, and `+`,
+/// which some decoders turn into a space.
 const ESCAPED: &AsciiSet = &IMPOSSIBLE.add(b'%').add(b'+');
 
-/// The spaces too, where one stands at an end and would be cut off on the way.
+/// The same with the space, for a value that begins or ends with one: it would be cut off on the way.
 const SPACED: &AsciiSet = &ESCAPED.add(b' ');
 
-/// What a service is told. What is absent has no header.
+/// Returns the headers of a request. A field without a value has no header.
 pub(super) fn headers(event: &Event, fence: Option<i64>) -> HeaderMap {
     let present = fields(event, fence).into_iter().filter_map(|Field { header, value, .. }| {
-        // What is encoded is visible ASCII, which is always a value.
+        // An encoded value is visible ASCII, so it is always valid.
         let value = HeaderValue::try_from(encode(header, &value?)).ok()?;
         Some((HeaderName::from_static(header), value))
     });
     present.collect()
 }
 
-/// Percent-encodes what is not plain. `Content-Type` and `Traceparent` belong to everybody, and nobody would decode them.
+/// Percent-encodes special characters. `Content-Type` and `Traceparent` are standard headers that no service would
+/// decode, so they are encoded only where they must be.
 fn encode(header: &str, value: &str) -> String {
     let set = match value {
         _ if !header.starts_with("event-") => IMPOSSIBLE,
@@ -50,7 +52,7 @@ mod tests {
     #[case::empty("event-correlation-id", "", "")]
     #[case::everybodys("content-type", "application/x+json; a=%20", "application/x+json; a=%20")]
     #[case::impossible("content-type", "é\n", "%C3%A9%0A")]
-    fn what_is_not_plain_is_encoded(#[case] header: &str, #[case] value: &str, #[case] expected: &str) {
+    fn special_characters_are_encoded(#[case] header: &str, #[case] value: &str, #[case] expected: &str) {
         let encoded = encode(header, value);
         assert_eq!(encoded, expected);
         assert!(HeaderValue::from_str(&encoded).is_ok());

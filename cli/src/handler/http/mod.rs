@@ -1,4 +1,5 @@
-//! A service as a handler: the payload is posted, the fields are headers, the outcome is in the status and the body.
+//! A handler that calls an HTTP service: it posts the payload with the fields as headers, and reads the outcome from
+//! the status and the body.
 
 mod headers;
 mod outcome;
@@ -19,21 +20,21 @@ use self::outcome::{Answer, End};
 pub use self::url::ServiceUrl;
 use super::is_want_of_room;
 
-/// As much of a body is read. What answers with more has its connection closed.
+/// The most bytes of a body that are read. If there are more, the connection is closed.
 const BODY: usize = 64 * 1024;
 
-/// How long a connection waits for its next request: less than the 5 s after which many servers close one. A request that
-/// meets this close fails, and costs an attempt.
+/// How long an idle connection is kept: less than the 5 s after which many servers close one. A request that meets this
+/// close fails, and costs an attempt.
 const IDLE: Duration = Duration::from_secs(4);
 
-/// A service that is asked about each event. Connections are kept, and there are never more than handlers that run.
+/// A service that is called for each event. Connections are kept; there are never more of them than running handlers.
 #[derive(Clone, Debug)]
 pub struct Http {
     client: Client,
     url: ServiceUrl,
 }
 
-/// There is nothing to ask with.
+/// The error for a client that cannot be created.
 #[derive(Debug, thiserror::Error)]
 #[error("no client for {url}: {reason}")]
 pub struct HttpError {
@@ -42,7 +43,7 @@ pub struct HttpError {
 }
 
 impl Http {
-    /// A client that connects when first used. It trusts whom the system trusts.
+    /// Creates a client, which connects at its first request. It trusts the certificate authorities of the system.
     ///
     /// # Errors
     /// When the URL is an `https` one and this machine trusts no certificate authority.
@@ -50,10 +51,10 @@ impl Http {
         Self::build(url, Vec::new())
     }
 
-    /// The same, and it trusts these authorities too: certificates in PEM, one after the other.
+    /// Creates a client that trusts these certificate authorities too: certificates in PEM, one after the other.
     ///
     /// # Errors
-    /// When there is none, or one cannot be read.
+    /// When there is no certificate, or one cannot be read.
     pub fn trusting(url: ServiceUrl, authorities: &[u8]) -> Result<Self, HttpError> {
         match Certificate::from_pem_bundle(authorities) {
             Ok(certificates) if !certificates.is_empty() => Self::build(url, certificates),
@@ -63,15 +64,16 @@ impl Http {
     }
 
     fn build(url: ServiceUrl, authorities: Vec<Certificate>) -> Result<Self, HttpError> {
-        // Building a client panics without a provider. One that is installed already is as good.
+        // Building a client panics without a crypto provider. If the process has installed another one already, that
+        // one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // No time limit: the worker has one for every handler.
+        // The client has no time limit, because the worker has one for every handler.
         let builder = Client::builder()
             .redirect(Policy::none())
             .pool_idle_timeout(IDLE)
             .user_agent(concat!("hatchery/", env!("CARGO_PKG_VERSION")));
         let builder = if url.0.scheme() == "http" {
-            // The system's certificates are not needed, and a small container has none.
+            // Without TLS the system's certificates are not needed, and a small container has none.
             builder.tls_certs_only(authorities)
         } else {
             builder.tls_certs_merge(authorities)
@@ -139,10 +141,10 @@ mod tests {
         assert!(!format!("{client:?} {error:?} {error}").contains("s3cret"));
     }
 
-    /// With IPv6 and without.
+    /// Holds with IPv6 and without.
     #[tokio::test]
     async fn a_service_on_this_machine_that_is_down_is_a_failure() {
-        // Bound, so that it is nobody else's, and nobody listens.
+        // The port is bound, so that no other process gets it, and nothing listens on it.
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let port = socket.local_addr().expect("an address").port();
@@ -153,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_certificate_is_said_so() {
+    fn an_invalid_certificate_is_reported() {
         let url = || ServiceUrl::new("https://host/").expect("valid");
         let broken = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         for text in ["", "nothing", broken] {

@@ -1,4 +1,4 @@
-//! What a service's answer means: a pure function of its status, two of its headers and its body.
+//! Returns the outcome for a service's answer: a pure function of its status, two of its headers and its body.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use reqwest::StatusCode;
 
 use crate::handler::answer;
 
-/// As much of an answer as counts.
+/// The parts of an answer that count.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
@@ -24,19 +24,19 @@ pub(super) struct Answer {
     pub(super) end: End,
 }
 
-/// Where the body that was read ends.
+/// How the reading of a body ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// Where it ended.
+    /// The body was read to its end.
     Whole,
-    /// At the bound; there is more.
+    /// The body is longer than the limit.
     Cut,
-    /// Where the connection broke.
+    /// The connection broke.
     Broken(String),
 }
 
-/// The statuses that say: this event will never work. Others of 4xx may come from a deployment that is not ready (404),
-/// a credential that is being changed (401, 403), or a limit (429).
+/// The statuses that mean that this event will never work. Other statuses of 4xx may come from a deployment that is not
+/// ready (404), a credential that is being changed (401, 403), or a limit (429).
 const NEVER: [StatusCode; 6] = [
     StatusCode::BAD_REQUEST,
     StatusCode::CONFLICT,
@@ -46,7 +46,7 @@ const NEVER: [StatusCode; 6] = [
     StatusCode::UNPROCESSABLE_ENTITY,
 ];
 
-/// What an answer means.
+/// Returns the outcome for an answer.
 pub(super) fn outcome(answer: &Answer, now: Timestamp) -> Outcome {
     let text = String::from_utf8_lossy(&answer.body);
     let text = answer::bare(&text);
@@ -57,7 +57,8 @@ pub(super) fn outcome(answer: &Answer, now: Timestamp) -> Outcome {
     if NEVER.contains(&answer.status) { Outcome::DeadLetter { reason } } else { retry(answer, reason, now) }
 }
 
-/// Done, or what the body says. What cannot be read to its end may have said something else.
+/// Returns the outcome for a success: done, or as the body says. A body that was not read to its end may hold another
+/// answer.
 fn success(answer: &Answer, text: &str) -> Result<Outcome, String> {
     match &answer.end {
         End::Broken(why) => Err(format!("{}: the answer broke off: {why}", status(answer))),
@@ -71,7 +72,8 @@ fn retry(answer: &Answer, reason: String, now: Timestamp) -> Outcome {
     Outcome::Retry { reason, after: answer.retry_after.as_deref().and_then(|value| wait(value, now)) }
 }
 
-/// `Retry-After`, in seconds or as a date. One that is over says nothing: the type's own delay is better than none.
+/// Reads `Retry-After`, in seconds or as a date. A date in the past counts as none, because the type's own delay is
+/// better than no delay.
 fn wait(value: &str, now: Timestamp) -> Option<Duration> {
     let value = value.trim();
     let wait = if !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -82,7 +84,7 @@ fn wait(value: &str, now: Timestamp) -> Option<Duration> {
     Some(wait.min(LONGEST)).filter(|wait| !wait.is_zero())
 }
 
-/// The status, and what the service says about it.
+/// Returns the status and the first line of the body, or where a redirect leads.
 fn reason(answer: &Answer, text: &str) -> String {
     let status = status(answer);
     if answer.status.is_redirection()
@@ -101,7 +103,7 @@ fn status(answer: &Answer) -> String {
     answer.status.canonical_reason().map_or_else(|| format!("status {code}"), |name| format!("{code} {name}"))
 }
 
-/// A location without what may be secret.
+/// Returns a location without parts that may be secret.
 fn leads_to(location: &str) -> String {
     if let Ok(url) = SecretUrl::parse(location, &["http", "https"]) {
         return url.to_string();
@@ -171,7 +173,7 @@ mod tests {
     #[case::timeout(408, "", again("408 Request Timeout"))]
     #[case::limit(429, "slowly", again("429 Too Many Requests: slowly"))]
     #[case::broken(500, "oops", again("500 Internal Server Error: oops"))]
-    #[case::an_answer_counts_with_success_alone(
+    #[case::an_answer_counts_only_with_a_success(
         503,
         r#"{"discard": {}}"#,
         again(r#"503 Service Unavailable: {"discard": {}}"#)
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_without_end_and_no_utf_8_are_reasons_too() {
+    fn a_very_long_line_and_invalid_utf_8_are_reasons_too() {
         let mut long = answer(500, "");
         long.body = [vec![0xe9], vec![b'a'; 60_000]].concat();
         let Outcome::Retry { reason, .. } = outcome(&long, now()) else { panic!("a retry") };

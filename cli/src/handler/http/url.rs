@@ -1,24 +1,24 @@
-//! Where a service is, and who asks.
+//! The URL of a service, with its credentials.
 
 use std::fmt;
 
 use hatchery::internals::secret_url::SecretUrl;
 
-/// Where a service is. It is shown without its user and password, and without its query, which may hold a secret as well.
+/// The URL of a service. Shown without user, password and query, which may hold a secret too.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ServiceUrl(pub(super) SecretUrl);
 
-/// A text that is no URL of a service.
+/// The error for a text that is not a URL of a service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not the URL of a service: {0}; it looks like http://host:8080/path")]
 pub struct ServiceUrlError(String);
 
 impl ServiceUrl {
-    /// Reads a URL with the scheme `http` or `https`. A user in it, with a password or without, is for basic
+    /// Reads a URL with the scheme `http` or `https`. A user in it, with or without a password, is for basic
     /// authentication.
     ///
     /// # Errors
-    /// When it is none. The message does not repeat the text, for it may hold a password.
+    /// When the text is not such a URL. The message does not repeat the text, which may hold a password.
     pub fn new(text: &str) -> Result<Self, ServiceUrlError> {
         SecretUrl::parse(text, &["http", "https"]).map(Self).map_err(|fault| ServiceUrlError(fault.to_string()))
     }
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_is_asked_for_all_the_same() {
+    fn the_query_is_sent_although_it_is_not_shown() {
         assert_eq!(ServiceUrl::new("http://host/?a=b#c").expect("valid").0.bare().as_str(), "http://host/?a=b");
     }
 

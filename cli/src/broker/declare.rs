@@ -219,8 +219,8 @@ impl Declarer {
         }
     }
 
-    /// Deletes the locks before it closes the connection. The broker would delete them afterwards anyway, but a moment
-    /// later, and whoever checks right after `apply` must not find them.
+    /// Deletes the locks before it closes the connection. The broker would delete them with the connection anyway, but
+    /// a moment later, and a look at the broker right after `apply` must not find them.
     async fn try_release(&self) -> lapin::Result<()> {
         let channel = self.connection.create_channel().await?;
         for lock in &self.locks {

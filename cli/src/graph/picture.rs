@@ -13,8 +13,8 @@ use hatchery::internals::{
 /// Describes the messages of an aside queue.
 pub(super) const ASIDE: &str = "events redelivered twice; each runs alone";
 
-/// The most lanes that are drawn. If there are more types, those with equal settings share a lane, and further lanes
-/// are left out: nobody looks at more.
+/// The most lanes that are drawn; a larger picture cannot be read. If there are more types, those with equal settings
+/// share a lane, and further lanes are left out.
 const MOST_LANES: usize = 12;
 
 /// A topology, reduced to the parts that are drawn.

@@ -43,7 +43,11 @@ fn golden(path: &str, drawn: &str) {
         fs::write(&path, drawn).expect("written");
     }
     let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(expected == drawn, "{} is not what is drawn (UPDATE_GOLDEN=1 draws it anew):\n{drawn}", path.display());
+    assert!(
+        expected == drawn,
+        "{} differs from the picture (UPDATE_GOLDEN=1 writes it again):\n{drawn}",
+        path.display()
+    );
 }
 
 #[rstest]

@@ -31,7 +31,7 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
         missing.partition(|binding| matches!(&binding.target, Target::Queue(name) if is_down(name)));
     let hidden: BTreeSet<Address> = hidden.into_iter().map(|binding| Address::of_target(&binding.target)).collect();
     let hidden = hidden.into_iter().map(|address| {
-        let why = "blocked: its node is down, and RabbitMQ does not show what leads to it";
+        let why = "blocked: its node is down, and RabbitMQ does not show its bindings";
         Change::note(Action::Blocked, address, why.to_owned())
     });
     let missing = missing.into_iter().filter_map(|binding| {
@@ -67,7 +67,7 @@ pub(super) fn changes(view: &View<'_>, objects: &[Change]) -> Vec<Change> {
         let part_of = leftover.of_binding(&binding).or_else(|| migrated(&blocked, &binding));
         // RabbitMQ tells bindings apart by their arguments too, so this one cannot be removed by its key alone.
         let Some(binding) = plain(live) else {
-            let why = "still routes; has arguments, so somebody else has made it, and it stays";
+            let why = "still routes; it has arguments, so hatchery did not create it and does not remove it";
             return Some(Change::note(Action::Shadowing, address, why.to_owned()));
         };
         let why = match names::marked_register(&binding.key) {
@@ -125,7 +125,7 @@ fn other_register(there: &BTreeSet<Binding>, missing: &Binding) -> Option<String
     let before = before.filter_map(|binding| names::marked_register(&binding.key)).collect::<Vec<_>>();
     (!before.is_empty()).then(|| {
         let before = before.join(" or ");
-        format!("the register was {before}: what it remembers is left behind, as if Redis were emptied")
+        format!("the register was {before}: its keys are not read any more, as if Redis were emptied")
     })
 }
 

@@ -225,7 +225,7 @@ fn switch(view: &View<'_>, from: &str, to: &str, but: &str) -> Vec<Step> {
 }
 
 /// Migrates a queue with a former name. Its bindings are moved to the queue with the present name. Its messages are
-/// moved too, and so are those that an old worker publishes to it later. The queue itself stays for the workers that
+/// moved too, and so are those that an old worker returns to it later. The queue itself stays for the workers that
 /// still consume it.
 fn renaming(view: &View<'_>, rename: &Rename) -> Option<Migration> {
     let live = view.queue(&rename.from).filter(|live| view.owns(&live.name, &live.arguments))?;

@@ -85,7 +85,8 @@ impl<'a> Pruning<'a> {
                 && self.named(Kind::Queue).filter(|name| *name == aside || name.starts_with(&retries)).all(is_quiet))
     }
 
-    /// Whether the file asks for this exchange. A binding from any other exchange belongs to a stranger.
+    /// Whether the file asks for this exchange. Only the bindings from such exchanges are removed one by one: those
+    /// from a leftover exchange go with it, and those from any other exchange belong to a stranger.
     fn stays(&self, exchange: &str) -> bool {
         self.view.wants(&Address::new(Kind::Exchange, exchange))
     }

@@ -262,7 +262,7 @@ impl Broker {
             return Err(format!("queue {name} is deleted, and {} still leads to it", binding.source));
         }
         if self.contents.get(name).is_some_and(|held| !held.is_empty()) {
-            return Err(format!("queue {name} is deleted with what is in it"));
+            return Err(format!("queue {name} is deleted with its messages"));
         }
         self.there.queues.retain(|queue| queue.name != name);
         self.consumed.remove(name);
@@ -279,7 +279,7 @@ impl Broker {
             let reached =
                 self.route(&sent.exchange, &message).map_err(|wrong| format!("moved from {}: {wrong}", step.from))?;
             if reached.contains(&step.from) {
-                return Err(format!("what is in {} is moved in a circle", step.from));
+                return Err(format!("the messages of {} are moved in a circle", step.from));
             }
         }
         Ok(())

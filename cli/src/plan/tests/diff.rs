@@ -47,7 +47,7 @@ fn a_changed_register_is_reported() {
     assert_eq!(reasons(&observed), [told('~', "missing, put back")]);
     observed.bindings.push(binding("billing.retry", "billing.retry.mail.1m", &mark("hatchery").key));
     let was = "prefix=hatchery name=billing shards=1";
-    let left_behind = format!("the register was {was}: what it remembers is left behind, as if Redis were emptied");
+    let left_behind = format!("the register was {was}: its keys are not read any more, as if Redis were emptied");
     let leftover = format!("leftover, marks the former register ({was})");
     assert_eq!(reasons(&observed), [told('~', &left_behind), told('-', &leftover)]);
     observed.bindings.push(binding("billing.retry", "billing.retry.mail.1m", &mark("v2.keys").key));
@@ -110,7 +110,7 @@ type Tamper = fn(&mut Observed);
 #[case::binding_with_arguments_is_another(
     |o: &mut Observed| { o.bindings[1].arguments.insert("x".into(), 1.into()); },
     &["~ binding billing.retry -> billing.retry.mail.1m (mail.1m): missing, put back",
-      "* binding billing.retry -> billing.retry.mail.1m (mail.1m): still routes; has arguments, so somebody else has made it, and it stays"],
+      "* binding billing.retry -> billing.retry.mail.1m (mail.1m): still routes; it has arguments, so hatchery did not create it and does not remove it"],
 )]
 fn drift_is_put_back(#[case] tamper: Tamper, #[case] expected: &[&str]) {
     let mut observed = applied();
@@ -308,7 +308,7 @@ fn bindings_of_a_queue_whose_node_is_down_are_not_missing() {
     assert_eq!(lines(&observed), Vec::<String>::new());
     assert!(plan(&desired(), &observed).in_sync());
     observed.bindings.clear();
-    let why = "its node is down, and RabbitMQ does not show what leads to it";
+    let why = "its node is down, and RabbitMQ does not show its bindings";
     assert_eq!(lines(&observed), [format!("! queue billing.retry.mail.1m: blocked: {why}")]);
     let plan = plan(&desired(), &observed);
     assert!(plan.is_blocked(true) && plan.to_write().next().is_none());

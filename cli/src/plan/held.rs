@@ -1,4 +1,4 @@
-//! How many messages a queue holds.
+//! The number of messages in a queue, as plans show it.
 
 use std::{fmt, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Warns if the broker waits less long for an acknowledgement than the file says: it would close the channel of a
+//! Warns if the broker waits less long for an acknowledgement than the file says: it would take the delivery from a
 //! worker whose handler still runs. The `consumer_timeout` of the node itself is in no answer of the management API, so
 //! it is not compared.
 

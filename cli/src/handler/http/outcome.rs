@@ -1,4 +1,4 @@
-//! Returns the outcome for a service's answer: a pure function of its status, two of its headers and its body.
+//! Decides the outcome of a service's answer: a pure function of its status, two of its headers and its body.
 
 use std::time::Duration;
 

@@ -32,6 +32,7 @@ mod register;
 mod render;
 mod stop;
 mod verbs;
+mod written;
 
 use std::process::ExitCode;
 

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
-use hatchery::internals::{
-    settlement::Outcome,
-    time,
-    ttl::{TimeError, TtlError, parse_duration, parse_time},
-};
+use hatchery::internals::{settlement::Outcome, time};
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::written::{Span, Time};
 
 /// The keys that make a JSON object an answer. A program may print any other object, which means nothing.
 const WORDS: [&str; 4] = ["requeue", "retry", "discard", "dead-letter"];
@@ -42,30 +40,6 @@ struct Retry {
 #[serde(deny_unknown_fields)]
 struct Reason {
     reason: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct Time(Timestamp);
-
-impl TryFrom<String> for Time {
-    type Error = TimeError;
-
-    fn try_from(text: String) -> Result<Self, TimeError> {
-        parse_time(&text).map(Self)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct Span(Duration);
-
-impl TryFrom<String> for Span {
-    type Error = TtlError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        parse_duration(&text).map(Self)
-    }
 }
 
 /// Reads an answer. A text that is no answer means done.

@@ -1,17 +1,15 @@
 //! A line of a batch: one event as JSON.
 
-use std::time::Duration;
-
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
 use hatchery::{
-    NewEvent, TimeError, TtlError,
+    NewEvent,
     internals::words::{is_url_with_password, may_be_url, unless_url},
-    parse_duration, parse_time,
 };
-use jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
+
+use crate::written::{Span, Time};
 
 /// What a line may say.
 #[derive(Deserialize)]
@@ -23,7 +21,7 @@ struct Line<'a> {
     payload: Option<&'a RawValue>,
     payload_base64: Option<String>,
     nbf: Option<Time>,
-    delay: Option<Delay>,
+    delay: Option<Span>,
     id: Option<String>,
     correlation_id: Option<String>,
 }
@@ -31,30 +29,6 @@ struct Line<'a> {
 /// A payload of `null` is a payload, not an absent one.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
-}
-
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct Time(Timestamp);
-
-impl TryFrom<String> for Time {
-    type Error = TimeError;
-
-    fn try_from(text: String) -> Result<Self, TimeError> {
-        parse_time(&text).map(Self)
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct Delay(Duration);
-
-impl TryFrom<String> for Delay {
-    type Error = TtlError;
-
-    fn try_from(text: String) -> Result<Self, TtlError> {
-        parse_duration(&text).map(Self)
-    }
 }
 
 /// Why a line is no event.
@@ -105,7 +79,7 @@ pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
     event = match (line.nbf, line.delay) {
         (Some(_), Some(_)) => return Err(LineError::Both("nbf", "delay")),
         (Some(Time(nbf)), None) => event.at(nbf),
-        (None, Some(Delay(delay))) => event.delay(delay),
+        (None, Some(Span(delay))) => event.delay(delay),
         (None, None) => event,
     };
     if let Some(reference) = line.reference {

@@ -1,0 +1,220 @@
+//! What the clones of a broker in memory share: its queues, and the deliveries that wait for their acknowledgement.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::queues::{self, Queues};
+#[cfg(test)]
+use super::script::Script;
+use crate::{
+    domain::{
+        compile::Desired,
+        wire::{Headers, Incoming, Properties, Value},
+    },
+    ports::{BrokerError, Clock, Delivery, Order, Receipt},
+};
+
+pub(super) struct Shared {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) state: Mutex<State>,
+    /// Wakes the consumers when a message may be ready, or when a consumer may have room for another delivery.
+    pub(super) changed: Notify,
+    #[cfg(test)]
+    pub(super) script: Arc<Script>,
+}
+
+pub(super) struct State {
+    pub(super) queues: Queues<Content>,
+    /// The deliveries that wait for their acknowledgement, by delivery tag.
+    pub(super) unacknowledged: BTreeMap<u64, Unacknowledged>,
+    /// The queue of each consumer, by the consumer's number.
+    pub(super) consumers: BTreeMap<u64, String>,
+    /// The highest number that a consumer or a delivery has.
+    pub(super) next: u64,
+    #[cfg(test)]
+    pub(super) script: Arc<Script>,
+}
+
+pub(super) struct Unacknowledged {
+    pub(super) consumer: Option<u64>,
+    pub(super) queue: String,
+    pub(super) message: queues::Message<Content>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Content {
+    pub(super) properties: Properties,
+    pub(super) body: Bytes,
+}
+
+impl Shared {
+    pub(super) fn new(desired: &Desired, clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            state: Mutex::new(State::new(desired)),
+            changed: Notify::new(),
+            #[cfg(test)]
+            script: Arc::default(),
+        }
+    }
+
+    /// Locks the state and advances it to the clock's time.
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.queues.advance_to(u64::try_from(self.clock.now().as_millisecond()).unwrap_or(0));
+        state
+    }
+
+    /// Routes a message. Returns the number of queues that refused it, or `None` if the exchange does not exist.
+    pub(super) fn publish(&self, exchange: &str, message: &queues::Message<Content>) -> Option<usize> {
+        let mut state = self.state();
+        let has_exchange = state.queues.routes().has_exchange(exchange);
+        let refusals = has_exchange.then(|| state.queues.publish(exchange, message));
+        drop(state);
+        self.changed.notify_waiters();
+        refusals
+    }
+
+    /// Takes the message at the head of a queue and notes it as unacknowledged.
+    pub(super) fn deliver(self: &Arc<Self>, state: &mut State, consumer: Option<u64>, queue: &str) -> Option<Delivery> {
+        let message = state.queues.take(queue)?;
+        let (incoming, redelivered) = (state.incoming(queue, &message), message.returns > 0);
+        let tag = state.number();
+        state.unacknowledged.insert(tag, Unacknowledged { consumer, queue: queue.to_owned(), message });
+        Some(Delivery {
+            message: incoming,
+            redelivered,
+            receipt: Box::new(Tag { shared: Arc::clone(self), number: tag }),
+        })
+    }
+
+    /// Settles a delivery, unless it is settled already.
+    fn settle(&self, tag: u64, settle: impl FnOnce(&mut State, Unacknowledged)) {
+        let mut state = self.state();
+        if let Some(delivery) = state.unacknowledged.remove(&tag) {
+            settle(&mut state, delivery);
+            drop(state);
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Gives a delivery back to its queue, unless it is settled already.
+    pub(super) fn give_back(&self, tag: u64) {
+        self.settle(tag, State::give_back);
+    }
+}
+
+impl State {
+    pub(super) fn new(desired: &Desired) -> Self {
+        Self {
+            queues: Queues::new(desired),
+            unacknowledged: BTreeMap::new(),
+            consumers: BTreeMap::new(),
+            next: 0,
+            #[cfg(test)]
+            script: Arc::default(),
+        }
+    }
+
+    pub(super) fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(super) fn give_back(&mut self, Unacknowledged { queue, message, .. }: Unacknowledged) {
+        #[cfg(test)]
+        if self.script.forgets_return() {
+            return;
+        }
+        self.queues.give_back(&queue, message);
+    }
+
+    /// Whether the queue delivers to this consumer. With [`Order::Kept`] only the oldest consumer is active.
+    pub(super) fn is_active(&self, consumer: u64, queue: &str, order: Order) -> bool {
+        let first = || self.consumers.iter().find(|(_, other)| *other == queue);
+        order == Order::Any || first().is_some_and(|(first, _)| *first == consumer)
+    }
+
+    pub(super) fn has_room(&self, consumer: u64, prefetch: u16) -> bool {
+        let held = self.unacknowledged.values().filter(|delivery| delivery.consumer == Some(consumer)).count();
+        prefetch == 0 || held < usize::from(prefetch)
+    }
+
+    pub(super) fn require(&self, queue: &str) -> Result<(), BrokerError> {
+        if self.queues.has_queue(queue) {
+            return Ok(());
+        }
+        Err(missing_queue(queue))
+    }
+
+    /// Returns a message as it is delivered, with the headers that RabbitMQ adds.
+    pub(super) fn incoming(&self, queue: &str, message: &queues::Message<Content>) -> Incoming {
+        let Content { mut properties, body } = message.content.clone();
+        let headers = &mut properties.headers;
+        if message.returns > 0 && self.queues.counts_returns(queue) {
+            headers.insert("x-delivery-count".to_owned(), Value::I64(message.returns));
+        }
+        if !message.deaths.is_empty() {
+            let death = |(queue, death): &(String, queues::Death)| {
+                let entry = [("queue", queue.clone()), ("reason", death.to_string())];
+                Value::Table(Headers::from(entry.map(|(name, text)| (name.to_owned(), Value::text(&text)))))
+            };
+            headers.insert("x-death".to_owned(), Value::Array(message.deaths.iter().map(death).collect()));
+        }
+        Incoming { routing_key: message.key.clone(), properties, body }
+    }
+}
+
+pub(super) fn missing_queue(name: &str) -> BrokerError {
+    BrokerError::Missing { object: format!("the queue {name}") }
+}
+
+pub(super) fn missing_exchange(name: &str) -> BrokerError {
+    BrokerError::Missing { object: format!("the exchange {name}") }
+}
+
+pub(super) fn timestamp(millis: u64) -> Option<Timestamp> {
+    Timestamp::from_millisecond(i64::try_from(millis).ok()?).ok()
+}
+
+/// The delivery tag. A delivery goes back to its queue when its tag is dropped, as if the connection was lost.
+struct Tag {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+#[async_trait]
+impl Receipt for Tag {
+    async fn acknowledge(self: Box<Self>) {
+        #[cfg(test)]
+        self.shared.script.note_of_broker("acknowledge");
+        self.shared.settle(self.number, |_, _| {});
+    }
+
+    async fn requeue(self: Box<Self>) {
+        #[cfg(test)]
+        self.shared.script.note_of_broker("give back");
+        self.shared.give_back(self.number);
+    }
+
+    async fn reject(self: Box<Self>) {
+        #[cfg(test)]
+        self.shared.script.note_of_broker("reject");
+        self.shared.settle(self.number, |state, Unacknowledged { queue, message, .. }| {
+            state.queues.reject(&queue, message);
+        });
+    }
+}
+
+impl Drop for Tag {
+    fn drop(&mut self) {
+        self.shared.give_back(self.number);
+    }
+}

@@ -1,20 +1,20 @@
-//! A URL that may have a password in it. Every URL that this program is given is one of these.
+//! URLs that may have a password. Every URL that a user gives to this program is parsed here.
 //!
-//! A slip in such a text (a `/` in a password, a `;` between two URLs) puts the password where a host, a port or a path is expected. So
-//! credentials are taken out before anything else reads the text; a text that may have them in another place is refused; and a text that is
-//! refused is never repeated.
+//! A typing mistake in such a text (a `/` in a password, a `;` between two URLs) puts the password where a host, a port
+//! or a path is expected. So the credentials are taken out before anything else parses the text, a text that may have
+//! credentials in another place is refused, and no error repeats a refused text.
 
 use std::{borrow::Cow, fmt};
 
 use percent_encoding::percent_decode_str;
 use url::{Host, ParseError, Url};
 
-/// The text of a URL as it was given. It may hold a password in any place, so it has neither `Debug` nor `Display`.
+/// The text of a URL as the user gave it. It may hold a password in any place, so it has neither `Debug` nor `Display`.
 #[derive(Clone)]
 pub struct UrlText(String);
 
 impl UrlText {
-    /// The text with its password, to be parsed.
+    /// Returns the text with its password, to be parsed.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.0
@@ -33,20 +33,20 @@ impl From<&str> for UrlText {
     }
 }
 
-/// A URL whose credentials cannot be printed. It shows its scheme, host, port and path.
+/// A URL whose credentials cannot be printed. `Display` and `Debug` show its scheme, host, port and path.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretUrl {
-    /// Without credentials and fragment.
+    /// The URL without credentials and fragment.
     bare: Url,
     user: String,
     password: Option<String>,
     fragment: Option<String>,
 }
 
-/// Why a text is no such URL. It has nothing of the text.
+/// Why a text is not a valid URL. It repeats nothing of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UrlFault {
-    /// Another scheme than those that were expected, if it is one that is known.
+    /// The scheme is not an expected one. Its name is here if it is a well-known scheme.
     Scheme(Option<&'static str>),
     /// Anything else.
     Text(&'static str),
@@ -56,40 +56,40 @@ impl fmt::Display for UrlFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Scheme(Some(other)) => write!(f, "the scheme is `{other}`"),
-            Self::Scheme(None) => f.write_str("it begins with no scheme that is taken here"),
+            Self::Scheme(None) => f.write_str("it does not begin with an expected scheme"),
             Self::Text(text) => f.write_str(text),
         }
     }
 }
 
-/// Schemes that may be named in a message: they are no part of a password.
+/// Well-known schemes. A message may name them, because they are no part of a password.
 const KNOWN: [&str; 8] = ["amqp", "amqps", "http", "https", "redis", "rediss", "ftp", "ws"];
 
 const AT: UrlFault = UrlFault::Text(
-    "there is an `@` behind the host and the port; percent-encode what a user name, a password or a path has of `/`, `?`, `#` or `@` (`@` is \
-     `%40`), and put commas between several URLs",
+    "there is an `@` after the host and the port; percent-encode `/`, `?`, `#` and `@` (`%40`) in a user name, a password \
+     or a path, and put commas between several URLs",
 );
 const BREAK: UrlFault = UrlFault::Text(
     "there is a line break, a tab or a blank in it; put commas between several URLs, and percent-encode a blank (`%20`)",
 );
 const HOST: UrlFault =
-    UrlFault::Text("a host is missing, or has something else than letters, digits and `.`, `-`, `_`");
+    UrlFault::Text("a host is missing, or has characters other than letters, digits, `.`, `-` and `_`");
 const NODES: UrlFault = UrlFault::Text("each node of a cluster needs its whole URL");
 const UTF_8: UrlFault = UrlFault::Text("its percent-encoded bytes are not UTF-8");
 
 impl SecretUrl {
-    /// Reads one URL with one of these schemes.
+    /// Parses one URL with one of these schemes.
     pub fn parse(text: &str, schemes: &[&'static str]) -> Result<Self, UrlFault> {
         let pieces = Pieces::of(text, schemes)?;
         if pieces.hosts.contains(',') { Err(NODES) } else { pieces.with_host(pieces.hosts) }
     }
 
-    /// Reads several whole URLs with commas between them.
+    /// Parses several whole URLs with commas between them.
     pub fn parse_list(text: &str, schemes: &[&'static str]) -> Result<Vec<Self>, UrlFault> {
         split(text, schemes).into_iter().map(|text| Self::parse(text, schemes)).collect()
     }
 
-    /// Reads a URL that has several hosts with commas between them: one URL for each host.
+    /// Parses a URL that has several hosts with commas between them. Returns one URL for each host.
     pub fn parse_hosts(text: &str, schemes: &[&'static str]) -> Result<Vec<Self>, UrlFault> {
         let pieces = Pieces::of(text, schemes)?;
         pieces.hosts.split(',').map(|host| pieces.with_host(host)).collect()
@@ -100,7 +100,7 @@ impl SecretUrl {
         self.bare.scheme()
     }
 
-    /// An IPv6 address is without its brackets.
+    /// Returns the host; an IPv6 address without its brackets.
     #[must_use]
     pub fn host(&self) -> &str {
         self.bare.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']')
@@ -111,25 +111,25 @@ impl SecretUrl {
         self.bare.port()
     }
 
-    /// As it stands in the text: percent-encoded.
+    /// Returns the path as it stands in the text, percent-encoded.
     #[must_use]
     pub fn path(&self) -> &str {
         self.bare.path()
     }
 
-    /// As it stands in the text. It may be secret.
+    /// Returns the query as it stands in the text. It may be secret.
     #[must_use]
     pub fn query(&self) -> Option<&str> {
         self.bare.query()
     }
 
-    /// As it stands in the text. It may be secret.
+    /// Returns the fragment as it stands in the text. It may be secret.
     #[must_use]
     pub fn fragment(&self) -> Option<&str> {
         self.fragment.as_deref()
     }
 
-    /// Empty where none is given.
+    /// Returns the user name; empty if none is given.
     #[must_use]
     pub fn user(&self) -> &str {
         &self.user
@@ -140,26 +140,26 @@ impl SecretUrl {
         self.password.as_deref()
     }
 
-    /// Whether it names a user, or has a password.
+    /// Whether the URL has a user name or a password.
     #[must_use]
     pub fn has_credentials(&self) -> bool {
         !self.user.is_empty() || self.password.is_some()
     }
 
-    /// What is asked for: everything but the credentials and the fragment. Its query may be secret.
+    /// Returns the URL without credentials and fragment, as it is requested. Its query may be secret.
     #[must_use]
     pub fn bare(&self) -> &Url {
         &self.bare
     }
 
-    /// The same without its query.
+    /// Returns the URL without its query.
     #[must_use]
     pub fn without_query(mut self) -> Self {
         self.bare.set_query(None);
         self
     }
 
-    /// The same without this end of its path.
+    /// Returns the URL without `end` at the end of its path, if its path ends so.
     #[must_use]
     pub fn without_end(mut self, end: &str) -> Self {
         let path = self.path().trim_end_matches('/').strip_suffix(end).map(str::to_owned);
@@ -169,13 +169,13 @@ impl SecretUrl {
         self
     }
 
-    /// The same with these credentials.
+    /// Returns the URL with these credentials.
     #[must_use]
     pub fn with_credentials(self, user: &str, password: &str) -> Self {
         Self { user: user.to_owned(), password: Some(password.to_owned()), ..self }
     }
 
-    /// The root of the same host, with the same credentials, by another scheme and port.
+    /// Returns the root URL of the same host, with the same credentials, and another scheme and port.
     #[must_use]
     pub fn at(&self, scheme: &str, port: u16) -> Option<Self> {
         let host = self.bare.host_str()?;
@@ -184,7 +184,7 @@ impl SecretUrl {
     }
 }
 
-/// A path is shown where it is names and slashes: then it is no credentials in disguise.
+/// Shows the path only if it consists of names and slashes. Any other path may be misplaced credentials.
 impl fmt::Display for SecretUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.scheme(), self.bare.host_str().unwrap_or_default())?;
@@ -201,7 +201,7 @@ impl fmt::Debug for SecretUrl {
     }
 }
 
-/// Whether it is names and slashes, decoded too.
+/// Whether a path, once decoded, consists of names and slashes.
 #[must_use]
 pub fn is_plain(path: &str) -> bool {
     let fits = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '-' | '_' | '~' | '+');
@@ -212,7 +212,7 @@ pub fn decode(text: &str) -> Result<Cow<'_, str>, UrlFault> {
     percent_decode_str(text).decode_utf8().map_err(|_| UTF_8)
 }
 
-/// A text, cut where it cannot be anything else.
+/// The parts of a URL's text, cut out before anything else parses the text.
 struct Pieces<'a> {
     scheme: &'static str,
     credentials: Option<&'a str>,
@@ -227,18 +227,18 @@ impl<'a> Pieces<'a> {
         let among =
             |schemes: &[&'static str]| schemes.iter().find(|scheme| named.eq_ignore_ascii_case(scheme)).copied();
         let Some(scheme) = among(schemes) else { return Err(UrlFault::Scheme(among(&KNOWN))) };
-        // HTTP takes a backslash for a slash.
+        // In a URL of HTTP a backslash counts as a slash.
         let ends = |c: char| matches!(c, '/' | '?' | '#') || (c == '\\' && scheme.starts_with("http"));
         let (authority, behind) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
         let (credentials, hosts) = match authority.rsplit_once('@') {
             Some((credentials, hosts)) => (Some(credentials), hosts),
             None => (None, authority),
         };
-        // Otherwise what stands before it is perhaps the rest of a password.
+        // The text before such an `@` may be the rest of a password.
         if behind.contains('@') {
             return Err(AT);
         }
-        // `Url` leaves the first three out, and encodes a blank.
+        // `Url` would leave out the first three, and encode a blank.
         if text.contains(['\n', '\r', '\t']) || behind.contains(' ') {
             return Err(BREAK);
         }
@@ -261,7 +261,7 @@ impl<'a> Pieces<'a> {
             Some(Host::Ipv4(_) | Host::Ipv6(_)) => {}
             _ => return Err(HOST),
         }
-        // Credentials that are percent-encoded as a whole.
+        // These may be credentials that are percent-encoded as a whole.
         let path = decode(bare.path())?;
         if path.split_once(':').is_some_and(|(_, rest)| rest.contains('@')) {
             return Err(AT);
@@ -278,7 +278,8 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Several URLs with commas between them. A comma may be part of a password too, but no scheme can follow it there.
+/// Splits several URLs at the commas between them. A comma may also be part of a password, but then no scheme follows
+/// it.
 fn split<'a>(text: &'a str, schemes: &[&str]) -> Vec<&'a str> {
     let begins = |text: &str| {
         let named = text.trim_start().split_once("://").map(|(named, _)| named);
@@ -341,7 +342,7 @@ mod tests {
     #[case("amqp://u:s3cret\n@h1", BREAK)]
     #[case("amqp://u:pw@h1/v s3cret", BREAK)]
     #[case("amqp://u:s3cret%ff@h1", UTF_8)]
-    fn a_text_with_a_slip_is_refused(#[case] text: &str, #[case] fault: UrlFault) {
+    fn a_text_with_a_typing_mistake_is_refused(#[case] text: &str, #[case] fault: UrlFault) {
         assert_eq!(SecretUrl::parse(text, &SCHEMES), Err(fault));
     }
 
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn several_hosts_share_what_stands_around_them() {
+    fn several_hosts_share_their_credentials_and_path() {
         let urls = SecretUrl::parse_hosts("redis-cluster://u:a%2Fb@h1:7000,[::1]:7001,h3/0", &SCHEMES).expect("three");
         let seen: Vec<_> = urls.iter().map(|url| (url.host(), url.port(), url.path(), url.password())).collect();
         assert_eq!(
@@ -368,8 +369,8 @@ mod tests {
         );
     }
 
-    /// A password of any characters, between a user and a host, is shown in no place. Where it is followed by its `@`, that is: a text
-    /// without one has no credentials.
+    /// Checks that a URL does not show a password of any characters between a user and a host. The password is followed
+    /// by `@`: a text without an `@` has no credentials.
     fn keeps(password: &str, before: &str, behind: &str) -> TestCaseResult {
         let text = format!("{before}{password}@host{behind}");
         if let Ok(url) = SecretUrl::parse(&text, &SCHEMES) {

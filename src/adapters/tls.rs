@@ -1,4 +1,5 @@
-//! TLS: whose certificates are trusted, and which one is shown. One choice for the broker, its management API and Redis.
+//! TLS settings: the trusted CA certificates and the client certificate. The same settings apply to the broker, its
+//! management API and Redis.
 
 mod words;
 
@@ -16,13 +17,13 @@ use rustls::{
 pub use self::words::{cause, explain};
 use super::bounded_file::{self, SMALL};
 
-/// Whose certificates are trusted, and which one is shown to those who ask for it.
+/// The CA certificates that are trusted, and the client certificate for a server that asks for one.
 ///
-/// It counts where a URL says `amqps` or `rediss`. By default those are trusted whom the system trusts, and none is
-/// shown. One choice holds for the broker and for Redis.
+/// The settings apply to URLs with the scheme `amqps` or `rediss`, so the broker and Redis share them. By default the
+/// CA certificates of the system are trusted, and there is no client certificate.
 ///
-/// What is wrong with a certificate or a key is said here, and not only when a connection is made. They are read once:
-/// who changes the files starts the program again.
+/// These functions report an invalid certificate or key at once, before a connection is opened. They read files once: a
+/// program whose files change must be restarted.
 ///
 /// ```no_run
 /// # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
@@ -44,17 +45,17 @@ use super::bounded_file::{self, SMALL};
 pub struct Tls {
     authorities: Option<Arc<[u8]>>,
     identity: Option<Arc<Identity>>,
-    /// Made when first needed: who uses no TLS needs no certificates of the system's.
+    /// Built when first needed, because a program that uses no TLS does not need the system's certificates.
     config: Arc<OnceLock<Result<Arc<ClientConfig>, TlsError>>>,
 }
 
-/// A certificate of our own and its key, both in PEM.
+/// A client certificate with its chain, and its key, both in PEM.
 struct Identity {
     chain: Vec<u8>,
     key: Vec<u8>,
 }
 
-/// Why certificates cannot be used. No key is in it.
+/// Why certificates cannot be used. No error has a key in it.
 ///
 /// ```
 /// use hatchery::{Tls, TlsError};
@@ -69,35 +70,35 @@ pub enum TlsError {
     /// A file cannot be read.
     #[error("cannot read {}: {reason}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// There is no certificate of an authority where one was expected.
-    #[error("no certificate of an authority in {what}: {reason}")]
+    /// A text or a file has no CA certificate that can be used.
+    #[error("no CA certificate in {what}: {reason}")]
     Authorities {
-        /// Where.
+        /// The text or the file.
         what: String,
-        /// What is there instead.
+        /// The cause.
         reason: String,
     },
-    /// The client certificate or its key.
+    /// The client certificate or its key is not valid, or they do not belong together.
     #[error("the client certificate cannot be used: {0}")]
     Identity(String),
-    /// A certificate without its key, or a key without its certificate.
+    /// A client certificate is given without its key, or a key without its certificate.
     #[error("a client certificate and its key go together, and one of them is missing")]
     Half,
-    /// The system trusts nobody, and no authority was named instead.
-    #[error("this system has no certificates of authorities ({0}); name a file that has them")]
+    /// The system has no CA certificates, and none are given instead.
+    #[error("this system has no CA certificates ({0}); name a file that has them")]
     NoSystemRoots(String),
 }
 
 impl Tls {
-    /// Trusts these authorities and nobody else: certificates in PEM, one after the other.
+    /// Trusts these CA certificates instead of the system's. The text has one or more certificates in PEM.
     ///
     /// # Errors
-    /// When there is none, or one cannot be read ([`TlsError::Authorities`]).
+    /// When there is no certificate, or one cannot be parsed ([`TlsError::Authorities`]).
     ///
     /// ```
     /// # let authority = rcgen::generate_simple_self_signed(["rabbit.internal".to_owned()])?;
@@ -113,10 +114,10 @@ impl Tls {
         self.trust_from(authorities.into(), "the text")
     }
 
-    /// The same from a file.
+    /// Trusts the CA certificates in a file, as [`trust`](Self::trust) does.
     ///
     /// # Errors
-    /// When it cannot be read ([`TlsError::File`]), or what [`trust`](Self::trust) says.
+    /// When the file cannot be read ([`TlsError::File`]), or for a reason of [`trust`](Self::trust).
     ///
     /// ```no_run
     /// let tls = hatchery::Tls::default().trust_file("/etc/ssl/certs/company.pem")?;
@@ -127,11 +128,11 @@ impl Tls {
         self.trust_from(read(path)?, &path.display().to_string())
     }
 
-    /// Shows this certificate to who asks for one: the certificate and those between it and its authority, and its key,
-    /// all in PEM. An encrypted key cannot be read.
+    /// Presents this client certificate to a server that asks for one. `chain` has the certificate and its intermediate
+    /// certificates, `key` its private key, all in PEM. An encrypted key cannot be used.
     ///
     /// # Errors
-    /// When one of them cannot be read, or they do not belong together ([`TlsError::Identity`]).
+    /// When the certificate or the key cannot be parsed, or they do not belong together ([`TlsError::Identity`]).
     ///
     /// ```
     /// # let own = rcgen::generate_simple_self_signed(["payroll".to_owned()])?;
@@ -145,15 +146,15 @@ impl Tls {
     /// ```
     pub fn identify(self, chain: impl Into<Vec<u8>>, key: impl Into<Vec<u8>>) -> Result<Self, TlsError> {
         let identity = Identity { chain: chain.into(), key: key.into() };
-        // To hear now what is wrong with it.
+        // Reports now whether the certificate or the key is invalid.
         identity.add_to(RootCertStore::empty())?;
         Ok(Self { identity: Some(Arc::new(identity)), config: Arc::default(), ..self })
     }
 
-    /// The same from two files.
+    /// Presents the client certificate in two files, as [`identify`](Self::identify) does.
     ///
     /// # Errors
-    /// When one of them cannot be read ([`TlsError::File`]), or what [`identify`](Self::identify) says.
+    /// When a file cannot be read ([`TlsError::File`]), or for a reason of [`identify`](Self::identify).
     ///
     /// ```no_run
     /// use hatchery::Tls;
@@ -170,8 +171,8 @@ impl Tls {
         Ok(Self { authorities: Some(authorities.into()), config: Arc::default(), ..self })
     }
 
-    /// What to ask where a server closes a connection right after the handshake. With TLS 1.3 it says only then what it has
-    /// against the client, and often too late to be heard.
+    /// Returns the question to ask when a server closes a connection right after the handshake. With TLS 1.3 a server
+    /// reports only then that it refuses the client, and often too late to be read.
     #[must_use]
     pub fn doubt(&self) -> &'static str {
         match self.identity {
@@ -180,10 +181,10 @@ impl Tls {
         }
     }
 
-    /// The configuration of a client.
+    /// Returns the configuration of a TLS client.
     ///
     /// # Errors
-    /// When a file cannot be read, or the machine trusts no authority.
+    /// When no CA certificates are given and the system has none ([`TlsError::NoSystemRoots`]).
     pub fn client(&self) -> Result<Arc<ClientConfig>, TlsError> {
         self.config.get_or_init(|| self.make()).clone()
     }
@@ -199,7 +200,8 @@ impl Tls {
         }
     }
 
-    /// The same for the crate that speaks to Redis, which reads PEM by itself; none where it is the system's choice.
+    /// Returns the certificates for the redis crate, which parses PEM by itself; `None` where nothing but the defaults
+    /// is set.
     pub fn redis(&self) -> Option<redis::TlsCertificates> {
         if self.authorities.is_none() && self.identity.is_none() {
             return None;
@@ -230,7 +232,7 @@ impl Identity {
 
 fn builder() -> Result<rustls::ConfigBuilder<ClientConfig, rustls::WantsVerifier>, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    // Cannot be: ring has all that these versions need.
+    // This does not fail, because ring has all that these versions need.
     ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| TlsError::Identity(error.to_string()))
@@ -276,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_certificate_is_said_so() {
+    fn a_text_that_is_not_a_certificate_is_reported() {
         let error = Tls::default().trust("nothing").expect_err("no PEM").to_string();
         assert!(error.contains("nothing in PEM"), "{error}");
         let error = Tls::default().trust_file("/nonexistent/ca.pem").expect_err("no file").to_string();

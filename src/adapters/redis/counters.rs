@@ -1,15 +1,15 @@
-//! What this program knows of the shards' counters. One that was there and is gone was lost, and all else with it.
+//! Tracks whether each shard's counter exists. A counter that existed and is gone was lost, and all other keys with it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// For each shard how often its counter has come and gone, as far as its calls told: odd while there is one.
+/// For each shard, how often its counter has appeared and disappeared according to the calls: odd while it exists.
 pub(super) struct Counters(Box<[AtomicU32]>);
 
-/// What was known when a call was made.
+/// The count of a shard when a call was made.
 #[derive(Clone, Copy)]
 pub(super) struct Known(u32);
 
-/// What a script says of the counter: whether there was one, and whether there is one now.
+/// A script's answer about the counter: whether it existed before the call, and whether it exists after it.
 #[derive(Clone, Copy)]
 pub(super) struct Met {
     before: bool,
@@ -31,13 +31,14 @@ impl Counters {
         Self((0..shards.max(1)).map(|_| AtomicU32::default()).collect())
     }
 
-    /// To be asked before a call is made: what is written meanwhile was not there yet, and is not lost either.
+    /// Returns what is known of a shard's counter. Must be read before a call is made: a counter that is first written
+    /// while the call is under way may be missing from its answer, and is not lost.
     pub(super) fn known(&self, shard: u16) -> Known {
         Known(self.of(shard).load(Ordering::Relaxed))
     }
 
-    /// Takes note of what a call has met, and says whether the register was emptied. That is said once for all who ask, and
-    /// for all shards: together they have lost what they were told until now.
+    /// Notes a script's answer, and returns whether it shows that Redis was emptied. Only one call is told of each
+    /// loss, for all shards, because they were lost together.
     pub(super) fn met(&self, shard: u16, Known(known): Known, Met { before, after }: Met) -> bool {
         let gone = known.wrapping_add(u32::from(is_there(known)));
         let is_lost = !before && known != gone && self.change(shard, known, gone);
@@ -45,12 +46,12 @@ impl Counters {
             for other in &self.0 {
                 let times = other.load(Ordering::Relaxed);
                 if is_there(times) {
-                    // Who was faster has met what is there now.
+                    // If another call was faster, it has seen the present counter.
                     let _ = other.compare_exchange(times, times.wrapping_add(1), Ordering::Relaxed, Ordering::Relaxed);
                 }
             }
         }
-        // An answer that says that it was there may be older than the loss.
+        // An answer that the counter existed may be older than the loss.
         if after && (!before || known == gone) {
             self.change(shard, gone, gone.wrapping_add(1));
         }
@@ -74,13 +75,13 @@ mod tests {
     const MADE: u8 = 1;
     const THERE: u8 = 2;
 
-    /// A call that nothing comes between.
+    /// Makes a call during which no other call is made.
     fn call(counters: &Counters, shard: u16, said: u8) -> bool {
         counters.met(shard, counters.known(shard), said.into())
     }
 
     #[test]
-    fn a_loss_is_said_once_however_many_notice() {
+    fn a_loss_is_reported_once_however_many_calls_notice_it() {
         let counters = Counters::new(3);
         for shard in 0..3 {
             assert!(!call(&counters, shard, MADE), "nothing was there before");
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_in_another_order_than_the_calls_say_it_once_too() {
+    fn a_loss_is_reported_once_when_answers_come_out_of_order() {
         let counters = Counters::new(1);
         assert!(!call(&counters, 0, MADE));
         let (first, second, third) = (counters.known(0), counters.known(0), counters.known(0));
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_from_before_a_loss_does_not_make_another_one() {
+    fn an_answer_from_before_a_loss_is_not_a_second_loss() {
         let counters = Counters::new(2);
         assert!(!call(&counters, 0, MADE) && !call(&counters, 1, MADE));
         let late = counters.known(1);

@@ -1,4 +1,5 @@
-//! A key of the index that holds what the register did not write. No call fails for it, so the log says it, and not each time.
+//! Limits how often the log names an index key with a value that the register did not write. No call fails because of
+//! such a key, so only the log reports it.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -7,15 +8,15 @@ use std::{
 
 use tokio::time::Instant;
 
-/// It is said again after so long, while calls still meet one.
+/// How long until the log names such a key again, while calls still meet one.
 const PAUSE: Duration = Duration::from_mins(1);
 
-/// When it was last said.
+/// When the log last named such a key.
 #[derive(Default)]
 pub(super) struct Damage(Mutex<Option<Instant>>);
 
 impl Damage {
-    /// Whether it is to be said, by this caller alone.
+    /// Whether this caller, and no other one, is to log it now.
     pub(super) fn is_due(&self) -> bool {
         let (mut said, now) = (self.0.lock().unwrap_or_else(PoisonError::into_inner), Instant::now());
         let is_due = said.is_none_or(|last| now >= last + PAUSE);
@@ -31,7 +32,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_said_once_a_minute() {
+    async fn a_damaged_key_is_logged_once_a_minute() {
         let damage = Damage::default();
         assert!(damage.is_due() && !damage.is_due());
         tokio::time::advance(PAUSE / 2).await;

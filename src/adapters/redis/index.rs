@@ -1,4 +1,4 @@
-//! The index in Redis: a page of a type's events, all of one home, and the messages that are kept.
+//! Reads the index in Redis: pages of a type's events, the events of one home, and kept messages.
 
 use std::{collections::VecDeque, ops::Range};
 
@@ -23,25 +23,27 @@ use crate::{
     ports::{Index, RegisterError},
 };
 
-/// So many members one script looks at, at most: Redis does nothing else meanwhile.
+/// The highest number of members that one script looks at. Redis does nothing else meanwhile.
 const PAGE: usize = 500;
 
-/// Of each: member, due, slot, details. Then the last place that was looked at, and whether there may be more.
+/// The answer of `find.lua`: member, due time, slot and details of each event, then the due time and the member of the
+/// last place that was looked at, and 1 if there may be more.
 type Page = (Vec<(Vec<u8>, i64, Vec<u8>, Vec<u8>)>, i64, Vec<u8>, u8);
 
-/// One shard's events, in their order, as far as they have been read.
+/// The events of one shard, in their order, as far as they were read.
 struct Shard {
     number: u16,
-    /// Where its last event was that the caller has got.
+    /// The place of the last event that the caller was given.
     given: Option<Place>,
-    /// Where the next page begins.
+    /// The place after which the next page begins.
     read: Option<Place>,
+    /// Events that were read, and not yet given to the caller.
     ahead: VecDeque<(Place, Shown)>,
     ended: bool,
 }
 
 impl RedisRegister {
-    /// All events of a reference are in one shard.
+    /// Returns the shards to search. All events of a reference are in one shard.
     fn shards_of(&self, find: &Find) -> Range<u16> {
         let Some(reference) = find.alone_of.clone() else { return 0..self.keys.shards() };
         let subject = Subject { event_type: find.event_type.clone(), reference: Some(reference), id: String::new() };
@@ -49,14 +51,15 @@ impl RedisRegister {
         shard..shard + 1
     }
 
-    /// Reads on until there is something, or nothing more.
+    /// Reads pages of a shard until there is an event, or no further page.
     async fn read_on(&self, find: &Find, shard: &mut Shard) -> Result<(), RegisterError> {
         while shard.ahead.is_empty() && !shard.ended {
             let mut script = self.begin(&scripts::FIND, shard.number);
             let end = find.due_before.map_or(END_OF_TIME + 1, due_millis);
             script
                 .key(self.keys.index(shard.number, &find.event_type))
-                // Homes that are elsewhere, while their hash slot is on its way, would be taken for gone.
+                // A key that never exists, so that Redis refuses the call while the hash slot moves between two nodes.
+                // Homes on the other node would count as gone.
                 .key(self.keys.none(shard.number))
                 .arg(self.keys.homes(shard.number, &find.event_type))
                 .arg(find.due_from.map_or(0, due_millis))
@@ -152,7 +155,7 @@ const fn place((place, _): &(Place, Shown)) -> &Place {
     place
 }
 
-/// A look at one home.
+/// Reads the slots of one home.
 struct Look(Subject);
 
 impl Look {
@@ -188,7 +191,7 @@ impl Call for Look {
     }
 }
 
-/// Field, slot, details, and 1 where it holds the lease.
+/// Field, slot, details, and 1 if the slot holds the lease.
 type Raw = (String, Vec<u8>, Vec<u8>, u8);
 
 fn shown(subject: &Subject, home: &Home<'_>, (field, state, details, leased): &Raw) -> Option<Shown> {
@@ -200,7 +203,7 @@ fn shown(subject: &Subject, home: &Home<'_>, (field, state, details, leased): &R
     })
 }
 
-/// A look at one slot.
+/// Reads one slot.
 struct LookAt {
     subject: Subject,
     slot: Slot,
@@ -229,7 +232,7 @@ impl Call for LookAt {
     }
 }
 
-/// The message that is kept of a slot's newest event.
+/// Reads the message that is kept of a slot's newest event.
 struct Kept {
     subject: Subject,
     slot: Slot,

@@ -1,4 +1,4 @@
-//! The names of the keys, and on which shard they are.
+//! The names of the keys, and the shard of each subject.
 
 use std::{borrow::Cow, collections::BTreeMap};
 
@@ -11,19 +11,19 @@ use crate::domain::{
     words::EventType,
 };
 
-/// The characters of a virtual host that a key does not have as they are: none of them ends the hash tag, parts two words of a
-/// key, or stands for others in an access rule of Redis.
+/// The characters of a virtual host that are percent-encoded in a key. Otherwise a virtual host could end the hash tag,
+/// divide a word of the key, or be a wildcard in an ACL rule of Redis.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The first parts of every key.
+/// Names the keys. The fields are the first parts of every key.
 #[derive(Clone, Debug)]
 pub(super) struct Keys {
     prefix: String,
-    /// Percent-encoded. Two virtual hosts may each have a topology of this name.
+    /// Percent-encoded. Keys have it because two virtual hosts may each have a topology of this name.
     virtual_host: String,
     topology: String,
     shards: u16,
-    /// What a type was called first, where that is another name.
+    /// The first name of each renamed type, by its present name.
     first_names: BTreeMap<EventType, EventType>,
 }
 
@@ -38,7 +38,7 @@ impl Keys {
         }
     }
 
-    /// Types that have another name than at first keep their keys.
+    /// Lets renamed types keep their keys.
     pub(super) fn with_first_names(self, first_names: BTreeMap<EventType, EventType>) -> Self {
         Self { first_names, ..self }
     }
@@ -54,7 +54,7 @@ impl Keys {
         }
     }
 
-    /// Where everything about a subject is: by its reference, so that all that competes is in one place.
+    /// Returns the shard of a subject. The reference decides, so that all events that compete are on one shard.
     pub(super) fn shard(&self, subject: &Subject) -> u16 {
         if self.shards == 1 {
             return 0;
@@ -64,61 +64,61 @@ impl Keys {
         hash.update(subject.event_type.as_str().as_bytes());
         hash.update(&[0]);
         hash.update(subject.reference.as_ref().map_or(subject.id.as_str(), |reference| reference.as_str()).as_bytes());
-        // A remainder of a u16 is one.
+        // The remainder of a division by a u16 fits into a u16.
         u16::try_from(hash.digest() % u64::from(self.shards)).unwrap_or_default()
     }
 
-    /// The hash slot of a shard: that of all its keys.
+    /// Returns the hash slot of a shard, which all its keys share.
     pub(super) fn slot(&self, shard: u16) -> u16 {
         slot(&self.last(shard))
     }
 
-    /// The shard's counter.
+    /// Returns the key of the shard's counter.
     pub(super) fn last(&self, shard: u16) -> String {
         self.key(shard, "last")
     }
 
-    /// A key that is never there.
+    /// Returns a key that never exists.
     pub(super) fn none(&self, shard: u16) -> String {
         self.key(shard, "none")
     }
 
-    /// The hash of a slot.
+    /// Returns the key of the hash that has a slot.
     pub(super) fn home(&self, shard: u16, subject: &Subject, slot: &Slot) -> String {
         self.key(shard, &self.first(subject).home(slot).to_string())
     }
 
-    /// The hash of the slot that competes with nothing.
+    /// Returns the key of the hash that has the slot `e:<id>` of an event, which competes with nothing.
     pub(super) fn own_home(&self, shard: u16, subject: &Subject) -> String {
         self.key(shard, &self.first(subject).own_home().to_string())
     }
 
-    /// The order of a type's events by due time.
+    /// Returns the key of a type's index, which orders its events by due time.
     pub(super) fn index(&self, shard: u16, event_type: &EventType) -> String {
         self.key(shard, &format!("{}:x", self.first_type(event_type)))
     }
 
-    /// What the names of all homes of a type begin with.
+    /// Returns the prefix of the keys of all homes of a type.
     pub(super) fn homes(&self, shard: u16, event_type: &EventType) -> String {
         self.key(shard, &format!("{}:", self.first_type(event_type)))
     }
 
-    /// The messages that are kept of the events in a home.
+    /// Returns the key of the messages that are kept of the events in a home.
     pub(super) fn kept(&self, shard: u16, subject: &Subject, slot: &Slot) -> String {
         self.key(shard, &self.first(subject).home(slot).kept())
     }
 
-    /// So many there are.
+    /// Returns the number of shards.
     pub(super) const fn shards(&self) -> u16 {
         self.shards
     }
 
-    /// The lease that a handler of this event holds.
+    /// Returns the key of the lease that a handler of this event holds.
     pub(super) fn lease(&self, shard: u16, subject: &Subject, terms: &Terms) -> String {
         self.key(shard, &self.first(subject).leaseholder(terms).lease())
     }
 
-    /// The lease that goes by the same name as a home.
+    /// Returns the key of the lease that has the same name as a home.
     pub(super) fn lease_of(&self, shard: u16, subject: &Subject, slot: &Slot) -> String {
         self.key(shard, &self.first(subject).home(slot).lease())
     }
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(keys.kept(0, &subject, &Slot::Event("b".to_owned())), "hatchery:{%2F:billing:0}:mail:p:i:b");
         terms.exclusive = false;
         assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{%2F:billing:0}:mail:l:i:a");
-        // Under its new name a type finds what is under way.
+        // A renamed type finds the keys of the events that are under way.
         let word = |text: &str| text.parse().expect("a word");
         let keys = Keys::new("hatchery", "/", "billing", 7).with_first_names([(word("letter"), word("mail"))].into());
         let renamed = Subject { event_type: word("letter"), ..subject.clone() };
@@ -187,7 +187,7 @@ mod tests {
         let shards: BTreeSet<_> = (0..200).map(|n| keys.shard(&subject(Some(&n.to_string()), "a"))).collect();
         assert_eq!(shards, (0..7).collect());
         assert_eq!(keys.shard(&subject(Some("5"), "a")), keys.shard(&subject(Some("5"), "b")));
-        // The documented function: changing it would empty everybody's register.
+        // The documented hash function. Changing it would be like emptying everybody's register.
         assert_eq!(u64::from(keys.shard(&subject(None, "x"))), xxhash_rust::xxh3::xxh3_64(b"mail\0x") % 7);
     }
 }

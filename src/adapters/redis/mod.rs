@@ -1,4 +1,4 @@
-//! The register in Redis: each call is one Lua script over a batch, a script call per shard.
+//! The register in Redis. Each call is one Lua script over a batch, which is called once for each shard.
 
 mod counters;
 mod damage;
@@ -45,20 +45,20 @@ use crate::{
     ports::{Clock, Index as _, Register, RegisterError},
 };
 
-/// How long a call takes at most, unless it is said otherwise.
+/// The time limit of a call, unless the caller sets another one.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 
-/// So many shards are pinged at a time: each may find that its server has to be sent the script.
+/// The number of shards that are called at a time by a ping, each of which may first have to load the script.
 const TOGETHER: usize = 128;
 
-/// The answer of a script to a batch: whether there was a counter, the answers, the key of the index that could not be used, and the owner
-/// where that may be another broker.
+/// The answer of a script to a batch: whether there was a counter, the answers, the key of the index that could not be
+/// used, and the owner if that may be another broker.
 type Batch<R> = (u8, Vec<R>, Option<Vec<u8>>, Option<Vec<u8>>);
 
-/// The name of the cluster that the broker's newest connection leads to, where that is known.
+/// Returns the name of the cluster that the newest connection to the broker leads to, if the name is known.
 type ClusterName = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// The register in Redis. Clones share one connection, which is made on first use and again after every loss.
+/// The register in Redis. Clones share one connection, which is opened on first use and again after every loss.
 #[derive(Clone)]
 pub struct RedisRegister {
     link: Arc<Link>,
@@ -68,7 +68,7 @@ pub struct RedisRegister {
     clock: Option<Arc<dyn Clock>>,
     cluster_name: ClusterName,
     counters: Arc<Counters>,
-    /// How often it was found emptied, as far as nobody was told of it.
+    /// How often Redis was found emptied since [`times_emptied`](Register::times_emptied) was last called.
     emptied: Arc<AtomicU64>,
     damage: Arc<Damage>,
     /// Set once it was logged that the register may be another broker's.
@@ -82,18 +82,18 @@ impl fmt::Debug for RedisRegister {
 }
 
 impl RedisRegister {
-    /// A register that connects when it is first asked: for publishers, who go on while Redis is away.
+    /// Returns a register that connects at its first call, for publishers: they go on while Redis is down.
     ///
     /// # Errors
-    /// When `url` is no address of a Redis.
+    /// When `url` is not the URL of a Redis.
     pub fn new(url: &str, virtual_host: &str, topology: &Word, spec: &RedisSpec) -> Result<Self, RegisterError> {
         Self::new_with_tls(url, &Tls::default(), virtual_host, topology, spec)
     }
 
-    /// The same with a say in which certificates are trusted and shown, where the scheme is `rediss`.
+    /// Returns a register like [`new`](Self::new), with these TLS settings for the scheme `rediss`.
     ///
     /// # Errors
-    /// When `url` is no address of a Redis.
+    /// When `url` is not the URL of a Redis.
     pub fn new_with_tls(
         url: &str,
         tls: &Tls,
@@ -115,17 +115,17 @@ impl RedisRegister {
         })
     }
 
-    /// Types that have another name than at first keep their keys: each of these names, and its first one.
+    /// Lets renamed types keep their keys. The map has the present name of each, and its first name.
     #[must_use]
     pub fn with_first_names(self, first_names: BTreeMap<EventType, EventType>) -> Self {
         let keys = Keys::clone(&self.keys).with_first_names(first_names);
         Self { keys: Arc::new(keys), ..self }
     }
 
-    /// A register that has been reached once, and lets this client in.
+    /// Returns a register that has answered a ping.
     ///
     /// # Errors
-    /// When it is away, or refuses.
+    /// When Redis is unreachable, or refuses this client.
     pub async fn connect(
         url: &str,
         virtual_host: &str,
@@ -137,52 +137,56 @@ impl RedisRegister {
         Ok(register)
     }
 
-    /// Begins to connect, so that the first question need not wait for it. Must be called within a tokio runtime.
+    /// Starts to connect, so that the first call need not wait for the connection. Must be called within a tokio
+    /// runtime.
     pub fn connect_soon(&self) {
         self.link.connect_soon();
     }
 
-    /// The same register by the same connection, with another limit for every call.
+    /// Returns the same register, with the same connection and another time limit for every call.
     #[must_use]
     pub fn with_limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    /// The register of a topology on this broker. Each call says the name, so that a register which is in use by another broker
-    /// answers none: a connection may lead to another broker than the one before it.
+    /// Sets the function that returns the broker's cluster name. Each call sends the name, and a register that another
+    /// broker uses refuses the call. The name is read for each call, because a new connection may lead to another
+    /// broker.
     #[must_use]
     pub fn on_broker(self, cluster_name: impl Fn() -> Option<String> + Send + Sync + 'static) -> Self {
         Self { cluster_name: Arc::new(cluster_name), ..self }
     }
 
-    /// Reads who uses the register: nobody, or one owner, or several where a write reached only some of the shards.
+    /// Returns who uses the register: nobody, one owner, or several if a write reached only some of the shards.
     ///
     /// # Errors
-    /// When Redis is away, or refuses.
+    /// When Redis is unreachable, or refuses the call.
     pub async fn owners(&self) -> Result<BTreeSet<Owner>, RegisterError> {
         let owners = self.own("read", &Owner::default()).await?.into_iter();
         Ok(owners.filter(|owner| *owner != Owner::default()).collect())
     }
 
-    /// Writes who uses the register, whoever did before.
+    /// Sets the owner of the register, whoever used it before.
     ///
     /// # Errors
-    /// When Redis is away, or refuses. Some of the shards may have been written: writing again does no harm.
+    /// When Redis is unreachable, or refuses the call. Some of the shards may have been written: writing again does no
+    /// harm.
     pub async fn set_owner(&self, owner: &Owner) -> Result<(), RegisterError> {
         self.own("take", owner).await.map(drop)
     }
 
-    /// Leaves the register to whoever comes next, whoever used it before. Its versions go on.
+    /// Removes the owner of the register, whoever it is. The versions keep rising.
     ///
     /// # Errors
-    /// When Redis is away, or refuses. Some of the shards may have been written: writing again does no harm.
+    /// When Redis is unreachable, or refuses the call. Some of the shards may have been written: writing again does no
+    /// harm.
     pub async fn clear_owner(&self) -> Result<(), RegisterError> {
         self.own("leave", &Owner::default()).await.map(drop)
     }
 
-    /// The owner of each shard before this call.
+    /// Reads, sets or removes the owner of each shard. Returns the owners before this call.
     async fn own(&self, act: &str, owner: &Owner) -> Result<Vec<Owner>, RegisterError> {
-        // Under no name of its own, or it could not take over.
+        // Without a cluster name, because a register that another broker uses would refuse the call.
         let unnamed = self.clone().on_broker(|| None);
         let shards = (0..self.keys.shards()).map(|shard| {
             let unnamed = &unnamed;
@@ -200,14 +204,14 @@ impl RedisRegister {
         Ok(answers?.into_iter().flatten().map(owner).collect())
     }
 
-    /// For tests: the time is this clock's instead of Redis's own.
+    /// For tests: takes the time from this clock instead of Redis.
     #[doc(hidden)]
     #[must_use]
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
         Self { clock: Some(clock), ..self }
     }
 
-    /// What every script takes first.
+    /// Begins a script call with the key and the arguments that every script takes first.
     fn begin<'a>(&self, script: &'a Script, shard: u16) -> ScriptInvocation<'a> {
         let mut call = script.prepare_invoke();
         call.key(self.keys.last(shard)).arg(millis(self.backlog_retention));
@@ -224,7 +228,7 @@ impl RedisRegister {
         for (place, call) in batch.iter().enumerate() {
             shards.entry(self.keys.shard(call.subject())).or_default().push((place, call));
         }
-        // All are waited for, also where one has failed: the others' calls are under way.
+        // Waits for all shards even if one has failed, because the other calls are under way.
         let answers = join_all(shards.into_iter().map(|(shard, calls)| self.ask_shard(shard, calls))).await;
         let answers: Result<Vec<_>, _> = answers.into_iter().collect();
         let mut answers: Vec<_> = answers?.into_iter().flatten().collect();
@@ -272,7 +276,7 @@ impl RedisRegister {
         Ok(answers)
     }
 
-    /// For the log: a broker with another name than this one's has the register.
+    /// Logs that a broker with another name may use the register.
     fn say_doubted(&self, other: &str) {
         let other = Owner { topology: None, cluster_name: Some(other.to_owned()) };
         if let Some(doubt) = other.doubt((self.cluster_name)().as_deref()) {
@@ -287,20 +291,20 @@ impl RedisRegister {
         }
     }
 
-    /// A cancel that comes when it is not waited for any more would reach what was published since. Of all calls it alone is
-    /// about whatever is there when it comes.
+    /// Adds a deadline to a cancel. A cancel is the only call that applies to whatever exists when it arrives: after
+    /// its caller has given up, it would also cancel what was published since.
     fn timely<'a>(&self, call: &'a Cancel, now: i64) -> Timely<'a> {
         let limit = i64::try_from(self.limit.as_micros()).unwrap_or(i64::MAX);
         Timely { call, until: now.saturating_add(limit) }
     }
 
-    /// Makes sure that a shard takes writes.
+    /// Fails unless a shard takes writes.
     async fn ping_shard(&self, shard: u16, within: Within) -> Result<(), RegisterError> {
-        // A server that wants a password says so at the first command, not when it is connected to, one that forbids
-        // scripts, not before it is asked to run one, and one that takes no writes, not before something is written.
+        // Only a script that writes meets every refusal. A server reports a missing password at the first command, a
+        // missing permission for scripts at the first script, and that it takes no writes at the first write.
         let mut script = self.begin(&scripts::PING, shard);
-        // And a slot that is on its way between two nodes serves no call some of whose keys are not there yet, as those of a
-        // claim are.
+        // A key that never exists. While a hash slot moves between two nodes, Redis serves no call with a key that the
+        // node lacks. The ping must fail then, as a claim would.
         script.key(self.keys.none(shard));
         self.call::<u8>(&script, shard, within).await.map(drop)
     }
@@ -309,8 +313,8 @@ impl RedisRegister {
 #[async_trait]
 impl Register for RedisRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
-        // A master that is away, or a slot that is on its way, is noticed by whoever asks for something there, and who waits
-        // for Redis waits for all of it.
+        // All shards are pinged: only a call to it shows that a master is down or a hash slot is moving, and a caller
+        // that waits for Redis needs every shard.
         let within = self.limit.into();
         let pings = (0..self.keys.shards()).map(|shard| self.ping_shard(shard, within));
         let answers: Vec<_> = stream::iter(pings).buffered(TOGETHER).collect().await;
@@ -372,7 +376,7 @@ impl Register for RedisRegister {
         let answers: Result<Vec<_>, _> = join_all(shards).await.into_iter().collect();
         let mut all: Vec<Cancelled> = Vec::new();
         for found in answers?.into_iter().flatten().flat_map(|(_, found)| found) {
-            // The same slot in every shard, and the event in one of them.
+            // Every shard answers for the same slot, and one of them has the event.
             match all.iter_mut().find(|known| known.slot == found.slot) {
                 Some(known) => {
                     known.waiting |= found.waiting;

@@ -1,4 +1,4 @@
-//! Slots and the index's details in the packed form that `docs/register.md` describes.
+//! Unpacks slots, and packs and unpacks the index's details. `docs/register.md` describes the packed form.
 
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -21,7 +21,7 @@ const HAS_REFERENCE: u8 = 16;
 const HAS_ATTEMPTS: u8 = 32;
 const HAS_KEPT: u8 = 64;
 
-/// What the index says of a slot, for the home with this kind and name. The home's own name is not repeated.
+/// Packs the details that the index has of a slot. The name of the slot's home is not repeated.
 pub(super) fn details(subject: &Subject, slot: &Slot, due: Timestamp, note: &Note, kept: bool) -> Vec<u8> {
     let home = subject.home(slot);
     let in_own_home = matches!(slot, Slot::Event(_)) || subject.reference.is_none();
@@ -57,20 +57,21 @@ pub(super) fn details(subject: &Subject, slot: &Slot, due: Timestamp, note: &Not
     packed
 }
 
-/// A UUID that would be written in the same way again.
+/// Parses an id that is a UUID in its usual form, which unpacking writes in the same way.
 fn canonical(id: &str) -> Option<Uuid> {
     let uuid = Uuid::try_parse(id).ok()?;
     (uuid.hyphenated().encode_lower(&mut Uuid::encode_buffer()) == id).then_some(uuid)
 }
 
-/// Its length in two bytes, then the text; ids and references have 255 bytes at most.
+/// Appends the length of a text in two bytes, then the text. Ids and references have 255 bytes at most.
 fn put_text(packed: &mut Vec<u8>, text: &str) {
     let text = &text[..text.floor_char_boundary(usize::from(u16::MAX))];
     packed.extend_from_slice(&u16::try_from(text.len()).unwrap_or(u16::MAX).to_le_bytes());
     packed.extend_from_slice(text.as_bytes());
 }
 
-/// The entry that details stand for, of the home with this name (`r:1234`) and this field. None for what is none of ours.
+/// Unpacks the details in a field of the home with this name (`r:1234`). Returns `None` for details that hatchery did
+/// not write.
 pub(super) fn entry(event_type: &EventType, home: &str, field: &str, details: &[u8]) -> Option<Entry> {
     let (kind, name) = home.split_once(':')?;
     let mut rest = Bytes(details);
@@ -102,12 +103,12 @@ pub(super) fn entry(event_type: &EventType, home: &str, field: &str, details: &[
     })
 }
 
-/// The slot with this field in the home of this name.
+/// Returns the slot with this field in the home of this name.
 pub(super) fn slot_of(name: &str, field: &str) -> Option<Slot> {
     if field == "e" { Some(Slot::Event(name.to_owned())) } else { field.parse().ok() }
 }
 
-/// A slot's state.
+/// Unpacks a slot's state.
 pub(super) fn slot(packed: &[u8]) -> Option<SlotState> {
     let mut rest = Bytes(packed);
     let (until, due, since) = (rest.number(6)?, rest.number(6)?, rest.number(6)?);
@@ -125,7 +126,7 @@ pub(super) fn slot(packed: &[u8]) -> Option<SlotState> {
     Some(SlotState { mark, newest, covered, since, later, begun, crashes, cancelled, overtaken, due, until })
 }
 
-/// Whole numbers, lowest byte first, and texts.
+/// Reads whole numbers, lowest byte first, and texts.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_is_no_entry() {
+    fn truncated_details_are_no_entry() {
         let note = Note { stage: Stage::Retry, attempts: 3, reason: None };
         let subject = subject(Some("1234"), "a");
         let slot = Slot::Event("b".to_owned());

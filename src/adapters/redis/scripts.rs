@@ -1,4 +1,4 @@
-//! The Lua scripts, and how each call is handed to its own.
+//! The Lua scripts, and how each call is written for its script and its answer read.
 
 use std::sync::LazyLock;
 
@@ -19,7 +19,7 @@ macro_rules! script {
     };
 }
 
-/// The same, for what writes into the index or reads it.
+/// Defines a script that writes into the index or reads it.
 macro_rules! indexed {
     ($name:ident, $file:literal) => {
         pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
@@ -52,20 +52,22 @@ indexed!(KEPT, "scripts/kept.lua");
 pub(super) trait Call: Sync {
     /// What the script answers for one item.
     type Raw: FromRedisValue + Send;
-    /// What that means.
+    /// The meaning of that answer.
     type Answer: Send;
-    /// The script may touch keys that are not named: kept messages, homes that the index names. A key that is never there is
-    /// named instead, so that no node runs it while the hash slot is on its way and some of its keys are elsewhere.
+    /// Whether the script may touch keys that the call does not name: kept messages, and homes that the index names.
+    /// Then the call names a key that never exists, so that no node runs the script while the hash slot moves and
+    /// another node has some of these keys.
     const REACHES_OUT: bool = false;
 
     fn script() -> &'static Script;
     fn subject(&self) -> &Subject;
-    /// Appends the keys and arguments, so many and in such order as the script says in its first line.
+    /// Appends the keys and arguments that the first lines of the script list, in that order.
     fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>);
     fn read(&self, raw: Self::Raw) -> Self::Answer;
 }
 
-/// Keys home, own home, lease; arguments field, version. What all calls about a copy begin with.
+/// Appends what all calls about a copy begin with: the keys home, own home and lease, and the arguments field and
+/// version.
 fn copy(keys: &Keys, shard: u16, subject: &Subject, stamp: &Stamp, terms: &Terms, to: &mut ScriptInvocation<'_>) {
     to.key(keys.home(shard, subject, &stamp.slot))
         .key(keys.own_home(shard, subject))
@@ -161,7 +163,7 @@ impl Call for Claim {
             "replaced" => Claimed::Replaced,
             "later" => Claimed::Later(Timestamp::from_millisecond(number).unwrap_or(Timestamp::MAX)),
             "alone" => Claimed::Alone,
-            // The one answer after which nothing is lost whatever was meant.
+            // After this answer nothing is lost, whatever an unknown answer means.
             _ => Claimed::Busy,
         }
     }
@@ -282,7 +284,7 @@ impl Call for Later {
     }
 }
 
-/// What time it is where this subject is kept, in µs.
+/// Reads the time of the Redis server that has this subject, in µs.
 pub(super) struct Now<'a>(pub(super) &'a Subject);
 
 impl Call for Now<'_> {
@@ -306,7 +308,7 @@ impl Call for Now<'_> {
     }
 }
 
-/// A cancel, and until when it is waited for, in µs of Redis's time.
+/// A cancel, and until when its caller waits, in µs of Redis's time.
 pub(super) struct Timely<'a> {
     pub(super) call: &'a Cancel,
     pub(super) until: i64,

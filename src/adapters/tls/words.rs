@@ -1,21 +1,21 @@
-//! What went wrong in a handshake, in the words of who has to mend it.
+//! Explains the errors of a TLS handshake to the person who has to fix them.
 
 use std::{error::Error, io, sync::Arc};
 
 use rustls::{AlertDescription, CertificateError};
 
-/// What it means, where TLS is at the bottom of it.
+/// Explains an error that was caused by a TLS error. Returns `None` for any other error.
 pub fn explain(error: &(dyn Error + 'static)) -> Option<String> {
     let mut error = Some(error);
     while let Some(this) = error {
         if let Some(tls) = this.downcast_ref::<rustls::Error>() {
             return Some(explain_tls(tls));
         }
-        // What the Redis crate shares is behind a pointer, whose source is already that of what it points to.
+        // The redis crate shares errors behind an `Arc`, whose source is the source of the error inside.
         if let Some(shared) = this.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
             return explain(&**shared);
         }
-        // What is in an I/O error is not among its sources: those are of what is in it.
+        // The source of an I/O error is the source of the error inside, and not the error inside.
         if let Some(inner) = this.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
             return explain(inner);
         }
@@ -24,8 +24,8 @@ pub fn explain(error: &(dyn Error + 'static)) -> Option<String> {
     None
 }
 
-/// The innermost cause: `connection refused` says more than `error sending request`. Where TLS is at the bottom of it, what
-/// that means.
+/// Returns the innermost cause of an error: `connection refused` says more than `error sending request`. A TLS error is
+/// explained.
 pub fn cause(error: &(dyn Error + 'static)) -> String {
     explain(error).unwrap_or_else(|| {
         let mut cause = error;
@@ -36,13 +36,13 @@ pub fn cause(error: &(dyn Error + 'static)) -> String {
     })
 }
 
-/// What an error of TLS means.
+/// Explains a TLS error.
 fn explain_tls(error: &rustls::Error) -> String {
     use rustls::Error::{AlertReceived, InvalidCertificate, InvalidMessage};
     match error {
         InvalidCertificate(wrong) => certificate(wrong),
         AlertReceived(alert) => refused(*alert),
-        InvalidMessage(_) => "what answers there does not speak TLS; is it the right port?".to_owned(),
+        InvalidMessage(_) => "the server does not speak TLS; is it the right port?".to_owned(),
         other => format!("TLS: {other}"),
     }
 }
@@ -53,7 +53,7 @@ fn certificate(wrong: &CertificateError) -> String {
         NotValidYetContext, UnknownIssuer,
     };
     match wrong {
-        // An authority of the same name, but with another key, is another one.
+        // A CA of the same name with another key is another CA.
         UnknownIssuer | BadSignature => {
             "its certificate is not trusted: no authority that is trusted here has issued it".to_owned()
         }
@@ -67,7 +67,7 @@ fn certificate(wrong: &CertificateError) -> String {
         other => {
             let said = other.to_string();
             if said.contains("CaUsedAsEndEntity") {
-                return "its certificate is not trusted: it is that of an authority, which no server may show"
+                return "its certificate is not trusted: it is a CA certificate, which no server may present"
                     .to_owned();
             }
             format!("its certificate is not trusted: {said}")
@@ -78,7 +78,7 @@ fn certificate(wrong: &CertificateError) -> String {
 fn refused(alert: AlertDescription) -> String {
     match alert {
         AlertDescription::CertificateRequired => "it asks for a client certificate".to_owned(),
-        // TLS 1.2 has no alert of its own for this.
+        // TLS 1.2 has no alert of its own for a missing client certificate.
         AlertDescription::HandshakeFailure => {
             "it refuses the handshake; does it ask for a client certificate?".to_owned()
         }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tls_is_found_at_the_bottom() {
+    fn a_tls_error_is_found_among_the_causes() {
         let tls = rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
         let wrapped = io::Error::other(io::Error::new(io::ErrorKind::InvalidData, tls.clone()));
         let shared: Arc<dyn Error + Send + Sync> = Arc::new(io::Error::other(tls));

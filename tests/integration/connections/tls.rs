@@ -214,7 +214,7 @@ async fn files_without_certificates_are_a_usage_error() {
     };
     usage(Path::new("/nonexistent/ca.pem"), None, "--ca-file (TOPOLOGY_CA_FILE): cannot read /nonexistent/ca.pem")
         .await;
-    usage(&nothing, None, "no certificate of an authority").await;
+    usage(&nothing, None, "no CA certificate in").await;
     usage(&authority.file(), Some(&mixed), "--key-file").await;
     let mut half = place.command(PUBLISH);
     let ended = place.run(half.env("TOPOLOGY_CERT_FILE", &one.chain)).await.expect(2);

@@ -66,11 +66,12 @@ impl fmt::Display for UrlFault {
 const KNOWN: [&str; 8] = ["amqp", "amqps", "http", "https", "redis", "rediss", "ftp", "ws"];
 
 const AT: UrlFault = UrlFault::Text(
-    "there is an `@` after the host and the port; percent-encode `/`, `?`, `#` and `@` (`%40`) in a user name, a password \
-     or a path, and put commas between several URLs",
+    "there is an `@` after the host and the port; percent-encode `/`, `?`, `#` and `@` (`%40`) in a user name, a \
+     password or a path, and put commas between several URLs",
 );
 const BREAK: UrlFault = UrlFault::Text(
-    "there is a line break, a tab or a blank in it; put commas between several URLs, and percent-encode a blank (`%20`)",
+    "there is a line break, a tab or a blank in it; put commas between several URLs, and percent-encode a \
+     blank (`%20`)",
 );
 const HOST: UrlFault =
     UrlFault::Text("a host is missing, or has characters other than letters, digits, `.`, `-` and `_`");

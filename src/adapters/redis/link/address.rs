@@ -1,7 +1,7 @@
-//! Where a Redis is: one server, the nodes of a Cluster, or the sentinels that know where the master is; all in one URL.
+//! Parses the URL of a Redis: one server, the nodes of a Cluster, or the sentinels that know the master.
 //!
-//! The schemes are those that Lettuce and fred have (`redis-sentinel://…#master`, `redis-cluster://…`), with commas
-//! between the hosts; Sentinel's own credentials are called as in go-redis. Nothing of a wrong URL is ever repeated.
+//! The schemes are those of Lettuce and fred (`redis-sentinel://…#master`, `redis-cluster://…`), with commas between
+//! the hosts. Sentinel's own credentials have the names of go-redis. No error repeats a part of a wrong URL.
 
 use std::borrow::Cow;
 
@@ -9,14 +9,14 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionI
 
 use crate::adapters::secret_url::{SecretUrl, UrlFault, decode, is_plain};
 
-/// What is expected where nothing more can be said.
+/// The error for a text that has none of the known forms.
 const EXPECTED: &str = "expected redis://[user:password@]host[:port][/database], rediss://… with TLS, unix://…, \
                         redis-cluster://[user:password@]host[:port],host[:port]… or \
                         redis-sentinel://[user:password@]host[:port],host[:port]…[/database]#master";
-/// A host is asked.
+/// The schemes of URLs with hosts.
 const SCHEMES: [&str; 8] =
     ["redis", "rediss", "valkey", "valkeys", "redis-cluster", "rediss-cluster", "redis-sentinel", "rediss-sentinel"];
-/// A socket is asked.
+/// The schemes of URLs with the path of a Unix socket.
 const UNIX: [&str; 3] = ["unix", "redis+unix", "valkey+unix"];
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -24,14 +24,14 @@ const SENTINEL_PORT: u16 = 26379;
 /// A host and a port.
 pub(super) type Host = (String, u16);
 
-/// What a URL leads to.
+/// The servers that a URL names.
 pub(super) enum Address {
     Server(Box<ConnectionInfo>),
     Cluster { nodes: Vec<Host>, access: Access },
     Sentinel { sentinels: Vec<Host>, own: Access, master: String, access: Access },
 }
 
-/// How a server lets us in.
+/// How to log in to a server: TLS, credentials and database.
 #[derive(Clone, Default)]
 pub(super) struct Access {
     pub(super) tls: bool,
@@ -41,7 +41,7 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// All that it takes to connect to this host.
+    /// Returns all that the redis crate needs to connect to this host.
     pub(super) fn to(&self, (host, port): &Host) -> RedisResult<ConnectionInfo> {
         let (host, port) = (host.clone(), *port);
         let address = if self.tls {
@@ -59,7 +59,7 @@ impl Access {
         Ok(address.into_connection_info()?.set_redis_settings(settings))
     }
 
-    /// The access that the URL gives.
+    /// Returns the access that a URL gives.
     fn by(url: &SecretUrl, tls: bool, database: i64) -> Self {
         let user = Some(url.user().to_owned()).filter(|user| !user.is_empty());
         Self { tls, user, password: url.password().map(str::to_owned), database }
@@ -67,15 +67,13 @@ impl Access {
 }
 
 impl Address {
-    /// Reads a URL, or says what is wrong with it.
+    /// Parses a URL, or says what is wrong with it.
     pub(super) fn parse(url: &str) -> Result<Self, &'static str> {
         let url = url.trim();
         if let Some(path) = UNIX.iter().find_map(|scheme| url.strip_prefix(scheme)?.strip_prefix("://")) {
             let socket = path.split_once('?').map_or(path, |(socket, _)| socket);
             if !socket.starts_with('/') || socket.contains('@') {
-                return Err(
-                    "unix:// is followed by the path of a socket; a user and a password stand behind it, as ?user=…&pass=…",
-                );
+                return Err("unix:// must be followed by the path of a socket, and then perhaps ?user=…&pass=…");
             }
             return server(url);
         }
@@ -90,13 +88,13 @@ impl Address {
             "redis-sentinel" => sentinel(&urls, first, false),
             "rediss-sentinel" => sentinel(&urls, first, true),
             _ if urls.len() > 1 => {
-                Err("there are several hosts; redis-cluster:// or redis-sentinel:// says of which kind")
+                Err("there are several hosts; the scheme must be redis-cluster:// or redis-sentinel://")
             }
             _ => server(url),
         }
     }
 
-    /// As people may see it. It is put together from its parts, so what is not named here cannot slip through.
+    /// Returns the URL as people may see it. It is built from its parts, so that nothing else can slip through.
     pub(super) fn masked(&self) -> String {
         match self {
             Self::Server(info) => {
@@ -107,7 +105,7 @@ impl Address {
                 };
                 let settings = info.redis_settings();
                 let shown = info.addr().to_string();
-                // The path of a socket; a host was looked at when it was read.
+                // Only the path of a socket is checked here; a host was checked when it was parsed.
                 let place = if scheme == "unix" && !is_plain(&shown) { "/…" } else { &shown };
                 format!("{scheme}://{place}/{}", settings.db())
             }
@@ -123,7 +121,7 @@ impl Address {
     }
 }
 
-/// One host as in a URL.
+/// Formats a host as in a URL.
 pub(super) fn show((host, port): &Host) -> String {
     if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
 }
@@ -133,7 +131,7 @@ fn shown(hosts: &[Host]) -> String {
 }
 
 fn server(url: &str) -> Result<Address, &'static str> {
-    // What the crate says about a text that it cannot read may quote it.
+    // The redis crate's error may quote the text, so it is dropped.
     url.into_connection_info().map(|info| Address::Server(Box::new(info))).map_err(|_| EXPECTED)
 }
 
@@ -143,10 +141,10 @@ fn hosts(urls: &[SecretUrl], port: u16) -> Vec<Host> {
 
 fn cluster(urls: &[SecretUrl], url: &SecretUrl, tls: bool) -> Result<Address, &'static str> {
     if !matches!(url.path(), "" | "/" | "/0") {
-        return Err("a Redis Cluster has the database 0 alone");
+        return Err("a Redis Cluster has only database 0");
     }
     if url.fragment().is_some() || url.query().is_some() {
-        return Err("redis-cluster:// takes hosts, a user and a password, and nothing behind them");
+        return Err("redis-cluster:// takes hosts, a user and a password, and nothing behind the hosts");
     }
     Ok(Address::Cluster { nodes: hosts(urls, PORT), access: Access::by(url, tls, 0) })
 }
@@ -159,20 +157,20 @@ fn sentinel(urls: &[SecretUrl], url: &SecretUrl, tls: bool) -> Result<Address, &
     let (mut own, mut master) = (Access { tls, ..Access::default() }, url.fragment().map(Cow::Borrowed));
     for pair in url.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty()) {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decode(value).map_err(|_| "what is percent-encoded in it is not UTF-8")?;
+        let value = decode(value).map_err(|_| "its percent-encoded bytes are not UTF-8")?;
         match key {
             "sentinel_username" => own.user = Some(value.into_owned()),
             "sentinel_password" => own.password = Some(value.into_owned()),
             "master_name" if master.is_none() => master = Some(value),
             "master_name" => return Err("the master is named twice, behind # and as master_name"),
-            _ => return Err("behind ? there may be sentinel_username, sentinel_password and master_name"),
+            _ => return Err("the only parameters are sentinel_username, sentinel_password and master_name"),
         }
     }
-    let master = master.ok_or("the name that the sentinels have for the master is missing; it stands behind #")?;
-    // Sentinel's own rule. It also keeps the rest of a password from being taken for a name, and shown.
+    let master = master.ok_or("the master's name is missing; put the name that the sentinels have for it behind #")?;
+    // Sentinel has this rule too. Without it, the rest of a password could count as a name, and be shown.
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
     if master.is_empty() || !master.chars().all(fits) {
-        return Err("the master's name has letters, digits, and . - _");
+        return Err("the master's name may only have letters, digits, and . - _");
     }
     let (sentinels, access) = (hosts(urls, SENTINEL_PORT), Access::by(url, tls, database));
     Ok(Address::Sentinel { sentinels, own, master: master.into_owned(), access })
@@ -242,10 +240,10 @@ mod tests {
     #[case("secret://h1", "expected")]
     #[case("redis-sentinel://h1?secret=secret#m", "sentinel_username")]
     #[case("redis-sentinel://h1?master_name=m#m", "twice")]
-    fn what_is_wrong_is_said_and_not_quoted(#[case] url: &str, #[case] says: &str) {
+    fn an_error_says_what_is_wrong_and_quotes_nothing(#[case] url: &str, #[case] says: &str) {
         let Err(said) = Address::parse(url) else { panic!("an address") };
         assert!(said.contains(says), "{said}");
-        // What is said is known beforehand.
+        // A static text quotes nothing.
         let _: &'static str = said;
     }
 }

@@ -1,8 +1,8 @@
-//! A Redis Cluster: each call goes to the master of its shard's slot.
+//! A Redis Cluster: sends each call to the master of its shard's hash slot.
 //!
-//! Not the crate's own client: it loads a script on every node, so that one node that is away keeps all others from it,
-//! and it goes on trying by a clock of its own. All keys of a call are in one slot, so what is needed is little: who has the
-//! slot, and where a node sends us instead.
+//! This module does not use the redis crate's own cluster client: that one loads a script on every node, so that one
+//! node that is down prevents it for all others, and it retries by a clock of its own. All keys of a call are in one
+//! slot, so this module need only know the master of each slot, and follow redirections.
 
 use std::{
     collections::BTreeMap,
@@ -28,10 +28,10 @@ use super::{
 };
 use crate::adapters::tls::Tls;
 
-/// Between two tries of a slot that is on its way between two nodes.
+/// The pause between two tries of a call whose slot is moving between two nodes.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// So often a call is sent elsewhere without a pause.
+/// The number of redirections that a call follows without a pause.
 const HOPS: u32 = 3;
 
 /// The nodes of a cluster.
@@ -40,7 +40,7 @@ pub(super) struct Cluster {
     access: Access,
     tls: Tls,
     known: Mutex<Known>,
-    /// Held by whoever asks who has which slots, so that the others wait for the same answer.
+    /// Held by the caller that asks for the masters of the slots, so that other callers wait for the same answer.
     learning: tokio::sync::Mutex<()>,
 }
 
@@ -48,11 +48,11 @@ pub(super) struct Cluster {
 struct Known {
     servers: BTreeMap<Host, Arc<Server>>,
     slots: Slots,
-    /// Counts answers, so that who doubts an old one does not doubt a newer one.
+    /// Counts the answers about slots, so that a caller that doubts an old one does not doubt a newer one.
     number: u64,
-    /// None yet, or it was wrong.
+    /// Whether there is no answer about slots yet, or it has proved wrong.
     is_doubted: bool,
-    /// Who is asked first: another one each time, for some may not know it yet.
+    /// The node that is asked first: another one each time, because some may not know a change yet.
     turn: usize,
 }
 
@@ -73,7 +73,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Calls a script about keys of this slot.
+    /// Calls a script about keys of this slot, and follows redirections until the deadline.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         script: &ScriptInvocation<'_>,
@@ -112,7 +112,7 @@ impl Cluster {
                 Some(Elsewhere::Later) => (host, number) = self.master(slot, deadline).await?,
                 None if failure.is_of_this_server() => {
                     self.doubt(number);
-                    // Who answers knows the cluster: it is this one master that is gone, and not all of Redis.
+                    // If another node still answers, only this master is gone, and not all of Redis.
                     let (now, known) = self.master(slot, deadline).await.map_err(|_| failure.clone())?;
                     if now == host {
                         self.doubt(known);
@@ -125,13 +125,13 @@ impl Cluster {
         }
     }
 
-    /// Who has a slot, and which answer says so.
+    /// Returns the master of a slot, and the number of the answer that names it.
     pub(super) async fn master(&self, slot: u16, deadline: Instant) -> Result<(Host, u64), Failure> {
         let before = {
             let known = self.known();
             match known.master(slot) {
                 Ok(master) if !known.is_doubted => return Ok(master),
-                // Whom an answer does not name may be there by now.
+                // A master that the answer does not name may exist by now.
                 _ => known.number,
             }
         };
@@ -143,7 +143,7 @@ impl Cluster {
         self.known().master(slot)
     }
 
-    /// Asks who has which slots.
+    /// Asks the nodes for the masters of all slots.
     async fn learn(&self, deadline: Instant) -> Result<(), Failure> {
         let questions = self.turn().into_iter().map(|(host, server)| async move {
             let question = |mut connection: MultiplexedConnection| async move {
@@ -151,12 +151,12 @@ impl Cluster {
             };
             let answer = server.ask(deadline, question).await?;
             let slots = Slots::read(answer, &host.0).map_err(|error| Failure::Redis(error.into()))?;
-            // One that was reset, or has lost its file, knows of nobody. The others are there all the same.
+            // A node that was reset, or has lost its file, knows no other node. Those may answer all the same.
             let lost = || Failure::FailingOver(format!("{} knows of no node that serves hash slots", show(&host)));
             if slots.are_served() { Ok(slots) } else { Err(lost()) }
         });
         let slots = first_answer(questions).await.map_err(Failure::most_telling)?;
-        // Replicas too: one of them may be all that is left.
+        // Replicas are added too: a replica may be the only node that is left.
         for node in &slots.nodes {
             self.server(node)?;
         }
@@ -169,7 +169,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// All nodes, beginning with another one each time.
+    /// Returns all nodes, starting with another one each time.
     fn turn(&self) -> Vec<(Host, Arc<Server>)> {
         let mut known = self.known();
         let mut servers: Vec<_> =
@@ -200,7 +200,8 @@ impl Cluster {
     }
 }
 
-/// The others answer, so the cluster is to name another master, or this one is to come back.
+/// Returns the failure of a master that is gone while other nodes answer: a fail-over has to name another master,
+/// unless this one comes back.
 fn gone(host: &Host, failure: Failure) -> Failure {
     match &failure {
         Failure::Redis(error) if is_away(error) => {
@@ -210,7 +211,8 @@ fn gone(host: &Host, failure: Failure) -> Failure {
     }
 }
 
-/// A connection to a node, which may be about to get the slot, and then serves it to those alone who say that they were sent.
+/// A connection to a node. If `asking`, it sends `ASKING` before each command: a node that is about to get a slot
+/// serves it only to clients that do so.
 struct Sent {
     connection: MultiplexedConnection,
     asking: bool,
@@ -224,7 +226,7 @@ impl ConnectionLike for Sent {
         Box::pin(async move {
             let mut both = redis::pipe();
             both.cmd("ASKING").add_command(command.clone());
-            // The crate would make one error of both answers, which does not say any more what the node has said.
+            // A pipeline of the redis crate would make one error of both answers, without the node's own error.
             let answers = self.connection.req_packed_commands(&both, 0, 2).await?;
             let is_error = |answer: &Value| matches!(answer, Value::ServerError(_));
             let told = answers.into_iter().reduce(|first, second| if is_error(&first) { first } else { second });

@@ -1,4 +1,4 @@
-//! A Redis that evicts keys forgets marks, and nobody would notice: it is said, once for each server.
+//! Warns once for each server that may evict keys. A server that evicts keys loses marks, and nobody would notice.
 
 use std::{
     sync::{
@@ -10,10 +10,10 @@ use std::{
 
 use redis::{aio::MultiplexedConnection, cmd};
 
-/// How long the question may take.
+/// How long the command `INFO` may take.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// Whether it was asked and said.
+/// Warns of evictions by one server.
 pub(super) struct Eviction {
     shown: Arc<str>,
     said: Arc<AtomicBool>,
@@ -24,7 +24,7 @@ impl Eviction {
         Self { shown: shown.into(), said: Arc::default() }
     }
 
-    /// Asks by this connection, in the background. Where the question is not allowed nothing is said.
+    /// Asks the server over this connection, in the background. Logs nothing if `INFO` is not allowed.
     pub(super) fn look(&self, connection: &MultiplexedConnection) {
         if self.said.load(Ordering::Relaxed) {
             return;
@@ -37,15 +37,15 @@ impl Eviction {
             };
             if let Some(policy) = evicts(&info).filter(|_| !said.swap(true, Ordering::Relaxed)) {
                 tracing::warn!(
-                    "Redis at {shown} evicts keys when its memory is full (maxmemory-policy {policy}): an evicted key is a \
-                     forgotten mark, and its event may run again; noeviction is the policy to set"
+                    "Redis at {shown} evicts keys when its memory is full (maxmemory-policy {policy}): an event whose \
+                     key is evicted may run again; set maxmemory-policy to noeviction"
                 );
             }
         });
     }
 }
 
-/// The policy, where it makes room by forgetting.
+/// Returns the eviction policy if keys may be evicted.
 fn evicts(info: &str) -> Option<&str> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let is_bounded = field("maxmemory").is_some_and(|bytes| bytes != "0");
@@ -66,7 +66,7 @@ mod tests {
     #[case("maxmemory:100\r\nmaxmemory_policy:noeviction\r\n", None)]
     #[case("maxmemory:0\r\nmaxmemory_policy:volatile-ttl\r\n", None)]
     #[case("", None)]
-    fn only_what_makes_room_evicts(#[case] info: &str, #[case] expected: Option<&str>) {
+    fn only_a_bounded_memory_with_an_eviction_policy_is_reported(#[case] info: &str, #[case] expected: Option<&str>) {
         assert_eq!(evicts(info), expected);
     }
 }

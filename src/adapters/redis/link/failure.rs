@@ -1,4 +1,4 @@
-//! Why a call had no answer, and what that means.
+//! Why a call to Redis has failed, and what follows from each failure.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use crate::{
     domain::{trouble::Trouble, words::plain},
 };
 
-/// Why a call had no answer.
+/// Why a call to Redis has failed.
 #[derive(Clone, Debug)]
 pub(super) enum Failure {
-    /// What Redis, or the way to it, has said.
+    /// An error of Redis, or of the connection to it.
     Redis(RedisError),
-    /// Nothing was said within the limit, by a server that we are connected to or not.
+    /// There was no answer within the limit. `connected` says whether there was a connection.
     Late { connected: bool },
-    /// A master is gone, and nobody has taken its place yet.
+    /// A master is gone, and no other server has taken its place yet.
     FailingOver(String),
-    /// The sentinels know of no such master.
+    /// The sentinels know no master of this name.
     NoMaster,
 }
 
@@ -28,17 +28,18 @@ impl From<RedisError> for Failure {
     }
 }
 
-/// Where a node of a cluster sends us instead.
+/// How a node of a cluster redirects a call.
 pub(super) enum Elsewhere {
-    /// That is where the slot is from now on.
+    /// This node has the slot from now on (`MOVED`).
     Moved(String),
-    /// That is where this call goes, and the next one does not.
+    /// This node takes this call, and not the next one (`ASK`).
     Ask(String),
-    /// The slot is on its way between two nodes.
+    /// The slot is moving between two nodes (`TRYAGAIN`).
     Later,
 }
 
 impl Failure {
+    /// Returns the redirection, if this failure is one.
     pub(super) fn elsewhere(&self) -> Option<Elsewhere> {
         let Self::Redis(error) = self else { return None };
         let there = || error.redirect_node().map(|(host, _)| host.to_owned());
@@ -50,13 +51,13 @@ impl Failure {
         }
     }
 
-    /// A slot whose place is not settled before the limit is over.
+    /// Returns the failure for a slot that is still moving when the limit is over.
     pub(super) fn on_its_way(&self, slot: u16) -> Self {
         let Self::Redis(error) = self else { return self.clone() };
-        Self::FailingOver(format!("the hash slot {slot} is on its way between two nodes: {error}"))
+        Self::FailingOver(format!("the hash slot {slot} is moving between two nodes: {error}"))
     }
 
-    /// Of what several said, that which is the nearest to an answer.
+    /// Returns the failure that is nearest to an answer, of those of several servers.
     pub(super) fn most_telling(failures: Vec<Self>) -> Self {
         let nearness = |failure: &Self| match failure {
             Self::FailingOver(_) => 3,
@@ -64,11 +65,11 @@ impl Failure {
             Self::Redis(error) if !is_away(error) => 1,
             Self::Redis(_) | Self::Late { .. } => 0,
         };
-        let nobody = || RedisError::from((ErrorKind::Io, "there is nobody to ask")).into();
+        let nobody = || RedisError::from((ErrorKind::Io, "there is no server to ask")).into();
         failures.into_iter().max_by_key(nearness).unwrap_or_else(nobody)
     }
 
-    /// Whether it is about this server, so that another one may have taken its place.
+    /// Whether the failure is about this server, so that another one may have taken its place.
     pub(super) fn is_of_this_server(&self) -> bool {
         match self {
             Self::Redis(error) => {
@@ -79,36 +80,36 @@ impl Failure {
         }
     }
 
-    /// Whether the connection is of no use any more.
+    /// Whether the connection cannot be used any more.
     pub(super) fn breaks_off(&self) -> bool {
         let Self::Redis(error) = self else { return true };
         match error.kind() {
-            // A server that has become a replica has answered, but asking again by the same connection would meet the same one.
+            // A master that has become a replica answers, but this connection would always lead to that replica.
             ErrorKind::Server(kind) => kind == ServerErrorKind::ReadOnly,
             ErrorKind::Extension | ErrorKind::UnexpectedReturnType => false,
             _ => true,
         }
     }
 
-    /// Whether a script has met a key that holds something else than it has to.
+    /// Whether a script has met a key whose value is not one of the register.
     pub(super) fn is_unreadable(&self) -> bool {
         let Self::Redis(error) = self else { return false };
         match error.code() {
             Some("WRONGTYPE") => true,
-            // An error of the script itself, which unpacks what is there.
+            // An error inside the script, which unpacks the value.
             Some("ERR") => error.detail().is_some_and(|detail| detail.starts_with("user_script:")),
             _ => false,
         }
     }
 
-    /// The two brokers' names, where a script says that the register is in use by another one.
+    /// Returns the names of the owner and of this broker, if a script says that another broker uses the register.
     pub(super) fn taken(&self) -> Option<(String, String)> {
         let Self::Redis(error) = self else { return None };
         let (by, here) = error.detail().filter(|_| error.code() == Some("TAKEN"))?.split_once('|')?;
         Some((plain(by).into_owned(), plain(here).into_owned()))
     }
 
-    /// In one word, where trying again may help, and in words.
+    /// Returns the kind of trouble, if trying again may help, and the reason for people.
     pub(super) fn explain(&self, limit: Duration) -> (Option<Trouble>, String) {
         match self {
             Self::Redis(error) => match tls::explain(error) {
@@ -123,12 +124,13 @@ impl Failure {
     }
 }
 
-/// Whether nobody is there. One whose certificate does not fit is, and no other will take its place.
+/// Whether the server cannot be reached. One whose certificate is wrong can be, and no other server will take its
+/// place.
 pub(super) fn is_away(error: &RedisError) -> bool {
     error.is_io_error() && tls::explain(error).is_none()
 }
 
-/// What an error means; none where this client is refused.
+/// Returns the kind of trouble that an error means; `None` if Redis refuses this client.
 fn trouble(error: &RedisError) -> Option<Trouble> {
     use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, ReadOnly, TryAgain};
     match error.kind() {
@@ -137,12 +139,12 @@ fn trouble(error: &RedisError) -> Option<Trouble> {
         ErrorKind::Server(ClusterDown | MasterDown | TryAgain) => Some(Trouble::FailingOver),
         ErrorKind::Server(ReadOnly) => Some(Trouble::ReadOnly),
         _ => match error.code() {
-            // A script of somebody else's runs for long.
+            // Another client's script runs for a long time.
             Some("BUSY") => Some(Trouble::Busy),
             Some("OOM") => Some(Trouble::OutOfMemory),
-            // Our own script's: see `cancel.lua`.
+            // An error of our own script: see `cancel.lua`.
             Some("LATE") => Some(Trouble::Slow),
-            // It cannot save, or has too few replicas to write.
+            // The server cannot save to its disk, or has too few replicas to take writes.
             Some("MISCONF" | "NOREPLICAS") => Some(Trouble::ReadOnly),
             _ => None,
         },
@@ -152,9 +154,9 @@ fn trouble(error: &RedisError) -> Option<Trouble> {
 fn reason(error: &RedisError) -> String {
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::Ask) => {
-            format!("{error}; it is a node of a Redis Cluster, whose address begins with redis-cluster://")
+            format!("{error}; this server is a node of a Redis Cluster, whose URL begins with redis-cluster://")
         }
-        // What it says instead may be pages of another protocol.
+        // The answer may be pages of another protocol, so it is not quoted.
         ErrorKind::Parse => "it does not answer like Redis".to_owned(),
         _ => error.to_string(),
     }
@@ -167,14 +169,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_not_redis_is_not_quoted() {
+    fn an_answer_in_another_protocol_is_not_quoted() {
         let error = RedisError::from((ErrorKind::Parse, "invalid response", "HTTP/1.1 400\r\n\r\n<html>".to_owned()));
         let (trouble, said) = Failure::from(error).explain(Duration::from_secs(1));
         assert_eq!((trouble, said.as_str()), (Some(Trouble::Away), "it does not answer like Redis"));
     }
 
     #[test]
-    fn a_certificate_that_does_not_fit_tells_more_than_somebody_who_is_away() {
+    fn a_wrong_certificate_is_more_telling_than_an_unreachable_server() {
         let wrong = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
         let away = || Failure::from(RedisError::from(io::Error::from(io::ErrorKind::ConnectionRefused)));
         let told = Failure::most_telling(vec![away(), RedisError::from(io::Error::other(wrong)).into(), away()]);

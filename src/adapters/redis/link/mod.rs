@@ -1,4 +1,5 @@
-//! The way to Redis: a [`Server`], found by its address or by what [`Sentinels`] say, or the nodes of a [`Cluster`].
+//! The connection to Redis: a [`Server`] at a fixed address or one that [`Sentinels`] name, or the nodes of a
+//! [`Cluster`].
 
 mod address;
 mod cluster;
@@ -28,14 +29,14 @@ use self::{
 };
 use crate::{adapters::tls::Tls, ports::RegisterError};
 
-/// The way to Redis, shared by all who call.
+/// The connection to Redis, shared by all callers.
 pub(super) struct Link {
     way: Way,
     /// Without the password: the only form in which the address leaves this module.
     url: String,
 }
 
-/// How long a call may take, from now on.
+/// The time limit of a call, and the deadline that follows from it.
 #[derive(Clone, Copy)]
 pub(super) struct Within {
     limit: Duration,
@@ -79,15 +80,16 @@ impl Link {
         })
     }
 
-    /// Without the password.
+    /// Returns the URL without the password.
     pub(super) fn url(&self) -> &str {
         &self.url
     }
 
-    /// Begins to connect, so that the first question need not wait for it. Must be called within a tokio runtime.
+    /// Starts to connect, so that the first call need not wait for the connection. Must be called within a tokio
+    /// runtime.
     pub(super) fn connect_soon(self: &Arc<Self>) {
         let link = Arc::clone(self);
-        // Whoever asks hears of what went wrong.
+        // An error is dropped here: the first call meets it again.
         tokio::spawn(async move {
             match &link.way {
                 Way::Server(server) => drop(server.connection().await),
@@ -96,7 +98,7 @@ impl Link {
         });
     }
 
-    /// Calls a script about keys of a hash slot, and loads it where the server does not know it. Repeats the call if need be.
+    /// Calls a script about keys of one hash slot, and loads it if the server does not have it. May repeat the call.
     pub(super) async fn call<T: FromRedisValue>(
         &self,
         script: &ScriptInvocation<'_>,
@@ -114,24 +116,24 @@ impl Link {
         answer.map_err(|failure| self.error(&failure, within.limit))
     }
 
-    /// For the log: what this client has written is not there any more.
+    /// Logs that keys which this client has written are gone.
     pub(super) fn say_emptied(&self) {
         let url = &self.url;
         tracing::warn!(
-            "Redis at {url} was emptied: what is in the queues runs, events that were replaced or cancelled included"
+            "Redis at {url} was emptied: all events in the queues run, also those that were replaced or cancelled"
         );
     }
 
-    /// For the log: a call has met a key of the index that it could not use.
+    /// Logs that a call has met a key of the index that it could not use.
     pub(super) fn say_damaged(&self, key: &str) {
         let url = &self.url;
         tracing::warn!(
-            "Redis at {url} holds what cannot be read: {key}; it is for people alone, so events go on, and lists and kept \
-             payloads lack what belongs there until the key is deleted"
+            "Redis at {url} has a key of the index that cannot be read: {key}; events are handled as usual, but lists \
+             and kept payloads are incomplete until the key is deleted"
         );
     }
 
-    /// An answer that is none.
+    /// Returns the error for an answer that makes no sense.
     pub(super) fn unexpected(&self, reason: String) -> RegisterError {
         RegisterError::Refused { url: self.url.clone(), reason }
     }
@@ -149,7 +151,7 @@ impl Link {
     }
 }
 
-/// How long a connection may take that nobody waits for yet.
+/// How long [`Link::connect_soon`] may look for a master in a cluster.
 const CONNECT_SOON: Duration = Duration::from_secs(5);
 
 #[cfg(test)]
@@ -157,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_in_no_text_about_it() {
+    fn no_text_about_a_link_has_its_password() {
         let url = "redis-sentinel://app:secret@s1/0?sentinel_password=secret#m";
         let link = Link::new(url, &Tls::default()).expect("an address");
         assert!(!format!("{link:?}").contains("secret"), "{link:?}");

@@ -1,4 +1,4 @@
-//! One address.
+//! Connects to one address.
 
 use redis::{
     AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError, RedisResult, aio::MultiplexedConnection,
@@ -9,7 +9,7 @@ use crate::adapters::tls::{self, Tls};
 /// One address, and how to connect to it.
 pub(super) struct Peer {
     client: Client,
-    /// What to ask where it closes a new connection at once.
+    /// The question to ask if the server closes a new connection at once; `None` without TLS.
     doubt: Option<&'static str>,
 }
 
@@ -24,7 +24,7 @@ impl Peer {
     }
 
     pub(super) async fn connect(&self) -> RedisResult<MultiplexedConnection> {
-        // The limits are those around it.
+        // There are no limits here, because the callers have theirs.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config).await;
         connecting.map_err(|error| match self.doubt {

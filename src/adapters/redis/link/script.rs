@@ -1,9 +1,9 @@
-//! Calling a script.
+//! Calls a script.
 
 use redis::{ErrorKind, FromRedisValue, RedisResult, ScriptInvocation, ServerErrorKind, aio::ConnectionLike};
 
-/// Calls a script. The crate loads one that the server does not know, and asks once more; all scripts may be flushed in between,
-/// and that is no answer. Whoever calls this has a limit.
+/// Calls a script. The redis crate loads a script that the server does not have, and calls it once more. All scripts
+/// may be flushed in between, so this repeats the call until the script is found. The caller limits the time.
 pub(super) async fn invoke<T: FromRedisValue>(
     script: &ScriptInvocation<'_>,
     connection: &mut impl ConnectionLike,

@@ -1,4 +1,4 @@
-//! The sentinels, and the master that they name.
+//! Finds the master that the sentinels name, and connects to it.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -15,7 +15,7 @@ use super::{
 };
 use crate::adapters::tls::Tls;
 
-/// How long a master that is named may take to say that it is one.
+/// How long a server that is named as the master may take to confirm its role.
 const MASTER_LIMIT: Duration = Duration::from_secs(2);
 
 /// The sentinels of one master.
@@ -24,7 +24,7 @@ pub(super) struct Sentinels {
     master: String,
     access: Access,
     tls: Tls,
-    /// Who is asked first: the one who was right the last time.
+    /// The sentinel that is asked first: the one that was right the last time.
     first: AtomicUsize,
 }
 
@@ -35,7 +35,8 @@ impl Sentinels {
         Ok(Self { peers, master, access, tls, first: AtomicUsize::new(0) })
     }
 
-    /// A connection to the master, which says itself that it is one; and where it is.
+    /// Connects to the master. Returns the connection and the master's host. The server itself must say that it is a
+    /// master.
     pub(super) async fn master(&self) -> Result<(MultiplexedConnection, Host), Failure> {
         let questions = self.turn().map(|n| async move {
             let host = self.named_by(n).await?;
@@ -57,7 +58,7 @@ impl Sentinels {
         first_answer(questions).await.map_err(Failure::most_telling)
     }
 
-    /// Where the first sentinel that answers says that the master is.
+    /// Returns the master's host according to the first sentinel that answers.
     pub(super) async fn name(&self) -> Result<Host, Failure> {
         first_answer(self.turn().map(|n| self.named_by(n))).await.map_err(Failure::most_telling)
     }
@@ -75,7 +76,7 @@ impl Sentinels {
         named.ok_or(Failure::NoMaster)
     }
 
-    /// Whether it says that it is a master.
+    /// Connects to a server. Returns the connection, and whether the server says that it is a master.
     async fn connect_to(&self, host: &Host) -> RedisResult<(MultiplexedConnection, bool)> {
         let mut connection = Peer::new(self.access.to(host)?, &self.tls)?.connect().await?;
         let role: Vec<Value> = cmd("ROLE").query_async(&mut connection).await?;

@@ -1,7 +1,8 @@
-//! One server and the connection to it: made on first use, dropped when it breaks, made again on the next use; no call
-//! waits longer than it was told to. A connection that takes longer is finished for the next one.
+//! One server and the connection to it. The connection is opened on first use, dropped when it breaks, and opened again
+//! on the next use. No call waits beyond its deadline: a connection that takes longer to open goes on for the next
+//! call.
 //!
-//! The crate's own `ConnectionManager` would keep a failed handshake for ever unless the socket itself failed (a
+//! The redis crate's own `ConnectionManager` would keep a failed handshake for ever unless the socket itself failed (a
 //! password that was wrong for a minute), and does not notice a peer that has silently gone.
 
 use std::{
@@ -14,25 +15,26 @@ use tokio::time::Instant;
 
 use super::{address::Host, eviction::Eviction, failure::Failure, peer::Peer, sentinel::Sentinels};
 
-/// How long a connection may take to be made.
+/// How long a connection may take to open.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long the word of the sentinels counts. A master that they have replaced may still be reached, and believe in itself.
+/// How long the answer of the sentinels counts. A master that they have replaced may still be reachable, and consider
+/// itself the master.
 const WORD: Duration = Duration::from_secs(5);
 
-/// Which server it is.
+/// How a server is found.
 pub(super) enum Place {
-    /// Always the same.
+    /// At a fixed address.
     At(Peer),
-    /// Whom the sentinels name.
+    /// As the master that the sentinels name.
     Watched(Sentinels),
 }
 
-/// One server and the connection to it, shared by all who call.
+/// One server and the connection to it, shared by all callers.
 pub(super) struct Server {
     place: Place,
     eviction: Eviction,
-    /// Held by whoever connects, so that the others wait for the same connection.
+    /// Held by the caller that connects, so that other callers wait for the same connection.
     connecting: Arc<tokio::sync::Mutex<()>>,
     current: Mutex<Current>,
 }
@@ -40,11 +42,11 @@ pub(super) struct Server {
 #[derive(Default)]
 struct Current {
     connection: Option<MultiplexedConnection>,
-    /// Counts connections, so that an old one's failure does not end a newer one.
+    /// Counts the connections, so that the failure of an old one does not end a newer one.
     number: u64,
-    /// Whom the sentinels have named.
+    /// The master that the sentinels have named.
     named: Option<Host>,
-    /// Until then their word counts.
+    /// Until when the answer of the sentinels counts.
     counts: Option<Instant>,
 }
 
@@ -54,7 +56,8 @@ impl Server {
         Arc::new(Self { place, eviction, connecting: Arc::default(), current: Mutex::default() })
     }
 
-    /// Asks, and connects where there is no connection. Asks once more where the connection has ended meanwhile.
+    /// Asks a question, and connects first if there is no connection. Asks again on a new connection if the old one
+    /// turns out to have ended.
     pub(super) async fn ask<T, F>(
         self: &Arc<Self>,
         deadline: Instant,
@@ -80,8 +83,8 @@ impl Server {
         let broken = match &answer {
             Ok(Ok(_)) => false,
             Ok(Err(failure)) => failure.breaks_off(),
-            // A peer that has silently gone looks like this, and the next call must not ask it again. But one that was
-            // connected to in this very call may only be far away.
+            // A peer that has silently gone shows only by a timeout, and the next call must not use it again. But a
+            // peer that this very call has connected to may only be far away.
             Err(_) => used.is_some_and(|(_, fresh)| !fresh),
         };
         if let Some((number, _)) = used.filter(|_| broken) {
@@ -90,8 +93,8 @@ impl Server {
         answer.unwrap_or(Err(Failure::Late { connected: used.is_some() }))
     }
 
-    /// The connection, its number, and whether it was made just now. Who stops waiting for it does not undo what the next one
-    /// needs: a server may be farther away than one caller's limit.
+    /// Returns the connection, its number, and whether it was opened just now. If the caller stops waiting, the
+    /// connection is still opened for the next one: a server may be farther away than one caller's limit.
     pub(super) async fn connection(self: &Arc<Self>) -> Result<(MultiplexedConnection, u64, bool), Failure> {
         if let Some((connection, number)) = self.established() {
             return Ok((connection, number, false));
@@ -104,10 +107,10 @@ impl Server {
         let connected = tokio::spawn(async move {
             let connected = tokio::time::timeout(CONNECT_LIMIT, server.connect()).await;
             drop(connecting);
-            let silent = RedisError::from((ErrorKind::Io, "it does not let us connect"));
+            let silent = RedisError::from((ErrorKind::Io, "the connection was not established in time"));
             connected.unwrap_or_else(|_| Err(silent.into()))
         });
-        connected.await.unwrap_or_else(|_| Err(RedisError::from((ErrorKind::Io, "the runtime ends")).into()))
+        connected.await.unwrap_or_else(|_| Err(RedisError::from((ErrorKind::Io, "the tokio runtime ends")).into()))
     }
 
     async fn connect(&self) -> Result<(MultiplexedConnection, u64, bool), Failure> {
@@ -137,7 +140,7 @@ impl Server {
         Some((connection, current.number))
     }
 
-    /// Leaves a master that the sentinels have replaced.
+    /// Asks the sentinels again, and drops the connection if they have replaced the master.
     async fn look_again(self: Arc<Self>, number: u64, named: Option<Host>) {
         let Place::Watched(sentinels) = &self.place else { return };
         let now = tokio::time::timeout(CONNECT_LIMIT, sentinels.name()).await;

@@ -1,4 +1,4 @@
-//! Hash slots: which one a key has, and who serves which.
+//! Hash slots: the slot of a key, and the nodes that serve each slot.
 
 use redis::{FromRedisValue, ParsingError, Value, from_redis_value};
 
@@ -6,7 +6,7 @@ use super::address::Host;
 
 const SLOTS: u16 = 16384;
 
-/// The hash slot of a key: of what stands between its first braces, or of all of it.
+/// Returns the hash slot of a key: that of the text between its first braces (the hash tag), or else of the whole key.
 pub(in crate::adapters::redis) fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     crc16(tag.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % SLOTS
@@ -22,7 +22,7 @@ fn crc16(bytes: &[u8]) -> u16 {
     })
 }
 
-/// Who serves which slots, as a node sees it.
+/// The nodes that serve each slot, according to one node.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Slots {
     /// First slot, last slot, the master.
@@ -32,7 +32,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Reads the answer to CLUSTER SLOTS. A node that does not know its own host is where we asked it.
+    /// Parses the answer to `CLUSTER SLOTS`. A node that does not know its own host has the host at which it was asked.
     pub(super) fn read(answer: Vec<Vec<Value>>, asked: &str) -> Result<Self, ParsingError> {
         let mut slots = Self::default();
         for range in answer {
@@ -48,7 +48,7 @@ impl Slots {
                     host.filter(|host| !host.is_empty()).unwrap_or_else(|| asked.to_owned()),
                     u16::from_redis_value(part())?,
                 );
-                // It shall announce a name, and has none yet.
+                // The node is set to announce its host name, and has none yet.
                 if host.0 == "?" {
                     continue;
                 }
@@ -73,7 +73,7 @@ impl Slots {
     }
 }
 
-/// The host in a redirection; one without a name is where the node is that sent us there.
+/// Parses the host in a redirection. A redirection without a host name means the host of the node that sent it.
 pub(super) fn redirected(to: &str, by: &str) -> Option<Host> {
     let (host, port) = to.rsplit_once(':')?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -92,7 +92,7 @@ mod tests {
     #[case("hatchery:{billing:0}:last", 6_055)]
     #[case("billing:0", 6_055)]
     #[case("a{}b{c}", 7_353)]
-    fn a_slot_is_that_of_what_is_in_braces(#[case] key: &str, #[case] expected: u16) {
+    fn a_key_has_the_slot_of_its_hash_tag(#[case] key: &str, #[case] expected: u16) {
         assert_eq!(slot(key), expected);
     }
 
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn who_serves_what_is_read_from_the_answer() {
+    fn the_masters_are_read_from_the_answer() {
         let text = |text: &str| Value::BulkString(text.as_bytes().to_vec());
         let node = |host: Value, port| Value::Array(vec![host, Value::Int(port), text("id"), Value::Array(vec![])]);
         let answer = vec![

@@ -1,14 +1,14 @@
-//! Asking several, one after the other.
+//! Asks several servers, one after the other.
 
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 
-/// Who says nothing for this long is not waited for alone.
+/// How long a server may be silent before the next one is asked as well.
 const MOMENT: Duration = Duration::from_millis(250);
 
-/// The first answer: the next one is asked as soon as one has failed, or says nothing for a moment. Where nobody answers,
-/// what they said instead.
+/// Returns the first answer. The next question is asked as soon as one has failed, or nothing has come for [`MOMENT`].
+/// If every question fails, returns all failures.
 pub(super) async fn first_answer<T, E, F>(questions: impl Iterator<Item = F>) -> Result<T, Vec<E>>
 where
     F: Future<Output = Result<T, E>>,
@@ -37,14 +37,14 @@ mod tests {
     type Question = BoxFuture<'static, Result<u32, &'static str>>;
 
     #[tokio::test(start_paused = true)]
-    async fn neither_who_fails_nor_who_is_silent_holds_the_others_up() {
+    async fn neither_a_failure_nor_silence_holds_up_the_other_questions() {
         let questions: [Question; 4] =
             [ready(Err("a")).boxed(), pending().boxed(), ready(Ok(3)).boxed(), ready(Ok(4)).boxed()];
         assert_eq!(first_answer(questions.into_iter()).await, Ok(3));
     }
 
     #[tokio::test]
-    async fn where_nobody_answers_all_is_said() {
+    async fn if_every_question_fails_all_failures_are_returned() {
         let questions: [Question; 2] = [ready(Err("a")).boxed(), ready(Err("b")).boxed()];
         assert_eq!(first_answer(questions.into_iter()).await, Err(vec!["a", "b"]));
         assert_eq!(first_answer(std::iter::empty::<Question>()).await, Err(vec![]));

@@ -1,17 +1,17 @@
--- cancel: keys home, index; arguments field (empty: every slot), when it is due as far as the caller knows (0: not known), and
--- how far ahead a slot may be due that is not known, and until when it is waited for (us). Answers field, 1 where something
--- waited, 1 where something had begun, 1 where it had been cancelled already, for each slot.
+-- cancel: keys home, index; arguments field (empty: every slot), due time as far as the caller knows it (0: not known),
+-- how far ahead an unknown slot may be due, until when the caller waits (us). Answers for each slot the field, 1 if an
+-- event waited, 1 if a run had begun, and 1 if the slot had been cancelled before.
 local function cancel(home, index, field, slot, version, due, horizon)
   local seen, already = slot.ends > 0, slot.cancelled
   local running = slot.begun and not slot.finished
   local waiting = seen and open(slot) and (not running or slot.newest > slot.version)
-  -- What was published without a version is known to the index alone.
+  -- An event that was published without a version may be known to the index alone.
   waiting = waiting or (slot.details and not running)
   raise(slot, version, true, 0)
   slot.cancelled, slot.since, slot.later = true, 0, 0
   slot.due = max(slot.due, due)
   if not seen then
-    -- There may be copies that nobody knows of; the ladder reaches so far.
+    -- There may be copies that the register does not know. They are due within the ladder's horizon.
     slot.due = max(slot.due, min(now + horizon, END_OF_TIME))
   end
   stay_open(slot)
@@ -19,7 +19,7 @@ local function cancel(home, index, field, slot, version, due, horizon)
   return { field, waiting and 1 or 0, running and 1 or 0, already and 1 or 0 }
 end
 
--- All that is remembered of a reference, with one version.
+-- Cancels every slot of a home, all with the same version.
 local function cancel_all(home, index, due, horizon)
   local fields, all = {}, redis.call('HGETALL', home)
   for i = 1, #all, 2 do
@@ -46,7 +46,8 @@ local function cancel_all(home, index, due, horizon)
   return answers
 end
 
--- Its caller has given it up: it must not reach what was published since. A batch is waited for as one.
+-- The caller has given up waiting, and the cancel must not reach what was published since. The caller waits for the
+-- batch as a whole, so the first item's deadline counts.
 if #KEYS > 1 and now_us > tonumber(ARGV[7]) then
   return redis.error_reply('LATE it came when nobody waited for it any more')
 end

@@ -1,7 +1,8 @@
 -- claim: keys home, own home, lease; arguments field, version, generation, token, alone (1 or 0), lease, max-wait.
--- Answers (what, fence or later, crashes, 1 where the copy's own stamp counts).
+-- Answers what to do, the fence or the date of `later`, crashes, and 1 if the copy's own stamp counts.
 
--- A worker that claims has found its topology on its broker, so an emptied register has an owner again before the next `apply`.
+-- A worker that claims has found its topology on its broker. So it may restore the owner of an emptied register, before
+-- the next `apply` does.
 if used_by.broker == '' then
   used_by.broker = broker
 end
@@ -13,8 +14,8 @@ return each(3, 7, function(k, a)
   if lease and lease.token == token then
     local own = lease.field == field
     local slot = load(own and KEYS[k] or KEYS[k + 1], own and field or 'e')
-    -- Nobody has heard that it may start, and it has been cancelled since. Who holds the lease may run all the same, if this
-    -- call came twice: the lease stays.
+    -- A repeated claim: the caller did not get the first answer, and the event was cancelled since. The lease stays: if
+    -- the call only arrived twice, the first answer was read and the handler runs.
     if stale(slot, lease.version, lease.generation) then
       return { 'stale', 0, 0, 0 }
     end
@@ -49,7 +50,7 @@ return each(3, 7, function(k, a)
   hold(lease_key, {
     token = token, field = slot_field, version = version, generation = generation, fence = fence, crashes = crashes,
   }, tonumber(ARGV[a + 5]))
-  -- The first run of a version covers, no later one: its claim may have come so late that nobody runs.
+  -- Only the first run of a version covers. A later claim may come so late that its caller is gone and nothing runs.
   if slot_field == 'f' and version > slot.version then
     slot.covered = max(slot.covered, fence)
   end

@@ -1,11 +1,14 @@
--- What the scripts share; the protocol is docs/register.md, and src/domain/register/transitions.rs says the same
--- in Rust. A script answers a batch about one shard.
+-- Shared by all scripts, each of which answers a batch of calls about one shard. docs/register.md has the protocol, and
+-- src/domain/register/transitions.rs has the same rules in Rust.
 --
--- KEYS[1] is the shard's counter, ARGV[1] the backlog-retention in ms, ARGV[2] the time in us where a test says it and
--- otherwise empty, ARGV[3] the caller's cluster name, empty where it is not known. Then come the items, so many keys and arguments each (two keys at least), and for a script that touches more
--- keys than these one that is never there: in a Cluster no node serves the call while some keys of the hash slot are elsewhere.
+-- KEYS[1] is the shard's counter, ARGV[1] the backlog-retention in ms, ARGV[2] the time in us in tests and otherwise
+-- empty, ARGV[3] the caller's cluster name, empty if it is not known. The items of the batch follow: the same number of
+-- keys and of arguments for each item. For a script that touches more keys than the items name, the last key is one
+-- that never exists. Each call has at least two keys, so that in a Cluster no node serves it while some keys of the
+-- hash slot are on another node.
 --
--- Lua counts in doubles: whole up to 2^53, and a version in us is below that. But tostring and .. keep 14 digits only.
+-- Lua's numbers are doubles. They are exact up to 2^53, and a version in us is below that. But tostring and .. keep
+-- only 14 digits.
 
 local max, min, floor = math.max, math.min, math.floor
 
@@ -13,19 +16,21 @@ local END_OF_TIME = 2 ^ 48 - 1 -- six bytes
 local LAST_GENERATION = 2 ^ 32 - 1 -- four bytes
 local MOST_CRASHES = 255 -- one byte
 
--- until, due, since, mark.version, mark.generation, newest, crashes, flags; then `later` and `covered` where a flag says
--- so. At most 64 bytes in all (it is 62), or Redis gives up the compact form of small hashes.
+-- The form of a slot: until, due, since, mark.version, mark.generation, newest, crashes, flags; then `later` and
+-- `covered` if their flags are set. It has at most 62 bytes. Above 64 Redis would give up the compact form of small
+-- hashes.
 local SLOT = '<I6I6I6I7I4I7BB'
 local LATER = '<I6I7I4'
 local COVERED = '<I7'
 local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED, OVERTAKEN = 1, 2, 4, 8, 16, 32
 
--- The token's 16 bytes, then until, version, generation, fence, crashes, then the slot's field.
+-- The form of a lease: the token's 16 bytes, then until, version, generation, fence, crashes, then the slot's field.
 local LEASE = '<I6I7I4I7B'
 
--- A home of up to so many fields is looked at whole whenever a slot of it is written, of a larger one a few at random: whenever a
--- slot is added, so that what is past its time goes faster than it comes, and else once in a call. Looking at a few of thousands of
--- fields takes longer than all else that is done for one slot, and a batch may be about slots of one home alone.
+-- Writing a slot also removes expired slots of its home. All fields of a home with up to SMALL fields are checked. Of a
+-- larger home SAMPLE random fields are checked: whenever a slot is added, so that expired slots go faster than new ones
+-- come, and otherwise once for each call. Sampling a home of thousands of fields takes longer than all other work for
+-- one slot, and all slots of a batch may be in one home.
 local SMALL, SAMPLE = 16, 8
 local looked_at = {}
 
@@ -37,9 +42,9 @@ if not now_us then
 end
 local now = floor(now_us / 1000)
 
--- The counter's value: the highest version given, the topology's name as the last `apply` had it, and the cluster name of the
--- broker, with `|` between them. The names are empty, or left out, where they are not known. `own` writes them, and `claim` writes
--- the broker's where there is none.
+-- The counter's value: the highest version given, the topology's name in the last `apply`, and the cluster name of the
+-- broker, with `|` between them. A name that is not known is empty or left out. `own` writes the names, and `claim`
+-- writes the broker's name if there is none.
 local counter, used_by, broker = redis.call('GET', KEYS[1]) or '0', {}, ARGV[3]
 local given
 given, used_by.topology, used_by.broker = string.match(counter, '^([^|]*)|?([^|]*)|?(.*)$')
@@ -50,8 +55,8 @@ local function is_used_by_another()
   return broker ~= '' and used_by.broker ~= '' and broker ~= used_by.broker
 end
 
--- A cluster that somebody has named says that name on all its nodes. Until then RabbitMQ says a node's name (`rabbit@host`), which is
--- another one on each node, so an owner with such a name may be this broker.
+-- All nodes of a named cluster return its name. In an unnamed cluster each node returns its own name (`rabbit@host`),
+-- so an owner with such a name may be this broker.
 if is_used_by_another() and not string.find(used_by.broker, '@', 1, true) then
   return redis.error_reply('TAKEN ' .. used_by.broker .. '|' .. broker)
 end
@@ -65,8 +70,9 @@ local function value_of_counter()
   return names == '|' and text(last) or text(last) .. '|' .. names
 end
 
--- What is about the index or the kept messages alone fails no call, for nothing is decided from it: where Redis refuses it (its key
--- holds what somebody else wrote) nothing is answered, and `damage` goes with the answers for somebody to hear of it.
+-- Calls a command on the index or on kept messages. Its error fails no call, because nothing is decided from them: if
+-- Redis refuses the command (the key has a foreign value), this returns nil, and `damage` goes with the answers into
+-- the log.
 local damage = false
 
 local function try(command, key, ...)
@@ -78,7 +84,7 @@ local function try(command, key, ...)
   return reply
 end
 
--- People who ask are told which key it is.
+-- Calls a command for a reading call. An error names the key, for the people who read.
 local function ask(command, key, ...)
   local reply = redis.pcall(command, key, ...)
   if type(reply) == 'table' and reply.err then
@@ -92,12 +98,12 @@ local function give()
   return last
 end
 
--- What reserve cannot have given counts as absent.
+-- Whether reserve can have given this version. Any other version counts as absent.
 local function was_given(version)
   return version >= 1 and version <= max(last, now_us)
 end
 
--- The home, field and version that a copy counts with.
+-- Returns the home, the field and the version that count for a copy.
 local function counted(home, own_home, field, version)
   if field == 'e' then
     return home, field, 0
@@ -107,7 +113,7 @@ local function counted(home, own_home, field, version)
   return own_home, 'e', 0
 end
 
--- A slot from its packed form; one that is past its time, or not there, is all zero.
+-- Unpacks a slot. A slot that has expired or does not exist is all zero.
 local function unpacked(packed)
   local slot = {
     ends = 0, due = 0, since = 0, version = 0, generation = 0, newest = 0, covered = 0, crashes = 0,
@@ -132,8 +138,9 @@ local function unpacked(packed)
   return slot
 end
 
--- The messages that are kept of the events in a home, by its fields: <type>:p:<kind>:<name>. Its name is put together here, for
--- few types have any; it begins with what all keys of the shard begin with, the hash tag included.
+-- Returns the key of the hash with the messages that are kept of a home's events, by the home's fields:
+-- <type>:p:<kind>:<name>. No call names this key, because few types keep messages. It begins like all keys of the
+-- shard, with the hash tag.
 local BASE = #KEYS[1] - #'last'
 
 local function kept_key(home)
@@ -141,9 +148,9 @@ local function kept_key(home)
   return string.sub(home, 1, BASE) .. event_type .. 'p:' .. name
 end
 
--- What the index says of a slot stands beside it, in the field with a `+` behind the slot's: its due time first. It lasts as
--- long as the slot; for an event without coalescing there is no slot until it is claimed, and it lasts as one that is open
--- would. Less than its time and flags was written by somebody else, and says nothing.
+-- The index's details of a slot are in the field beside it, whose name is the slot's and a `+`. They begin with the due
+-- time. They last as long as the slot. An event without coalescing has no slot until it is claimed: then its details
+-- last as long as an open slot would. Details shorter than the due time and the flags are foreign, and count as none.
 local LEAST = 7
 
 local function outlasts(field, details)
@@ -156,12 +163,13 @@ local function is_kept(details)
   return details and #details >= LEAST and bit.band(string.byte(details, 7), HAS_KEPT) ~= 0
 end
 
--- What is past its time is not worth a call that fails (a hash slot may be on its way to another node): it expires by itself.
+-- Deletes a kept message. An error is ignored (the hash slot may be moving to another node), because the key expires by
+-- itself.
 local function forget_kept(home, field)
   redis.pcall('HDEL', kept_key(home), field)
 end
 
--- `leftover` says that the message is still kept of what is past its time.
+-- Reads a slot and its details. `leftover` means that the details have expired and their message is still kept.
 local function load(home, field)
   local packed = redis.call('HMGET', home, field, field .. '+')
   local slot = unpacked(packed[1])
@@ -173,7 +181,7 @@ local function load(home, field)
   return slot
 end
 
--- `noted` is what the index says of it from now on: nil for the same as before, empty for nothing any more.
+-- Writes a slot. `noted` is the new value of its details: nil leaves them as they are, an empty text deletes them.
 local function write(home, field, slot)
   if slot.leftover then
     forget_kept(home, field)
@@ -204,7 +212,7 @@ local function write(home, field, slot)
   end
 end
 
--- A slot past its time goes, and with it what the index says of it, and its message.
+-- Removes an expired slot, its details and its kept message.
 local function remove(home, field)
   if is_kept(redis.call('HGET', home, field .. '+')) then
     forget_kept(home, field)
@@ -212,7 +220,7 @@ local function remove(home, field)
   redis.call('HDEL', home, field, field .. '+')
 end
 
--- Writes a slot. The home expires with its last slot; slots past their time are removed in passing.
+-- Writes a slot and sets the expiry of its home, which expires with its last slot. Also removes expired slots.
 local function save(home, field, slot)
   write(home, field, slot)
   local ends = slot.ends
@@ -222,7 +230,8 @@ local function save(home, field, slot)
     if count <= SMALL then
       seen = redis.call('HGETALL', home)
     else
-      -- The highest of so many is not known without reading them all, only that it is not above the present one.
+      -- The latest expiry of so many slots is not known without reading all of them. It is not later than the home's
+      -- present expiry.
       local looks = slot.is_new or not looked_at[home]
       looked_at[home] = true
       seen = looks and redis.call('HRANDFIELD', home, SAMPLE, 'WITHVALUES') or {}
@@ -253,7 +262,7 @@ local function stale(slot, version, generation)
     or (version == slot.version and (slot.finished or generation < slot.generation))
 end
 
--- A newer one waits, or the run that serves it has begun.
+-- Whether a newer event waits, or, in slot `f`, the run that serves this version has begun.
 local function replaced(slot, field, version)
   if field == 'f' then
     return version ~= slot.version and version <= slot.covered
@@ -265,7 +274,7 @@ local function is_at(slot, version, generation)
   return slot.version == version and not slot.finished and slot.generation == generation
 end
 
--- mark = max(mark, (version, finished, generation)). A rise begins anew.
+-- mark = max(mark, (version, finished, generation)). A rise clears `begun`, `crashes` and `cancelled`.
 local function raise(slot, version, finished, generation)
   local higher
   if version ~= slot.version then
@@ -281,7 +290,7 @@ local function raise(slot, version, finished, generation)
   end
 end
 
--- Whether some copy is still to run as far as is known.
+-- Whether some copy is still to run, as far as the slot knows.
 local function open(slot)
   return not slot.finished or slot.newest > max(slot.version, slot.covered)
 end
@@ -290,9 +299,9 @@ local function stay_open(slot)
   slot.ends = min(max(slot.due, now) + backlog, END_OF_TIME)
 end
 
--- Sets how long a slot lives. `due` is when the delivery in the caller's hand was due, nil where it holds none: older copies
--- lie about as far back, and no further than anything open is remembered. A copy that was overtaken lies behind the delivery
--- instead, and nobody knows for how long.
+-- Sets when a slot expires. `due` is the due time of the delivery that the caller holds, nil if it holds none. Older
+-- copies are about as late as that delivery, and no later than the backlog-retention. An overtaken copy may lie behind
+-- the delivery in the queue, for an unknown time, so its slot stays as long as an open one.
 local function keep(slot, dedup, due)
   if open(slot) or slot.cancelled or slot.overtaken or slot.due > now then
     stay_open(slot)
@@ -303,7 +312,7 @@ local function keep(slot, dedup, due)
   end
 end
 
--- Who holds a lease, nil where nobody does.
+-- Returns a lease, nil if nobody holds it.
 local function holder(key)
   local packed = redis.call('GET', key)
   if not packed then
@@ -324,7 +333,7 @@ local function hold(key, lease, duration)
   redis.call('SET', key, lease.token .. packed .. lease.field, 'PXAT', text(lease.ends))
 end
 
--- Gives a lease back if the token holds it, and says whether it did.
+-- Gives a lease back if this token holds it. Returns whether it did.
 local function give_back(key, token)
   local lease = holder(key)
   if not lease or lease.token ~= token then
@@ -334,9 +343,10 @@ local function give_back(key, token)
   return true
 end
 
--- Answers every item of the batch: `answer` is told where its keys and arguments begin. Before the answers it says whether
--- there was a counter: 2, or 1 where there is one now, or 0. Whoever knew of one was robbed of it. Behind them it says which key
--- of the index could not be used, if any, and the owner's name where that may be another broker.
+-- Answers every item of the batch. `answer` is called with the places at which the item's keys and arguments begin.
+-- Returns 2 if the counter existed before, 1 if it exists only now, and 0 if it does not exist: a caller that knew a
+-- counter learns from 1 or 0 that Redis was emptied. Then follow the answers, the key of the index that could not be
+-- used (if any), and the owner's cluster name if the owner may be another broker.
 local function each(keys, arguments, answer)
   local answers = {}
   local done, failure = pcall(function()
@@ -344,12 +354,13 @@ local function each(keys, arguments, answer)
       answers[i + 1] = answer(2 + keys * i, 4 + arguments * i)
     end
   end)
-  -- Also where a key cannot be read: what was given to those before it is not given again.
+  -- Written even if an item failed: versions that the items before it were given must not be given again.
   if last > given then
     redis.call('SET', KEYS[1], value_of_counter())
   end
   if not done then
-    -- Where it is raised again, what Redis has answered loses the word by which it is told from an error of the script.
+    -- An error of Redis is returned, because raising it again would lose the code that tells it from an error of the
+    -- script.
     local said = type(failure) == 'table' and failure.err or failure
     return string.find(said, '^%u+ ') and { err = said } or error(said, 0)
   end

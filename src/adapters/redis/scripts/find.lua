@@ -1,15 +1,16 @@
--- find: keys index, and one that is never there; arguments what the homes' names begin with, from when and before when (ms), the
--- place to go on behind (due and member, empty: from the beginning), how many at most, and 1 for what competes with nothing
--- alone. Answers what it found (member, due,
--- slot, details; an empty slot is none), the last place that it came to, and 1 where there may be more.
+-- find: keys index, one that never exists; arguments prefix of the homes' keys, first due time, due time before which
+-- to stop (ms), the place to go on after (due time and member; empty: from the beginning), limit, and 1 for only those
+-- events that compete with nothing. Answers the events (member, due, slot, details; the slot is empty if there is
+-- none), the last place that was looked at (due time, member), and 1 if there may be more.
 local index, base = KEYS[2], ARGV[4]
 local from, before, after, limit = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9])
 local alone = ARGV[10] == '1'
 
--- To pass over a member by its name costs a small part of what it costs to look at its home.
+-- How many more members are read than looked at, if only events that compete with nothing are asked for. Passing over a
+-- member by its name costs a small part of looking at its home.
 local NAMES = 4
 
--- Whether one text stands behind another in a sorted set. Lua's own `<` goes by the server's language.
+-- Whether one text comes after another in a sorted set. Lua's own `<` depends on the server's locale.
 local function behind(one, other)
   for i = 1, min(#one, #other) do
     local a, b = string.byte(one, i), string.byte(other, i)
@@ -20,14 +21,14 @@ local function behind(one, other)
   return #one > #other
 end
 
--- How many members come before that time.
+-- Returns how many members are due before that time.
 local function earlier(due, included)
   return ask('ZCOUNT', index, '-inf', (included and '' or '(') .. text(due))
 end
 
 local rank = earlier(from, false)
 if after then
-  -- Very many may be due at one time, so what stands behind the member is not looked for one by one.
+  -- Very many members may be due at one time, so this is a binary search.
   local low, high = earlier(after, false), earlier(after, true)
   while low < high do
     local middle = floor((low + high) / 2)
@@ -40,7 +41,7 @@ if after then
   rank = max(rank, low)
 end
 
--- Whether a member is a home of one event. These stand before the homes of references that are due at the same time.
+-- Whether a member is in the home of one event. These members come before the references that are due at the same time.
 local function is_alone(place)
   return string.sub(place, 1, 2) == 'i:'
 end
@@ -49,7 +50,8 @@ local function looks_at(place)
   return not alone or is_alone(place)
 end
 
--- With its score a member costs Redis three times as much, and most of those that are passed over need none.
+-- Scores are read one by one: with its score a member costs Redis three times as much, and members that are passed over
+-- need none.
 local function due_of(place)
   return tonumber(ask('ZSCORE', index, place))
 end
@@ -95,11 +97,11 @@ if last_member ~= '' then
   last_due = due_of(last_member)
 end
 if more and not looks_at(last_member) then
-  -- Behind all references that are due then: there may be very many.
+  -- The next page begins after all references that are due then, of which there may be very many.
   last_member = 's'
 end
 if #gone > 0 then
-  -- Where nothing can be written they are passed over again by the next one.
+  -- If nothing can be written, the next call passes over these members again.
   redis.pcall('ZREM', index, unpack(gone))
 end
 return { found, last_due, last_member, more and 1 or 0 }

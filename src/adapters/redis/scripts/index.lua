@@ -1,8 +1,9 @@
--- What the calls write into the index; src/domain/register/index.rs says the same in Rust. Nothing is decided from it,
--- and no call fails for it.
+-- Writes the index. src/domain/register/index.rs has the same rules in Rust. Nothing is decided from the index, and no
+-- call fails because of it.
 --
--- Details are due 6 bytes, flags 1, and more that only Rust reads; but an id stands behind the flags: 16 bytes where it is a
--- UUID, or its length 2 and the text. <type>:x is a sorted set of members `<kind>:<name>\0<field>` by due time.
+-- Details are the due time in 6 bytes, the flags in 1, and parts that only Rust reads. Only the id is read here, which
+-- follows the flags: 16 bytes of a UUID, or its length in 2 bytes and its text. <type>:x is a sorted set of members
+-- `<kind>:<name>\0<field>` by due time.
 local IS_UUID, IS_TEXT = 4, 8
 
 local function due_of(details)
@@ -35,14 +36,14 @@ local function member(index, home, field)
   return string.sub(home, #index) .. '\0' .. field
 end
 
--- Kept messages last as long as what is open and due then.
+-- Sets the expiry of kept messages: they last as long as an open slot that is due at the same time.
 local function keep_kept(home, details)
   local key = kept_key(home)
   local ends = min(max(due_of(details), now) + backlog, END_OF_TIME)
   try('PEXPIREAT', key, text(max(ends, try('PEXPIRETIME', key) or 0)))
 end
 
--- Says whether the message is kept from now on.
+-- Keeps a message. Returns whether that worked.
 local function keep_message(home, field, details, message)
   if not try('HSET', kept_key(home), field, message) then
     return false
@@ -51,7 +52,7 @@ local function keep_message(home, field, details, message)
   return true
 end
 
--- From now on the index says this of a slot that is written afterwards. The message is empty where none is kept.
+-- Sets the details of a slot, which the caller writes afterwards. The message is empty if none is kept.
 local function note(index, home, field, slot, details, message)
   if message ~= '' then
     if not keep_message(home, field, details, message) then
@@ -65,7 +66,7 @@ local function note(index, home, field, slot, details, message)
   try('ZADD', index, text(due_of(details)), member(index, home, field))
 end
 
--- The same of a later copy of what it says it of already: its message stays.
+-- Sets the details for a later copy. If the index has details of the same event, its kept message stays.
 local function note_copy(index, home, field, slot, details)
   local before = slot.details
   if is_kept(before) and id_of(before) == id_of(details) then
@@ -76,7 +77,8 @@ local function note_copy(index, home, field, slot, details)
   note(index, home, field, slot, details, '')
 end
 
--- A message that comes when its event has failed already: the index knows it, and its message is not kept yet.
+-- Keeps the message of an event that has failed before it was recorded: the index has its details, and not yet its
+-- message.
 local function note_message(index, home, field, slot, details, message)
   local known = slot.details
   if message ~= '' and known and not is_kept(known) and id_of(known) == id_of(details)
@@ -85,6 +87,7 @@ local function note_message(index, home, field, slot, details, message)
   end
 end
 
+-- Removes a slot's details from the index, and its kept message. The caller writes the slot afterwards.
 local function forget(index, home, field, slot)
   if is_kept(slot.details) then
     try('HDEL', kept_key(home), field)

@@ -1,5 +1,5 @@
--- later: keys home, own home, index; arguments field, version, generation, and the date. Answers 0 where the copy is not
--- wanted any more, 1 where it has been started, 2 where it waits until then.
+-- later: keys home, own home, index; arguments field, version, generation, date. Answers 0 if the copy is not wanted
+-- any more, 1 if it has been started, 2 if it waits until the date.
 return each(3, 4, function(k, a)
   local home, field, version = counted(KEYS[k], KEYS[k + 1], ARGV[a], tonumber(ARGV[a + 1]))
   local generation, date = tonumber(ARGV[a + 2]), min(tonumber(ARGV[a + 3]), END_OF_TIME)
@@ -10,7 +10,7 @@ return each(3, 4, function(k, a)
   if slot.begun and is_at(slot, version, generation) then
     return 1
   end
-  -- 0 is "never".
+  -- At least 1, because 0 means "never".
   slot.later, slot.later_version, slot.later_generation = max(date, 1), version, generation
   slot.due = max(slot.due, slot.later)
   stay_open(slot)

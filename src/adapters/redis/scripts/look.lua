@@ -1,5 +1,5 @@
--- look: keys home, lease of that name. Answers field, slot and details of all that is remembered there, and 1 where it holds the
--- lease; what is not there is empty.
+-- look: keys home, lease of the same name. Answers for each slot of the home the field, the slot, the details, and 1 if
+-- it holds the lease. A part that does not exist is empty.
 return each(2, 0, function(k)
   local lease = holder(KEYS[k + 1])
   local function holds(field)

@@ -1,5 +1,5 @@
--- look_at: keys home, lease of that name; argument field. Answers field, slot and details, and 1 where it holds the lease: as `look`
--- does, of this one alone. What is not there is empty.
+-- look_at: keys home, lease of the same name; argument field. Answers what `look` does, for this slot alone: the field,
+-- the slot, the details, and 1 if it holds the lease. A part that does not exist is empty.
 return each(2, 1, function(k, a)
   local field, lease = ARGV[a], holder(KEYS[k + 1])
   local found = redis.call('HMGET', KEYS[k], field, field .. '+')

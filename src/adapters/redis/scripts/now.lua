@@ -1,2 +1,2 @@
--- now: key that is never there, no arguments. Answers Redis's time in us.
+-- now: a key that never exists, no arguments. Answers Redis's time in us.
 return each(1, 0, function() return now_us end)

@@ -1,6 +1,6 @@
--- own: key that is never there; arguments `read`, `take` or `leave`, and for `take` the topology's name and the cluster name (empty where it is
--- not known: the former one stays). Answers the two names as they were. The caller's own cluster name is left out of this call,
--- or it could not take over.
+-- own: a key that never exists; arguments `read`, `take` or `leave`, and for `take` the topology's name and the cluster
+-- name (if that is empty, the former one stays). Answers the two names as they were. ARGV[3] is empty in this call:
+-- otherwise a register that another broker owns would refuse it.
 return each(1, 3, function(_, a)
   local act, were = ARGV[a], { used_by.topology, used_by.broker }
   if act == 'take' then

@@ -1,7 +1,8 @@
--- record: keys home, index; arguments field, version, dedup-retention, and for the index details and message (empty: none is
--- kept). Answers 1.
+-- record: keys home, index; arguments field, version, dedup-retention, details and message for the index (an empty
+-- message is not kept). Answers 1.
 
--- It may be started before it is recorded.
+-- Notes the details of an event in the index. The event may have been started, and even have failed, before it is
+-- recorded.
 local function note_recorded(index, home, field, slot, details, message)
   if slot.generation == 0 then
     note(index, home, field, slot, details, message)
@@ -10,7 +11,7 @@ local function note_recorded(index, home, field, slot, details, message)
   end
 end
 
--- An event that competes with nothing has no slot until it is claimed: only the index hears of it.
+-- Records an event that competes with nothing. It has no slot until it is claimed, so only the index notes it.
 local function record_alone(index, home, details, message)
   local slot = load(home, 'e')
   if slot.version == 0 and not slot.finished then
@@ -23,7 +24,8 @@ local function record_alone(index, home, details, message)
   end
 end
 
--- What nobody has handled goes with its slot, and its place in the index here, a few at a time.
+-- Removes the two oldest members of the index if they are past the backlog-retention and have no details any more. An
+-- event that nobody has handled loses its details with its slot, and its place in the index here.
 local function tidy(index)
   for _, old in ipairs(try('ZRANGEBYSCORE', index, '-inf', text(max(now - backlog, 0)), 'LIMIT', 0, 2) or {}) do
     local home, field = string.match(old, '^(.*)%z([^%z]*)$')
@@ -47,7 +49,7 @@ return each(2, 5, function(k, a)
     record_alone(index, home, details, message)
     return 1
   end
-  -- Raising `newest` to what no claim would take for a version would drop all that is published below it.
+  -- If `newest` rose to a version that no claim accepts, every event with a lower version would be dropped.
   if not was_given(version) then
     return 1
   end

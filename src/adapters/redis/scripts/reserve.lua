@@ -1,5 +1,6 @@
--- reserve: keys home, asker's home, asker's own home; arguments field, due, asker's field (empty: nobody asks),
--- version and generation. Answers the version, or 0 where the asker is stale.
+-- reserve: keys home, asker's home, asker's own home; arguments field, due, and the asker's field, version and
+-- generation. The asker is the event whose handler publishes; its field is empty if there is none. Answers the version,
+-- or 0 if the asker is stale.
 return each(3, 5, function(k, a)
   local home, field, due, asker = KEYS[k], ARGV[a], tonumber(ARGV[a + 1]), ARGV[a + 2]
   if asker ~= '' then

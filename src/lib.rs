@@ -1,8 +1,8 @@
-//! One file, `topology.yaml`, becomes a RabbitMQ topology that delays, delivers, retries and buries events.
+//! One file, `topology.yaml`, becomes a RabbitMQ topology that delays, delivers, retries and dead-letters events.
 //!
 //! RabbitMQ's own TTL queues and dead-letter exchanges are the only timer, and a few Redis keys on (type, reference)
-//! say which copies of an event are stale. This is the library, for programs in Rust that publish and handle events;
-//! the binary `topology` does the rest.
+//! tell which copies of an event are stale. This is the library, for programs in Rust that publish and handle events.
+//! The command `topology` declares the topology on the broker, runs programs as handlers, and inspects events.
 //!
 //! # Begin here
 //!
@@ -17,7 +17,7 @@
 //!   mail: {}
 //! ```
 //!
-//! `topology apply` declares it on the broker, once and after each change, and then programs connect:
+//! `topology apply` declares the topology on the broker, once and after each change. Then programs connect:
 //!
 //! ```no_run
 //! use std::{sync::Arc, time::Duration};
@@ -66,7 +66,7 @@
 //! }
 //! ```
 //!
-//! | who wants to | begins with |
+//! | task | begin with |
 //! | --- | --- |
 //! | read the file | [`read_file`] |
 //! | connect | [`Hatchery::builder`] |
@@ -76,34 +76,34 @@
 //! | look for events that wait, cancel them, give them another time | [`Hatchery::events`], [`Filter`], [`Which`] |
 //! | read times and durations as the file and the command line do | [`parse_time`], [`parse_duration`], [`Ttl`] |
 //!
-//! A handler may run more than once for one event: after a failure, and after a crash. `docs/guarantees.md` says when,
-//! and what is promised; [`Run::fence`] is for those who write state.
+//! A handler may run more than once for one event: after a failure, and after a crash. `docs/guarantees.md` tells when, and
+//! what is promised. [`Run::fence`] helps handlers that write state.
 //!
-//! Everything that awaits runs in a `tokio` runtime with time and I/O enabled, as `#[tokio::main]` makes it.
+//! Every `async` function of this crate runs in a `tokio` runtime with time and I/O enabled, as `#[tokio::main]` makes it.
 //!
-//! What happens is logged by `tracing` with the target `hatchery`, and `docs/operations.md` has what is counted by
-//! `metrics` for whatever recorder the program installs before it connects; without a subscriber and a recorder both
-//! are silent. The filter `hatchery=info` shows what `topology work` does. Without a target, as with `info`, a log also
-//! has what the AMQP library below says of connections that are closed and objects that are missing: as errors, also
-//! where they are none here.
+//! Logs go to `tracing` with the target `hatchery`, and metrics to the recorder of `metrics` that the program installs
+//! before it connects (`docs/operations.md` lists them); without a subscriber and a recorder both are silent. The filter
+//! `hatchery=info` shows what `topology work` logs. A filter without a target, such as `info`, also shows the logs of
+//! lapin, which reports closed connections and missing objects as errors even where hatchery expects them.
 //!
-//! # What to rely on
+//! # Stability
 //!
-//! The interface is what stands at the root of this crate, with the methods, variants and public fields that it has
-//! there, [`file::read`] for a topology that is part of the program, and the module `testing` of the feature with this
-//! name. It follows semantic versioning. Most errors, and most of what is told rather than chosen, are `#[non_exhaustive]`: match them with a `_`.
+//! The interface is the items at the root of this crate with their methods, variants and public fields, [`file::read`]
+//! for a topology that is part of the program, and the module `testing` of the feature with this name. It follows
+//! semantic versioning. Most errors and results are `#[non_exhaustive]`: match them with a `_`.
 //!
-//! **The feature `internals` is not part of it.** It shows modules to the command line, the tests and the benchmarks, which are
-//! crates of their own, and they change in any release. That goes for functions which take or give what is in a module alone, like
-//! [`Worker::new`] or [`Event::subject`], for fields of such types, like those of [`Topology::types`], and for the
-//! methods of [`Slot`], [`Stamp`] and [`Topology`], which are for those who work on hatchery itself.
+//! **The feature `internals` is not part of the interface.** It shows modules to the command line, the tests and the
+//! benchmarks, which are crates of their own, and they change in any release. The same holds for functions whose arguments
+//! or results are types of such a module, like [`Worker::new`] or [`Event::subject`], for fields of such types, like
+//! those of [`Topology::types`], and for the methods of [`Slot`], [`Stamp`] and [`Topology`].
 //!
-//! What stands in the interface of other crates comes with it, in the version that fits: `hatchery::jiff` for times,
-//! and likewise `bytes` for payloads, `serde_json` for what is wrong with them, `tower_service` for handlers with
-//! layers, `Stream` for what comes bit by bit (its methods are in `futures-util` 0.3), `async_trait` for a [`Handler`]
-//! of one's own, and tokio-util's `CancellationToken`. Payloads are any types of `serde` 1.
+//! Types of other crates that are part of the interface are re-exported in the version that fits: `hatchery::jiff` for
+//! times, `bytes` for payloads, `serde_json` for its errors, `tower_service` for handlers with layers, `Stream` for results
+//! that come one by one (its methods are in `futures-util` 0.3), `async_trait` for implementations of [`Handler`], and
+//! tokio-util's `CancellationToken`. Payloads are any types of `serde` 1.
 //!
-//! The feature `fail-points` is for tests that kill the process at a named step. It is never on in a release.
+//! The feature `anyhow` lets handlers return `anyhow::Result`. The feature `fail-points` is for tests that kill the process at a
+//! named step; no release enables it.
 //!
 //! # The event's way
 //!
@@ -125,16 +125,16 @@
 //! Dependencies point one way: `flow -> ports -> domain`, and `adapters -> ports`. The command line is a crate of its own, in
 //! `cli/`.
 //!
-//! - `domain`: what hatchery knows, pure: the topology and what it compiles to, events and their form on the wire,
-//!   the register's questions, what follows an outcome.
-//! - [`mod@file`]: reading `topology.yaml`, with errors that point at the line, and its JSON Schema.
-//! - `ports`: what the flow needs from outside: a broker, a register, a clock.
+//! - `domain`: the rules, as pure functions and values: the topology and the objects that it compiles to, events and
+//!   their form on the wire, the calls to the register, the consequence of each outcome.
+//! - [`mod@file`]: reads `topology.yaml`, with errors that point at the line, and prints its JSON Schema.
+//! - `ports`: traits for a broker, a register and a clock.
 //! - `flow`: the event's way, in reading order, and the order of its effects.
-//! - `handler`: what a worker runs.
+//! - `handler`: the functions, services and types that a worker runs.
 //! - `adapters`: RabbitMQ and Redis; and a broker and a register in memory, for tests.
-//! - `testing`: the whole of it in memory, with a clock that a test moves.
+//! - `testing`: a topology in memory, with a clock that a test advances.
 
-// What only the command line uses is compiled all the same: one build serves both.
+// The library is compiled with the code that only the command line uses: one build serves both.
 #![cfg_attr(not(feature = "internals"), allow(dead_code, unreachable_pub, unused_imports))]
 
 // The unit tests share a module with the integration tests, which names this crate from outside.
@@ -156,7 +156,7 @@ mod shutdown;
 pub mod testing;
 
 pub use connect::{Builder, ConnectError, Hatchery};
-// The pages of these are the root's: who uses the library need not know in which module they are.
+// The documentation of these items is at the root: users need not know the modules.
 #[doc(inline)]
 pub use {
     adapters::{
@@ -187,7 +187,7 @@ pub use {
     ports::{BrokerError, RegisterError},
     shutdown::shutdown_signal,
 };
-// What of other crates stands in the interface.
+// Items of other crates that are part of the interface.
 #[doc(no_inline)]
 pub use {
     async_trait::async_trait, bytes, futures_util::Stream, jiff, serde_json, tokio_util::sync::CancellationToken,

@@ -1,4 +1,5 @@
-//! What the clones of a broker in memory share: its queues, and the deliveries that wait for their acknowledgement.
+//! The state that clones of a broker in memory share: its queues, and the deliveries that wait for their
+//! acknowledgement.
 
 use std::{
     collections::BTreeMap,

@@ -339,7 +339,7 @@ fn watch(connection: &Connection, name: &str) {
         while let Some(event) = events.next().await {
             match event {
                 Event::ConnectionBlocked(reason) if !blocked => {
-                    tracing::warn!(connection = name, reason, "the broker takes no messages for now; they wait");
+                    tracing::warn!(connection = name, reason, "the broker takes no messages for now; publishers wait");
                     blocked = true;
                 }
                 Event::ConnectionUnblocked if blocked => {

@@ -158,7 +158,7 @@ impl Deliveries for Careful {
                 }
                 Ok(Taken::Nothing) => break,
                 Err(error) => {
-                    tracing::warn!(%error, "consuming {queue} broke off");
+                    tracing::warn!(%error, "the consumer of {queue} failed");
                     return None;
                 }
             }

@@ -50,7 +50,7 @@ indexed!(KEPT, "scripts/kept.lua");
 
 /// One item of a batch, as its script takes and answers it.
 pub(super) trait Call: Sync {
-    /// What the script answers for one item.
+    /// The script's answer for one item.
     type Raw: FromRedisValue + Send;
     /// The meaning of that answer.
     type Answer: Send;

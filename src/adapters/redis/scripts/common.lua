@@ -139,8 +139,8 @@ local function unpacked(packed)
 end
 
 -- Returns the key of the hash with the messages that are kept of a home's events, by the home's fields:
--- <type>:p:<kind>:<name>. No call names this key, because few types keep messages. It begins like all keys of the
--- shard, with the hash tag.
+-- <type>:p:<kind>:<name>. Only `kept` is given this key: few types keep messages, so the other calls build it here. It
+-- begins like all keys of the shard, with the hash tag.
 local BASE = #KEYS[1] - #'last'
 
 local function kept_key(home)

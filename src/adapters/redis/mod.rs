@@ -48,7 +48,7 @@ use crate::{
 /// The time limit of a call, unless the caller sets another one.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 
-/// The number of shards that are called at a time by a ping, each of which may first have to load the script.
+/// The number of shards that are called at a time. Each of these calls may first have to load the script.
 const TOGETHER: usize = 128;
 
 /// The answer of a script to a batch: whether there was a counter, the answers, the key of the index that could not be

@@ -6,13 +6,13 @@ use super::{
     amount::say,
     assemble,
     error::quote,
-    fields::{
+    field::Words as _,
+    keys::{
         ACK_TIMEOUT, COALESCE, CONCURRENCY, DEFAULTS, DELAY, DELAYED, DRAIN_TIMEOUT, EXCLUSIVE, FailureWord,
         HANDLER_TIMEOUT, HATCHERIES, HORIZON, IMMEDIATE, IN_PLACE, KEEP_PAYLOAD, LADDER, LEASE, MAX_ATTEMPTS, MAX_WAIT,
         NAME, ON_FAILURE, PREFETCH, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, RegisterWord, TRIES, TYPES, WINDOW,
     },
     section::{Origin, Reader, Section},
-    table::Words as _,
 };
 use crate::domain::{
     delay::{Ladder, LadderError},

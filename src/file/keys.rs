@@ -1,22 +1,21 @@
 //! Every key of the file, one table a level: what the reader accepts, and what the schema is printed from.
 //!
-//! To add a key, add its name and type to [`super::fields`] and its row here, and say in [`super::assemble`] what it means.
+//! To add a key, add its name and its row here, and say in [`super::assemble`] what it means.
 
 use std::time::Duration;
 
 use super::{
-    fields::{
-        ACK_TIMEOUT, ADOPT, BACKLOG_RETENTION, COALESCE, CONCURRENCY, CRASH_LIMIT, DEDUP_RETENTION, DEFAULTS, DELAY,
-        DELAYED, DELAYS, DRAIN_TIMEOUT, EXCLUSIVE, HANDLER_TIMEOUT, HATCHERIES, HORIZON, IMMEDIATE, IN_PLACE, JITTER,
-        KEEP_PAYLOAD, LADDER, LEASE, MAX_ATTEMPTS, MAX_PAYLOAD, MAX_WAIT, NAME, ON_FAILURE, PREFETCH, PREFIX,
-        QUEUE_TYPE, REDIS, REGISTER, RENAMED_FROM, RESOLUTION, RETRY, SHARDS, TRIES, TYPES, VERSION, WINDOW,
-    },
+    field::{Field, Words, field},
+    section::{Name, Named, Section, Timer},
     table::{
         Absent::{Depends, Required, Value},
         Level, Short, not_built,
     },
 };
-use crate::domain::ttl::LONGEST;
+use crate::domain::{
+    spec::{Delayed, Immediate, QueueType},
+    ttl::LONGEST,
+};
 
 const INSTANT: Duration = Duration::ZERO;
 const MILLI: Duration = Duration::from_millis(1);
@@ -32,6 +31,48 @@ const MOST_PAYLOAD: u64 = 16 << 20;
 const MOST_KEPT: u64 = 64 << 10;
 /// More tries than anybody waits for; what it guards is a slip of the hand.
 const MOST_TRIES: u64 = 1_000_000;
+
+// The name of each key, and the type of its value.
+pub(super) const VERSION: Field<u64> = field("version");
+pub(super) const NAME: Field<str> = field("name");
+pub(super) const QUEUE_TYPE: Field<QueueType> = field("queue-type");
+pub(super) const HATCHERIES: Field<[Timer]> = field("hatcheries");
+pub(super) const LADDER: Field<Section> = field("ladder");
+pub(super) const REDIS: Field<Section> = field("redis");
+pub(super) const ACK_TIMEOUT: Field<Duration> = field("ack-timeout");
+pub(super) const MAX_PAYLOAD: Field<u64> = field("max-payload");
+pub(super) const DEFAULTS: Field<Section> = field("defaults");
+pub(super) const TYPES: Field<[Named]> = field("types");
+pub(super) const ADOPT: Field<[Name]> = field("adopt");
+pub(super) const RENAMED_FROM: Field<[Name]> = field("renamed-from");
+pub(super) const RESOLUTION: Field<Duration> = field("resolution");
+pub(super) const HORIZON: Field<Duration> = field("horizon");
+pub(super) const PREFIX: Field<str> = field("prefix");
+pub(super) const SHARDS: Field<u64> = field("shards");
+pub(super) const DEDUP_RETENTION: Field<Duration> = field("dedup-retention");
+pub(super) const BACKLOG_RETENTION: Field<Duration> = field("backlog-retention");
+pub(super) const PREFETCH: Field<u64> = field("prefetch");
+pub(super) const CONCURRENCY: Field<u64> = field("concurrency");
+pub(super) const HANDLER_TIMEOUT: Field<Duration> = field("handler-timeout");
+pub(super) const DRAIN_TIMEOUT: Field<Duration> = field("drain-timeout");
+pub(super) const COALESCE: Field<Section> = field("coalesce");
+pub(super) const RETRY: Field<Section> = field("retry");
+pub(super) const ON_FAILURE: Field<FailureWord> = field("on-failure");
+pub(super) const CRASH_LIMIT: Field<u64> = field("crash-limit");
+pub(super) const EXCLUSIVE: Field<bool> = field("exclusive");
+pub(super) const LEASE: Field<Duration> = field("lease");
+pub(super) const REGISTER: Field<RegisterWord> = field("register");
+pub(super) const KEEP_PAYLOAD: Field<u64> = field("keep-payload");
+pub(super) const IN_PLACE: Field<Section> = field("in-place");
+pub(super) const IMMEDIATE: Field<Immediate> = field("immediate");
+pub(super) const DELAYED: Field<Delayed> = field("delayed");
+pub(super) const WINDOW: Field<Duration> = field("window");
+pub(super) const MAX_WAIT: Field<Duration> = field("max-wait");
+pub(super) const DELAYS: Field<[Timer]> = field("delays");
+pub(super) const MAX_ATTEMPTS: Field<u64> = field("max-attempts");
+pub(super) const JITTER: Field<u64> = field("jitter");
+pub(super) const TRIES: Field<u64> = field("tries");
+pub(super) const DELAY: Field<Duration> = field("delay");
 
 pub(super) static TOP: Level = Level {
     name: "the file",
@@ -179,3 +220,36 @@ pub(super) static IN_PLACE_LEVEL: Level = Level {
 /// Every level, for those who look a key up wherever it belongs.
 pub(super) static LEVELS: [&Level; 7] =
     [&TOP, &LADDER_LEVEL, &REDIS_LEVEL, &TYPE, &COALESCE_LEVEL, &RETRY_LEVEL, &IN_PLACE_LEVEL];
+
+/// What `on-failure` says, before the keys of `in-place` are added to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailureWord {
+    Retry,
+    InPlace,
+    Block,
+    Drop,
+}
+
+/// What `register` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RegisterWord {
+    On,
+    Off,
+}
+
+macro_rules! words {
+    ($($type:ident: $($word:literal $value:ident),+;)+) => {$(
+        impl Words for $type {
+            const WORDS: &'static [&'static str] = &[$($word),+];
+            const VALUES: &'static [Self] = &[$(Self::$value),+];
+        }
+    )+};
+}
+
+words! {
+    QueueType: "quorum" Quorum, "classic" Classic;
+    FailureWord: "retry" Retry, "in-place" InPlace, "block" Block, "drop" Drop;
+    RegisterWord: "on" On, "off" Off;
+    Immediate: "off" Off, "latest" Latest, "first" First;
+    Delayed: "off" Off, "latest" Latest, "each-time" EachTime;
+}

@@ -1,7 +1,7 @@
 //! Reading `topology.yaml`.
 //!
 //! The text becomes a tree in which everything knows its place (`yaml`); the tree is checked key by key against the
-//! tables of what there is (`fields`, `keys`, `section`, `value`), then for keys that must fit together (`check`), and
+//! tables of what there is (`keys`, `section`, `value`), then for keys that must fit together (`check`), and
 //! becomes a [`Topology`](crate::Topology) (`assemble`). What is wrong is found all at once and shown with its place ([`FileError`]).
 //! The same tables are what [`schema`] prints.
 
@@ -10,7 +10,7 @@ mod assemble;
 mod check;
 mod defaults;
 mod error;
-mod fields;
+mod field;
 mod keys;
 mod lines;
 mod load;

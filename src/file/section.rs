@@ -2,11 +2,7 @@
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
-use super::{
-    error::Draft,
-    table::{Field, Words},
-    yaml::Node,
-};
+use super::{error::Draft, yaml::Node};
 
 /// A value, or what is wrong and what to write instead.
 pub(super) type Checked<T> = Result<T, (String, String)>;
@@ -147,46 +143,5 @@ impl Section {
     pub(super) fn blame(&self, keys: &[&str]) -> Option<(Origin, Range<usize>)> {
         let found = keys.iter().filter_map(|key| self.entries.get(key));
         found.min_by_key(|entry| entry.origin).map(|entry| (entry.origin, entry.span.clone()))
-    }
-}
-
-/// A type of value that a section may hold.
-pub(super) trait Stored {
-    /// The value in this item, if it is of this type.
-    fn of(item: &Item) -> Option<&Self>;
-}
-
-macro_rules! stored {
-    ($($type:ty: $variant:ident;)*) => {$(
-        impl Stored for $type {
-            fn of(item: &Item) -> Option<&Self> {
-                if let Item::$variant(value) = item { Some(value) } else { None }
-            }
-        }
-    )*};
-}
-
-stored! {
-    str: Text;
-    u64: Whole;
-    bool: Switch;
-    Duration: Duration;
-    [Timer]: Ttls;
-    [Name]: Names;
-    Section: Section;
-    [Named]: Types;
-}
-
-impl<T: Words> Stored for T {
-    fn of(item: &Item) -> Option<&Self> {
-        let Item::Word(word) = item else { return None };
-        T::VALUES.get(T::WORDS.iter().position(|known| known == word)?)
-    }
-}
-
-impl Section {
-    /// The value of a key; none where the key is absent or its value was refused.
-    pub(super) fn get<T: Stored + ?Sized>(&self, field: &Field<T>) -> Option<&T> {
-        T::of(self.entries.get(field.name)?.item.as_ref()?)
     }
 }

@@ -1,8 +1,6 @@
 //! What a table of keys can say; the tables themselves are in [`super::keys`].
 
-use std::{marker::PhantomData, time::Duration};
-
-use super::section::{Name, Named, Section, Timer};
+use std::time::Duration;
 
 /// A map in the file and the keys that it takes.
 #[derive(Debug)]
@@ -77,88 +75,6 @@ pub(super) enum Kind {
 pub(super) struct Short {
     pub(super) word: &'static str,
     pub(super) means: &'static [(&'static str, &'static str)],
-}
-
-/// The name of a key, and the type of its value. The rows of the tables are made of fields, and [`Section::get`] takes a
-/// field, so the compiler finds a name that no table has and a value of another type.
-///
-/// [`Section::get`]: super::section::Section::get
-pub(super) struct Field<T: ?Sized> {
-    pub(super) name: &'static str,
-    value: PhantomData<fn(&T)>,
-}
-
-/// The words of a choice, and their values in the same order.
-pub(super) trait Words: Copy + PartialEq + 'static {
-    const WORDS: &'static [&'static str];
-    const VALUES: &'static [Self];
-
-    /// The word that stands for this value.
-    fn word(self) -> &'static str {
-        let place = Self::VALUES.iter().position(|value| *value == self);
-        place.and_then(|place| Self::WORDS.get(place)).copied().unwrap_or_default()
-    }
-}
-
-pub(super) const fn field<T: ?Sized>(name: &'static str) -> Field<T> {
-    Field { name, value: PhantomData }
-}
-
-impl<T: ?Sized> Field<T> {
-    const fn row(&self, kind: Kind, absent: Absent, about: &'static str) -> Key {
-        Key { name: self.name, kind, absent, about }
-    }
-}
-
-/// A constructor for each kind of row, at the type that its value has.
-macro_rules! rows {
-    ($($type:ty { $($row:ident($($argument:ident: $of:ty),*) $kind:expr;)+ })+) => {
-        $(impl Field<$type> {
-            $(pub(super) const fn $row(&self, $($argument: $of,)* absent: Absent, about: &'static str) -> Key {
-                self.row($kind, absent, about)
-            })+
-        })+
-    };
-}
-
-rows! {
-    u64 {
-        version() Kind::Version;
-        whole(least: u64, most: u64) Kind::Whole(least, most);
-        bytes(most: u64) Kind::Bytes(most);
-        size(most: u64) Kind::Size(most);
-        share() Kind::Share;
-    }
-    str {
-        word() Kind::Word;
-        prefix() Kind::Prefix;
-    }
-    bool {
-        switch() Kind::Switch;
-    }
-    Duration {
-        duration(least: Duration, most: Duration) Kind::Duration(least, most);
-    }
-    [Timer] {
-        ttls(may_be_empty: bool) Kind::Ttls { may_be_empty };
-    }
-    [Name] {
-        names() Kind::Names;
-        objects() Kind::Objects;
-    }
-    Section {
-        section(level: &'static Level) Kind::Section(level);
-        short(level: &'static Level, forms: &'static [Short]) Kind::Short(level, forms);
-    }
-    [Named] {
-        types(level: &'static Level) Kind::Types(level);
-    }
-}
-
-impl<T: Words> Field<T> {
-    pub(super) const fn choice(&self, absent: Absent, about: &'static str) -> Key {
-        self.row(Kind::Choice(T::WORDS), absent, about)
-    }
 }
 
 /// A row of a later version.

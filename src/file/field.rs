@@ -1,0 +1,129 @@
+//! A key's name with the type of its value: a row of a table is made of it, and a section is asked by it.
+
+use std::{marker::PhantomData, time::Duration};
+
+use super::{
+    section::{Item, Name, Named, Section, Timer},
+    table::{Absent, Key, Kind, Level, Short},
+};
+
+/// The name of a key, and the type of its value. The rows of the tables are made of fields, and [`Section::get`] takes a
+/// field, so the compiler finds a name that no table has and a value of another type.
+pub(super) struct Field<T: ?Sized> {
+    pub(super) name: &'static str,
+    value: PhantomData<fn(&T)>,
+}
+
+/// The words of a choice, and their values in the same order.
+pub(super) trait Words: Copy + PartialEq + 'static {
+    const WORDS: &'static [&'static str];
+    const VALUES: &'static [Self];
+
+    /// The word that stands for this value.
+    fn word(self) -> &'static str {
+        let place = Self::VALUES.iter().position(|value| *value == self);
+        place.and_then(|place| Self::WORDS.get(place)).copied().unwrap_or_default()
+    }
+}
+
+pub(super) const fn field<T: ?Sized>(name: &'static str) -> Field<T> {
+    Field { name, value: PhantomData }
+}
+
+impl<T: ?Sized> Field<T> {
+    const fn row(&self, kind: Kind, absent: Absent, about: &'static str) -> Key {
+        Key { name: self.name, kind, absent, about }
+    }
+}
+
+/// A constructor for each kind of row, at the type that its value has.
+macro_rules! rows {
+    ($($type:ty { $($row:ident($($argument:ident: $of:ty),*) $kind:expr;)+ })+) => {
+        $(impl Field<$type> {
+            $(pub(super) const fn $row(&self, $($argument: $of,)* absent: Absent, about: &'static str) -> Key {
+                self.row($kind, absent, about)
+            })+
+        })+
+    };
+}
+
+rows! {
+    u64 {
+        version() Kind::Version;
+        whole(least: u64, most: u64) Kind::Whole(least, most);
+        bytes(most: u64) Kind::Bytes(most);
+        size(most: u64) Kind::Size(most);
+        share() Kind::Share;
+    }
+    str {
+        word() Kind::Word;
+        prefix() Kind::Prefix;
+    }
+    bool {
+        switch() Kind::Switch;
+    }
+    Duration {
+        duration(least: Duration, most: Duration) Kind::Duration(least, most);
+    }
+    [Timer] {
+        ttls(may_be_empty: bool) Kind::Ttls { may_be_empty };
+    }
+    [Name] {
+        names() Kind::Names;
+        objects() Kind::Objects;
+    }
+    Section {
+        section(level: &'static Level) Kind::Section(level);
+        short(level: &'static Level, forms: &'static [Short]) Kind::Short(level, forms);
+    }
+    [Named] {
+        types(level: &'static Level) Kind::Types(level);
+    }
+}
+
+impl<T: Words> Field<T> {
+    pub(super) const fn choice(&self, absent: Absent, about: &'static str) -> Key {
+        self.row(Kind::Choice(T::WORDS), absent, about)
+    }
+}
+
+/// A type of value that a section may hold.
+pub(super) trait Stored {
+    /// The value in this item, if it is of this type.
+    fn of(item: &Item) -> Option<&Self>;
+}
+
+macro_rules! stored {
+    ($($type:ty: $variant:ident;)*) => {$(
+        impl Stored for $type {
+            fn of(item: &Item) -> Option<&Self> {
+                if let Item::$variant(value) = item { Some(value) } else { None }
+            }
+        }
+    )*};
+}
+
+stored! {
+    str: Text;
+    u64: Whole;
+    bool: Switch;
+    Duration: Duration;
+    [Timer]: Ttls;
+    [Name]: Names;
+    Section: Section;
+    [Named]: Types;
+}
+
+impl<T: Words> Stored for T {
+    fn of(item: &Item) -> Option<&Self> {
+        let Item::Word(word) = item else { return None };
+        T::VALUES.get(T::WORDS.iter().position(|known| known == word)?)
+    }
+}
+
+impl Section {
+    /// The value of a key; none where the key is absent or its value was refused.
+    pub(super) fn get<T: Stored + ?Sized>(&self, field: &Field<T>) -> Option<&T> {
+        T::of(self.entries.get(field.name)?.item.as_ref()?)
+    }
+}

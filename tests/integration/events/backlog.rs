@@ -42,9 +42,11 @@ async fn a_change_is_replaced_only_by_one_of_the_same_slot() {
 }
 
 #[tokio::test]
+#[ignore = "waits until the register has forgotten finished events; scripts/test --all runs it"]
 async fn replaced_and_cancelled_events_of_a_long_backlog_never_run() {
-    // The register remembers finished events for two seconds (twice the retry delay), and open ones for a minute.
-    let text = "redis: { dedup-retention: 1s, backlog-retention: 1m }\n\
+    // The register remembers finished events for six seconds, and open ones for a minute. A publish has half of the six
+    // seconds: confirms come later than that only on a machine that is much too busy.
+    let text = "redis: { dedup-retention: 6s, backlog-retention: 1m }\n\
                 types: { import: { coalesce: latest, retry: { delays: [1s] } } }\n";
     let declared = Declared::new(text).await;
     let hatchery = declared.connect().await;
@@ -52,14 +54,15 @@ async fn replaced_and_cancelled_events_of_a_long_backlog_never_run() {
         NewEvent::new("import", text.to_owned()).reference(format!("{}-{n:03}", n % 3)).id(format!("{n} {text}"))
     };
     let first: Vec<NewEvent> = (0..1_000).map(|n| change(n, "old")).collect();
-    publish_all(&hatchery, first).await;
     let second: Vec<NewEvent> = (0..1_000).filter(|n| n % 3 == 1).map(|n| change(n, "new")).collect();
-    publish_all(&hatchery, second).await;
+    for events in first.chunks(100).chain(second.chunks(100)) {
+        publish_all(&hatchery, events.to_vec()).await;
+    }
     let place = Place::new(&declared);
     let cancelled = place.events(0, &["cancel", "--type", "import", "--reference-prefix", "2-", "--yes"]).await;
     assert_eq!(cancelled.stdout, "Cancelled 333 events.\n");
     // Longer than every delay, and longer than the register remembers finished events.
-    tokio::time::sleep(Duration::from_secs(4)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
 
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     worker.runs.reach(667).await;

@@ -73,7 +73,7 @@
 //! | publish | [`Hatchery::publisher`], [`NewEvent`], [`EventKind`] |
 //! | handle events | [`Hatchery::worker`], [`Worker`], [`Outcome`], [`IntoOutcome`], [`shutdown_signal`] |
 //! | test handlers, retries and coalescing without a server | the module `testing`, of the feature with this name |
-//! | look for events that wait, cancel them, give them another time | [`Hatchery::events`], [`Filter`], [`Which`] |
+//! | look for events that wait, cancel them, give them another time | [`Hatchery::events`], [`Filter`], [`EventSelector`] |
 //! | read times and durations as the file and the command line do | [`parse_time`], [`parse_duration`], [`Ttl`] |
 //!
 //! A handler may run more than once for one event: after a failure, and after a crash. `docs/guarantees.md` tells when, and
@@ -95,7 +95,7 @@
 //! **The feature `internals` is not part of the interface.** It shows modules to the command line, the tests and the
 //! benchmarks, which are crates of their own, and they change in any release. The same holds for functions whose arguments
 //! or results are types of such a module, like [`Worker::new`] or [`Event::subject`], for fields of such types, like
-//! those of [`Topology::types`], and for the methods of [`Slot`], [`Stamp`] and [`Topology`].
+//! those of [`Topology::types`], and for the methods of [`DedupSlot`], [`CopyVersion`] and [`Topology`].
 //!
 //! Types of other crates that are part of the interface are re-exported in the version that fits: `hatchery::jiff` for
 //! times, `bytes` for payloads, `serde_json` for its errors, `tower_service` for handlers with layers, `Stream` for results
@@ -167,8 +167,8 @@ pub use {
         event::Event,
         kind::EventKind,
         register::{
-            Cancelled, Slot, Stamp,
-            search::{Filter, Known, State, StateError},
+            Cancelled, CopyVersion, DedupSlot,
+            search::{EventInfo, Filter, State, StateError},
         },
         spec::Topology,
         trouble::Trouble,
@@ -177,10 +177,10 @@ pub use {
     },
     file::{FileError, Finding, ReadError, Refusal, read_file},
     flow::{
-        events::{Events, EventsError, Moved, NotKept, Which},
+        counters::Summary,
+        events::{EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept},
         new_event::NewEvent,
         publish::{PublishError, Published, Publisher},
-        tally::Summary,
         worker::{WorkError, Worker},
     },
     handler::{Handler, HandlerError, IntoOutcome, Outcome, Run},

@@ -11,8 +11,8 @@ use jiff::Timestamp;
 pub use self::error::{BrokerError, RegisterError};
 use crate::domain::{
     register::{
-        Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
-        Settle, Slot, Subject,
+        Cancel, Cancelled, Claim, Claimed, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
+        Reserved, Settle, Subject,
         index::{Find, Found, Shown},
         state::SlotState,
     },
@@ -143,7 +143,7 @@ pub trait Register: Send + Sync + 'static {
     /// Notes what the broker has confirmed.
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError>;
     /// What is known of the slot of a copy that is not to start: to tell people why. None where nothing is known.
-    async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError>;
+    async fn slot(&self, subject: &Subject, slot: &DedupSlot) -> Result<Option<SlotState>, RegisterError>;
     /// Asks whether a handler may start.
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError>;
     /// Extends leases.
@@ -171,9 +171,9 @@ pub trait Index: Send + Sync + 'static {
     /// All that is known of each: of a reference, or of an event where the subject names none.
     async fn look(&self, batch: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError>;
     /// All that is known of each of these slots. One whose reference has very many costs no more than any other.
-    async fn look_at(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Shown>>, RegisterError>;
+    async fn look_at(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError>;
     /// The message of the newest event of each slot, where it was kept.
-    async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError>;
+    async fn kept(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError>;
 }
 
 /// What time it is.

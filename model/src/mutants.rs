@@ -3,7 +3,7 @@
 //! `cargo test -p hatchery-model mutants -- --nocapture` tells how it comes to it, by a shortest way.
 
 use hatchery::internals::register::{
-    Cancel, Cancelled, Claim, Claimed, End, Reserve as Reserving, Reserved, Settle, Slot, Subject,
+    Cancel, Cancelled, Claim, Claimed, DedupSlot, End, Reserve as Reserving, Reserved, Settle, Subject,
     state::{Mark, Shard, SlotState},
     transitions::At,
 };
@@ -52,7 +52,7 @@ fn rules(rules: &'static dyn Rules) -> Protocol {
     Protocol { rules, ..OURS }
 }
 
-fn key(subject: &Subject, slot: &Slot) -> (String, String) {
+fn key(subject: &Subject, slot: &DedupSlot) -> (String, String) {
     (subject.home(slot).to_string(), slot.field())
 }
 
@@ -231,7 +231,7 @@ struct BlindToTheOldDate;
 
 impl Rules for BlindToTheOldDate {
     fn reserve(&self, shard: &mut Shard, at: At, call: &Reserving) -> Reserved {
-        let stays = call.asked_by.is_some() && matches!(call.slot, Slot::Event(_));
+        let stays = call.asked_by.is_some() && matches!(call.slot, DedupSlot::Event(_));
         let due = if stays { Timestamp::UNIX_EPOCH } else { call.due };
         shard.reserve(at, &Reserving { due, ..call.clone() })
     }
@@ -250,7 +250,7 @@ impl Rules for FirstRaisesNoMark {
         let key = key(&call.subject, &call.stamp.slot);
         let before = shard.slots.get(&key).map(|slot| slot.mark).unwrap_or_default();
         let answer = shard.claim(at, call);
-        if let (Slot::First, Some(slot)) = (&call.stamp.slot, shard.slots.get_mut(&key)) {
+        if let (DedupSlot::First, Some(slot)) = (&call.stamp.slot, shard.slots.get_mut(&key)) {
             slot.mark = before;
         }
         answer
@@ -284,7 +284,7 @@ impl Rules for EachRunCovers {
     fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> Claimed {
         let answer = shard.claim(at, call);
         let slot = shard.slots.get_mut(&key(&call.subject, &call.stamp.slot));
-        if let (Slot::First, Claimed::Run { fence, .. }, Some(slot)) = (&call.stamp.slot, &answer, slot) {
+        if let (DedupSlot::First, Claimed::Run { fence, .. }, Some(slot)) = (&call.stamp.slot, &answer, slot) {
             slot.covered = slot.covered.max(*fence);
         }
         answer

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use hatchery::internals::register::{
-    Cancel, Claim, Claimed, End, Later as PutOff, Note, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
-    Settle, Slot, Stage, Stamp, Subject,
+    Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Later as PutOff, Note, Postponed, Record, Release, Renew,
+    Renewed, Reserve, Reserved, Settle, Stage, Subject,
     state::{self, END_OF_TIME, Shard},
     transitions::At,
 };
@@ -37,26 +37,26 @@ pub(crate) fn uuid(token: u8) -> Uuid {
 
 impl Place {
     /// The slot of this name.
-    pub(crate) fn slot(self) -> Slot {
+    pub(crate) fn slot(self) -> DedupSlot {
         match self {
-            Self::Immediate => Slot::Immediate,
-            Self::First => Slot::First,
-            Self::Dated => Slot::Dated,
-            Self::DatedAt(tick) => Slot::DatedAt(millis(tick)),
-            Self::RequeuedAt(tick) => Slot::RequeuedAt(millis(tick)),
-            Self::Alone(event) => Slot::Event(id(event)),
+            Self::Immediate => DedupSlot::Immediate,
+            Self::First => DedupSlot::First,
+            Self::Dated => DedupSlot::Dated,
+            Self::DatedAt(tick) => DedupSlot::DatedAt(millis(tick)),
+            Self::RequeuedAt(tick) => DedupSlot::RequeuedAt(millis(tick)),
+            Self::Alone(event) => DedupSlot::Event(id(event)),
         }
     }
 
-    fn of(slot: &Slot) -> Option<Self> {
+    fn of(slot: &DedupSlot) -> Option<Self> {
         let tick = |ms: &i64| Tick::try_from(ms / 1_000).ok();
         match slot {
-            Slot::Immediate => Some(Self::Immediate),
-            Slot::First => Some(Self::First),
-            Slot::Dated => Some(Self::Dated),
-            Slot::DatedAt(ms) => tick(ms).map(Self::DatedAt),
-            Slot::RequeuedAt(ms) => tick(ms).map(Self::RequeuedAt),
-            Slot::Event(id) => event(id).map(Self::Alone),
+            DedupSlot::Immediate => Some(Self::Immediate),
+            DedupSlot::First => Some(Self::First),
+            DedupSlot::Dated => Some(Self::Dated),
+            DedupSlot::DatedAt(ms) => tick(ms).map(Self::DatedAt),
+            DedupSlot::RequeuedAt(ms) => tick(ms).map(Self::RequeuedAt),
+            DedupSlot::Event(id) => event(id).map(Self::Alone),
         }
     }
 
@@ -89,8 +89,8 @@ fn word() -> hatchery::internals::words::EventType {
 }
 
 impl Message {
-    pub(crate) fn stamp(&self) -> Stamp {
-        Stamp { slot: self.place.slot(), version: self.version, generation: self.generation }
+    pub(crate) fn stamp(&self) -> CopyVersion {
+        CopyVersion { slot: self.place.slot(), version: self.version, generation: self.generation }
     }
 }
 
@@ -115,7 +115,7 @@ impl Register {
                 crashes,
             };
             let whose = match holder {
-                Holder::Reference => subject.home(&Slot::Immediate).lease(),
+                Holder::Reference => subject.home(&DedupSlot::Immediate).lease(),
                 Holder::Event(event) => crate::register::subject(event).leaseholder(&scenario.terms()).lease(),
             };
             shard.leases.insert(whose, stored);
@@ -177,7 +177,7 @@ impl World {
         event: u8,
         place: Place,
         due: Tick,
-        asked_by: Option<Stamp>,
+        asked_by: Option<CopyVersion>,
     ) -> Reserved {
         let call =
             Reserve { subject: subject(event), slot: place.slot(), due: time(due), asked_by, terms: scenario.terms() };
@@ -243,7 +243,7 @@ impl World {
     }
 
     /// Cancels, and answers with the slots and the version below which they are cancelled.
-    pub(crate) fn cancel(&mut self, scenario: &Scenario, subject: Subject, slot: Option<Slot>) -> Vec<Place> {
+    pub(crate) fn cancel(&mut self, scenario: &Scenario, subject: Subject, slot: Option<DedupSlot>) -> Vec<Place> {
         let call = Cancel { subject, slot, due: None, horizon: Duration::from_secs(8) };
         let cancelled = self.ask(scenario, |shard, at| scenario.protocol.rules.cancel(shard, at, &call));
         cancelled.iter().filter_map(|cancelled| Place::of(&cancelled.slot)).collect()

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _, stream};
-use hatchery::{EventsError, Filter, Hatchery, Moved, NewEvent};
+use hatchery::{EventsError, Filter, Hatchery, MoveOutcome, NewEvent};
 use jiff::Timestamp;
 
 use crate::{
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     let of = |event_type: &str| Filter::default().event_type(event_type);
     console.step("Cancel, move by their payloads, put off");
     let cancelled = timed(events.cancel_all(&of(TYPES[0])).map_ok(|(_, slot)| slot.waiting && !slot.running)).await?;
-    let is_done = |(_, moved)| moved == Moved::Done;
+    let is_done = |(_, moved)| moved == MoveOutcome::Done;
     let moved = timed(events.reschedule_all(&of(TYPES[1]), second).map_ok(is_done)).await?;
     let put_off = timed(events.reschedule_all(&of(TYPES[2]), second).map_ok(is_done)).await?;
     ensure!(Timestamp::now() < first, "too slow for --due {}: they are due before the last is put off", args.due);

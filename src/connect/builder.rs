@@ -198,10 +198,10 @@ impl Builder {
     ///
     /// ```no_run
     /// # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
-    /// use hatchery::{Hatchery, Which};
+    /// use hatchery::{Hatchery, EventSelector};
     ///
     /// let events = Hatchery::builder(topology).redis_url("redis://redis.internal").events()?;
-    /// let known = events.show(&Which::reference("hr-import", "1234")).await?;
+    /// let known = events.show(&EventSelector::reference("hr-import", "1234")).await?;
     /// println!("{} events of employee 1234", known.len());
     /// # Ok(())
     /// # }

@@ -148,9 +148,9 @@ impl Hatchery {
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::EventsError> {
-    /// use hatchery::Which;
+    /// use hatchery::EventSelector;
     ///
-    /// hatchery.events().cancel(&Which::reference("hr-import", "1234")).await?;
+    /// hatchery.events().cancel(&EventSelector::reference("hr-import", "1234")).await?;
     /// # Ok(())
     /// # }
     /// ```

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::{
     message::Properties,
-    register::{Slot, Stamp, Subject},
+    register::{CopyVersion, DedupSlot, Subject},
     settlement::Failed,
     spec::{Delayed, Immediate, TypeSpec},
     time,
@@ -70,7 +70,7 @@ pub struct Event {
     /// The same of the last time.
     pub last_failure: Option<String>,
     /// What tells this copy from others, for the register.
-    pub stamp: Stamp,
+    pub stamp: CopyVersion,
     /// MIME type of the payload; absent where a foreign publisher did not say.
     pub content_type: Option<String>,
     /// The caller's own.
@@ -147,14 +147,14 @@ impl Event {
 
 /// What an event of this type competes with, given its date.
 #[must_use]
-pub fn slot(spec: &TypeSpec, reference: Option<&Reference>, nbf: Option<Timestamp>, id: &str) -> Slot {
+pub fn slot(spec: &TypeSpec, reference: Option<&Reference>, nbf: Option<Timestamp>, id: &str) -> DedupSlot {
     let coalesce = spec.coalesce;
     match (reference, nbf) {
-        _ if !spec.register => Slot::Event(id.to_owned()),
-        (Some(_), None) if coalesce.immediate == Immediate::Latest => Slot::Immediate,
-        (Some(_), None) if coalesce.immediate == Immediate::First => Slot::First,
-        (Some(_), Some(_)) if coalesce.delayed == Delayed::Latest => Slot::Dated,
-        (Some(_), Some(nbf)) if coalesce.delayed == Delayed::EachTime => Slot::DatedAt(nbf.as_millisecond()),
-        _ => Slot::Event(id.to_owned()),
+        _ if !spec.register => DedupSlot::Event(id.to_owned()),
+        (Some(_), None) if coalesce.immediate == Immediate::Latest => DedupSlot::Immediate,
+        (Some(_), None) if coalesce.immediate == Immediate::First => DedupSlot::First,
+        (Some(_), Some(_)) if coalesce.delayed == Delayed::Latest => DedupSlot::Dated,
+        (Some(_), Some(nbf)) if coalesce.delayed == Delayed::EachTime => DedupSlot::DatedAt(nbf.as_millisecond()),
+        _ => DedupSlot::Event(id.to_owned()),
     }
 }

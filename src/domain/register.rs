@@ -24,14 +24,14 @@ use super::words::{EventType, Reference};
 /// On the wire it is the header `slot`.
 ///
 /// ```
-/// use hatchery::Slot;
+/// use hatchery::DedupSlot;
 ///
-/// let dated: Slot = "d:1780304400000".parse().expect("a slot");
-/// assert_eq!(dated, Slot::DatedAt(1_780_304_400_000)); // 2026-06-01T09:00:00Z
-/// assert_eq!(Slot::Immediate.to_string(), "i");
+/// let dated: DedupSlot = "d:1780304400000".parse().expect("a slot");
+/// assert_eq!(dated, DedupSlot::DatedAt(1_780_304_400_000)); // 2026-06-01T09:00:00Z
+/// assert_eq!(DedupSlot::Immediate.to_string(), "i");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Slot {
+pub enum DedupSlot {
     /// `i`: immediate events, the newest counts.
     Immediate,
     /// `f`: immediate events, one run counts for all that were published before it begins.
@@ -51,7 +51,7 @@ pub enum Slot {
 #[error("`{0}` is not a slot (i, f, d, d:<ms>, q:<ms> or e:<id>)")]
 pub struct SlotError(String);
 
-impl fmt::Display for Slot {
+impl fmt::Display for DedupSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Immediate => f.write_str("i"),
@@ -64,7 +64,7 @@ impl fmt::Display for Slot {
     }
 }
 
-impl FromStr for Slot {
+impl FromStr for DedupSlot {
     type Err = SlotError;
 
     fn from_str(text: &str) -> Result<Self, SlotError> {
@@ -83,34 +83,34 @@ impl FromStr for Slot {
 
 /// What a copy carries to be told from the others: headers `slot`, `version` and `generation`.
 ///
-/// Publishers and workers set it. That of [`Known::copy`](crate::Known::copy) says which copy is still to run, and what
+/// Publishers and workers set it. That of [`EventInfo::copy`](crate::EventInfo::copy) says which copy is still to run, and what
 /// is at its end has none:
 ///
 /// ```no_run
 /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
-/// use hatchery::Which;
+/// use hatchery::EventSelector;
 ///
-/// let mut known = events.show(&Which::reference("hr-import", "1234")).await?;
+/// let mut known = events.show(&EventSelector::reference("hr-import", "1234")).await?;
 /// known.retain(|event| event.copy.is_some());
 /// println!("{} are still to run", known.len());
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stamp {
+pub struct CopyVersion {
     /// What it competes with.
-    pub slot: Slot,
+    pub slot: DedupSlot,
     /// The order of publishing within a (type, reference); 0 in an `e:` slot.
     pub version: i64,
     /// 0 when published, one more for every copy made of it later.
     pub generation: i64,
 }
 
-impl Stamp {
+impl CopyVersion {
     /// The stamp of an event that competes with nothing.
     #[must_use]
     pub fn alone(id: &str, generation: i64) -> Self {
-        Self { slot: Slot::Event(id.to_owned()), version: 0, generation }
+        Self { slot: DedupSlot::Event(id.to_owned()), version: 0, generation }
     }
 
     /// The stamp of a later copy of the same event.
@@ -150,11 +150,11 @@ pub struct Reserve {
     /// Whom it is about.
     pub subject: Subject,
     /// The slot of the event that will be published.
-    pub slot: Slot,
+    pub slot: DedupSlot,
     /// When that event is due.
     pub due: Timestamp,
     /// The running event that asks, if one does (a requeue): stale by now, it gets no follow-up.
-    pub asked_by: Option<Stamp>,
+    pub asked_by: Option<CopyVersion>,
     /// What its type says.
     pub terms: Terms,
 }
@@ -174,7 +174,7 @@ pub struct Record {
     /// Whom it is about.
     pub subject: Subject,
     /// The slot that it was published into. An `e:` slot is noted in the index alone: nothing competes there.
-    pub slot: Slot,
+    pub slot: DedupSlot,
     /// The version that *reserve* gave.
     pub version: i64,
     /// When it is due, for the index.
@@ -193,7 +193,7 @@ pub struct Claim {
     /// Whom it is about.
     pub subject: Subject,
     /// What the copy carries.
-    pub stamp: Stamp,
+    pub stamp: CopyVersion,
     /// Names this claim, so that a repeated call gets the same answer. One for each delivery, never for a process.
     pub token: Uuid,
     /// When this copy was due: how late it came tells how long older copies may still lie in a queue.
@@ -215,7 +215,7 @@ pub enum Claimed {
         crashes: u32,
         /// The stamp that counts from here on: the copy's own, or one of slot `e:` where the copy's version was given
         /// out by nobody.
-        stamp: Stamp,
+        stamp: CopyVersion,
     },
     /// Handled, cancelled, or a later copy is known: drop it.
     Stale,
@@ -235,7 +235,7 @@ pub struct Renew {
     /// Whom it is about.
     pub subject: Subject,
     /// The stamp that the claim answered with.
-    pub stamp: Stamp,
+    pub stamp: CopyVersion,
     /// The claim's.
     pub token: Uuid,
     /// The claim's.
@@ -259,7 +259,7 @@ pub struct Release {
     /// Whom it is about.
     pub subject: Subject,
     /// The stamp that the claim answered with.
-    pub stamp: Stamp,
+    pub stamp: CopyVersion,
     /// The claim's.
     pub token: Uuid,
     /// The claim's.
@@ -274,7 +274,7 @@ pub struct Settle {
     /// Whom it is about.
     pub subject: Subject,
     /// The stamp that the claim answered with.
-    pub stamp: Stamp,
+    pub stamp: CopyVersion,
     /// The claim's fence.
     pub fence: i64,
     /// The claim's token.
@@ -329,7 +329,7 @@ pub struct Later {
     /// Whom it is about.
     pub subject: Subject,
     /// The copy that waits, as the index or the register showed it.
-    pub stamp: Stamp,
+    pub stamp: CopyVersion,
     /// Not before.
     pub at: Timestamp,
     /// What its type says.
@@ -353,7 +353,7 @@ pub struct Cancel {
     /// Whom it is about.
     pub subject: Subject,
     /// This slot, or every slot of the reference. Without a reference and a slot, the event's own.
-    pub slot: Option<Slot>,
+    pub slot: Option<DedupSlot>,
     /// When what is to be cancelled is due, where the caller knows: it may be known to the index alone.
     pub due: Option<Timestamp>,
     /// How far ahead a slot may be due that the register has never seen: the ladder's horizon.
@@ -364,9 +364,9 @@ pub struct Cancel {
 ///
 /// ```no_run
 /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
-/// use hatchery::Which;
+/// use hatchery::EventSelector;
 ///
-/// let cancelled = events.cancel(&Which::reference("hr-import", "1234")).await?;
+/// let cancelled = events.cancel(&EventSelector::reference("hr-import", "1234")).await?;
 /// if cancelled.iter().any(|slot| slot.running) {
 ///     println!("an import of 1234 is running, and goes on");
 /// }
@@ -378,7 +378,7 @@ pub struct Cancel {
 #[non_exhaustive]
 pub struct Cancelled {
     /// Which.
-    pub slot: Slot,
+    pub slot: DedupSlot,
     /// Something waited in it, as far as is known. It will not run.
     pub waiting: bool,
     /// Something of it had been started and was not settled: that run goes on, and is not tried again.
@@ -404,14 +404,14 @@ mod tests {
     #[case("e:")]
     #[case("x:1")]
     fn what_is_no_slot_is_refused(#[case] text: &str) {
-        assert!(text.parse::<Slot>().is_err());
+        assert!(text.parse::<DedupSlot>().is_err());
     }
 
     proptest! {
         #[test]
         fn a_slot_is_read_as_it_is_written(ms: i64, id in ".+") {
-            for slot in [Slot::Immediate, Slot::First, Slot::Dated, Slot::DatedAt(ms), Slot::RequeuedAt(ms), Slot::Event(id.clone())] {
-                prop_assert_eq!(slot.to_string().parse::<Slot>(), Ok(slot));
+            for slot in [DedupSlot::Immediate, DedupSlot::First, DedupSlot::Dated, DedupSlot::DatedAt(ms), DedupSlot::RequeuedAt(ms), DedupSlot::Event(id.clone())] {
+                prop_assert_eq!(slot.to_string().parse::<DedupSlot>(), Ok(slot));
             }
         }
     }

@@ -12,7 +12,7 @@ pub use self::reason::{REASON_LIMIT, cut_reason};
 pub use super::message::{Headers, Incoming, Message, Properties, Value};
 use super::{
     event::Event,
-    register::{Slot, Stamp},
+    register::{CopyVersion, DedupSlot},
     time::millis_text,
     ttl::parse_time,
     words::{EventType, Reference},
@@ -146,13 +146,13 @@ fn read(
     let generation = headers.number(header::GENERATION, 0..=i64::MAX)?.map_or(0, |generation| generation.min(EXACT));
     // One that nobody can have given out counts as absent.
     let version = headers.number(header::VERSION, i64::MIN..=i64::MAX)?.filter(|version| *version > 0);
-    let slot: Option<Slot> = headers.parsed(header::SLOT, "i, d, d:<ms>, q:<ms> or e:<id>")?;
+    let slot: Option<DedupSlot> = headers.parsed(header::SLOT, "i, d, d:<ms>, q:<ms> or e:<id>")?;
     let stamp = match (slot, version) {
         // Without a reference there is nothing to compete about.
-        (Some(slot), Some(version)) if reference.is_some() && !matches!(slot, Slot::Event(_)) => {
-            Stamp { slot, version: version.min(EXACT), generation }
+        (Some(slot), Some(version)) if reference.is_some() && !matches!(slot, DedupSlot::Event(_)) => {
+            CopyVersion { slot, version: version.min(EXACT), generation }
         }
-        _ => Stamp::alone(&id, generation),
+        _ => CopyVersion::alone(&id, generation),
     };
     let created_at = match headers.time(header::CREATED_AT)? {
         Some(created_at) => created_at,
@@ -252,7 +252,7 @@ pub fn encode(event: &Event) -> Properties {
         Some(value) => drop(properties.headers.insert(name.to_owned(), value)),
         None => drop(properties.headers.remove(name)),
     };
-    let competes = !matches!(event.stamp.slot, Slot::Event(_));
+    let competes = !matches!(event.stamp.slot, DedupSlot::Event(_));
     set(header::REFERENCE, event.reference.as_ref().map(|reference| Value::text(reference.as_str())));
     set(header::CREATED_AT, Some(Value::text(&millis_text(event.created_at))));
     set(header::NBF, event.nbf.map(|nbf| Value::text(&millis_text(nbf))));

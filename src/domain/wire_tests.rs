@@ -40,7 +40,7 @@ fn an_event_is_read_as_it_is_written() {
         body: "payload".into(),
     };
     let event = decode(&word("import"), full.clone(), noon(), String::new).expect("an event");
-    assert_eq!((&event.stamp.slot, event.reason.as_deref()), (&Slot::Immediate, Some("why")));
+    assert_eq!((&event.stamp.slot, event.reason.as_deref()), (&DedupSlot::Immediate, Some("why")));
     assert_eq!((event.attempts, event.busy, event.stamp.generation), (2, 1, 3));
     assert_eq!(encode(&event), full.properties);
     assert_eq!(event.payload, full.body);
@@ -51,7 +51,7 @@ fn a_message_with_a_key_and_a_body_alone_is_an_event() {
     let bare = Incoming { routing_key: "mail.now".into(), properties: Properties::default(), body: "x".into() };
     let event = decode(&word("mail"), bare, noon(), || "fresh".into()).expect("an event");
     assert_eq!((event.id.as_str(), event.created_at, event.attempts), ("fresh", noon(), 0));
-    assert_eq!(event.stamp, Stamp::alone("fresh", 0));
+    assert_eq!(event.stamp, CopyVersion::alone("fresh", 0));
 }
 
 fn death(reason: &str) -> Value {

@@ -166,12 +166,12 @@ text!(Reference);
 /// A type that the file does not have.
 ///
 /// ```
-/// use hatchery::{EventsError, Hatchery, Which};
+/// use hatchery::{EventsError, Hatchery, EventSelector};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let events = Hatchery::builder(hatchery::read_file("topology.yaml")?).events()?;
-/// let refused = events.cancel(&Which::reference("hr-imprt", "1234")).await;
+/// let refused = events.cancel(&EventSelector::reference("hr-imprt", "1234")).await;
 /// let Err(EventsError::UnknownType(error)) = refused else { panic!("a slip of the pen") };
 /// assert_eq!(error.nearest.as_deref(), Some("hr-import"));
 /// assert_eq!(error.to_string(), "there is no type `hr-imprt` in the file; is it `hr-import`?");

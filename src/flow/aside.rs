@@ -17,10 +17,10 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
 use super::{
-    claim::Patience,
+    claim::StartDeadline,
     common::Common,
     end_turn::PAUSE,
-    lane::{Lane, Verdict, Way},
+    lane::{Disposition, Lane, RunEnd},
     quiet::{Quiet, for_a_while},
 };
 use crate::{
@@ -92,7 +92,7 @@ impl Lane {
         let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..event.clone() };
         let publishing = async {
             self.put_aside(&copy).await?;
-            self.common.tally.put_aside();
+            self.common.counters.put_aside();
             self.common.suspects.notify_one();
             Ok(())
         };
@@ -100,20 +100,25 @@ impl Lane {
     }
 
     /// From the processing queue, and no suspect.
-    pub(super) async fn handle_unregistered(&self, mut event: Event, patience: &Patience, receipt: Box<dyn Receipt>) {
+    pub(super) async fn handle_unregistered(
+        &self,
+        mut event: Event,
+        backoff: &StartDeadline,
+        receipt: Box<dyn Receipt>,
+    ) {
         let mut tries = 0;
         let verdict = loop {
-            match self.run_unregistered(&mut event, patience, &mut tries).await {
-                Some(Way::Settled) => break Verdict::Acknowledge,
-                Some(Way::Refused) => break Verdict::Reject,
+            match self.run_unregistered(&mut event, backoff, &mut tries).await {
+                Some(RunEnd::Settled) => break Disposition::Acknowledge,
+                Some(RunEnd::Refused) => break Disposition::Reject,
                 // What is aside waits until nothing is held of this type, and all others with it. As a copy: before RabbitMQ 4.3
                 // what is given back counts like a crash. One copy alone: a broker that is slow to confirm keeps all of them.
-                Some(Way::NotStarted) if patience.until.is_cancelled() && !self.common.stop.is_cancelled() => {
+                Some(RunEnd::NotStarted) if backoff.until.is_cancelled() && !self.common.stop.is_cancelled() => {
                     let Some(back) = self.move_on(self.send_on(&event, PAUSE), receipt).await else { return };
-                    return self.answer(Verdict::GiveBack, back).await;
+                    return self.answer(Disposition::GiveBack, back).await;
                 }
-                Some(Way::NotStarted) => {}
-                Some(Way::GivenBack | Way::Again { .. }) | None => break Verdict::GiveBack,
+                Some(RunEnd::NotStarted) => {}
+                Some(RunEnd::GivenBack | RunEnd::Again { .. }) | None => break Disposition::GiveBack,
             }
         };
         self.answer(verdict, receipt).await;
@@ -147,12 +152,12 @@ impl Lane {
     /// From the aside queue. No more of it where there was no room for this one. Nothing else runs until it is acknowledged,
     /// unless it has run and what follows takes long.
     async fn work_alone(&self, delivery: Delivery, quiet: Quiet) -> ControlFlow<()> {
-        self.common.tally.delivered();
+        self.common.counters.delivered();
         let Delivery { message, receipt, .. } = delivery;
         let returns = wire::returns(&message.properties);
         let (verdict, next, quiet) = match for_a_while(Some(quiet), self.due(message)).await {
             (Ok(event), Some(quiet)) => self.handle_alone(event, returns, quiet).await,
-            (Ok(_), None) => (Verdict::GiveBack, ControlFlow::Continue(()), None),
+            (Ok(_), None) => (Disposition::GiveBack, ControlFlow::Continue(()), None),
             (Err(verdict), quiet) => (verdict, ControlFlow::Continue(()), quiet),
         };
         self.answer(verdict, receipt).await;
@@ -165,20 +170,20 @@ impl Lane {
         mut event: Event,
         returns: u32,
         quiet: Quiet,
-    ) -> (Verdict, ControlFlow<()>, Option<Quiet>) {
+    ) -> (Disposition, ControlFlow<()>, Option<Quiet>) {
         let deaths = event.crashes.saturating_add(returns);
         let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit, self.common.clock.now());
         // What the tries in place leave there is no reason to be aside.
         let reason = event.reason.clone();
         let (way, quiet) =
             self.until_settled(&mut event, too_often, None, quiet, &CancellationToken::new(), &mut 0).await;
-        let next = if matches!(way, Way::NotStarted) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+        let next = if matches!(way, RunEnd::NotStarted) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         match way {
-            Way::Settled => (Verdict::Acknowledge, next, quiet),
-            Way::Refused => (Verdict::Reject, next, quiet),
-            Way::GivenBack | Way::NotStarted | Way::Again { .. } => {
+            RunEnd::Settled => (Disposition::Acknowledge, next, quiet),
+            RunEnd::Refused => (Disposition::Reject, next, quiet),
+            RunEnd::GivenBack | RunEnd::NotStarted | RunEnd::Again { .. } => {
                 // As a copy: before RabbitMQ 4.3 what is given back counts like a crash.
-                self.common.tally.given_back();
+                self.common.counters.given_back();
                 let copy = Event { crashes: deaths, reason, ..event };
                 let (published, quiet) = for_a_while(quiet, self.put_aside(&copy)).await;
                 (published.into(), next, quiet)
@@ -200,7 +205,7 @@ impl Lane {
     }
 
     fn aside(&self) -> String {
-        self.common.ways.names.put_aside(&self.event_type)
+        self.common.routes.names.put_aside(&self.event_type)
     }
 }
 

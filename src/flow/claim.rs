@@ -24,13 +24,13 @@ use crate::{
 };
 
 /// Room to run in.
-pub(super) struct Turn {
+pub(super) struct RunPermit {
     pub(super) permit: OwnedSemaphorePermit,
     pub(super) quiet: Quiet,
 }
 
 /// How long a delivery may wait for its start.
-pub(super) struct Patience {
+pub(super) struct StartDeadline {
     /// Then it is better given back before the broker takes it.
     pub(super) deadline: Instant,
     /// The consumer that it came by has ended: the broker has taken it back by itself, and delivers it again.
@@ -41,7 +41,7 @@ pub(super) struct Patience {
 
 /// What a claim came to.
 #[derive(PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum ClaimReply {
     Answered(Claimed),
     /// What Redis holds of this reference was not written by the register. Whether it may run cannot be told, so it waits as if
     /// its reference were busy: by way of the busy hatchery it is neither lost nor counted by RabbitMQ as given back, and
@@ -49,7 +49,7 @@ pub(super) enum Asked {
     Unreadable,
 }
 
-impl Asked {
+impl ClaimReply {
     /// Whether the delivery is acknowledged without a copy.
     pub(super) fn is_dropped(&self) -> bool {
         matches!(self, Self::Answered(Claimed::Stale | Claimed::Replaced))
@@ -71,9 +71,13 @@ fn looks() -> ExponentialBuilder {
 impl Lane {
     /// Waits for room, then claims; where its reference is busy, again for a moment. None when the worker stops, or the
     /// patience is over.
-    pub(super) async fn claim_soon(&self, event: &Event, patience: &Patience) -> Option<(Asked, Uuid, Turn)> {
-        let first = self.claim(event, patience, event.busy).await?;
-        if first.0 != Asked::Answered(Claimed::Busy) {
+    pub(super) async fn claim_soon(
+        &self,
+        event: &Event,
+        backoff: &StartDeadline,
+    ) -> Option<(ClaimReply, Uuid, RunPermit)> {
+        let first = self.claim(event, backoff, event.busy).await?;
+        if first.0 != ClaimReply::Answered(Claimed::Busy) {
             return Some(first);
         }
         // One that waits holds a place of the prefetch: events of other references must not wait behind it for long.
@@ -83,59 +87,68 @@ impl Lane {
         let mut pauses = looks().build();
         loop {
             let next = Instant::now() + pauses.next().unwrap_or_default();
-            self.unless_over(patience, tokio::time::sleep_until(next.min(end))).await?;
-            let again = self.claim(event, patience, event.busy).await?;
-            if again.0 != Asked::Answered(Claimed::Busy) || Instant::now() >= end {
+            self.unless_over(backoff, tokio::time::sleep_until(next.min(end))).await?;
+            let again = self.claim(event, backoff, event.busy).await?;
+            if again.0 != ClaimReply::Answered(Claimed::Busy) || Instant::now() >= end {
                 return Some(again);
             }
         }
     }
 
     /// The same for a lane that keeps order: it waits as long as its patience lasts, for whatever comes next waits behind it.
-    pub(super) async fn claim_in_place(&self, event: &Event, patience: &Patience) -> Option<(Claimed, Uuid, Turn)> {
-        let (mut looks, mut pauses, mut unread) = (looks().build(), settle::patience().build(), 0);
+    pub(super) async fn claim_in_place(
+        &self,
+        event: &Event,
+        backoff: &StartDeadline,
+    ) -> Option<(Claimed, Uuid, RunPermit)> {
+        let (mut looks, mut pauses, mut unread) = (looks().build(), settle::backoff().build(), 0);
         loop {
-            let (asked, token, turn) = self.claim(event, patience, unread).await?;
+            let (asked, token, turn) = self.claim(event, backoff, unread).await?;
             let pause = match asked {
-                Asked::Answered(Claimed::Busy) => looks.next(),
-                Asked::Unreadable => {
+                ClaimReply::Answered(Claimed::Busy) => looks.next(),
+                ClaimReply::Unreadable => {
                     unread += 1;
                     pauses.next()
                 }
-                Asked::Answered(claimed) => return Some((claimed, token, turn)),
+                ClaimReply::Answered(claimed) => return Some((claimed, token, turn)),
             };
             drop(turn);
-            self.unless_over(patience, tokio::time::sleep(pause.unwrap_or_default())).await?;
+            self.unless_over(backoff, tokio::time::sleep(pause.unwrap_or_default())).await?;
         }
     }
 
     /// Waits for room, then claims, with a token of its own; so often before it could not be read, or was busy. None when the
     /// worker stops, or the patience is over.
-    async fn claim(&self, event: &Event, patience: &Patience, before: u32) -> Option<(Asked, Uuid, Turn)> {
-        let permit = self.permit(patience).await?;
+    async fn claim(
+        &self,
+        event: &Event,
+        backoff: &StartDeadline,
+        before: u32,
+    ) -> Option<(ClaimReply, Uuid, RunPermit)> {
+        let permit = self.permit(backoff).await?;
         let quietness = &self.common.quiet;
         // Who keeps order puts nothing aside, however often its worker has died.
         let in_order = self.spec.keeps_order();
-        let (asked, token, quiet) = self.ask(event, in_order, patience, before, || quietness.shared()).await?;
-        if asked != Asked::Answered(Claimed::Alone) {
-            return Some((asked, token, Turn { permit, quiet }));
+        let (asked, token, quiet) = self.ask(event, in_order, backoff, before, || quietness.shared()).await?;
+        if asked != ClaimReply::Answered(Claimed::Alone) {
+            return Some((asked, token, RunPermit { permit, quiet }));
         }
         // It may have killed its worker twice.
         drop(quiet);
         tracing::warn!(id = %plain(&event.id), "waiting to run by itself, for its worker died twice while it ran");
-        let (asked, token, quiet) = self.ask(event, true, patience, before, || quietness.alone()).await?;
-        Some((asked, token, Turn { permit, quiet }))
+        let (asked, token, quiet) = self.ask(event, true, backoff, before, || quietness.alone()).await?;
+        Some((asked, token, RunPermit { permit, quiet }))
     }
 
     /// Waits for room alone: there is no register to ask. None when the worker stops, or the patience is over.
-    pub(super) async fn turn(&self, patience: &Patience) -> Option<Turn> {
-        let permit = self.permit(patience).await?;
-        let quiet = self.unless_over(patience, self.common.quiet.shared()).await?;
-        Some(Turn { permit, quiet })
+    pub(super) async fn turn(&self, backoff: &StartDeadline) -> Option<RunPermit> {
+        let permit = self.permit(backoff).await?;
+        let quiet = self.unless_over(backoff, self.common.quiet.shared()).await?;
+        Some(RunPermit { permit, quiet })
     }
 
-    async fn permit(&self, patience: &Patience) -> Option<OwnedSemaphorePermit> {
-        self.unless_over(patience, Arc::clone(&self.permits).acquire_owned()).await?.ok()
+    async fn permit(&self, backoff: &StartDeadline) -> Option<OwnedSemaphorePermit> {
+        self.unless_over(backoff, Arc::clone(&self.permits).acquire_owned()).await?.ok()
     }
 
     /// Claims while it is as quiet as that. Where Redis is away for longer than others are kept from starting for it, it begins
@@ -144,12 +157,12 @@ impl Lane {
         &self,
         event: &Event,
         alone: bool,
-        patience: &Patience,
+        backoff: &StartDeadline,
         before: u32,
         quiet: impl Fn() -> Q,
-    ) -> Option<(Asked, Uuid, Quiet)> {
+    ) -> Option<(ClaimReply, Uuid, Quiet)> {
         loop {
-            let quiet = self.unless_over(patience, quiet()).await?;
+            let quiet = self.unless_over(backoff, quiet()).await?;
             let token = Uuid::now_v7();
             let claim = Claim {
                 subject: event.subject(),
@@ -159,7 +172,7 @@ impl Lane {
                 alone,
                 terms: self.terms,
             };
-            let (asked, quiet) = for_a_while(Some(quiet), self.until_answered(event, claim, patience, before)).await;
+            let (asked, quiet) = for_a_while(Some(quiet), self.until_answered(event, claim, backoff, before)).await;
             let asked = asked?;
             if let Some(quiet) = quiet {
                 return Some((asked, token, quiet));
@@ -169,23 +182,29 @@ impl Lane {
     }
 
     /// None when the worker stops, or the patience is over: then nothing is claimed.
-    async fn until_answered(&self, event: &Event, claim: Claim, patience: &Patience, before: u32) -> Option<Asked> {
+    async fn until_answered(
+        &self,
+        event: &Event,
+        claim: Claim,
+        backoff: &StartDeadline,
+        before: u32,
+    ) -> Option<ClaimReply> {
         let token = claim.token;
-        let (register, mut waits) = (&self.common.register, settle::patience().build());
+        let (register, mut waits) = (&self.common.register, settle::backoff().build());
         loop {
             let asked = Instant::now();
             // Never given up half-way: an unheard claim would count as a crash.
             let error = match register.claim(claim.clone()).await {
                 Ok(claimed) => {
                     self.common.register_answers(asked);
-                    return Some(Asked::Answered(claimed));
+                    return Some(ClaimReply::Answered(claimed));
                 }
                 // It is about this one, unless a ping cannot be answered either.
                 Err(error @ RegisterError::Unreadable { .. }) => match register.ping().await {
                     Ok(()) => {
                         self.common.register_answers(asked);
                         self.leave_unread(event, token, &error, before).await;
-                        return Some(Asked::Unreadable);
+                        return Some(ClaimReply::Unreadable);
                     }
                     Err(error) => error,
                 },
@@ -193,7 +212,7 @@ impl Lane {
             };
             self.common.register_is_away(asked, &error);
             let wait = tokio::time::sleep(waits.next().unwrap_or_default());
-            if self.unless_over(patience, wait).await.is_none() {
+            if self.unless_over(backoff, wait).await.is_none() {
                 // It may have been heard all the same, and only the answer was lost.
                 self.release(event, &event.stamp, token).await;
                 return None;
@@ -212,12 +231,12 @@ impl Lane {
     }
 
     /// What this waits for. None when the worker stops, or the patience is over.
-    pub(super) async fn unless_over<T>(&self, patience: &Patience, wait: impl Future<Output = T>) -> Option<T> {
+    pub(super) async fn unless_over<T>(&self, backoff: &StartDeadline, wait: impl Future<Output = T>) -> Option<T> {
         tokio::select! {
             biased;
             () = self.common.stop.cancelled() => None,
-            () = patience.ended.cancelled() => None,
-            () = tokio::time::sleep_until(patience.deadline) => None,
+            () = backoff.ended.cancelled() => None,
+            () = tokio::time::sleep_until(backoff.deadline) => None,
             done = wait => Some(done),
         }
     }

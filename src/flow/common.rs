@@ -12,11 +12,11 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    counters::Counters,
     outage::{BrokerOutage, RegisterOutage},
-    quiet::Quietness,
+    quiet::Isolation,
     register::Batches,
-    tally::Tally,
-    ways::Ways,
+    routes::Routes,
     worker::WorkError,
 };
 use crate::{
@@ -30,11 +30,11 @@ pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
 /// What all lanes of a worker share.
 pub(super) struct Common {
     pub(super) topology: Arc<Topology>,
-    pub(super) ways: Ways,
+    pub(super) routes: Routes,
     pub(super) broker: Arc<dyn Broker>,
     pub(super) register: Batches,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) quiet: Quietness,
+    pub(super) quiet: Isolation,
     /// Nothing new is started, and what has not started is given back.
     pub(super) stop: CancellationToken,
     /// The drain limit is over: what runs is given back too.
@@ -55,7 +55,7 @@ pub(super) struct Common {
     pub(super) failure: Mutex<Option<WorkError>>,
     /// Whether follow-ups wait for the broker.
     pub(super) broker_outage: BrokerOutage,
-    pub(super) tally: Tally,
+    pub(super) counters: Counters,
 }
 
 impl Common {
@@ -77,13 +77,13 @@ impl Common {
             self.fail(WorkError::Register(error.clone()));
         }
         self.register_outage.failed(asked, error);
-        self.heed_outage();
+        self.observe_outage();
     }
 
     /// All of it has answered a ping that was asked then. Says whether it is in reach by that.
     pub(super) fn register_is_there(&self, asked: Instant) -> bool {
         let there = self.register_outage.is_there(asked);
-        self.heed_outage();
+        self.observe_outage();
         there
     }
 
@@ -91,12 +91,12 @@ impl Common {
     pub(super) fn register_answers(&self, asked: Instant) {
         if *self.doubted.borrow() {
             self.register_outage.answered(asked);
-            self.heed_outage();
+            self.observe_outage();
         }
     }
 
     /// Looked up while nobody else tells of it: whoever comes last tells what is so.
-    fn heed_outage(&self) {
+    fn observe_outage(&self) {
         let heed = |told: &mut bool, now: bool| std::mem::replace(told, now) != now;
         self.doubted.send_if_modified(|doubted| heed(doubted, self.register_outage.lasts()));
         self.away.send_if_modified(|away| heed(away, self.register_outage.is_out_of_reach()));

@@ -7,7 +7,7 @@ use backon::{BackoffBuilder, Retryable};
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{lane::Lane, settle::patience, worker::WorkError};
+use super::{lane::Lane, settle::backoff, worker::WorkError};
 use crate::{
     domain::ttl::roughly,
     ports::{BrokerError, Deliveries, Order},
@@ -18,7 +18,7 @@ const LONG: Duration = Duration::from_mins(1);
 
 /// Why a consumer delivers no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Over {
+pub(super) enum ConsumeEnd {
     /// It has ended by itself, having delivered something or not; or it is not to go on for now.
     Ended { any: bool },
     /// Redis did not answer. What waited for its start was given back, and that counts: RabbitMQ before 4.3 puts what has
@@ -31,9 +31,9 @@ pub(super) enum Over {
 impl Lane {
     /// Consumes until then: until the worker stops, or for a while.
     pub(super) async fn consume(self: Arc<Self>, tracker: TaskTracker, until: CancellationToken) {
-        let queue = self.common.ways.names.processing(&self.event_type);
+        let queue = self.common.routes.names.processing(&self.event_type);
         let order = if self.spec.keeps_order() { Order::Kept } else { Order::Any };
-        let (mut pauses, mut tried) = (patience().build(), None);
+        let (mut pauses, mut tried) = (backoff().build(), None);
         loop {
             // Redis may answer a ping and no claim. So the first event that is claimed again comes alone, and is not given
             // back before it has an answer. Where order is kept it comes with all that came with it before: RabbitMQ puts what
@@ -41,7 +41,7 @@ impl Lane {
             let trial = self.spec.register && *self.common.doubted.borrow();
             let prefetch = if trial && order == Order::Any { 1 } else { self.prefetch };
             let consuming = (|| self.common.broker.consume(&queue, prefetch, order))
-                .retry(patience())
+                .retry(backoff())
                 .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
                 .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {}", roughly(wait)));
             let deliveries = tokio::select! {
@@ -73,8 +73,8 @@ impl Lane {
             };
             // Neither a queue that is deleted as soon as it is consumed nor a Redis that answers every other question may
             // make this spin. Whether Redis is away by now says nothing: another type may have asked it meanwhile.
-            if over == (Over::Ended { any: true }) || began.elapsed() >= LONG {
-                pauses = patience().build();
+            if over == (ConsumeEnd::Ended { any: true }) || began.elapsed() >= LONG {
+                pauses = backoff().build();
             }
             self.until_redis_answers().await;
             tokio::select! {
@@ -91,7 +91,7 @@ impl Lane {
         tracker: &TaskTracker,
         until: &CancellationToken,
         trial: bool,
-    ) -> Over {
+    ) -> ConsumeEnd {
         let mut any = false;
         let (mut away, mut doubted) = (self.common.away.subscribe(), self.common.doubted.subscribe());
         let register = self.spec.register;
@@ -100,7 +100,7 @@ impl Lane {
         let guard = ended.clone().drop_guard();
         let held = TaskTracker::new();
         let start = |delivery| {
-            self.common.tally.delivered();
+            self.common.counters.delivered();
             let (lane, ended, until) = (Arc::clone(self), ended.clone(), until.clone());
             let work = async move { lane.common.abandon.run_until_cancelled(lane.work(delivery, ended, until)).await };
             tracker.spawn(held.track_future(work));
@@ -108,30 +108,30 @@ impl Lane {
         let over = loop {
             let delivery = tokio::select! {
                 biased;
-                () = until.cancelled() => break Over::Ended { any },
+                () = until.cancelled() => break ConsumeEnd::Ended { any },
                 // The other ends live as long as the worker.
-                _ = away.wait_for(|away| *away), if register && !trial => break Over::Away,
-                _ = doubted.wait_for(|doubted| !doubted), if trial => break Over::Answered,
+                _ = away.wait_for(|away| *away), if register && !trial => break ConsumeEnd::Away,
+                _ = doubted.wait_for(|doubted| !doubted), if trial => break ConsumeEnd::Answered,
                 delivery = deliveries.next() => delivery,
             };
             let Some(delivery) = delivery else {
                 if deliveries.outlived() {
                     guard.disarm();
                 }
-                return Over::Ended { any };
+                return ConsumeEnd::Ended { any };
             };
             any = true;
             start(delivery);
         };
         deliveries.cancel().await;
         let stops = self.common.stop.is_cancelled();
-        let (pauses, answered) = (!register && !stops, over == Over::Answered && !stops);
+        let (pauses, answered) = (!register && !stops, over == ConsumeEnd::Answered && !stops);
         while let Some(delivery) = deliveries.next().await {
             if pauses || answered {
                 start(delivery);
             } else {
-                self.common.tally.delivered();
-                self.common.tally.given_back();
+                self.common.counters.delivered();
+                self.common.counters.given_back();
                 delivery.receipt.requeue().await;
             }
         }
@@ -165,7 +165,7 @@ impl Lane {
         if !self.is_away() || self.common.stop.is_cancelled() {
             return;
         }
-        let mut waits = patience().build();
+        let mut waits = backoff().build();
         let asking = async {
             loop {
                 let asked = Instant::now();

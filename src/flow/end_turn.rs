@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{
-    claim::Patience,
-    lane::{Lane, Way},
+    claim::StartDeadline,
+    lane::{Lane, RunEnd},
 };
 
 /// The pause before another try.
@@ -22,25 +22,25 @@ impl Lane {
     /// place.
     pub(super) async fn end_turn(
         &self,
-        way: Way,
+        way: RunEnd,
         permit: OwnedSemaphorePermit,
-        patience: &Patience,
+        backoff: &StartDeadline,
         alone: bool,
-    ) -> Way {
-        if !matches!(way, Way::NotStarted) {
+    ) -> RunEnd {
+        if !matches!(way, RunEnd::NotStarted) {
             return way;
         }
         if alone {
             drop(permit);
-            self.unless_over(patience, tokio::time::sleep(PAUSE_ALONE)).await;
+            self.unless_over(backoff, tokio::time::sleep(PAUSE_ALONE)).await;
         } else {
-            patience.until.run_until_cancelled(self.unless_over(patience, tokio::time::sleep(PAUSE))).await;
+            backoff.until.run_until_cancelled(self.unless_over(backoff, tokio::time::sleep(PAUSE))).await;
             drop(permit);
         }
         way
     }
 
-    pub(super) fn say_no_room(&self, reason: &str) {
+    pub(super) fn log_no_room(&self, reason: &str) {
         let event_type = &self.event_type;
         if self.cramped.begins() {
             tracing::warn!(%event_type, reason, "there is no room for a handler; it is tried again soon, and no attempt is spent");
@@ -50,7 +50,7 @@ impl Lane {
     }
 
     /// A handler has begun for which there had been none so often before.
-    pub(super) fn say_room(&self, times: u64) {
+    pub(super) fn log_room(&self, times: u64) {
         if self.cramped.ends(times) {
             tracing::warn!(event_type = %self.event_type, "there is room for a handler again");
         }

@@ -14,9 +14,9 @@ use tokio_util::{
 };
 
 use super::{
-    claim::{Asked, Patience},
-    consume::Over,
-    lane::{Lane, Verdict, Way},
+    claim::{ClaimReply, StartDeadline},
+    consume::ConsumeEnd,
+    lane::{Disposition, Lane, RunEnd},
     settle,
 };
 use crate::{
@@ -47,8 +47,8 @@ impl Lane {
         tracker: &TaskTracker,
         tried: &mut Option<Tried>,
         mut trial: bool,
-    ) -> Over {
-        let mut over = Over::Ended { any: false };
+    ) -> ConsumeEnd {
+        let mut over = ConsumeEnd::Ended { any: false };
         let (mut away, mut doubted) = (self.common.away.subscribe(), self.common.doubted.subscribe());
         let (ended, mut last) = (CancellationToken::new(), false);
         let mut behind: VecDeque<Held> = VecDeque::new();
@@ -66,7 +66,7 @@ impl Lane {
                 () = self.common.stop.cancelled() => break,
                 // The other ends live as long as the worker.
                 _ = away.wait_for(|away| *away), if heeds => {
-                    over = Over::Away;
+                    over = ConsumeEnd::Away;
                     break;
                 }
                 // It has what came with its event, too, and goes on: handed back, that would come again for nothing.
@@ -77,13 +77,13 @@ impl Lane {
                 held = next => held,
             };
             let Some(Held { delivery, since, tracked: _tracked }) = held else { break };
-            over = Over::Ended { any: true };
-            let patience = Patience {
+            over = ConsumeEnd::Ended { any: true };
+            let backoff = StartDeadline {
                 deadline: since + self.common.topology.ack_timeout / 2,
                 ended: ended.clone(),
                 until: self.common.stop.clone(),
             };
-            let work = self.work_in_order(delivery, &patience, tried);
+            let work = self.work_in_order(delivery, &backoff, tried);
             tokio::pin!(work);
             // What comes meanwhile is taken, to know since when it is here, and at once when the consumer ends.
             let settled = loop {
@@ -91,7 +91,7 @@ impl Lane {
                     biased;
                     settled = &mut work => break settled,
                     _ = away.wait_for(|away| *away), if heeds && !ended.is_cancelled() => {
-                        over = Over::Away;
+                        over = ConsumeEnd::Away;
                         ended.cancel();
                     }
                     delivery = deliveries.next(), if !last && !ended.is_cancelled() => match delivery {
@@ -106,29 +106,29 @@ impl Lane {
             }
         }
         for _ in behind {
-            self.common.tally.given_back();
+            self.common.counters.given_back();
         }
         deliveries.close().await;
         over
     }
 
     fn hold(&self, delivery: Delivery, tracker: &TaskTracker) -> Held {
-        self.common.tally.delivered();
+        self.common.counters.delivered();
         Held { delivery, since: Instant::now(), tracked: tracker.token() }
     }
 
     /// One delivery's whole way, as in [`Lane::work`]. False where it is to go back, with all that came after it.
-    async fn work_in_order(&self, delivery: Delivery, patience: &Patience, tried: &mut Option<Tried>) -> bool {
+    async fn work_in_order(&self, delivery: Delivery, backoff: &StartDeadline, tried: &mut Option<Tried>) -> bool {
         let Delivery { message, receipt, .. } = delivery;
         let verdict = match self.due(message).await {
-            Ok(event) => self.until_it_works(event, patience, tried).await,
+            Ok(event) => self.until_it_works(event, backoff, tried).await,
             Err(verdict) => verdict,
         };
         match verdict {
-            Verdict::Acknowledge => receipt.acknowledge().await,
-            Verdict::Reject => receipt.reject().await,
-            Verdict::GiveBack => {
-                self.common.tally.given_back();
+            Disposition::Acknowledge => receipt.acknowledge().await,
+            Disposition::Reject => receipt.reject().await,
+            Disposition::GiveBack => {
+                self.common.counters.given_back();
                 return false;
             }
         }
@@ -136,31 +136,31 @@ impl Lane {
         true
     }
 
-    async fn until_it_works(&self, event: Event, patience: &Patience, tried: &mut Option<Tried>) -> Verdict {
+    async fn until_it_works(&self, event: Event, backoff: &StartDeadline, tried: &mut Option<Tried>) -> Disposition {
         let (mut event, mut next) = match tried.take() {
             Some(before) if before.is_about(&event) => before.over(event),
             _ => (event, Instant::now()),
         };
         loop {
             // Nothing is claimed while it waits: a wait that is cut short by a crash is no crash of the event's.
-            let waited = self.unless_over(patience, tokio::time::sleep_until(next)).await;
+            let waited = self.unless_over(backoff, tokio::time::sleep_until(next)).await;
             let started = match waited {
-                Some(()) => self.try_in_place(&mut event, patience).await,
+                Some(()) => self.try_in_place(&mut event, backoff).await,
                 None => None,
             };
             let Some(tried_once) = started else {
                 *tried = Some(Tried { event, next });
-                return Verdict::GiveBack;
+                return Disposition::GiveBack;
             };
             match tried_once {
-                Ok(Way::Settled) => return Verdict::Acknowledge,
-                Ok(Way::Refused) => return Verdict::Reject,
-                Ok(Way::GivenBack) => return Verdict::GiveBack,
-                Ok(Way::NotStarted) => {
+                Ok(RunEnd::Settled) => return Disposition::Acknowledge,
+                Ok(RunEnd::Refused) => return Disposition::Reject,
+                Ok(RunEnd::GivenBack) => return Disposition::GiveBack,
+                Ok(RunEnd::NotStarted) => {
                     next = Instant::now();
                     continue;
                 }
-                Ok(Way::Again { after }) => next = Instant::now() + after,
+                Ok(RunEnd::Again { after }) => next = Instant::now() + after,
                 Err(verdict) => return verdict,
             }
             let (id, reason, wait) = (&event.id, &event.reason, next.saturating_duration_since(Instant::now()));
@@ -170,18 +170,18 @@ impl Lane {
 
     /// Runs it once, in a round of its own, when there is room for it; or what becomes of its delivery, if it may not run at
     /// all. None when the worker stops, or the patience is over.
-    async fn try_in_place(&self, event: &mut Event, patience: &Patience) -> Option<Result<Way, Verdict>> {
+    async fn try_in_place(&self, event: &mut Event, backoff: &StartDeadline) -> Option<Result<RunEnd, Disposition>> {
         if !self.spec.register {
-            return self.run_unregistered(event, patience, &mut 0).await.map(Ok);
+            return self.run_unregistered(event, backoff, &mut 0).await.map(Ok);
         }
-        let (claimed, token, turn) = self.claim_in_place(event, patience).await?;
+        let (claimed, token, turn) = self.claim_in_place(event, backoff).await?;
         fail_point!("work.claimed");
         let Claimed::Run { fence, crashes, stamp } = claimed else {
             drop(turn);
-            return Some(Err(self.not_run(event, Asked::Answered(claimed)).await));
+            return Some(Err(self.not_run(event, ClaimReply::Answered(claimed)).await));
         };
         event.stamp = stamp;
-        Some(Ok(self.run_and_settle(event, crashes, settle::Claimed { token, fence }, (turn, patience), &mut 0).await))
+        Some(Ok(self.run_and_settle(event, crashes, settle::Claimed { token, fence }, (turn, backoff), &mut 0).await))
     }
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Lane {
 }
 
 /// What becomes of a delivery.
-pub(super) enum Verdict {
+pub(super) enum Disposition {
     /// It is settled.
     Acknowledge,
     /// The broker itself puts it into dead-letter.
@@ -35,7 +35,7 @@ pub(super) enum Verdict {
 }
 
 /// How an event's turn ended.
-pub(super) enum Way {
+pub(super) enum RunEnd {
     Settled,
     /// The broker does not take what follows. The claim is released.
     Refused,

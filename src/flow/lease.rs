@@ -11,7 +11,7 @@ use super::{lane::Lane, settle};
 use crate::{
     domain::{
         event::Event,
-        register::{Release, Renew, Renewed, Stamp},
+        register::{CopyVersion, Release, Renew, Renewed},
         words::plain,
     },
     ports::RegisterError,
@@ -47,7 +47,7 @@ impl Lane {
 
     /// Lets go of an event that is given back, so that its next start counts as no crash. Where Redis does not answer it is
     /// told later, beside all else, for as long as the lease may last: then the token holds nothing any more.
-    pub(super) async fn release(&self, event: &Event, stamp: &Stamp, token: Uuid) {
+    pub(super) async fn release(&self, event: &Event, stamp: &CopyVersion, token: Uuid) {
         let (subject, due, terms) = (event.subject(), event.due(), self.terms);
         let release = Release { subject, stamp: stamp.clone(), token, due, terms };
         let asked = Instant::now();
@@ -59,7 +59,7 @@ impl Lane {
         self.unanswered(asked, &error, &event.id, "not released; trying again");
         let common = Arc::clone(&self.common);
         tokio::spawn(async move {
-            let telling = (|| common.register.release(release.clone())).retry(settle::patience());
+            let telling = (|| common.register.release(release.clone())).retry(settle::backoff());
             if tokio::time::timeout(terms.lease, telling).await.is_err() {
                 tracing::warn!(%error, id = %plain(&release.subject.id), "not released; its next start counts as a crash");
             }

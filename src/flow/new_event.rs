@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::domain::{
     event::Event,
     kind::EventKind,
-    register::Stamp,
+    register::CopyVersion,
     time,
     wire::Properties,
     words::{EventType, Reference, WordError},
@@ -290,7 +290,7 @@ impl NewEvent {
             reason: self.reason,
             first_failure: None,
             last_failure: None,
-            stamp: Stamp::alone(&id, 0),
+            stamp: CopyVersion::alone(&id, 0),
             content_type: Some(self.content_type),
             correlation_id: self.correlation_id,
             traceparent: self.traceparent,

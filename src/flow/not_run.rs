@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::{
-    claim::Asked,
-    lane::{Lane, Verdict},
+    claim::ClaimReply,
+    lane::{Disposition, Lane},
 };
 use crate::domain::{
     event::Event,
@@ -18,21 +18,21 @@ const SOONEST_LATER: Duration = Duration::from_millis(250);
 
 impl Lane {
     /// What becomes of a delivery that the register does not let run.
-    pub(super) async fn not_run(&self, event: &Event, asked: Asked) -> Verdict {
+    pub(super) async fn not_run(&self, event: &Event, asked: ClaimReply) -> Disposition {
         match asked {
-            Asked::Answered(claimed @ (register::Claimed::Stale | register::Claimed::Replaced)) => {
+            ClaimReply::Answered(claimed @ (register::Claimed::Stale | register::Claimed::Replaced)) => {
                 self.log_dropped(event, &claimed).await;
-                self.common.tally.unwanted(&claimed);
-                Verdict::Acknowledge
+                self.common.counters.unwanted(&claimed);
+                Disposition::Acknowledge
             }
-            Asked::Answered(register::Claimed::Later(time)) => {
+            ClaimReply::Answered(register::Claimed::Later(time)) => {
                 let wait = time::until(self.common.clock.now(), time).max(SOONEST_LATER);
                 self.send_on(event, wait).await.into()
             }
-            Asked::Answered(register::Claimed::Busy) => self.send_busy(event, true).await.into(),
-            Asked::Unreadable => self.send_busy(event, false).await.into(),
+            ClaimReply::Answered(register::Claimed::Busy) => self.send_busy(event, true).await.into(),
+            ClaimReply::Unreadable => self.send_busy(event, false).await.into(),
             // Not an answer to who claims alone.
-            Asked::Answered(register::Claimed::Alone | register::Claimed::Run { .. }) => Verdict::GiveBack,
+            ClaimReply::Answered(register::Claimed::Alone | register::Claimed::Run { .. }) => Disposition::GiveBack,
         }
     }
 

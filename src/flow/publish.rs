@@ -15,14 +15,14 @@ use tokio::sync::Semaphore;
 use super::{
     new_event::NewEvent,
     outage::BrokerOutage,
+    routes::Routes,
     versions::{Answer, Asked, VERSION_WAIT, Versions},
-    ways::Ways,
 };
 use crate::{
     domain::{
         delay::Route,
         event::{self, Event},
-        register::{Record, Reserve, Slot, Stamp, Terms},
+        register::{CopyVersion, DedupSlot, Record, Reserve, Terms},
         spec::{Topology, TypeSpec},
         time,
         wire::{Message, kept},
@@ -180,7 +180,7 @@ impl fmt::Debug for Publisher {
 
 struct Shared {
     topology: Arc<Topology>,
-    ways: Ways,
+    routes: Routes,
     broker: Arc<dyn Broker>,
     versions: Versions,
     clock: Arc<dyn Clock>,
@@ -229,7 +229,7 @@ impl Publisher {
         version_wait: Duration,
     ) -> Self {
         let shared = Shared {
-            ways: Ways::of(&topology),
+            routes: Routes::of(&topology),
             topology,
             broker,
             versions: Versions::new(register, version_wait),
@@ -363,13 +363,13 @@ impl Shared {
         }
 
         let slot = event::slot(spec, event.reference.as_ref(), nbf, &event.id);
-        if let (Slot::Immediate | Slot::First, Some(window)) = (&slot, spec.coalesce.window) {
+        if let (DedupSlot::Immediate | DedupSlot::First, Some(window)) = (&slot, spec.coalesce.window) {
             delay = window.as_duration();
         }
         // To the millisecond, as its date: who names an event by when it is due names its slot.
         let due = time::due(now, delay).map(time::ceil_millis).ok_or(PublishError::TooLate)?;
-        event.stamp = Stamp { slot, version: 0, generation: 0 };
-        let route = self.ways.after(delay);
+        event.stamp = CopyVersion { slot, version: 0, generation: 0 };
+        let route = self.routes.after(delay);
         Ok(Draft {
             event,
             route,
@@ -391,7 +391,7 @@ impl Shared {
     /// Asks for a version, unless nothing competes.
     fn ask(&self, draft: &Draft) -> Option<Asked<impl Future<Output = Answer> + Send + use<>>> {
         let Draft { event, due, terms, .. } = draft;
-        if matches!(event.stamp.slot, Slot::Event(_)) {
+        if matches!(event.stamp.slot, DedupSlot::Event(_)) {
             return None;
         }
         let (subject, slot) = (event.subject(), event.stamp.slot.clone());
@@ -400,10 +400,10 @@ impl Shared {
 
     async fn publish(&self, draft: &mut Draft, version: Option<i64>) -> Result<Published, PublishError> {
         let Draft { event, route, register, asked, terms, .. } = draft;
-        let unversioned = version.is_none() && !matches!(event.stamp.slot, Slot::Event(_));
+        let unversioned = version.is_none() && !matches!(event.stamp.slot, DedupSlot::Event(_));
         match version {
             Some(version) => event.stamp.version = version,
-            None => event.stamp = Stamp::alone(&event.id, 0),
+            None => event.stamp = CopyVersion::alone(&event.id, 0),
         }
         fail_point!("publish.reserved");
         // The register forgets what was handled: a version older than that could run after a newer one. So long before the end
@@ -437,13 +437,13 @@ impl Shared {
     async fn send(&self, event: &Event, route: Route, limit: Option<Timestamp>) -> Result<(), PublishError> {
         let mut first = Some(route);
         let again = || match event.nbf {
-            Some(_) => self.ways.after(event.early_by(self.clock.now())),
+            Some(_) => self.routes.after(event.early_by(self.clock.now())),
             None => route,
         };
         let within = limit.map_or(PUBLISH_LIMIT, |limit| time::until(self.clock.now(), limit).min(PUBLISH_LIMIT));
         send(&*self.broker, &self.broker_outage, within, || {
             let is_late = limit.is_some_and(|limit| self.clock.now() > limit);
-            (!is_late).then(|| self.ways.by(first.take().unwrap_or_else(again), event))
+            (!is_late).then(|| self.routes.by(first.take().unwrap_or_else(again), event))
         })
         .await
     }
@@ -462,7 +462,7 @@ pub(super) async fn send(
         async move { Ok(broker.publish(message?).await?) }
     };
     let sent = publish
-        .retry(super::settle::patience())
+        .retry(super::settle::backoff())
         .when(|error| matches!(error, PublishError::Broker(error) if error.is_transient()))
         .notify(|error, _| {
             if let PublishError::Broker(error) = error {

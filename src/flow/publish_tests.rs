@@ -24,7 +24,7 @@ use crate::{
     },
     domain::{
         compile::compile,
-        register::{Slot, Subject},
+        register::{DedupSlot, Subject},
         spec::Topology,
     },
     ports::{BrokerError, Clock, Index as _, Register},
@@ -108,7 +108,7 @@ async fn an_event_is_shown_to_be_due_at_the_date_that_it_competes_for() {
     let (event_type, reference) = ("import".parse().expect("a word"), "1234".parse().ok());
     let shown = register.look(&[Subject { event_type, reference, id: String::new() }]).await.expect("it answers");
     let (slot, entry) = (&shown[0][0].slot, shown[0][0].entry.as_ref().expect("it waits"));
-    assert_eq!(*slot, Slot::DatedAt(entry.due.as_millisecond()));
+    assert_eq!(*slot, DedupSlot::DatedAt(entry.due.as_millisecond()));
 }
 
 /// A clock that is set by hand.

@@ -33,7 +33,7 @@ impl Quiet {
 
 /// The lock.
 #[derive(Default)]
-pub(super) struct Quietness {
+pub(super) struct Isolation {
     lock: Arc<RwLock<()>>,
     /// Who has it alone and shares that with all who wait for the same.
     still: Mutex<Still>,
@@ -48,7 +48,7 @@ struct Still {
     until: Option<Instant>,
 }
 
-impl Quietness {
+impl Isolation {
     /// To run beside others.
     pub(super) async fn shared(&self) -> Quiet {
         Quiet::Shared { _guard: Arc::clone(&self.lock).read_owned().await }
@@ -103,7 +103,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_shared_is_not_handed_on_for_ever() {
-        let quietness = Arc::new(Quietness::default());
+        let quietness = Arc::new(Isolation::default());
         let mut held = quietness.still().await;
         let starts = tokio::spawn({
             let quietness = Arc::clone(&quietness);
@@ -120,7 +120,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_wants_it_still_at_the_same_time_shares_it() {
-        let quietness = Quietness::default();
+        let quietness = Isolation::default();
         let (first, second) = tokio::join!(quietness.still(), quietness.still());
         assert!(first.is_some_and(|first| second.is_some_and(|second| Arc::ptr_eq(&first, &second))));
         let _runs = quietness.shared().await;
@@ -129,7 +129,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_runs_for_long_is_not_waited_for_again_and_again() {
-        let quietness = Quietness::default();
+        let quietness = Isolation::default();
         let runs = quietness.shared().await;
         assert!(quietness.still().await.is_none());
         let since = Instant::now();

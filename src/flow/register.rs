@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{batch::Batched, outage::Side};
 use crate::{
     domain::register::{
-        Claim, Claimed, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Slot, Subject, state::SlotState,
+        Claim, Claimed, DedupSlot, Record, Release, Renew, Renewed, Reserve, Reserved, Settle, Subject,
+        state::SlotState,
     },
     ports::{Register, RegisterError},
 };
@@ -28,7 +29,7 @@ struct Asker {
 
 impl Asker {
     /// Waits for an answer. Any question may be the first to find the register emptied.
-    async fn hear<T>(&self, answer: impl Future<Output = T> + Send) -> T {
+    async fn call<T>(&self, answer: impl Future<Output = T> + Send) -> T {
         let answer = answer.await;
         self.side.count_emptied(self.register.times_emptied());
         answer
@@ -43,23 +44,23 @@ impl Batches {
             asker: of(),
             reserve: Batched::start(move |batch, part| {
                 let asker = reserve.clone();
-                Box::pin(async move { asker.hear(asker.register.reserve(&batch[part])).await })
+                Box::pin(async move { asker.call(asker.register.reserve(&batch[part])).await })
             }),
             record: Batched::start(move |batch, part| {
                 let asker = record.clone();
                 Box::pin(async move {
-                    let told = asker.hear(asker.register.record(&batch[part.clone()])).await;
+                    let told = asker.call(asker.register.record(&batch[part.clone()])).await;
                     told.map(|()| vec![(); part.len()])
                 })
             }),
             claim: Batched::start(move |batch, part| {
                 let asker = claim.clone();
-                Box::pin(async move { asker.hear(asker.register.claim(&batch[part])).await })
+                Box::pin(async move { asker.call(asker.register.claim(&batch[part])).await })
             }),
             settle: Batched::start(move |batch, part| {
                 let asker = settle.clone();
                 Box::pin(async move {
-                    let told = asker.hear(asker.register.settle(&batch[part.clone()])).await;
+                    let told = asker.call(asker.register.settle(&batch[part.clone()])).await;
                     told.map(|()| vec![(); part.len()])
                 })
             }),
@@ -85,22 +86,22 @@ impl Batches {
 
     /// In no batch: what is refused takes the others of its batch with it.
     pub(crate) async fn settle_alone(&self, tell: &Settle) -> Result<(), RegisterError> {
-        self.asker.hear(self.asker.register.settle(std::slice::from_ref(tell))).await
+        self.asker.call(self.asker.register.settle(std::slice::from_ref(tell))).await
     }
 
-    pub(crate) async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
-        self.asker.hear(self.asker.register.slot(subject, slot)).await
+    pub(crate) async fn slot(&self, subject: &Subject, slot: &DedupSlot) -> Result<Option<SlotState>, RegisterError> {
+        self.asker.call(self.asker.register.slot(subject, slot)).await
     }
 
     pub(crate) async fn ping(&self) -> Result<(), RegisterError> {
-        self.asker.hear(self.asker.register.ping()).await
+        self.asker.call(self.asker.register.ping()).await
     }
 
     pub(crate) async fn renew(&self, ask: Renew) -> Result<Option<Renewed>, RegisterError> {
-        Ok(self.asker.hear(self.asker.register.renew(&[ask])).await?.pop())
+        Ok(self.asker.call(self.asker.register.renew(&[ask])).await?.pop())
     }
 
     pub(crate) async fn release(&self, tell: Release) -> Result<(), RegisterError> {
-        self.asker.hear(self.asker.register.release(&[tell])).await
+        self.asker.call(self.asker.register.release(&[tell])).await
     }
 }

@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 use super::{
     end_turn::PAUSE,
-    lane::{Lane, Verdict},
+    lane::{Disposition, Lane},
     settle::{ON_ITS_WAY, Unpublished},
 };
 use crate::{
@@ -42,7 +42,7 @@ impl Lane {
     /// Other events run meanwhile, unlike in [`Lane::move_on`]: a worker that stops gives back many such events at once. The copy
     /// itself waits before it may run: a copy that kills the process before the acknowledgement has left would be made again at each
     /// start, with another id. If the process dies for another reason in between, the event may run twice, as any event without an id.
-    pub(super) async fn republish_with_id(&self, event: &Event) -> Option<Verdict> {
+    pub(super) async fn republish_with_id(&self, event: &Event) -> Option<Disposition> {
         let copy = Event { crashes: 1, ..event.clone() };
         let published = timeout(COPY_LIMIT, self.send_on(&copy, PAUSE)).await.ok()?;
         self.common.expect_back(PAUSE + ON_ITS_WAY);

@@ -13,13 +13,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::{
     aside,
     common::{Common, LAST_WORDS},
+    counters::{Counters, Summary},
     cramped::Cramped,
     lane::Lane,
     outage::{BrokerOutage, RegisterOutage, Side},
-    quiet::Quietness,
+    quiet::Isolation,
     register::Batches,
-    tally::{Summary, Tally},
-    ways::{self, Ways},
+    routes::{self, Routes},
     worker::{WorkError, Worker},
 };
 use crate::{
@@ -94,14 +94,14 @@ impl<S> Worker<S> {
 impl Worker {
     async fn work(self, stop: CancellationToken) -> Result<Summary, WorkError> {
         let lanes_of = self.lanes()?;
-        let ways = Ways::of(&self.topology);
-        let names = &ways.names;
+        let routes = Routes::of(&self.topology);
+        let names = &routes.names;
         let puts_aside = |event_type: &&EventType| self.topology.types[*event_type].puts_aside();
         let types = lanes_of.iter().map(|(event_type, _)| event_type);
         let aside = types.clone().filter(puts_aside).map(|event_type| names.put_aside(event_type));
         let worked_on: Vec<String> = types.map(|event_type| names.processing(event_type)).chain(aside).collect();
         let (exchanges, queues) =
-            ways::needed(&self.topology, |event_type| self.handlers.contains_key(event_type.as_str()))?;
+            routes::needed(&self.topology, |event_type| self.handlers.contains_key(event_type.as_str()))?;
         match stop.run_until_cancelled(self.broker.require(&exchanges, &queues)).await {
             Some(required) => required?,
             // Nothing has begun yet that could be finished, and the broker may never answer.
@@ -115,11 +115,11 @@ impl Worker {
 
         let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));
         let common = Arc::new(Common {
-            ways,
+            routes,
             broker: self.broker,
             register: Batches::new(&self.register, Side::Worker),
             clock: self.clock,
-            quiet: Quietness::default(),
+            quiet: Isolation::default(),
             stop: stop.child_token(),
             give_back: CancellationToken::new(),
             abandon: CancellationToken::new(),
@@ -130,7 +130,7 @@ impl Worker {
             doubted: watch::Sender::new(false),
             failure: Mutex::new(None),
             broker_outage: BrokerOutage::default(),
-            tally: Tally::default(),
+            counters: Counters::default(),
             topology: self.topology,
         });
         // Whoever drops this future takes everything down with it.
@@ -178,7 +178,7 @@ impl Worker {
         common.stop.cancelled().await;
         common.drain(&consumers, &tracker, drain).await;
         let failure = common.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        failure.map_or_else(|| Ok(common.tally.summary()), Err)
+        failure.map_or_else(|| Ok(common.counters.summary()), Err)
     }
 
     fn lanes(&self) -> Result<Vec<TypeHandler>, WorkError> {
@@ -212,7 +212,7 @@ impl Common {
         let mut before = None;
         loop {
             tokio::time::sleep(LOOK).await;
-            let delivered = self.tally.summary().delivered;
+            let delivered = self.counters.summary().delivered;
             let idle = tracker.is_empty() && self.expects_nothing() && self.nothing_ready(queues).await;
             if idle && before == Some(delivered) {
                 return;

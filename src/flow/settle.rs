@@ -17,15 +17,15 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{
-    lane::{Lane, Verdict},
-    tally::Tally,
+    counters::Counters,
+    lane::{Disposition, Lane},
     worker::WorkError,
 };
 use crate::{
     domain::{
         compile::BUSY,
         event::Event,
-        register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp},
+        register::{CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage},
         settlement::{Decision, Failed},
         time,
         ttl::{Ttl, roughly},
@@ -46,7 +46,7 @@ pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
 /// The waits between tries that have no end: from a tenth of a second to five seconds, with jitter, which makes a wait up
 /// to twice as long.
-pub(super) fn patience() -> ExponentialBuilder {
+pub(super) fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(100))
         .with_max_delay(Duration::from_millis(2_500))
@@ -70,7 +70,7 @@ pub(super) enum Unpublished {
     TooLarge,
 }
 
-impl From<Result<(), Unpublished>> for Verdict {
+impl From<Result<(), Unpublished>> for Disposition {
     /// What becomes of a delivery whose copy was published, or was not. The broker dead-letters by itself what it would not
     /// take from us.
     fn from(published: Result<(), Unpublished>) -> Self {
@@ -94,7 +94,7 @@ enum To {
 }
 
 /// What it is counted as, once the broker has it.
-type Counted = fn(&Tally);
+type Counted = fn(&Counters);
 
 impl Lane {
     /// Carries out a decision, all but the acknowledgement. The register is told of what was claimed.
@@ -105,14 +105,14 @@ impl Lane {
         claimed: Option<Claimed>,
     ) -> Result<(), Unpublished> {
         let (copy, end, count) = self.follow_up(event, decision).await?;
-        let ways = &self.common.ways;
+        let routes = &self.common.routes;
         match copy {
-            Some((copy, To::Retry(ttl))) => self.publish(|| ways.to_retry(&copy, ttl)).await?,
-            Some((copy, To::DeadLetter)) => self.publish(|| ways.to_dead_letter(&copy)).await?,
+            Some((copy, To::Retry(ttl))) => self.publish(|| routes.to_retry(&copy, ttl)).await?,
+            Some((copy, To::DeadLetter)) => self.publish(|| routes.to_dead_letter(&copy)).await?,
             Some((copy, To::Scheduler(wait))) => self.send_on(&copy, wait).await?,
             None => {}
         }
-        count(&self.common.tally);
+        count(&self.common.counters);
         fail_point!("work.followed-up");
         let Some(claimed) = claimed else { return Ok(()) };
         let Some(end) = end else {
@@ -136,7 +136,7 @@ impl Lane {
     /// Settles until it is settled.
     async fn settle(&self, settle: Settle) {
         let register = &self.common.register;
-        let (mut waits, mut alone) = (patience().build(), false);
+        let (mut waits, mut alone) = (backoff().build(), false);
         loop {
             let asked = Instant::now();
             let told = if alone { register.settle_alone(&settle).await } else { register.settle(settle.clone()).await };
@@ -166,34 +166,34 @@ impl Lane {
             Decision::Finish => (None, Some(End::Finished), |_| {}),
             Decision::Drop { reason } => {
                 tracing::warn!(id = %plain(&event.id), event_type = %event.event_type, %reason, "dropped after a failure");
-                (None, Some(End::Finished), Tally::dropped)
+                (None, Some(End::Finished), Counters::dropped)
             }
             Decision::Retry { ttl, failed } => {
-                self.say_failed(event, &failed, ttl.as_duration());
+                self.log_failed(event, &failed, ttl.as_duration());
                 let copy = after_failure(event, failed);
                 let due = time::later(now, ttl.as_duration());
                 let end = copied(&copy, due, Stage::Retry);
-                (Some((copy, To::Retry(ttl))), Some(end), Tally::retried)
+                (Some((copy, To::Retry(ttl))), Some(end), Counters::retried)
             }
             Decision::RetryAfter { after, failed } => {
-                self.say_failed(event, &failed, after);
+                self.log_failed(event, &failed, after);
                 let due = time::ceil_millis(time::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
                 let end = copied(&copy, due, Stage::Retry);
-                (Some((copy, To::Scheduler(after))), Some(end), Tally::retried)
+                (Some((copy, To::Scheduler(after))), Some(end), Counters::retried)
             }
             Decision::DeadLetter(failed) => {
                 tracing::warn!(id = %plain(&event.id), event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
                 let copy = after_failure(event, failed);
                 let end = copied(&copy, now, Stage::DeadLetter);
-                (Some((copy, To::DeadLetter)), Some(end), Tally::dead_lettered)
+                (Some((copy, To::DeadLetter)), Some(end), Counters::dead_lettered)
             }
             Decision::Requeue { at, reason } => self.requeue(event, time::ceil_millis(at), reason).await?,
         })
     }
 
-    fn say_failed(&self, event: &Event, failed: &Failed, wait: Duration) {
+    fn log_failed(&self, event: &Event, failed: &Failed, wait: Duration) {
         let (event_type, reason) = (&self.event_type, &failed.reason);
         tracing::info!(id = %plain(&event.id), %event_type, %reason, "tried again in {}", roughly(wait));
     }
@@ -205,7 +205,7 @@ impl Lane {
         let now = self.common.clock.now();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = time::until(now, at).max(SOONEST);
-        let alone = Stamp::alone(&event.id, event.stamp.generation + 1);
+        let alone = CopyVersion::alone(&event.id, event.stamp.generation + 1);
         let fresh = Event {
             stamp: if self.spec.register { event.stamp.next() } else { alone.clone() },
             nbf: Some(at),
@@ -215,13 +215,13 @@ impl Lane {
             last_failure: None,
             ..next(event)
         };
-        let competes = self.spec.register && matches!(event.stamp.slot, Slot::Immediate | Slot::First);
+        let competes = self.spec.register && matches!(event.stamp.slot, DedupSlot::Immediate | DedupSlot::First);
         if !competes {
             self.raise_due(event, at).await;
             let end = copied(&fresh, at, Stage::Waiting);
-            return Ok((Some((fresh, To::Scheduler(delay))), Some(end), Tally::requeued));
+            return Ok((Some((fresh, To::Scheduler(delay))), Some(end), Counters::requeued));
         }
-        let slot = Slot::RequeuedAt(at.as_millisecond());
+        let slot = DedupSlot::RequeuedAt(at.as_millisecond());
         let (fresh, version) = loop {
             let (now, asked) = (self.common.clock.now(), Instant::now());
             let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
@@ -235,7 +235,7 @@ impl Lane {
                 }
             };
             let stamp = match version {
-                Some(version) => Stamp { slot: slot.clone(), version, generation: 0 },
+                Some(version) => CopyVersion { slot: slot.clone(), version, generation: 0 },
                 None => alone.clone(),
             };
             let fresh = Event { stamp, ..fresh.clone() };
@@ -262,7 +262,7 @@ impl Lane {
                 self.unanswered(asked, &error, &event.id, "an older event of the same date may run too");
             }
         }
-        Ok((None, Some(End::Finished), Tally::requeued))
+        Ok((None, Some(End::Finished), Counters::requeued))
     }
 
     /// Before a copy that waits longer than the policy's own delays: what makes older copies stale must outlive it.
@@ -279,9 +279,9 @@ impl Lane {
     async fn reserve(
         &self,
         event: &Event,
-        slot: Slot,
+        slot: DedupSlot,
         due: Timestamp,
-        asked_by: Option<Stamp>,
+        asked_by: Option<CopyVersion>,
     ) -> Result<Reserved, RegisterError> {
         let subject = event.subject();
         self.common.register.reserve(Reserve { subject, slot, due, asked_by, terms: self.terms }).await
@@ -301,7 +301,7 @@ impl Lane {
         let sent = self.publish_if(|| {
             let now = self.common.clock.now();
             let wait = first.take().unwrap_or_else(|| time::until(now, due));
-            limit.is_none_or(|limit| now <= limit).then(|| self.common.ways.to_scheduler(copy, wait))
+            limit.is_none_or(|limit| now <= limit).then(|| self.common.routes.to_scheduler(copy, wait))
         });
         let Some(limit) = limit else { return sent.await };
         tokio::time::timeout(time::until(now, limit), sent).await.unwrap_or(Ok(false))
@@ -310,7 +310,7 @@ impl Lane {
     /// The same copy again in a moment: its reference is busy. The wait doubles from 250 ms to 4 s. Who stops when nothing is left
     /// waits for it, if that will not be for ever.
     pub(super) async fn send_busy(&self, event: &Event, is_expected: bool) -> Result<(), Unpublished> {
-        self.common.tally.busy();
+        self.common.counters.busy();
         let wait = BUSY.as_duration().saturating_mul(1 << event.busy.min(8)).min(LONGEST_BUSY);
         let copy = Event { busy: event.busy.saturating_add(1), ..event.clone() };
         self.send_on(&copy, wait).await?;
@@ -338,7 +338,7 @@ impl Lane {
             }
         };
         let published = publish
-            .retry(patience())
+            .retry(backoff())
             .when(|error| !matches!(error, BrokerError::Closed | BrokerError::TooLarge { .. }))
             .notify(|error, _| self.common.broker_outage.begins(error));
         // There is no last try.
@@ -360,7 +360,7 @@ impl Lane {
                 self.common.broker_outage.ends();
                 let id = message().and_then(|message| message.properties.message_id);
                 tracing::error!(%error, id, event_type = %self.event_type, "its copy is not published: it is rejected, and the broker dead-letters it as it came");
-                self.common.tally.rejected();
+                self.common.counters.rejected();
                 Err(Unpublished::TooLarge)
             }
             Err(error) => {
@@ -372,7 +372,7 @@ impl Lane {
 
     /// The same copy to the aside queue, to run by itself. There RabbitMQ counts from 0 again.
     pub(super) async fn put_aside(&self, copy: &Event) -> Result<(), Unpublished> {
-        self.publish(|| self.common.ways.to_aside(copy)).await
+        self.publish(|| self.common.routes.to_aside(copy)).await
     }
 }
 
@@ -400,7 +400,7 @@ mod tests {
     #[test]
     fn no_wait_is_longer_than_five_seconds() {
         for _ in 0..100 {
-            let longest = patience().build().take(20).max().expect("it never ends");
+            let longest = backoff().build().take(20).max().expect("it never ends");
             assert!(longest <= Duration::from_secs(5), "{longest:?}");
         }
     }

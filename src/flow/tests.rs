@@ -43,7 +43,7 @@ use crate::{
     },
     domain::{
         compile::compile,
-        register::{Claimed, Stamp},
+        register::{Claimed, CopyVersion},
         spec::Topology,
         wire::{Incoming, Message, Properties, Value},
     },

@@ -91,7 +91,7 @@ impl Versions {
             // What is there is about its reference alone, and others are answered.
             Ok(Err(error @ RegisterError::Unreadable { .. })) => {
                 self.outage.answered(asked);
-                self.say_unread(event, &error);
+                self.log_unread(event, &error);
             }
             Ok(Err(error)) => self.went_away(asked, &error),
             Err(_) => self.went_away(asked, &self.late()),
@@ -140,7 +140,7 @@ impl Versions {
     }
 
     /// Once a minute while it lasts: each publish meets it.
-    fn say_unread(&self, event: &Event, error: &RegisterError) {
+    fn log_unread(&self, event: &Event, error: &RegisterError) {
         let so_far = {
             let mut unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner);
             unread.events += 1;

@@ -8,8 +8,8 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
 use super::{
-    claim::{Asked, Patience, Turn},
-    lane::{Lane, Verdict, Way},
+    claim::{ClaimReply, RunPermit, StartDeadline},
+    lane::{Disposition, Lane, RunEnd},
     quiet::{Quiet, for_a_while},
     returned::COPY_LIMIT,
     settle::{self, Unpublished},
@@ -33,7 +33,7 @@ use crate::{
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// How a run ended.
-enum Ended {
+enum RunResult {
     Outcome(Outcome),
     /// It was given back, and no attempt is spent.
     GivenBack,
@@ -44,28 +44,28 @@ enum Ended {
 impl Lane {
     /// deliver -> decode -> due? -> claim -> handler -> follow-up -> settle -> acknowledge
     pub(super) async fn work(&self, delivery: Delivery, ended: CancellationToken, until: CancellationToken) {
-        let patience = Patience { deadline: Instant::now() + self.common.topology.ack_timeout / 2, ended, until };
+        let backoff = StartDeadline { deadline: Instant::now() + self.common.topology.ack_timeout / 2, ended, until };
         let Delivery { message, redelivered, mut receipt } = delivery;
         let returns = wire::returns(&message.properties);
         let is_unnamed = redelivered && !wire::has_id(&message.properties);
         let verdict = match self.due(message).await {
             Ok(mut event) if self.spec.register && is_unnamed => match self.republish_with_id(&event).await {
                 Some(verdict) => verdict,
-                None => self.handle(&mut event, &patience).await,
+                None => self.handle(&mut event, &backoff).await,
             },
             Ok(mut event) if self.spec.register => {
                 if returns >= OFTEN {
                     let Some(back) = self.count_anew(&event, returns, receipt).await else { return };
                     receipt = back;
                 }
-                self.handle(&mut event, &patience).await
+                self.handle(&mut event, &backoff).await
             }
             Ok(event) => {
                 if returns >= SUSPECT {
                     let Some(back) = self.work_aside(&event, returns, receipt).await else { return };
                     receipt = back;
                 }
-                return self.handle_unregistered(event, &patience, receipt).await;
+                return self.handle_unregistered(event, &backoff, receipt).await;
             }
             Err(verdict) => verdict,
         };
@@ -73,12 +73,12 @@ impl Lane {
     }
 
     /// The end of a delivery's way.
-    pub(super) async fn answer(&self, verdict: Verdict, receipt: Box<dyn Receipt>) {
+    pub(super) async fn answer(&self, verdict: Disposition, receipt: Box<dyn Receipt>) {
         match verdict {
-            Verdict::Acknowledge => receipt.acknowledge().await,
-            Verdict::Reject => receipt.reject().await,
-            Verdict::GiveBack => {
-                self.common.tally.given_back();
+            Disposition::Acknowledge => receipt.acknowledge().await,
+            Disposition::Reject => receipt.reject().await,
+            Disposition::GiveBack => {
+                self.common.counters.given_back();
                 return receipt.requeue().await;
             }
         }
@@ -86,13 +86,13 @@ impl Lane {
     }
 
     /// The event in a delivery; where it is none, or not due yet, what becomes of the delivery instead.
-    pub(super) async fn due(&self, message: Incoming) -> Result<Event, Verdict> {
+    pub(super) async fn due(&self, message: Incoming) -> Result<Event, Disposition> {
         fail_point!("work.delivered");
         if wire::is_too_large_to_copy(&message.properties) {
             let id = message.properties.message_id.as_deref();
             tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&message.routing_key), "its headers leave no room for those of a copy: rejected");
-            self.common.tally.poisoned();
-            return Err(Verdict::Reject);
+            self.common.counters.poisoned();
+            return Err(Disposition::Reject);
         }
         let now = self.common.clock.now();
         let event = match wire::decode(&self.event_type, message, now, fresh_id) {
@@ -108,16 +108,18 @@ impl Lane {
         Err(self.send_on(&event, early).await.into())
     }
 
-    async fn handle(&self, event: &mut Event, patience: &Patience) -> Verdict {
+    async fn handle(&self, event: &mut Event, backoff: &StartDeadline) -> Disposition {
         let mut tries = 0;
         // One copy of each delivery: a broker that is slow to confirm keeps every copy that it was sent.
         let mut copying = None;
         loop {
-            let Some((asked, token, turn)) = self.claim_soon(event, patience).await else { return Verdict::GiveBack };
+            let Some((asked, token, turn)) = self.claim_soon(event, backoff).await else {
+                return Disposition::GiveBack;
+            };
             fail_point!("work.claimed");
-            let Asked::Answered(register::Claimed::Run { fence, crashes, stamp }) = asked else {
+            let ClaimReply::Answered(register::Claimed::Run { fence, crashes, stamp }) = asked else {
                 // The delivery keeps its place, and no other event from running.
-                let Turn { permit: _permit, quiet } = turn;
+                let RunPermit { permit: _permit, quiet } = turn;
                 drop(quiet);
                 if asked.is_dropped() {
                     return self.not_run(event, asked).await;
@@ -134,14 +136,14 @@ impl Lane {
             event.stamp = stamp;
             // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
             return match self
-                .run_and_settle(event, crashes, settle::Claimed { token, fence }, (turn, patience), &mut tries)
+                .run_and_settle(event, crashes, settle::Claimed { token, fence }, (turn, backoff), &mut tries)
                 .await
             {
-                Way::Settled => Verdict::Acknowledge,
-                Way::Refused => Verdict::Reject,
+                RunEnd::Settled => Disposition::Acknowledge,
+                RunEnd::Refused => Disposition::Reject,
                 // Meanwhile it may have been cancelled or replaced, or its patience may be over.
-                Way::NotStarted => continue,
-                Way::GivenBack | Way::Again { .. } => Verdict::GiveBack,
+                RunEnd::NotStarted => continue,
+                RunEnd::GivenBack | RunEnd::Again { .. } => Disposition::GiveBack,
             };
         }
     }
@@ -153,9 +155,9 @@ impl Lane {
         event: &mut Event,
         crashes: u32,
         claimed: settle::Claimed,
-        (turn, patience): (Turn, &Patience),
+        (turn, backoff): (RunPermit, &StartDeadline),
         tries: &mut u32,
-    ) -> Way {
+    ) -> RunEnd {
         let lost = CancellationToken::new();
         let renew = Renew {
             subject: event.subject(),
@@ -173,28 +175,28 @@ impl Lane {
         if crashes > 0 && too_often.is_none() {
             tracing::warn!(id = %plain(&event.id), event_type = %self.event_type, crashes, "its worker died while it ran; it runs again");
         }
-        let Turn { permit, quiet } = turn;
+        let RunPermit { permit, quiet } = turn;
         let alone = quiet.is_alone();
         let (way, quiet) = tokio::select! {
             settled = self.until_settled(event, too_often, Some(claimed), quiet, &lost, tries) => settled,
             never = self.renew(renew, &lost) => match never {},
         };
         drop(quiet);
-        self.end_turn(way, permit, patience, alone).await
+        self.end_turn(way, permit, backoff, alone).await
     }
 
     /// The same without the register, when there is a turn for it. None when the worker stops, or the patience is over.
     pub(super) async fn run_unregistered(
         &self,
         event: &mut Event,
-        patience: &Patience,
+        backoff: &StartDeadline,
         tries: &mut u32,
-    ) -> Option<Way> {
+    ) -> Option<RunEnd> {
         // Its turn lasts until it is settled, and not until it is acknowledged, which may wait for others.
-        let Turn { permit, quiet } = self.turn(patience).await?;
+        let RunPermit { permit, quiet } = self.turn(backoff).await?;
         let (way, quiet) = self.until_settled(event, None, None, quiet, &CancellationToken::new(), tries).await;
         drop(quiet);
-        Some(self.end_turn(way, permit, patience, false).await)
+        Some(self.end_turn(way, permit, backoff, false).await)
     }
 
     /// Runs it, unless it has crashed too often, and carries out what follows. Nothing is claimed where there is no register.
@@ -209,7 +211,7 @@ impl Lane {
         quiet: Quiet,
         lost: &CancellationToken,
         tries: &mut u32,
-    ) -> (Way, Option<Quiet>) {
+    ) -> (RunEnd, Option<Quiet>) {
         let decided = match too_often {
             Some(decision) => Ok(decision),
             None => self.until_decided(event, claimed.map(|claimed| claimed.fence), lost, tries).await,
@@ -220,9 +222,9 @@ impl Lane {
                 let carry_out = Box::pin(self.carry_out(event, decision, claimed));
                 let (carried_out, quiet) = for_a_while(Some(quiet), carry_out).await;
                 match carried_out {
-                    Ok(()) => return (Way::Settled, quiet),
-                    Err(Unpublished::Closed) => (Way::GivenBack, quiet),
-                    Err(Unpublished::TooLarge) => (Way::Refused, quiet),
+                    Ok(()) => return (RunEnd::Settled, quiet),
+                    Err(Unpublished::Closed) => (RunEnd::GivenBack, quiet),
+                    Err(Unpublished::TooLarge) => (RunEnd::Refused, quiet),
                 }
             }
             Err(way) => (way, Some(quiet)),
@@ -230,7 +232,7 @@ impl Lane {
         if let Some(claimed) = claimed {
             self.release(event, &event.stamp, claimed.token).await;
         }
-        if matches!(way, Way::Refused) {
+        if matches!(way, RunEnd::Refused) {
             fail_point!("work.released");
         }
         (way, quiet)
@@ -244,14 +246,14 @@ impl Lane {
         fence: Option<i64>,
         lost: &CancellationToken,
         tries: &mut u32,
-    ) -> Result<Decision, Way> {
+    ) -> Result<Decision, RunEnd> {
         loop {
             let mut outcome = match self.run(event, fence, lost).await {
-                Ended::Outcome(outcome) => outcome,
-                Ended::GivenBack => return Err(Way::GivenBack),
-                Ended::NotStarted => return Err(Way::NotStarted),
+                RunResult::Outcome(outcome) => outcome,
+                RunResult::GivenBack => return Err(RunEnd::GivenBack),
+                RunResult::NotStarted => return Err(RunEnd::NotStarted),
             };
-            self.common.tally.ran(&outcome);
+            self.common.counters.ran(&outcome);
             let horizon = self.common.topology.ladder.longest();
             if let Some(after) = settlement::bound(&mut outcome, horizon) {
                 let (id, event_type) = (plain(&event.id), &self.event_type);
@@ -270,21 +272,21 @@ impl Lane {
                 Next::Settle(decision) => return Ok(decision),
                 Next::Again { after, failed } => (after, failed),
             };
-            self.common.tally.retried();
+            self.common.counters.retried();
             event.fail(failed);
             // Who keeps order begins anew with each try: meanwhile the event may be cancelled or replaced.
             if self.spec.keeps_order() {
-                return Err(Way::Again { after });
+                return Err(RunEnd::Again { after });
             }
             tracing::debug!(id = %plain(&event.id), reason = event.reason, "tried again in {}", roughly(after));
             if self.common.give_back.run_until_cancelled(tokio::time::sleep(after)).await.is_none() {
-                return Err(Way::GivenBack);
+                return Err(RunEnd::GivenBack);
             }
             *tries += 1;
         }
     }
 
-    async fn run(&self, event: &Event, fence: Option<i64>, lost: &CancellationToken) -> Ended {
+    async fn run(&self, event: &Event, fence: Option<i64>, lost: &CancellationToken) -> RunResult {
         // What the handler has left running elsewhere, in a thread, hears that its run is over.
         let lost = lost.child_token();
         let over = lost.clone().drop_guard();
@@ -296,30 +298,30 @@ impl Lane {
             // What has ended at the last moment has ended.
             biased;
             ended = &mut running => match ended {
-                Ok(Ok(outcome)) => Ended::Outcome(outcome),
-                Ok(Err(HandlerError::Failed(reason))) => Ended::Outcome(Outcome::Retry { reason, after: None }),
+                Ok(Ok(outcome)) => RunResult::Outcome(outcome),
+                Ok(Err(HandlerError::Failed(reason))) => RunResult::Outcome(Outcome::Retry { reason, after: None }),
                 Ok(Err(HandlerError::CannotStart(reason))) => {
                     let reason = format!("the handler of {} cannot be started: {reason}", self.event_type);
                     self.common.fail(WorkError::Handler(reason));
-                    Ended::GivenBack
+                    RunResult::GivenBack
                 }
                 Ok(Err(HandlerError::NoRoom(reason))) => {
-                    self.say_no_room(&reason);
-                    return Ended::NotStarted;
+                    self.log_no_room(&reason);
+                    return RunResult::NotStarted;
                 }
                 Err(panic) => {
                     let reason = format!("panic: {}", panic_text(panic));
-                    Ended::Outcome(Outcome::Retry { reason, after: None })
+                    RunResult::Outcome(Outcome::Retry { reason, after: None })
                 }
             },
             () = tokio::time::sleep(self.spec.handler_timeout) => {
                 let reason = format!("no answer within handler-timeout ({})", say(self.spec.handler_timeout));
-                Ended::Outcome(Outcome::Retry { reason, after: None })
+                RunResult::Outcome(Outcome::Retry { reason, after: None })
             }
-            () = self.common.give_back.cancelled() => Ended::GivenBack,
+            () = self.common.give_back.cancelled() => RunResult::GivenBack,
         };
-        if matches!(ended, Ended::Outcome(_)) {
-            self.say_room(cramped);
+        if matches!(ended, RunResult::Outcome(_)) {
+            self.log_room(cramped);
         }
         if !running.is_finished() {
             // What it holds is let go of before the next run may want it. Code that does not await hears of it no sooner.
@@ -336,9 +338,9 @@ impl Lane {
     async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Unpublished> {
         let id = incoming.properties.message_id.as_deref();
         tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&incoming.routing_key), "{poison}");
-        self.common.tally.poisoned();
+        self.common.counters.poisoned();
         let message = Message {
-            exchange: self.common.ways.names.dead_letter(),
+            exchange: self.common.routes.names.dead_letter(),
             routing_key: names::dead_letter_key(&self.event_type),
             properties: wire::encode_poison(incoming, poison, self.common.clock.now(), fresh_id),
             body: incoming.body.clone(),

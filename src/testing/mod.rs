@@ -116,7 +116,7 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use hatchery::{NewEvent, Outcome, Run, Which, testing::TestHatchery};
+//! use hatchery::{NewEvent, Outcome, Run, EventSelector, testing::TestHatchery};
 //!
 //! # #[tokio::main(flavor = "current_thread", start_paused = true)]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -137,7 +137,7 @@
 //! hatchery.advance(Duration::from_secs(1)).await?;
 //! assert_eq!(hatchery.waiting("hr-import").len(), 2);
 //!
-//! hatchery.events().cancel(&Which::reference("hr-import", "1234")).await?;
+//! hatchery.events().cancel(&EventSelector::reference("hr-import", "1234")).await?;
 //! hatchery.advance_to(last_day).await?;
 //! let runs = hatchery.runs("hr-import");
 //! assert_eq!(runs.len(), 3);
@@ -186,9 +186,9 @@ use crate::{
         words::{EventType, UnknownType},
     },
     flow::{
+        counters::Summary,
         events::Events,
         publish::Publisher,
-        tally::Summary,
         worker::{WorkError, Worker},
     },
     ports::{Clock, Register},

@@ -1,6 +1,6 @@
 //! The fields of an event that a program or a service gets, next to the payload.
 
-use hatchery::internals::{event::Event, register::Slot, time::millis_text, wire::cut_reason};
+use hatchery::internals::{event::Event, register::DedupSlot, time::millis_text, wire::cut_reason};
 
 /// A field of an event, with its names.
 pub(super) struct Field {
@@ -14,7 +14,7 @@ pub(super) struct Field {
 
 /// Returns all fields, those without a value included.
 pub(super) fn fields(event: &Event, fence: Option<i64>) -> [Field; 12] {
-    let competes = !matches!(event.stamp.slot, Slot::Event(_));
+    let competes = !matches!(event.stamp.slot, DedupSlot::Event(_));
     [
         ("EVENT_ID", "event-id", Some(event.id.clone())),
         ("EVENT_TYPE", "event-type", Some(event.event_type.to_string())),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hatchery::internals::{
     redis::RedisRegister,
-    register::{Record, Reserve, Stamp, Subject, Terms},
+    register::{CopyVersion, Record, Reserve, Subject, Terms},
     spec::RedisSpec,
 };
 use jiff::Timestamp;
@@ -44,11 +44,11 @@ pub(super) async fn register(server: &Server) -> anyhow::Result<RedisRegister> {
     Ok(register.with_limit(Duration::from_mins(1)))
 }
 
-pub(super) fn reserve(subject: &Subject, stamp: &Stamp, due: Timestamp) -> Reserve {
+pub(super) fn reserve(subject: &Subject, stamp: &CopyVersion, due: Timestamp) -> Reserve {
     Reserve { subject: subject.clone(), slot: stamp.slot.clone(), due, asked_by: None, terms: TERMS }
 }
 
-pub(super) fn note(subject: &Subject, stamp: &Stamp, due: Timestamp, reason: Option<&str>) -> Record {
+pub(super) fn note(subject: &Subject, stamp: &CopyVersion, due: Timestamp, reason: Option<&str>) -> Record {
     Record {
         subject: subject.clone(),
         slot: stamp.slot.clone(),

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use hatchery::internals::{
     ports::{Index as _, Register as _},
     redis::RedisRegister,
-    register::{Cancel, Claim, Claimed, End, Reserved, Settle, Slot, Stamp, Subject},
+    register::{Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Reserved, Settle, Subject},
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -43,9 +43,9 @@ struct Hot<'a> {
 }
 
 /// Where a date stands, and when it is.
-fn date(number: u32, begin: Timestamp) -> (Stamp, Timestamp) {
+fn date(number: u32, begin: Timestamp) -> (CopyVersion, Timestamp) {
     let due = begin + Duration::from_hours(30 * 24) + Duration::from_millis(number.into());
-    (Stamp { slot: Slot::DatedAt(due.as_millisecond()), version: 0, generation: 0 }, due)
+    (CopyVersion { slot: DedupSlot::DatedAt(due.as_millisecond()), version: 0, generation: 0 }, due)
 }
 
 impl Hot<'_> {
@@ -72,12 +72,12 @@ impl Hot<'_> {
         Ok(cells)
     }
 
-    async fn publish(&mut self, batch: &[(Stamp, Timestamp)]) -> anyhow::Result<Vec<Stamp>> {
+    async fn publish(&mut self, batch: &[(CopyVersion, Timestamp)]) -> anyhow::Result<Vec<CopyVersion>> {
         let calls: Vec<_> = batch.iter().map(|(stamp, due)| reserve(&self.subject, stamp, *due)).collect();
         let mut stamps = Vec::new();
         for ((stamp, _), answer) in batch.iter().zip(self.register.reserve(&calls).await?) {
             let Reserved::Version(version) = answer else { bail!("nobody asked, and yet it is stale") };
-            stamps.push(Stamp { version, ..stamp.clone() });
+            stamps.push(CopyVersion { version, ..stamp.clone() });
         }
         let calls: Vec<_> =
             batch.iter().zip(&stamps).map(|((_, due), stamp)| note(&self.subject, stamp, *due, None)).collect();
@@ -85,14 +85,14 @@ impl Hot<'_> {
         Ok(stamps)
     }
 
-    async fn cancel(&mut self, slot: Option<Slot>) -> anyhow::Result<()> {
+    async fn cancel(&mut self, slot: Option<DedupSlot>) -> anyhow::Result<()> {
         let call = Cancel { subject: self.subject.clone(), slot, due: None, horizon: HORIZON };
         self.register.cancel(&[call]).await?;
         Ok(())
     }
 
     /// µs of a *reserve*, a *record*, a *claim*, a *settle* and a *cancel*, each about one of the dates.
-    async fn lives(&mut self, all: &[(Stamp, Timestamp)]) -> anyhow::Result<[f64; 5]> {
+    async fn lives(&mut self, all: &[(CopyVersion, Timestamp)]) -> anyhow::Result<[f64; 5]> {
         let mut took = [0.0; 5];
         let mut at = self.server.scripts().await?;
         let mut rounds = 0_u32;
@@ -113,7 +113,7 @@ impl Hot<'_> {
             let answer = self.register.reserve(&[reserve(&subject, stamp, *due)]).await?;
             tick(self.server).await?;
             let [Reserved::Version(version)] = answer[..] else { bail!("nobody asked, and yet it is stale") };
-            let stamp = Stamp { version, ..stamp.clone() };
+            let stamp = CopyVersion { version, ..stamp.clone() };
             self.register.record(&[note(&subject, &stamp, *due, None)]).await?;
             tick(self.server).await?;
             let due = Timestamp::now();

@@ -10,7 +10,7 @@ use anyhow::bail;
 use hatchery::internals::{
     ports::Register as _,
     redis::RedisRegister,
-    register::{Cancel, Claim, Claimed, End, Reserved, Settle, Slot, Stamp, Subject},
+    register::{Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Reserved, Settle, Subject},
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -67,12 +67,12 @@ impl Kind {
         }
     }
 
-    fn slot(self, id: &str, due: Timestamp) -> Slot {
+    fn slot(self, id: &str, due: Timestamp) -> DedupSlot {
         match self {
-            Self::Latest => Slot::Immediate,
-            Self::EachTime => Slot::DatedAt(due.as_millisecond()),
-            Self::Requeued => Slot::RequeuedAt(due.as_millisecond()),
-            Self::Alone => Slot::Event(id.to_owned()),
+            Self::Latest => DedupSlot::Immediate,
+            Self::EachTime => DedupSlot::DatedAt(due.as_millisecond()),
+            Self::Requeued => DedupSlot::RequeuedAt(due.as_millisecond()),
+            Self::Alone => DedupSlot::Event(id.to_owned()),
         }
     }
 }
@@ -167,7 +167,7 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
     let mut stamps = Vec::with_capacity(subjects.len());
     for batch in subjects.chunks(BATCH) {
         let slots = batch.iter().map(|subject| case.kind.slot(&subject.id, due));
-        stamps.extend(slots.map(|slot| Stamp { slot, version: 0, generation: 0 }));
+        stamps.extend(slots.map(|slot| CopyVersion { slot, version: 0, generation: 0 }));
     }
 
     if !matches!(case.kind, Kind::Alone) {
@@ -197,7 +197,7 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
         Fate::Cancelled => {
             let before = server.busy().await?;
             for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
-                let cancel = |(subject, stamp): (&Subject, &Stamp)| Cancel {
+                let cancel = |(subject, stamp): (&Subject, &CopyVersion)| Cancel {
                     subject: subject.clone(),
                     slot: Some(stamp.slot.clone()),
                     due: None,
@@ -218,14 +218,14 @@ async fn handle(
     register: &RedisRegister,
     server: &mut Server,
     subjects: &[Subject],
-    stamps: &[Stamp],
+    stamps: &[CopyVersion],
     due: Timestamp,
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
     let events = u32::try_from(subjects.len())?;
     let (mut claimed, mut settled) = (0.0, 0.0);
     for (batch, stamps) in subjects.chunks(BATCH).zip(stamps.chunks(BATCH)) {
-        let claim = |(subject, stamp): (&Subject, &Stamp)| Claim {
+        let claim = |(subject, stamp): (&Subject, &CopyVersion)| Claim {
             subject: subject.clone(),
             stamp: stamp.clone(),
             token: Uuid::now_v7(),

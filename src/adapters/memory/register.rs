@@ -13,8 +13,8 @@ use bytes::Bytes;
 use super::script::Script;
 use crate::{
     domain::register::{
-        Cancel, Cancelled, Claim, Claimed, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
-        Settle, Slot, Subject,
+        Cancel, Cancelled, Claim, Claimed, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
+        Reserved, Settle, Subject,
         index::{self, Find, Found, Shown},
         state::{Shard, SlotState},
         transitions::At,
@@ -40,8 +40,8 @@ struct Held {
 impl Held {
     /// Removes what has expired from the index. Comes before a call about this slot, or about every slot of the
     /// subject.
-    fn expire(&mut self, now: At, subject: &Subject, slot: Option<&Slot>) {
-        let home = subject.home(slot.unwrap_or(&Slot::Immediate));
+    fn expire(&mut self, now: At, subject: &Subject, slot: Option<&DedupSlot>) {
+        let home = subject.home(slot.unwrap_or(&DedupSlot::Immediate));
         for home in [home, subject.own_home()] {
             self.index.expire(now, &self.shard, &home.to_string());
         }
@@ -85,7 +85,7 @@ impl MemoryRegister {
     fn answer<C, A>(
         &self,
         batch: &[C],
-        about: fn(&C) -> (&Subject, Option<&Slot>),
+        about: fn(&C) -> (&Subject, Option<&DedupSlot>),
         mut call: impl FnMut(&mut Held, At, &C) -> A,
     ) -> Vec<A> {
         let (held, now) = (&mut *self.lock(), self.now());
@@ -116,7 +116,7 @@ impl Register for MemoryRegister {
         "memory".to_owned()
     }
 
-    async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
+    async fn slot(&self, subject: &Subject, slot: &DedupSlot) -> Result<Option<SlotState>, RegisterError> {
         #[cfg(test)]
         self.script.answer("slot")?;
         let shown = self.look_at(&[(subject.clone(), slot.clone())]).await?.pop().flatten();
@@ -237,13 +237,13 @@ impl Index for MemoryRegister {
         Ok(batch.iter().map(|subject| held.index.look(self.now(), &held.shard, subject)).collect())
     }
 
-    async fn look_at(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
+    async fn look_at(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
         let held = self.lock();
         let now = self.now();
         Ok(batch.iter().map(|(subject, slot)| held.index.look_at(now, &held.shard, subject, slot)).collect())
     }
 
-    async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
+    async fn kept(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
         let held = self.lock();
         Ok(batch.iter().map(|(subject, slot)| held.index.kept(self.now(), &held.shard, subject, slot)).collect())
     }

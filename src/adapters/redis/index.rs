@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     domain::register::{
-        Slot, Subject,
+        DedupSlot, Subject,
         index::{Cursor, Find, Found, Place, Shown},
         state::{END_OF_TIME, Home},
         transitions::due_millis,
@@ -140,12 +140,12 @@ impl Index for RedisRegister {
         self.ask(&looks).await
     }
 
-    async fn look_at(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
+    async fn look_at(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
         let looks: Vec<_> = batch.iter().cloned().map(|(subject, slot)| LookAt { subject, slot }).collect();
         self.ask(&looks).await
     }
 
-    async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
+    async fn kept(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
         let kept: Vec<_> = batch.iter().cloned().map(|(subject, slot)| Kept { subject, slot }).collect();
         self.ask(&kept).await
     }
@@ -159,8 +159,8 @@ const fn place((place, _): &(Place, Shown)) -> &Place {
 struct Look(Subject);
 
 impl Look {
-    fn slot(&self) -> Slot {
-        if self.0.reference.is_some() { Slot::Immediate } else { Slot::Event(self.0.id.clone()) }
+    fn slot(&self) -> DedupSlot {
+        if self.0.reference.is_some() { DedupSlot::Immediate } else { DedupSlot::Event(self.0.id.clone()) }
     }
 }
 
@@ -206,7 +206,7 @@ fn shown(subject: &Subject, home: &Home<'_>, (field, state, details, leased): &R
 /// Reads one slot.
 struct LookAt {
     subject: Subject,
-    slot: Slot,
+    slot: DedupSlot,
 }
 
 impl Call for LookAt {
@@ -235,7 +235,7 @@ impl Call for LookAt {
 /// Reads the message that is kept of a slot's newest event.
 struct Kept {
     subject: Subject,
-    slot: Slot,
+    slot: DedupSlot,
 }
 
 impl Call for Kept {

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::Xxh3;
 
 use super::link::slot;
 use crate::domain::{
-    register::{Slot, Subject, Terms},
+    register::{DedupSlot, Subject, Terms},
     words::EventType,
 };
 
@@ -84,7 +84,7 @@ impl Keys {
     }
 
     /// Returns the key of the hash that has a slot.
-    pub(super) fn home(&self, shard: u16, subject: &Subject, slot: &Slot) -> String {
+    pub(super) fn home(&self, shard: u16, subject: &Subject, slot: &DedupSlot) -> String {
         self.key(shard, &self.first(subject).home(slot).to_string())
     }
 
@@ -104,7 +104,7 @@ impl Keys {
     }
 
     /// Returns the key of the messages that are kept of the events in a home.
-    pub(super) fn kept(&self, shard: u16, subject: &Subject, slot: &Slot) -> String {
+    pub(super) fn kept(&self, shard: u16, subject: &Subject, slot: &DedupSlot) -> String {
         self.key(shard, &self.first(subject).home(slot).kept())
     }
 
@@ -119,7 +119,7 @@ impl Keys {
     }
 
     /// Returns the key of the lease that has the same name as a home.
-    pub(super) fn lease_of(&self, shard: u16, subject: &Subject, slot: &Slot) -> String {
+    pub(super) fn lease_of(&self, shard: u16, subject: &Subject, slot: &DedupSlot) -> String {
         self.key(shard, &self.first(subject).home(slot).lease())
     }
 
@@ -150,13 +150,13 @@ mod tests {
         let mut terms =
             Terms { exclusive: true, lease: Duration::ZERO, dedup_retention: Duration::ZERO, max_wait: Duration::ZERO };
         assert_eq!(keys.last(0), "hatchery:{%2F:billing:0}:last");
-        assert_eq!(keys.home(0, &subject, &Slot::DatedAt(5)), "hatchery:{%2F:billing:0}:mail:r:1234");
-        assert_eq!(keys.home(0, &subject, &Slot::Event("b".to_owned())), "hatchery:{%2F:billing:0}:mail:i:b");
+        assert_eq!(keys.home(0, &subject, &DedupSlot::DatedAt(5)), "hatchery:{%2F:billing:0}:mail:r:1234");
+        assert_eq!(keys.home(0, &subject, &DedupSlot::Event("b".to_owned())), "hatchery:{%2F:billing:0}:mail:i:b");
         assert_eq!(keys.own_home(0, &subject), "hatchery:{%2F:billing:0}:mail:i:a");
         assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{%2F:billing:0}:mail:l:r:1234");
         assert_eq!(keys.index(0, &subject.event_type), "hatchery:{%2F:billing:0}:mail:x");
-        assert_eq!(keys.kept(0, &subject, &Slot::DatedAt(5)), "hatchery:{%2F:billing:0}:mail:p:r:1234");
-        assert_eq!(keys.kept(0, &subject, &Slot::Event("b".to_owned())), "hatchery:{%2F:billing:0}:mail:p:i:b");
+        assert_eq!(keys.kept(0, &subject, &DedupSlot::DatedAt(5)), "hatchery:{%2F:billing:0}:mail:p:r:1234");
+        assert_eq!(keys.kept(0, &subject, &DedupSlot::Event("b".to_owned())), "hatchery:{%2F:billing:0}:mail:p:i:b");
         terms.exclusive = false;
         assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{%2F:billing:0}:mail:l:i:a");
         // A renamed type finds the keys of the events that are under way.
@@ -164,7 +164,7 @@ mod tests {
         let keys = Keys::new("hatchery", "/", "billing", 7).with_first_names([(word("letter"), word("mail"))].into());
         let renamed = Subject { event_type: word("letter"), ..subject.clone() };
         assert_eq!(keys.shard(&renamed), keys.shard(&subject));
-        for slot in [Slot::DatedAt(5), Slot::Event("b".to_owned())] {
+        for slot in [DedupSlot::DatedAt(5), DedupSlot::Event("b".to_owned())] {
             assert_eq!(keys.home(0, &renamed, &slot), keys.home(0, &subject, &slot));
         }
         assert_eq!(keys.own_home(0, &renamed), keys.own_home(0, &subject));

@@ -36,8 +36,8 @@ use crate::{
     adapters::tls::Tls,
     domain::{
         register::{
-            Cancel, Cancelled, Claim, Claimed, Later, Owner, Postponed, Record, Release, Renew, Renewed, Reserve,
-            Reserved, Settle, Slot, Subject, state::SlotState, transitions::millis,
+            Cancel, Cancelled, Claim, Claimed, DedupSlot, Later, Owner, Postponed, Record, Release, Renew, Renewed,
+            Reserve, Reserved, Settle, Subject, state::SlotState, transitions::millis,
         },
         spec::RedisSpec,
         words::{EventType, Word},
@@ -266,27 +266,27 @@ impl RedisRegister {
     ) -> Result<Vec<R>, RegisterError> {
         let known = self.counters.known(shard);
         let (counter, answers, damage, other): Batch<R> = self.link.call(script, self.keys.slot(shard), within).await?;
-        self.heed(shard, known, counter);
+        self.observe(shard, known, counter);
         if let Some(damage) = damage.filter(|_| self.damage.is_due()) {
-            self.link.say_damaged(&String::from_utf8_lossy(&damage));
+            self.link.log_damaged(&String::from_utf8_lossy(&damage));
         }
         if let Some(other) = other {
-            self.doubted.call_once(|| self.say_doubted(&String::from_utf8_lossy(&other)));
+            self.doubted.call_once(|| self.log_doubted(&String::from_utf8_lossy(&other)));
         }
         Ok(answers)
     }
 
     /// Logs that a broker with another name may use the register.
-    fn say_doubted(&self, other: &str) {
+    fn log_doubted(&self, other: &str) {
         let other = Owner { topology: None, cluster_name: Some(other.to_owned()) };
         if let Some(doubt) = other.doubt((self.cluster_name)().as_deref()) {
             tracing::warn!("{doubt}");
         }
     }
 
-    fn heed(&self, shard: u16, known: Known, counter: u8) {
+    fn observe(&self, shard: u16, known: Known, counter: u8) {
         if self.counters.met(shard, known, counter.into()) {
-            self.link.say_emptied();
+            self.link.log_emptied();
             self.emptied.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -325,7 +325,7 @@ impl Register for RedisRegister {
         self.link.url().to_owned()
     }
 
-    async fn slot(&self, subject: &Subject, slot: &Slot) -> Result<Option<SlotState>, RegisterError> {
+    async fn slot(&self, subject: &Subject, slot: &DedupSlot) -> Result<Option<SlotState>, RegisterError> {
         let shown = self.look_at(&[(subject.clone(), slot.clone())]).await?.pop().flatten();
         Ok(shown.map(|shown| shown.state))
     }

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::domain::{
     register::{
-        Note, Slot, Stage, Subject,
+        DedupSlot, Note, Stage, Subject,
         index::Entry,
         state::{Later, Mark, SlotState},
         transitions::due_millis,
@@ -22,9 +22,9 @@ const HAS_ATTEMPTS: u8 = 32;
 const HAS_KEPT: u8 = 64;
 
 /// Packs the details that the index has of a slot. The name of the slot's home is not repeated.
-pub(super) fn details(subject: &Subject, slot: &Slot, due: Timestamp, note: &Note, kept: bool) -> Vec<u8> {
+pub(super) fn details(subject: &Subject, slot: &DedupSlot, due: Timestamp, note: &Note, kept: bool) -> Vec<u8> {
     let home = subject.home(slot);
-    let in_own_home = matches!(slot, Slot::Event(_)) || subject.reference.is_none();
+    let in_own_home = matches!(slot, DedupSlot::Event(_)) || subject.reference.is_none();
     let mut flags = match note.stage {
         Stage::Waiting => 0,
         Stage::Retry => 1,
@@ -104,8 +104,8 @@ pub(super) fn entry(event_type: &EventType, home: &str, field: &str, details: &[
 }
 
 /// Returns the slot with this field in the home of this name.
-pub(super) fn slot_of(name: &str, field: &str) -> Option<Slot> {
-    if field == "e" { Some(Slot::Event(name.to_owned())) } else { field.parse().ok() }
+pub(super) fn slot_of(name: &str, field: &str) -> Option<DedupSlot> {
+    if field == "e" { Some(DedupSlot::Event(name.to_owned())) } else { field.parse().ok() }
 }
 
 /// Unpacks a slot's state.
@@ -163,20 +163,21 @@ mod tests {
     #[test]
     fn a_uuid_takes_16_bytes_and_an_events_own_home_names_it() {
         let note = Note { stage: Stage::Waiting, attempts: 0, reason: None };
-        let length = |subject: &Subject, slot: &Slot| details(subject, slot, Timestamp::UNIX_EPOCH, &note, false).len();
+        let length =
+            |subject: &Subject, slot: &DedupSlot| details(subject, slot, Timestamp::UNIX_EPOCH, &note, false).len();
         let id = "0197c2a4-8c5e-7d3a-9b1f-2e4d6c8a0b12";
         let referred = subject(Some("1234"), id);
-        assert_eq!(length(&referred, &Slot::Immediate), 7 + 16);
-        assert_eq!(length(&referred, &Slot::Event(id.to_owned())), 7 + 2 + 4);
-        assert_eq!(length(&subject(None, id), &Slot::Event(id.to_owned())), 7);
-        assert_eq!(length(&subject(Some("1234"), &id.to_uppercase()), &Slot::Immediate), 7 + 2 + 36);
+        assert_eq!(length(&referred, &DedupSlot::Immediate), 7 + 16);
+        assert_eq!(length(&referred, &DedupSlot::Event(id.to_owned())), 7 + 2 + 4);
+        assert_eq!(length(&subject(None, id), &DedupSlot::Event(id.to_owned())), 7);
+        assert_eq!(length(&subject(Some("1234"), &id.to_uppercase()), &DedupSlot::Immediate), 7 + 2 + 36);
     }
 
     #[test]
     fn truncated_details_are_no_entry() {
         let note = Note { stage: Stage::Retry, attempts: 3, reason: None };
         let subject = subject(Some("1234"), "a");
-        let slot = Slot::Event("b".to_owned());
+        let slot = DedupSlot::Event("b".to_owned());
         let packed = details(&subject, &slot, Timestamp::UNIX_EPOCH, &note, true);
         for length in 0..packed.len() {
             assert_eq!(entry(&subject.event_type, "i:b", "e", &packed[..length]), None, "{length}");
@@ -189,7 +190,7 @@ mod tests {
         fn details_are_read_as_they_were_written(
             (reference, id) in (prop::option::of("[a-zäß:{} ]{1,12}"), prop_oneof![".{1,20}", Just(Uuid::nil().to_string())]),
             slot in prop_oneof![
-                Just(Slot::Immediate), Just(Slot::First), Just(Slot::DatedAt(7)), ".{1,9}".prop_map(Slot::Event),
+                Just(DedupSlot::Immediate), Just(DedupSlot::First), Just(DedupSlot::DatedAt(7)), ".{1,9}".prop_map(DedupSlot::Event),
             ],
             due in 0..253_402_000_000_000_i64,
             (stage, attempts) in (prop::sample::select(vec![Stage::Waiting, Stage::Retry, Stage::DeadLetter]), any::<u32>()),

@@ -7,8 +7,8 @@ use redis::{FromRedisValue, Script, ScriptInvocation};
 
 use super::{keys::Keys, packed};
 use crate::domain::register::{
-    Cancel, Cancelled, Claim, Claimed, End, Later, Note, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
-    Settle, Slot, Stage, Stamp, Subject, Terms,
+    Cancel, Cancelled, Claim, Claimed, CopyVersion, DedupSlot, End, Later, Note, Postponed, Record, Release, Renew,
+    Renewed, Reserve, Reserved, Settle, Stage, Subject, Terms,
     transitions::{due_millis, millis},
 };
 
@@ -68,7 +68,7 @@ pub(super) trait Call: Sync {
 
 /// Appends what all calls about a copy begin with: the keys home, own home and lease, and the arguments field and
 /// version.
-fn copy(keys: &Keys, shard: u16, subject: &Subject, stamp: &Stamp, terms: &Terms, to: &mut ScriptInvocation<'_>) {
+fn copy(keys: &Keys, shard: u16, subject: &Subject, stamp: &CopyVersion, terms: &Terms, to: &mut ScriptInvocation<'_>) {
     to.key(keys.home(shard, subject, &stamp.slot))
         .key(keys.own_home(shard, subject))
         .key(keys.lease(shard, subject, terms))
@@ -242,8 +242,8 @@ impl Call for Settle {
         match &self.end {
             End::Finished => to.arg("").arg("").arg(""),
             End::Copied { due, note } => {
-                let details = |slot: &Slot| packed::details(subject, slot, *due, note, false);
-                let alone = Slot::Event(subject.id.clone());
+                let details = |slot: &DedupSlot| packed::details(subject, slot, *due, note, false);
+                let alone = DedupSlot::Event(subject.id.clone());
                 to.arg(due_millis(*due)).arg(details(&stamp.slot)).arg(details(&alone))
             }
         };
@@ -329,14 +329,14 @@ impl Call for Timely<'_> {
 
     fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
         let Cancel { subject, slot, due, horizon } = self.call;
-        let alone = Slot::Event(subject.id.clone());
+        let alone = DedupSlot::Event(subject.id.clone());
         let slot = match slot {
             None if subject.reference.is_none() => Some(&alone),
             slot => slot.as_ref(),
         };
-        to.key(keys.home(shard, subject, slot.unwrap_or(&Slot::Immediate)))
+        to.key(keys.home(shard, subject, slot.unwrap_or(&DedupSlot::Immediate)))
             .key(keys.index(shard, &subject.event_type))
-            .arg(slot.map_or_else(String::new, Slot::field))
+            .arg(slot.map_or_else(String::new, DedupSlot::field))
             .arg(due.map_or(0, due_millis))
             .arg(millis(*horizon))
             .arg(self.until);
@@ -346,7 +346,7 @@ impl Call for Timely<'_> {
         raw.sort_unstable();
         let slot = |field: &str| match &self.call.slot {
             Some(slot) => Some(slot.clone()),
-            None if field == "e" => Some(Slot::Event(self.call.subject.id.clone())),
+            None if field == "e" => Some(DedupSlot::Event(self.call.subject.id.clone())),
             None => field.parse().ok(),
         };
         let cancelled = |(field, waiting, running, already): (String, u8, u8, u8)| {

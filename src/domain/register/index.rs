@@ -8,7 +8,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use super::{
-    Cancel, Cancelled, End, Later, Note, Postponed, Record, Settle, Slot, Stage, Subject,
+    Cancel, Cancelled, DedupSlot, End, Later, Note, Postponed, Record, Settle, Stage, Subject,
     state::{Shard, SlotState},
     transitions::{At, due_millis, millis},
 };
@@ -23,7 +23,7 @@ pub struct Entry {
     /// Whom it is about. Without a reference where the event has none.
     pub subject: Subject,
     /// What it competes with.
-    pub slot: Slot,
+    pub slot: DedupSlot,
     /// When its latest copy is due.
     pub due: Timestamp,
     /// Where that is, how often it failed, and why.
@@ -34,7 +34,7 @@ impl Entry {
     /// Whether it is about this reference, and competes with nothing.
     #[must_use]
     pub fn is_alone_of(&self, reference: &Reference) -> bool {
-        matches!(self.slot, Slot::Event(_)) && self.subject.reference.as_ref() == Some(reference)
+        matches!(self.slot, DedupSlot::Event(_)) && self.subject.reference.as_ref() == Some(reference)
     }
 }
 
@@ -42,7 +42,7 @@ impl Entry {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// What it competes with.
-    pub slot: Slot,
+    pub slot: DedupSlot,
     /// What decides; all zero where the register has not been asked for it yet.
     pub state: SlotState,
     /// A run of it holds the lease that goes by the reference, or by the id of an event that is looked at by itself: also a
@@ -115,11 +115,11 @@ impl Index {
         let key = key(&call.subject, &call.slot);
         let slot = shard.slot(at, &key);
         let (is_newest, is_new) = match &call.slot {
-            Slot::Event(_) => (slot.mark.version == 0, false),
+            DedupSlot::Event(_) => (slot.mark.version == 0, false),
             _ if !shard.was_given(at, call.version) => return,
             _ => (call.version == slot.newest, call.version > slot.mark.version.max(slot.covered)),
         };
-        let is_at = matches!(call.slot, Slot::Event(_)) || call.version == slot.mark.version;
+        let is_at = matches!(call.slot, DedupSlot::Event(_)) || call.version == slot.mark.version;
         if !is_newest || !(is_new || is_at && !slot.mark.finished) {
             return;
         }
@@ -149,8 +149,8 @@ impl Index {
             End::Finished => self.forget(&key),
             // Unless a later copy of it is known, or it was handled.
             End::Copied { due, note } if slot.is_at(version, call.stamp.counted_next()) => {
-                let alone = Slot::Event(call.subject.id.clone());
-                let counts_alone = key.1 == "e" && !matches!(call.stamp.slot, Slot::Event(_));
+                let alone = DedupSlot::Event(call.subject.id.clone());
+                let counts_alone = key.1 == "e" && !matches!(call.stamp.slot, DedupSlot::Event(_));
                 let slot = if counts_alone { &alone } else { &call.stamp.slot };
                 // What was kept is the message of the event that was recorded.
                 if self.entries.get(&key).is_none_or(|entry| entry.subject.id != call.subject.id) {
@@ -221,14 +221,14 @@ impl Index {
     pub fn look(&self, at: At, shard: &Shard, subject: &Subject) -> Vec<Shown> {
         let slots = match &subject.reference {
             Some(_) => shard.slots_of(at, subject),
-            None => vec![Slot::Event(subject.id.clone())],
+            None => vec![DedupSlot::Event(subject.id.clone())],
         };
         slots.iter().filter_map(|slot| self.look_at(at, shard, subject, slot)).collect()
     }
 
     /// All that is known of one slot.
     #[must_use]
-    pub fn look_at(&self, at: At, shard: &Shard, subject: &Subject, slot: &Slot) -> Option<Shown> {
+    pub fn look_at(&self, at: At, shard: &Shard, subject: &Subject, slot: &DedupSlot) -> Option<Shown> {
         let key = key(subject, slot);
         let entry = self.entries.get(&key).filter(|entry| lives(at, shard, &key, entry));
         let lease = shard.leases.get(&subject.home(slot).lease());
@@ -239,13 +239,13 @@ impl Index {
 
     /// The message of the newest event of a slot, where it was kept.
     #[must_use]
-    pub fn kept(&self, at: At, shard: &Shard, subject: &Subject, slot: &Slot) -> Option<Bytes> {
+    pub fn kept(&self, at: At, shard: &Shard, subject: &Subject, slot: &DedupSlot) -> Option<Bytes> {
         let key = key(subject, slot);
         self.entries.get(&key).filter(|entry| lives(at, shard, &key, entry))?;
         self.kept.get(&key).cloned()
     }
 
-    fn note(&mut self, key: (String, String), subject: &Subject, slot: &Slot, due: Timestamp, note: &Note) {
+    fn note(&mut self, key: (String, String), subject: &Subject, slot: &DedupSlot, due: Timestamp, note: &Note) {
         let reason = note.reason.as_deref().map(cut_reason).filter(|reason| !reason.is_empty());
         let note = Note { reason: reason.map(str::to_owned), ..*note };
         let entry = Entry { subject: subject.clone(), slot: slot.clone(), due: in_millis(due), note };
@@ -270,6 +270,6 @@ fn in_millis(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(due_millis(time)).unwrap_or(time)
 }
 
-fn key(subject: &Subject, slot: &Slot) -> (String, String) {
+fn key(subject: &Subject, slot: &DedupSlot) -> (String, String) {
     (subject.home(slot).to_string(), slot.field())
 }

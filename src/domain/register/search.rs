@@ -5,7 +5,7 @@ use std::{fmt, str::FromStr};
 use jiff::Timestamp;
 
 use super::{
-    Slot, Stage, Stamp, Subject,
+    CopyVersion, DedupSlot, Stage, Subject,
     index::{Find, Shown},
     state::SlotState,
 };
@@ -92,9 +92,9 @@ impl FromStr for State {
 ///
 /// ```no_run
 /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
-/// use hatchery::{Known, State, Which};
+/// use hatchery::{EventInfo, State, EventSelector};
 ///
-/// fn line(event: &Known) -> String {
+/// fn line(event: &EventInfo) -> String {
 ///     let due = event.due.map_or_else(|| "some time".to_owned(), |due| due.to_string());
 ///     let why = event.reason.as_deref().unwrap_or_default();
 ///     match event.state {
@@ -105,7 +105,7 @@ impl FromStr for State {
 ///     }
 /// }
 ///
-/// for event in events.show(&Which::reference("hr-import", "1234")).await? {
+/// for event in events.show(&EventSelector::reference("hr-import", "1234")).await? {
 ///     println!("{}: {}", event.slot, line(&event));
 /// }
 /// # Ok(())
@@ -113,7 +113,7 @@ impl FromStr for State {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Known {
+pub struct EventInfo {
     /// Which handler.
     pub event_type: EventType,
     /// The object that it is about.
@@ -121,7 +121,7 @@ pub struct Known {
     /// The event's id. Not known where the index was lost, nor of what is at its end.
     pub id: Option<String>,
     /// What it competes with.
-    pub slot: Slot,
+    pub slot: DedupSlot,
     /// What has become of it.
     pub state: State,
     /// Something of its slot has been started and is not settled: this event, or one that it replaces.
@@ -133,12 +133,12 @@ pub struct Known {
     /// Why it is where it is.
     pub reason: Option<String>,
     /// The copy that is still to run. None of what is at its end.
-    pub copy: Option<Stamp>,
+    pub copy: Option<CopyVersion>,
     /// What the slot had covered.
     pub(crate) covered: i64,
 }
 
-impl Known {
+impl EventInfo {
     /// What is shown of a slot. The subject is whom it was asked for; where there is an entry, that knows better. Of no
     /// use outside of the crate.
     #[must_use]
@@ -154,7 +154,7 @@ impl Known {
             None => (Subject { id: String::new(), ..subject.clone() }, None, None),
         };
         let id = match &slot {
-            Slot::Event(id) => Some(id.clone()),
+            DedupSlot::Event(id) => Some(id.clone()),
             _ => Some(subject.id).filter(|id| !id.is_empty()),
         };
         Self {
@@ -188,15 +188,19 @@ impl Known {
 }
 
 /// The copy of a slot that is still to run, as far as the register knows.
-fn wanted(slot: &Slot, state: &SlotState) -> Option<Stamp> {
+fn wanted(slot: &DedupSlot, state: &SlotState) -> Option<CopyVersion> {
     let (mark, slot) = (state.mark, slot.clone());
-    if matches!(slot, Slot::Event(_)) {
-        return (!mark.finished).then_some(Stamp { slot, version: 0, generation: mark.generation });
+    if matches!(slot, DedupSlot::Event(_)) {
+        return (!mark.finished).then_some(CopyVersion { slot, version: 0, generation: mark.generation });
     }
     if state.newest > mark.version.max(state.covered) {
-        return Some(Stamp { slot, version: state.newest, generation: 0 });
+        return Some(CopyVersion { slot, version: state.newest, generation: 0 });
     }
-    (mark.version > 0 && !mark.finished).then_some(Stamp { slot, version: mark.version, generation: mark.generation })
+    (mark.version > 0 && !mark.finished).then_some(CopyVersion {
+        slot,
+        version: mark.version,
+        generation: mark.generation,
+    })
 }
 
 /// Which events are looked for: all that nothing here excludes.
@@ -206,12 +210,12 @@ fn wanted(slot: &Slot, state: &SlotState) -> Option<Stamp> {
 /// with a control character) is told by the search.
 ///
 /// ```
-/// # use hatchery::{Known, Slot, internals::register::{Note, Stage, Subject, index::{Entry, Shown}, state::SlotState}};
+/// # use hatchery::{EventInfo, DedupSlot, internals::register::{Note, Stage, Subject, index::{Entry, Shown}, state::SlotState}};
 /// # let subject = Subject { event_type: "hr-import".parse()?, reference: Some("12-34".parse()?), id: "a".to_owned() };
-/// # let (slot, due) = (Slot::Event("a".to_owned()), hatchery::parse_time("2026-06-01T09:00:00Z")?);
+/// # let (slot, due) = (DedupSlot::Event("a".to_owned()), hatchery::parse_time("2026-06-01T09:00:00Z")?);
 /// # let note = Note { stage: Stage::Retry, attempts: 3, reason: Some("Connection refused".to_owned()) };
 /// # let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due, note });
-/// # let event = Known::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry });
+/// # let event = EventInfo::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry });
 /// use hatchery::{Filter, State, parse_time};
 ///
 /// // What of the twelfth department has failed three times, is due by nine, and cannot connect.
@@ -288,7 +292,7 @@ impl Filter {
     /// # fn example(events: hatchery::Events) {
     /// use hatchery::Filter;
     ///
-    /// // Whatever its type is; where that is known, `Which::id` is faster.
+    /// // Whatever its type is; where that is known, `EventSelector::id` is faster.
     /// let one = events.search(&Filter::default().id("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11"));
     /// # }
     /// ```
@@ -373,16 +377,16 @@ impl Filter {
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
-    /// use hatchery::{Filter, State, Which};
+    /// use hatchery::{Filter, State, EventSelector};
     ///
     /// let given_up = Filter::default().state(State::DeadLetter);
-    /// let known = events.show(&Which::reference("hr-import", "1234")).await?;
+    /// let known = events.show(&EventSelector::reference("hr-import", "1234")).await?;
     /// println!("{} given up", known.iter().filter(|event| given_up.matches(event)).count());
     /// # Ok(())
     /// # }
     /// ```
     #[must_use]
-    pub fn matches(&self, event: &Known) -> bool {
+    pub fn matches(&self, event: &EventInfo) -> bool {
         let reference = event.reference.as_ref().map(Reference::as_str);
         let reason = || event.reason.as_deref().unwrap_or_default().to_lowercase();
         event.copy.is_some()
@@ -421,12 +425,12 @@ mod tests {
         }
     }
 
-    fn known(slot: &str, state: SlotState, stage: Stage) -> Known {
-        let slot: Slot = slot.parse().expect("a slot");
+    fn known(slot: &str, state: SlotState, stage: Stage) -> EventInfo {
+        let slot: DedupSlot = slot.parse().expect("a slot");
         let note = Note { stage, attempts: 2, reason: Some("retry: Connection refused".into()) };
         let due = Timestamp::from_second(1_000).expect("a time");
         let entry = Entry { subject: subject(), slot: slot.clone(), due, note };
-        Known::of(&subject(), Shown { slot, state, leased: false, entry: Some(entry) })
+        EventInfo::of(&subject(), Shown { slot, state, leased: false, entry: Some(entry) })
     }
 
     fn state(mark: (i64, bool, i64), newest: i64, begun: bool) -> SlotState {
@@ -465,7 +469,8 @@ mod tests {
     fn what_the_index_has_lost_is_shown_as_far_as_it_is_known() {
         let later = Some(Later { at: 1, version: 5, generation: 0 });
         let slot = SlotState { due: 5_000, later, ..state((0, false, 0), 5, false) };
-        let known = Known::of(&subject(), Shown { slot: Slot::Dated, state: slot, leased: false, entry: None });
+        let known =
+            EventInfo::of(&subject(), Shown { slot: DedupSlot::Dated, state: slot, leased: false, entry: None });
         assert_eq!((known.id, known.state), (None, State::Waiting));
         assert_eq!(known.due, Timestamp::from_second(5).ok());
     }

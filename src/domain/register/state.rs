@@ -6,7 +6,7 @@ use std::{collections::BTreeMap, fmt};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{Slot, Stamp, Subject, Terms};
+use super::{CopyVersion, DedupSlot, Subject, Terms};
 
 /// The last millisecond that is stored; what would be later counts as this (the packed form has six bytes for it).
 pub const END_OF_TIME: i64 = (1 << 48) - 1;
@@ -66,9 +66,9 @@ impl fmt::Display for Home<'_> {
 impl Subject {
     /// Where a slot is kept: with the reference, but an `e:` slot with the event.
     #[must_use]
-    pub fn home<'a>(&'a self, slot: &'a Slot) -> Home<'a> {
+    pub fn home<'a>(&'a self, slot: &'a DedupSlot) -> Home<'a> {
         match (slot, &self.reference) {
-            (Slot::Event(id), _) => Home::event(self.event_type.as_str(), id),
+            (DedupSlot::Event(id), _) => Home::event(self.event_type.as_str(), id),
             (_, None) => self.own_home(),
             (_, Some(reference)) => Home { event_type: self.event_type.as_str(), kind: 'r', name: reference.as_str() },
         }
@@ -83,11 +83,11 @@ impl Subject {
     /// Whose lease a handler of this event holds.
     #[must_use]
     pub fn leaseholder(&self, terms: &Terms) -> Home<'_> {
-        if terms.exclusive { self.home(&Slot::Immediate) } else { self.own_home() }
+        if terms.exclusive { self.home(&DedupSlot::Immediate) } else { self.own_home() }
     }
 }
 
-impl Slot {
+impl DedupSlot {
     /// The slot's name among those of its home: its text, but `e` alone for `e:<id>`, since the home has the id.
     #[must_use]
     pub fn field(&self) -> String {
@@ -98,12 +98,12 @@ impl Slot {
     }
 }
 
-impl Stamp {
+impl CopyVersion {
     /// The version that the register compares. What competes with nothing has 0, whatever it carries, and so has a
     /// copy that names no object to compete for.
     #[must_use]
     pub fn counted_version(&self, subject: &Subject) -> i64 {
-        if matches!(self.slot, Slot::Event(_)) || subject.reference.is_none() { 0 } else { self.version }
+        if matches!(self.slot, DedupSlot::Event(_)) || subject.reference.is_none() { 0 } else { self.version }
     }
 
     /// The generation that the register compares.
@@ -121,7 +121,7 @@ impl Stamp {
     /// The stamp that counts where this one does: an `e:` slot has version 0.
     #[must_use]
     pub fn own(&self) -> Self {
-        let version = if matches!(self.slot, Slot::Event(_)) { 0 } else { self.version };
+        let version = if matches!(self.slot, DedupSlot::Event(_)) { 0 } else { self.version };
         Self { version, ..self.clone() }
     }
 }

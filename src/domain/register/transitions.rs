@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
-    Settle, Slot, Stamp, Subject, Terms,
+    Cancel, Cancelled, Claim, Claimed, CopyVersion, DedupSlot, End, Later, Postponed, Record, Release, Renew, Renewed,
+    Reserve, Reserved, Settle, Subject, Terms,
     state::{self, END_OF_TIME, LAST_GENERATION, Lease, MOST_CRASHES, Mark, Shard, SlotState},
 };
 
@@ -70,7 +70,7 @@ impl Shard {
     /// See [`Record`].
     pub fn record(&mut self, at: At, call: &Record) {
         // Raising `newest` to what no claim would take for a version would drop all that is published below it.
-        if matches!(call.slot, Slot::Event(_)) || !self.was_given(at, call.version) {
+        if matches!(call.slot, DedupSlot::Event(_)) || !self.was_given(at, call.version) {
             return;
         }
         let key = key(&call.subject, &call.slot);
@@ -225,7 +225,7 @@ impl Shard {
     pub fn cancel(&mut self, at: At, call: &Cancel) -> Vec<Cancelled> {
         let slots = match &call.slot {
             Some(slot) => vec![slot.clone()],
-            None if call.subject.reference.is_none() => vec![Slot::Event(call.subject.id.clone())],
+            None if call.subject.reference.is_none() => vec![DedupSlot::Event(call.subject.id.clone())],
             None => self.slots_of(at, &call.subject),
         };
         if slots.is_empty() {
@@ -236,7 +236,7 @@ impl Shard {
         slots.into_iter().map(|slot| self.cancel_slot(at, call, slot, version)).collect()
     }
 
-    fn cancel_slot(&mut self, at: At, call: &Cancel, which: Slot, version: i64) -> Cancelled {
+    fn cancel_slot(&mut self, at: At, call: &Cancel, which: DedupSlot, version: i64) -> Cancelled {
         let key = key(&call.subject, &which);
         let mut slot = self.load(at, &key);
         let (seen, already) = (slot.until > 0, slot.cancelled);
@@ -257,8 +257,8 @@ impl Shard {
     }
 
     /// The slots of a reference that are remembered.
-    pub(super) fn slots_of(&self, at: At, subject: &Subject) -> Vec<Slot> {
-        let home = subject.home(&Slot::Immediate).to_string();
+    pub(super) fn slots_of(&self, at: At, subject: &Subject) -> Vec<DedupSlot> {
+        let home = subject.home(&DedupSlot::Immediate).to_string();
         let slots = self.slots.iter().filter(|((name, _), slot)| *name == home && slot.until > at.millis());
         slots.filter_map(|((_, field), _)| field.parse().ok()).collect()
     }
@@ -276,7 +276,7 @@ impl Shard {
     }
 
     /// The home, field and version that a copy counts with.
-    pub(super) fn counted_key(&self, at: At, subject: &Subject, stamp: &Stamp) -> ((String, String), i64) {
+    pub(super) fn counted_key(&self, at: At, subject: &Subject, stamp: &CopyVersion) -> ((String, String), i64) {
         let Counted { key, version, .. } = self.counted(at, subject, stamp);
         (key, version)
     }
@@ -292,12 +292,12 @@ impl Shard {
         (1..=self.last.max(at.micros)).contains(&version)
     }
 
-    fn counted(&self, at: At, subject: &Subject, stamp: &Stamp) -> Counted {
+    fn counted(&self, at: At, subject: &Subject, stamp: &CopyVersion) -> Counted {
         let generation = stamp.counted_generation();
         let version = stamp.counted_version(subject);
         if self.was_given(at, version) {
             Counted { key: key(subject, &stamp.slot), version, generation, own: true }
-        } else if matches!(stamp.slot, Slot::Event(_)) {
+        } else if matches!(stamp.slot, DedupSlot::Event(_)) {
             Counted { key: key(subject, &stamp.slot), version: 0, generation, own: true }
         } else {
             Counted { key: own_key(subject), version: 0, generation, own: false }
@@ -327,7 +327,7 @@ impl Shard {
     }
 }
 
-fn key(subject: &Subject, slot: &Slot) -> (String, String) {
+fn key(subject: &Subject, slot: &DedupSlot) -> (String, String) {
     (subject.home(slot).to_string(), slot.field())
 }
 
@@ -339,7 +339,7 @@ fn own_key(subject: &Subject) -> (String, String) {
 impl Claimed {
     /// The answer that lets a handler start, by the copy's own stamp or one that competes with nothing.
     pub(crate) fn run(call: &Claim, fence: i64, crashes: u32, own: bool) -> Self {
-        let stamp = if own { call.stamp.own() } else { Stamp::alone(&call.subject.id, call.stamp.generation) };
+        let stamp = if own { call.stamp.own() } else { CopyVersion::alone(&call.subject.id, call.stamp.generation) };
         Self::Run { fence, crashes, stamp }
     }
 }

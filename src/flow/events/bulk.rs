@@ -16,7 +16,7 @@ use futures_util::{
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{error::EventsError, shared::Events};
-use crate::domain::register::search::{Filter, Known};
+use crate::domain::register::search::{EventInfo, Filter};
 
 /// Events that go together in one call. A script over so many takes a few milliseconds, in which Redis serves nobody else.
 pub(super) const BATCH: usize = 256;
@@ -35,7 +35,7 @@ impl Events {
     ) -> impl Stream<Item = Result<A, EventsError>> + Send + 'static + use<A, F, G>
     where
         A: Send + 'static,
-        G: Fn(Vec<Known>) -> F + Send + 'static,
+        G: Fn(Vec<EventInfo>) -> F + Send + 'static,
         F: Future<Output = Result<Vec<A>, EventsError>> + Send + 'static,
     {
         let (failed, mut taken) = (Arc::new(AtomicBool::new(false)), HashSet::new());
@@ -55,7 +55,7 @@ impl Events {
     }
 }
 
-fn place(event: &Known) -> u128 {
+fn place(event: &EventInfo) -> u128 {
     let subject = event.subject();
     xxh3_128(format!("{}\0{}", subject.home(&event.slot), event.slot.field()).as_bytes())
 }

@@ -13,11 +13,11 @@ use uuid::Uuid;
 use super::{
     error::EventsError,
     shared::{Events, Shared},
-    which::{Asked, Which},
+    which::{Asked, EventSelector},
 };
 use crate::domain::register::{
-    Cancel, Cancelled, Slot, Subject,
-    search::{Filter, Known, State},
+    Cancel, Cancelled, DedupSlot, Subject,
+    search::{EventInfo, Filter, State},
 };
 
 /// Batches under way at a time, so that no round trip is waited for in vain.
@@ -29,7 +29,7 @@ impl Events {
     ///
     /// An event that the register has never heard of, because Redis was away when it was published, can be cancelled by its
     /// id alone: that is remembered for as long as one round through the ladder or the longest hatchery takes, and
-    /// `backlog-retention`. The slot of [`Which::immediate`], and of [`Which::at`] where
+    /// `backlog-retention`. The slot of [`EventSelector::immediate`], and of [`EventSelector::at`] where
     /// the type says `delayed: each-time`, is remembered likewise, for what Redis has forgotten.
     ///
     /// # Errors
@@ -37,15 +37,15 @@ impl Events {
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
-    /// use hatchery::{Which, parse_time};
+    /// use hatchery::{EventSelector, parse_time};
     ///
-    /// let change = Which::reference("hr-import", "1234").at(parse_time("2026-06-01T00:00:00Z")?);
+    /// let change = EventSelector::reference("hr-import", "1234").at(parse_time("2026-06-01T00:00:00Z")?);
     /// let cancelled = events.cancel(&change).await?;
     /// println!("{} cancelled", cancelled.iter().filter(|slot| slot.waiting).count());
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn cancel(&self, which: &Which) -> Result<Vec<Cancelled>, EventsError> {
+    pub async fn cancel(&self, which: &EventSelector) -> Result<Vec<Cancelled>, EventsError> {
         let asked = self.shared.asked(which)?;
         let mut open = self.show(which).await?;
         open.retain(|event| event.copy.is_some() || event.running);
@@ -58,7 +58,7 @@ impl Events {
             self.refuse_another_name(&asked, id).await?;
             if asked.subject.reference.is_none() {
                 // Its reference, which nobody has told, says in which shard it would be.
-                let alone = self.shared.cancel(asked.subject.clone(), Some(Slot::Event(id.to_owned())), None);
+                let alone = self.shared.cancel(asked.subject.clone(), Some(DedupSlot::Event(id.to_owned())), None);
                 return Ok(self.shared.register.cancel_anywhere(&alone).await?);
             }
         }
@@ -70,7 +70,7 @@ impl Events {
             Some(slots) => (false, slots.into_iter().map(|slot| call(Some(slot))).collect()),
         };
         for event in open {
-            let is_reached = whole && !matches!(event.slot, Slot::Event(_));
+            let is_reached = whole && !matches!(event.slot, DedupSlot::Event(_));
             if !is_reached && calls.iter().all(|call| call.slot.as_ref() != Some(&event.slot)) {
                 calls.push(self.shared.cancel(event.subject(), Some(event.slot), event.due));
             }
@@ -91,7 +91,7 @@ impl Events {
         let usual = id.parse::<Uuid>().ok().map(|uuid| uuid.to_string()).filter(|usual| usual != id);
         let same = asked.subject.reference.is_some().then(|| id.to_owned());
         for id in same.into_iter().chain(usual) {
-            let known = self.show(&Which::id(event_type, &id)).await?;
+            let known = self.show(&EventSelector::id(event_type, &id)).await?;
             if let Some(event) = known.into_iter().find(|event| event.copy.is_some() || event.running) {
                 let of = event.reference.map_or_else(|| " without a reference".to_owned(), |r| format!(" of {r}"));
                 return Err(EventsError::OtherName { known: format!("{id}{of}") });
@@ -118,12 +118,12 @@ impl Events {
     pub fn cancel_all(
         &self,
         filter: &Filter,
-    ) -> impl Stream<Item = Result<(Known, Cancelled), EventsError>> + Send + 'static + use<> {
+    ) -> impl Stream<Item = Result<(EventInfo, Cancelled), EventsError>> + Send + 'static + use<> {
         let shared = Arc::clone(&self.shared);
-        self.each_batch(filter, IN_FLIGHT, move |batch: Vec<Known>| {
+        self.each_batch(filter, IN_FLIGHT, move |batch: Vec<EventInfo>| {
             let shared = Arc::clone(&shared);
             async move {
-                let call = |event: &Known| shared.cancel(event.subject(), Some(event.slot.clone()), event.due);
+                let call = |event: &EventInfo| shared.cancel(event.subject(), Some(event.slot.clone()), event.due);
                 let calls: Vec<Cancel> = batch.iter().map(call).collect();
                 let answers = shared.register.cancel(&calls).await?;
                 // One slot was asked for, so there is one answer.
@@ -141,7 +141,7 @@ impl Events {
 
 /// What was found in a slot that was shown like this just before. Handled meanwhile it would be at its end, and its mark no
 /// cancel's.
-fn told(found: Cancelled, shown: &Known) -> Cancelled {
+fn told(found: Cancelled, shown: &EventInfo) -> Cancelled {
     let waited = shown.copy.is_some() && shown.state != State::Running;
     Cancelled {
         waiting: found.waiting || found.already && waited,
@@ -152,9 +152,9 @@ fn told(found: Cancelled, shown: &Known) -> Cancelled {
 
 impl Shared {
     /// Where it is known when an event is due that may be later than what nobody knows of. A slot of a date says it itself.
-    fn cancel(&self, subject: Subject, slot: Option<Slot>, due: Option<Timestamp>) -> Cancel {
+    fn cancel(&self, subject: Subject, slot: Option<DedupSlot>, due: Option<Timestamp>) -> Cancel {
         let date = match slot {
-            Some(Slot::DatedAt(at) | Slot::RequeuedAt(at)) => Timestamp::from_millisecond(at).ok(),
+            Some(DedupSlot::DatedAt(at) | DedupSlot::RequeuedAt(at)) => Timestamp::from_millisecond(at).ok(),
             _ => None,
         };
         Cancel { subject, slot, due: due.max(date), horizon: self.horizon() }

@@ -12,16 +12,16 @@ use crate::{
 /// What is wrong with the question is said without asking anybody:
 ///
 /// ```
-/// use hatchery::{EventsError, Hatchery, Which};
+/// use hatchery::{EventsError, Hatchery, EventSelector};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let file = "version: 1\nname: billing\ntypes: { mail: {}, print: { register: off } }";
 /// let events = Hatchery::builder(hatchery::file::read(file, "topology.yaml")?).events()?;
 ///
-/// let off = events.show(&Which::reference("print", "1234")).await.expect_err("not in Redis");
+/// let off = events.show(&EventSelector::reference("print", "1234")).await.expect_err("not in Redis");
 /// assert!(matches!(off, EventsError::Unregistered { .. }));
-/// let long = events.show(&Which::id("mail", "x".repeat(256))).await.expect_err("no id");
+/// let long = events.show(&EventSelector::id("mail", "x".repeat(256))).await.expect_err("no id");
 /// assert_eq!(long.to_string(), "an id has 1 to 255 bytes, this one has 256");
 /// # Ok(())
 /// # }
@@ -44,7 +44,7 @@ pub enum EventsError {
     /// The id has not 1 to 255 bytes, but so many.
     #[error("an id has 1 to 255 bytes, this one has {0}")]
     Id(usize),
-    /// Immediate events of this type are told apart by their ids alone, and [`Which::immediate`](super::Which::immediate) names none.
+    /// Immediate events of this type are told apart by their ids alone, and [`EventSelector::immediate`](super::EventSelector::immediate) names none.
     #[error(
         "immediate events of {event_type} compete with nothing (`coalesce: {{ immediate: off }}`), so there may be many of \
          one reference: name one by its id, or all events of the reference"

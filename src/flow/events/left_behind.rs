@@ -7,7 +7,7 @@ use crate::domain::{
     register::{
         Subject,
         index::{Find, Found},
-        search::{Known, State},
+        search::{EventInfo, State},
     },
     words::EventType,
 };
@@ -61,7 +61,7 @@ impl Events {
         let subject = Subject { event_type: find.event_type.clone(), reference: None, id: String::new() };
         for _ in 0..pages {
             let Found { events, next } = self.shared.index.find(&find).await?;
-            for known in events.into_iter().map(|shown| Known::of(&subject, shown)) {
+            for known in events.into_iter().map(|shown| EventInfo::of(&subject, shown)) {
                 if matches!(known.state, State::Waiting | State::Running | State::Retry) {
                     behind.events += 1;
                     behind.next_due = behind.next_due.or(known.due);

@@ -21,7 +21,7 @@ mod which;
 pub use self::{
     error::EventsError,
     left_behind::LeftBehind,
-    moved::{Moved, NotKept},
+    moved::{MoveOutcome, PayloadNotKept},
     shared::Events,
-    which::Which,
+    which::EventSelector,
 };

@@ -8,13 +8,13 @@ use jiff::Timestamp;
 ///
 /// ```no_run
 /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
-/// use hatchery::{Moved, Which};
+/// use hatchery::{MoveOutcome, EventSelector};
 ///
-/// for (event, moved) in events.run_now(&Which::reference("hr-import", "1234")).await? {
+/// for (event, moved) in events.run_now(&EventSelector::reference("hr-import", "1234")).await? {
 ///     match moved {
-///         Moved::Done => println!("{}: on its way", event.slot),
-///         Moved::Running => println!("{}: runs already", event.slot),
-///         Moved::NotKept(why) => println!("{}: {why}", event.slot),
+///         MoveOutcome::Done => println!("{}: on its way", event.slot),
+///         MoveOutcome::Running => println!("{}: runs already", event.slot),
+///         MoveOutcome::NotKept(why) => println!("{}: {why}", event.slot),
 ///         // Gone, and what may come to be.
 ///         _ => println!("{}: handled or cancelled meanwhile", event.slot),
 ///     }
@@ -24,7 +24,7 @@ use jiff::Timestamp;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Moved {
+pub enum MoveOutcome {
     /// It waits until then, or is on its way.
     Done,
     /// It has been started: too late.
@@ -32,18 +32,18 @@ pub enum Moved {
     /// Handled, cancelled or replaced meanwhile.
     Gone,
     /// It would have to be published again, and its message is not kept. It waits as it did.
-    NotKept(NotKept),
+    NotKept(PayloadNotKept),
 }
 
 /// Why an event would have to be published again.
 ///
 /// ```
-/// let why = hatchery::NotKept::Earlier.to_string();
+/// let why = hatchery::PayloadNotKept::Earlier.to_string();
 /// assert!(why.starts_with("an earlier time takes its payload, which is not kept"));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum NotKept {
+pub enum PayloadNotKept {
     /// To run now.
     Now,
     /// To run at an earlier time than it is due.
@@ -52,7 +52,7 @@ pub enum NotKept {
     DeadLetter,
 }
 
-impl fmt::Display for NotKept {
+impl fmt::Display for PayloadNotKept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self {
             Self::Now => "running it now",

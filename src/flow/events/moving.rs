@@ -24,16 +24,16 @@ use jiff::Timestamp;
 
 use super::{
     error::EventsError,
-    moved::{Moved, NotKept, To},
+    moved::{MoveOutcome, PayloadNotKept, To},
     sending::{Sending, copy_of},
     shared::{Events, Shared},
-    which::Which,
+    which::EventSelector,
 };
 use crate::domain::{
     event::Event,
     register::{
-        Later, Postponed, Slot, Subject,
-        search::{Filter, Known, State},
+        DedupSlot, Later, Postponed, Subject,
+        search::{EventInfo, Filter, State},
     },
     time::ceil_millis,
     wire::{self, Incoming, kept},
@@ -41,7 +41,7 @@ use crate::domain::{
 
 /// What there is to do for one event.
 enum Plan {
-    Answer(Moved),
+    Answer(MoveOutcome),
     Later(Later),
     Send(Box<Sending>),
 }
@@ -56,20 +56,24 @@ impl Events {
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
-    /// use hatchery::{Moved, Which, parse_time};
+    /// use hatchery::{MoveOutcome, EventSelector, parse_time};
     ///
     /// let july = parse_time("2026-07-01T00:00:00Z")?;
-    /// for (event, moved) in events.reschedule(&Which::reference("hr-import", "1234"), july).await? {
+    /// for (event, moved) in events.reschedule(&EventSelector::reference("hr-import", "1234"), july).await? {
     ///     match moved {
-    ///         Moved::Done => println!("{} waits until July", event.slot),
-    ///         Moved::NotKept(why) => println!("{}: {why}", event.slot),
+    ///         MoveOutcome::Done => println!("{} waits until July", event.slot),
+    ///         MoveOutcome::NotKept(why) => println!("{}: {why}", event.slot),
     ///         _ => println!("{}: too late", event.slot),
     ///     }
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn reschedule(&self, which: &Which, at: Timestamp) -> Result<Vec<(Known, Moved)>, EventsError> {
+    pub async fn reschedule(
+        &self,
+        which: &EventSelector,
+        at: Timestamp,
+    ) -> Result<Vec<(EventInfo, MoveOutcome)>, EventsError> {
         self.move_these(which, To::At(ceil_millis(at))).await
     }
 
@@ -81,13 +85,13 @@ impl Events {
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
-    /// use hatchery::Which;
+    /// use hatchery::EventSelector;
     ///
-    /// events.run_now(&Which::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11")).await?;
+    /// events.run_now(&EventSelector::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11")).await?;
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn run_now(&self, which: &Which) -> Result<Vec<(Known, Moved)>, EventsError> {
+    pub async fn run_now(&self, which: &EventSelector) -> Result<Vec<(EventInfo, MoveOutcome)>, EventsError> {
         self.move_these(which, To::Now(self.shared.now())).await
     }
 
@@ -97,13 +101,13 @@ impl Events {
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
     /// use futures_util::TryStreamExt;
-    /// use hatchery::{Filter, Moved, State, parse_time};
+    /// use hatchery::{Filter, MoveOutcome, State, parse_time};
     ///
     /// let monday = parse_time("2026-06-01T06:00:00Z")?;
     /// let retries = Filter::default().state(State::Retry);
     /// let mut answers = std::pin::pin!(events.reschedule_all(&retries, monday));
     /// while let Some((event, moved)) = answers.try_next().await? {
-    ///     if moved != Moved::Done {
+    ///     if moved != MoveOutcome::Done {
     ///         println!("{:?} does not wait until Monday", event.id);
     ///     }
     /// }
@@ -114,7 +118,7 @@ impl Events {
         &self,
         filter: &Filter,
         at: Timestamp,
-    ) -> impl Stream<Item = Result<(Known, Moved), EventsError>> + Send + 'static + use<> {
+    ) -> impl Stream<Item = Result<(EventInfo, MoveOutcome), EventsError>> + Send + 'static + use<> {
         self.move_all(filter, To::At(ceil_millis(at)))
     }
 
@@ -124,12 +128,12 @@ impl Events {
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
     /// use futures_util::TryStreamExt;
-    /// use hatchery::{Filter, Moved, State};
+    /// use hatchery::{Filter, MoveOutcome, State};
     ///
     /// // The mail server is there again.
     /// let failed = Filter::default().state(State::Retry).reason("connection refused");
     /// let answers: Vec<_> = events.run_now_all(&failed).try_collect().await?;
-    /// let done = answers.iter().filter(|(_, moved)| *moved == Moved::Done).count();
+    /// let done = answers.iter().filter(|(_, moved)| *moved == MoveOutcome::Done).count();
     /// println!("{done} of {} run now", answers.len());
     /// # Ok(())
     /// # }
@@ -137,7 +141,7 @@ impl Events {
     pub fn run_now_all(
         &self,
         filter: &Filter,
-    ) -> impl Stream<Item = Result<(Known, Moved), EventsError>> + Send + 'static + use<> {
+    ) -> impl Stream<Item = Result<(EventInfo, MoveOutcome), EventsError>> + Send + 'static + use<> {
         self.move_all(filter, To::Now(self.shared.now()))
     }
 
@@ -149,9 +153,9 @@ impl Events {
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
-    /// use hatchery::Which;
+    /// use hatchery::EventSelector;
     ///
-    /// let known = events.show(&Which::reference("hr-import", "1234")).await?;
+    /// let known = events.show(&EventSelector::reference("hr-import", "1234")).await?;
     /// for (event, why_not) in known.iter().zip(events.not_kept(&known, None).await?) {
     ///     match why_not {
     ///         Some(why_not) => println!("{}: {why_not}", event.slot),
@@ -161,37 +165,42 @@ impl Events {
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn not_kept(&self, events: &[Known], at: Option<Timestamp>) -> Result<Vec<Option<NotKept>>, EventsError> {
+    pub async fn not_kept(
+        &self,
+        events: &[EventInfo],
+        at: Option<Timestamp>,
+    ) -> Result<Vec<Option<PayloadNotKept>>, EventsError> {
         let shared = &self.shared;
         let to = at.map_or_else(|| To::Now(shared.now()), |at| To::At(ceil_millis(at)));
-        let slots: Vec<(Subject, Slot)> = events.iter().map(|event| (event.subject(), event.slot.clone())).collect();
+        let slots: Vec<(Subject, DedupSlot)> =
+            events.iter().map(|event| (event.subject(), event.slot.clone())).collect();
         let kept = shared.index.kept(&slots).await?;
         let missing = events.iter().zip(kept).map(|(event, kept)| {
             let message = kept.and_then(|kept| shared.message(event, &kept));
             match shared.plan(event, message, to) {
-                Plan::Answer(Moved::NotKept(why)) => Some(why),
+                Plan::Answer(MoveOutcome::NotKept(why)) => Some(why),
                 _ => None,
             }
         });
         Ok(missing.collect())
     }
 
-    async fn move_these(&self, which: &Which, to: To) -> Result<Vec<(Known, Moved)>, EventsError> {
+    async fn move_these(&self, which: &EventSelector, to: To) -> Result<Vec<(EventInfo, MoveOutcome)>, EventsError> {
         let mut known = self.show(which).await?;
         known.retain(|event| event.copy.is_some());
         let moved = self.shared.shift(known, to).await?;
-        Ok(moved.into_iter().map(|(event, moved)| (event, moved.unwrap_or(Moved::Done))).collect())
+        Ok(moved.into_iter().map(|(event, moved)| (event, moved.unwrap_or(MoveOutcome::Done))).collect())
     }
 
     fn move_all(
         &self,
         filter: &Filter,
         to: To,
-    ) -> impl Stream<Item = Result<(Known, Moved), EventsError>> + Send + 'static + use<> {
+    ) -> impl Stream<Item = Result<(EventInfo, MoveOutcome), EventsError>> + Send + 'static + use<> {
         let shared = Arc::clone(&self.shared);
         // One batch after the other: the next one has to see which places the last one has taken, and what runs now goes
         // in the order in which it was found.
-        self.each_batch(filter, 1, move |mut batch: Vec<Known>| {
+        self.each_batch(filter, 1, move |mut batch: Vec<EventInfo>| {
             // What is there already, or was brought there a moment ago.
             batch.retain(|event| event.due != Some(to.time()));
             let shared = Arc::clone(&shared);
@@ -209,11 +218,16 @@ impl Shared {
     }
 
     /// A batch, in the order of effects that stands above. There is no answer for what is there already.
-    async fn shift(&self, mut batch: Vec<Known>, to: To) -> Result<Vec<(Known, Option<Moved>)>, EventsError> {
+    async fn shift(
+        &self,
+        mut batch: Vec<EventInfo>,
+        to: To,
+    ) -> Result<Vec<(EventInfo, Option<MoveOutcome>)>, EventsError> {
         batch.sort_by_key(|event| event.due);
-        let slots: Vec<(Subject, Slot)> = batch.iter().map(|event| (event.subject(), event.slot.clone())).collect();
+        let slots: Vec<(Subject, DedupSlot)> =
+            batch.iter().map(|event| (event.subject(), event.slot.clone())).collect();
         let kept = self.index.kept(&slots).await?;
-        let mut answers: Vec<Option<Moved>> = Vec::with_capacity(batch.len());
+        let mut answers: Vec<Option<MoveOutcome>> = Vec::with_capacity(batch.len());
         // Each with its place in the batch.
         let (mut later, mut sending) = (Vec::new(), Vec::new());
         for (place, (event, kept)) in batch.iter().zip(kept).enumerate() {
@@ -222,11 +236,11 @@ impl Shared {
                 Plan::Answer(answer) => answer,
                 Plan::Later(call) => {
                     later.push((place, call));
-                    Moved::Gone
+                    MoveOutcome::Gone
                 }
                 Plan::Send(send) => {
                     sending.push((place, *send));
-                    Moved::Gone
+                    MoveOutcome::Gone
                 }
             }));
         }
@@ -237,7 +251,7 @@ impl Shared {
     }
 
     /// An event from its kept message, if that is of the copy that is shown.
-    fn message(&self, event: &Known, kept: &bytes::Bytes) -> Option<Event> {
+    fn message(&self, event: &EventInfo, kept: &bytes::Bytes) -> Option<Event> {
         let (properties, body) = kept::decode(kept)?;
         let incoming = Incoming { routing_key: event.event_type.to_string(), properties, body };
         let message = wire::decode(&event.event_type, incoming, self.clock.now(), String::new).ok()?;
@@ -245,23 +259,23 @@ impl Shared {
         (message.stamp.slot == copy.slot && message.stamp.version == copy.version).then_some(message)
     }
 
-    fn plan(&self, known: &Known, message: Option<Event>, to: To) -> Plan {
+    fn plan(&self, known: &EventInfo, message: Option<Event>, to: To) -> Plan {
         let (Some(former), Some(terms)) = (known.copy.clone(), self.terms(&known.event_type)) else {
-            return Plan::Answer(Moved::Gone);
+            return Plan::Answer(MoveOutcome::Gone);
         };
         if known.state == State::Running {
-            return Plan::Answer(Moved::Running);
+            return Plan::Answer(MoveOutcome::Running);
         }
         let now = self.now();
         let former_due = known.due.unwrap_or(now);
         let Some(message) = message else {
             let missing = match to {
-                To::Now(_) => NotKept::Now,
-                To::At(_) if known.state == State::DeadLetter => NotKept::DeadLetter,
-                To::At(at) if at < former_due => NotKept::Earlier,
+                To::Now(_) => PayloadNotKept::Now,
+                To::At(_) if known.state == State::DeadLetter => PayloadNotKept::DeadLetter,
+                To::At(at) if at < former_due => PayloadNotKept::Earlier,
                 To::At(at) => return Plan::Later(Later { subject: known.subject(), stamp: former, at, terms }),
             };
-            return Plan::Answer(Moved::NotKept(missing));
+            return Plan::Answer(MoveOutcome::NotKept(missing));
         };
         let copy = copy_of(message, known, &former, to, now);
         let subject = copy.subject();
@@ -276,16 +290,20 @@ impl Shared {
         }))
     }
 
-    async fn put_off(&self, later: Vec<(usize, Later)>, answers: &mut [Option<Moved>]) -> Result<(), EventsError> {
+    async fn put_off(
+        &self,
+        later: Vec<(usize, Later)>,
+        answers: &mut [Option<MoveOutcome>],
+    ) -> Result<(), EventsError> {
         if later.is_empty() {
             return Ok(());
         }
         let (places, calls): (Vec<usize>, Vec<Later>) = later.into_iter().unzip();
         for (place, postponed) in places.into_iter().zip(self.register.later(&calls).await?) {
             answers[place] = Some(match postponed {
-                Postponed::Until => Moved::Done,
-                Postponed::Running => Moved::Running,
-                Postponed::Unwanted => Moved::Gone,
+                Postponed::Until => MoveOutcome::Done,
+                Postponed::Running => MoveOutcome::Running,
+                Postponed::Unwanted => MoveOutcome::Gone,
             });
         }
         Ok(())

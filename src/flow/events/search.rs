@@ -9,14 +9,14 @@ use super::{
     error::EventsError,
     homes::{PAGE, alone_of, homes, is_scattered},
     shared::{Events, Shared},
-    which::Which,
+    which::EventSelector,
 };
 use crate::{
     domain::{
         register::{
-            Slot, Subject,
+            DedupSlot, Subject,
             index::{Find, Found},
-            search::{Filter, Known},
+            search::{EventInfo, Filter},
         },
         spec::TypeSpec,
         words::{EventType, Reference},
@@ -27,7 +27,7 @@ use crate::{
 /// Events of one type, by their due times.
 struct Lane {
     next: Next,
-    page: VecDeque<Known>,
+    page: VecDeque<EventInfo>,
 }
 
 impl Lane {
@@ -65,7 +65,10 @@ impl Events {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn search(&self, filter: &Filter) -> impl Stream<Item = Result<Known, EventsError>> + Send + 'static + use<> {
+    pub fn search(
+        &self,
+        filter: &Filter,
+    ) -> impl Stream<Item = Result<EventInfo, EventsError>> + Send + 'static + use<> {
         let (shared, filter) = (Arc::clone(&self.shared), filter.clone());
         let lanes = shared.lanes(&filter);
         let merged = move |lanes: Vec<Lane>| Arc::clone(&shared).merged(filter.clone(), lanes);
@@ -79,15 +82,15 @@ impl Events {
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
-    /// use hatchery::Which;
+    /// use hatchery::EventSelector;
     ///
-    /// for event in events.show(&Which::reference("hr-import", "1234")).await? {
+    /// for event in events.show(&EventSelector::reference("hr-import", "1234")).await? {
     ///     println!("{}: {}, due {:?}", event.slot, event.state, event.due);
     /// }
     /// # Ok(())
     /// # }
     /// ```
-    pub async fn show(&self, which: &Which) -> Result<Vec<Known>, EventsError> {
+    pub async fn show(&self, which: &EventSelector) -> Result<Vec<EventInfo>, EventsError> {
         let asked = self.shared.asked(which)?;
         let mut known = match asked.places() {
             Some(places) => self.shared.look_at(&places).await?,
@@ -149,7 +152,7 @@ impl Shared {
         self: Arc<Self>,
         filter: Filter,
         lanes: Vec<Lane>,
-    ) -> impl Stream<Item = Result<Known, EventsError>> + Send + 'static {
+    ) -> impl Stream<Item = Result<EventInfo, EventsError>> + Send + 'static {
         stream::try_unfold((self, filter, lanes), |(shared, filter, mut lanes)| async move {
             let next = shared.next(&filter, &mut lanes).await?;
             Ok(next.map(|event| (event, (shared, filter, lanes))))
@@ -157,7 +160,7 @@ impl Shared {
     }
 
     /// The next one of all lanes.
-    async fn next(&self, filter: &Filter, lanes: &mut [Lane]) -> Result<Option<Known>, EventsError> {
+    async fn next(&self, filter: &Filter, lanes: &mut [Lane]) -> Result<Option<EventInfo>, EventsError> {
         for lane in &mut *lanes {
             while lane.page.is_empty() && !matches!(lane.next, Next::Nothing) {
                 self.turn(filter, lane).await?;
@@ -175,7 +178,7 @@ impl Shared {
             Next::Page(find) => {
                 let Found { events, next } = self.index.find(&find).await?;
                 let subject = Subject { event_type: find.event_type.clone(), reference: None, id: String::new() };
-                let events = events.into_iter().map(|shown| Known::of(&subject, shown)).collect();
+                let events = events.into_iter().map(|shown| EventInfo::of(&subject, shown)).collect();
                 (events, next.map_or(Next::Nothing, |after| Next::Page(Find { after: Some(after), ..find })))
             }
         };
@@ -186,19 +189,21 @@ impl Shared {
     }
 
     /// All that is known of these slots.
-    pub(super) async fn look_at(&self, places: &[(Subject, Slot)]) -> Result<Vec<Known>, EventsError> {
+    pub(super) async fn look_at(&self, places: &[(Subject, DedupSlot)]) -> Result<Vec<EventInfo>, EventsError> {
         let mut known = Vec::new();
         for batch in places.chunks(BATCH) {
             let shown = self.index.look_at(batch).await?;
-            known.extend(batch.iter().zip(shown).filter_map(|((subject, _), shown)| Some(Known::of(subject, shown?))));
+            known.extend(
+                batch.iter().zip(shown).filter_map(|((subject, _), shown)| Some(EventInfo::of(subject, shown?))),
+            );
         }
         Ok(known)
     }
 
     /// All that is known at these places.
-    pub(super) async fn look(&self, homes: &[Subject]) -> Result<Vec<Known>, EventsError> {
+    pub(super) async fn look(&self, homes: &[Subject]) -> Result<Vec<EventInfo>, EventsError> {
         let shown = self.index.look(homes).await?;
         let all = homes.iter().zip(shown);
-        Ok(all.flat_map(|(home, shown)| shown.into_iter().map(move |shown| Known::of(home, shown))).collect())
+        Ok(all.flat_map(|(home, shown)| shown.into_iter().map(move |shown| EventInfo::of(home, shown))).collect())
     }
 }

@@ -8,13 +8,16 @@ use uuid::Uuid;
 
 use super::{
     error::EventsError,
-    moved::{Moved, To},
+    moved::{MoveOutcome, To},
     shared::Shared,
 };
 use crate::{
     domain::{
         event::Event,
-        register::{End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, Subject, Terms, search::Known},
+        register::{
+            CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage, Subject, Terms,
+            search::EventInfo,
+        },
         time::{self, millis_text},
         wire::{self, kept},
         words::{EventType, Reference},
@@ -32,7 +35,7 @@ const NEAR: i64 = 4;
 /// A copy to publish in place of another.
 pub(super) struct Sending {
     pub(super) subject: Subject,
-    pub(super) former: Stamp,
+    pub(super) former: CopyVersion,
     pub(super) former_due: Timestamp,
     /// What the former slot had covered when it was looked at. A run that has begun since may serve this event, and must
     /// not be hidden.
@@ -48,7 +51,7 @@ impl Shared {
     pub(super) async fn give_places(
         &self,
         sending: &mut Vec<(usize, Sending)>,
-        answers: &mut [Option<Moved>],
+        answers: &mut [Option<MoveOutcome>],
     ) -> Result<(), EventsError> {
         let going = sending.iter().filter(|(_, send)| send.requeued_at().is_some());
         let mut places: HashMap<Object, Places> = going.map(|(_, send)| (send.object(), Places::new())).collect();
@@ -59,7 +62,7 @@ impl Shared {
         sending.retain_mut(|(answer, send)| {
             let Some(from) = send.requeued_at() else { return true };
             let at = take_place(places.entry(send.object()).or_default(), from, &send.subject.id);
-            let is_there = send.former.slot == Slot::RequeuedAt(at) && send.former_due.as_millisecond() == at;
+            let is_there = send.former.slot == DedupSlot::RequeuedAt(at) && send.former_due.as_millisecond() == at;
             if is_there {
                 answers[*answer] = None;
             }
@@ -85,12 +88,12 @@ impl Shared {
             let slots = wanted.iter().flat_map(|((event_type, reference), (from, _))| {
                 let (event_type, reference) = (event_type.clone(), reference.clone());
                 let subject = Subject { event_type, reference, id: String::new() };
-                (asked..near).map(move |more| (subject.clone(), Slot::RequeuedAt(from.saturating_add(more))))
+                (asked..near).map(move |more| (subject.clone(), DedupSlot::RequeuedAt(from.saturating_add(more))))
             });
             for event in
                 self.look_at(&slots.collect::<Vec<_>>()).await?.into_iter().filter(|event| event.copy.is_some())
             {
-                if let Slot::RequeuedAt(at) = event.slot {
+                if let DedupSlot::RequeuedAt(at) = event.slot {
                     places.entry((event.event_type, event.reference)).or_default().insert(at, event.id);
                 }
             }
@@ -106,7 +109,7 @@ impl Shared {
     pub(super) async fn send(
         &self,
         mut sending: Vec<(usize, Sending)>,
-        answers: &mut [Option<Moved>],
+        answers: &mut [Option<MoveOutcome>],
     ) -> Result<(), EventsError> {
         if sending.is_empty() {
             return Ok(());
@@ -118,7 +121,7 @@ impl Shared {
         sending.retain_mut(|(_, send)| match given.next() {
             Some(Reserved::Version(version)) => {
                 // What stays in its slot keeps its version; this one was asked for to raise `due`.
-                if send.copy.stamp.version == 0 && !matches!(send.copy.stamp.slot, Slot::Event(_)) {
+                if send.copy.stamp.version == 0 && !matches!(send.copy.stamp.slot, DedupSlot::Event(_)) {
                     send.copy.stamp.version = version;
                 }
                 true
@@ -156,7 +159,7 @@ impl Shared {
             self.register.settle(&settles).await?;
         }
         for (place, _) in confirmed {
-            answers[place] = Some(Moved::Done);
+            answers[place] = Some(MoveOutcome::Done);
         }
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
@@ -168,7 +171,7 @@ impl Shared {
         let message = || {
             let now = self.clock.now();
             // The way that is left, each time it is tried.
-            limit.is_none_or(|limit| now <= limit).then(|| self.ways.to_scheduler(copy, copy.early_by(now)))
+            limit.is_none_or(|limit| now <= limit).then(|| self.routes.to_scheduler(copy, copy.early_by(now)))
         };
         publish::send(&*self.broker, &self.outage, limit.map_or(publish::PUBLISH_LIMIT, left), message).await
     }
@@ -212,7 +215,7 @@ fn turns(sending: Vec<(usize, Sending)>) -> Vec<Vec<(usize, Sending)>> {
 }
 
 /// What is published in place of the former copy.
-pub(super) fn copy_of(message: Event, known: &Known, former: &Stamp, to: To, now: Timestamp) -> Event {
+pub(super) fn copy_of(message: Event, known: &EventInfo, former: &CopyVersion, to: To, now: Timestamp) -> Event {
     let asked = millis_text(now);
     let was = known.reason.as_deref().and_then(was).unwrap_or_default();
     let copy = Event { busy: 0, crashes: 0, ..message };
@@ -229,9 +232,9 @@ pub(super) fn copy_of(message: Event, known: &Known, former: &Stamp, to: To, now
             attempts: 0,
             reason: Some(format!("reschedule: asked_at={asked}{was}")),
             stamp: match former.slot {
-                Slot::Dated | Slot::Event(_) => former.next(),
+                DedupSlot::Dated | DedupSlot::Event(_) => former.next(),
                 // The version is yet to be given.
-                _ => Stamp { slot: Slot::RequeuedAt(at.as_millisecond()), version: 0, generation: 0 },
+                _ => CopyVersion { slot: DedupSlot::RequeuedAt(at.as_millisecond()), version: 0, generation: 0 },
             },
             ..copy
         },
@@ -256,7 +259,7 @@ impl Sending {
     /// The time of the slot that it goes to, if that is one of a date.
     fn requeued_at(&self) -> Option<i64> {
         match self.copy.stamp {
-            Stamp { slot: Slot::RequeuedAt(at), version: 0, .. } => Some(at),
+            CopyVersion { slot: DedupSlot::RequeuedAt(at), version: 0, .. } => Some(at),
             _ => None,
         }
     }
@@ -265,7 +268,7 @@ impl Sending {
     fn go_to(&mut self, at: i64) {
         self.at = Timestamp::from_millisecond(at).unwrap_or(self.at);
         self.copy.nbf = Some(self.at);
-        self.copy.stamp.slot = Slot::RequeuedAt(self.at.as_millisecond());
+        self.copy.stamp.slot = DedupSlot::RequeuedAt(self.at.as_millisecond());
     }
 
     /// Whether it is another copy of the same event.

@@ -9,7 +9,7 @@ use crate::{
         spec::{Topology, TypeSpec},
         words::{EventType, UnknownType},
     },
-    flow::{outage::BrokerOutage, ways::Ways},
+    flow::{outage::BrokerOutage, routes::Routes},
     ports::{Broker, Clock, Index, Register},
 };
 
@@ -18,7 +18,7 @@ use crate::{
 /// It knows what the register knows. Clones share the connections. [`Hatchery::events`](crate::Hatchery::events) makes
 /// it, and [`Builder::events`](crate::Builder::events) for who needs nothing else.
 ///
-/// Those that are named one by one, by a reference or an id, are a [`Which`](super::Which): [`show`](Self::show),
+/// Those that are named one by one, by a reference or an id, are a [`EventSelector`](super::EventSelector): [`show`](Self::show),
 /// [`cancel`](Self::cancel), [`reschedule`](Self::reschedule), [`run_now`](Self::run_now). All that have something in
 /// common are a [`Filter`](crate::Filter): [`search`](Self::search), [`cancel_all`](Self::cancel_all),
 /// [`reschedule_all`](Self::reschedule_all), [`run_now_all`](Self::run_now_all). Those answer with streams, whose
@@ -30,7 +30,7 @@ use crate::{
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::EventsError> {
 /// use futures_util::{StreamExt, TryStreamExt};
-/// use hatchery::{Filter, State, Which};
+/// use hatchery::{Filter, State, EventSelector};
 ///
 /// let events = hatchery.events();
 /// // What waits for its next attempt, the next one first.
@@ -39,7 +39,7 @@ use crate::{
 ///     println!("{} {:?}: {:?}", event.event_type, event.reference, event.reason);
 /// }
 /// // Employee 1234 has left.
-/// for cancelled in events.cancel(&Which::reference("hr-import", "1234")).await? {
+/// for cancelled in events.cancel(&EventSelector::reference("hr-import", "1234")).await? {
 ///     println!("{}: running {}", cancelled.slot, cancelled.running);
 /// }
 /// # Ok(())
@@ -58,7 +58,7 @@ impl fmt::Debug for Events {
 
 pub(super) struct Shared {
     pub(super) topology: Arc<Topology>,
-    pub(super) ways: Ways,
+    pub(super) routes: Routes,
     pub(super) broker: Arc<dyn Broker>,
     pub(super) register: Arc<dyn Register>,
     pub(super) index: Arc<dyn Index>,
@@ -77,11 +77,11 @@ impl Events {
         index: Arc<dyn Index>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let ways = Ways::of(&topology);
+        let routes = Routes::of(&topology);
         Self {
             shared: Arc::new(Shared {
                 topology,
-                ways,
+                routes,
                 broker,
                 register,
                 index,

@@ -14,15 +14,16 @@ use jiff::Timestamp;
 use rstest::rstest;
 use uuid::Uuid;
 
-use super::{Events, EventsError, Moved, NotKept, Which};
+use super::{EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept};
 use crate::{
     adapters::memory::{MemoryBroker, MemoryRegister, script::Script},
     domain::{
         compile::compile,
         event::Event,
         register::{
-            Cancelled, Claim, Claimed, End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, Subject,
-            search::{Filter, Known, State},
+            Cancelled, Claim, Claimed, CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage,
+            Subject,
+            search::{EventInfo, Filter, State},
         },
         spec::Topology,
         wire::{self, Incoming, Message, Properties, kept},
@@ -106,7 +107,7 @@ impl World {
     /// Publishes an event into a slot as a publisher does it, and keeps its message if it is told to.
     async fn put(&self, event_type: &str, reference: &str, id: &str, slot: &str, keep: bool) -> Event {
         let due = match slot.parse().expect("a slot") {
-            Slot::DatedAt(ms) | Slot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).expect("a time"),
+            DedupSlot::DatedAt(ms) | DedupSlot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).expect("a time"),
             _ => self.at(600),
         };
         self.put_at(due, event_type, reference, id, slot, keep).await
@@ -122,18 +123,18 @@ impl World {
         slot: &str,
         keep: bool,
     ) -> Event {
-        let slot: Slot = slot.parse().expect("a slot");
+        let slot: DedupSlot = slot.parse().expect("a slot");
         let event_type: crate::domain::words::EventType = event_type.parse().expect("a word");
         let reference = Some(reference).filter(|r| !r.is_empty()).map(|r| r.parse().expect("a reference"));
         let subject = Subject { event_type: event_type.clone(), reference: reference.clone(), id: id.into() };
         let terms = self.topology.types[&event_type].terms(&self.topology.redis);
-        let mut stamp = Stamp::alone(id, 0);
-        if !matches!(slot, Slot::Event(_)) {
+        let mut stamp = CopyVersion::alone(id, 0);
+        if !matches!(slot, DedupSlot::Event(_)) {
             let ask = Reserve { subject: subject.clone(), slot: slot.clone(), due, asked_by: None, terms };
             let Reserved::Version(version) = self.register.reserve(&[ask]).await.expect("it answers")[0] else {
                 unreachable!("nobody asks")
             };
-            stamp = Stamp { slot: slot.clone(), version, generation: 0 };
+            stamp = CopyVersion { slot: slot.clone(), version, generation: 0 };
         }
         let message = Incoming {
             routing_key: event_type.to_string(),
@@ -203,7 +204,7 @@ impl World {
         published.into_iter().map(read).collect()
     }
 
-    async fn found(&self, filter: &Filter) -> Vec<Known> {
+    async fn found(&self, filter: &Filter) -> Vec<EventInfo> {
         self.events.search(filter).try_collect().await.expect("it answers")
     }
 
@@ -212,8 +213,8 @@ impl World {
     }
 }
 
-fn of_1234() -> Which {
-    Which::reference("import", "1234")
+fn of_1234() -> EventSelector {
+    EventSelector::reference("import", "1234")
 }
 
 fn waits(slot: &str) -> Cancelled {
@@ -253,7 +254,7 @@ async fn events_of_a_reference_are_found_whether_they_compete_or_not() {
     assert_eq!(ids, ["alone", "dated"]);
     for id in ["dated", "alone"] {
         assert_eq!(world.ids(&Filter::default().event_type("newest").id(id)).await, [id]);
-        let which = Which::id("newest", id);
+        let which = EventSelector::id("newest", id);
         assert_eq!(world.events.show(&which.clone().of("7")).await.expect("known").len(), 1);
         assert_eq!(world.events.show(&which).await.expect("known").len(), 1);
     }
@@ -283,13 +284,13 @@ async fn all_events_of_a_reference_are_meant_also_those_without_a_version() {
 }
 
 #[rstest]
-#[case(Which::reference("improt", "1"), "is it `import`?")]
-#[case(Which::reference("plain", "1"), "register: off")]
-#[case(Which::reference("import", ""), "1 to 255 bytes")]
-#[case(Which::id("import", ""), "1 to 255 bytes")]
-#[case(Which::reference("mail", "1").immediate(), "by its id")]
+#[case(EventSelector::reference("improt", "1"), "is it `import`?")]
+#[case(EventSelector::reference("plain", "1"), "register: off")]
+#[case(EventSelector::reference("import", ""), "1 to 255 bytes")]
+#[case(EventSelector::id("import", ""), "1 to 255 bytes")]
+#[case(EventSelector::reference("mail", "1").immediate(), "by its id")]
 #[tokio::test]
-async fn what_cannot_be_is_refused(#[case] which: Which, #[case] why: &str) {
+async fn what_cannot_be_is_refused(#[case] which: EventSelector, #[case] why: &str) {
     let error = World::new().events.cancel(&which).await.expect_err("refused").to_string();
     assert!(error.contains(why), "{error}");
 }
@@ -342,8 +343,8 @@ async fn events_that_compete_with_nothing_go_with_their_reference_or_by_their_id
         world.put("mail", "ann", "b", "e:b", false).await,
         world.put("mail", "", "c", "e:c", false).await,
     ];
-    assert_eq!(world.events.cancel(&Which::id("mail", "c")).await.expect("it answers"), [waits("e:c")]);
-    let mut cancelled = world.events.cancel(&Which::reference("mail", "ann")).await.expect("it answers");
+    assert_eq!(world.events.cancel(&EventSelector::id("mail", "c")).await.expect("it answers"), [waits("e:c")]);
+    let mut cancelled = world.events.cancel(&EventSelector::reference("mail", "ann")).await.expect("it answers");
     cancelled.sort_by_key(|slot| slot.slot.to_string());
     assert_eq!(cancelled, [waits("e:a"), waits("e:b")]);
     for event in &events {
@@ -354,8 +355,8 @@ async fn events_that_compete_with_nothing_go_with_their_reference_or_by_their_id
 #[tokio::test]
 async fn what_the_register_has_never_heard_of_is_cancelled_by_its_id() {
     let world = World::new();
-    let unknown = Cancelled { slot: Slot::Event("x".into()), waiting: false, running: false, already: false };
-    assert_eq!(world.events.cancel(&Which::id("mail", "x")).await.expect("it answers"), [unknown]);
+    let unknown = Cancelled { slot: DedupSlot::Event("x".into()), waiting: false, running: false, already: false };
+    assert_eq!(world.events.cancel(&EventSelector::id("mail", "x")).await.expect("it answers"), [unknown]);
     let event = world.put("mail", "", "x", "e:x", false).await;
     assert_eq!(world.claim(&event).await, Claimed::Stale);
     // As long as the longest delay there is.
@@ -367,7 +368,7 @@ async fn what_the_register_has_never_heard_of_is_cancelled_by_its_id() {
 async fn an_id_of_a_slot_cancels_that_slot_and_remembers_nothing_else() {
     let world = World::new();
     let event = world.put("import", "1234", "a", "i", false).await;
-    assert_eq!(world.events.cancel(&Which::id("import", "a")).await.expect("it answers"), [waits("i")]);
+    assert_eq!(world.events.cancel(&EventSelector::id("import", "a")).await.expect("it answers"), [waits("i")]);
     assert_eq!(world.claim(&event).await, Claimed::Stale);
     assert_eq!(world.register.with_shard(|shard| shard.slots.len()), 1);
 }
@@ -382,9 +383,9 @@ async fn what_runs_is_told_and_goes_on() {
         world.events.run_now(&of_1234()).await.expect("it answers"),
         world.events.reschedule(&of_1234(), world.at(5)).await.expect("it answers"),
     ] {
-        assert!(matches!(&moved[..], [(_, Moved::Running)]), "{moved:?}");
+        assert!(matches!(&moved[..], [(_, MoveOutcome::Running)]), "{moved:?}");
     }
-    let running = Cancelled { slot: Slot::Immediate, waiting: false, running: true, already: false };
+    let running = Cancelled { slot: DedupSlot::Immediate, waiting: false, running: true, already: false };
     assert_eq!(world.events.cancel(&of_1234()).await.expect("it answers"), [running]);
     assert!(world.sent().is_empty());
 }

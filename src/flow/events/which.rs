@@ -10,9 +10,9 @@ use super::{
 use crate::domain::{
     event,
     register::{
-        Slot, Subject,
+        DedupSlot, Subject,
         index::Find,
-        search::{Filter, Known},
+        search::{EventInfo, Filter},
     },
     spec::{Delayed, Immediate, TypeSpec},
     time::ceil_millis,
@@ -22,18 +22,18 @@ use crate::domain::{
 /// Events that are named one by one: those of a reference, or one by its id.
 ///
 /// ```
-/// use hatchery::{Which, parse_time};
+/// use hatchery::{EventSelector, parse_time};
 ///
-/// let all = Which::reference("hr-import", "1234");
+/// let all = EventSelector::reference("hr-import", "1234");
 /// let of_june = all.clone().at(parse_time("2026-06-01T00:00:00Z")?);
 /// // A reference has at most one part that is meant; of several the last one counts.
 /// assert_eq!(of_june.clone().immediate(), all.immediate());
-/// let one = Which::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11");
+/// let one = EventSelector::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11");
 /// # Ok::<(), hatchery::TimeError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
-pub struct Which {
+pub struct EventSelector {
     event_type: String,
     reference: Option<String>,
     part: Part,
@@ -47,13 +47,13 @@ enum Part {
     Id(String),
 }
 
-impl Which {
+impl EventSelector {
     /// All events of a reference, of this type.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
     /// // Employee 1234 has left.
-    /// events.cancel(&hatchery::Which::reference("hr-import", "1234")).await?;
+    /// events.cancel(&hatchery::EventSelector::reference("hr-import", "1234")).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -66,12 +66,12 @@ impl Which {
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
-    /// use hatchery::{NewEvent, Which};
+    /// use hatchery::{NewEvent, EventSelector};
     ///
     /// let mail = NewEvent::new("mail", r#"{"to": "ann"}"#).delay(Duration::from_mins(10));
     /// let id = hatchery.publisher().publish(mail).await?.id;
     /// // "Undo" was clicked.
-    /// hatchery.events().cancel(&Which::id("mail", id)).await?;
+    /// hatchery.events().cancel(&EventSelector::id("mail", id)).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -82,10 +82,10 @@ impl Which {
     /// The reference of the event that was named by its id: where its type coalesces, it is found at once by that.
     ///
     /// ```
-    /// use hatchery::Which;
+    /// use hatchery::EventSelector;
     ///
-    /// let one = Which::id("hr-import", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("1234");
-    /// assert_ne!(one, Which::reference("hr-import", "1234"));
+    /// let one = EventSelector::id("hr-import", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("1234");
+    /// assert_ne!(one, EventSelector::reference("hr-import", "1234"));
     /// ```
     pub fn of(self, reference: impl Into<String>) -> Self {
         Self { reference: Some(reference.into()), ..self }
@@ -94,9 +94,9 @@ impl Which {
     /// Of the reference only what is due at this time, in milliseconds, rounded up.
     ///
     /// ```
-    /// use hatchery::{Which, parse_time};
+    /// use hatchery::{EventSelector, parse_time};
     ///
-    /// let of_1234 = Which::reference("hr-import", "1234");
+    /// let of_1234 = EventSelector::reference("hr-import", "1234");
     /// let june = of_1234.clone().at(parse_time("2026-06-01T00:00:00.0001Z")?);
     /// assert_eq!(june, of_1234.at(parse_time("2026-06-01T00:00:00.001Z")?));
     /// # Ok::<(), hatchery::TimeError>(())
@@ -110,7 +110,7 @@ impl Which {
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
     /// // Not now; the changes of later dates stay.
-    /// events.cancel(&hatchery::Which::reference("hr-import", "1234").immediate()).await?;
+    /// events.cancel(&hatchery::EventSelector::reference("hr-import", "1234").immediate()).await?;
     /// # Ok(())
     /// # }
     /// ```
@@ -128,8 +128,8 @@ pub(super) struct Asked<'a> {
 }
 
 impl Shared {
-    pub(super) fn asked(&self, which: &Which) -> Result<Asked<'_>, EventsError> {
-        let Which { event_type, reference, part } = which.clone();
+    pub(super) fn asked(&self, which: &EventSelector) -> Result<Asked<'_>, EventsError> {
+        let EventSelector { event_type, reference, part } = which.clone();
         let (event_type, spec) = self.registered(&event_type)?;
         let reference = reference.as_deref().map(str::parse::<Reference>).transpose()?;
         let id = match &part {
@@ -149,15 +149,21 @@ impl Asked<'_> {
     }
 
     /// The only slots of its reference that can hold what is meant, where these are few: a reference may have very many dates.
-    pub(super) fn places(&self) -> Option<Vec<(Subject, Slot)>> {
+    pub(super) fn places(&self) -> Option<Vec<(Subject, DedupSlot)>> {
         self.subject.reference.as_ref()?;
         let slots = match self.part {
             Part::All | Part::Id(_) => return None,
-            Part::Immediate => vec![Slot::Immediate, Slot::First],
+            Part::Immediate => vec![DedupSlot::Immediate, DedupSlot::First],
             Part::At(time) => {
                 let at = time.as_millisecond();
                 // The last three say by their due time whether they are meant.
-                vec![Slot::DatedAt(at), Slot::RequeuedAt(at), Slot::Dated, Slot::Immediate, Slot::First]
+                vec![
+                    DedupSlot::DatedAt(at),
+                    DedupSlot::RequeuedAt(at),
+                    DedupSlot::Dated,
+                    DedupSlot::Immediate,
+                    DedupSlot::First,
+                ]
             }
         };
         Some(slots.into_iter().map(|slot| (self.subject.clone(), slot)).collect())
@@ -206,12 +212,12 @@ impl Asked<'_> {
     }
 
     /// Whether this one is meant.
-    pub(super) fn means(&self, event: &Known) -> bool {
+    pub(super) fn means(&self, event: &EventInfo) -> bool {
         match &self.part {
             Part::All => true,
-            Part::Immediate => matches!(event.slot, Slot::Immediate | Slot::First),
+            Part::Immediate => matches!(event.slot, DedupSlot::Immediate | DedupSlot::First),
             Part::At(time) => match event.slot {
-                Slot::DatedAt(ms) | Slot::RequeuedAt(ms) => ms == time.as_millisecond(),
+                DedupSlot::DatedAt(ms) | DedupSlot::RequeuedAt(ms) => ms == time.as_millisecond(),
                 _ => event.due == Some(*time),
             },
             Part::Id(id) => event.id.as_ref() == Some(id),
@@ -220,17 +226,17 @@ impl Asked<'_> {
 
     /// Slots that are meant even where the register has never heard of them. None where the whole reference is. What is
     /// known of an event by its id says where that is.
-    pub(super) fn slots(&self, is_known: bool) -> Result<Option<Vec<Slot>>, EventsError> {
+    pub(super) fn slots(&self, is_known: bool) -> Result<Option<Vec<DedupSlot>>, EventsError> {
         let immediate = event::slot(self.spec, self.subject.reference.as_ref(), None, &self.subject.id);
         match &self.part {
             Part::All => Ok(None),
             Part::Id(_) if is_known => Ok(Some(Vec::new())),
-            Part::Id(id) => Ok(Some(vec![Slot::Event(id.clone())])),
+            Part::Id(id) => Ok(Some(vec![DedupSlot::Event(id.clone())])),
             Part::At(time) if self.spec.coalesce.delayed == Delayed::EachTime => {
-                Ok(Some(vec![Slot::DatedAt(time.as_millisecond())]))
+                Ok(Some(vec![DedupSlot::DatedAt(time.as_millisecond())]))
             }
             Part::At(_) => Ok(Some(Vec::new())),
-            Part::Immediate if matches!(immediate, Slot::Event(_)) => {
+            Part::Immediate if matches!(immediate, DedupSlot::Event(_)) => {
                 Err(EventsError::Alone { event_type: self.subject.event_type.to_string() })
             }
             Part::Immediate => Ok(Some(vec![immediate])),

@@ -53,7 +53,7 @@ async fn what_stays_busy_waits_in_memory_for_a_second_at_most() {
 
 #[tokio::test(start_paused = true)]
 async fn what_killed_its_worker_too_often_is_buried_and_not_started() {
-    let stamp = crate::domain::register::Stamp::alone("id-1", 0);
+    let stamp = crate::domain::register::CopyVersion::alone("id-1", 0);
     let crashed = Claimed::Run { fence: 9, crashes: 5, stamp };
     let world = World::new(Script { claims: Mutex::new(vec![Claimed::Alone, crashed]), ..Script::default() });
     world.put(incoming("mail.now", &[]));
@@ -64,7 +64,7 @@ async fn what_killed_its_worker_too_often_is_buried_and_not_started() {
 
 #[tokio::test(start_paused = true)]
 async fn a_version_given_out_by_nobody_is_not_carried_on() {
-    let stamp = crate::domain::register::Stamp::alone("id-1", 0);
+    let stamp = crate::domain::register::CopyVersion::alone("id-1", 0);
     let run = Claimed::Run { fence: 9, crashes: 0, stamp };
     let world = World::new(Script { claims: Mutex::new(vec![run]), ..Script::default() });
     world.put(versioned());

@@ -28,7 +28,7 @@ async fn what_blocks_is_claimed_anew_for_each_try_and_what_is_behind_it_waits() 
 
 #[tokio::test(start_paused = true)]
 async fn what_blocks_is_never_put_aside_for_its_crashes() {
-    let stamp = crate::domain::register::Stamp::alone("id-1", 0);
+    let stamp = crate::domain::register::CopyVersion::alone("id-1", 0);
     let crashed = Claimed::Run { fence: 9, crashes: 200, stamp };
     let world = World::new(Script { claims: Mutex::new(vec![Claimed::Busy, crashed]), ..Script::default() });
     world.put(incoming("strict.now", &[]));

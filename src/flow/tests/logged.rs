@@ -18,7 +18,7 @@ async fn who_killed_its_worker_before_is_named_when_it_runs_again() {
     let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
     let message = incoming("strict.now", &[]);
-    let stamp = Stamp::alone("id-1", 0);
+    let stamp = CopyVersion::alone("id-1", 0);
     world.claims.lock().expect("no panic").push(Claimed::Run { fence: 9, crashes: 7, stamp });
     world.put(message);
     work(&world, Outcome::Done).await;

@@ -57,7 +57,7 @@ async fn until_a_dead_letter_for_crashes_is_settled_nothing_else_starts_for_a_wh
     #[case] expected: &[&str],
 ) {
     let world = World::new(Script { is_broker_silent: true, ..Script::default() });
-    let stamp = Stamp::alone("culprit", 0);
+    let stamp = CopyVersion::alone("culprit", 0);
     let limit = Claimed::Run { fence: 9, crashes: 100, stamp };
     *world.claims.lock().expect("no panic") = vec![Claimed::Alone, limit];
     world.unsettled.lock().expect("no panic").insert("culprit".to_owned(), unreachable());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
-use hatchery::{Cancelled, Filter, NewEvent, Outcome, Which};
+use hatchery::{Cancelled, EventSelector, Filter, NewEvent, Outcome};
 use serde_json::{Value, json};
 
 use super::{HOUR, declared, from_now, put};
@@ -121,7 +121,7 @@ async fn a_cancel_by_id_reaches_an_event_that_was_published_without_redis_in_any
             put(&without, event_type, reference, &format!("{event_type}-{reference}"), SOON).await;
         }
         for reference in &references {
-            events.cancel(&Which::id(event_type, format!("{event_type}-{reference}"))).await.unwrap();
+            events.cancel(&EventSelector::id(event_type, format!("{event_type}-{reference}"))).await.unwrap();
         }
         put(&hatchery, event_type, "last", "last", SOON * 2).await;
     }
@@ -145,9 +145,9 @@ async fn an_event_that_passes_the_ladder_twice_stays_cancelled() {
     for id in ["by id", "by reference", "found", "last"] {
         put(&hatchery, "mail", id, id, Duration::from_secs(6)).await;
     }
-    let cancelled = events.cancel(&Which::id("mail", "by id")).await.unwrap();
+    let cancelled = events.cancel(&EventSelector::id("mail", "by id")).await.unwrap();
     assert!(matches!(&cancelled[..], [Cancelled { waiting: true, .. }]), "{cancelled:?}");
-    events.cancel(&Which::reference("mail", "by reference")).await.unwrap();
+    events.cancel(&EventSelector::reference("mail", "by reference")).await.unwrap();
     let found: Vec<_> = events.cancel_all(&Filter::default().reference_prefix("fo")).try_collect().await.unwrap();
     assert_eq!(found.len(), 1);
     declared.amqp().await.expect_empty(&declared.queues()).await;

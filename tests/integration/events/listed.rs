@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
-use hatchery::{Filter, NewEvent, Outcome, Which};
+use hatchery::{EventSelector, Filter, NewEvent, Outcome};
 use serde_json::{Value, json};
 
 use super::{HOUR, declared, from_now, put};
@@ -152,7 +152,7 @@ async fn show_prints_all_that_the_register_knows_of_an_event() {
     assert!(misspelt.stderr.contains("is it `import`?"), "{misspelt:?}");
     let which = place.events(2, &["show", "--id", "x"]).await;
     assert!(which.stderr.contains("--type"), "{which:?}");
-    assert_eq!(hatchery.events().show(&Which::id("mail", "letter")).await.unwrap().len(), 1);
+    assert_eq!(hatchery.events().show(&EventSelector::id("mail", "letter")).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -180,14 +180,14 @@ async fn an_event_is_found_by_its_id_in_any_shard() {
         put(&hatchery, event_type, &reference, id, HOUR).await;
     }
     for (event_type, id, _) in &all {
-        let which = Which::id(*event_type, id);
+        let which = EventSelector::id(*event_type, id);
         let shown = events.show(&which).await.unwrap();
         let ids: Vec<_> = shown.iter().map(|event| event.id.as_deref()).collect();
         assert_eq!(ids, [Some(id.as_str())], "{event_type} {id}");
     }
-    assert_eq!(events.show(&Which::id("mail", "id-0")).await.unwrap().len(), 0, "id-0 is of the type import");
+    assert_eq!(events.show(&EventSelector::id("mail", "id-0")).await.unwrap().len(), 0, "id-0 is of the type import");
     for (event_type, id, _) in &all {
-        let cancelled = events.cancel(&Which::id(*event_type, id)).await.unwrap();
+        let cancelled = events.cancel(&EventSelector::id(*event_type, id)).await.unwrap();
         assert!(matches!(&cancelled[..], [one] if one.waiting), "{event_type} {id}: {cancelled:?}");
     }
     let left: Vec<_> = events.search(&Filter::default()).try_collect().await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hatchery::{Moved, NewEvent, Outcome, Which};
+use hatchery::{EventSelector, MoveOutcome, NewEvent, Outcome};
 use rstest::rstest;
 
 use super::{HOUR, declared, from_now, put};
@@ -84,7 +84,7 @@ async fn an_event_that_was_brought_forward_does_not_run_again_at_its_former_time
     let events = hatchery.events();
     let workers = ["import", "newest", "mail"].map(|name| (name, Working::start(&hatchery, name, |_| Outcome::Done)));
     for (event_type, _) in &workers {
-        let (which, soon) = (Which::id(*event_type, "a").of("1234"), Duration::from_secs(6));
+        let (which, soon) = (EventSelector::id(*event_type, "a").of("1234"), Duration::from_secs(6));
         put(&hatchery, event_type, "1234", "a", soon).await;
         if *event_type == "import" {
             // First into the slot of rescheduled events, then out of that slot again.
@@ -94,7 +94,7 @@ async fn an_event_that_was_brought_forward_does_not_run_again_at_its_former_time
             None => events.run_now(&which).await.unwrap(),
             Some(to) => events.reschedule(&which, from_now(to)).await.unwrap(),
         };
-        assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
+        assert!(matches!(&moved[..], [(_, MoveOutcome::Done)]), "{moved:?}");
     }
     declared.amqp().await.expect_empty(&declared.queues()).await;
     for (event_type, worker) in workers {
@@ -169,8 +169,8 @@ async fn run_now_runs_a_dead_letter_with_its_kept_payload() {
         list["events"].get(0).is_some().then_some(())
     })
     .await;
-    let moved = hatchery.events().run_now(&Which::id("mail", "a")).await.unwrap();
-    assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
+    let moved = hatchery.events().run_now(&EventSelector::id("mail", "a")).await.unwrap();
+    assert!(matches!(&moved[..], [(_, MoveOutcome::Done)]), "{moved:?}");
     worker.runs.reach(2).await;
     assert_eq!(worker.stop().await.done, 1);
 }

@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use futures_util::TryStreamExt as _;
 use hatchery::{
-    Filter, Moved, NewEvent, Outcome, State,
+    Filter, MoveOutcome, NewEvent, Outcome, State,
     internals::{
         ports::Index as _,
         redis::RedisRegister,
         register::{
-            Slot, Stage, Subject,
+            DedupSlot, Stage, Subject,
             index::{Entry, Find},
         },
         wire::kept,
@@ -47,7 +47,7 @@ impl Listed {
     }
 
     /// Returns the kept payload and one of the kept headers.
-    async fn kept(&self, subject: &Subject, slot: &Slot, header: &str) -> Option<(String, String)> {
+    async fn kept(&self, subject: &Subject, slot: &DedupSlot, header: &str) -> Option<(String, String)> {
         let kept = self.register.kept(&[(subject.clone(), slot.clone())]).await.unwrap().remove(0)?;
         let (properties, payload) = kept::decode(&kept).unwrap();
         Some((String::from_utf8(payload.to_vec()).unwrap(), format!("{:?}", properties.headers.get(header)?)))
@@ -102,7 +102,7 @@ async fn a_running_event_is_listed_and_kept_even_if_the_worker_is_faster_than_th
     worker.stop().await;
     let dead = Filter::default().event_type("import").state(State::DeadLetter);
     let moved: Vec<_> = hatchery.events().run_now_all(&dead).try_collect().await.unwrap();
-    assert_eq!(moved.iter().filter(|(_, moved)| *moved == Moved::Done).count(), 20, "{moved:?}");
+    assert_eq!(moved.iter().filter(|(_, moved)| *moved == MoveOutcome::Done).count(), 20, "{moved:?}");
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn the_payload_of_a_requeued_event_is_kept() {
     let at: jiff::Timestamp = "2040-01-01T00:00:00Z".parse().unwrap();
     let worker = Working::start(&hatchery, "import", move |_| Outcome::Requeue { at, reason: "not yet".into() });
     publish(&hatchery, NewEvent::new("import", "{}").reference("1234")).await;
-    let slot = Slot::RequeuedAt(at.as_millisecond());
+    let slot = DedupSlot::RequeuedAt(at.as_millisecond());
     let entry = eventually("the requeued event is listed", async || {
         listed.entries().await.into_iter().find(|entry| entry.slot == slot)
     });

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures_util::TryStreamExt as _;
-use hatchery::{Filter, Hatchery, NewEvent, Outcome, Which};
+use hatchery::{EventSelector, Filter, Hatchery, NewEvent, Outcome};
 
 use crate::support::{
     broker::{VirtualHost, eventually},
@@ -87,7 +87,7 @@ async fn move_and_cancel_events(hatchery: &Hatchery) {
     }
     let listed: Vec<_> = events.search(&Filter::default().reference_prefix("now")).try_collect().await.unwrap();
     assert_eq!(listed.len(), 1, "{listed:?}");
-    let [moved, now, cancelled] = references.map(|reference| Which::reference("import", reference));
+    let [moved, now, cancelled] = references.map(|reference| EventSelector::reference("import", reference));
     let at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(1);
     assert_eq!(events.reschedule(&moved, at).await.unwrap().len(), 1);
     assert_eq!(events.run_now(&now).await.unwrap().len(), 1);

@@ -12,8 +12,8 @@ use hatchery::internals::{
     ports::{Clock, Index, Register},
     redis::RedisRegister,
     register::{
-        Cancel, Cancelled, Claim, Claimed, End, Later, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
-        Settle, Slot, Stamp, Subject, Terms,
+        Cancel, Cancelled, Claim, Claimed, CopyVersion, DedupSlot, End, Later, Postponed, Record, Release, Renew,
+        Renewed, Reserve, Reserved, Settle, Subject, Terms,
         index::{Find, Shown},
     },
     spec::RedisSpec,
@@ -65,8 +65,8 @@ pub(crate) fn event(reference: &str, id: &str) -> Subject {
     }
 }
 
-pub(crate) fn stamp(slot: &Slot, version: i64, generation: i64) -> Stamp {
-    Stamp { slot: slot.clone(), version, generation }
+pub(crate) fn stamp(slot: &DedupSlot, version: i64, generation: i64) -> CopyVersion {
+    CopyVersion { slot: slot.clone(), version, generation }
 }
 
 pub(crate) fn token(n: u128) -> Uuid {
@@ -129,7 +129,7 @@ impl Bench {
         self.advance(by.saturating_sub(MS));
     }
 
-    pub(crate) async fn reserve_due(&self, subject: &Subject, slot: &Slot, due: Timestamp) -> i64 {
+    pub(crate) async fn reserve_due(&self, subject: &Subject, slot: &DedupSlot, due: Timestamp) -> i64 {
         match self.reserve_for(subject, slot, due, None).await {
             Reserved::Version(version) => version,
             Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
@@ -139,19 +139,19 @@ impl Bench {
     pub(crate) async fn reserve_for(
         &self,
         subject: &Subject,
-        slot: &Slot,
+        slot: &DedupSlot,
         due: Timestamp,
-        asked_by: Option<Stamp>,
+        asked_by: Option<CopyVersion>,
     ) -> Reserved {
         let call = Reserve { subject: subject.clone(), slot: slot.clone(), due, asked_by, terms: self.terms };
         self.register.reserve(&[call]).await.unwrap()[0]
     }
 
-    pub(crate) async fn record(&self, subject: &Subject, slot: &Slot, version: i64) {
+    pub(crate) async fn record(&self, subject: &Subject, slot: &DedupSlot, version: i64) {
         self.register.record(&[self.record_call(subject, slot, version)]).await.unwrap();
     }
 
-    pub(crate) fn record_call(&self, subject: &Subject, slot: &Slot, version: i64) -> Record {
+    pub(crate) fn record_call(&self, subject: &Subject, slot: &DedupSlot, version: i64) -> Record {
         Record {
             subject: subject.clone(),
             slot: slot.clone(),
@@ -164,18 +164,18 @@ impl Bench {
     }
 
     /// Reserves and records an event that is due now, as a publisher does.
-    pub(crate) async fn publish(&self, subject: &Subject, slot: &Slot) -> Stamp {
+    pub(crate) async fn publish(&self, subject: &Subject, slot: &DedupSlot) -> CopyVersion {
         self.publish_due(subject, slot, self.now()).await
     }
 
-    pub(crate) async fn publish_due(&self, subject: &Subject, slot: &Slot, due: Timestamp) -> Stamp {
+    pub(crate) async fn publish_due(&self, subject: &Subject, slot: &DedupSlot, due: Timestamp) -> CopyVersion {
         let version = self.reserve_due(subject, slot, due).await;
         self.register.record(&[Record { due, ..self.record_call(subject, slot, version) }]).await.unwrap();
         stamp(slot, version, 0)
     }
 
     /// Returns the claim of a delivery that came when it was due.
-    pub(crate) fn claim_call(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> Claim {
+    pub(crate) fn claim_call(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) -> Claim {
         Claim {
             subject: subject.clone(),
             stamp: stamp.clone(),
@@ -186,11 +186,11 @@ impl Bench {
         }
     }
 
-    pub(crate) async fn claim(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> Claimed {
+    pub(crate) async fn claim(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) -> Claimed {
         self.claim_as(self.claim_call(subject, stamp, token)).await
     }
 
-    pub(crate) async fn claim_alone(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> Claimed {
+    pub(crate) async fn claim_alone(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) -> Claimed {
         self.claim_as(Claim { alone: true, ..self.claim_call(subject, stamp, token) }).await
     }
 
@@ -204,28 +204,35 @@ impl Bench {
     }
 
     /// Claims an event, and expects that it may run. Returns the fence, the crashes and the effective stamp.
-    pub(crate) async fn start(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> (i64, u32, Stamp) {
+    pub(crate) async fn start(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) -> (i64, u32, CopyVersion) {
         match self.claim(subject, stamp, token).await {
             Claimed::Run { fence, crashes, stamp } => (fence, crashes, stamp),
             other => panic!("the claim of {stamp:?} was answered {other:?}"),
         }
     }
 
-    pub(crate) async fn renew(&self, subject: &Subject, stamp: &Stamp, token: Uuid) -> Renewed {
+    pub(crate) async fn renew(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) -> Renewed {
         let (subject, stamp, due) = (subject.clone(), stamp.clone(), self.now());
         self.register.renew(&[Renew { subject, stamp, token, due, terms: self.terms }]).await.unwrap()[0]
     }
 
-    pub(crate) async fn release(&self, subject: &Subject, stamp: &Stamp, token: Uuid) {
+    pub(crate) async fn release(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) {
         let (subject, stamp, due) = (subject.clone(), stamp.clone(), self.now());
         self.register.release(&[Release { subject, stamp, token, due, terms: self.terms }]).await.unwrap();
     }
 
-    pub(crate) async fn settle(&self, subject: &Subject, stamp: &Stamp, token: Uuid, end: End) {
+    pub(crate) async fn settle(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid, end: End) {
         self.settle_late(subject, stamp, token, end, self.now()).await;
     }
 
-    pub(crate) async fn settle_late(&self, subject: &Subject, stamp: &Stamp, token: Uuid, end: End, due: Timestamp) {
+    pub(crate) async fn settle_late(
+        &self,
+        subject: &Subject,
+        stamp: &CopyVersion,
+        token: Uuid,
+        end: End,
+        due: Timestamp,
+    ) {
         let (subject, stamp) = (subject.clone(), stamp.clone());
         let fence = self.fences.lock().unwrap().get(&token).copied().unwrap_or(0);
         let call = Settle { subject, stamp, fence, token, due, end, terms: self.terms };
@@ -233,18 +240,18 @@ impl Bench {
     }
 
     /// Claims an event and settles it as finished.
-    pub(crate) async fn handle(&self, subject: &Subject, stamp: &Stamp) {
+    pub(crate) async fn handle(&self, subject: &Subject, stamp: &CopyVersion) {
         let (_, _, stamp) = self.start(subject, stamp, token(999)).await;
         self.settle(subject, &stamp, token(999), End::Finished).await;
     }
 
-    pub(crate) async fn later(&self, subject: &Subject, stamp: &Stamp, at: Timestamp) -> Postponed {
+    pub(crate) async fn later(&self, subject: &Subject, stamp: &CopyVersion, at: Timestamp) -> Postponed {
         let (subject, stamp) = (subject.clone(), stamp.clone());
         self.register.later(&[Later { subject, stamp, at, terms: self.terms }]).await.unwrap()[0]
     }
 
     /// Reschedules an event with `later`, and expects that it is still wanted.
-    pub(crate) async fn postpone(&self, subject: &Subject, stamp: &Stamp, at: Timestamp) {
+    pub(crate) async fn postpone(&self, subject: &Subject, stamp: &CopyVersion, at: Timestamp) {
         assert_eq!(self.later(subject, stamp, at).await, Postponed::Until);
     }
 
@@ -278,19 +285,19 @@ impl Bench {
         self.index.look(std::slice::from_ref(subject)).await.unwrap().remove(0)
     }
 
-    pub(crate) async fn kept(&self, subject: &Subject, slot: &Slot) -> Option<Bytes> {
+    pub(crate) async fn kept(&self, subject: &Subject, slot: &DedupSlot) -> Option<Bytes> {
         self.index.kept(&[(subject.clone(), slot.clone())]).await.unwrap().remove(0)
     }
 
     /// Publishes an event that is due now, whose message is kept.
-    pub(crate) async fn publish_kept(&self, subject: &Subject, slot: &Slot, message: &'static str) -> Stamp {
+    pub(crate) async fn publish_kept(&self, subject: &Subject, slot: &DedupSlot, message: &'static str) -> CopyVersion {
         let version = self.reserve_due(subject, slot, self.now()).await;
         let kept = Some(Bytes::from_static(message.as_bytes()));
         self.register.record(&[Record { kept, ..self.record_call(subject, slot, version) }]).await.unwrap();
         stamp(slot, version, 0)
     }
 
-    pub(crate) async fn cancel(&self, subject: &Subject, slot: Option<&Slot>) -> Vec<Cancelled> {
+    pub(crate) async fn cancel(&self, subject: &Subject, slot: Option<&DedupSlot>) -> Vec<Cancelled> {
         self.cancel_due(subject, slot, None).await
     }
 
@@ -298,7 +305,7 @@ impl Bench {
     pub(crate) async fn cancel_due(
         &self,
         subject: &Subject,
-        slot: Option<&Slot>,
+        slot: Option<&DedupSlot>,
         due: Option<Timestamp>,
     ) -> Vec<Cancelled> {
         let call = Cancel { subject: subject.clone(), slot: slot.cloned(), due, horizon: HORIZON };

@@ -7,7 +7,7 @@ use hatchery::{
     internals::{
         ports::Register,
         redis::RedisRegister,
-        register::{Claim, Claimed, Reserve, Reserved, Slot},
+        register::{Claim, Claimed, DedupSlot, Reserve, Reserved},
         trouble::Trouble,
     },
 };
@@ -28,7 +28,7 @@ pub(super) fn last(prefix: &str, shard: u16) -> String {
 fn reserve(reference: &str) -> Reserve {
     Reserve {
         subject: event(reference, "a"),
-        slot: Slot::Immediate,
+        slot: DedupSlot::Immediate,
         due: jiff::Timestamp::UNIX_EPOCH,
         asked_by: None,
         terms: EXCLUSIVE,
@@ -37,7 +37,7 @@ fn reserve(reference: &str) -> Reserve {
 
 /// Returns the reserve of an event without a reference. After one such call, all keys of that event exist.
 fn reserve_alone() -> Reserve {
-    Reserve { subject: event("", "a"), slot: Slot::Event("a".to_owned()), ..reserve("1") }
+    Reserve { subject: event("", "a"), slot: DedupSlot::Event("a".to_owned()), ..reserve("1") }
 }
 
 async fn version(register: &RedisRegister, call: Reserve) -> Result<i64, RegisterError> {
@@ -50,7 +50,7 @@ async fn version(register: &RedisRegister, call: Reserve) -> Result<i64, Registe
 fn claim(reference: &str, version: i64) -> Claim {
     Claim {
         subject: event(reference, "a"),
-        stamp: stamp(&Slot::Immediate, version, 0),
+        stamp: stamp(&DedupSlot::Immediate, version, 0),
         token: token(1),
         due: jiff::Timestamp::UNIX_EPOCH,
         alone: false,

@@ -7,7 +7,7 @@ use hatchery::{
     internals::{
         ports::Register,
         redis::RedisRegister,
-        register::{Reserve, Slot},
+        register::{DedupSlot, Reserve},
     },
 };
 use tokio::{
@@ -31,7 +31,7 @@ fn lazy(url: &str) -> RedisRegister {
 async fn ask(register: &RedisRegister) -> Result<(), RegisterError> {
     let call = Reserve {
         subject: event("1", "a"),
-        slot: Slot::Immediate,
+        slot: DedupSlot::Immediate,
         due: jiff::Timestamp::UNIX_EPOCH,
         asked_by: None,
         terms: EXCLUSIVE,

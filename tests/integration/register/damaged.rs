@@ -5,11 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use hatchery::{
-    EventsError, Filter, Hatchery, Known, NewEvent, Outcome, RegisterError, Which,
+    EventInfo, EventSelector, EventsError, Filter, Hatchery, NewEvent, Outcome, RegisterError,
     internals::{
         ports::{Index as _, Register as _},
         register::{
-            Cancel, Claim, Claimed, End, Note, Record, Reserve, Reserved, Settle, Slot, Stage, Stamp, index::Find,
+            Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage,
+            index::Find,
         },
     },
 };
@@ -40,7 +41,7 @@ async fn publish(hatchery: &Hatchery, payload: &str, reference: &str, delay: Dur
     assert!(!published.unversioned, "{payload}");
 }
 
-async fn listed(hatchery: &Hatchery) -> Result<Vec<Known>, EventsError> {
+async fn listed(hatchery: &Hatchery) -> Result<Vec<EventInfo>, EventsError> {
     hatchery.events().search(&Filter::default()).try_collect().await
 }
 
@@ -63,7 +64,7 @@ async fn events_run_although_the_index_or_kept_messages_are_damaged(#[case] name
     }
     publish(&hatchery, "alone", "", Duration::ZERO).await;
     publish(&hatchery, "cancelled", "cancelled", Duration::from_secs(1)).await;
-    let cancelled = hatchery.events().cancel(&Which::reference("import", "cancelled")).await.unwrap();
+    let cancelled = hatchery.events().cancel(&EventSelector::reference("import", "cancelled")).await.unwrap();
     assert_eq!(cancelled.iter().map(|cancelled| cancelled.waiting).collect::<Vec<_>>(), [true], "{cancelled:?}");
 
     let worker = Working::start(&hatchery, "import", |event| match &event.payload[..] {
@@ -98,7 +99,7 @@ async fn events_run_although_the_index_or_kept_messages_are_damaged(#[case] name
     let last = events.last().unwrap().reference.as_ref().map(hatchery::Reference::as_str);
     assert_eq!((events.len(), last), (before + 1, Some("waiting")));
     // The message is kept, so that the event can run now.
-    assert_eq!(hatchery.events().run_now(&Which::reference("import", "waiting")).await.unwrap().len(), 1);
+    assert_eq!(hatchery.events().run_now(&EventSelector::reference("import", "waiting")).await.unwrap().len(), 1);
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
     worker.runs.reach(1).await;
     assert_eq!(worker.stop().await.done, 1);
@@ -119,7 +120,7 @@ impl One {
         Self { register: register(url(), &prefix, 1), stored: Stored::connect(&prefix).await }
     }
 
-    async fn publish(&self, slot: &Slot) -> Stamp {
+    async fn publish(&self, slot: &DedupSlot) -> CopyVersion {
         let (subject, due) = (event("1", "a"), Timestamp::now());
         let call = Reserve { subject: subject.clone(), slot: slot.clone(), due, asked_by: None, terms: EXCLUSIVE };
         let Reserved::Version(version) = self.register.reserve(&[call]).await.unwrap()[0] else {
@@ -128,10 +129,10 @@ impl One {
         let kept = Some(Bytes::from_static(b"kept"));
         let call = Record { subject, slot: slot.clone(), version, due, reason: None, kept, terms: EXCLUSIVE };
         self.register.record(&[call]).await.unwrap();
-        Stamp { slot: slot.clone(), version, generation: 0 }
+        CopyVersion { slot: slot.clone(), version, generation: 0 }
     }
 
-    async fn run(&self, stamp: &Stamp, end: End) {
+    async fn run(&self, stamp: &CopyVersion, end: End) {
         let (subject, token, due, terms) = (event("1", "a"), token(1), Timestamp::now(), EXCLUSIVE);
         let stamp = stamp.clone();
         let claim = Claim { subject: subject.clone(), stamp: stamp.clone(), token, due, alone: false, terms };
@@ -148,7 +149,7 @@ impl One {
     }
 
     async fn kept(&self) -> Result<Option<Bytes>, RegisterError> {
-        Ok(self.register.kept(&[(event("1", "a"), Slot::Immediate)]).await?.remove(0))
+        Ok(self.register.kept(&[(event("1", "a"), DedupSlot::Immediate)]).await?.remove(0))
     }
 
     async fn set(&self, name: &str) -> String {
@@ -169,20 +170,20 @@ fn names(error: &RegisterError, key: &str) -> bool {
 #[tokio::test]
 async fn reading_a_damaged_list_or_message_names_its_key() {
     let one = One::new().await;
-    let first = one.publish(&Slot::Immediate).await;
+    let first = one.publish(&DedupSlot::Immediate).await;
     let key = one.set("import:p:r:1").await;
     assert!(names(&one.kept().await.unwrap_err(), &key));
     one.run(&first, copied()).await;
     assert!(names(&one.kept().await.unwrap_err(), &key), "the damaged kept message was removed");
     // Nothing is kept of the next event, and the index says so.
-    one.publish(&Slot::Immediate).await;
+    one.publish(&DedupSlot::Immediate).await;
     assert_eq!(one.kept().await.unwrap(), None);
     assert_eq!(one.find().await.unwrap(), 1);
     let key = one.set("import:x").await;
     assert!(names(&one.find().await.unwrap_err(), &key));
     let () = one.stored.connection().del(&key).await.unwrap();
     assert_eq!(one.find().await.unwrap(), 0);
-    one.publish(&Slot::DatedAt(5)).await;
+    one.publish(&DedupSlot::DatedAt(5)).await;
     let key = one.set("import:r:1").await;
     assert!(names(&one.find().await.unwrap_err(), &key));
 }
@@ -197,7 +198,7 @@ async fn foreign_data_in_the_index_stops_no_call() {
         let () = connection.zadd(&key, member, 5).await.unwrap();
     }
     let other = one.set("import:r:2").await;
-    let first = one.publish(&Slot::Immediate).await;
+    let first = one.publish(&DedupSlot::Immediate).await;
     let left: Vec<String> = connection.zrange(&key, 0, -1).await.unwrap();
     assert_eq!(left, ["r:1\0i"]);
     let () = connection.del(other).await.unwrap();
@@ -207,15 +208,15 @@ async fn foreign_data_in_the_index_stops_no_call() {
     for (end, details) in [(copied(), "x"), (End::Finished, "x\0\0\0\0\0\x08")] {
         let () = connection.hset(one.stored.key("import:r:1"), "i+", details).await.unwrap();
         let generation = i64::from(matches!(end, End::Finished));
-        one.run(&Stamp { generation, ..first.clone() }, end).await;
+        one.run(&CopyVersion { generation, ..first.clone() }, end).await;
     }
     for details in ["", "x\0\0\0\0\0\x08"] {
-        for slot in [Slot::DatedAt(1), Slot::DatedAt(2)] {
+        for slot in [DedupSlot::DatedAt(1), DedupSlot::DatedAt(2)] {
             one.publish(&slot).await;
             let () =
                 connection.hset(one.stored.key("import:r:1"), format!("{}+", slot.field()), details).await.unwrap();
         }
-        one.publish(&Slot::DatedAt(1)).await;
+        one.publish(&DedupSlot::DatedAt(1)).await;
         one.find().await.unwrap();
         let cancel = Cancel { subject: event("1", "a"), slot: None, due: None, horizon: HORIZON };
         assert_eq!(one.register.cancel(&[cancel]).await.unwrap()[0].len(), 3);

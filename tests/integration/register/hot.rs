@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use hatchery::{
-    Events, Hatchery, State, Which,
+    EventSelector, Events, Hatchery, State,
     internals::{
         ports::Register as _,
         redis::RedisRegister,
-        register::{Cancel, Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject},
+        register::{Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject},
     },
 };
 use jiff::Timestamp;
@@ -26,22 +26,22 @@ struct Hot {
 
 impl Hot {
     /// Reserves and records an event for each of these dates, in one batch.
-    async fn publish(&self, subject: &Subject, dates: &[i64]) -> Vec<Stamp> {
+    async fn publish(&self, subject: &Subject, dates: &[i64]) -> Vec<CopyVersion> {
         let due = |date| Timestamp::from_millisecond(date).unwrap();
         let reserve = |date: &i64| Reserve {
             subject: subject.clone(),
-            slot: Slot::DatedAt(*date),
+            slot: DedupSlot::DatedAt(*date),
             due: due(*date),
             asked_by: None,
             terms: EXCLUSIVE,
         };
         let versions = self.register.reserve(&dates.iter().map(reserve).collect::<Vec<_>>()).await.unwrap();
         let stamp = |(date, version): (&i64, Reserved)| match version {
-            Reserved::Version(version) => Stamp { slot: Slot::DatedAt(*date), version, generation: 0 },
+            Reserved::Version(version) => CopyVersion { slot: DedupSlot::DatedAt(*date), version, generation: 0 },
             Reserved::Stale => panic!("a reserve without `asked_by` is never stale"),
         };
-        let stamps: Vec<Stamp> = dates.iter().zip(versions).map(stamp).collect();
-        let record = |(date, stamp): (&i64, &Stamp)| Record {
+        let stamps: Vec<CopyVersion> = dates.iter().zip(versions).map(stamp).collect();
+        let record = |(date, stamp): (&i64, &CopyVersion)| Record {
             subject: subject.clone(),
             slot: stamp.slot.clone(),
             version: stamp.version,
@@ -85,10 +85,11 @@ impl Hot {
     async fn cost_of_cancel(&mut self, events: &Events, count: i64) -> f64 {
         let (_, dates) = self.publish_dates(count).await;
         for date in dates.iter().step_by(dates.len() / 20) {
-            let which = Which::reference("import", count.to_string()).at(Timestamp::from_millisecond(*date).unwrap());
+            let which =
+                EventSelector::reference("import", count.to_string()).at(Timestamp::from_millisecond(*date).unwrap());
             let cancelled = events.cancel(&which).await.unwrap();
             assert!(
-                matches!(&cancelled[..], [slot] if slot.waiting && slot.slot == Slot::DatedAt(*date)),
+                matches!(&cancelled[..], [slot] if slot.waiting && slot.slot == DedupSlot::DatedAt(*date)),
                 "{cancelled:?}"
             );
             let shown = events.show(&which).await.unwrap();

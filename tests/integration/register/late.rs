@@ -11,7 +11,7 @@ use std::{
 
 use hatchery::internals::{
     ports::{Clock, Register as _},
-    register::{Cancel, Claim, Claimed, Reserve, Reserved, Slot},
+    register::{Cancel, Claim, Claimed, DedupSlot, Reserve, Reserved},
     trouble::Trouble,
 };
 use jiff::Timestamp;
@@ -43,14 +43,19 @@ async fn a_cancel_after_its_time_limit_does_nothing() {
     let clock = Arc::new(Leaping::default());
     let register = register(url(), &prefix(), 1).with_limit(LIMIT).with_clock(clock.clone());
     let subject = event("1", "a");
-    let reserve =
-        Reserve { subject: subject.clone(), slot: Slot::Immediate, due: clock.now(), asked_by: None, terms: EXCLUSIVE };
+    let reserve = Reserve {
+        subject: subject.clone(),
+        slot: DedupSlot::Immediate,
+        due: clock.now(),
+        asked_by: None,
+        terms: EXCLUSIVE,
+    };
     let Reserved::Version(version) = register.reserve(&[reserve]).await.unwrap()[0] else {
         panic!("a reserve without `asked_by` is never stale")
     };
     let cancel = |slot| Cancel { subject: subject.clone(), slot, due: None, horizon: HORIZON };
     let (of_slot, of_all, by_id) =
-        (cancel(Some(Slot::Immediate)), cancel(None), cancel(Some(Slot::Event("a".to_owned()))));
+        (cancel(Some(DedupSlot::Immediate)), cancel(None), cancel(Some(DedupSlot::Event("a".to_owned()))));
 
     let late = i64::try_from(LIMIT.as_micros()).unwrap() + 1;
     clock.by.store(late, Ordering::SeqCst);
@@ -64,7 +69,7 @@ async fn a_cancel_after_its_time_limit_does_nothing() {
     clock.by.store(0, Ordering::SeqCst);
     let claim = Claim {
         subject: subject.clone(),
-        stamp: stamp(&Slot::Immediate, version, 0),
+        stamp: stamp(&DedupSlot::Immediate, version, 0),
         token: token(1),
         due: clock.now(),
         alone: false,

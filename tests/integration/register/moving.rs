@@ -5,13 +5,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::TryStreamExt as _;
 use hatchery::{
-    EventsError, Filter, Moved, NewEvent, Outcome, RegisterError, Which,
+    EventSelector, EventsError, Filter, MoveOutcome, NewEvent, Outcome, RegisterError,
     internals::{
         ports::{Index as _, Register as _},
         redis::RedisRegister,
         register::{
-            Cancel, Claim, Claimed, End, Later, Note, Record, Renew, Reserve, Reserved, Settle, Slot, Stage, Stamp,
-            index::Find,
+            Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Later, Note, Record, Renew, Reserve, Reserved, Settle,
+            Stage, index::Find,
         },
         trouble::Trouble,
     },
@@ -31,31 +31,31 @@ use crate::support::{
 };
 
 const DUE: Timestamp = Timestamp::UNIX_EPOCH;
-const PUT_OFF: Slot = Slot::DatedAt(5);
+const PUT_OFF: DedupSlot = DedupSlot::DatedAt(5);
 
 /// The events of one reference: one that runs, a newer one that is being published, and two dated ones.
 struct Events {
     register: RedisRegister,
-    running: Stamp,
+    running: CopyVersion,
     fence: i64,
     newer: i64,
-    put_off: Stamp,
+    put_off: CopyVersion,
 }
 
 impl Events {
     async fn new(register: RedisRegister) -> Self {
-        let (running, put_off) = (stamp(&Slot::Immediate, 0, 0), stamp(&PUT_OFF, 0, 0));
+        let (running, put_off) = (stamp(&DedupSlot::Immediate, 0, 0), stamp(&PUT_OFF, 0, 0));
         let mut of = Self { register, running, fence: 0, newer: 0, put_off };
-        for (slot, message) in [(Slot::Immediate, "one"), (PUT_OFF, "put off"), (Slot::Dated, "cancelled")] {
+        for (slot, message) in [(DedupSlot::Immediate, "one"), (PUT_OFF, "put off"), (DedupSlot::Dated, "cancelled")] {
             let version = of.reserve(&of.register, &slot).await.unwrap();
             of.record(&of.register, &slot, version, message).await.unwrap();
             match slot {
-                Slot::Immediate => of.running.version = version,
+                DedupSlot::Immediate => of.running.version = version,
                 PUT_OFF => of.put_off.version = version,
                 _ => {}
             }
         }
-        of.newer = of.reserve(&of.register, &Slot::Immediate).await.unwrap();
+        of.newer = of.reserve(&of.register, &DedupSlot::Immediate).await.unwrap();
         let claim = Claim {
             subject: event("1", "a"),
             stamp: of.running.clone(),
@@ -70,7 +70,7 @@ impl Events {
         Self { fence, ..of }
     }
 
-    async fn reserve(&self, register: &RedisRegister, slot: &Slot) -> Result<i64, RegisterError> {
+    async fn reserve(&self, register: &RedisRegister, slot: &DedupSlot) -> Result<i64, RegisterError> {
         let subject = event("1", "a");
         let call = Reserve { subject, slot: slot.clone(), due: DUE, asked_by: None, terms: EXCLUSIVE };
         match register.reserve(&[call]).await?[0] {
@@ -82,7 +82,7 @@ impl Events {
     async fn record(
         &self,
         register: &RedisRegister,
-        slot: &Slot,
+        slot: &DedupSlot,
         version: i64,
         message: &'static str,
     ) -> Result<(), RegisterError> {
@@ -106,21 +106,21 @@ impl Events {
             terms,
         };
         let later = Later { subject: subject.clone(), stamp: self.put_off.clone(), at: Timestamp::now(), terms };
-        let cancel = Cancel { subject: subject.clone(), slot: Some(Slot::Dated), due: None, horizon: HORIZON };
+        let cancel = Cancel { subject: subject.clone(), slot: Some(DedupSlot::Dated), due: None, horizon: HORIZON };
         [
             ("renew", register.renew(&[renew]).await.map(drop)),
             ("settle", register.settle(&[settle]).await),
-            ("reserve", self.reserve(register, &Slot::Immediate).await.map(drop)),
-            ("record", self.record(register, &Slot::Immediate, self.newer, "newer").await),
+            ("reserve", self.reserve(register, &DedupSlot::Immediate).await.map(drop)),
+            ("record", self.record(register, &DedupSlot::Immediate, self.newer, "newer").await),
             ("later", register.later(&[later]).await.map(drop)),
             ("cancel", register.cancel(&[cancel]).await.map(drop)),
             ("find", register.find(&find()).await.map(drop)),
             ("look", register.look(std::slice::from_ref(&subject)).await.map(drop)),
-            ("look_at", register.look_at(&[(subject, Slot::Immediate)]).await.map(drop)),
+            ("look_at", register.look_at(&[(subject, DedupSlot::Immediate)]).await.map(drop)),
         ]
     }
 
-    async fn kept(&self, slot: &Slot) -> Option<Bytes> {
+    async fn kept(&self, slot: &DedupSlot) -> Option<Bytes> {
         self.register.kept(&[(event("1", "a"), slot.clone())]).await.unwrap().remove(0)
     }
 }
@@ -173,16 +173,16 @@ async fn move_one_key_apart(cluster: &Cluster, name: &str, goes_first: bool) {
     moving.finish().await;
     let listed = async || {
         let found = events.register.find(&find()).await.unwrap().events;
-        found.into_iter().map(|shown| shown.slot).filter(|slot| *slot != Slot::Dated).collect::<Vec<_>>()
+        found.into_iter().map(|shown| shown.slot).filter(|slot| *slot != DedupSlot::Dated).collect::<Vec<_>>()
     };
     assert_eq!(listed().await.len(), 2, "{:?}", listed().await);
     for (call, answer) in events.calls(&events.register).await {
         answer.unwrap_or_else(|error| panic!("{call}, {name} first {goes_first}: {error}"));
     }
     let kept = |text: &'static str| Some(Bytes::from_static(text.as_bytes()));
-    assert_eq!(events.kept(&Slot::Immediate).await, kept("newer"));
+    assert_eq!(events.kept(&DedupSlot::Immediate).await, kept("newer"));
     assert_eq!(events.kept(&PUT_OFF).await, kept("put off"));
-    assert_eq!(events.kept(&Slot::Dated).await, None);
+    assert_eq!(events.kept(&DedupSlot::Dated).await, None);
     assert_eq!(listed().await.len(), 2);
     // The next case uses the same hash slot, whatever its prefix.
     for node in &cluster.nodes {
@@ -230,7 +230,7 @@ async fn no_event_is_lost_while_the_register_moves() {
                 expected.push(name);
             }
             if brought == DATED {
-                let told = events.run_now(&Which::id("import", dated[0].clone()).of(dated[0].clone())).await;
+                let told = events.run_now(&EventSelector::id("import", dated[0].clone()).of(dated[0].clone())).await;
                 let Err(EventsError::Register(error)) = told else { panic!("{told:?}") };
                 assert_eq!(error.trouble(), Trouble::FailingOver, "{error}");
             }
@@ -242,9 +242,9 @@ async fn no_event_is_lost_while_the_register_moves() {
     publisher.publish(change("after")).await.unwrap();
     expected.push("after".to_owned());
     for name in &dated {
-        let which = Which::id("import", name.clone()).of(name.clone());
+        let which = EventSelector::id("import", name.clone()).of(name.clone());
         let moved = eventually("Redis answers again", async || events.run_now(&which).await.ok()).await;
-        assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
+        assert!(matches!(&moved[..], [(_, MoveOutcome::Done)]), "{moved:?}");
     }
     expected.extend(dated);
     worker.runs.reach(expected.len()).await;

@@ -14,7 +14,7 @@ use hatchery::{
     internals::{
         ports::{Index as _, Register as _},
         redis::RedisRegister,
-        register::{Cancel, Claim, Owner, Reserve, Reserved, Slot, index::Find},
+        register::{Cancel, Claim, DedupSlot, Owner, Reserve, Reserved, index::Find},
     },
 };
 use rstest::rstest;
@@ -42,12 +42,12 @@ fn in_use(told: Result<impl std::fmt::Debug, RegisterError>) -> (String, String)
 }
 
 fn reserve() -> [Reserve; 1] {
-    let (subject, slot) = (event("1", "a"), Slot::Immediate);
+    let (subject, slot) = (event("1", "a"), DedupSlot::Immediate);
     [Reserve { subject, slot, due: jiff::Timestamp::UNIX_EPOCH, asked_by: None, terms: EXCLUSIVE }]
 }
 
 fn claim() -> [Claim; 1] {
-    let stamp = stamp(&Slot::Event("a".to_owned()), 0, 0);
+    let stamp = stamp(&DedupSlot::Event("a".to_owned()), 0, 0);
     [Claim {
         subject: event("1", "a"),
         stamp,

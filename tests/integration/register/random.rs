@@ -9,8 +9,8 @@ use hatchery::internals::{
     ports::{Clock, Index, Register},
     redis::RedisRegister,
     register::{
-        Cancel, Claim, End, Later, Note, Record, Release, Renew, Reserve, Reserved, Settle, Slot, Stage, Stamp,
-        Subject, Terms, index::Find, state::Shard,
+        Cancel, Claim, CopyVersion, DedupSlot, End, Later, Note, Record, Release, Renew, Reserve, Reserved, Settle,
+        Stage, Subject, Terms, index::Find, state::Shard,
     },
 };
 use jiff::{SignedDuration, Timestamp};
@@ -38,10 +38,10 @@ enum Version {
 #[derive(Clone, Debug)]
 struct Item {
     subject: Subject,
-    slot: Slot,
+    slot: DedupSlot,
     version: Version,
     generation: i64,
-    asked_by: Option<(Slot, Version)>,
+    asked_by: Option<(DedupSlot, Version)>,
     token: u128,
     /// Seconds from now.
     due: i64,
@@ -75,14 +75,14 @@ struct Step {
     items: Vec<Item>,
 }
 
-fn slot() -> impl Strategy<Value = Slot> {
+fn slot() -> impl Strategy<Value = DedupSlot> {
     prop_oneof![
-        6 => Just(Slot::Immediate),
-        5 => Just(Slot::First),
-        3 => Just(Slot::Dated),
-        1 => Just(Slot::DatedAt(1)),
-        1 => Just(Slot::RequeuedAt(1)),
-        2 => prop_oneof![Just("a"), Just("b")].prop_map(|id| Slot::Event(id.to_owned())),
+        6 => Just(DedupSlot::Immediate),
+        5 => Just(DedupSlot::First),
+        3 => Just(DedupSlot::Dated),
+        1 => Just(DedupSlot::DatedAt(1)),
+        1 => Just(DedupSlot::RequeuedAt(1)),
+        2 => prop_oneof![Just("a"), Just("b")].prop_map(|id| DedupSlot::Event(id.to_owned())),
     ]
 }
 
@@ -199,8 +199,8 @@ impl Pair {
         self.clock.now() + SignedDuration::from_secs(off)
     }
 
-    fn stamp(&self, item: &Item) -> Stamp {
-        Stamp { slot: item.slot.clone(), version: self.version(item.version), generation: item.generation }
+    fn stamp(&self, item: &Item) -> CopyVersion {
+        CopyVersion { slot: item.slot.clone(), version: self.version(item.version), generation: item.generation }
     }
 
     /// Makes a call on both registers, and asserts that the answers are equal.
@@ -221,7 +221,7 @@ impl Pair {
                     subject: item.subject.clone(),
                     slot: item.slot.clone(),
                     due: self.time(item.due),
-                    asked_by: item.asked_by.as_ref().map(|(slot, version)| Stamp {
+                    asked_by: item.asked_by.as_ref().map(|(slot, version)| CopyVersion {
                         slot: slot.clone(),
                         version: self.version(*version),
                         generation: item.generation,
@@ -330,8 +330,10 @@ impl Pair {
         let mut stored = self.stored.kept().await;
         let subjects = ["1", "2 {x}:*", ""].into_iter().flat_map(|reference| ["a", "b"].map(|id| event(reference, id)));
         let slots = || {
-            let alone = ["a", "b"].map(|id| Slot::Event(id.to_owned()));
-            [Slot::Immediate, Slot::First, Slot::Dated, Slot::DatedAt(1), Slot::RequeuedAt(1)].into_iter().chain(alone)
+            let alone = ["a", "b"].map(|id| DedupSlot::Event(id.to_owned()));
+            [DedupSlot::Immediate, DedupSlot::First, DedupSlot::Dated, DedupSlot::DatedAt(1), DedupSlot::RequeuedAt(1)]
+                .into_iter()
+                .chain(alone)
         };
         let all: Vec<_> = subjects.flat_map(|subject| slots().map(move |slot| (subject.clone(), slot))).collect();
         let expected = all.iter().zip(self.memory.kept(&all).await.unwrap());

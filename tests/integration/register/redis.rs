@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::Arc};
 use hatchery::internals::{
     ports::{Clock as _, Index, Register},
     redis::RedisRegister,
-    register::{Claim, Claimed, End, Record, Reserve, Reserved, Settle, Slot, Stamp, Subject, index::Find},
+    register::{Claim, Claimed, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject, index::Find},
 };
 use redis::AsyncCommands;
 
@@ -26,7 +26,7 @@ async fn time(stored: &Stored) -> i64 {
     seconds * 1_000_000 + micros
 }
 
-fn reserve(subject: &Subject, slot: &Slot) -> Reserve {
+fn reserve(subject: &Subject, slot: &DedupSlot) -> Reserve {
     Reserve {
         subject: subject.clone(),
         slot: slot.clone(),
@@ -36,7 +36,7 @@ fn reserve(subject: &Subject, slot: &Slot) -> Reserve {
     }
 }
 
-fn record(subject: &Subject, slot: &Slot, version: i64) -> Record {
+fn record(subject: &Subject, slot: &DedupSlot, version: i64) -> Record {
     Record {
         subject: subject.clone(),
         slot: slot.clone(),
@@ -48,7 +48,7 @@ fn record(subject: &Subject, slot: &Slot, version: i64) -> Record {
     }
 }
 
-fn claim(subject: &Subject, stamp: Stamp, n: u128, due: jiff::Timestamp) -> Claim {
+fn claim(subject: &Subject, stamp: CopyVersion, n: u128, due: jiff::Timestamp) -> Claim {
     Claim { subject: subject.clone(), stamp, token: token(n), due, alone: false, terms: EXCLUSIVE }
 }
 
@@ -57,7 +57,7 @@ fn settle(claim: &Claim) -> Settle {
     Settle { subject, stamp, fence: 0, token, due, end: End::Finished, terms }
 }
 
-async fn publish(register: &RedisRegister, subject: &Subject, slot: &Slot) -> Stamp {
+async fn publish(register: &RedisRegister, subject: &Subject, slot: &DedupSlot) -> CopyVersion {
     let Reserved::Version(version) = register.reserve(&[reserve(subject, slot)]).await.unwrap()[0] else {
         panic!("a reserve without `asked_by` is never stale");
     };
@@ -70,7 +70,7 @@ async fn versions_and_expiries_use_the_clock_of_redis() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
     let before = time(&stored).await;
-    let first = publish(&register, &a, &Slot::Immediate).await;
+    let first = publish(&register, &a, &DedupSlot::Immediate).await;
     let after = time(&stored).await;
     assert!((before..=after).contains(&first.version));
 
@@ -94,11 +94,14 @@ async fn versions_and_expiries_use_the_clock_of_redis() {
 async fn keys_are_named_as_documented_and_all_but_the_counter_and_the_index_expire() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
-    let first = publish(&register, &a, &Slot::Immediate).await;
+    let first = publish(&register, &a, &DedupSlot::Immediate).await;
     let kept = Some(bytes::Bytes::from_static(b"kept"));
-    register.record(&[Record { kept, ..record(&a, &Slot::Immediate, first.version) }]).await.unwrap();
+    register.record(&[Record { kept, ..record(&a, &DedupSlot::Immediate, first.version) }]).await.unwrap();
     register.claim(&[claim(&a, first, 1, jiff::Timestamp::UNIX_EPOCH)]).await.unwrap();
-    register.claim(&[claim(&event("", "b"), Stamp::alone("b", 0), 2, jiff::Timestamp::UNIX_EPOCH)]).await.unwrap();
+    register
+        .claim(&[claim(&event("", "b"), CopyVersion::alone("b", 0), 2, jiff::Timestamp::UNIX_EPOCH)])
+        .await
+        .unwrap();
     let names = stored.names().await;
     assert_eq!(names, ["import:i:b", "import:l:i:b", "import:l:r:1", "import:p:r:1", "import:r:1", "import:x", "last"]);
     for name in names {
@@ -111,7 +114,7 @@ async fn keys_are_named_as_documented_and_all_but_the_counter_and_the_index_expi
 async fn scripts_are_loaded_again_after_they_were_flushed() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
-    let slot = Slot::Immediate;
+    let slot = DedupSlot::Immediate;
     for _ in 0..2 {
         let first = publish(&register, &a, &slot).await;
         let call = claim(&a, first, 1, jiff::Timestamp::UNIX_EPOCH);
@@ -132,7 +135,7 @@ async fn scripts_that_are_flushed_again_and_again_fail_no_call() {
     };
     let calling = async {
         for n in 0..300 {
-            register.reserve(&[reserve(&event("1", &n.to_string()), &Slot::Immediate)]).await.unwrap();
+            register.reserve(&[reserve(&event("1", &n.to_string()), &DedupSlot::Immediate)]).await.unwrap();
         }
     };
     tokio::select! {
@@ -144,7 +147,7 @@ async fn scripts_that_are_flushed_again_and_again_fail_no_call() {
 #[tokio::test]
 async fn a_batch_over_many_shards_is_answered_in_its_order() {
     let (register, _) = fresh(5).await;
-    let slot = Slot::Immediate;
+    let slot = DedupSlot::Immediate;
     let subjects: Vec<_> = (0..40).map(|n| event(&n.to_string(), &format!("id-{n}"))).collect();
     let calls: Vec<_> = subjects.iter().map(|subject| reserve(subject, &slot)).collect();
     let versions: Vec<_> = (register.reserve(&calls).await.unwrap().into_iter())
@@ -174,7 +177,7 @@ async fn a_batch_over_many_shards_is_answered_in_its_order() {
 async fn twenty_dates_with_full_fields_stay_in_redis_compact_encoding() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
-    let first = publish(&register, &a, &Slot::Dated).await;
+    let first = publish(&register, &a, &DedupSlot::Dated).await;
     stored
         .change("import:r:1", "d", |slot| {
             slot.later = Some(hatchery::internals::register::state::Later {
@@ -186,7 +189,7 @@ async fn twenty_dates_with_full_fields_stay_in_redis_compact_encoding() {
         })
         .await;
     for date in 0..20 {
-        publish(&register, &a, &Slot::DatedAt(date)).await;
+        publish(&register, &a, &DedupSlot::DatedAt(date)).await;
     }
     let encoding: String = redis::cmd("OBJECT")
         .arg("ENCODING")
@@ -202,7 +205,7 @@ async fn calls_remove_a_few_expired_slots_of_a_reference_with_many() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
     for date in 0..60 {
-        publish(&register, &a, &Slot::DatedAt(date)).await;
+        publish(&register, &a, &DedupSlot::DatedAt(date)).await;
     }
     let latest = 9_000_000_000_000;
     stored.change("import:r:1", "d:55", |slot| slot.until = latest).await;
@@ -210,7 +213,7 @@ async fn calls_remove_a_few_expired_slots_of_a_reference_with_many() {
     for date in 0..50 {
         stored.change("import:r:1", &format!("d:{date}"), |slot| slot.until = 1).await;
     }
-    publish(&register, &a, &Slot::Immediate).await;
+    publish(&register, &a, &DedupSlot::Immediate).await;
     assert!(stored.read().await.0.slots.len() >= 61 - 2 * 8, "one call removed more than a few slots");
     // Expired slots are searched at random, so the number of calls that it takes varies.
     for _ in 0..10_000 {
@@ -219,7 +222,7 @@ async fn calls_remove_a_few_expired_slots_of_a_reference_with_many() {
         if shard.slots.len() == 11 {
             break;
         }
-        publish(&register, &a, &Slot::Immediate).await;
+        publish(&register, &a, &DedupSlot::Immediate).await;
     }
     let shard = stored.read().await.0;
     let fields: BTreeSet<_> = shard.slots.keys().map(|(_, field)| field.clone()).collect();
@@ -230,10 +233,10 @@ async fn calls_remove_a_few_expired_slots_of_a_reference_with_many() {
 async fn a_slot_key_of_another_type_is_an_error() {
     let (register, stored) = fresh(1).await;
     let () = stored.connection().set(stored.key("import:r:1"), "mine").await.unwrap();
-    let error = register.reserve(&[reserve(&event("1", "a"), &Slot::Immediate)]).await.unwrap_err();
+    let error = register.reserve(&[reserve(&event("1", "a"), &DedupSlot::Immediate)]).await.unwrap_err();
     assert!(error.to_string().contains("WRONGTYPE"), "{error}");
     // The connection still works.
-    publish(&register, &event("2", "b"), &Slot::Immediate).await;
+    publish(&register, &event("2", "b"), &DedupSlot::Immediate).await;
 }
 
 fn find(limit: usize) -> Find {
@@ -262,7 +265,7 @@ async fn the_pages_of_many_shards_are_merged_by_due_time() {
         .map(|n| {
             let subject = event(&n.to_string(), &format!("{n:04}"));
             let due = start + std::time::Duration::from_millis(u64::try_from(n / 3).unwrap());
-            Record { due, ..record(&subject, &Slot::Event(subject.id.clone()), 0) }
+            Record { due, ..record(&subject, &DedupSlot::Event(subject.id.clone()), 0) }
         })
         .collect();
     register.record(&calls).await.unwrap();
@@ -281,7 +284,7 @@ async fn a_page_skips_and_removes_index_entries_of_expired_events() {
     for n in 0..1_200 {
         let subject = event(&n.to_string(), &n.to_string());
         let due = jiff::Timestamp::from_millisecond(jiff::Timestamp::now().as_millisecond() + n).unwrap();
-        register.record(&[Record { due, ..record(&subject, &Slot::Event(subject.id.clone()), 0) }]).await.unwrap();
+        register.record(&[Record { due, ..record(&subject, &DedupSlot::Event(subject.id.clone()), 0) }]).await.unwrap();
     }
     for n in 0..1_199 {
         let () = stored.connection().del(stored.key(&format!("import:i:{n}"))).await.unwrap();
@@ -301,7 +304,7 @@ async fn a_record_removes_index_entries_that_are_past_backlog_retention() {
     }
     let subject = event("", "b");
     let due = jiff::Timestamp::now();
-    register.record(&[Record { due, ..record(&subject, &Slot::Event("b".to_owned()), 0) }]).await.unwrap();
+    register.record(&[Record { due, ..record(&subject, &DedupSlot::Event("b".to_owned()), 0) }]).await.unwrap();
     let left: Vec<String> = stored.connection().zrange(stored.key("import:x"), 0, -1).await.unwrap();
     assert_eq!(left, ["i:b\0e"]);
 }
@@ -312,7 +315,7 @@ async fn a_kept_message_is_removed_with_its_expired_slot() {
     let register = register(server::url(), &prefix, 1).with_clock(clock.clone());
     let stored = Stored::connect(&prefix).await;
     let (a, alone) = (event("1", "a"), event("", "b"));
-    let slots = [Slot::Immediate, Slot::DatedAt(5), Slot::Event("b".to_owned())];
+    let slots = [DedupSlot::Immediate, DedupSlot::DatedAt(5), DedupSlot::Event("b".to_owned())];
     let keep = async || {
         for (subject, slot) in [&a, &a, &alone].into_iter().zip(&slots) {
             let stamp = publish(&register, subject, slot).await;
@@ -326,7 +329,7 @@ async fn a_kept_message_is_removed_with_its_expired_slot() {
         async || stored.kept().await.into_keys().map(|(home, field)| format!("{home} {field}")).collect::<Vec<_>>();
 
     // A publish into another slot of the reference removes it; so does one into its own slot without a message.
-    for slot in [Slot::Dated, Slot::Immediate] {
+    for slot in [DedupSlot::Dated, DedupSlot::Immediate] {
         keep().await;
         publish(&register, &a, &slot).await;
         assert_eq!(kept().await, ["import:i:b e"]);
@@ -336,7 +339,7 @@ async fn a_kept_message_is_removed_with_its_expired_slot() {
     }
     // A claim removes it, and so does a page of the list.
     keep().await;
-    register.claim(&[claim(&alone, Stamp::alone("b", 0), 1, clock.now())]).await.unwrap();
+    register.claim(&[claim(&alone, CopyVersion::alone("b", 0), 1, clock.now())]).await.unwrap();
     assert_eq!(kept().await, ["import:r:1 d:5", "import:r:1 i"]);
     register.find(&find(9)).await.unwrap();
     assert!(kept().await.is_empty());
@@ -349,9 +352,9 @@ async fn kept_messages_of_a_reference_with_many_slots_are_removed_with_the_expir
     let stored = Stored::connect(&prefix).await;
     let a = event("1", "a");
     for date in 0..60 {
-        let stamp = publish(&register, &a, &Slot::DatedAt(date)).await;
+        let stamp = publish(&register, &a, &DedupSlot::DatedAt(date)).await;
         let kept = Some(bytes::Bytes::from_static(b"kept"));
-        register.record(&[Record { kept, ..record(&a, &Slot::DatedAt(date), stamp.version) }]).await.unwrap();
+        register.record(&[Record { kept, ..record(&a, &DedupSlot::DatedAt(date), stamp.version) }]).await.unwrap();
     }
     clock.advance(BACKLOG);
     for n in 0..10_000 {
@@ -359,7 +362,7 @@ async fn kept_messages_of_a_reference_with_many_slots_are_removed_with_the_expir
             break;
         }
         assert!(n < 9_999, "{:?}", stored.kept().await);
-        publish(&register, &a, &Slot::Immediate).await;
+        publish(&register, &a, &DedupSlot::Immediate).await;
     }
     assert_eq!(stored.read().await.0.slots.len(), 1);
 }
@@ -368,7 +371,7 @@ async fn kept_messages_of_a_reference_with_many_slots_are_removed_with_the_expir
 async fn a_renamed_type_lists_its_events_under_its_present_name() {
     let (register, _) = fresh(3).await;
     let a = event("1", "a");
-    publish(&register, &a, &Slot::Immediate).await;
+    publish(&register, &a, &DedupSlot::Immediate).await;
     let letter = Subject { event_type: "letter".parse().unwrap(), ..a };
     let renamed = register.with_first_names([("letter".parse().unwrap(), "import".parse().unwrap())].into());
     let find = Find { event_type: letter.event_type.clone(), ..find(9) };

@@ -7,7 +7,7 @@ use hatchery::{
     internals::{
         ports::Register,
         redis::RedisRegister,
-        register::{Reserve, Reserved, Slot},
+        register::{DedupSlot, Reserve, Reserved},
         trouble::Trouble,
     },
 };
@@ -23,7 +23,7 @@ use crate::support::{
 async fn ask(register: &impl Register) -> Result<i64, RegisterError> {
     let call = Reserve {
         subject: event("1", "a"),
-        slot: Slot::Immediate,
+        slot: DedupSlot::Immediate,
         due: jiff::Timestamp::UNIX_EPOCH,
         asked_by: None,
         terms: EXCLUSIVE,

@@ -6,7 +6,7 @@ use hatchery::{
     NewEvent, Outcome, RegisterError,
     internals::{
         redis::RedisRegister,
-        register::{Reserve, Reserved, Slot},
+        register::{DedupSlot, Reserve, Reserved},
         trouble::Trouble,
     },
 };
@@ -220,7 +220,7 @@ async fn a_shard_without_any_event_does_not_count_as_emptied() {
         let register = bench::register(&redis.url, reference, bench::SHARDS);
         let call = Reserve {
             subject: bench::event(reference, "a"),
-            slot: Slot::Immediate,
+            slot: DedupSlot::Immediate,
             due: jiff::Timestamp::UNIX_EPOCH,
             asked_by: None,
             terms: bench::EXCLUSIVE,
@@ -380,7 +380,7 @@ async fn versions_given_in_a_batch_with_an_unreadable_key_are_not_given_again() 
     let register = bench::register(&redis.url, "x", 1).with_clock(clock);
     let call = |reference: &str| Reserve {
         subject: bench::event(reference, "a"),
-        slot: Slot::Immediate,
+        slot: DedupSlot::Immediate,
         due: jiff::Timestamp::UNIX_EPOCH,
         asked_by: None,
         terms: bench::EXCLUSIVE,

@@ -3,8 +3,8 @@
 use std::{collections::BTreeMap, io};
 
 use hatchery::{
-    Cancelled, Known,
-    internals::{register::Slot, time::millis_text},
+    Cancelled, EventInfo,
+    internals::{register::DedupSlot, time::millis_text},
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::output::{Format, Output};
 
 /// What is known of it. A time has milliseconds, as on the wire.
-pub(super) fn view(event: &Known) -> Value {
+pub(super) fn view(event: &EventInfo) -> Value {
     json!({
         "type": event.event_type.as_str(),
         "reference": event.reference.as_ref().map(ToString::to_string),
@@ -36,11 +36,11 @@ pub(super) fn cancelled(
     slot: Option<&Cancelled>,
 ) -> Value {
     let due = slot.and_then(|slot| match slot.slot {
-        Slot::DatedAt(ms) | Slot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).ok(),
+        DedupSlot::DatedAt(ms) | DedupSlot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).ok(),
         _ => None,
     });
     let id = match slot.map(|slot| &slot.slot) {
-        Some(Slot::Event(id)) => Some(id.as_str()),
+        Some(DedupSlot::Event(id)) => Some(id.as_str()),
         _ => id,
     };
     json!({

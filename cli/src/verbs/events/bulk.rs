@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, pin::pin};
 
 use futures_util::{Stream, TryStreamExt as _, stream::TryChunksError};
-use hatchery::{Events, EventsError, Filter, Known, NotKept};
+use hatchery::{EventInfo, Events, EventsError, Filter, PayloadNotKept};
 use jiff::Timestamp;
 
 use super::{
@@ -38,7 +38,7 @@ impl Act {
     }
 
     /// Why some of these would not be moved.
-    async fn not_kept(self, events: &Events, found: &[Known]) -> Result<Vec<Option<NotKept>>, EventsError> {
+    async fn not_kept(self, events: &Events, found: &[EventInfo]) -> Result<Vec<Option<PayloadNotKept>>, EventsError> {
         match self {
             Self::Cancel => Ok(vec![None; found.len()]),
             Self::Reschedule(to) => events.not_kept(found, Some(to)).await,
@@ -51,7 +51,7 @@ impl Act {
 pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: Output) -> anyhow::Result<Exit> {
     let mut found = pin!(events.search(filter).try_chunks(TOGETHER));
     let mut answers = Answers::new(act.verb(), true, SHOWN, output);
-    let (mut first, mut count): (Vec<Known>, u64) = (Vec::new(), 0);
+    let (mut first, mut count): (Vec<EventInfo>, u64) = (Vec::new(), 0);
     let mut not_kept: BTreeMap<String, u64> = BTreeMap::new();
     let spinner = output.spinner();
     while let Some(chunk) = found.try_next().await.map_err(|TryChunksError(_, error)| error)? {
@@ -94,7 +94,7 @@ pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: 
 /// Acts on all, shows how far it is, and hands each answer to the account. What had been begun when something failed is
 /// waited for and counted.
 pub(super) async fn act<A>(
-    acting: impl Stream<Item = Result<(Known, A), EventsError>>,
+    acting: impl Stream<Item = Result<(EventInfo, A), EventsError>>,
     act: Act,
     output: Output,
     mut account: impl FnMut(&A) -> Became,

@@ -1,6 +1,6 @@
 //! `topology events cancel`.
 
-use hatchery::{Cancelled, Events, Which};
+use hatchery::{Cancelled, EventSelector, Events};
 
 use super::{
     answer::{self, Answers, Became},
@@ -84,7 +84,7 @@ const BY_ID_ALONE: &str = "What Redis has not heard of, because it was away, is 
 
 async fn named(
     events: &Events,
-    which: &Which,
+    which: &EventSelector,
     event_type: &str,
     chosen: &Chosen,
     output: Output,

@@ -1,7 +1,7 @@
 //! `topology events list`: what waits, the next one first.
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use hatchery::{Events, Known};
+use hatchery::{EventInfo, Events};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 async fn list(events: &Events, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let limit = usize::try_from(args.limit)?;
     let mut found = events.search(&args.filters.filter()).take(limit.saturating_add(1)).boxed();
-    let (mut list, mut more): (Vec<Known>, bool) = (Vec::new(), false);
+    let (mut list, mut more): (Vec<EventInfo>, bool) = (Vec::new(), false);
     let mut shown = 0;
     while let Some(event) = found.try_next().await? {
         if shown == limit {

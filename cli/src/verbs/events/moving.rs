@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use futures_util::Stream;
-use hatchery::{Events, EventsError, Known, Moved};
+use hatchery::{EventInfo, Events, EventsError, MoveOutcome};
 use jiff::Timestamp;
 
 use super::{
@@ -54,7 +54,7 @@ pub(super) async fn run(
 
 /// Tells what became of events that were named.
 fn tell(
-    moved: Result<Vec<(Known, Moved)>, EventsError>,
+    moved: Result<Vec<(EventInfo, MoveOutcome)>, EventsError>,
     chosen: &Chosen,
     act: Act,
     words: &Words,
@@ -75,7 +75,7 @@ fn tell(
 
 /// Moves all of a stream.
 async fn all(
-    moving: impl Stream<Item = Result<(Known, Moved), EventsError>>,
+    moving: impl Stream<Item = Result<(EventInfo, MoveOutcome), EventsError>>,
     act: Act,
     words: &Words,
     output: Output,
@@ -105,17 +105,17 @@ impl Sum {
         Self { to, done: 0, running: 0, gone: 0, not_kept: BTreeMap::new() }
     }
 
-    fn add(&mut self, moved: &Moved) -> Became {
+    fn add(&mut self, moved: &MoveOutcome) -> Became {
         let (result, why) = match moved {
-            Moved::Done => {
+            MoveOutcome::Done => {
                 self.done += 1;
                 return Became { result: Some("done"), why: None, due: Some(self.to) };
             }
-            Moved::Running => {
+            MoveOutcome::Running => {
                 self.running += 1;
                 ("running", None)
             }
-            Moved::NotKept(why) => {
+            MoveOutcome::NotKept(why) => {
                 *self.not_kept.entry(why.to_string()).or_default() += 1;
                 ("not-kept", Some(why.to_string()))
             }

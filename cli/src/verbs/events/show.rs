@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use hatchery::{Events, Known, State, Which, internals::register::Slot};
+use hatchery::{EventInfo, EventSelector, Events, State, internals::register::DedupSlot};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -59,7 +59,13 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     with_events(common, topology, output, async |events| show(events, args, &which, &filters, output).await).await
 }
 
-async fn show(events: &Events, args: &Args, which: &Which, filters: &Filters, output: Output) -> anyhow::Result<Exit> {
+async fn show(
+    events: &Events,
+    args: &Args,
+    which: &EventSelector,
+    filters: &Filters,
+    output: Output,
+) -> anyhow::Result<Exit> {
     let mut known = events.show(which).await?;
     known.sort_by_key(|event| (is_past(event), !event.running, event.due));
     match output.format {
@@ -85,7 +91,7 @@ async fn show(events: &Events, args: &Args, which: &Which, filters: &Filters, ou
 }
 
 /// Whether nothing of it waits or runs.
-const fn is_past(event: &Known) -> bool {
+const fn is_past(event: &EventInfo) -> bool {
     event.copy.is_none() && !event.running
 }
 
@@ -98,7 +104,7 @@ const fn hint(args: &Args) -> &'static str {
     }
 }
 
-fn block(event: &Known, now: Timestamp) -> String {
+fn block(event: &EventInfo, now: Timestamp) -> String {
     let style = table::style(event.state);
     let also = match event.state {
         state if !event.running || state == State::Running => "",
@@ -134,14 +140,14 @@ fn block(event: &Known, now: Timestamp) -> String {
 }
 
 /// A slot, and what it means.
-fn slot(slot: &Slot) -> String {
+fn slot(slot: &DedupSlot) -> String {
     let date = |ms: &i64| Timestamp::from_millisecond(*ms).map(|time| time.to_string()).unwrap_or_default();
     match slot {
-        Slot::Immediate => "i: the newest immediate one counts".to_owned(),
-        Slot::First => "f: one run serves all immediate ones before it".to_owned(),
-        Slot::Dated => "d: the newest dated one counts".to_owned(),
-        Slot::DatedAt(ms) => format!("{slot}: the newest one of {} counts", date(ms)),
-        Slot::RequeuedAt(ms) => format!("{slot}: put off to {}", date(ms)),
-        Slot::Event(_) => "e: competes with nothing".to_owned(),
+        DedupSlot::Immediate => "i: the newest immediate one counts".to_owned(),
+        DedupSlot::First => "f: one run serves all immediate ones before it".to_owned(),
+        DedupSlot::Dated => "d: the newest dated one counts".to_owned(),
+        DedupSlot::DatedAt(ms) => format!("{slot}: the newest one of {} counts", date(ms)),
+        DedupSlot::RequeuedAt(ms) => format!("{slot}: put off to {}", date(ms)),
+        DedupSlot::Event(_) => "e: competes with nothing".to_owned(),
     }
 }

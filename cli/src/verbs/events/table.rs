@@ -2,7 +2,7 @@
 
 use anstyle::Style;
 use comfy_table::{ContentArrangement, Table, presets};
-use hatchery::{Known, State};
+use hatchery::{EventInfo, State};
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
@@ -20,7 +20,7 @@ const GAP: u16 = 2;
 type Column = (&'static str, usize, fn(&Row) -> &str);
 
 /// The table, so many columns wide at most; with [`usize::MAX`] nothing is cut. Colours are taken out again for a pipe.
-pub(super) fn table(events: &[Known], now: Timestamp, width: usize) -> String {
+pub(super) fn table(events: &[EventInfo], now: Timestamp, width: usize) -> String {
     let rows: Vec<Row> = events.iter().map(|event| Row::of(event, now)).collect();
     let columns = columns(&rows, width.max(LEAST));
     let mut table = Table::new();
@@ -88,7 +88,7 @@ struct Row {
 }
 
 impl Row {
-    fn of(event: &Known, now: Timestamp) -> Self {
+    fn of(event: &EventInfo, now: Timestamp) -> Self {
         Self {
             event_type: event.event_type.to_string(),
             name: name(event),
@@ -102,7 +102,7 @@ impl Row {
 }
 
 /// Its reference; without one, its id.
-pub(super) fn name(event: &Known) -> String {
+pub(super) fn name(event: &EventInfo) -> String {
     let reference = event.reference.as_ref().map(ToString::to_string);
     reference.or_else(|| event.id.clone()).unwrap_or_else(|| "-".to_owned())
 }
@@ -206,17 +206,17 @@ mod tests {
         assert_eq!(cut(text, width), expected);
     }
 
-    fn event(event_type: &str, reference: Option<&str>, stage: Stage, reason: Option<&str>) -> Known {
+    fn event(event_type: &str, reference: Option<&str>, stage: Stage, reason: Option<&str>) -> EventInfo {
         let id = "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11".to_owned();
         let subject = Subject {
             event_type: event_type.parse().expect("a word"),
             reference: reference.map(|text| text.parse().expect("a reference")),
             id: id.clone(),
         };
-        let slot = hatchery::internals::register::Slot::Event(id);
+        let slot = hatchery::internals::register::DedupSlot::Event(id);
         let note = Note { stage, attempts: 3, reason: reason.map(str::to_owned) };
         let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due: at(1_000_003_725), note });
-        Known::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry })
+        EventInfo::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry })
     }
 
     #[test]
@@ -234,7 +234,7 @@ mod tests {
                 assert!(plain.lines().all(|line| line.width() <= width), "{plain}");
             }
         }
-        let shown = |events: &[Known], width| {
+        let shown = |events: &[EventInfo], width| {
             anstream::adapter::strip_str(&table(events, at(1_000_000_000), width)).to_string()
         };
         let narrow = "\

@@ -3,7 +3,9 @@
 use std::str::FromStr as _;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use hatchery::{Cancelled, Filter, State, TimeError, Topology, Which, internals::register::Slot, parse_time};
+use hatchery::{
+    Cancelled, EventSelector, Filter, State, TimeError, Topology, internals::register::DedupSlot, parse_time,
+};
 use jiff::{Span, SpanRelativeTo, Timestamp};
 
 use crate::args::UsageError;
@@ -72,7 +74,7 @@ pub(super) struct Chosen {
 /// What a verb acts on.
 pub(super) enum Choice {
     /// Named: done at once.
-    Named(Which),
+    Named(EventSelector),
     /// Found: done with `--yes`.
     Found(Filter),
 }
@@ -113,7 +115,7 @@ impl Filters {
     }
 
     /// What is named, by nothing but its reference or its id.
-    pub(super) fn named(&self, topology: &Topology) -> Result<Option<Which>, UsageError> {
+    pub(super) fn named(&self, topology: &Topology) -> Result<Option<EventSelector>, UsageError> {
         let finds = self.reference_prefix.is_some() || !self.state.is_empty() || self.due_before.is_some();
         let finds = finds || self.due_after.is_some() || self.attempts.is_some() || self.reason.is_some();
         if finds || (self.reference.is_none() && self.id.is_none()) || self.types.len() > 1 {
@@ -121,9 +123,9 @@ impl Filters {
         }
         let event_type = self.event_type(topology)?;
         Ok(match (&self.reference, &self.id) {
-            (Some(reference), None) => Some(Which::reference(event_type, reference)),
-            (Some(reference), Some(id)) => Some(Which::id(event_type, id).of(reference)),
-            (None, Some(id)) => Some(Which::id(event_type, id)),
+            (Some(reference), None) => Some(EventSelector::reference(event_type, reference)),
+            (Some(reference), Some(id)) => Some(EventSelector::id(event_type, id).of(reference)),
+            (None, Some(id)) => Some(EventSelector::id(event_type, id)),
             (None, None) => None,
         })
     }
@@ -178,7 +180,8 @@ impl Chosen {
             );
         }
         // A date is a slot where each counts by itself, and nothing to remember elsewhere.
-        let is_slot = |found: &Cancelled| matches!(found.slot, Slot::DatedAt(_) | Slot::Immediate | Slot::First);
+        let is_slot =
+            |found: &Cancelled| matches!(found.slot, DedupSlot::DatedAt(_) | DedupSlot::Immediate | DedupSlot::First);
         (one_slot && slots.iter().any(is_slot)).then_some(
             "The slot is remembered: what Redis has forgotten of it does not run. What Redis has not heard of, because it was \
              away, is reached by its id alone.",
@@ -245,20 +248,20 @@ mod tests {
     }
 
     #[rstest]
-    #[case(filters("mail", "1", ""), Some(Which::reference("mail", "1")))]
-    #[case(filters("mail", "1", "a"), Some(Which::id("mail", "a").of("1")))]
-    #[case(filters("mail", "", "a"), Some(Which::id("mail", "a")))]
+    #[case(filters("mail", "1", ""), Some(EventSelector::reference("mail", "1")))]
+    #[case(filters("mail", "1", "a"), Some(EventSelector::id("mail", "a").of("1")))]
+    #[case(filters("mail", "", "a"), Some(EventSelector::id("mail", "a")))]
     #[case(filters("mail", "", ""), None)]
     #[case(Filters { attempts: Some(1), ..filters("mail", "1", "") }, None)]
     #[case(Filters { state: vec![State::Retry], ..filters("mail", "1", "") }, None)]
-    fn what_is_named_is_told_from_what_is_found(#[case] filters: Filters, #[case] expected: Option<Which>) {
+    fn what_is_named_is_told_from_what_is_found(#[case] filters: Filters, #[case] expected: Option<EventSelector>) {
         assert_eq!(filters.named(&topology(FILE)).expect("one type"), expected);
     }
 
     #[test]
     fn the_type_may_be_left_out_where_there_is_one() {
         let one = topology("version: 1\nname: t\ntypes: { mail: {}, plain: { register: off } }");
-        assert_eq!(filters("", "1", "").named(&one).expect("one"), Some(Which::reference("mail", "1")));
+        assert_eq!(filters("", "1", "").named(&one).expect("one"), Some(EventSelector::reference("mail", "1")));
         filters("", "1", "").named(&topology(FILE)).expect_err("there are two");
     }
 

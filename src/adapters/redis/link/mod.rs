@@ -31,7 +31,7 @@ use crate::{adapters::tls::Tls, ports::RegisterError};
 
 /// The connection to Redis, shared by all callers.
 pub(super) struct Link {
-    way: Way,
+    topology: Topology,
     /// Without the password: the only form in which the address leaves this module.
     url: String,
 }
@@ -49,7 +49,7 @@ impl From<Duration> for Within {
     }
 }
 
-enum Way {
+enum Topology {
     Server(Arc<Server>),
     Cluster(Box<Cluster>),
 }
@@ -64,19 +64,22 @@ impl Link {
     pub(super) fn new(url: &str, tls: &Tls) -> Result<Self, RegisterError> {
         let address = Address::parse(url).map_err(RegisterError::Address)?;
         let url = address.masked();
-        let way = Self::way(address, tls, &url);
-        let way = way.map_err(|error| RegisterError::Refused { url: url.clone(), reason: error.to_string() })?;
-        Ok(Self { way, url })
+        let topology = Self::topology(address, tls, &url);
+        let topology =
+            topology.map_err(|error| RegisterError::Refused { url: url.clone(), reason: error.to_string() })?;
+        Ok(Self { topology, url })
     }
 
-    fn way(address: Address, tls: &Tls, shown: &str) -> RedisResult<Way> {
-        let server = |place| Way::Server(Server::new(place, shown));
+    fn topology(address: Address, tls: &Tls, shown: &str) -> RedisResult<Topology> {
+        let server = |place| Topology::Server(Server::new(place, shown));
         Ok(match address {
             Address::Server(info) => server(Place::At(Peer::new(*info, tls)?)),
             Address::Sentinel { sentinels, own, master, access } => {
                 server(Place::Watched(Sentinels::new(&sentinels, &own, master, access, tls.clone())?))
             }
-            Address::Cluster { nodes, access } => Way::Cluster(Box::new(Cluster::new(nodes, access, tls.clone())?)),
+            Address::Cluster { nodes, access } => {
+                Topology::Cluster(Box::new(Cluster::new(nodes, access, tls.clone())?))
+            }
         })
     }
 
@@ -91,9 +94,9 @@ impl Link {
         let link = Arc::clone(self);
         // An error is dropped here: the first call meets it again.
         tokio::spawn(async move {
-            match &link.way {
-                Way::Server(server) => drop(server.connection().await),
-                Way::Cluster(cluster) => drop(cluster.master(0, Instant::now() + CONNECT_SOON).await),
+            match &link.topology {
+                Topology::Server(server) => drop(server.connection().await),
+                Topology::Cluster(cluster) => drop(cluster.master(0, Instant::now() + CONNECT_SOON).await),
             }
         });
     }
@@ -106,18 +109,18 @@ impl Link {
         within: Within,
     ) -> Result<T, RegisterError> {
         let deadline = within.deadline;
-        let answer = match &self.way {
-            Way::Server(server) => {
+        let answer = match &self.topology {
+            Topology::Server(server) => {
                 let by = |mut connection| async move { invoke(script, &mut connection).await };
                 server.ask(deadline, by).await
             }
-            Way::Cluster(cluster) => cluster.call(script, slot, deadline).await,
+            Topology::Cluster(cluster) => cluster.call(script, slot, deadline).await,
         };
         answer.map_err(|failure| self.error(&failure, within.limit))
     }
 
     /// Logs that keys which this client has written are gone.
-    pub(super) fn say_emptied(&self) {
+    pub(super) fn log_emptied(&self) {
         let url = &self.url;
         tracing::warn!(
             "Redis at {url} was emptied: all events in the queues run, also those that were replaced or cancelled"
@@ -125,7 +128,7 @@ impl Link {
     }
 
     /// Logs that a call has met a key of the index that it could not use.
-    pub(super) fn say_damaged(&self, key: &str) {
+    pub(super) fn log_damaged(&self, key: &str) {
         let url = &self.url;
         tracing::warn!(
             "Redis at {url} has a key of the index that cannot be read: {key}; events are handled as usual, but lists \

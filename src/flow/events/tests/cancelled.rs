@@ -44,7 +44,7 @@ async fn a_cancel_whose_first_answer_was_lost_says_what_it_found() {
     let mut cancelled = world.events.cancel(&of_1234()).await.expect("it answers");
     cancelled.sort_by_key(|slot| slot.slot.to_string());
     assert_eq!(cancelled, [found("d:1001000000", true, false), found("i", false, true)]);
-    let alone = world.events.cancel(&Which::id("mail", "alone")).await.expect("it answers");
+    let alone = world.events.cancel(&EventSelector::id("mail", "alone")).await.expect("it answers");
     assert_eq!(alone, [found("e:alone", true, false)]);
     // Nothing waits any more.
     let again = world.events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
@@ -85,15 +85,15 @@ async fn what_was_handled_before_the_cancel_came_is_not_told_as_cancelled() {
 }
 
 #[rstest]
-#[case("import", "i", Which::id("import", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("5678"))]
-#[case("import", "i", Which::id("import", "0197C5E2-8A55-7C1F-9A3E-6F2F6D8F1B11"))]
-#[case("mail", "e:0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", Which::id("mail", "0197C5E2-8A55-7C1F-9A3E-6F2F6D8F1B11").of("1234"))]
-#[case("mail", "e:0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", Which::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("5678"))]
+#[case("import", "i", EventSelector::id("import", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("5678"))]
+#[case("import", "i", EventSelector::id("import", "0197C5E2-8A55-7C1F-9A3E-6F2F6D8F1B11"))]
+#[case("mail", "e:0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", EventSelector::id("mail", "0197C5E2-8A55-7C1F-9A3E-6F2F6D8F1B11").of("1234"))]
+#[case("mail", "e:0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", EventSelector::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11").of("5678"))]
 #[tokio::test]
 async fn an_event_that_is_known_by_another_name_is_not_cancelled(
     #[case] event_type: &str,
     #[case] slot: &str,
-    #[case] which: Which,
+    #[case] which: EventSelector,
 ) {
     let world = World::new();
     let event = world.put(event_type, "1234", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11", slot, false).await;
@@ -112,11 +112,11 @@ enum Published {
 
 // The table in docs/operations.md.
 #[rstest]
-#[case::id("import", "d:1001000000", Published::WithoutRedis, Which::id("import", "x"), true)]
-#[case::id_of("import", "i", Published::WithoutRedis, Which::id("import", "x").of("1234"), true)]
-#[case::id("mail", "e:x", Published::WithoutRedis, Which::id("mail", "x"), true)]
-#[case::id_emptied("import", "d:1001000000", Published::BeforeRedisWasEmptied, Which::id("import", "x"), false)]
-#[case::id_emptied("mail", "e:x", Published::BeforeRedisWasEmptied, Which::id("mail", "x"), true)]
+#[case::id("import", "d:1001000000", Published::WithoutRedis, EventSelector::id("import", "x"), true)]
+#[case::id_of("import", "i", Published::WithoutRedis, EventSelector::id("import", "x").of("1234"), true)]
+#[case::id("mail", "e:x", Published::WithoutRedis, EventSelector::id("mail", "x"), true)]
+#[case::id_emptied("import", "d:1001000000", Published::BeforeRedisWasEmptied, EventSelector::id("import", "x"), false)]
+#[case::id_emptied("mail", "e:x", Published::BeforeRedisWasEmptied, EventSelector::id("mail", "x"), true)]
 #[case::at("import", "d:1001000000", Published::WithoutRedis, of_1234().at(second(1_001_000)), false)]
 #[case::at_emptied("import", "d:1001000000", Published::BeforeRedisWasEmptied, of_1234().at(second(1_001_000)), true)]
 #[case::at_emptied("import", "q:1001000000", Published::BeforeRedisWasEmptied, of_1234().at(second(1_001_000)), false)]
@@ -133,13 +133,13 @@ async fn what_redis_does_not_know_is_reached_as_the_docs_say(
     #[case] event_type: &str,
     #[case] slot: &str,
     #[case] how: Published,
-    #[case] which: Which,
+    #[case] which: EventSelector,
     #[case] is_reached: bool,
 ) {
     let mut world = World::new();
     let mut event = world.put(event_type, "1234", "x", slot, false).await;
     if matches!(how, Published::WithoutRedis) {
-        event.stamp = Stamp::alone("x", 0);
+        event.stamp = CopyVersion::alone("x", 0);
     }
     // Nothing of it is known.
     let register = Arc::new(MemoryRegister::new(world.clock.clone(), Duration::from_hours(24)));
@@ -164,7 +164,7 @@ async fn what_waits_for_longer_than_the_ladder_reaches_stays_cancelled(
     let world = World::new();
     let event = world.put_at(second(1_864_000), event_type, "1234", "a", slot, false).await;
     let cancelled = match by {
-        "id" => world.events.cancel(&Which::id(event_type, "a")).await.expect("it answers"),
+        "id" => world.events.cancel(&EventSelector::id(event_type, "a")).await.expect("it answers"),
         "reference" => world.events.cancel(&of(event_type)).await.expect("it answers"),
         _ => {
             let all = world.events.cancel_all(&Filter::default().id("a"));
@@ -187,18 +187,18 @@ async fn a_cancel_of_a_date_that_is_not_known_reaches_that_date() {
     assert_eq!(world.claim(&event).await, Claimed::Stale);
 }
 
-fn of(event_type: &str) -> Which {
-    Which::reference(event_type, "1234")
+fn of(event_type: &str) -> EventSelector {
+    EventSelector::reference(event_type, "1234")
 }
 
 #[rstest]
 #[case("import", "i", of_1234())]
-#[case("mail", "e:a", Which::id("mail", "a"))]
+#[case("mail", "e:a", EventSelector::id("mail", "a"))]
 #[tokio::test]
 async fn a_run_that_goes_on_is_told_again_as_long_as_it_does(
     #[case] event_type: &str,
     #[case] slot: &str,
-    #[case] which: Which,
+    #[case] which: EventSelector,
 ) {
     let world = World::new();
     let event = world.put(event_type, "1234", "a", slot, false).await;
@@ -207,7 +207,7 @@ async fn a_run_that_goes_on_is_told_again_as_long_as_it_does(
         let cancelled = world.events.cancel(&which).await.expect("it answers");
         assert!(matches!(&cancelled[..], [Cancelled { waiting: false, running: true, .. }]), "{cancelled:?}");
         let shown = world.events.show(&which).await.expect("it answers");
-        assert!(matches!(&shown[..], [Known { state: State::Cancelled, running: true, .. }]), "{shown:?}");
+        assert!(matches!(&shown[..], [EventInfo { state: State::Cancelled, running: true, .. }]), "{shown:?}");
     }
     world.register.with_shard(|shard| shard.leases.clear());
     let cancelled = world.events.cancel(&which).await.expect("it answers");

@@ -28,11 +28,11 @@ impl Index for DeadLetters {
         unreachable!("nobody looks")
     }
 
-    async fn look_at(&self, _: &[(Subject, Slot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
+    async fn look_at(&self, _: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
         unreachable!("nobody looks")
     }
 
-    async fn kept(&self, _: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
+    async fn kept(&self, _: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
         unreachable!("nobody looks")
     }
 }

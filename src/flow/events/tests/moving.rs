@@ -27,8 +27,8 @@ async fn a_reschedule_replaces_the_former_copy(
     let former = world.put(event_type, "1234", "a", slot, true).await;
     let former = world.fail(&former, Stage::Retry, 2).await;
     let at = second(1_000_100);
-    let moved = world.events.reschedule(&Which::id(event_type, "a").of("1234"), at).await.expect("it answers");
-    assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
+    let moved = world.events.reschedule(&EventSelector::id(event_type, "a").of("1234"), at).await.expect("it answers");
+    assert!(matches!(&moved[..], [(_, MoveOutcome::Done)]), "{moved:?}");
     let sent = world.sent();
     let [(way, copy)] = &sent[..] else { panic!("{sent:?}") };
     assert!(way.starts_with(&format!("t.scheduler {event_type}.250ms-19.")), "{way}");
@@ -52,7 +52,7 @@ async fn what_was_rescheduled_can_be_rescheduled() {
     world.put("import", "1234", "a", "i", true).await;
     for at in [1_000_300, 1_000_200] {
         let moved = world.events.reschedule(&of_1234(), second(at)).await.expect("it answers");
-        assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
+        assert!(matches!(&moved[..], [(_, MoveOutcome::Done)]), "{moved:?}");
     }
     let (sent, found) = (world.sent(), world.found(&Filter::default()).await);
     assert_eq!((sent.len(), found.len(), found[0].due), (2, 1, Some(second(1_000_200))));
@@ -73,11 +73,11 @@ impl Index for OneByOne {
         unreachable!("a reference may have very many dates")
     }
 
-    async fn look_at(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
+    async fn look_at(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
         self.0.look_at(batch).await
     }
 
-    async fn kept(&self, batch: &[(Subject, Slot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
+    async fn kept(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError> {
         self.0.kept(batch).await
     }
 }
@@ -93,8 +93,8 @@ async fn a_reschedule_of_one_date_reads_no_other() {
     let World { topology, broker, register, clock, .. } = &world;
     let events = Events::new(topology.clone(), broker.clone(), register.clone(), index, clock.clone());
     let moved = events.reschedule(&of_1234().at(second(1_001_000)), second(1_003_000)).await.expect("it answers");
-    assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
-    assert_eq!(world.sent()[0].1.stamp.slot, Slot::RequeuedAt(1_003_000_002));
+    assert!(matches!(&moved[..], [(_, MoveOutcome::Done)]), "{moved:?}");
+    assert_eq!(world.sent()[0].1.stamp.slot, DedupSlot::RequeuedAt(1_003_000_002));
 }
 
 #[rstest]
@@ -106,8 +106,8 @@ async fn run_now_is_the_next_generation_of_the_same_event(#[case] event_type: &s
     let world = World::new();
     let former = world.put(event_type, "1234", "a", slot, true).await;
     let former = world.fail(&former, Stage::Retry, 2).await;
-    let moved = world.events.run_now(&Which::id(event_type, "a").of("1234")).await.expect("it answers");
-    assert!(matches!(&moved[..], [(_, Moved::Done)]), "{moved:?}");
+    let moved = world.events.run_now(&EventSelector::id(event_type, "a").of("1234")).await.expect("it answers");
+    assert!(matches!(&moved[..], [(_, MoveOutcome::Done)]), "{moved:?}");
     let sent = world.sent();
     let [(way, copy)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(way, &format!("t.scheduler {event_type}.now"));
@@ -133,7 +133,7 @@ async fn what_was_brought_forward_does_not_run_again_at_its_old_date(
     let world = World::new();
     let old = second(1_864_000);
     let former = world.put_at(old, event_type, "1234", "a", slot, true).await;
-    let which = Which::id(event_type, "a").of("1234");
+    let which = EventSelector::id(event_type, "a").of("1234");
     // Twice, so that the date that is shown is not the old one any more.
     for at in [second(1_036_000), second(1_000_100)] {
         world.events.reschedule(&which, at).await.expect("it answers");
@@ -157,11 +157,11 @@ async fn without_its_payload_an_event_is_put_off_and_nothing_else() {
     let world = World::new();
     let event = world.put("import", "1234", "a", "d:1001000000", false).await;
     let earlier = world.events.reschedule(&of_1234(), second(1_000_500)).await.expect("it answers");
-    assert!(matches!(&earlier[..], [(_, Moved::NotKept(NotKept::Earlier))]), "{earlier:?}");
+    assert!(matches!(&earlier[..], [(_, MoveOutcome::NotKept(PayloadNotKept::Earlier))]), "{earlier:?}");
     let now = world.events.run_now(&of_1234()).await.expect("it answers");
-    assert!(matches!(&now[..], [(_, Moved::NotKept(NotKept::Now))]), "{now:?}");
+    assert!(matches!(&now[..], [(_, MoveOutcome::NotKept(PayloadNotKept::Now))]), "{now:?}");
     let later = world.events.reschedule(&of_1234(), second(1_002_000)).await.expect("it answers");
-    assert!(matches!(&later[..], [(_, Moved::Done)]), "{later:?}");
+    assert!(matches!(&later[..], [(_, MoveOutcome::Done)]), "{later:?}");
     assert!(world.sent().is_empty());
     assert_eq!(world.found(&Filter::default()).await[0].due, Some(second(1_002_000)));
     assert_eq!(world.claim(&event).await, Claimed::Later(second(1_002_000)));
@@ -176,13 +176,13 @@ async fn a_dead_letter_is_brought_back_with_its_payload_alone() {
     }
     assert_eq!(world.ids(&Filter::default().state(State::DeadLetter)).await, ["kept", "lost"]);
     let found = world.found(&Filter::default()).await;
-    for (at, missing) in [(None, NotKept::Now), (Some(world.at(900)), NotKept::DeadLetter)] {
+    for (at, missing) in [(None, PayloadNotKept::Now), (Some(world.at(900)), PayloadNotKept::DeadLetter)] {
         assert_eq!(world.events.not_kept(&found, at).await.expect("it answers"), [None, Some(missing)]);
     }
-    let lost = world.events.reschedule(&Which::id("mail", "lost"), world.at(900)).await.expect("it answers");
-    assert!(matches!(&lost[..], [(_, Moved::NotKept(NotKept::DeadLetter))]), "{lost:?}");
-    let kept = world.events.run_now(&Which::id("mail", "kept")).await.expect("it answers");
-    assert!(matches!(&kept[..], [(_, Moved::Done)]), "{kept:?}");
+    let lost = world.events.reschedule(&EventSelector::id("mail", "lost"), world.at(900)).await.expect("it answers");
+    assert!(matches!(&lost[..], [(_, MoveOutcome::NotKept(PayloadNotKept::DeadLetter))]), "{lost:?}");
+    let kept = world.events.run_now(&EventSelector::id("mail", "kept")).await.expect("it answers");
+    assert!(matches!(&kept[..], [(_, MoveOutcome::Done)]), "{kept:?}");
     assert_eq!(world.sent()[0].1.attempts, 6);
 }
 
@@ -197,7 +197,7 @@ async fn a_message_that_is_not_of_the_copy_that_is_shown_is_not_sent() {
         }
     });
     let moved = world.events.run_now(&of_1234()).await.expect("it answers");
-    assert!(matches!(&moved[..], [(_, Moved::NotKept(_))]), "{moved:?}");
+    assert!(matches!(&moved[..], [(_, MoveOutcome::NotKept(_))]), "{moved:?}");
     assert_eq!(world.claim(&event).await, Claimed::Replaced);
 }
 
@@ -231,7 +231,7 @@ async fn all_that_a_filter_finds_is_moved_once() {
     let at = Timestamp::from_millisecond(1_000_100_800).expect("a time");
     let moved: Vec<_> = world.events.reschedule_all(&Filter::default(), at).try_collect().await.expect("it answers");
     assert_eq!((moved.len(), world.sent().len()), (999, 999));
-    assert!(moved.iter().all(|(_, moved)| *moved == Moved::Done));
+    assert!(moved.iter().all(|(_, moved)| *moved == MoveOutcome::Done));
     assert!(world.found(&Filter::default()).await.iter().all(|event| event.due == Some(at)));
     let moved: Vec<_> = world.events.run_now_all(&Filter::default()).try_collect().await.expect("it answers");
     assert_eq!((moved.len(), world.sent().len()), (1_000, 1_999));
@@ -255,13 +255,13 @@ async fn what_was_started_while_it_is_moved_is_not_settled_by_that(#[case] now: 
         }
         Ok(())
     });
-    let which = Which::id("first", "b").of("1234");
+    let which = EventSelector::id("first", "b").of("1234");
     let done = if now {
         world.events.run_now(&which).await.expect("it answers")
     } else {
         world.events.reschedule(&which, world.at(900)).await.expect("it answers")
     };
-    assert!(matches!(done[..], [(_, Moved::Done)]), "{done:?}");
+    assert!(matches!(done[..], [(_, MoveOutcome::Done)]), "{done:?}");
     // Its worker dies.
     world.register.with_shard(|shard| shard.leases.clear());
     assert!(matches!(world.claim(&moved).await, Claimed::Run { .. }), "or nobody serves a");
@@ -283,7 +283,7 @@ async fn events_of_a_reference_that_go_to_one_time_all_run() {
     world.put("import", "5678", "other", "i", true).await;
     let at = second(1_002_000);
     world.events.reschedule(&of_1234(), at).await.expect("it answers");
-    world.events.reschedule(&Which::reference("import", "5678"), at).await.expect("it answers");
+    world.events.reschedule(&EventSelector::reference("import", "5678"), at).await.expect("it answers");
     let from = |n: i64| 1_002_000_000 + n;
     let named = |id: &str, n: i64| (id.to_owned(), from(n));
     let mut expected = [named("now", 0), named("early", 1), named("late", 2), named("other", 0)];
@@ -297,7 +297,7 @@ async fn events_of_a_reference_that_go_to_one_time_all_run() {
     // Each stays where it is when it is asked for again, and another one gets a place of its own.
     world.put("import", "1234", "another", "d:1001000000", true).await;
     let again = world.events.reschedule(&of_1234(), at).await.expect("it answers");
-    assert!(again.len() == 4 && again.iter().all(|(_, moved)| *moved == Moved::Done), "{again:?}");
+    assert!(again.len() == 4 && again.iter().all(|(_, moved)| *moved == MoveOutcome::Done), "{again:?}");
     assert_eq!(world.sent().len(), 5);
     assert!(sorted().await.contains(&named("another", 3)));
     for (_, event) in world.sent() {
@@ -315,7 +315,7 @@ async fn a_filter_that_finds_many_dates_of_a_reference_loses_none_of_them() {
     // Some of them are found again where they have been brought.
     let at = Timestamp::from_millisecond(1_000_100_300).expect("a time");
     let moved: Vec<_> = world.events.reschedule_all(&Filter::default(), at).try_collect().await.expect("it answers");
-    assert!(moved.iter().all(|(_, moved)| *moved == Moved::Done));
+    assert!(moved.iter().all(|(_, moved)| *moved == MoveOutcome::Done));
     let times = times(&world).await;
     assert_eq!(times.len(), 600);
     let distinct: std::collections::BTreeSet<i64> = times.iter().map(|(_, at)| *at).collect();
@@ -381,7 +381,7 @@ async fn a_reason_tells_of_the_last_move_and_of_what_was_before_the_first() {
     let world = World::new();
     let event = world.put("mail", "", "a", "e:a", true).await;
     let reason = async || world.found(&Filter::default()).await.remove(0).reason.expect("known");
-    world.events.reschedule(&Which::id("mail", "a"), world.at(900)).await.expect("it answers");
+    world.events.reschedule(&EventSelector::id("mail", "a"), world.at(900)).await.expect("it answers");
     let moved = "reschedule: asked_at=1970-01-12T13:46:40.000Z";
     assert_eq!(reason().await, moved);
     let (_, copy) = world.sent().remove(0);
@@ -389,7 +389,7 @@ async fn a_reason_tells_of_the_last_move_and_of_what_was_before_the_first() {
     let reason_text = Some("retry: error=\"C:\\x\"".to_owned());
     world.fail_as(&copy, Note { stage: Stage::Retry, attempts: 1, reason: reason_text }).await;
     for seconds in [1_000, 1_100, 1_200] {
-        world.events.reschedule(&Which::id("mail", "a"), world.at(seconds)).await.expect("it answers");
+        world.events.reschedule(&EventSelector::id("mail", "a"), world.at(seconds)).await.expect("it answers");
         assert_eq!(reason().await, format!("{moved} was=\"retry: error=\\\"C:\\\\x\\\"\""));
     }
 }

@@ -1,14 +1,14 @@
 //! *cancel*: a copy that arrives after the cancel and was published before it is stale.
 
-use hatchery::internals::register::{Cancelled, Claimed, End, Renewed, Reserved, Slot, Stamp};
+use hatchery::internals::register::{Cancelled, Claimed, CopyVersion, DedupSlot, End, Renewed, Reserved};
 
 use super::{I, copied};
 use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, HORIZON, MS, event, token};
 
 /// A cancelled slot; whether an event waited in it; whether one ran; and whether the slot was already cancelled.
-type Told = (Slot, bool, bool, bool);
+type Told = (DedupSlot, bool, bool, bool);
 
-fn cancelled(slot: &Slot, waiting: bool, running: bool) -> Told {
+fn cancelled(slot: &DedupSlot, waiting: bool, running: bool) -> Told {
     (slot.clone(), waiting, running, false)
 }
 
@@ -19,7 +19,7 @@ fn told(cancelled: Vec<Cancelled>) -> Vec<Told> {
 rules! {
     async fn a_cancelled_event_does_not_start_and_a_later_one_does(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
-        for slot in [I, Slot::First, Slot::Dated, Slot::DatedAt(5), Slot::RequeuedAt(5)] {
+        for slot in [I, DedupSlot::First, DedupSlot::Dated, DedupSlot::DatedAt(5), DedupSlot::RequeuedAt(5)] {
             let first = b.publish(&a, &slot).await;
             assert_eq!(told(b.cancel(&a, Some(&slot)).await), [cancelled(&slot, true, false)]);
             assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
@@ -31,16 +31,16 @@ rules! {
 
     async fn a_cancel_of_a_slot_reaches_no_other_slot(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &Slot::DatedAt(1)).await;
-        let second = b.publish(&n, &Slot::DatedAt(2)).await;
-        b.cancel(&a, Some(&Slot::DatedAt(1))).await;
+        let first = b.publish(&a, &DedupSlot::DatedAt(1)).await;
+        let second = b.publish(&n, &DedupSlot::DatedAt(2)).await;
+        b.cancel(&a, Some(&DedupSlot::DatedAt(1))).await;
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
         b.handle(&n, &second).await;
     }
 
     async fn a_cancel_of_a_reference_reaches_all_its_slots_and_no_other_reference(b) {
         let (a, n) = (event("1", "a"), event("2", "n"));
-        let slots = [Slot::Dated, Slot::DatedAt(1), Slot::First, I, Slot::RequeuedAt(1)];
+        let slots = [DedupSlot::Dated, DedupSlot::DatedAt(1), DedupSlot::First, I, DedupSlot::RequeuedAt(1)];
         let mut stamps = Vec::new();
         for slot in &slots {
             stamps.push(b.publish(&a, slot).await);
@@ -58,7 +58,7 @@ rules! {
         let a = event("1", "a");
         let mut stamps = Vec::new();
         for date in 0..40 {
-            stamps.push(b.publish(&a, &Slot::DatedAt(date)).await);
+            stamps.push(b.publish(&a, &DedupSlot::DatedAt(date)).await);
         }
         assert_eq!(b.cancel(&a, None).await.len(), 40);
         for stamp in stamps {
@@ -86,7 +86,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
         b.cancel(&a, Some(&I)).await;
         assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
-        let slot = Slot::RequeuedAt(5);
+        let slot = DedupSlot::RequeuedAt(5);
         assert_eq!(b.reserve_for(&a, &slot, b.now(), Some(first.clone())).await, Reserved::Stale);
         b.settle(&a, &first, token(1), copied(&b)).await;
         assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
@@ -94,12 +94,12 @@ rules! {
 
     async fn an_event_without_a_reference_is_cancelled_by_its_id(b) {
         let a = event("", "a");
-        let slot = Slot::Event("a".to_owned());
+        let slot = DedupSlot::Event("a".to_owned());
         assert_eq!(told(b.cancel(&a, None).await), [cancelled(&slot, false, false)]);
-        assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(1)).await, Claimed::Stale);
-        assert_eq!(b.claim(&a, &Stamp::alone("a", 7), token(1)).await, Claimed::Stale);
-        b.start(&event("1", "n"), &Stamp::alone("n", 0), token(2)).await;
-        assert!(b.cancel(&event("1", "n"), Some(&Slot::Event("n".to_owned()))).await[0].running);
+        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 0), token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 7), token(1)).await, Claimed::Stale);
+        b.start(&event("1", "n"), &CopyVersion::alone("n", 0), token(2)).await;
+        assert!(b.cancel(&event("1", "n"), Some(&DedupSlot::Event("n".to_owned()))).await[0].running);
     }
 
     async fn a_cancel_ends_a_reschedule(b) {
@@ -114,7 +114,7 @@ rules! {
 
     async fn a_cancel_is_remembered_for_the_backlog_retention_beyond_the_due_time(b) {
         let a = event("1", "a");
-        let first = b.publish_due(&a, &Slot::Dated, b.after(30 * DAY)).await;
+        let first = b.publish_due(&a, &DedupSlot::Dated, b.after(30 * DAY)).await;
         b.cancel(&a, None).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance_almost(30 * DAY + BACKLOG);
@@ -127,18 +127,18 @@ rules! {
         let a = event("", "a");
         b.cancel(&a, None).await;
         b.advance_almost(HORIZON + BACKLOG);
-        assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 0), token(1)).await, Claimed::Stale);
         b.advance(MS);
-        b.start(&a, &Stamp::alone("a", 0), token(1)).await;
+        b.start(&a, &CopyVersion::alone("a", 0), token(1)).await;
     }
 
     async fn a_cancel_of_an_event_beyond_the_horizon_is_remembered_beyond_its_date(b) {
-        for (n, slot) in [Slot::Event("a".to_owned()), Slot::DatedAt(5), Slot::Dated].into_iter().enumerate() {
+        for (n, slot) in [DedupSlot::Event("a".to_owned()), DedupSlot::DatedAt(5), DedupSlot::Dated].into_iter().enumerate() {
             let a = event(&n.to_string(), "a");
             let first = match slot {
-                Slot::Event(_) => Stamp::alone("a", 0),
+                DedupSlot::Event(_) => CopyVersion::alone("a", 0),
                 // The slot is unknown, as after Redis was emptied.
-                _ => Stamp { slot, version: b.reserve_due(&event("other", "z"), &I, b.now()).await, generation: 0 },
+                _ => CopyVersion { slot, version: b.reserve_due(&event("other", "z"), &I, b.now()).await, generation: 0 },
             };
             b.cancel_due(&a, Some(&first.slot), Some(b.after(HORIZON + DAY))).await;
             b.advance_almost(HORIZON + DAY + BACKLOG);
@@ -152,7 +152,7 @@ rules! {
         let a = event("", "a");
         b.cancel_due(&a, None, Some(b.after(DAY))).await;
         b.advance_almost(HORIZON + BACKLOG);
-        assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 0), token(1)).await, Claimed::Stale);
     }
 
     async fn an_event_after_a_cancel_is_remembered_as_long_as_without_it(b) {

@@ -1,6 +1,6 @@
 //! Crashes: starts that were never settled.
 
-use hatchery::internals::register::{Claimed, End, Stamp};
+use hatchery::internals::register::{Claimed, CopyVersion, End};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, SIDE_BY_SIDE, event, token};
@@ -30,7 +30,7 @@ rules! {
             b.advance(LEASE);
         }
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Alone);
-        b.start(&event("1", "n"), &Stamp::alone("n", 0), token(3)).await;
+        b.start(&event("1", "n"), &CopyVersion::alone("n", 0), token(3)).await;
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
     }
 

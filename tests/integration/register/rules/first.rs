@@ -1,11 +1,11 @@
 //! The slot `f`: one run serves all events that were published before it began.
 
-use hatchery::internals::register::{Claimed, End, Slot};
+use hatchery::internals::register::{Claimed, DedupSlot, End};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, DEDUP, LEASE, MS, event, token};
 
-const F: Slot = Slot::First;
+const F: DedupSlot = DedupSlot::First;
 
 rules! {
     async fn one_run_serves_everything_published_before_it_begins(b) {

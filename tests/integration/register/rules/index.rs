@@ -1,13 +1,13 @@
 //! The index of waiting events, which people read.
 
 use bytes::Bytes;
-use hatchery::internals::register::{End, Note, Record, Slot, Stage, Stamp, Subject, index::Find};
+use hatchery::internals::register::{CopyVersion, DedupSlot, End, Note, Record, Stage, Subject, index::Find};
 
 use super::{I, copied};
 use crate::register::bench::{BACKLOG, Bench, DAY, LEASE, MS, event, token};
 
-fn alone(id: &str) -> Slot {
-    Slot::Event(id.to_owned())
+fn alone(id: &str) -> DedupSlot {
+    DedupSlot::Event(id.to_owned())
 }
 
 /// Records an event in a slot of its own.
@@ -22,11 +22,11 @@ fn noted(stage: Stage, attempts: u32, reason: &str) -> Note {
 rules! {
     async fn waiting_events_are_listed_by_due_time_until_they_are_handled(b) {
         let [a, n, z] = ["a", "n", "z"].map(|id| event(id, id));
-        let late = b.publish_due(&a, &Slot::Dated, b.after(2 * DAY)).await;
-        b.publish_due(&n, &Slot::DatedAt(5), b.after(DAY)).await;
+        let late = b.publish_due(&a, &DedupSlot::Dated, b.after(2 * DAY)).await;
+        b.publish_due(&n, &DedupSlot::DatedAt(5), b.after(DAY)).await;
         publish_alone(&b, &z).await;
         assert_eq!(b.listed().await, ["z", "n", "a"]);
-        b.handle(&z, &Stamp::alone("z", 0)).await;
+        b.handle(&z, &CopyVersion::alone("z", 0)).await;
         b.handle(&a, &late).await;
         assert_eq!(b.listed().await, ["n"]);
     }
@@ -52,17 +52,17 @@ rules! {
             let shown = b.list(9).await.remove(0);
             assert_eq!((shown.state.until, shown.slot), (0, alone(&a.id)));
             assert_eq!(shown.entry.unwrap().subject, a);
-            b.start(&a, &Stamp::alone(&a.id, 0), token(1)).await;
+            b.start(&a, &CopyVersion::alone(&a.id, 0), token(1)).await;
             let shown = b.list(9).await.remove(0);
             assert!(shown.state.begun && shown.entry.is_some());
-            b.settle(&a, &Stamp::alone(&a.id, 0), token(1), End::Finished).await;
+            b.settle(&a, &CopyVersion::alone(&a.id, 0), token(1), End::Finished).await;
             assert!(b.listed().await.is_empty());
         }
     }
 
     async fn a_record_after_the_run_lists_nothing(b) {
         let a = event("1", "a");
-        b.handle(&a, &Stamp::alone("a", 0)).await;
+        b.handle(&a, &CopyVersion::alone("a", 0)).await;
         publish_alone(&b, &a).await;
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
@@ -75,7 +75,7 @@ rules! {
         let version = b.reserve_due(&a, &I, b.now()).await;
         for slot in [I, alone("a")] {
             let version = if slot == I { version } else { 0 };
-            let stamp = Stamp { slot: slot.clone(), version, generation: 0 };
+            let stamp = CopyVersion { slot: slot.clone(), version, generation: 0 };
             let kept = Some(Bytes::from_static(b"message"));
             let record = Record { kept: kept.clone(), ..b.record_call(&a, &slot, version) };
             b.start(&a, &stamp, token(1)).await;
@@ -95,7 +95,7 @@ rules! {
         let version = b.reserve_due(&a, &I, b.now()).await;
         for slot in [I, alone("a")] {
             let version = if slot == I { version } else { 0 };
-            let stamp = Stamp { slot: slot.clone(), version, generation: 0 };
+            let stamp = CopyVersion { slot: slot.clone(), version, generation: 0 };
             b.start(&a, &stamp, token(1)).await;
             let (due, note) = (b.after(DAY), noted(Stage::DeadLetter, 1, "given up"));
             b.settle(&a, &stamp, token(1), End::Copied { due, note: note.clone() }).await;
@@ -152,7 +152,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         publish_alone(&b, &n).await;
         b.postpone(&a, &first, b.after(2 * DAY)).await;
-        b.postpone(&n, &Stamp::alone("n", 0), b.after(3 * DAY)).await;
+        b.postpone(&n, &CopyVersion::alone("n", 0), b.after(3 * DAY)).await;
         let due: Vec<_> = b.list(9).await.into_iter().map(|shown| shown.entry.unwrap().due.as_millisecond()).collect();
         assert_eq!(due, [b.after(2 * DAY).as_millisecond(), b.after(3 * DAY).as_millisecond()]);
     }
@@ -160,7 +160,7 @@ rules! {
     async fn a_cancelled_event_is_not_listed_any_more(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         b.publish(&a, &I).await;
-        b.publish(&a, &Slot::DatedAt(7)).await;
+        b.publish(&a, &DedupSlot::DatedAt(7)).await;
         publish_alone(&b, &n).await;
         b.cancel(&a, None).await;
         assert_eq!(b.listed().await, ["n"]);
@@ -188,7 +188,7 @@ rules! {
     async fn pages_are_complete_although_many_events_are_due_at_the_same_time(b) {
         for n in 0..20 {
             let at = if n < 15 { b.now() } else { b.after(DAY) };
-            b.publish_due(&event(&n.to_string(), &n.to_string()), &Slot::Dated, at).await;
+            b.publish_due(&event(&n.to_string(), &n.to_string()), &DedupSlot::Dated, at).await;
         }
         let all = b.list(100).await;
         assert_eq!(all.len(), 20);
@@ -199,11 +199,11 @@ rules! {
 
     async fn a_page_is_restricted_to_a_type_and_a_time(b) {
         for (n, days) in (0..5).zip(0_u32..) {
-            b.publish_due(&event(&format!("{n}"), &format!("{n}")), &Slot::Dated, b.after(days * DAY)).await;
+            b.publish_due(&event(&format!("{n}"), &format!("{n}")), &DedupSlot::Dated, b.after(days * DAY)).await;
         }
         let mut mail = event("9", "mail");
         mail.event_type = "mail".parse().unwrap();
-        b.publish_due(&mail, &Slot::Dated, b.after(DAY)).await;
+        b.publish_due(&mail, &DedupSlot::Dated, b.after(DAY)).await;
         let (due_from, due_before) = (Some(b.after(DAY)), Some(b.after(3 * DAY)));
         let find = Find { event_type: event("", "").event_type, due_from, due_before, alone_of: None, after: None, limit: 9 };
         let found = b.index.find(&find).await.unwrap();
@@ -217,8 +217,8 @@ rules! {
             let at = if n < 15 { b.now() } else { b.after(DAY) };
             for (reference, id) in [("1", format!("one-{n:02}")), ("2", format!("other-{n:02}"))] {
                 let event = event(reference, &id);
-                b.publish_due(&event, &Slot::Event(id.clone()), at).await;
-                b.publish_due(&event, &Slot::DatedAt(n), at).await;
+                b.publish_due(&event, &DedupSlot::Event(id.clone()), at).await;
+                b.publish_due(&event, &DedupSlot::DatedAt(n), at).await;
             }
             expected.push(format!("one-{n:02}"));
         }
@@ -240,7 +240,7 @@ rules! {
 
     async fn a_look_shows_every_slot_of_a_reference(b) {
         let a = event("1", "a");
-        for slot in [Slot::DatedAt(7), I, Slot::First] {
+        for slot in [DedupSlot::DatedAt(7), I, DedupSlot::First] {
             b.publish(&a, &slot).await;
         }
         b.publish(&event("2", "n"), &I).await;
@@ -274,7 +274,7 @@ rules! {
         let (a, n) = (event("1", "a"), event("1", "n"));
         b.publish_kept(&a, &I, "first").await;
         // The second event was never recorded.
-        let second = Stamp { version: b.reserve_due(&n, &I, b.now()).await, ..Stamp { slot: I, version: 0, generation: 0 } };
+        let second = CopyVersion { version: b.reserve_due(&n, &I, b.now()).await, ..CopyVersion { slot: I, version: 0, generation: 0 } };
         b.start(&n, &second, token(1)).await;
         b.settle(&n, &second, token(1), copied(&b)).await;
         assert_eq!(b.listed().await, ["n"]);

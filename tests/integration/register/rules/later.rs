@@ -1,6 +1,6 @@
 //! *later*: a reschedule without a payload.
 
-use hatchery::internals::register::{Claimed, Postponed, Slot, Stamp};
+use hatchery::internals::register::{Claimed, CopyVersion, DedupSlot, Postponed};
 
 use super::I;
 use crate::register::bench::{BACKLOG, Bench, DAY, MS, event, token};
@@ -35,8 +35,8 @@ rules! {
 
     async fn a_rescheduled_event_is_remembered_for_backlog_retention_beyond_its_new_date(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &Slot::Dated).await;
-        let second = b.publish(&n, &Slot::Dated).await;
+        let first = b.publish(&a, &DedupSlot::Dated).await;
+        let second = b.publish(&n, &DedupSlot::Dated).await;
         b.postpone(&n, &second, b.after(30 * DAY)).await;
         b.advance_almost(30 * DAY + BACKLOG);
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
@@ -77,7 +77,7 @@ rules! {
 
     async fn an_event_in_a_slot_of_its_own_can_be_rescheduled(b) {
         let a = event("", "a");
-        let alone = Stamp::alone("a", 0);
+        let alone = CopyVersion::alone("a", 0);
         b.postpone(&a, &alone, b.after(DAY)).await;
         assert!(matches!(b.claim(&a, &alone, token(1)).await, Claimed::Later(_)));
         b.advance(DAY);

@@ -1,6 +1,6 @@
 //! Leases: which event of a reference may run. Also calls that are repeated, and batches.
 
-use hatchery::internals::register::{Claimed, End, Renewed, Reserve, Reserved, Slot, Stamp};
+use hatchery::internals::register::{Claimed, CopyVersion, DedupSlot, End, Renewed, Reserve, Reserved};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, MS, SIDE_BY_SIDE, event, stamp, token};
@@ -11,7 +11,7 @@ rules! {
     async fn one_event_of_a_reference_runs_at_a_time(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
         let first = b.publish(&a, &I).await;
-        let other = b.publish(&n, &Slot::DatedAt(5)).await;
+        let other = b.publish(&n, &DedupSlot::DatedAt(5)).await;
         b.start(&a, &first, token(1)).await;
         assert_eq!(b.claim(&n, &other, token(2)).await, Claimed::Busy);
         b.settle(&a, &first, token(1), End::Finished).await;
@@ -30,15 +30,15 @@ rules! {
 
     async fn events_of_a_reference_that_is_not_exclusive_run_side_by_side(b) {
         let b = b.with_terms(SIDE_BY_SIDE);
-        b.start(&event("1", "a"), &Stamp::alone("a", 0), token(1)).await;
-        b.start(&event("1", "n"), &Stamp::alone("n", 0), token(2)).await;
+        b.start(&event("1", "a"), &CopyVersion::alone("a", 0), token(1)).await;
+        b.start(&event("1", "n"), &CopyVersion::alone("n", 0), token(2)).await;
     }
 
     async fn one_event_never_runs_twice_at_the_same_time(b) {
         let b = b.with_terms(SIDE_BY_SIDE);
         let a = event("1", "a");
-        b.start(&a, &Stamp::alone("a", 0), token(1)).await;
-        assert_eq!(b.claim(&a, &Stamp::alone("a", 0), token(2)).await, Claimed::Busy);
+        b.start(&a, &CopyVersion::alone("a", 0), token(1)).await;
+        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 0), token(2)).await, Claimed::Busy);
     }
 
     async fn a_lease_ends_unless_it_is_renewed(b) {
@@ -93,7 +93,7 @@ rules! {
         b.advance(LEASE);
         let (two, _, _) = b.start(&a, &first, token(2)).await;
         b.settle(&a, &first, token(2), End::Finished).await;
-        let (three, _, _) = b.start(&event("1", "n"), &Stamp::alone("n", 0), token(3)).await;
+        let (three, _, _) = b.start(&event("1", "n"), &CopyVersion::alone("n", 0), token(3)).await;
         assert!(one < two && two < three);
     }
 
@@ -103,7 +103,7 @@ rules! {
         b.handle(&a, &first).await;
         let second = b.publish(&n, &I).await;
         let third = b.publish(&event("1", "z"), &I).await;
-        b.start(&event("1", "y"), &Stamp::alone("y", 0), token(1)).await;
+        b.start(&event("1", "y"), &CopyVersion::alone("y", 0), token(1)).await;
         assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
         assert_eq!(b.claim(&n, &second, token(3)).await, Claimed::Replaced);
         assert_eq!(b.claim(&event("1", "z"), &third, token(4)).await, Claimed::Busy);
@@ -138,7 +138,7 @@ rules! {
         let foreign = stamp(&I, 1 << 52, 0);
         b.start(&a, &foreign, token(3)).await;
         b.start(&a, &foreign, token(3)).await;
-        b.cancel(&a, Some(&Slot::Event("a".to_owned()))).await;
+        b.cancel(&a, Some(&DedupSlot::Event("a".to_owned()))).await;
         assert_eq!(b.claim(&a, &foreign, token(3)).await, Claimed::Stale);
     }
 
@@ -173,7 +173,7 @@ rules! {
         let record = |subject: &_, version| b.record_call(subject, &I, version);
         b.register.record(&[record(&a, first), record(&n, other), record(&a, second)]).await.unwrap();
         let claim = |subject, version, n| b.claim_call(subject, &stamp(&I, version, 0), token(n));
-        let busy = b.claim_call(&event("1", "b"), &Stamp::alone("b", 0), token(9));
+        let busy = b.claim_call(&event("1", "b"), &CopyVersion::alone("b", 0), token(9));
         let calls = [claim(&a, first, 1), claim(&a, second, 2), busy, claim(&n, other, 3)];
         let answers = b.register.claim(&calls).await.unwrap();
         assert_eq!(answers[0], Claimed::Replaced);

@@ -1,6 +1,6 @@
 //! How long Redis remembers slots and marks.
 
-use hatchery::internals::register::{Claimed, End, Renewed, Slot, Stamp, Terms};
+use hatchery::internals::register::{Claimed, CopyVersion, DedupSlot, End, Renewed, Terms};
 
 use super::{I, copied, copied_to};
 use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, EXCLUSIVE, MS, event, stamp, token};
@@ -50,7 +50,7 @@ rules! {
 
     async fn an_open_event_is_remembered_for_backlog_retention_beyond_its_due_time(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
-        let slot = Slot::Dated;
+        let slot = DedupSlot::Dated;
         let first = b.publish_due(&a, &slot, b.after(30 * DAY)).await;
         b.publish_due(&n, &slot, b.after(2 * DAY)).await;
         b.advance_almost(30 * DAY + BACKLOG);
@@ -71,14 +71,14 @@ rules! {
 
     async fn an_event_that_began_and_was_not_settled_is_remembered_for_backlog_retention(b) {
         let a = event("1", "a");
-        b.start(&a, &Stamp::alone("a", 0), token(1)).await;
+        b.start(&a, &CopyVersion::alone("a", 0), token(1)).await;
         b.advance_almost(BACKLOG);
-        assert_eq!(b.start(&a, &Stamp::alone("a", 0), token(2)).await.1, 1);
+        assert_eq!(b.start(&a, &CopyVersion::alone("a", 0), token(2)).await.1, 1);
     }
 
     async fn the_mark_outlives_a_replaced_copy_that_is_due_later(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
-        let slot = Slot::Dated;
+        let slot = DedupSlot::Dated;
         let first = b.publish_due(&a, &slot, b.after(30 * DAY)).await;
         let second = b.publish(&n, &slot).await;
         b.handle(&n, &second).await;
@@ -98,8 +98,8 @@ rules! {
 
     async fn a_sooner_due_time_does_not_lower_the_latest_one(b) {
         let a = event("1", "a");
-        let first = b.publish_due(&a, &Slot::Dated, b.after(30 * DAY)).await;
-        b.reserve_due(&event("1", "n"), &Slot::Dated, b.now()).await;
+        let first = b.publish_due(&a, &DedupSlot::Dated, b.after(30 * DAY)).await;
+        b.reserve_due(&event("1", "n"), &DedupSlot::Dated, b.now()).await;
         b.settle(&a, &first, token(1), copied(&b)).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance(30 * DAY);
@@ -171,10 +171,10 @@ rules! {
 
     async fn an_event_that_is_recorded_while_it_runs_is_not_overtaken(b) {
         let a = event("1", "a");
-        let version = b.reserve_due(&a, &Slot::First, b.now()).await;
-        let first = stamp(&Slot::First, version, 0);
+        let version = b.reserve_due(&a, &DedupSlot::First, b.now()).await;
+        let first = stamp(&DedupSlot::First, version, 0);
         b.start(&a, &first, token(1)).await;
-        b.record(&a, &Slot::First, version).await;
+        b.record(&a, &DedupSlot::First, version).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance(DEDUP);
         b.start(&a, &first, token(2)).await;
@@ -182,7 +182,7 @@ rules! {
 
     async fn one_slot_expires_while_another_of_its_reference_stays(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
-        let dated = b.publish_due(&n, &Slot::Dated, b.after(DAY)).await;
+        let dated = b.publish_due(&n, &DedupSlot::Dated, b.after(DAY)).await;
         b.settle(&n, &dated, token(1), End::Finished).await;
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;

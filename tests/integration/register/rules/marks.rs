@@ -1,6 +1,6 @@
 //! The mark: which version of a slot is handled, and which copy of it counts.
 
-use hatchery::internals::register::{Claimed, End, Slot};
+use hatchery::internals::register::{Claimed, DedupSlot, End};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, event, stamp, token};
@@ -77,7 +77,7 @@ rules! {
 
     async fn a_finished_event_finishes_its_own_slot_only(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
-        let dated = b.publish(&a, &Slot::DatedAt(1)).await;
+        let dated = b.publish(&a, &DedupSlot::DatedAt(1)).await;
         let immediate = b.publish(&n, &I).await;
         b.handle(&n, &immediate).await;
         b.handle(&a, &dated).await;

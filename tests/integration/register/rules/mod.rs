@@ -1,12 +1,12 @@
 //! The protocol of the register, rule by rule: on the register in memory, on Redis, and on a Redis Cluster with several
 //! shards.
 
-use hatchery::internals::register::{End, Note, Slot, Stage};
+use hatchery::internals::register::{DedupSlot, End, Note, Stage};
 use jiff::Timestamp;
 
 use super::bench::Bench;
 
-const I: Slot = Slot::Immediate;
+const I: DedupSlot = DedupSlot::Immediate;
 
 /// Each rule is an async function of a bench. It becomes three tests: on the register in memory, on Redis, and on a
 /// cluster.

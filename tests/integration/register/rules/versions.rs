@@ -1,6 +1,6 @@
 //! Versions: *reserve*, *record*, which event replaces which, and events that have waited longer than `max-wait`.
 
-use hatchery::internals::register::{Claimed, Reserved, Slot, Stamp};
+use hatchery::internals::register::{Claimed, CopyVersion, DedupSlot, Reserved};
 
 use super::I;
 use crate::register::bench::{Bench, MAX_WAIT, MS, event, stamp, token};
@@ -14,11 +14,11 @@ rules! {
 
     async fn versions_grow_while_the_clock_stands_still(b) {
         let first = b.reserve_due(&event("1", "a"), &I, b.now()).await;
-        assert_eq!(b.reserve_due(&event("1", "b"), &Slot::Dated, b.now()).await, first + 1);
+        assert_eq!(b.reserve_due(&event("1", "b"), &DedupSlot::Dated, b.now()).await, first + 1);
     }
 
     async fn a_running_event_gets_a_version_for_its_follow_up(b) {
-        let (a, slot) = (event("1", "a"), Slot::RequeuedAt(5));
+        let (a, slot) = (event("1", "a"), DedupSlot::RequeuedAt(5));
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
         let answer = b.reserve_for(&a, &slot, b.now(), Some(first)).await;
@@ -29,7 +29,7 @@ rules! {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
-        assert_eq!(b.reserve_for(&a, &Slot::RequeuedAt(5), b.now(), Some(first)).await, Reserved::Stale);
+        assert_eq!(b.reserve_for(&a, &DedupSlot::RequeuedAt(5), b.now(), Some(first)).await, Reserved::Stale);
     }
 
     async fn a_replaced_event_that_runs_gets_a_version_for_its_follow_up(b) {
@@ -37,15 +37,15 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
         b.publish(&event("1", "b"), &I).await;
-        let answer = b.reserve_for(&a, &Slot::RequeuedAt(5), b.now(), Some(first)).await;
+        let answer = b.reserve_for(&a, &DedupSlot::RequeuedAt(5), b.now(), Some(first)).await;
         assert!(matches!(answer, Reserved::Version(_)), "{answer:?}");
     }
 
     async fn a_stale_event_in_a_slot_of_its_own_gets_no_version_for_its_follow_up(b) {
         let a = event("1", "a");
-        let alone = Stamp::alone("a", 0);
+        let alone = CopyVersion::alone("a", 0);
         b.handle(&a, &alone).await;
-        assert_eq!(b.reserve_for(&a, &Slot::RequeuedAt(5), b.now(), Some(alone)).await, Reserved::Stale);
+        assert_eq!(b.reserve_for(&a, &DedupSlot::RequeuedAt(5), b.now(), Some(alone)).await, Reserved::Stale);
     }
 
     // Replacing.
@@ -85,7 +85,7 @@ rules! {
 
     async fn an_immediate_event_never_replaces_a_dated_one(b) {
         let a = event("1", "a");
-        for slot in [Slot::Dated, Slot::DatedAt(5), Slot::RequeuedAt(5)] {
+        for slot in [DedupSlot::Dated, DedupSlot::DatedAt(5), DedupSlot::RequeuedAt(5)] {
             let dated = b.publish(&a, &slot).await;
             b.publish(&event("1", "n"), &I).await;
             b.handle(&a, &dated).await;
@@ -93,7 +93,7 @@ rules! {
     }
 
     async fn events_of_two_dates_both_run_and_the_newer_one_of_the_same_date(b) {
-        let (one, two) = (Slot::DatedAt(1), Slot::DatedAt(2));
+        let (one, two) = (DedupSlot::DatedAt(1), DedupSlot::DatedAt(2));
         let first = b.publish(&event("1", "a"), &one).await;
         let other = b.publish(&event("1", "b"), &two).await;
         let second = b.publish(&event("1", "c"), &one).await;
@@ -155,8 +155,8 @@ rules! {
 
     async fn a_dated_event_is_never_overdue(b) {
         let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &Slot::Dated).await;
-        b.publish(&n, &Slot::Dated).await;
+        let first = b.publish(&a, &DedupSlot::Dated).await;
+        b.publish(&n, &DedupSlot::Dated).await;
         b.advance(MAX_WAIT + MS);
         assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
     }

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::domain::{register::Claimed, settlement::Outcome};
 
-macro_rules! tally {
+macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident),* $(,)?) => {
         /// Counters of a worker that runs.
         #[derive(Default)]
-        pub(super) struct Tally {
+        pub(super) struct Counters {
             $($field: AtomicU64),*
         }
 
@@ -35,7 +35,7 @@ macro_rules! tally {
             $($(#[$doc])* pub $field: u64),*
         }
 
-        impl Tally {
+        impl Counters {
             pub(super) fn summary(&self) -> Summary {
                 Summary { $($field: self.$field.load(Ordering::Relaxed)),* }
             }
@@ -43,7 +43,7 @@ macro_rules! tally {
     };
 }
 
-tally! {
+counters! {
     /// Deliveries taken from the broker.
     delivered,
     /// Runs that ended as done.
@@ -75,7 +75,7 @@ tally! {
     put_aside,
 }
 
-impl Tally {
+impl Counters {
     fn add(counter: &AtomicU64) {
         counter.fetch_add(1, Ordering::Relaxed);
     }

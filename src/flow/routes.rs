@@ -15,13 +15,13 @@ use crate::domain::{
 };
 
 /// The ways of one topology.
-pub(super) struct Ways {
+pub(super) struct Routes {
     pub(super) names: Names,
     hatcheries: Vec<Ttl>,
     ladder: Ladder,
 }
 
-impl Ways {
+impl Routes {
     pub(super) fn of(topology: &Topology) -> Self {
         Self {
             names: Names::new(topology.name.clone()),

@@ -1,9 +1,9 @@
-//! What hatchery knows, with no I/O: no broker, no Redis, no clock, no randomness.
+//! The rules of hatchery as pure functions and values, with no I/O: no broker, no Redis, no clock, no randomness.
 //!
-//! In the order in which an event meets it: the file ([`spec`]) and what it compiles to ([`compile`]), proved safe ([`safety`]), the event and
-//! its form on the wire ([`event`], [`message`], [`wire`]), where a delay leads ([`delay`]), what the register is asked
-//! ([`register`]), what keeps it from answering ([`trouble`]), and what follows from a handler's answer ([`settlement`]). Of the topology there are also pictures
-//! ([`graph`]) and what RabbitMQ's own tools import ([`definitions`]).
+//! [`spec`] holds the file's settings. [`compile`] turns them into the objects of the broker ([`names`] names them), and
+//! [`safety`] proves that these lose no event. [`event`] is an event, [`message`] a message of AMQP, and [`wire`] turns
+//! each into the other. [`delay`] chooses the route of a delayed event. [`register`] defines the calls to the register
+//! and their answers, [`trouble`] the causes of its outages. [`settlement`] decides what follows from a handler's answer.
 
 pub mod compile;
 pub mod delay;

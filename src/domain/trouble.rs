@@ -1,10 +1,10 @@
-//! What keeps the register from answering, in one word.
+//! The cause of an outage of the register, in one word.
 
 use std::fmt;
 
-/// Why the register does not answer: the words of the log, the metrics and the documentation.
+/// The cause of an outage of the register (Redis), as the log, the metrics and the documentation name it.
 ///
-/// As a text it is as people say it; [`label`](Self::label) is as a metric has it.
+/// `Display` writes it for people; [`label`](Self::label) is the value of a metric's label.
 ///
 /// ```
 /// use hatchery::Trouble;
@@ -15,24 +15,24 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Trouble {
-    /// It cannot be reached.
+    /// Redis cannot be reached.
     Away,
-    /// It is reached, and does not answer in time.
+    /// Redis is connected, but does not answer in time.
     Slow,
-    /// It takes no writes: a replica, or a master that may not write for now.
+    /// Redis takes no writes: it is a replica, or a master that may not write for now.
     ReadOnly,
-    /// Its memory is full, and it evicts nothing.
+    /// The memory of Redis is full, and it evicts nothing.
     OutOfMemory,
-    /// It loads its data, or a script of somebody else's holds it up.
+    /// Redis loads its data, or another client's script blocks it.
     Busy,
-    /// A master is gone, and nobody has taken its place yet.
+    /// A master is gone, and no replica has taken its place yet.
     FailingOver,
-    /// It answers, and does not let this client do what it asks for.
+    /// Redis answers, but refuses this client's commands.
     Refusing,
 }
 
 impl Trouble {
-    /// All of them.
+    /// Every cause.
     ///
     /// ```
     /// assert!(hatchery::Trouble::ALL.iter().all(|trouble| !trouble.label().contains(' ')));
@@ -40,7 +40,7 @@ impl Trouble {
     pub const ALL: [Self; 7] =
         [Self::Away, Self::Slow, Self::ReadOnly, Self::OutOfMemory, Self::Busy, Self::FailingOver, Self::Refusing];
 
-    /// As one word, for the label of a metric.
+    /// Returns the cause as one word, for the label of a metric.
     ///
     /// ```
     /// assert_eq!(hatchery::Trouble::FailingOver.label(), "failing-over");

@@ -1,6 +1,6 @@
-//! Versions of RabbitMQ with faults that no topology can prevent.
+//! The versions of RabbitMQ with faults that no topology can prevent.
 
-/// The faults of this version, for people. `None` for a version without them, and for an unknown one.
+/// Describes the faults of this version of RabbitMQ. Returns `None` for a version without them, and for an unknown one.
 #[must_use]
 pub fn fault(version: &str) -> Option<String> {
     let mut numbers = version.split('.').map(|number| number.parse::<u32>().ok());
@@ -31,7 +31,7 @@ mod tests {
     #[case::newest("4.3.6", false)]
     #[case::no_version("", false)]
     #[case::a_word("unknown", false)]
-    fn a_version_that_reads_a_clients_x_death_is_warned_of(#[case] version: &str, #[case] is_told: bool) {
+    fn a_version_that_reads_a_clients_x_death_gets_a_warning(#[case] version: &str, #[case] is_told: bool) {
         assert_eq!(fault(version).is_some(), is_told);
     }
 }

@@ -1,4 +1,4 @@
-//! An event: one thing to do, for one type, about one object, not before some time.
+//! An event: a task of one type, perhaps about one object, perhaps not to be run before some time.
 
 use std::time::Duration;
 
@@ -17,8 +17,8 @@ use super::{
 /// An event, or one copy of it, as a handler gets it ([`Run::event`](crate::Run::event)). Publishers make a
 /// [`NewEvent`](crate::NewEvent).
 ///
-/// Times are kept in milliseconds. [`properties`](Self::properties) and what concerns the register
-/// ([`stamp`](Self::stamp), [`subject`](Self::subject)) are hatchery's own and not part of what can be relied on.
+/// Times are kept in milliseconds. [`properties`](Self::properties), [`stamp`](Self::stamp) and
+/// [`subject`](Self::subject) are internal to hatchery and may change in any release.
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::WorkError> {
@@ -44,54 +44,54 @@ use super::{
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Event {
-    /// Names one event; UUIDv7 unless the publisher chose its own.
+    /// The name of the event: a UUIDv7 unless the publisher chose one.
     pub id: String,
-    /// Which handler.
+    /// The type, which chooses the handler.
     pub event_type: EventType,
-    /// The object that it is about.
+    /// The object that the event is about.
     pub reference: Option<Reference>,
-    /// When it was accepted for publishing.
+    /// The time at which the event was accepted for publishing.
     pub created_at: Timestamp,
-    /// Not before this time; absent means now.
+    /// The event's date: it does not run before. `None` means at once.
     pub nbf: Option<Timestamp>,
-    /// Failed attempts so far: 0 in the first run, and in the first one after a requeue.
+    /// Failed attempts so far: 0 in the first run, and in the first run after a requeue.
     pub attempts: u32,
-    /// How often it found its reference busy since it last ran.
+    /// How often a claim found the event's reference busy since the event last ran.
     pub busy: u32,
-    /// Deaths of its worker that nobody else counts. With `register: off`: while it ran alone, before its delivery was last
-    /// given back. With the register: 1 for the return of a delivery that had no id.
+    /// Deaths of its worker that are counted nowhere else. With `register: off`: deaths while the event ran alone,
+    /// before the copy was published. With the register: 1 for the return of a delivery that had no id.
     pub crashes: u32,
-    /// A person has sent it to its queue, out of dead-letter for instance.
+    /// Whether a person sent the event to its queue, out of dead-letter for instance.
     pub by_hand: bool,
-    /// Why it is in the queue, for people.
+    /// Why the event is in its queue, for people.
     pub reason: Option<String>,
-    /// When it failed first and how, for people: an RFC 3339 time and the reason.
+    /// The first failure, for people: an RFC 3339 time and the reason.
     pub first_failure: Option<String>,
-    /// The same of the last time.
+    /// The last failure, for people: an RFC 3339 time and the reason.
     pub last_failure: Option<String>,
-    /// What tells this copy from others, for the register.
+    /// The slot, version and generation by which the register tells this copy from others.
     pub stamp: CopyVersion,
-    /// MIME type of the payload; absent where a foreign publisher did not say.
+    /// The MIME type of the payload. `None` if a foreign publisher did not set it.
     pub content_type: Option<String>,
-    /// The caller's own.
+    /// The correlation id that the caller set.
     pub correlation_id: Option<String>,
-    /// W3C trace context, the caller's own.
+    /// The W3C trace context that the caller set.
     pub traceparent: Option<String>,
-    /// Any bytes, which clones share.
+    /// The payload, any bytes. Clones share it.
     pub payload: Bytes,
-    /// Everything else that the message carried, for its copies.
+    /// All properties and headers of the message, for its copies.
     pub properties: Properties,
 }
 
 impl Event {
-    /// Whom the register's calls are about.
+    /// Returns the type, reference and id by which the register's calls name the event.
     #[must_use]
     pub fn subject(&self) -> Subject {
         Subject { event_type: self.event_type.clone(), reference: self.reference.clone(), id: self.id.clone() }
     }
 
-    /// When this copy was due: at its date, and not before it was accepted. Retries move the date on where they go by
-    /// way of the ladder, and leave it where they wait in a retry queue.
+    /// Returns the time at which this copy was due: its date, or the time of its publishing if that is later. A retry
+    /// through the ladder moves the date on; a retry through a retry queue leaves it.
     ///
     /// ```
     /// use hatchery::{Run, jiff::{SignedDuration, Timestamp}};
@@ -106,7 +106,7 @@ impl Event {
         self.nbf.map_or(self.created_at, |nbf| nbf.max(self.created_at))
     }
 
-    /// Notes a failure, as a worker does.
+    /// Records a failure, as a worker does.
     pub fn fail(&mut self, failed: Failed) {
         let Failed { attempts, reason, failure } = failed;
         (self.attempts, self.reason) = (attempts, Some(reason));
@@ -114,10 +114,10 @@ impl Event {
         self.last_failure = Some(failure);
     }
 
-    /// The payload, read as JSON. The content type is not looked at.
+    /// Reads the payload as JSON, whatever its content type.
     ///
     /// # Errors
-    /// When it is no JSON, or of another shape.
+    /// When the payload is not JSON, or is not a `T`.
     ///
     /// ```
     /// use hatchery::{Outcome, Run};
@@ -138,14 +138,14 @@ impl Event {
         serde_json::from_slice(&self.payload)
     }
 
-    /// How long it must still wait; nothing when it is due. No handler gets one that must.
+    /// Returns how long the event must still wait, and zero when it is due. No handler gets an event that must wait.
     #[must_use]
     pub fn early_by(&self, now: Timestamp) -> Duration {
         self.nbf.map_or(Duration::ZERO, |nbf| time::until(now, nbf))
     }
 }
 
-/// What an event of this type competes with, given its date.
+/// Returns the slot that a new event of this type takes, which tells what it competes with.
 #[must_use]
 pub fn slot(spec: &TypeSpec, reference: Option<&Reference>, nbf: Option<Timestamp>, id: &str) -> DedupSlot {
     let coalesce = spec.coalesce;

@@ -4,8 +4,8 @@ use serde::{Serialize, de::DeserializeOwned};
 
 /// An event type of `topology.yaml`, and the Rust type of its payloads.
 ///
-/// [`NewEvent::of`](crate::NewEvent::of) and [`Worker::on`](crate::Worker::on) take an `EventKind`, so a publisher and a
-/// worker that share one cannot disagree about the name or the payload. Payloads are JSON.
+/// [`NewEvent::of`](crate::NewEvent::of) and [`Worker::on`](crate::Worker::on) take an `EventKind`, so a publisher and
+/// a worker that share one cannot disagree about the name or the payload. Payloads are JSON.
 ///
 /// ```no_run
 /// use hatchery::{EventKind, Hatchery, NewEvent, Outcome, Run};

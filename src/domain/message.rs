@@ -7,7 +7,7 @@ use bytes::Bytes;
 /// A message to publish.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Message {
-    /// Where it goes.
+    /// The exchange to publish to.
     pub exchange: String,
     /// `<type>.<route>`.
     pub routing_key: String,
@@ -17,10 +17,10 @@ pub struct Message {
     pub body: Bytes,
 }
 
-/// A message as it was delivered.
+/// A message as a queue delivered it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Incoming {
-    /// As it was delivered.
+    /// The routing key of the delivery.
     pub routing_key: String,
     /// Properties and headers.
     pub properties: Properties,
@@ -58,7 +58,8 @@ pub struct Properties {
 /// Headers by name.
 pub type Headers = BTreeMap<String, Value>;
 
-/// A header's value in AMQP 0.9.1's own types, so that a foreign header is copied as it came.
+/// A header's value, in the types of AMQP 0.9.1, so that a copy carries a foreign header unchanged. Each variant names
+/// its type's letter in the encoding.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// `t`
@@ -75,7 +76,7 @@ pub enum Value {
     I32(i32),
     /// `i`
     U32(u32),
-    /// `l`, what hatchery writes.
+    /// `l`: hatchery writes every number as this.
     I64(i64),
     /// `f`
     F32(f32),
@@ -85,7 +86,7 @@ pub enum Value {
     Decimal(u8, u32),
     /// A short string.
     ShortText(String),
-    /// `S`: RabbitMQ's string, any bytes.
+    /// `S`: a long string, any bytes.
     Text(Vec<u8>),
     /// `A`
     Array(Vec<Value>),
@@ -100,7 +101,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// A text.
+    /// Returns a long string with this text.
     #[must_use]
     pub fn text(text: &str) -> Self {
         Self::Text(text.as_bytes().to_vec())

@@ -1,9 +1,10 @@
 //! The rules of hatchery as pure functions and values, with no I/O: no broker, no Redis, no clock, no randomness.
 //!
-//! [`spec`] holds the file's settings. [`compile`] turns them into the objects of the broker ([`names`] names them), and
-//! [`safety`] proves that these lose no event. [`event`] is an event, [`message`] a message of AMQP, and [`wire`] turns
-//! each into the other. [`delay`] chooses the route of a delayed event. [`register`] defines the calls to the register
-//! and their answers, [`trouble`] the causes of its outages. [`settlement`] decides what follows from a handler's answer.
+//! [`spec`] holds the file's settings. [`compile`] turns them into the objects of the broker ([`names`] names them),
+//! and [`safety`] proves that these lose no event. [`event`] is an event, [`message`] a message of AMQP, and [`wire`]
+//! turns each into the other. [`delay`] chooses the route of a delayed event. [`register`] defines the calls to the
+//! register and their answers, [`trouble`] the causes of its outages. [`settlement`] decides what follows from a
+//! handler's answer.
 
 pub mod compile;
 pub mod delay;

@@ -69,7 +69,8 @@ impl Names {
         format!("{}.aside", self.0)
     }
 
-    /// Returns the name of the aside queue of a type with `register: off`: it holds events that may have killed their worker.
+    /// Returns the name of the aside queue of a type with `register: off`: it holds events that may have killed their
+    /// worker.
     #[must_use]
     pub fn put_aside(&self, event_type: &Word) -> String {
         format!("{}.aside.{event_type}", self.0)
@@ -106,8 +107,8 @@ impl Names {
     }
 }
 
-/// Tells whether a cluster's name is the name of one of its nodes, like `rabbit@host`. As long as a cluster has no name of
-/// its own, each node answers with its own name, so two such names may belong to one broker.
+/// Tells whether a cluster's name is the name of one of its nodes, like `rabbit@host`. As long as a cluster has no name
+/// of its own, each node answers with its own name, so two such names may belong to one broker.
 #[must_use]
 pub fn is_of_a_node(cluster_name: &str) -> bool {
     cluster_name.contains('@')
@@ -136,7 +137,8 @@ const REGISTER: &str = "x-hatchery-register ";
 
 /// Returns the routing key of a binding that records which keys in Redis are the register of this topology, so that a
 /// change of them is noticed. The binding is from `unrouted` to its queue and routes nothing that `#` does not route
-/// already. Dots in the prefix are escaped, so that the key is one word: a dot would divide it, and a part could be a wildcard.
+/// already. Dots in the prefix are escaped, so that the key is one word: a dot would divide it, and a part could be a
+/// wildcard.
 #[must_use]
 pub fn register_mark(prefix: &str, topology: &str, shards: u16) -> String {
     let [prefix, topology] = [prefix, topology].map(|text| text.replace('%', "%25").replace('.', "%2E"));
@@ -149,8 +151,8 @@ pub fn marked_register(key: &str) -> Option<String> {
     key.strip_prefix(REGISTER).map(|said| said.replace("%2E", ".").replace("%25", "%"))
 }
 
-/// Tells whether two [`register_mark`]s name the same keys in Redis. The number of shards is not compared: registers with
-/// the same prefix and name share the keys of their first shards.
+/// Tells whether two [`register_mark`]s name the same keys in Redis. The number of shards is not compared: registers
+/// with the same prefix and name share the keys of their first shards.
 #[must_use]
 pub fn mark_one_register(one: &str, other: &str) -> bool {
     let keys = |mark: &str| mark.strip_prefix(REGISTER)?.rsplit_once(" shards=").map(|(keys, _)| keys.to_owned());

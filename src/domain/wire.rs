@@ -1,6 +1,6 @@
-//! An event as RabbitMQ carries it: properties, headers and a body.
+//! Encodes an event as the properties, headers and body of an AMQP message, and decodes it.
 //!
-//! `docs/wire-format.md` is this file in prose, for those who publish or consume without hatchery.
+//! `docs/wire-format.md` describes the format for programs that publish or consume without hatchery.
 
 pub mod kept;
 mod reason;
@@ -18,25 +18,26 @@ use super::{
     words::{EventType, Reference},
 };
 
-/// A delivery that is no event: it goes to dead-letter with this reason.
+/// Why a delivery cannot be decoded. It goes to dead-letter with this reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Poison {
     /// A header is of the wrong type or out of range.
     #[error("poison: the header `{name}` should be {expected}")]
     Header {
-        /// Its name.
+        /// The header's name.
         name: &'static str,
-        /// What it should be.
+        /// The values that are valid.
         expected: &'static str,
     },
 }
 
-/// A message's properties are one AMQP frame, 128 KiB at most as RabbitMQ comes, and a copy has a few more than its
-/// original: the broker would end the connection of whoever published it.
+/// The largest headers that a copy may take over, in bytes. All properties of a message must fit in one AMQP frame, by
+/// default at most 128 KiB. A copy has a few headers more than its original. If they did not fit, the broker would
+/// close the connection that published the copy.
 const COPYABLE: usize = 96 * 1024;
 
-/// Whether a delivery's headers leave no room for those of a copy.
+/// Tells whether a delivery's headers are too large for a copy to carry them beside its own.
 #[must_use]
 pub fn is_too_large_to_copy(properties: &Properties) -> bool {
     table_size(&properties.headers) > COPYABLE
@@ -72,37 +73,40 @@ mod header {
     pub(super) const TRACEPARENT: &str = "traceparent";
 }
 
-/// How often a quorum queue has had this delivery back: after a crash, a lost connection or an acknowledgement timeout,
-/// and before RabbitMQ 4.3 also when it was given back in order. A classic queue does not count.
+/// Returns how often this delivery went back to its quorum queue: after a crash, a lost connection or an
+/// acknowledgement timeout, and before RabbitMQ 4.3 also after a deliberate `basic.nack(requeue)`. Returns 0 for a
+/// classic queue, which does not count.
 #[must_use]
 pub fn returns(properties: &Properties) -> u32 {
     let count = properties.headers.get("x-delivery-count").and_then(Value::as_i64).unwrap_or(0);
     u32::try_from(count.max(0)).unwrap_or(u32::MAX)
 }
 
-/// Whether a message names its event. One that does not is given another id each time it is read, until a copy carries one.
+/// Tells whether a message carries its event's id. If it does not, each decoding makes another id, until a copy of the
+/// message carries one.
 #[must_use]
 pub fn has_id(properties: &Properties) -> bool {
     properties.message_id.as_ref().is_some_and(|id| !id.is_empty())
 }
 
-/// Headers that RabbitMQ itself writes or acts upon. A copy that carried them would be routed twice (`CC`, `BCC`) or
-/// taken for a dead-letter cycle (`x-death`; RabbitMQ 3.13 reads it back). RabbitMQ 4.3 counts in `x-acquired-count` too.
+/// Tells whether RabbitMQ itself writes this header or acts upon it. A copy that carried such a header would be routed
+/// twice (`CC`, `BCC`) or taken for a dead-letter cycle (`x-death`; RabbitMQ 3.13 reads it back). RabbitMQ 4.3 also
+/// counts in `x-acquired-count`.
 fn is_brokers_own(name: &str) -> bool {
     matches!(name, "CC" | "BCC" | "x-death" | "x-delivery-count" | "x-acquired-count")
         || name.starts_with("x-first-death-")
         || name.starts_with("x-last-death-")
 }
 
-/// The largest whole number that Redis's Lua (a double) and every client tell exactly.
+/// The largest whole number that Lua in Redis and every client represent exactly: Lua's numbers are doubles.
 const EXACT: i64 = 1 << 53;
 
-/// Reads a delivery from the queue of this type. The queue decides and not the routing key: a message that somebody
-/// moves to it in the management UI has the queue's name for a key. `fresh_id` names an event that came without an id;
-/// it is used in copies of it.
+/// Decodes a delivery from the queue of `event_type`. The queue decides the type, not the routing key: a message that
+/// somebody moves in the management UI has the queue's name as its routing key. `fresh_id` makes the id of an event
+/// that came without one, and its copies carry that id.
 ///
 /// # Errors
-/// When it cannot be an event: see [`Poison`].
+/// When the delivery is not an event: see [`Poison`].
 pub fn decode(
     event_type: &EventType,
     incoming: Incoming,
@@ -115,12 +119,12 @@ pub fn decode(
     }
 }
 
-/// The date of a message, if it has one that can be read.
+/// Returns the date of a message, if it has a valid one.
 pub fn nbf(incoming: &Incoming) -> Option<Timestamp> {
     Reader(&incoming.properties.headers).time(header::NBF).ok()?
 }
 
-/// What a copy keeps of a message's properties: everything but RabbitMQ's own headers.
+/// Returns the properties that a copy keeps: all but the headers that RabbitMQ itself writes or acts upon.
 #[must_use]
 pub fn foreign(mut properties: Properties) -> Properties {
     properties.headers.retain(|name, _| !is_brokers_own(name));
@@ -142,13 +146,14 @@ fn read(
         Some(id) if !id.is_empty() => id.clone(),
         _ => fresh_id(),
     };
-    // Cut, as what the register compares is: the next copy of one that was refused above a limit could not be read.
+    // A generation above `EXACT` is lowered to it, as the register does. If it were poison instead, the next copy of an
+    // event at the limit could not be read.
     let generation = headers.number(header::GENERATION, 0..=i64::MAX)?.map_or(0, |generation| generation.min(EXACT));
-    // One that nobody can have given out counts as absent.
+    // The register gives out only positive versions, so any other counts as absent.
     let version = headers.number(header::VERSION, i64::MIN..=i64::MAX)?.filter(|version| *version > 0);
     let slot: Option<DedupSlot> = headers.parsed(header::SLOT, "i, d, d:<ms>, q:<ms> or e:<id>")?;
     let stamp = match (slot, version) {
-        // Without a reference there is nothing to compete about.
+        // Events compete for a reference, so an event without one competes with nothing.
         (Some(slot), Some(version)) if reference.is_some() && !matches!(slot, DedupSlot::Event(_)) => {
             CopyVersion { slot, version: version.min(EXACT), generation }
         }
@@ -182,8 +187,9 @@ fn read(
     })
 }
 
-/// Whether a delivery came by a way that no copy takes by itself: with the key of a dead letter; straight to its queue, whose
-/// name is the key then (the management UI moves messages so); or after RabbitMQ itself had put it into dead-letter.
+/// Tells whether a person sent this delivery, because it came by a route that no copy takes by itself. Its routing key
+/// is that of a dead letter; or it is the queue's name, as when the management UI moves a message; or RabbitMQ itself
+/// had dead-lettered the message before, as rejected or over the delivery limit.
 fn is_by_hand(event_type: &EventType, incoming: &Incoming) -> bool {
     let key = incoming.routing_key.as_str();
     let straight = || key.strip_suffix(event_type.as_str()).is_some_and(|before| before.ends_with(".processor."));
@@ -206,7 +212,7 @@ fn seconds(timestamp: Option<u64>) -> Option<Timestamp> {
 struct Reader<'a>(&'a Headers);
 
 impl<'a> Reader<'a> {
-    /// An absent header and a void one are the same.
+    /// Returns a header's value. A void header counts as absent.
     fn get(&self, name: &str) -> Option<&'a Value> {
         self.0.get(name).filter(|value| !matches!(value, Value::Void))
     }
@@ -238,7 +244,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Writes an event's properties: what it carried when it came, with what hatchery knows of it on top.
+/// Encodes an event's properties: those that its message carried, overwritten with the event's own fields.
 #[must_use]
 pub fn encode(event: &Event) -> Properties {
     let mut properties = event.properties.clone();
@@ -270,8 +276,9 @@ pub fn encode(event: &Event) -> Properties {
     properties
 }
 
-/// The properties of a poison delivery on its way to dead-letter: everything it came with, an id, the reason, and that as
-/// its failure. A failure that it came with and that is no text is what is wrong with it, and stays.
+/// Returns the properties with which a poison delivery goes to dead-letter: those of the delivery, an id, the reason,
+/// and the reason as its failure. If the delivery's own failure header is not a text, that is the defect, so it stays
+/// for people to see.
 #[must_use]
 pub fn encode_poison(
     incoming: &Incoming,

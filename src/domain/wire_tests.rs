@@ -69,7 +69,7 @@ fn death(reason: &str) -> Value {
 #[case::rejected("mail.now", &["rejected"], None, true)]
 #[case::returned_too_often("mail.5m", &["delivery_limit", "expired"], None, true)]
 #[case::busy_meanwhile("mail.250ms", &["expired"], Some("dead-letter: no such employee"), true)]
-fn an_event_that_a_person_has_sent_is_told_from_others(
+fn an_event_that_a_person_sent_is_recognised(
     #[case] key: &str,
     #[case] deaths: &[&str],
     #[case] reason: Option<&str>,
@@ -126,7 +126,7 @@ fn the_next_copy_of_any_generation_can_be_read(#[case] generation: i64) {
 #[rstest]
 #[case::never_failed(None, None, "2026-06-01T12:00:00.000Z poison", "2026-06-01T12:00:00.000Z poison")]
 #[case::failed_before(Some("first"), Some("last"), "first", "2026-06-01T12:00:00.000Z poison")]
-fn poison_says_when_it_failed(
+fn poison_records_its_first_and_last_failure(
     #[case] first: Option<&str>,
     #[case] last: Option<&str>,
     #[case] expected_first: &str,

@@ -1,16 +1,16 @@
-//! Why a message is in a queue, as its header says it.
+//! The header `reason`: why a message is in its queue, for people.
 
-/// The longest `reason`, in bytes: it is for people, in every list of the management UI.
+/// The longest `reason`, in bytes. Every list of the management UI shows it.
 pub const REASON_LIMIT: usize = 1_000;
 
-/// Cuts a reason to what a header may hold, at a character's boundary.
+/// Cuts a reason to at most [`REASON_LIMIT`] bytes, at a character's boundary.
 #[must_use]
 pub fn cut_reason(reason: &str) -> &str {
     &reason[..reason.floor_char_boundary(REASON_LIMIT)]
 }
 
-/// The reason of a copy that was sent on because its reference was busy, so often in a row: that, and before it why the event
-/// is there at all, which the handler is still to read.
+/// Returns the reason of a copy that was sent on `busy` times in a row because its reference was busy. The event's own
+/// reason follows, because the handler must still be able to read it.
 pub(super) fn waiting(busy: u32, own: Option<&str>) -> Option<String> {
     match (busy, own) {
         (0, own) => own.map(str::to_owned),
@@ -19,7 +19,7 @@ pub(super) fn waiting(busy: u32, own: Option<&str>) -> Option<String> {
     }
 }
 
-/// The event's own part of it.
+/// Returns the event's own part of a reason that [`waiting`] made.
 pub(super) fn own(busy: u32, reason: &str) -> Option<&str> {
     match reason.strip_prefix(&say(busy)) {
         Some("") if busy > 0 => None,
@@ -28,7 +28,7 @@ pub(super) fn own(busy: u32, reason: &str) -> Option<&str> {
     }
 }
 
-/// Whether it is the reason of a dead letter. A handler's own words may be the same.
+/// Tells whether this is the reason of a dead letter. A handler may write a reason that begins like one.
 pub(super) fn is_of_a_dead_letter(reason: &str) -> bool {
     ["given up: ", "dead-letter: ", "crash: its worker died "].iter().any(|start| reason.starts_with(start))
 }
@@ -56,7 +56,7 @@ mod tests {
     #[case(1, None, Some("busy: times=1 its reference was taken, or could not be read"))]
     #[case(7, Some("why"), Some("busy: times=7 its reference was taken, or could not be read; why"))]
     #[case(7, Some(""), Some("busy: times=7 its reference was taken, or could not be read; "))]
-    fn what_waits_says_so_and_keeps_its_own_reason(
+    fn a_busy_copy_says_so_and_keeps_its_own_reason(
         #[case] busy: u32,
         #[case] before: Option<&str>,
         #[case] shown: Option<&str>,
@@ -70,7 +70,7 @@ mod tests {
     #[case::not_written_here("why")]
     #[case::another_count("busy: times=2 its reference was taken, or could not be read; why")]
     #[case::something_else("busy: times=1 its reference was taken, or could not be read, and why")]
-    fn a_strangers_reason_is_left_alone(#[case] reason: &str) {
+    fn a_foreign_reason_is_left_unchanged(#[case] reason: &str) {
         assert_eq!(own(1, reason), Some(reason));
         assert_eq!(own(0, reason), Some(reason));
     }

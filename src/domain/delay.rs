@@ -1,8 +1,8 @@
-//! Where a delay leads: at once, to a named hatchery, or into the ladder.
+//! Chooses the route of a delayed event: straight to the processor, through a named hatchery, or through the ladder.
 //!
-//! The ladder is the timer for delays that nobody named. It has a queue for each power of two of its resolution; the
-//! number of resolution steps, written in bits, is the way through it, and the broker itself moves the event from one
-//! set bit to the next by dead-lettering.
+//! The ladder is the timer for every delay that no hatchery has. It has one queue for each power of two times its
+//! resolution. The delay, as a number of resolution steps in bits, is part of the routing key, and the broker itself
+//! moves the event from the queue of one set bit to the queue of the next by dead-lettering.
 
 use std::{fmt, time::Duration};
 
@@ -11,40 +11,40 @@ use super::{
     words::EventType,
 };
 
-/// A ladder: levels 0 to `levels - 1`, and the queue of level n holds an event for `resolution * 2^n`.
+/// A ladder with the levels 0 to `levels - 1`. The queue of level n holds an event for `resolution * 2^n`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ladder {
     resolution: Ttl,
     levels: u8,
 }
 
-/// Why there can be no such ladder.
+/// Why no ladder has this resolution and this horizon.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LadderError {
-    /// The horizon is below one step.
+    /// The horizon is shorter than one step.
     #[error("the horizon {horizon} is shorter than the resolution {resolution}")]
     Short {
-        /// What was asked for.
+        /// The horizon of the file.
         horizon: Ttl,
-        /// One step.
+        /// The resolution of the file: one step.
         resolution: Ttl,
     },
-    /// Its highest queue would hold events for longer than RabbitMQ can.
+    /// The queue of the highest level would need a TTL above RabbitMQ's limit of ten years.
     #[error("a ladder of {resolution} up to {horizon} needs a queue of more than ten years; take a finer resolution")]
     Long {
-        /// What was asked for.
+        /// The horizon of the file.
         horizon: Ttl,
-        /// One step.
+        /// The resolution of the file: one step.
         resolution: Ttl,
     },
 }
 
 impl Ladder {
-    /// The smallest ladder with this resolution whose longest delay is at least the horizon.
+    /// Returns the smallest ladder with this resolution whose longest delay is at least the horizon.
     ///
     /// # Errors
-    /// When the horizon is shorter than the resolution.
+    /// When the horizon is shorter than the resolution, or the highest queue would need a TTL above ten years.
     pub fn new(resolution: Ttl, horizon: Ttl) -> Result<Self, LadderError> {
         if horizon < resolution {
             return Err(LadderError::Short { horizon, resolution });
@@ -59,31 +59,31 @@ impl Ladder {
         Ok(Self { resolution, levels: u8::try_from(levels).unwrap_or(u8::MAX) })
     }
 
-    /// How many queues it has.
+    /// Returns the number of levels, each of which has one queue.
     #[must_use]
     pub const fn levels(self) -> u8 {
         self.levels
     }
 
-    /// One step: no delay is closer than this to its time, and none is early.
+    /// Returns the length of one step. The ladder rounds a delay up by less than one step, and never down.
     #[must_use]
     pub const fn resolution(self) -> Ttl {
         self.resolution
     }
 
-    /// How long the queue of this level holds an event, in milliseconds.
+    /// Returns the TTL of this level's queue, in milliseconds.
     #[must_use]
     pub const fn hold_millis(self, level: u8) -> u64 {
         self.resolution.as_millis() << level
     }
 
-    /// The longest delay that one round through it takes.
+    /// Returns the longest delay that one round through the ladder makes.
     #[must_use]
     pub fn longest(self) -> Duration {
         Duration::from_millis(self.resolution.as_millis() * ((1 << self.levels) - 1))
     }
 
-    /// How many steps a delay takes: rounded up, and at most one round through the whole ladder.
+    /// Returns the number of steps of a delay: rounded up, and at most one round through the whole ladder.
     #[must_use]
     pub fn steps(self, delay: Duration) -> u64 {
         let step = u128::from(self.resolution.as_millis()) * 1_000_000;
@@ -93,14 +93,14 @@ impl Ladder {
     }
 }
 
-/// The ladder's word in a routing key, and in its queues' names: `250ms-27`.
+/// Writes the ladder's word in routing keys and in its queues' names, like `250ms-27`.
 impl fmt::Display for Ladder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}-{}", self.resolution, self.levels)
     }
 }
 
-/// The way of an event from the scheduler to the processor.
+/// The route of an event from the scheduler to the processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// At once.
@@ -112,7 +112,7 @@ pub enum Route {
 }
 
 impl Route {
-    /// The way that takes this long: at once for nothing, a hatchery of exactly this TTL, the ladder for the rest.
+    /// Chooses the route for a delay: `Now` for zero, a hatchery if one has exactly this TTL, and the ladder otherwise.
     #[must_use]
     pub fn after(delay: Duration, hatcheries: &[Ttl], ladder: Ladder) -> Self {
         if delay.is_zero() {
@@ -124,7 +124,7 @@ impl Route {
         }
     }
 
-    /// The routing key for the scheduler: the type, then the way.
+    /// Returns the routing key for the scheduler: the type, then the route.
     #[must_use]
     pub fn key(self, event_type: &EventType) -> String {
         match self {
@@ -169,7 +169,7 @@ mod tests {
     #[case("251ms", "mail.250ms-4.0.0.1.0")]
     #[case("3750ms", "mail.250ms-4.1.1.1.1")]
     #[case("4s", "mail.250ms-4.1.1.1.1")]
-    fn a_delay_has_one_way(#[case] delay: &str, #[case] expected: &str) {
+    fn a_delay_has_one_route(#[case] delay: &str, #[case] expected: &str) {
         assert_eq!(key(delay, &["5s", "1m"], ("250ms", "3s")), expected);
     }
 
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ladder_that_rabbitmq_cannot_have_is_refused() {
+    fn a_ladder_that_rabbitmq_would_refuse_is_refused() {
         assert!(matches!(Ladder::new(ttl("1m"), ttl("5s")), Err(LadderError::Short { .. })));
         assert!(matches!(Ladder::new(ttl("2190d"), ttl("3650d")), Err(LadderError::Long { .. })));
     }

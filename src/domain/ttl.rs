@@ -1,4 +1,6 @@
-//! A time to live as RabbitMQ takes it: whole milliseconds, part of the name of the queue that has it.
+//! Parses and formats TTLs, durations and times.
+//!
+//! A TTL is whole milliseconds, as RabbitMQ takes it, and part of its queue's name. So one TTL must have one name.
 
 use std::{borrow::Cow, fmt, str::FromStr, time::Duration};
 
@@ -20,7 +22,7 @@ pub const LONGEST: Duration = Duration::from_hours(10 * 365 * 24);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ttl(u64);
 
-/// Why a text or a duration is not a TTL, or a text not a duration. The text is in the message.
+/// Why a text or a duration is not a TTL, or a text is not a duration. The message contains the text.
 ///
 /// ```
 /// use hatchery::{Ttl, TtlError, parse_duration};
@@ -33,28 +35,28 @@ pub struct Ttl(u64);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TtlError {
-    /// Not a duration at all.
+    /// The text is not a duration.
     #[error("`{0}` is not a duration; write a number and a unit, like 250ms, 90s, 5m, 1h or 30d")]
     NotADuration(String),
-    /// Zero, negative, or finer than a millisecond.
+    /// The TTL is zero, negative, or not whole milliseconds.
     #[error("{0} is too short; the shortest TTL is 1ms, in whole milliseconds")]
     TooShort(String),
-    /// Less than nothing, where a duration was expected.
+    /// The duration is negative.
     #[error("`{0}` is negative; write how long from now, like 5s")]
     Negative(String),
-    /// Beyond any duration that can be kept.
+    /// The duration is longer than a [`SignedDuration`] can hold.
     #[error("`{0}` is too long a duration")]
     Endless(String),
-    /// Above what RabbitMQ takes.
+    /// The TTL is above RabbitMQ's limit of ten years.
     #[error("{0} is too long; RabbitMQ's longest TTL is ten years (3650d)")]
     TooLong(String),
 }
 
 impl Ttl {
-    /// The TTL of this duration, which must be whole milliseconds.
+    /// Returns the TTL of this duration, which must be whole milliseconds.
     ///
     /// # Errors
-    /// When it is 0 or has a fraction of a millisecond ([`TtlError::TooShort`]), or is above ten years
+    /// When the duration is 0 or has a fraction of a millisecond ([`TtlError::TooShort`]), or is above ten years
     /// ([`TtlError::TooLong`]).
     ///
     /// ```
@@ -76,13 +78,13 @@ impl Ttl {
         u64::try_from(duration.as_millis()).map(Self).map_err(|_| TtlError::TooLong(text()))
     }
 
-    /// The TTL of this many milliseconds, for constants: at least one, at most ten years.
+    /// Returns the TTL of this many milliseconds, for constants. Panics below one and above ten years.
     pub(crate) const fn from_millis(millis: u64) -> Self {
         assert!(millis > 0 && millis as u128 <= LONGEST.as_millis(), "a TTL that RabbitMQ takes");
         Self(millis)
     }
 
-    /// In milliseconds, as the queue argument `x-message-ttl` takes it.
+    /// Returns the TTL in milliseconds, as the queue argument `x-message-ttl` takes it.
     ///
     /// ```
     /// assert_eq!("1m 30s".parse::<hatchery::Ttl>()?.as_millis(), 90_000);
@@ -93,7 +95,7 @@ impl Ttl {
         self.0
     }
 
-    /// As a duration.
+    /// Returns the TTL as a duration.
     ///
     /// ```
     /// use std::time::Duration;
@@ -134,13 +136,13 @@ impl FromStr for Ttl {
     }
 }
 
-/// A duration as people write it in the file and on the command line: `250ms`, `90s`, `1h 30m`, `365d`.
+/// Parses a duration as the file and the command line have it: `250ms`, `90s`, `1h 30m`, `365d`.
 ///
-/// A day is 24 hours. Weeks are `w`, and months and years are none, for they differ.
+/// A day is 24 hours, and a week (`w`) is seven days. Months and years are refused, because their lengths differ.
 ///
 /// # Errors
-/// When the text is no duration ([`TtlError::NotADuration`]), a negative one ([`TtlError::Negative`]), or one that is
-/// longer than all times ([`TtlError::Endless`]).
+/// When the text is not a duration ([`TtlError::NotADuration`]), is negative ([`TtlError::Negative`]), or is too long
+/// to be represented ([`TtlError::Endless`]).
 ///
 /// ```
 /// use std::time::Duration;
@@ -153,7 +155,7 @@ impl FromStr for Ttl {
 /// ```
 pub fn parse_duration(text: &str) -> Result<Duration, TtlError> {
     let Some(signed) = signed(text) else {
-        // With other numbers it may be a duration.
+        // If the text is a duration once each number is replaced by 1, only its numbers are too large.
         let digits = |c: char| c.is_ascii_digit();
         let ones = text.split_inclusive(|c| !digits(c)).map(|part| match part.trim_start_matches(digits) {
             rest if rest.len() < part.len() => format!("1{rest}"),
@@ -169,7 +171,7 @@ fn signed(text: &str) -> Option<SignedDuration> {
     text.trim().parse::<Span>().ok()?.to_duration(SpanRelativeTo::days_are_24_hours()).ok()
 }
 
-/// A duration as people write it: `26m 25s`.
+/// Formats a duration to the millisecond, for people: `26m 25s`.
 #[must_use]
 pub fn say(duration: Duration) -> String {
     const UNITS: [(u128, &str); 5] = [(86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms")];
@@ -184,7 +186,7 @@ pub fn say(duration: Duration) -> String {
     if parts.is_empty() { "0s".to_owned() } else { parts.join(" ") }
 }
 
-/// A duration for a log, which nobody needs to know to the nanosecond: `437ms`, `2.4s`, `26m 25s`.
+/// Formats a duration for a log, with as many digits as people need: `437ms`, `2.4s`, `26m 25s`.
 #[must_use]
 pub fn roughly(duration: Duration) -> String {
     match duration.as_millis() {
@@ -194,7 +196,7 @@ pub fn roughly(duration: Duration) -> String {
     }
 }
 
-/// Why a text is no time that can be kept. The text is in the message.
+/// Why a text is not a time that an event can have. The message contains the text.
 ///
 /// ```
 /// use hatchery::{TimeError, parse_time};
@@ -207,21 +209,22 @@ pub fn roughly(duration: Duration) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimeError {
-    /// No time at all.
+    /// The text is not a time.
     #[error("`{0}` is not a time; write it like 2026-06-01T09:00:00Z or 2026-06-01T09:00:00+02:00")]
     NotATime(String),
-    /// A time that no event can have.
+    /// The time is later than any that an event can have.
     #[error("`{0}` is too late; the last time that an event can have is 9999-12-30T22:00:00Z")]
     TooLate(String),
 }
 
-/// A time as RFC 3339 writes it.
+/// Parses a time in RFC 3339.
 ///
-/// What is finer than a nanosecond is rounded up, and a leap second is the next one: nothing comes early.
+/// A fraction finer than a nanosecond is rounded up, and a leap second becomes the second after it, so that no event is
+/// early.
 ///
 /// # Errors
-/// When it is none or has no offset from UTC ([`TimeError::NotATime`]), or is one of the last two days of the year
-/// 9999, which a `Timestamp` does not hold ([`TimeError::TooLate`]).
+/// When the text is not a time, or has no offset from UTC ([`TimeError::NotATime`]); or when the time is in the last
+/// two days of the year 9999, which a `Timestamp` cannot hold ([`TimeError::TooLate`]).
 ///
 /// ```
 /// use hatchery::parse_time;
@@ -240,12 +243,12 @@ pub fn parse_time(text: &str) -> Result<Timestamp, TimeError> {
         }
         _ => TimeError::NotATime(text.to_owned()),
     })?;
-    // It was read as the second before.
+    // jiff reads a leap second as the second before it.
     let leap = if is_leap_second(&short) { Duration::from_secs(1) } else { Duration::ZERO };
     time.checked_add(leap + Duration::from_nanos(more.into())).map_err(|_| too_late())
 }
 
-/// The text without more than nine digits of a fraction, and whether what is left out is anything.
+/// Cuts a fraction to nine digits, and tells whether any digit that was cut is not zero.
 fn whole_nanoseconds(text: &str) -> (Cow<'_, str>, bool) {
     let Some((before, after)) = text.split_once(['.', ',']) else { return (text.into(), false) };
     let digits = after.bytes().take_while(u8::is_ascii_digit).count();
@@ -290,7 +293,7 @@ mod tests {
     #[case("", "not a duration")]
     #[case("five minutes", "not a duration")]
     #[case("1month", "not a duration")]
-    fn what_rabbitmq_would_refuse_is_refused(#[case] written: &str, #[case] why: &str) {
+    fn a_ttl_that_rabbitmq_would_refuse_is_refused(#[case] written: &str, #[case] why: &str) {
         let error = written.parse::<Ttl>().expect_err("invalid").to_string();
         assert!(error.contains(why), "{error}");
     }
@@ -301,13 +304,13 @@ mod tests {
     #[case("1h 99999999999999999999m", "too long a duration")]
     #[case("99999999999", "not a duration")]
     #[case("99999999999parsecs", "not a duration")]
-    fn what_is_wrong_with_a_duration_is_said(#[case] written: &str, #[case] why: &str) {
+    fn an_error_tells_what_is_wrong_with_a_duration(#[case] written: &str, #[case] why: &str) {
         let error = parse_duration(written).expect_err("invalid").to_string();
         assert!(error.contains(why) && !error.contains("TTL"), "{error}");
     }
 
     #[test]
-    fn a_time_that_cannot_be_kept_is_said_to_be_one() {
+    fn a_time_beyond_the_last_one_is_reported_as_too_late() {
         let error = parse_time("9999-12-31T23:59:59Z").expect_err("too late").to_string();
         assert!(
             error.ends_with("is too late; the last time that an event can have is 9999-12-30T22:00:00Z"),
@@ -320,7 +323,7 @@ mod tests {
     #[case(2_437_912, "2.4s")]
     #[case(5_000_000, "5s")]
     #[case(1_585_437_912, "26m 25s")]
-    fn a_log_needs_no_nanoseconds(#[case] micros: u64, #[case] said: &str) {
+    fn a_duration_in_a_log_is_short(#[case] micros: u64, #[case] said: &str) {
         assert_eq!(roughly(Duration::from_micros(micros)), said);
     }
 

@@ -1,4 +1,4 @@
-//! The names that people choose, each checked once, when it is made.
+//! Names and references that people choose. Each is checked once, when the value is made.
 
 use std::{
     borrow::{Borrow, Cow},
@@ -18,18 +18,18 @@ use std::{
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WordError {
-    /// Not one word; this text.
+    /// The text is not one word.
     #[error("`{0}` is not one word of 1 to 64 letters, digits, `_` or `-` (a dot would split the routing key)")]
     NotAWord(String),
-    /// Empty, or above 255 bytes; so many.
+    /// The reference is empty or above 255 bytes. The field is its length in bytes.
     #[error("a reference has 1 to 255 bytes, this one has {0}")]
     Length(usize),
-    /// A control character, at this byte.
+    /// The reference has a control character. The field is its position in bytes.
     #[error("a reference has no control characters, this one has one at byte {0}")]
     Control(usize),
 }
 
-/// One word, `[A-Za-z0-9_-]{1,64}`: the name of a topology, or of a type.
+/// One word, `[A-Za-z0-9_-]{1,64}`: the name of a topology or a type.
 ///
 /// ```
 /// use hatchery::Word;
@@ -42,7 +42,7 @@ pub enum WordError {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Word(String);
 
-/// The type of an event: one word, the first of its routing key, and the name of its handler.
+/// The type of an event: one word. It is the first word of the routing key and chooses the handler.
 ///
 /// ```
 /// use hatchery::{Outcome, Run};
@@ -95,7 +95,7 @@ impl FromStr for Reference {
     }
 }
 
-/// A foreign text for a log: what controls a terminal, or begins a line, is shown instead of done.
+/// Escapes the control characters of a foreign text for a log, so that they cannot control a terminal or begin a line.
 #[must_use]
 pub fn plain(text: &str) -> Cow<'_, str> {
     if !text.contains(char::is_control) {
@@ -105,23 +105,25 @@ pub fn plain(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown.collect())
 }
 
-/// Whether a text may be a URL, or may have a password in it: `://`, or a `:` with an `@` somewhere behind it. A slip in a URL may
-/// leave out its scheme or put any character into its password, so nothing more is asked of the text.
+/// Tells whether a text may be a URL or may contain a password: it has `://`, or a `:` with an `@` somewhere after it.
+/// Nothing more is required, because a mistyped URL may lack its scheme or have any character in its password.
 #[must_use]
 pub fn may_be_url(text: &str) -> bool {
     text.contains("://") || has_password(text)
 }
 
-/// Whether a text has a URL with a password in it. A user alone is no secret: `ssh://git@github.com/x` has no password.
+/// Tells whether a text contains a URL with a password. A user name alone is no secret: `ssh://git@github.com/x` has no
+/// password.
 #[must_use]
 pub fn is_url_with_password(text: &str) -> bool {
     text.split_once("://").is_some_and(|(_, rest)| has_password(rest))
 }
 
-/// The part of a text that an error may repeat, be it the text of another error: nothing, where it may be a URL.
+/// Returns the text if an error may repeat it, and a notice instead of it if it may be a URL. The text may be that of
+/// another error.
 #[must_use]
 pub fn unless_url(text: &str) -> &str {
-    if may_be_url(text) { "what stands there is not repeated, for it may have a password" } else { text }
+    if may_be_url(text) { "the text is not repeated, because it may contain a password" } else { text }
 }
 
 fn has_password(text: &str) -> bool {
@@ -131,7 +133,7 @@ fn has_password(text: &str) -> bool {
 macro_rules! text {
     ($name:ident) => {
         impl $name {
-            /// The text itself.
+            /// Returns the text.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -182,21 +184,21 @@ text!(Reference);
 #[error("there is no type `{event_type}` in the file{}", .nearest.as_ref().map(|name| format!("; is it `{name}`?")).unwrap_or_default())]
 #[non_exhaustive]
 pub struct UnknownType {
-    /// What was asked for.
+    /// The name that is not in the file.
     pub event_type: String,
-    /// The most similar type.
+    /// The most similar type of the file, if one is similar enough.
     pub nearest: Option<String>,
 }
 
 impl UnknownType {
-    /// Nobody of these has that name.
+    /// Returns the error for a name that is none of these types.
     pub fn among<'a>(name: &str, types: impl IntoIterator<Item = &'a EventType>) -> Self {
         let nearest = nearest(name, types.into_iter().map(Word::as_str)).map(str::to_owned);
         Self { event_type: name.to_owned(), nearest }
     }
 }
 
-/// The most similar of these names, if one is similar enough to be what was meant.
+/// Returns the most similar of these names, if one is similar enough to be the one that was meant.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     known
         .into_iter()
@@ -213,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_foreign_text_does_nothing_to_a_log() {
+    fn control_characters_of_a_foreign_text_are_escaped() {
         assert_eq!(plain("a\u{1b}[31mred\n\tb\u{9b}"), "a\\u{1b}[31mred\\n\\tb\\u{9b}");
         assert!(matches!(plain("0196f3a2 é"), Cow::Borrowed("0196f3a2 é")));
     }

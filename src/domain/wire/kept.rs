@@ -1,27 +1,30 @@
-//! A message as the register keeps it, so that people can have it published again: its properties and its payload. Where it
-//! was to go is not in it: that depends on when it is due by then.
+//! Encodes a message for the register, which keeps its properties and payload so that people can have it published
+//! again.
 //!
-//! A byte for the form, then the properties that are there, each behind a letter; lengths and numbers lowest byte first.
-//! Behind a 0 comes the payload as it is.
+//! The exchange and routing key are not kept, because they depend on the time that is left until the event is due.
+//!
+//! The first byte is the version of the format. Then come the properties that are set, each after a letter; lengths and
+//! numbers are little-endian. A zero byte ends them, and the payload follows unchanged.
 
 use bytes::{Buf, BufMut, Bytes};
 
 use super::{Headers, Properties, Value, encode as properties_of};
 use crate::domain::event::Event;
 
-/// The only form so far.
+/// The version of the format, the only one so far.
 const FORM: u8 = 1;
-/// Tables and lists in each other, at most; RabbitMQ's own limit is not far from it.
+/// The deepest nesting of tables and arrays that is decoded. RabbitMQ's own limit is not far from it.
 const DEEPEST: u8 = 64;
 
-/// The message of an event, where its type keeps payloads of this size.
+/// Encodes the message of an event. Returns `None` if its type does not keep a payload of this size; `largest` is in
+/// bytes.
 #[must_use]
 pub fn of(event: &Event, largest: Option<usize>) -> Option<Bytes> {
     let keeps = largest.is_some_and(|largest| event.payload.len() <= largest);
     keeps.then(|| encode(&properties_of(event), &event.payload))
 }
 
-/// A message to keep.
+/// Encodes a message from its properties and its payload.
 #[must_use]
 pub fn encode(properties: &Properties, body: &[u8]) -> Bytes {
     let mut to = Vec::with_capacity(256 + body.len());
@@ -58,7 +61,7 @@ pub fn encode(properties: &Properties, body: &[u8]) -> Bytes {
     to.into()
 }
 
-/// Its properties and its payload; none where it is no message in this form.
+/// Decodes the properties and the payload. Returns `None` if `kept` is not a message in this format.
 #[must_use]
 pub fn decode(kept: &Bytes) -> Option<(Properties, Bytes)> {
     let mut from = kept.clone();
@@ -88,7 +91,7 @@ fn put_bytes(to: &mut Vec<u8>, bytes: &[u8]) {
     to.put_slice(bytes);
 }
 
-/// What is longer has no place in a message, whose limit is far below.
+/// Writes a length in 32 bits. The limit of a message is far below, so no length is cut.
 fn put_length(to: &mut Vec<u8>, length: usize) {
     to.put_u32_le(u32::try_from(length).unwrap_or(u32::MAX));
 }
@@ -101,7 +104,7 @@ fn put_table(to: &mut Vec<u8>, table: &Headers) {
     }
 }
 
-/// By AMQP's own letters.
+/// Writes a value after its type's letter in AMQP.
 fn put_value(to: &mut Vec<u8>, value: &Value) {
     match value {
         Value::Bool(value) => to.put_slice(&[b't', u8::from(*value)]),
@@ -259,14 +262,14 @@ mod tests {
         #[test]
         fn a_message_is_read_as_it_was_kept(properties in any_properties(), body: Vec<u8>) {
             let kept = encode(&properties, &body);
-            // NaN is not equal to itself.
+            // Compared as texts, because NaN is not equal to itself.
             let (read, payload) = decode(&kept).expect("a message");
             prop_assert_eq!(format!("{read:?}"), format!("{properties:?}"));
             prop_assert_eq!(&payload[..], &body);
         }
 
         #[test]
-        fn what_is_no_message_is_none(bytes: Vec<u8>, properties in any_properties(), part in 0.0..1.0_f64) {
+        fn a_damaged_message_is_decoded_as_none(bytes: Vec<u8>, properties in any_properties(), part in 0.0..1.0_f64) {
             let _ = decode(&Bytes::from(bytes));
             let kept = encode(&properties, &[]);
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a part")]
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_in_tables_without_end_are_refused() {
+    fn arrays_that_are_nested_too_deep_are_refused() {
         let mut kept = vec![FORM, b'h', 1, 0, 0, 0, 0, 0, 0, 0];
         for _ in 0..100_000 {
             kept.extend_from_slice(&[b'A', 1, 0, 0, 0]);

@@ -1,6 +1,6 @@
-//! What follows from a handler's answer: a pure function of (outcome, attempts, policy).
+//! Decides what follows from a handler's answer: a pure function of (outcome, attempts, policy).
 //!
-//! Decide, then act: `settle.rs` in `flow` carries out what stands here.
+//! Decide, then act: `settle.rs` in `flow` carries out the [`Decision`].
 
 use std::time::Duration;
 
@@ -13,19 +13,18 @@ use super::{
     ttl::Ttl,
 };
 
-/// A handler's answer: what is to follow. There is no other.
+/// A handler's answer, which decides what happens to the event next.
 ///
-/// An error instead of an answer, a panic, and no answer within `handler-timeout` are a [`Retry`](Self::Retry) with
-/// what they say as the reason. A reason is for people: in one line it stands on the message in the management UI and
-/// in the log.
+/// An error, a panic, and no answer within `handler-timeout` count as a [`Retry`](Self::Retry) with their text as the
+/// reason. A reason is for people: the message in the management UI and the log show it in one line.
 ///
-/// What an answer means is best decided by a function of its own, which a test can ask:
+/// A handler is easiest to test if a function of its own chooses the outcome:
 ///
 /// ```
 /// use std::time::Duration;
 /// use hatchery::{Outcome, jiff::Timestamp, parse_time};
 ///
-/// /// What follows an answer of the mail server.
+/// /// Chooses the outcome for an answer of the mail server.
 /// fn outcome(code: u16) -> Outcome {
 ///     match code {
 ///         200..300 => Outcome::Done,
@@ -39,7 +38,7 @@ use super::{
 ///     }
 /// }
 ///
-/// /// An import of somebody who leaves comes again on their last day.
+/// /// Imports an employee who leaves again on their last day.
 /// fn next(leaves: Option<Timestamp>, now: Timestamp) -> Outcome {
 ///     match leaves {
 ///         Some(at) if at > now => Outcome::Requeue { at, reason: format!("end_date={at}") },
@@ -56,113 +55,115 @@ use super::{
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Handled to the end.
+    /// The event is handled to the end.
     Done,
-    /// Again at this time, by the handler's wish. No attempt is spent: it begins afresh, with none. Of immediate events
-    /// of a reference that are put off to the same time the newest runs, where the type coalesces them.
+    /// The event runs again at a later time, by the handler's wish. No attempt is spent: the event starts again with 0
+    /// attempts. If the type coalesces immediate events, then of those with one reference that are requeued to the same
+    /// time only the newest runs.
     Requeue {
-        /// When, in milliseconds, rounded up. A time that is past, or less than a second away, is in a second.
+        /// The time of the next run, rounded up to milliseconds. A time in the past, or less than a second away,
+        /// becomes one second from now.
         at: Timestamp,
-        /// Why, for people.
+        /// Why the event is requeued, for people.
         reason: String,
     },
-    /// A passing failure: what follows it is `on-failure` of the type. An attempt is spent, and after `max-attempts` of
-    /// them the event goes to dead-letter.
+    /// The run failed for a reason that may pass. The type's `on-failure` decides what follows. An attempt is spent,
+    /// and after `max-attempts` of them the event goes to dead-letter.
     Retry {
-        /// What failed.
+        /// What failed, for people.
         reason: String,
-        /// After this long, in milliseconds, rounded up, instead of the type's own delay. More than the ladder's `horizon` is
-        /// cut to that, with a warning in the log.
+        /// The delay, rounded up to milliseconds, instead of the type's own. A delay above the ladder's `horizon` is
+        /// cut to it, with a warning in the log.
         after: Option<Duration>,
     },
-    /// It will never work: to the dead-letter queue, where people find it with the reason.
+    /// The event will never succeed. It goes to the dead-letter queue, where people find it with the reason.
     DeadLetter {
-        /// Why.
+        /// Why the event cannot succeed, for people.
         reason: String,
     },
-    /// A business rule ended it: as good as done, and logged with the reason.
+    /// A business rule ended the event. It is settled like `Done`, and logged with the reason.
     Discard {
-        /// Which.
+        /// The business rule, for people.
         reason: String,
     },
 }
 
-/// What comes next.
+/// The next step for a delivery whose run has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// The same delivery again, in this worker, after this long.
+    /// The same worker runs the same delivery again after a delay.
     Again {
-        /// How long.
+        /// The delay.
         after: Duration,
-        /// The failure so far.
+        /// The failure of the run.
         failed: Failed,
     },
-    /// This is done with the event, and then the delivery is acknowledged.
+    /// The decision is carried out, and then the delivery is acknowledged.
     Settle(Decision),
 }
 
-/// What is done with the event.
+/// The end of a delivery: which copy of the event is published, if any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Nothing follows.
+    /// No copy is published.
     Finish,
-    /// Nothing follows, although it failed: it is logged and counted.
+    /// The run failed, but no copy is published. The failure is logged and counted.
     Drop {
-        /// Why, for the log.
+        /// The failure, for the log.
         reason: String,
     },
-    /// A copy through the type's retry queue of this TTL.
+    /// A copy goes through one of the type's retry queues.
     Retry {
-        /// Which queue.
+        /// The TTL of the retry queue.
         ttl: Ttl,
-        /// What the copy says.
+        /// The failure, for the copy's headers.
         failed: Failed,
     },
-    /// A copy through the scheduler, after this long.
+    /// A copy goes through the scheduler with a delay.
     RetryAfter {
-        /// How long.
+        /// The delay.
         after: Duration,
-        /// What the copy says.
+        /// The failure, for the copy's headers.
         failed: Failed,
     },
-    /// A follow-up at this time.
+    /// A copy goes through the scheduler and is due at a time.
     Requeue {
-        /// When.
+        /// The time at which the copy is due.
         at: Timestamp,
-        /// The copy's header.
+        /// The copy's header `reason`.
         reason: String,
     },
-    /// A copy to dead-letter, which says this.
+    /// A copy goes to dead-letter, with this failure in its headers.
     DeadLetter(Failed),
 }
 
-/// What is known of an event that has failed.
+/// The failure of an event, as the headers of its copy show it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failed {
-    /// How often, this time included.
+    /// Failed attempts so far, this one included if it counts.
     pub attempts: u32,
-    /// Why it will be where it goes, for people: one line.
+    /// The header `reason`: why the copy is in its queue, for people, in one line.
     pub reason: String,
-    /// When it failed and how, for people: one line.
+    /// The time and the text of the failure, for people, in one line.
     pub failure: String,
 }
 
 /// A run that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran<'a> {
-    /// The event. Delays with jitter differ by it.
+    /// The event's id. The jitter of a delay is computed from it.
     pub id: &'a str,
-    /// How often it had failed before.
+    /// Failed attempts before this run.
     pub attempts: u32,
-    /// How often it had failed before in this worker, since it was delivered.
+    /// Failed runs of this delivery in this worker, before this run.
     pub tries: u32,
-    /// When it ended.
+    /// The time at which the run ended.
     pub now: Timestamp,
 }
 
-/// Cuts a retry's delay to the longest that the ladder takes in one round, and returns what was asked for. A failure passes:
-/// what a service asks for by mistake (`Retry-After: 99999999999`) must not put its events out of sight for years. A
-/// requeue is not cut, because its date is the handler's business, and before it the event would be early.
+/// Cuts a retry's delay to `longest`, the longest that the ladder makes in one round. Returns the delay that was asked
+/// for if it was cut. A delay that a service asks for by mistake (`Retry-After: 99999999999`) must not hide its events
+/// for years. A requeue is not cut: its date is the handler's decision, and before that date the event would be early.
 pub fn bound(outcome: &mut Outcome, longest: Duration) -> Option<Duration> {
     match outcome {
         Outcome::Retry { after: Some(after), .. } if *after > longest => Some(std::mem::replace(after, longest)),
@@ -170,7 +171,8 @@ pub fn bound(outcome: &mut Outcome, longest: Duration) -> Option<Duration> {
     }
 }
 
-/// How far away the date of a requeue is, if that is further than the ladder takes in one round. Such a date may be meant, and may be a slip.
+/// Returns how far away the date of a requeue is, if that is more than `longest`, the longest delay that the ladder
+/// makes in one round. Such a date may be a mistake, but it may also be meant.
 #[must_use]
 pub fn beyond(outcome: &Outcome, now: Timestamp, longest: Duration) -> Option<Duration> {
     match outcome {
@@ -213,8 +215,8 @@ fn after_failure(error: &str, after: Option<Duration>, ran: Ran<'_>, on_failure:
             let after = after.or(delay.map(longer)).unwrap_or_default();
             return Next::Again { after, failed: failed("block") };
         }
-        // A round is one attempt, however many tries it takes; a delay that the handler asks for ends it, for a try sooner
-        // than asked for would be for nothing.
+        // A round of tries in place is one attempt. A delay that the handler asks for ends the round, because a try
+        // before that delay would fail again.
         OnFailure::InPlace { tries: most, delay } if after.is_none() && tries < most => {
             return Next::Again { after: delay, failed: Failed { attempts: ran.attempts, ..failed("in-place") } };
         }
@@ -229,11 +231,13 @@ fn after_failure(error: &str, after: Option<Duration>, ran: Ran<'_>, on_failure:
     })
 }
 
-/// The decision about an event whose worker died so often while it ran, as the register says, if that is too often.
+/// Decides whether an event goes to dead-letter because its worker died too often while it ran. Returns `None` if the
+/// event may run again.
 ///
-/// `back`: redeliveries before the event had an id; each may have been a crash, so each counts, but alone they prove nothing. There
-/// are never more than `limit` starts in all, and the event is put aside only once its worker has died while it ran alone. With
-/// the lowest limit of 3 that takes a fourth start.
+/// `crashes` are the deaths that the register has counted. `back` are redeliveries before the event had an id: each may
+/// have been a crash, so each counts, but they alone are no proof. An event starts at most `limit` times, and it is
+/// given up only after its worker died while it ran alone. With the lowest limit, 3, that proof may take a fourth
+/// start.
 #[must_use]
 pub fn crashed(crashes: u32, back: u32, attempts: u32, limit: u32, now: Timestamp) -> Option<Decision> {
     let ran_alone = crashes > SUSPECT;
@@ -251,16 +255,18 @@ pub fn crashed(crashes: u32, back: u32, attempts: u32, limit: u32, now: Timestam
     Some(Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) }))
 }
 
-/// Deaths that make a suspect of an event: the first two may have been anybody's. Where no register knows what ran they are the
-/// returns of its delivery, for RabbitMQ counts a crash against everything that the worker held.
+/// The number of deaths after which an event is a suspect and runs alone: any other event of the worker may have caused
+/// the first two. Without the register the returns of the delivery are counted instead of deaths, because RabbitMQ
+/// counts a crash against every delivery that the worker held.
 pub const SUSPECT: u32 = 2;
 
-/// Returns of a delivery after which it is published again where the register knows what ran: half of what RabbitMQ allows,
-/// so that there is time enough to do so also while workers die.
+/// The number of returns after which a delivery of a type with the register is published again, so that RabbitMQ counts
+/// from 0. It is half the delivery limit, so that a copy can be published in time even while workers die.
 pub const OFTEN: u32 = 50;
 
-/// The decision about an event whose worker died so often while it ran alone, if that is too often. It had come back as
-/// often as makes a suspect before, so there are never more than `limit` starts in all.
+/// Decides whether an event without the register goes to dead-letter because its worker died too often while it ran
+/// alone. Returns `None` if the event may run again. The [`SUSPECT`] returns before it ran alone count too, so an event
+/// starts at most `limit` times.
 #[must_use]
 pub fn crashed_alone(deaths: u32, attempts: u32, limit: u32, now: Timestamp) -> Option<Decision> {
     if deaths.saturating_add(SUSPECT) < limit {
@@ -272,35 +278,37 @@ pub fn crashed_alone(deaths: u32, attempts: u32, limit: u32, now: Timestamp) -> 
     Some(Decision::DeadLetter(Failed { attempts, reason: format!("crash: {error}"), failure: dated(now, &error) }))
 }
 
-/// What is said of an event that waits to run alone.
+/// Returns the header `reason` of an event that waits to run alone.
 #[must_use]
 pub fn suspect(returns: u32) -> String {
     format!("crash: its delivery came back {returns} times; its worker may have died while it ran, so it runs alone")
 }
 
-/// A failure as a header says it.
+/// Formats a failure for the headers `first_failure` and `last_failure`.
 fn dated(time: Timestamp, error: &str) -> String {
     format!("{} {error}", time::millis_text(time))
 }
 
-/// The delay after this many failures; beyond the list the last one repeats. None where there is no list.
+/// Returns the delay after this many failures. Beyond the end of the list the last delay repeats. Returns `None` if the
+/// list is empty.
 fn delay(retry: &Retry, failures: u32) -> Option<Ttl> {
     let last = retry.delays.len().checked_sub(1)?;
     let index = usize::try_from(failures.saturating_sub(1)).unwrap_or(usize::MAX);
     retry.delays.get(index.min(last)).copied()
 }
 
-/// The delay, and up to so many thousandths of it more: never early. How much more is the event's own, and another one at
-/// each failure, so that events that failed together do not come back together. Made from the id instead of thrown as
-/// dice, it is the same when the decision is made again after a crash.
+/// Adds jitter to a delay: up to `jitter` thousandths of it, never less than the delay. The jitter depends on the
+/// event's id and the number of failures, so that events that failed together do not come back together. It is a hash
+/// and not a random number, so that a decision that is made again after a crash is the same.
 fn longer(delay: Duration, jitter: u16, id: &str, failures: u32) -> Duration {
-    // From 0 up to 1, in 2^32 steps.
+    // A share of 2^32.
     let share = u128::from(xxh3_64_with_seed(id.as_bytes(), failures.into()) >> 32);
     let more = (delay.as_millis() * u128::from(jitter) * share / 1_000) >> 32;
     delay + Duration::from_millis(u64::try_from(more).unwrap_or(u64::MAX))
 }
 
-/// The management UI shows a header in one line, and a log goes to a terminal, where an escape sequence would act.
+/// Joins the words of a reason with single spaces and removes its control characters. The management UI shows a header
+/// in one line, and a terminal that shows the log would obey an escape sequence.
 pub(crate) fn one_line(reason: &str) -> String {
     let words = reason.split(|c: char| c.is_whitespace() || c.is_control());
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")

@@ -1,4 +1,4 @@
-//! Every strategy, case by case.
+//! Tests every `on-failure` strategy, case by case.
 
 use rstest::rstest;
 
@@ -17,7 +17,7 @@ fn ran(attempts: u32) -> Ran<'static> {
     Ran { id: "id-1", attempts, tries: 0, now: now() }
 }
 
-/// What settles the delivery.
+/// Returns the decision that settles the delivery.
 fn settled(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Decision {
     match decide(outcome, ran, on_failure, retry) {
         Next::Settle(decision) => decision,
@@ -46,7 +46,7 @@ fn a_retry_is_cut_to_the_horizon_and_a_requeue_is_not() {
 #[case::beyond(Outcome::Requeue { at: now() + Duration::from_hours(2), reason: String::new() }, Some(Duration::from_hours(2)))]
 #[case::past(Outcome::Requeue { at: Timestamp::UNIX_EPOCH, reason: String::new() }, None)]
 #[case::no_requeue(Outcome::Done, None)]
-fn a_requeue_beyond_the_horizon_is_told(#[case] outcome: Outcome, #[case] expected: Option<Duration>) {
+fn a_requeue_beyond_the_horizon_is_reported(#[case] outcome: Outcome, #[case] expected: Option<Duration>) {
     assert_eq!(beyond(&outcome, now(), Duration::from_hours(1)), expected);
 }
 
@@ -100,7 +100,7 @@ fn one_attempt_means_no_retry() {
 }
 
 #[test]
-fn what_is_no_failure_spends_no_attempt() {
+fn an_outcome_that_is_no_failure_spends_no_attempt() {
     let at = now();
     let requeue = Outcome::Requeue { at, reason: "next-change".into() };
     assert_eq!(
@@ -122,14 +122,14 @@ fn what_is_no_failure_spends_no_attempt() {
 }
 
 #[test]
-fn a_failure_is_dropped_where_the_type_says_so_and_nothing_else_is() {
+fn a_type_with_on_failure_drop_drops_failures_and_nothing_else() {
     let decided = |outcome| settled(outcome, ran(0), OnFailure::Drop, &retry());
     let Decision::Drop { reason } = decided(failure()) else { panic!("not dropped") };
     assert!(reason.starts_with("drop: attempt=1 failed_at="), "{reason}");
     let after = Some(Duration::from_secs(30));
     assert!(matches!(decided(Outcome::Retry { reason: "busy".into(), after }), Decision::Drop { .. }));
     assert_eq!(decided(Outcome::Done), Decision::Finish);
-    // The handler says that people should see it.
+    // With `DeadLetter` the handler asks that people see the event.
     assert!(matches!(decided(Outcome::DeadLetter { reason: "never".into() }), Decision::DeadLetter(_)));
     let requeue = Outcome::Requeue { at: now(), reason: "next-change".into() };
     assert!(matches!(decided(requeue), Decision::Requeue { .. }));
@@ -148,7 +148,7 @@ fn delays_with_jitter_are_spread_and_never_shorter() {
     assert!((0..4).all(|n| (200..300).contains(&quarter(n))), "{:?}", (0..4).map(quarter).collect::<Vec<_>>());
     assert_eq!(after("one", 0), after("one", 0), "the same when it is decided again");
     assert_ne!(after("one", 2) - 3_000, after("one", 3) - 3_000, "another one at each failure");
-    // What the handler asks for is what it gets.
+    // A delay that the handler asks for gets no jitter.
     let exactly = Some(Duration::from_secs(30));
     let decision = settled(Outcome::Retry { reason: "busy".into(), after: exactly }, ran(0), OnFailure::Retry, &retry);
     assert!(matches!(decision, Decision::RetryAfter { after, .. } if Some(after) == exactly));
@@ -166,7 +166,7 @@ fn a_round_of_tries_in_place_is_one_attempt() {
     let Decision::Retry { ttl, failed } = settled(failure(), round, in_place, &retry()) else { panic!("no retry") };
     assert_eq!((ttl.to_string().as_str(), failed.attempts), ("2s", 2));
     assert!(failed.reason.starts_with("retry: attempt=2 tries=3 failed_at="), "{}", failed.reason);
-    // The last round, and a type that has no retry queues.
+    // The last round ends in dead-letter, and so does every round of a type without retry queues.
     let given_up = |ran, retry: &Retry| matches!(settled(failure(), ran, in_place, retry), Decision::DeadLetter(_));
     assert!(given_up(Ran { tries: 2, ..ran(4) }, &retry()));
     assert!(given_up(Ran { tries: 2, ..ran(0) }, &Retry { delays: Vec::new(), ..retry() }));
@@ -189,7 +189,7 @@ fn a_delay_that_the_handler_asks_for_ends_a_round() {
 #[case(0, "1s")]
 #[case(2, "3s")]
 #[case(1_000_000, "3s")]
-fn who_blocks_tries_without_end(#[case] attempts: u32, #[case] expected: &str) {
+fn a_type_with_on_failure_block_tries_without_end(#[case] attempts: u32, #[case] expected: &str) {
     let next = decide(failure(), ran(attempts), OnFailure::Block, &retry());
     let Next::Again { after, failed } = next else { panic!("{next:?}") };
     assert_eq!(after, expected.parse::<Ttl>().expect("a TTL").as_duration());
@@ -197,7 +197,7 @@ fn who_blocks_tries_without_end(#[case] attempts: u32, #[case] expected: &str) {
     let exactly = Some(Duration::from_secs(30));
     let next = decide(Outcome::Retry { reason: "busy".into(), after: exactly }, ran(0), OnFailure::Block, &retry());
     assert!(matches!(next, Next::Again { after, .. } if Some(after) == exactly), "{next:?}");
-    // The handler's own word counts.
+    // The other outcomes of the handler end the tries.
     let dead = Outcome::DeadLetter { reason: "never".into() };
     assert!(matches!(settled(dead, ran(attempts), OnFailure::Block, &retry()), Decision::DeadLetter(_)));
     assert_eq!(settled(Outcome::Done, ran(attempts), OnFailure::Block, &retry()), Decision::Finish);
@@ -210,7 +210,7 @@ fn who_blocks_tries_without_end(#[case] attempts: u32, #[case] expected: &str) {
 #[case::at_the_limit(3, 5, Some("3 times"))]
 #[case::a_lower_limit_than_before(9, 5, Some("9 times"))]
 #[case::a_foreign_count(u32::MAX, 5, Some("4294967295 times"))]
-fn two_returns_and_the_deaths_alone_make_the_limit(
+fn the_first_two_returns_and_the_deaths_while_alone_count_towards_the_limit(
     #[case] deaths: u32,
     #[case] limit: u32,
     #[case] times: Option<&str>,
@@ -243,7 +243,7 @@ fn two_returns_and_the_deaths_alone_make_the_limit(
     3,
     Some("its worker died 3 times while it ran, and it was redelivered once before it had an id")
 )]
-fn an_event_is_put_aside_once_its_worker_has_died_too_often(
+fn an_event_is_dead_lettered_once_its_worker_has_died_too_often(
     #[case] crashes: u32,
     #[case] back: u32,
     #[case] limit: u32,
@@ -260,6 +260,6 @@ fn an_event_is_put_aside_once_its_worker_has_died_too_often(
 }
 
 #[test]
-fn what_is_counted_anew_is_not_yet_put_aside_by_the_broker() {
+fn a_delivery_is_published_again_at_half_the_delivery_limit() {
     assert_eq!(i64::from(OFTEN), crate::domain::compile::DELIVERY_LIMIT / 2);
 }

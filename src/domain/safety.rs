@@ -1,6 +1,7 @@
-//! The proof that a compiled topology drops nothing. No topology is had without it.
+//! Proves that a compiled topology loses no event. [`compile`](super::compile::compile) returns no topology without
+//! this proof.
 //!
-//! It looks at the objects alone, by RabbitMQ's rules, and knows nothing of the compiler that made them.
+//! The proof checks the objects alone against RabbitMQ's rules, and does not depend on how the compiler made them.
 
 mod ways;
 
@@ -15,109 +16,115 @@ use super::{
     ttl::LONGEST,
 };
 
-/// What RabbitMQ keeps for itself, with every name that begins with it (measured: it refuses such a name).
+/// The word that begins the names that RabbitMQ reserves, like `amq.topic` (measured: it refuses such a name).
 pub const RESERVED: &str = "amq";
 
-/// A topology that could drop an event, or could not be declared. Nothing of it is written.
+/// The hazards of a topology that could lose an event or could not be declared. Nothing of such a topology is written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the compiled topology is not safe: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
 pub struct Unsafe(pub Vec<Hazard>);
 
-/// One way to lose an event.
+/// A reason why a topology could lose an event or could not be declared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Hazard {
-    /// Two objects of one name: on the broker they are one.
-    #[error("{0} is there twice")]
+    /// Two objects have one name: on the broker they would be one.
+    #[error("{0} is declared twice")]
     Twice(Target),
-    /// A name that RabbitMQ refuses, or that hatchery itself needs for a while.
+    /// An object has a name that RabbitMQ refuses, or one that hatchery needs for its lock or for a migration.
     #[error("{0} has a reserved name")]
     Reserved(Target),
-    /// Without the label nobody could tell whose it is.
-    #[error("{0} does not say whose it is")]
+    /// An object does not carry the label of this owner, so no later `plan` would recognise it.
+    #[error("{0} does not name its owner")]
     Unowned(Target),
-    /// An argument that is misspelt, or that the type of queue does not have: RabbitMQ may store it and do nothing.
-    #[error("{object} has the argument {argument}, which means nothing there")]
+    /// An argument is misspelt, or does not exist for this type of queue: RabbitMQ may store it and ignore it.
+    #[error("{object} has the argument {argument}, which is not valid there")]
     Unknown {
-        /// What has it.
+        /// The object with the argument.
         object: Target,
-        /// The argument.
+        /// The argument's name.
         argument: String,
     },
-    /// Without a type the virtual host's default decides.
+    /// A queue has no known type. Without one the default of the virtual host would decide.
     #[error("queue {0} is neither a quorum queue nor a classic one")]
     Type(String),
-    /// What leads to nothing.
-    #[error("{from} leads to {to}, which is not there")]
+    /// A binding, a dead-letter exchange or an alternate exchange refers to an object that is not declared.
+    #[error("{from} leads to {to}, which does not exist")]
     Missing {
-        /// What leads there.
+        /// The object that refers to the missing one.
         from: Target,
-        /// What is missing.
+        /// The missing object.
         to: Target,
     },
-    /// An event that comes back to a queue by itself is dropped by RabbitMQ, or stays for ever.
-    #[error("an event could go in a circle, and RabbitMQ would drop it: {}", .0.join(" -> "))]
+    /// Dead-lettering could bring an event back to a queue where it has been. RabbitMQ would drop the event, or move it
+    /// for ever.
+    #[error("RabbitMQ would drop an event in a dead-letter cycle: {}", .0.join(" -> "))]
     Circle(Vec<String>),
-    /// What finds no binding is dropped, or wedges the queue that it came from.
+    /// A message that matches no binding would be dropped, or would wedge the queue that it came from.
     #[error("exchange {0} has no alternate exchange that takes everything")]
     NoAlternate(String),
-    /// A quorum queue dead-letters at most once unless it is told otherwise.
+    /// A quorum queue does not set the strategy `at-least-once`. RabbitMQ's default is at most once.
     #[error("queue {0} dead-letters at most once")]
     AtMostOnce(String),
-    /// Then `at-least-once` silently is at-most-once.
+    /// A queue does not set the overflow `reject-publish`. Without it RabbitMQ silently ignores `at-least-once`.
     #[error("queue {0} dead-letters at most once, because its x-overflow is not reject-publish")]
     NotRejecting(String),
-    /// A full queue wedges every hatchery before it.
+    /// A queue has a maximum length. A full queue wedges every hatchery that leads to it.
     #[error("queue {queue} is bounded by {argument}")]
     Bounded {
         /// The queue.
         queue: String,
-        /// What bounds it.
+        /// The argument that bounds the queue.
         argument: String,
     },
-    /// It goes with its events, and dead-letters none of them.
-    #[error("queue {0} expires with its events")]
+    /// A queue would expire. RabbitMQ deletes an expired queue with its events and dead-letters none of them.
+    #[error("queue {0} has x-expires, and RabbitMQ would delete it with its events")]
     Expires(String),
-    /// The routing key says what an event is and where it goes.
-    #[error("queue {0} changes the routing key of what it dead-letters")]
+    /// A queue has a dead-letter routing key. The event would lose its own, which names its type and its route.
+    #[error("queue {0} changes the routing key of the messages that it dead-letters")]
     Rekeyed(String),
-    /// RabbitMQ takes 0 as well, which is no timer.
+    /// A queue's TTL is out of range. RabbitMQ also takes 0, but a queue with that TTL is no timer.
     #[error("queue {0} has a TTL that is not between 1ms and ten years")]
     Ttl(String),
-    /// Each event is dropped when its time is up.
+    /// A queue has a TTL and no dead-letter exchange. RabbitMQ drops an event whose TTL ends there.
     #[error("queue {0} has a TTL and no dead-letter exchange")]
     NoWayOut(String),
-    /// A quorum queue without a dead-letter exchange drops what comes back too often.
+    /// A quorum queue has neither a dead-letter exchange nor a delivery limit out of reach. It would drop an event that
+    /// comes back too often.
     #[error("queue {0} has neither a dead-letter exchange nor x-delivery-limit {NO_DELIVERY_LIMIT}")]
     Limited(String),
-    /// What safety depends on is an argument, and a policy would win over it.
+    /// A policy sets something other than the delivery limit. Safety depends on the queues' arguments, and a policy
+    /// must not interfere with them.
     #[error("policy {policy} sets {key}")]
     Tuned {
         /// The policy.
         policy: String,
-        /// What it sets.
+        /// The key that the policy sets.
         key: String,
     },
-    /// The lower of the two limits wins.
-    #[error("policy {policy} limits the returns to queue {queue}, which has no dead-letter exchange or keeps order")]
+    /// A policy sets a delivery limit for a queue that must have none. The lower limit of policy and argument wins.
+    #[error(
+        "policy {policy} sets a delivery limit for queue {queue}, which has no dead-letter exchange or keeps order"
+    )]
     Lowered {
         /// The policy.
         policy: String,
-        /// The queue that would drop events, or put them out of order.
+        /// The queue, which would drop events or deliver them out of order.
         queue: String,
     },
-    /// What comes back too often would be put aside, and what is behind it would overtake it.
+    /// A queue that keeps order has a delivery limit. RabbitMQ would dead-letter an event that comes back too often,
+    /// and the events behind it would overtake it.
     #[error("queue {0} has a single active consumer and not x-delivery-limit {NO_DELIVERY_LIMIT}")]
     Overtaken(String),
-    /// Nobody knows what it applies to.
-    #[error("the pattern of policy {0} cannot be read")]
+    /// A policy's pattern is not a regular expression, so the queues that it applies to are unknown.
+    #[error("the pattern of policy {0} is not a regular expression")]
     Pattern(String),
 }
 
-/// Proves a topology safe.
+/// Proves that a topology is safe.
 ///
 /// # Errors
-/// When it is not, with every reason.
+/// When the topology is not safe, with every hazard.
 pub fn prove(desired: &Desired) -> Result<(), Unsafe> {
     let there = There::of(desired);
     let mut hazards = Vec::new();
@@ -165,11 +172,11 @@ fn names_in(owner: &str, objects: impl Iterator<Item = Target>, hazards: &mut Ve
     }
 }
 
-/// What is declared, by name.
+/// The declared objects by name.
 struct There<'a> {
     exchanges: HashMap<&'a str, &'a Exchange>,
     queues: HashSet<&'a str>,
-    /// Exchanges that route everything: a queue is bound to them by `#`.
+    /// Exchanges that route every message, because a queue is bound to them by `#`.
     catching: HashSet<&'a str>,
 }
 
@@ -212,10 +219,10 @@ impl<'a> There<'a> {
         }
     }
 
-    /// Whether it, or its alternate, or the alternate's own, and so on, routes everything.
+    /// Tells whether this exchange, or any exchange in the chain of its alternates, routes every message.
     fn routes_everything(&self, exchange: &'a Exchange) -> bool {
         let next = |exchange: &&'a Exchange| self.exchanges.get(alternate(exchange)?).copied();
-        // More steps than there are exchanges would be a circle.
+        // The alternates may form a cycle, so the chain ends after as many steps as there are exchanges.
         std::iter::successors(Some(exchange), next)
             .take(self.exchanges.len())
             .any(|exchange| self.catching.contains(exchange.name.as_str()))
@@ -268,7 +275,7 @@ fn alternate(exchange: &Exchange) -> Option<&str> {
     exchange.arguments.get("alternate-exchange")?.as_text()
 }
 
-/// What is wrong with having this argument, whatever its value.
+/// Returns the hazard of an argument that a queue of this type must not have, whatever its value.
 fn forbidden(queue: &Queue, argument: &str, quorum: bool) -> Option<Hazard> {
     let name = || queue.name.clone();
     Some(match argument {

@@ -1,4 +1,4 @@
-//! A valid file compiles to what is safe, and every single change that would make it unsafe is refused.
+//! Tests that a valid file compiles to a safe topology, and that each single change that makes it unsafe is refused.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ fn desired(queue_type: &str) -> Desired {
     compile(&topology.expect("a valid file")).expect("a safe topology")
 }
 
-/// Why a changed topology is refused, a line each.
+/// Changes the topology and returns the text of each hazard.
 fn refused(queue_type: &str, change: impl FnOnce(&mut Desired)) -> Vec<String> {
     let mut desired = desired(queue_type);
     change(&mut desired);
@@ -76,46 +76,46 @@ type Change = fn(&mut Desired);
 
 #[rstest]
 // Names.
-#[case(|d: &mut Desired| d.queues.push(d.queues[0].clone()), "queue t.unrouted is there twice")]
-#[case(|d: &mut Desired| d.exchanges.push(d.exchanges[0].clone()), "exchange t.unrouted is there twice")]
+#[case(|d: &mut Desired| d.queues.push(d.queues[0].clone()), "queue t.unrouted is declared twice")]
+#[case(|d: &mut Desired| d.exchanges.push(d.exchanges[0].clone()), "exchange t.unrouted is declared twice")]
 #[case(|d: &mut Desired| { let own = Queue { name: "t.lock".into(), ..d.queues[0].clone() }; d.queues.push(own); },
     "queue t.lock has a reserved name")]
 #[case(|d: &mut Desired| { let own = Queue { name: "t.moving.x".into(), ..d.queues[0].clone() }; d.queues.push(own); },
     "queue t.moving.x has a reserved name")]
 #[case(|d: &mut Desired| { let own = Queue { name: "amq.x".into(), ..d.queues[0].clone() }; d.queues.push(own); },
     "queue amq.x has a reserved name")]
-// Labels, types, and arguments that nobody knows.
-#[case(|d: &mut Desired| unset(d, "t.processor.mail", OWNER), "queue t.processor.mail does not say whose it is")]
-#[case(|d: &mut Desired| set(d, "t.processor.mail", OWNER, "u"), "queue t.processor.mail does not say whose it is")]
-#[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.remove(OWNER); }, "exchange t.retry does not say whose it is")]
-#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-tll", 5), "queue t.hatchery.5m has the argument x-message-tll, which means nothing there")]
-#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-max-priority", 5), "queue t.hatchery.5m has the argument x-max-priority, which means nothing there")]
+// Labels, types and unknown arguments.
+#[case(|d: &mut Desired| unset(d, "t.processor.mail", OWNER), "queue t.processor.mail does not name its owner")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", OWNER, "u"), "queue t.processor.mail does not name its owner")]
+#[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.remove(OWNER); }, "exchange t.retry does not name its owner")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-tll", 5), "queue t.hatchery.5m has the argument x-message-tll, which is not valid there")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-max-priority", 5), "queue t.hatchery.5m has the argument x-max-priority, which is not valid there")]
 #[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.insert("x-delayed-type".into(), "topic".into()); },
-    "exchange t.retry has the argument x-delayed-type, which means nothing there")]
-#[case(|d: &mut Desired| set(d, "t.unrouted", "x-queue-type", "stream"), "queue t.unrouted is neither a quorum queue nor a classic one;queue t.unrouted has the argument x-delivery-limit, which means nothing there;queue t.unrouted has the argument x-queue-leader-locator, which means nothing there")]
-#[case(|d: &mut Desired| set(d, "t.processor.mail", "x-queue-type", "classic"), "queue t.processor.mail has the argument x-dead-letter-strategy, which means nothing there;queue t.processor.mail has the argument x-overflow, which means nothing there;queue t.processor.mail has the argument x-queue-leader-locator, which means nothing there")]
-// What leads nowhere.
-#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", "t.gone"), "queue t.hatchery.5m leads to exchange t.gone, which is not there")]
-#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", ""), "queue t.hatchery.5m leads to exchange , which is not there")]
-#[case(|d: &mut Desired| bind(d, "t.retry", to_queue("t.gone"), "a.b"), "exchange t.retry leads to queue t.gone, which is not there")]
-#[case(|d: &mut Desired| bind(d, "t.retry", to_exchange("t.gone"), "a.b"), "exchange t.retry leads to exchange t.gone, which is not there")]
-#[case(|d: &mut Desired| bind(d, "t.gone", to_queue("t.unrouted"), "a.b"), "queue t.unrouted leads to exchange t.gone, which is not there")]
+    "exchange t.retry has the argument x-delayed-type, which is not valid there")]
+#[case(|d: &mut Desired| set(d, "t.unrouted", "x-queue-type", "stream"), "queue t.unrouted is neither a quorum queue nor a classic one;queue t.unrouted has the argument x-delivery-limit, which is not valid there;queue t.unrouted has the argument x-queue-leader-locator, which is not valid there")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", "x-queue-type", "classic"), "queue t.processor.mail has the argument x-dead-letter-strategy, which is not valid there;queue t.processor.mail has the argument x-overflow, which is not valid there;queue t.processor.mail has the argument x-queue-leader-locator, which is not valid there")]
+// References to objects that do not exist.
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", "t.gone"), "queue t.hatchery.5m leads to exchange t.gone, which does not exist")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", ""), "queue t.hatchery.5m leads to exchange , which does not exist")]
+#[case(|d: &mut Desired| bind(d, "t.retry", to_queue("t.gone"), "a.b"), "exchange t.retry leads to queue t.gone, which does not exist")]
+#[case(|d: &mut Desired| bind(d, "t.retry", to_exchange("t.gone"), "a.b"), "exchange t.retry leads to exchange t.gone, which does not exist")]
+#[case(|d: &mut Desired| bind(d, "t.gone", to_queue("t.unrouted"), "a.b"), "queue t.unrouted leads to exchange t.gone, which does not exist")]
 #[case(|d: &mut Desired| { exchange(d, "t.retry").arguments.insert("alternate-exchange".into(), "t.gone".into()); },
-    "exchange t.retry leads to exchange t.gone, which is not there;exchange t.retry has no alternate exchange that takes everything")]
-// Circles.
+    "exchange t.retry leads to exchange t.gone, which does not exist;exchange t.retry has no alternate exchange that takes everything")]
+// Cycles.
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-exchange", "t.scheduler"),
-    "an event could go in a circle, and RabbitMQ would drop it: t.hatchery.5m -> t.scheduler -> t.hatchery.5m")]
+    "RabbitMQ would drop an event in a dead-letter cycle: t.hatchery.5m -> t.scheduler -> t.hatchery.5m")]
 #[case(|d: &mut Desired| set(d, "t.processor.mail", "x-dead-letter-exchange", "t.retry"),
-    "an event could go in a circle, and RabbitMQ would drop it: t.processor.mail -> t.retry -> t.retry.mail.1m -> t.processor -> t.processor.mail")]
+    "RabbitMQ would drop an event in a dead-letter cycle: t.processor.mail -> t.retry -> t.retry.mail.1m -> t.processor -> t.processor.mail")]
 #[case(|d: &mut Desired| bind(d, "t.ladder.1s-2.0", to_queue("t.ladder.1s-2.1"), "*.1s-2.1.#"),
-    "an event could go in a circle, and RabbitMQ would drop it: t.ladder.1s-2.0 -> t.ladder.1s-2.0 -> t.ladder.1s-2.1 -> t.ladder.1s-2.1 -> t.ladder.1s-2.0")]
+    "RabbitMQ would drop an event in a dead-letter cycle: t.ladder.1s-2.0 -> t.ladder.1s-2.0 -> t.ladder.1s-2.1 -> t.ladder.1s-2.1 -> t.ladder.1s-2.0")]
 #[case(|d: &mut Desired| bind(d, "t.unrouted", to_exchange("t.processor"), "x.y"),
-    "an event could go in a circle, and RabbitMQ would drop it: t.processor.mail -> t.dead-letter -> t.unrouted -> t.processor -> t.processor.mail")]
+    "RabbitMQ would drop an event in a dead-letter cycle: t.processor.mail -> t.dead-letter -> t.unrouted -> t.processor -> t.processor.mail")]
 #[case(
     |d: &mut Desired| d.renames.push(Rename { from: "u.x".into(), to: "t.hatchery.5m".into(), source: "t.processor".into(), key: "x.#".into() }),
-    "an event could go in a circle, and RabbitMQ would drop it: t.processor -> t.hatchery.5m -> t.processor"
+    "RabbitMQ would drop an event in a dead-letter cycle: t.processor -> t.hatchery.5m -> t.processor"
 )]
-// What is dropped on the way.
+// Losses on the way.
 #[case(|d: &mut Desired| { exchange(d, "t.processor").arguments.remove("alternate-exchange"); }, "exchange t.processor has no alternate exchange that takes everything")]
 #[case(|d: &mut Desired| { exchange(d, "t.scheduler").arguments.insert("alternate-exchange".into(), "t.scheduler".into()); }, "exchange t.scheduler has no alternate exchange that takes everything")]
 #[case(|d: &mut Desired| unset(d, "t.hatchery.5m", "x-dead-letter-strategy"), "queue t.hatchery.5m dead-letters at most once")]
@@ -124,31 +124,31 @@ type Change = fn(&mut Desired);
 #[case(|d: &mut Desired| set(d, "t.ladder.1s-2.1", "x-overflow", "drop-head"), "queue t.ladder.1s-2.1 dead-letters at most once, because its x-overflow is not reject-publish")]
 #[case(|d: &mut Desired| set(d, "t.processor.mail", "x-max-length", 10_000), "queue t.processor.mail is bounded by x-max-length")]
 #[case(|d: &mut Desired| set(d, "t.unrouted", "x-max-length-bytes", 10_000), "queue t.unrouted is bounded by x-max-length-bytes")]
-#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-expires", 3_600_000), "queue t.hatchery.5m expires with its events")]
-#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-routing-key", "mail.now"), "queue t.hatchery.5m changes the routing key of what it dead-letters")]
-// Times.
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-expires", 3_600_000), "queue t.hatchery.5m has x-expires, and RabbitMQ would delete it with its events")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-routing-key", "mail.now"), "queue t.hatchery.5m changes the routing key of the messages that it dead-letters")]
+// TTLs.
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-ttl", 0), "queue t.hatchery.5m has a TTL that is not between 1ms and ten years")]
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-ttl", -1), "queue t.hatchery.5m has a TTL that is not between 1ms and ten years")]
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-ttl", 315_360_000_001), "queue t.hatchery.5m has a TTL that is not between 1ms and ten years")]
 #[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-message-ttl", "300000"), "queue t.hatchery.5m has a TTL that is not between 1ms and ten years")]
 #[case(|d: &mut Desired| set(d, "t.unrouted", "x-message-ttl", 5), "queue t.unrouted has a TTL and no dead-letter exchange")]
-// Returns.
+// Delivery limits and policies.
 #[case(|d: &mut Desired| unset(d, "t.unrouted", "x-delivery-limit"), "queue t.unrouted has neither a dead-letter exchange nor x-delivery-limit 1000000000")]
 #[case(|d: &mut Desired| set(d, "t.dead-letter.mail", "x-delivery-limit", -1), "queue t.dead-letter.mail has neither a dead-letter exchange nor x-delivery-limit 1000000000")]
-#[case(|d: &mut Desired| unset(d, "t.processor.mail", "x-dead-letter-exchange"), "queue t.processor.mail has neither a dead-letter exchange nor x-delivery-limit 1000000000;policy t.tunables limits the returns to queue t.processor.mail, which has no dead-letter exchange or keeps order")]
-#[case(|d: &mut Desired| d.policies[0].pattern = "letter\\.".into(), "policy t.tunables limits the returns to queue t.dead-letter.mail, which has no dead-letter exchange or keeps order")]
-#[case(|d: &mut Desired| set(d, "t.processor.mail", SINGLE, true), "queue t.processor.mail has a single active consumer and not x-delivery-limit 1000000000;policy t.tunables limits the returns to queue t.processor.mail, which has no dead-letter exchange or keeps order")]
+#[case(|d: &mut Desired| unset(d, "t.processor.mail", "x-dead-letter-exchange"), "queue t.processor.mail has neither a dead-letter exchange nor x-delivery-limit 1000000000;policy t.tunables sets a delivery limit for queue t.processor.mail, which has no dead-letter exchange or keeps order")]
+#[case(|d: &mut Desired| d.policies[0].pattern = "letter\\.".into(), "policy t.tunables sets a delivery limit for queue t.dead-letter.mail, which has no dead-letter exchange or keeps order")]
+#[case(|d: &mut Desired| set(d, "t.processor.mail", SINGLE, true), "queue t.processor.mail has a single active consumer and not x-delivery-limit 1000000000;policy t.tunables sets a delivery limit for queue t.processor.mail, which has no dead-letter exchange or keeps order")]
 #[case(|d: &mut Desired| { set(d, "t.processor.mail", SINGLE, true); set(d, "t.processor.mail", LIMIT, NO_DELIVERY_LIMIT); },
-    "policy t.tunables limits the returns to queue t.processor.mail, which has no dead-letter exchange or keeps order")]
-#[case(|d: &mut Desired| d.policies[0].pattern = "(".into(), "the pattern of policy t.tunables cannot be read")]
+    "policy t.tunables sets a delivery limit for queue t.processor.mail, which has no dead-letter exchange or keeps order")]
+#[case(|d: &mut Desired| d.policies[0].pattern = "(".into(), "the pattern of policy t.tunables is not a regular expression")]
 #[case(|d: &mut Desired| { d.policies[0].definition.insert("max-length".into(), 5.into()); }, "policy t.tunables sets max-length")]
 fn each_change_is_refused_for_its_own_reason(#[case] change: Change, #[case] expected: &str) {
     assert_eq!(refused("quorum", change).join(";"), expected);
 }
 
 #[rstest]
-#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-strategy", "at-least-once"), "queue t.hatchery.5m has the argument x-dead-letter-strategy, which means nothing there")]
-#[case(|d: &mut Desired| set(d, "t.unrouted", "x-delivery-limit", NO_DELIVERY_LIMIT), "queue t.unrouted has the argument x-delivery-limit, which means nothing there")]
+#[case(|d: &mut Desired| set(d, "t.hatchery.5m", "x-dead-letter-strategy", "at-least-once"), "queue t.hatchery.5m has the argument x-dead-letter-strategy, which is not valid there")]
+#[case(|d: &mut Desired| set(d, "t.unrouted", "x-delivery-limit", NO_DELIVERY_LIMIT), "queue t.unrouted has the argument x-delivery-limit, which is not valid there")]
 #[case(|d: &mut Desired| set(d, "t.processor.mail", "x-max-length", 5), "queue t.processor.mail is bounded by x-max-length")]
 #[case(|d: &mut Desired| unset(d, "t.hatchery.5m", "x-dead-letter-exchange"), "queue t.hatchery.5m has a TTL and no dead-letter exchange")]
 #[case(|d: &mut Desired| set(d, "t.processor.mail", "x-queue-type", "quorum"), "queue t.processor.mail dead-letters at most once")]
@@ -157,7 +157,7 @@ fn classic_queues_have_hazards_of_their_own(#[case] change: Change, #[case] expe
 }
 
 #[test]
-fn without_what_catches_everything_no_exchange_is_safe() {
+fn no_exchange_is_safe_without_a_binding_that_catches_everything() {
     let hazards = refused("quorum", |desired| desired.bindings.retain(|binding| binding.key != "#"));
     assert_eq!(hazards.len(), desired("quorum").exchanges.len());
     assert!(hazards.iter().all(|hazard| hazard.ends_with(" has no alternate exchange that takes everything")));
@@ -172,6 +172,7 @@ fn a_thousand_types_are_proved_in_no_time() {
     let started = Instant::now();
     prove(&desired).expect("safe");
     let took = started.elapsed();
-    // A twentieth of this without optimisation; what grew with the square of the types would take far more.
+    // An unoptimised build takes a twentieth of the limit. A proof whose time grew with the square of the number of
+    // types would take far more.
     assert!(took.as_secs() < 1, "{took:?}");
 }

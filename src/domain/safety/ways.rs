@@ -1,13 +1,14 @@
-//! The ways that RabbitMQ itself moves an event: from a queue to its dead-letter exchange, on by bindings and alternates.
+//! Searches for cycles in which RabbitMQ itself could move an event: from a queue to its dead-letter exchange, and on
+//! by bindings and alternate exchanges.
 
 use std::collections::HashMap;
 
 use super::super::compile::{Desired, Target};
 
-/// The next places of each place.
+/// For each place, the places that RabbitMQ may move an event to from there.
 type Steps<'a> = HashMap<Place<'a>, Vec<Place<'a>>>;
 
-/// Where an event is.
+/// An exchange or a queue, by its name.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Place<'a> {
     Exchange(&'a str),
@@ -22,8 +23,8 @@ impl<'a> Place<'a> {
     }
 }
 
-/// A circle, from a place back to itself. Keys are not looked at, nor why a queue would dead-letter: a circle that no key
-/// takes today is refused as well.
+/// Returns a cycle, if there is one: the names from a place back to itself. Routing keys and the reasons for
+/// dead-lettering are ignored, so a cycle that no routing key can take is found too.
 pub(super) fn circle(desired: &Desired) -> Option<Vec<String>> {
     let steps = steps(desired);
     let next = |place| steps.get(&place).map_or(&[][..], Vec::as_slice).iter().copied();
@@ -34,7 +35,7 @@ pub(super) fn circle(desired: &Desired) -> Option<Vec<String>> {
             continue;
         }
         left_for_good.insert(start, false);
-        // Depth first, with a stack of its own: nobody knows how long a way is.
+        // Depth first, with its own stack instead of recursion, because a path may be arbitrarily long.
         let mut way = vec![(start, next(start))];
         while let Some((place, rest)) = way.last_mut() {
             let Some(after) = rest.next() else {

@@ -1,4 +1,4 @@
-//! What must hold of every compiled topology, by RabbitMQ's own rules as the tests simulate them.
+//! Tests the properties of every compiled topology on a simulator of RabbitMQ's rules.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use simulator::{
     matches,
 };
 
-/// Where one message ends, and after how long.
+/// Publishes one message and returns the queue where it ends, and the milliseconds that it waited.
 fn follow(broker: &mut Simulator, exchange: &str, key: &str) -> (String, u64) {
     broker.clear();
     broker.step(&Step::Publish(exchange.to_owned(), key.to_owned(), 1));
@@ -30,7 +30,7 @@ fn follow(broker: &mut Simulator, exchange: &str, key: &str) -> (String, u64) {
 }
 
 #[test]
-fn the_rules_are_rabbitmqs() {
+fn the_simulator_follows_rabbitmqs_rules() {
     for rule in simulator::rules::rules() {
         let mut broker = Simulator::new(&rule.desired);
         rule.steps.iter().for_each(|step| broker.step(step));
@@ -65,7 +65,7 @@ fn a_pattern_matches_words(#[case] pattern: &str, #[case] key: &str, #[case] exp
 }
 
 #[test]
-fn what_keeps_order_has_one_consumer_at_a_time_and_no_limit_of_returns() {
+fn a_queue_that_keeps_order_has_one_consumer_at_a_time_and_no_delivery_limit() {
     let ordered = "a: {}, a-b: { on-failure: block }, b: { on-failure: block, register: off }";
     let text = format!("version: 1\nname: t\ntypes: {{ {ordered}, c-b: {{ register: off }} }}");
     let desired = compile(&read(&text)).expect("safe");
@@ -79,7 +79,7 @@ fn what_keeps_order_has_one_consumer_at_a_time_and_no_limit_of_returns() {
         assert_eq!(arguments.contains_key(LIMIT), keeps_order, "{name}");
         assert_eq!(is_limited(&name), !keeps_order, "{name}");
     }
-    // What keeps order is never put aside.
+    // A type that keeps order has no aside queue.
     let asides: Vec<&str> =
         desired.queues.iter().map(|queue| queue.name.as_str()).filter(|name| name.starts_with("t.aside.")).collect();
     assert_eq!(asides, ["t.aside.c-b"]);
@@ -93,7 +93,7 @@ fn what_keeps_order_has_one_consumer_at_a_time_and_no_limit_of_returns() {
 }
 
 #[test]
-fn what_was_wedged_flows_again_when_somebody_makes_room() {
+fn wedged_messages_stay_parked_as_long_as_nothing_is_bound() {
     let rule = simulator::rules::rules().into_iter().find(|rule| rule.name.contains("32")).expect("the rule");
     let mut broker = Simulator::new(&rule.desired);
     rule.steps.iter().for_each(|step| broker.step(step));
@@ -153,10 +153,10 @@ proptest! {
         }
     }
 
-    /// Whoever publishes whatever, and whatever workers and people do then: each message is in one place, once, and in the
-    /// end it is where somebody looks.
+    /// After any sequence of publishes and of steps of workers and people, each message is in exactly one queue. In the
+    /// end each is in a queue that workers or people read.
     #[test]
-    fn nothing_is_lost_and_nothing_is_there_twice(case in cases(Pace::Any)) {
+    fn no_message_is_lost_and_none_is_duplicated(case in cases(Pace::Any)) {
         let Case { desired, steps, .. } = case;
         let mut broker = Simulator::new(&desired);
         let mut published = 0;
@@ -179,13 +179,13 @@ proptest! {
 }
 
 #[test]
-fn quorum_queues_are_led_by_all_nodes() {
+fn quorum_queues_have_the_balanced_leader_locator_and_classic_queues_have_none() {
     let compiled = |queue_type: &str| {
         let text = format!("version: 1\nname: t\nqueue-type: {queue_type}\ntypes: {{ mail: {{}} }}\n");
         compile(&crate::file::read(&text, "topology.yaml").expect("a valid file")).expect("safe").queues
     };
     let locator = |queue: &Queue| queue.arguments.get(LOCATOR).and_then(Argument::as_text).map(str::to_owned);
     assert!(compiled("quorum").iter().all(|queue| locator(queue).as_deref() == Some("balanced")));
-    // RabbitMQ 3.10 would refuse them.
+    // RabbitMQ 3.10 would refuse a classic queue with this argument.
     assert!(compiled("classic").iter().all(|queue| locator(queue).is_none()));
 }

@@ -1,4 +1,4 @@
-//! What must exist on the broker.
+//! The objects that must exist on the broker, as values.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,72 +8,74 @@ use std::{
 
 use crate::domain::delay::Ladder;
 
-/// The argument of a queue for its limit of returns.
+/// The argument for a queue's delivery limit.
 pub const LIMIT: &str = "x-delivery-limit";
 
-/// Returns of a message before RabbitMQ itself puts it aside: the last net, because it counts every prefetched
-/// neighbour of a crash (measured on 4.0 and 4.3).
+/// The number of returns after which RabbitMQ itself dead-letters a message. It is only the last safeguard, because
+/// RabbitMQ counts a crash against every prefetched message of the consumer (measured on 4.0 and 4.3).
 pub const DELIVERY_LIMIT: i64 = 100;
 
-/// As good as none, on every version: RabbitMQ 3.10 takes -1 for 0 (measured).
+/// A delivery limit that no message reaches. It works on every version; -1 does not, because RabbitMQ 3.10 takes it for
+/// 0 (measured).
 pub const NO_DELIVERY_LIMIT: i64 = 1_000_000_000;
 
-/// The argument of a queue that has one consumer at a time, and its next one waits.
+/// The argument of a queue with a single active consumer: one consumes, and the others wait.
 pub const SINGLE: &str = "x-single-active-consumer";
 
-/// The argument of a quorum queue for the node that leads it. It counts where the queue is declared, and never afterwards.
+/// The argument that chooses the leader node of a quorum queue. It takes effect only when the queue is declared.
 pub const LOCATOR: &str = "x-queue-leader-locator";
 
-/// The label on every object. RabbitMQ stores unknown arguments and never compares them (measured).
+/// The argument that labels every object with its owner. RabbitMQ stores unknown arguments and never compares them
+/// (measured).
 pub const OWNER: &str = "x-hatchery-owner";
 
-/// Everything that must exist, dead-letter targets before those that lead to them.
+/// All objects that must exist on the broker. A dead-letter target comes before the queues that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Desired {
-    /// Whose it is.
+    /// The name of the topology, with which every object is labelled.
     pub owner: String,
     /// Durable topic exchanges.
     pub exchanges: Vec<Exchange>,
     /// Durable queues, all of one type.
     pub queues: Vec<Queue>,
-    /// From exchanges to queues and exchanges.
+    /// Bindings from exchanges to queues and exchanges.
     pub bindings: Vec<Binding>,
-    /// What may change on a queue that exists.
+    /// Policies for the settings that may change on an existing queue.
     pub policies: Vec<Policy>,
     /// The ladder.
     pub ladder: Ladder,
-    /// How long the broker has to wait for an acknowledgement, which nothing here sets.
+    /// The broker's acknowledgement timeout that the file assumes. No object sets it.
     pub ack_timeout: Duration,
-    /// The names that the topology had before: what carries them as its label is its own too.
+    /// The former names of the topology. It also owns the objects that are labelled with one of them.
     pub former_owners: Vec<String>,
-    /// Exchanges and queues that are its own without the label.
+    /// Exchanges and queues that the topology owns without the label.
     pub adopted: BTreeSet<String>,
-    /// Where the events of a queue go that has another name now.
+    /// The queues that were renamed.
     pub renames: Vec<Rename>,
 }
 
 impl Desired {
-    /// Its names, those that it had before first.
+    /// Returns the topology's names, the former ones first.
     pub fn owners(&self) -> impl Iterator<Item = &str> {
         self.former_owners.iter().chain([&self.owner]).map(String::as_str)
     }
 }
 
-/// A queue that had another name before. Both names' events go to the new one.
+/// A queue that was renamed. The events of both names go to the new queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rename {
     /// The queue's former name.
     pub from: String,
-    /// The queue.
+    /// The queue's present name.
     pub to: String,
-    /// The exchange that the former name is bound to, which may be of a former topology.
+    /// The exchange that the former queue is bound to. It may belong to a former name of the topology.
     pub source: String,
-    /// The binding's key.
+    /// The routing key of that binding.
     pub key: String,
 }
 
 impl Rename {
-    /// What brings the former name's events to the queue.
+    /// Returns the binding that routes the former name's events to the queue.
     #[must_use]
     pub fn binding(&self) -> Binding {
         Binding { source: self.source.clone(), target: Target::Queue(self.to.clone()), key: self.key.clone() }
@@ -83,18 +85,18 @@ impl Rename {
 /// A durable topic exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its arguments.
+    /// The arguments.
     pub arguments: BTreeMap<String, Argument>,
 }
 
 /// A durable queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its arguments.
+    /// The arguments.
     pub arguments: BTreeMap<String, Argument>,
 }
 
@@ -106,12 +108,12 @@ pub enum Argument {
     Text(String),
     /// A whole number.
     Number(i64),
-    /// Yes or no.
+    /// A boolean.
     Flag(bool),
 }
 
 impl Argument {
-    /// The text, if it is one.
+    /// Returns the text, and `None` for a value of another kind.
     #[must_use]
     pub fn as_text(&self) -> Option<&str> {
         match self {
@@ -134,15 +136,15 @@ impl From<&Argument> for serde_json::Value {
 /// A binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Binding {
-    /// The exchange that it leads from.
+    /// The exchange that the binding leads from.
     pub source: String,
-    /// Where it leads to.
+    /// The queue or exchange that the binding leads to.
     pub target: Target,
-    /// A pattern of words, `*` for one and `#` for any number.
+    /// The routing key: a pattern of words, with `*` for one word and `#` for any number.
     pub key: String,
 }
 
-/// Where a binding leads to.
+/// An exchange or a queue, as the target of a binding.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
     /// An exchange.
@@ -152,7 +154,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The name of the exchange or queue.
+    /// Returns the name of the exchange or queue.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -170,13 +172,13 @@ impl fmt::Display for Target {
     }
 }
 
-/// A policy that this topology owns by its name.
+/// A policy. It has no label, so the topology owns it by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// A regular expression on the queues' names.
+    /// A regular expression that matches the names of the queues.
     pub pattern: String,
-    /// What it sets.
+    /// The settings of the policy.
     pub definition: BTreeMap<String, Argument>,
 }

@@ -1,4 +1,4 @@
-//! Numbers, sizes and durations, each within its bounds.
+//! Parses numbers, sizes and durations, and checks their bounds.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{
 pub(super) use crate::domain::ttl::say;
 use crate::domain::ttl::{self, TtlError};
 
-/// A whole number between these two.
+/// Checks that a whole number is from `least` to `most`.
 pub(super) fn whole(key: &Key, least: u64, most: u64, number: u64) -> Checked<Item> {
     if (least..=most).contains(&number) {
         return Ok(Item::Whole(number));
@@ -21,7 +21,7 @@ pub(super) fn whole(key: &Key, least: u64, most: u64, number: u64) -> Checked<It
     Err((format!("`{}` is {number}; it is {bound}", key.name), help))
 }
 
-/// The number of bytes in a text like `64KiB`.
+/// Returns the number of bytes in a text like `64KiB`.
 pub(super) fn parse_bytes(text: &str) -> Option<u64> {
     let (number, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit())?);
     let unit = match unit.trim_start() {
@@ -34,7 +34,7 @@ pub(super) fn parse_bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// A number of bytes, from 1.
+/// Checks that a number of bytes is from 1 to `most`.
 pub(super) fn bytes(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
     let help = format!("write a number of bytes up to {most}, or one like 64KiB or {}MiB", most >> 20);
     match found {
@@ -47,7 +47,7 @@ pub(super) fn bytes(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
     }
 }
 
-/// A number of bytes, from 1, where nothing at all is `off`.
+/// Checks a number of bytes from 1 to `most`, for a key that is switched off by the word `off` and not by 0.
 pub(super) fn size(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
     let help = format!("write `off`, or a number of bytes up to {most}, or one like 4KiB or {}KiB", most >> 10);
     match found {
@@ -61,7 +61,7 @@ pub(super) fn size(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
 /// The lower and the upper bound of a duration.
 type Bounds = (Duration, Duration);
 
-/// A duration in whole milliseconds, written with its unit.
+/// Parses a duration that has a unit and is in whole milliseconds.
 pub(super) fn duration(reader: &Reader<'_>, key: &str, (least, most): Bounds, node: &Node) -> Checked<Duration> {
     let shown = quote(reader.source(node));
     let parsed = match &node.value {
@@ -92,13 +92,13 @@ pub(super) fn duration(reader: &Reader<'_>, key: &str, (least, most): Bounds, no
     Err((format!("{shown} is out of range for `{key}`"), format!("write a duration {bound}")))
 }
 
-/// A number and nothing else.
+/// Whether the text is a number without a unit.
 fn bare(text: &str) -> bool {
     let text = text.trim();
     !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.')
 }
 
-/// A part of something, in thousandths: `0.2` or `20%`.
+/// Parses a fraction, written as `0.2` or `20%`, into thousandths.
 pub(super) fn share(reader: &Reader<'_>, key: &str, node: &Node) -> Checked<Item> {
     let source = reader.source(node);
     let thousandths = match &node.value {
@@ -121,14 +121,14 @@ pub(super) fn share(reader: &Reader<'_>, key: &str, node: &Node) -> Checked<Item
     }
 }
 
-/// The number in a text like `12.5%`.
+/// Returns the number in a text like `12.5%`.
 fn percent(text: &str) -> Option<f64> {
     let number = text.strip_suffix('%')?.trim_end_matches(' ');
     let plain = number.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && !number.starts_with('.');
     number.parse().ok().filter(|_| plain)
 }
 
-/// A list of TTLs.
+/// Parses a list of TTLs.
 pub(super) fn ttls(reader: &mut Reader<'_>, key: &Key, may_be_empty: bool, list: &[Node], node: &Node) -> Option<Item> {
     if list.is_empty() && !may_be_empty {
         reader.refuse(&node.span, format!("`{}` is empty", key.name), "write at least one delay, like [10s, 1m, 10m]");

@@ -1,4 +1,4 @@
-//! From checked sections to the topology.
+//! Builds the topology from the checked sections.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -19,20 +19,20 @@ use crate::domain::{
     words::{EventType, Word},
 };
 
-/// The prefetch of a type that blocks, where nothing is said.
+/// The default prefetch of a type with `on-failure: block`.
 const PREFETCH_IN_ORDER: u64 = 10;
-/// How many windows a stream of changes may put its reference off, where nothing is said.
+/// The default `max-wait` of a type with a window, in windows.
 const MOST_WINDOWS: u32 = 10;
-/// The same for types without a window.
+/// The default `max-wait` of a type without a window.
 const WAIT_WITHOUT_WINDOW: Duration = Duration::from_secs(30);
 
-/// Every key of a type: its own, then those of `defaults`.
+/// Returns the section of each type, where a key that the type does not set has its value from `defaults`.
 pub(super) fn types(top: &Section) -> Option<Vec<(&Named, Section)>> {
     let defaults = top.get(&DEFAULTS)?.clone().into_defaults();
     Some(top.get(&TYPES)?.iter().map(|named| (named, named.section.clone().over(&defaults))).collect())
 }
 
-/// The topology, or nothing where a key was refused.
+/// Returns the topology, or `None` if a key that it needs was refused.
 pub(super) fn topology(top: &Section) -> Option<Topology> {
     let types: Option<BTreeMap<EventType, TypeSpec>> =
         types(top)?.iter().map(|(named, section)| Some((named.name.parse().ok()?, type_spec(section)?))).collect();
@@ -50,7 +50,7 @@ pub(super) fn topology(top: &Section) -> Option<Topology> {
     })
 }
 
-/// The ladder, where its horizon is at least one step.
+/// Returns the ladder, or `None` if its horizon is shorter than one step.
 pub(super) fn ladder(section: &Section) -> Option<Ladder> {
     let ttl = |field| Ttl::new(*section.get(field)?).ok();
     Ladder::new(ttl(&RESOLUTION)?, ttl(&HORIZON)?).ok()
@@ -84,8 +84,8 @@ fn type_spec(section: &Section) -> Option<TypeSpec> {
     })
 }
 
-/// Where nothing is said it depends on what follows a failure. A type that blocks has one delivery in its hand, and the next
-/// ones wait for it: they need not be many. Several tries of each are as long as one of more deliveries.
+/// The default depends on `on-failure`. With `block` the deliveries are handled one by one, so a small prefetch is enough.
+/// With `in-place` each delivery may take several tries, so the prefetch is divided by their number.
 pub(super) fn prefetch(section: &Section) -> Option<u64> {
     let prefetch = section.get(&PREFETCH).copied()?;
     match section.get(&ON_FAILURE).copied()? {
@@ -99,7 +99,7 @@ pub(super) fn prefetch(section: &Section) -> Option<u64> {
     }
 }
 
-/// A type that blocks runs one handler, whatever `defaults` say for the others.
+/// A type with `on-failure: block` runs one handler, whatever `concurrency` is in `defaults`.
 pub(super) fn concurrency(section: &Section) -> Option<u64> {
     let said = section.get(&CONCURRENCY).copied()?;
     Some(if blocks(section) { 1 } else { said })
@@ -109,7 +109,7 @@ pub(super) fn blocks(section: &Section) -> bool {
     section.get(&ON_FAILURE) == Some(&FailureWord::Block)
 }
 
-/// Whether the file says it, in the type or in `defaults`.
+/// Whether the file sets this key, in the type or in `defaults`.
 fn is_said(section: &Section, key: &str) -> bool {
     section.blame(&[key]).is_some_and(|(origin, _)| origin != Origin::Table)
 }
@@ -131,7 +131,7 @@ fn retry(section: &Section) -> Option<Retry> {
     let retry = section.get(&RETRY)?;
     let max_attempts = u32::try_from(retry.get(&MAX_ATTEMPTS).copied()?).ok()?;
     let jitter = u16::try_from(retry.get(&JITTER).copied()?).ok()?;
-    // After the tries in place come the retry queues that somebody asked for, and no others.
+    // The tries in place are followed by the retry queues that the file names. The default delays do not count.
     let none = section.get(&ON_FAILURE) == Some(&FailureWord::InPlace) && !is_said(section, RETRY.name);
     let delays = if none { Vec::new() } else { ttls(retry.get(&DELAYS)?)? };
     Some(Retry { delays, max_attempts, jitter })
@@ -147,7 +147,7 @@ fn coalesce(section: &Section) -> Coalesce {
     Coalesce { immediate, delayed, window, max_wait }
 }
 
-/// Whether any of its events stand for each other.
+/// Whether some events of the type replace each other.
 fn coalesces(coalesce: &Coalesce) -> bool {
     coalesce.immediate != Immediate::Off || coalesce.delayed != Delayed::Off
 }

@@ -1,4 +1,4 @@
-//! What each key alone cannot say: keys that must fit together.
+//! Checks the keys against each other. Each key's own value was checked before.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::domain::{
     ttl::Ttl,
 };
 
-/// All that does not fit together. What was refused already takes no part.
+/// Reports every conflict between keys. A key whose own value was refused is skipped.
 pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
     name(reader, top);
     hatcheries(reader, top);
@@ -42,7 +42,7 @@ pub(super) fn all(reader: &mut Reader<'_>, top: &Section) {
     }
 }
 
-/// RabbitMQ keeps these names for itself, and would refuse every object.
+/// RabbitMQ reserves names with this prefix, and refuses to declare such objects.
 fn name(reader: &mut Reader<'_>, top: &Section) {
     let now = top.get(&NAME).filter(|name| *name == RESERVED).and_then(|_| top.blame(&[NAME.name]));
     let before = top.get(&RENAMED_FROM).unwrap_or_default().iter().filter(|former| former.text == RESERVED);
@@ -52,7 +52,7 @@ fn name(reader: &mut Reader<'_>, top: &Section) {
     }
 }
 
-/// Two timers of one TTL would be one queue.
+/// A hatchery's queue is named after its TTL, so two hatcheries with the same TTL would be one queue.
 fn hatcheries(reader: &mut Reader<'_>, top: &Section) {
     let timers = top.get(&HATCHERIES).unwrap_or_default();
     let mut first = std::collections::BTreeMap::new();
@@ -65,7 +65,7 @@ fn hatcheries(reader: &mut Reader<'_>, top: &Section) {
     }
 }
 
-/// A name belongs to one thing, now and before.
+/// A current or former name may belong to one topology or type only.
 fn names(reader: &mut Reader<'_>, top: &Section) {
     let name = top.get(&NAME).unwrap_or_default();
     for former in top.get(&RENAMED_FROM).unwrap_or_default().iter().filter(|former| former.text == name) {
@@ -125,14 +125,14 @@ fn concurrency(reader: &mut Reader<'_>, section: &Section) {
     }
 }
 
-/// The last of the prefetched waits for all the others, and the broker must not take it for lost meanwhile.
+/// The last prefetched delivery waits for all the others. It must be acknowledged before the broker's consumer timeout.
 fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) -> Option<()> {
     let (prefetch, concurrency) = (assemble::prefetch(section)?, assemble::concurrency(section)?);
     let (handler, drain) = (section.get(&HANDLER_TIMEOUT).copied()?, section.get(&DRAIN_TIMEOUT).copied()?);
     let ack = top.get(&ACK_TIMEOUT).copied()?;
     let (tries, pause) = tries(section)?;
     let run = times(handler, tries).saturating_add(times(pause, tries));
-    // Who keeps order gives everything back when half of the time is over, and starts no run after that.
+    // A worker of a type that blocks returns all its deliveries after half of the timeout, and starts no run after that.
     let (held, runs) =
         if assemble::blocks(section) { (ack / 2, 1) } else { (Duration::ZERO, prefetch.div_ceil(concurrency)) };
     let longest = held.saturating_add(times(run, runs)).saturating_add(drain);
@@ -168,7 +168,7 @@ fn acknowledgement(reader: &mut Reader<'_>, top: &Section, section: &Section) ->
     Some(())
 }
 
-/// How often a handler runs for a delivery in one go, and the pause that is counted with each.
+/// Returns how often the handler runs for one delivery, and the pause between two runs.
 fn tries(section: &Section) -> Option<(u64, Duration)> {
     if *section.get(&ON_FAILURE)? != FailureWord::InPlace {
         return Some((1, Duration::ZERO));
@@ -177,7 +177,7 @@ fn tries(section: &Section) -> Option<(u64, Duration)> {
     Some((in_place.get(&TRIES).copied()?, in_place.get(&DELAY).copied()?))
 }
 
-/// Which keys to lower, and how far, so that all runs fit into what draining leaves.
+/// Names the keys to lower, and their new values, so that all runs fit into `free`.
 fn lower(
     free: Duration,
     (handler, tries, pause): (Duration, u64, Duration),
@@ -204,12 +204,12 @@ fn lower(
     format!("lower {}", ways.join(", or "))
 }
 
-/// Rounded down to whole seconds where there are some.
+/// Rounds down to whole seconds, unless the duration is shorter than one.
 const fn whole_seconds(duration: Duration) -> Duration {
     if duration.as_secs() > 0 { Duration::from_secs(duration.as_secs()) } else { duration }
 }
 
-/// What keeps order is handled one by one, and tried until it works.
+/// A type with `on-failure: block` handles its events one by one, and tries each until it succeeds.
 fn in_order(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
     if !assemble::blocks(section) {
         return None;
@@ -226,7 +226,7 @@ fn in_order(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
     Some(())
 }
 
-/// What a type says itself and does nothing there. `defaults` may say it for other types.
+/// Refuses a key that has no effect in the type that sets it. `defaults` may set it for other types.
 fn idle(reader: &mut Reader<'_>, section: &Section) -> Option<()> {
     let on_failure = section.get(&ON_FAILURE).copied()?;
     let (key, does_nothing) = match on_failure {
@@ -262,7 +262,7 @@ fn window(reader: &mut Reader<'_>, coalesce: &Section) -> Option<()> {
     Some(())
 }
 
-/// What coalesces is decided by the last that ran, so one runs at a time.
+/// Coalescing depends on which event of a reference ran last, so events of one reference must not run side by side.
 fn exclusive(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) -> Option<()> {
     if *section.get(&EXCLUSIVE)? || !coalesces(coalesce) {
         return None;
@@ -273,7 +273,7 @@ fn exclusive(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) -> 
     Some(())
 }
 
-/// What the register alone can do.
+/// Refuses the keys that need the register in a type that switches it off.
 fn register(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) {
     if section.get(&REGISTER) != Some(&RegisterWord::Off) {
         return;
@@ -282,7 +282,7 @@ fn register(reader: &mut Reader<'_>, section: &Section, coalesce: &Section) {
     let needs = [
         (COALESCE.name, coalesces(coalesce) || has_window, "write `coalesce: off`"),
         (EXCLUSIVE.name, section.get(&EXCLUSIVE) == Some(&true), "write `exclusive: off`"),
-        // There is always a lease; one that is written here is meant.
+        // Each type has a default lease. Only one that the type sets itself is a mistake.
         (LEASE.name, section.is_own(LEASE.name), "remove `lease`"),
         (KEEP_PAYLOAD.name, section.get(&KEEP_PAYLOAD).is_some_and(|bytes| *bytes > 0), "write `keep-payload: off`"),
     ];

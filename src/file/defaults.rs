@@ -1,4 +1,4 @@
-//! The values that hold where the file says nothing.
+//! The default values of the keys, as typed values.
 
 use super::{
     section::{Entry, Item, Origin, Reader, Section},
@@ -7,7 +7,7 @@ use super::{
 };
 
 impl Section {
-    /// What holds where the file says nothing.
+    /// The settings of a type that sets no key.
     pub(super) fn of_table(level: &'static Level) -> Self {
         let mut section = Self::default();
         for key in level.keys {
@@ -19,7 +19,7 @@ impl Section {
     }
 }
 
-/// The value that a key has where the file says nothing; a test reads every default of the tables.
+/// Parses the default of a key from its table. A test parses every default, so this cannot fail.
 pub(super) fn default(key: &'static Key) -> Option<Item> {
     match (key.absent, &key.kind) {
         (Absent::Value(_), Kind::Section(level)) => Some(Item::Section(Section::of_table(level))),

@@ -1,15 +1,15 @@
-//! What is wrong with the file, and where.
+//! The errors of `topology.yaml`, each with its place in the file.
 
 use std::{fmt, ops::Range};
 
 use crate::domain::words::may_be_url;
 
-/// A file with a thousand mistakes is not shown a thousand times.
+/// The most findings that are kept. More would hide the first ones.
 const SHOWN: usize = 30;
 
 /// Why a file was refused, with every finding in the order of the file.
 ///
-/// It is shown as one line a finding. `topology validate` also draws the lines of the file.
+/// Displayed as one line a finding. `topology validate` also draws the lines of the file.
 ///
 /// ```
 /// let text = "version: 1\nname: billing\ntypes:\n  mail: { prefech: 10 }\n";
@@ -28,7 +28,7 @@ pub struct FileError {
     findings: Vec<Finding>,
 }
 
-/// The kind of refusal.
+/// Why a file was refused, in one word.
 ///
 /// ```
 /// use hatchery::Refusal;
@@ -40,17 +40,17 @@ pub struct FileError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// The file is larger than any topology, and was not read.
+    /// The file is larger than the limit, and was not parsed.
     Size,
-    /// It is nested deeper, or has more entries or aliases, than any topology.
+    /// The file is nested deeper than the limit, or has too many entries or aliases.
     Limit,
-    /// It is not YAML, or not one document.
+    /// The file is not YAML, or not exactly one document.
     Syntax,
-    /// It is YAML, and does not describe a topology.
+    /// The file is YAML, but not a valid topology.
     Content,
 }
 
-/// One thing that is wrong, and where. It is shown in one line, as editors and pipelines like it.
+/// One mistake in the file and its place. Displayed as one line, `line:column: message`, which editors and pipelines parse.
 ///
 /// ```
 /// let text = "version: 1\nname: billing\ntypes: { mail: { concurrency: none } }\n";
@@ -63,19 +63,19 @@ pub enum Refusal {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What is wrong.
+    /// The mistake.
     pub message: String,
-    /// What to write instead.
+    /// The text to write instead.
     pub help: String,
-    /// The line, from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// The character in the line, from 1.
+    /// The character in the line, counted from 1.
     pub column: usize,
-    /// The bytes that it is about. A byte order mark does not count.
+    /// The range of bytes with the mistake. A byte order mark at the start of the file is not counted.
     pub range: Range<usize>,
 }
 
-/// A finding whose place is known in bytes alone.
+/// A finding before its line and column are computed from its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Draft {
     pub(super) start: usize,
@@ -91,7 +91,7 @@ impl Draft {
 }
 
 impl FileError {
-    /// Sorts the findings by place, and says each once: what an alias repeats is written in one place.
+    /// Sorts the findings by place and removes duplicates: a mistake behind a YAML alias is found at each use.
     pub(super) fn new(refusal: Refusal, path: &str, text: &str, mut drafts: Vec<Draft>) -> Self {
         drafts.sort();
         drafts.dedup();
@@ -101,7 +101,7 @@ impl FileError {
         Self { refusal, path: path.to_owned(), text: text.to_owned(), findings }
     }
 
-    /// The kind of refusal.
+    /// Returns why the file was refused, in one word.
     ///
     /// ```
     /// let error = hatchery::file::read("", "topology.yaml").expect_err("it is empty");
@@ -112,7 +112,7 @@ impl FileError {
         self.refusal
     }
 
-    /// Everything that is wrong, in the order of the file; at least one.
+    /// Returns all findings, in the order of the file. There is at least one.
     ///
     /// ```
     /// let text = "version: 1\nname: two words\ntypes: { mail: { prefetch: 0 } }\n";
@@ -125,14 +125,15 @@ impl FileError {
         &self.findings
     }
 
-    /// The path that the file was read from, as it was given.
+    /// Returns the file's path as the caller gave it.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The text of the file, for a program that shows the lines that the findings are about. It may hold a secret where
-    /// somebody gave the path of another file.
+    /// Returns the text of the file, for a program that shows the lines with the mistakes.
+    ///
+    /// The text may hold a secret if the path was that of another file by mistake.
     ///
     /// ```
     /// let error = hatchery::file::read("name: billing", "topology.yaml").expect_err("not all of it");
@@ -146,7 +147,7 @@ impl FileError {
 
 impl std::error::Error for FileError {}
 
-/// One line a finding, as compilers print them.
+/// Prints one line a finding, in the format of a compiler.
 impl fmt::Display for FileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, finding) in self.findings.iter().take(SHOWN).enumerate() {
@@ -167,7 +168,7 @@ impl Draft {
         let line = starts.partition_point(|start| *start <= from);
         let start = starts.get(line.saturating_sub(1)).copied().unwrap_or_default();
         let column = text[start..from].chars().count() + 1;
-        // A message or a help may have a part of it in any form. The file may be one that holds a URL alone.
+        // A message may quote part of the file, and the file may consist of a URL with a password.
         let (message, help) = if may_be_url(text[from..to].lines().next().unwrap_or_default()) {
             let message = "no URL belongs here; it is not repeated, for it may have a password";
             (message.to_owned(), "give the path of a topology.yaml".to_owned())
@@ -184,19 +185,19 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The nearest place at or before this one where a character begins.
+/// Returns the nearest boundary between characters at or before this byte.
 pub(super) fn floor(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default()
 }
 
-/// Text from the file as a message shows it: short, and with nothing that a terminal would obey.
+/// Quotes text from the file for a message: shortened, with control characters escaped.
 pub(super) fn quote(text: &str) -> String {
     const LONGEST: usize = 60;
     if may_be_url(text) {
         return "a text that is not repeated".to_owned();
     }
     let mut short: String = text.chars().take(LONGEST).flat_map(char::escape_debug).collect();
-    // `escape_debug` is for literals; here quotes stand for themselves.
+    // `escape_debug` also escapes quotes, which need no escape here.
     short = short.replace("\\\"", "\"").replace("\\'", "'");
     if text.chars().nth(LONGEST).is_some() {
         short.push('…');

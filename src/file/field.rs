@@ -1,4 +1,4 @@
-//! A key's name with the type of its value: a row of a table is made of it, and a section is asked by it.
+//! Typed names of keys. The tables of keys and the lookups in a section use the same constants.
 
 use std::{marker::PhantomData, time::Duration};
 
@@ -7,19 +7,21 @@ use super::{
     table::{Absent, Key, Kind, Level, Short},
 };
 
-/// The name of a key, and the type of its value. The rows of the tables are made of fields, and [`Section::get`] takes a
-/// field, so the compiler finds a name that no table has and a value of another type.
+/// The name of a key with the type of its value.
+///
+/// The rows of the tables are built from fields and [`Section::get`] takes a field. The compiler therefore finds a misspelled
+/// name and a value of the wrong type.
 pub(super) struct Field<T: ?Sized> {
     pub(super) name: &'static str,
     value: PhantomData<fn(&T)>,
 }
 
-/// The words of a choice, and their values in the same order.
+/// An enum that the file writes as one of several words: the words, and their values in the same order.
 pub(super) trait Words: Copy + PartialEq + 'static {
     const WORDS: &'static [&'static str];
     const VALUES: &'static [Self];
 
-    /// The word that stands for this value.
+    /// Returns the word of this value.
     fn word(self) -> &'static str {
         let place = Self::VALUES.iter().position(|value| *value == self);
         place.and_then(|place| Self::WORDS.get(place)).copied().unwrap_or_default()
@@ -36,7 +38,7 @@ impl<T: ?Sized> Field<T> {
     }
 }
 
-/// A constructor for each kind of row, at the type that its value has.
+/// Adds a constructor for one kind of row to the fields whose values have its type.
 macro_rules! rows {
     ($($type:ty { $($row:ident($($argument:ident: $of:ty),*) $kind:expr;)+ })+) => {
         $(impl Field<$type> {
@@ -87,9 +89,9 @@ impl<T: Words> Field<T> {
     }
 }
 
-/// A type of value that a section may hold.
+/// A type that a value in a section may have.
 pub(super) trait Stored {
-    /// The value in this item, if it is of this type.
+    /// Returns the item's value if it has this type.
     fn of(item: &Item) -> Option<&Self>;
 }
 
@@ -122,7 +124,7 @@ impl<T: Words> Stored for T {
 }
 
 impl Section {
-    /// The value of a key; none where the key is absent or its value was refused.
+    /// Returns the value of a key, or `None` if the key is absent or its value was refused.
     pub(super) fn get<T: Stored + ?Sized>(&self, field: &Field<T>) -> Option<&T> {
         T::of(self.entries.get(field.name)?.item.as_ref()?)
     }

@@ -1,4 +1,4 @@
-//! No text makes the reader panic, and none keeps it busy.
+//! Hostile files: none may panic the reader or keep it busy.
 
 use proptest::prelude::*;
 use rstest::rstest;
@@ -7,7 +7,7 @@ use super::*;
 
 const EXAMPLE: &str = include_str!("../../topology.yaml");
 
-/// Each of them is refused before it is taken in; without the limits these run for minutes or end the process.
+/// Each file is refused before it is expanded. Without the limits they take minutes or end the process.
 #[rstest]
 #[case::large(&"# nothing but comments\n".repeat(500_000), Refusal::Size)]
 #[case::deep_flow(&"[".repeat(100_000), Refusal::Limit)]
@@ -29,13 +29,13 @@ fn a_hostile_file_is_refused(#[case] text: &str, #[case] refusal: Refusal) {
 }
 
 #[test]
-fn of_a_file_that_is_too_large_only_that_is_known() {
+fn a_file_that_is_too_large_has_no_other_finding() {
     let error = read(&"#".repeat(2_000_000), "topology.yaml").expect_err("refused").to_string();
     assert!(error.contains("the file has more than 1048576 bytes"), "{error}");
 }
 
 #[test]
-fn of_many_mistakes_the_first_are_shown() {
+fn only_the_first_of_many_findings_are_shown() {
     let error = read(&many(1_000, |n| format!("key{n}: 1\n")), "topology.yaml").expect_err("refused");
     assert_eq!(error.findings().len(), 1_003);
     assert!(error.to_string().ends_with("… and 973 more"), "{error}");
@@ -45,13 +45,13 @@ fn many(count: usize, one: impl Fn(usize) -> String) -> String {
     (0..count).map(one).collect::<Vec<String>>().concat()
 }
 
-/// Each level names the one before it ten times.
+/// Builds nested YAML aliases: each level refers to the one before it ten times.
 fn bomb(levels: usize) -> String {
     let level = |n: usize| format!("a{}: &a{} [{}]\n", n + 1, n + 1, format!("*a{n}, ").repeat(10));
     "a0: &a0 [lol]\n".to_owned() + &many(levels, level)
 }
 
-/// What must be true of every answer.
+/// Checks the properties that hold for every result.
 fn check(text: &str) {
     let Err(error) = read(text, "topology.yaml") else { return };
     assert!(!error.findings().is_empty(), "a reason");
@@ -65,7 +65,7 @@ fn check(text: &str) {
     assert!(!error.to_string().contains('\u{1b}'));
 }
 
-/// Pieces that mean something to YAML or to the reader.
+/// Generates fragments that have a meaning in YAML or in the file.
 fn piece() -> impl Strategy<Value = String> {
     let pieces = [
         "\n",
@@ -130,7 +130,7 @@ fn piece() -> impl Strategy<Value = String> {
     prop::sample::select(pieces.to_vec()).prop_map(str::to_owned)
 }
 
-/// The example with parts of it replaced.
+/// Generates the example with some parts replaced.
 pub(super) fn mutated() -> impl Strategy<Value = String> {
     let cut = (any::<prop::sample::Index>(), 0_usize..30, prop::option::of(piece()));
     prop::collection::vec(cut, 1..6).prop_map(|cuts| {
@@ -156,12 +156,12 @@ proptest! {
     }
 
     #[test]
-    fn no_mistake_in_the_example_panics(text in mutated()) {
+    fn no_mutation_of_the_example_panics(text in mutated()) {
         check(&text);
     }
 
     #[test]
-    fn no_ladder_is_refused_without_a_word(resolution in duration(), horizon in duration()) {
+    fn no_ladder_is_refused_without_a_finding(resolution in duration(), horizon in duration()) {
         check(&format!("version: 1\nname: t\nladder: {{ resolution: {resolution}, horizon: {horizon} }}\ntypes: {{ a: {{}} }}"));
     }
 
@@ -172,7 +172,7 @@ proptest! {
     }
 }
 
-/// From a millisecond to ten years, as often long as short, and often near the end.
+/// Generates a duration from a millisecond to ten years, evenly over the orders of magnitude, often near the bounds.
 fn duration() -> impl Strategy<Value = String> {
     (prop_oneof![0..39_u32, 36..39_u32], 500..1_000_u64)
         .prop_map(|(bits, part)| format!("{}ms", ((2 << bits) * part / 1_000).clamp(1, 315_360_000_000)))

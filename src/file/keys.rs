@@ -1,6 +1,6 @@
-//! Every key of the file, one table a level: what the reader accepts, and what the schema is printed from.
+//! Every key of the file, one table for each level. The reader and the schema both use the tables.
 //!
-//! To add a key, add its name and its row here, and say in [`super::assemble`] what it means.
+//! To add a key, add its name and its row here, and read it in [`super::assemble`].
 
 use std::time::Duration;
 
@@ -21,15 +21,15 @@ const INSTANT: Duration = Duration::ZERO;
 const MILLI: Duration = Duration::from_millis(1);
 const DAY: Duration = Duration::from_hours(24);
 
-/// RabbitMQ counts the deliveries that a consumer may hold in 16 bits.
+/// RabbitMQ's prefetch count has 16 bits.
 const MOST_PREFETCH: u64 = 65_535;
-/// A Redis cluster has no more slots.
+/// The number of slots of a Redis cluster.
 const MOST_SHARDS: u64 = 16_384;
-/// RabbitMQ takes no larger message since 4.0.
+/// RabbitMQ's default `max_message_size` since 4.0.
 const MOST_PAYLOAD: u64 = 16 << 20;
-/// Redis holds them in memory, beside the events that wait.
+/// Redis holds kept payloads in memory.
 const MOST_KEPT: u64 = 64 << 10;
-/// More tries than anybody waits for; what it guards is a slip of the hand.
+/// Guards against typing errors. Nobody waits for more tries.
 const MOST_TRIES: u64 = 1_000_000;
 
 // The name of each key, and the type of its value.
@@ -152,7 +152,7 @@ pub(super) static TYPE: Level = Level {
         ),
         RETRY.section(&RETRY_LEVEL, Value("{}"), "When a failed event is tried again."),
         ON_FAILURE.choice(Value("retry"), "What follows a failure."),
-        // The first two deaths blame all that ran in the process; the third is the first that it is alone in.
+        // After two deaths every event that ran in the process is suspected. Only the third run is alone.
         CRASH_LIMIT.whole(3, MOST_TRIES, Value("5"), "Deaths of its worker before an event is put aside, alone."),
         EXCLUSIVE.switch(
             Depends("on where anything coalesces"),
@@ -217,11 +217,11 @@ pub(super) static IN_PLACE_LEVEL: Level = Level {
     ],
 };
 
-/// Every level, for those who look a key up wherever it belongs.
+/// Every level, for a search over all keys.
 pub(super) static LEVELS: [&Level; 7] =
     [&TOP, &LADDER_LEVEL, &REDIS_LEVEL, &TYPE, &COALESCE_LEVEL, &RETRY_LEVEL, &IN_PLACE_LEVEL];
 
-/// What `on-failure` says, before the keys of `in-place` are added to it.
+/// The words of `on-failure`. Unlike the domain's type, they do not hold the keys of `in-place`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FailureWord {
     Retry,
@@ -230,7 +230,7 @@ pub(super) enum FailureWord {
     Drop,
 }
 
-/// What `register` says.
+/// The words of `register`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RegisterWord {
     On,

@@ -1,10 +1,10 @@
-//! Which line of the file says something.
+//! Finds the line of a key, for commands that point into the file.
 
 use std::collections::BTreeMap;
 
 use super::yaml::{self, Node, Value};
 
-/// The lines of a file's keys, from 1.
+/// The line of each key of a file, counted from 1.
 ///
 /// ```
 /// let lines = hatchery::file::Lines::of("version: 1\nname: billing\ntypes:\n  mail: {}\n");
@@ -15,7 +15,7 @@ use super::yaml::{self, Node, Value};
 pub struct Lines(BTreeMap<Vec<String>, usize>);
 
 impl Lines {
-    /// The lines of this text; none of a text that is no YAML.
+    /// Reads the lines of the keys. A text that is not YAML has none.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let mut lines = Self::default();
@@ -25,7 +25,7 @@ impl Lines {
         lines
     }
 
-    /// The line of the key with this path.
+    /// Returns the line of the key with this path.
     #[must_use]
     pub fn line(&self, path: &[&str]) -> Option<usize> {
         let path: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();

@@ -1,4 +1,4 @@
-//! From the disk.
+//! Reads the file from the disk.
 
 use std::{
     fs::File,
@@ -9,48 +9,48 @@ use std::{
 use super::{error::FileError, read::read, yaml::MOST_BYTES};
 use crate::domain::spec::Topology;
 
-/// Why a file gave no topology.
+/// Why `topology.yaml` could not be read.
 ///
 /// ```
 /// use hatchery::ReadError;
 ///
 /// let missing = hatchery::read_file("/nonexistent/topology.yaml").expect_err("no such file");
 /// assert_eq!(missing.to_string(), "cannot read /nonexistent/topology.yaml");
-/// // Why is one level below, as `anyhow` shows it with `{:#}`.
-/// let ReadError::Io { source, .. } = missing else { panic!("it was not read") };
+/// // The cause is the error's source, which `anyhow` shows with `{:#}`.
+/// let ReadError::Io { source, .. } = missing else { panic!("the file cannot be read") };
 /// assert_eq!(source.kind(), std::io::ErrorKind::NotFound);
 /// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It could not be read at all.
+    /// The file could not be read.
     #[error("cannot read {path}")]
     Io {
         /// Which file.
         path: String,
-        /// What is wrong.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// It is not UTF-8.
+    /// The file is not UTF-8.
     #[error("{path} is not text: byte {at} is not UTF-8")]
     NotText {
         /// Which file.
         path: String,
-        /// The first byte that is none.
+        /// The position of the first byte that is not UTF-8.
         at: usize,
     },
-    /// It describes no topology; this says where and why.
+    /// The file is not a valid topology.
     #[error(transparent)]
     Content(#[from] FileError),
 }
 
 /// Reads and checks a `topology.yaml`.
 ///
-/// A relative path is one from the process' working directory. Nothing is connected to. Who had rather have the file in
-/// the program reads it by [`file::read`](super::read) and `include_str!`.
+/// A relative path starts at the working directory of the process. Nothing is connected. To compile the file into the
+/// program, use `include_str!` with [`file::read`](super::read).
 ///
 /// # Errors
-/// When it cannot be read, or describes no topology.
+/// If the file cannot be read, or is not a valid topology.
 ///
 /// ```
 /// let topology = hatchery::read_file("topology.yaml")?;
@@ -63,14 +63,14 @@ pub fn read_file(path: impl AsRef<Path>) -> Result<Topology, ReadError> {
     Ok(read(&read_text(path)?, &name)?)
 }
 
-/// Reads the text of a `topology.yaml`; of one that is too large to be one, only its beginning.
+/// Reads the text of a `topology.yaml`. Of a file above the size limit, only the beginning is read.
 ///
 /// # Errors
-/// When it cannot be read, or is no text.
+/// If the file cannot be read, or is not UTF-8.
 pub fn read_text(path: impl AsRef<Path>) -> Result<String, ReadError> {
     let name = path.as_ref().display().to_string();
     let mut bytes = Vec::new();
-    // A byte more than is allowed is enough to refuse it: a device or a pipe may have no end.
+    // One byte above the limit is enough to refuse the file. A device or a pipe may have no end.
     let most = MOST_BYTES as u64 + 1;
     let read_all = File::open(path).and_then(|file| file.take(most).read_to_end(&mut bytes));
     read_all.map_err(|source| ReadError::Io { path: name.clone(), source })?;

@@ -1,9 +1,11 @@
 //! Reading `topology.yaml`.
 //!
-//! The text becomes a tree in which everything knows its place (`yaml`); the tree is checked key by key against the
-//! tables of what there is (`keys`, `section`, `value`), then for keys that must fit together (`check`), and
-//! becomes a [`Topology`](crate::Topology) (`assemble`). What is wrong is found all at once and shown with its place ([`FileError`]).
-//! The same tables are what [`schema`] prints.
+//! 1. `yaml` parses the text into a tree in which every value has its place.
+//! 2. `section` and `value` check the tree key by key against the tables in `keys`.
+//! 3. `check` looks for keys that conflict with each other.
+//! 4. `assemble` builds the [`Topology`](crate::Topology).
+//!
+//! All mistakes are reported at once, each with its place ([`FileError`]). [`schema`] is printed from the same tables.
 
 mod amount;
 mod assemble;

@@ -1,4 +1,4 @@
-//! Reads a text into a topology, or into a list of all its mistakes.
+//! Turns the text of `topology.yaml` into a topology, or into the list of its mistakes.
 
 use super::{
     assemble, check,
@@ -11,13 +11,13 @@ use super::{
 };
 use crate::domain::spec::Topology;
 
-/// The topology that this text describes; the path is for the messages.
+/// Reads a topology from a text. The path appears in messages only.
 ///
 /// # Errors
-/// When it describes none, with everything that is wrong; what is not even YAML stands alone.
+/// If the text is not a valid topology. The error lists every mistake; for a text that is not YAML, only that one.
 ///
 /// ```
-/// // Part of the program: nothing has to be shipped with it.
+/// // Compiled into the program, so that no file has to be shipped with it.
 /// const TOPOLOGY: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/topology.yaml"));
 ///
 /// let topology = hatchery::file::read(TOPOLOGY, "topology.yaml")?;
@@ -48,7 +48,7 @@ fn topology(text: &str, root: &Node) -> Result<Topology, Vec<Draft>> {
     }
 }
 
-/// The first key, of a file that is a map and of this version: else there is no point in reading on.
+/// Checks that the file is a map with a supported `version`. Without these, further findings would only mislead.
 fn starts(text: &str, root: &Node) -> Result<std::ops::Range<usize>, Vec<Draft>> {
     let help = "write `version: 1`, `name: billing` and `types: { mail: {} }`, a line each";
     let entries = match &root.value {

@@ -1,7 +1,7 @@
-//! The JSON Schema of the file, printed from the tables that the reader reads by.
+//! Prints the JSON Schema of the file from the same tables that the reader uses.
 //!
-//! Whatever the reader accepts the schema accepts. It refuses less: how keys fit together, and how long a duration is, no
-//! schema can say. What is not built yet is not in it.
+//! The schema accepts every file that the reader accepts. It also accepts some that the reader refuses, because JSON Schema
+//! cannot compare keys or durations. Keys of a later version are left out.
 
 use serde_json::{Map, Value, json};
 
@@ -12,20 +12,20 @@ use super::{
     yaml,
 };
 
-/// The dialect that it is written in.
+/// The dialect of the schema.
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 
-/// One word, as [`crate::domain::words::Word`] takes it.
+/// The pattern of a [`crate::domain::words::Word`].
 const WORD: &str = "^[A-Za-z0-9_-]{1,64}$";
 
-/// No brace, no white space, no control character.
+/// The pattern of a Redis key's prefix: no brace, no white space, no control character.
 const PREFIX: &str =
     "^[^{}\\u0000-\\u0020\\u007f-\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000]{1,64}$";
 
-/// What editors say about a value that does not match its pattern; other tools pass over this key.
+/// The key with the message that editors show for a value that does not match its pattern. Other tools ignore the key.
 const SAY: &str = "patternErrorMessage";
 
-/// The JSON Schema (draft 2020-12) of `topology.yaml`, for editors.
+/// Returns the JSON Schema (draft 2020-12) of `topology.yaml`, for editors.
 ///
 /// ```
 /// let schema = hatchery::file::schema();
@@ -41,7 +41,7 @@ pub fn schema() -> Value {
     schema
 }
 
-/// A map: its own keys and no other.
+/// The schema of a map that takes the keys of this level and no others.
 fn object(level: &Level, types: &[&str]) -> Value {
     let built = || level.keys.iter().filter(|key| !matches!(key.kind, Kind::NotBuilt));
     let properties: Map<String, Value> = built().map(|key| (key.name.to_owned(), property(key))).collect();
@@ -57,7 +57,7 @@ fn object(level: &Level, types: &[&str]) -> Value {
     object
 }
 
-/// A row of the table.
+/// The schema of one key.
 fn property(key: &Key) -> Value {
     let mut schema = value(&key.kind);
     schema["description"] = described(key).into();
@@ -67,11 +67,11 @@ fn property(key: &Key) -> Value {
     schema
 }
 
-/// What an editor shows: the sentence, what holds without the key, and the bounds.
+/// The text that an editor shows for a key: its sentence, its default and its bounds.
 fn described(key: &Key) -> String {
     let default = match (key.absent, &key.kind) {
         (Absent::Required, _) => " Required.".to_owned(),
-        // Each of its keys has its own.
+        // The default of a section is shown at each of its keys.
         (Absent::Value(_), Kind::Section(_)) => String::new(),
         (Absent::Value(text) | Absent::Depends(text), _) => format!(" Default: {text}."),
     };
@@ -85,7 +85,7 @@ fn described(key: &Key) -> String {
     format!("{}{default}{bounds}", key.about)
 }
 
-/// The default as an editor would write it: words stay words.
+/// The default as JSON. A word such as `off` stays a string and does not become a boolean.
 fn default(text: &str) -> Value {
     match yaml::parse(text).map(|node| node.value) {
         Ok(yaml::Value::Whole(number)) => number.into(),
@@ -122,7 +122,7 @@ fn value(kind: &Kind) -> Value {
             ways.push(bytes(*most));
             json!({ "anyOf": ways })
         }
-        // With a `$ref` it would be said once, but what stands beside one is not shown by every editor.
+        // A `$ref` would be shorter, but some editors ignore a description that stands beside a `$ref`.
         Kind::Section(level) if !std::ptr::eq(*level, &raw const TYPE) => object(level, &["object", "null"]),
         Kind::Section(_) => json!({ "$ref": "#/$defs/type" }),
         Kind::Short(level, forms) => short(level, forms),
@@ -140,7 +140,7 @@ fn word() -> Value {
     json!({ "type": "string", "pattern": WORD, SAY: "Write one word of 1 to 64 letters, digits, _ or -." })
 }
 
-/// An exchange or queue of somebody's: the broker's own are not to be had.
+/// The name of an exchange or queue outside this topology. The names that RabbitMQ reserves are excluded.
 fn object_name() -> Value {
     let say = "Write the name of an exchange or queue of yours.";
     json!({ "type": "string", "pattern": "^(?!amq\\.)", "minLength": 1, "maxLength": 255, SAY: say })
@@ -152,8 +152,8 @@ fn bytes(most: u64) -> Value {
     json!({ "anyOf": [text, { "type": "integer", "minimum": 1, "maximum": most }] })
 }
 
-/// What [`crate::domain::ttl::parse_duration`] reads, in its many spellings: `90s`, `1h 30m`, `1.5 hours`, `PT1H`. Years
-/// and months, which are not always equally long, it does not.
+/// The pattern of the durations that [`crate::domain::ttl::parse_duration`] accepts, such as `90s`, `1h 30m`, `1.5 hours`
+/// and `PT1H`. Years and months are refused, because they vary in length.
 fn duration(positive: bool) -> Value {
     const UNITS: &str = "w|wks?|weeks?|d|days?|h|hrs?|hours?|m|mins?|minutes?|s|secs?|seconds?|ms|msecs?|millis?|milliseconds?\
         |[uµ]s(ecs?)?|micros?|microseconds?|ns|nsecs?|nanos?|nanoseconds?";
@@ -168,8 +168,8 @@ fn duration(positive: bool) -> Value {
     })
 }
 
-/// A map, or a word that stands for one. The map's keys stand beside the alternatives, not in them, so that an editor
-/// points at a wrong key instead of at all of it.
+/// The schema of a map that has short forms. The keys stand beside the alternatives and not inside them, so that an editor
+/// marks a wrong key and not the whole map.
 fn short(level: &Level, forms: &[Short]) -> Value {
     let forms: Vec<&str> = forms.iter().map(|form| form.word).collect();
     let mut schema = object(level, &["object"]);
@@ -182,7 +182,7 @@ fn short(level: &Level, forms: &[Short]) -> Value {
     schema
 }
 
-/// These words; `on` and `off` in whatever spelling: YAML 1.1 takes `off` for false, and YAML 1.2 for a text.
+/// The schema of a choice. `on` and `off` are accepted in every spelling: YAML 1.1 reads `off` as false, YAML 1.2 as text.
 fn words(words: &[&str]) -> Vec<Value> {
     let mut ways = vec![json!({ "enum": words })];
     for (word, boolean, spellings) in
@@ -197,7 +197,7 @@ fn words(words: &[&str]) -> Vec<Value> {
     ways
 }
 
-/// A pattern for a word in capitals, small letters or both.
+/// The pattern of a word in any mix of upper and lower case.
 fn any_case(word: &str) -> String {
     word.chars().flat_map(|c| ['[', c.to_ascii_uppercase(), c, ']']).collect()
 }

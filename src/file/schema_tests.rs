@@ -1,4 +1,4 @@
-//! The schema and the reader are one definition.
+//! Compares the schema with the reader, which are built from the same tables.
 
 use std::{
     collections::BTreeMap,
@@ -19,7 +19,7 @@ use super::{
     *,
 };
 
-/// What no schema can see, and why. A new file in `tests/invalid` is refused by the schema, or stands here.
+/// The files that a schema cannot refuse, each with the reason. The schema refuses all other files of `tests/invalid`.
 const UNSEEN: &[(&str, &[&str])] = &[
     ("a bound of a duration, which is a text", &["hatchery-too-long", "ladder-horizon-eleven-years", "lease-short"]),
     ("a bound of a size, which is a text", &["max-payload-large", "keep-payload-large"]),
@@ -64,16 +64,16 @@ const UNSEEN: &[(&str, &[&str])] = &[
 
 static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| jsonschema::draft202012::new(&schema()).expect("a schema"));
 
-/// The YAML dialects differ in what they take for a boolean.
+/// YAML 1.1 and 1.2 differ in the words that they read as booleans.
 #[derive(Clone, Copy, Debug)]
 enum View {
-    /// `off` is false, as the reader sees it.
+    /// YAML 1.1, as in the reader: `off` is false.
     Yaml11,
-    /// `off` is a text, as editors see it.
+    /// YAML 1.2, as in editors: `off` is text.
     Yaml12,
 }
 
-/// The document as a tool sees it that knows JSON alone.
+/// Converts the document to JSON, as a JSON Schema validator sees it.
 fn json(text: &str, node: &Node, view: View) -> Json {
     let source = text.get(node.span.clone()).unwrap_or_default();
     match &node.value {
@@ -90,7 +90,7 @@ fn json(text: &str, node: &Node, view: View) -> Json {
     }
 }
 
-/// Why the schema refuses this text; nothing where it accepts it.
+/// Returns why the schema refuses this text, or `None` if it accepts it.
 fn refusal(text: &str, view: View) -> Option<String> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let document = json(text, &yaml::parse(text).expect("YAML"), view);
@@ -117,12 +117,12 @@ fn files(folder: &str) -> Vec<PathBuf> {
 }
 
 #[test]
-fn it_is_a_schema_of_its_dialect() {
+fn the_schema_is_valid_in_its_dialect() {
     jsonschema::draft202012::meta::validate(&schema()).expect("valid");
 }
 
 #[test]
-fn every_example_is_accepted() {
+fn the_schema_accepts_every_example() {
     let readme = include_str!("../../README.md");
     let in_readme = readme.split("```yaml").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
     let starter = include_str!("starter.yaml");
@@ -132,7 +132,7 @@ fn every_example_is_accepted() {
 }
 
 #[test]
-fn what_is_wrong_is_refused_unless_no_schema_can_see_it() {
+fn the_schema_refuses_invalid_files_unless_they_are_listed() {
     let mut unseen: BTreeMap<&str, &str> =
         UNSEEN.iter().flat_map(|(why, names)| names.iter().map(|name| (*name, *why))).collect();
     let mut wrong = Vec::new();
@@ -140,7 +140,7 @@ fn what_is_wrong_is_refused_unless_no_schema_can_see_it() {
         let text = fs::read_to_string(&path).expect("a text");
         let stem = path.file_stem().expect("a name").to_string_lossy().into_owned();
         let reason = unseen.remove(stem.as_str());
-        // What is no YAML an editor refuses without any schema.
+        // An editor reports invalid YAML without a schema.
         let Err(error) = read(&text, "topology.yaml") else { panic!("{stem} is valid") };
         if error.refusal() == Refusal::Syntax {
             continue;
@@ -156,7 +156,7 @@ fn what_is_wrong_is_refused_unless_no_schema_can_see_it() {
 }
 
 #[test]
-fn what_is_not_built_yet_is_not_in_it() {
+fn keys_of_a_later_version_are_not_in_the_schema() {
     let schema = schema();
     for key in ["schedules", "sources"] {
         assert_eq!(schema["properties"][key], Json::Null, "{key}");
@@ -169,7 +169,7 @@ fn what_is_not_built_yet_is_not_in_it() {
 }
 
 #[test]
-fn an_editor_shows_the_sentence_and_the_default() {
+fn the_schema_has_the_description_and_the_default_of_each_key() {
     let schema = schema();
     let prefetch = &schema["$defs"]["type"]["properties"]["prefetch"];
     assert_eq!(
@@ -203,7 +203,7 @@ fn texts(of: &'static [&'static str]) -> BoxedStrategy<String> {
     prop::sample::select(of).prop_map(str::to_owned).boxed()
 }
 
-/// A duration in one of its many spellings, right or nearly so.
+/// Generates a duration in one of its spellings, valid or almost valid.
 fn spelled_duration() -> BoxedStrategy<String> {
     const UNITS: &[&str] = &[
         "ms",
@@ -237,7 +237,7 @@ fn spelled_duration() -> BoxedStrategy<String> {
     prop_oneof![3 => parts, 1 => others].prop_map(|text| format!("{text:?}")).boxed()
 }
 
-/// A value for this key as YAML: one that it takes, or (one in so many) any other.
+/// Generates a value for this key as YAML. Most are of the right kind.
 fn value(key: &'static Key) -> BoxedStrategy<String> {
     let right = match &key.kind {
         Kind::Version => texts(&["1"]),
@@ -277,7 +277,7 @@ fn flow(entries: Vec<(String, String)>) -> String {
     format!("{{ {} }}", entries.join(", "))
 }
 
-/// A map of some of this level's keys, with those that it must have.
+/// Generates a map with the required keys of this level and some others.
 fn map(level: &'static Level) -> BoxedStrategy<String> {
     let entry = |key: &'static Key| {
         let likely = match (key.absent, &key.kind) {
@@ -292,7 +292,7 @@ fn map(level: &'static Level) -> BoxedStrategy<String> {
 }
 
 #[test]
-fn the_generator_makes_enough_that_is_accepted() {
+fn the_generator_makes_enough_accepted_files() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let tree = |_| map(&TOP).new_tree(&mut runner).expect("a value").current();
     let accepted = (0..300).map(tree).filter(|text| read(text, "topology.yaml").is_ok()).count();
@@ -304,14 +304,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_the_reader_accepts_the_schema_accepts(text in prop_oneof![4 => map(&TOP), 1 => mutated()]) {
+    fn the_schema_accepts_every_file_that_the_reader_accepts(text in prop_oneof![4 => map(&TOP), 1 => mutated()]) {
         if read(&text, "topology.yaml").is_ok() {
             prop_assert_eq!(accepts(&text), Ok(()));
         }
     }
 
     #[test]
-    fn a_duration_that_the_reader_accepts_the_schema_accepts(text in spelled_duration()) {
+    fn the_schema_accepts_every_duration_that_the_reader_accepts(text in spelled_duration()) {
         let text = format!("{{ version: 1, name: t, hatcheries: [{text}], types: {{ mail: }} }}");
         if read(&text, "topology.yaml").is_ok() {
             prop_assert_eq!(accepts(&text), Ok(()));

@@ -1,38 +1,38 @@
-//! The checked values of a map, and the reader that collects what is wrong with it.
+//! The checked values of a map, and the reader that collects the findings.
 
 use std::{collections::BTreeMap, ops::Range, time::Duration};
 
 use super::{error::Draft, yaml::Node};
 
-/// A value, or what is wrong and what to write instead.
+/// A value, or the message and the help of a finding.
 pub(super) type Checked<T> = Result<T, (String, String)>;
 
-/// What a map says, key by key.
+/// The checked entries of a map.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Section {
     pub(super) entries: BTreeMap<&'static str, Entry>,
-    /// It was written as a word that stands for all of it.
+    /// The file has a short form, one word, in place of the map.
     pub(super) short: bool,
 }
 
-/// What a key says.
+/// The entry of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// Nothing where it was refused.
+    /// `None` if the value was refused.
     pub(super) item: Option<Item>,
-    /// Where its value is written.
+    /// The place of the value in the file.
     pub(super) span: Range<usize>,
     pub(super) origin: Origin,
 }
 
-/// Whose word it is, the strongest first.
+/// Where the value of a key comes from, the strongest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Origin {
-    /// The map's own.
+    /// The map itself.
     Own,
-    /// That of `defaults`.
+    /// The section `defaults`.
     Defaults,
-    /// The table's.
+    /// The default in the table of keys.
     Table,
 }
 
@@ -64,14 +64,14 @@ pub(super) struct Name {
     pub(super) span: Range<usize>,
 }
 
-/// A type and what it says.
+/// A type's name and its section.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     pub(super) name: String,
     pub(super) section: Section,
 }
 
-/// Reads maps, and collects all that is wrong with them.
+/// Reads maps and collects the findings.
 #[derive(Debug)]
 pub(super) struct Reader<'t> {
     pub(super) text: &'t str,
@@ -84,20 +84,20 @@ impl Reader<'_> {
         self.findings.push(Draft::new(span.clone(), message, help));
     }
 
-    /// What is written there.
+    /// Returns the text of this node in the file.
     pub(super) fn source(&self, node: &Node) -> &str {
         self.text.get(node.span.clone()).unwrap_or_default()
     }
 }
 
 impl Section {
-    /// A map of words, as a short form stands for it.
+    /// Returns the section that a short form stands for.
     pub(super) fn of_words(words: &[(&'static str, &'static str)], span: &Range<usize>, origin: Origin) -> Self {
         let entry = |word| Entry { item: Some(Item::Word(word)), span: span.clone(), origin };
         Self { entries: words.iter().map(|(key, word)| (*key, entry(*word))).collect(), short: true }
     }
 
-    /// The same, said by `defaults` for every type.
+    /// Returns the same section with `defaults` as the origin of its values.
     pub(super) fn into_defaults(mut self) -> Self {
         for entry in self.entries.values_mut() {
             entry.origin = entry.origin.max(Origin::Defaults);
@@ -108,7 +108,7 @@ impl Section {
         self
     }
 
-    /// This map, and key by key that one where this says nothing.
+    /// Returns this section with its absent keys taken from `other`, also inside nested sections.
     pub(super) fn over(mut self, base: &Self) -> Self {
         if self.short {
             return self;
@@ -129,17 +129,17 @@ impl Section {
         self
     }
 
-    /// Whether it says something, right or wrong.
+    /// Whether the key is set, also to a value that was refused.
     pub(super) fn says(&self, key: &str) -> bool {
         self.entries.contains_key(key)
     }
 
-    /// Whether it says so itself, and not `defaults` or the table for it.
+    /// Whether the map itself sets the key, not `defaults` or the table.
     pub(super) fn is_own(&self, key: &str) -> bool {
         self.entries.get(key).is_some_and(|entry| entry.origin == Origin::Own)
     }
 
-    /// The place of the strongest of these keys, the first of equals: the one to blame when they do not fit together.
+    /// Returns the place to report when these keys conflict: that of the key with the strongest origin, the first of equals.
     pub(super) fn blame(&self, keys: &[&str]) -> Option<(Origin, Range<usize>)> {
         let found = keys.iter().filter_map(|key| self.entries.get(key));
         found.min_by_key(|entry| entry.origin).map(|entry| (entry.origin, entry.span.clone()))

@@ -1,16 +1,16 @@
-//! The file that `topology init` begins with.
+//! The file that `topology init` writes.
 
 use crate::domain::words::Word;
 
-/// What the first line of [`starter`] calls the schema, which an editor looks for beside the file.
+/// The name of the schema file in the first line of [`starter`]. An editor looks for it beside `topology.yaml`.
 pub const SCHEMA_FILE: &str = "topology.schema.json";
 
 const STARTER: &str = include_str!("starter.yaml");
 
-/// A small `topology.yaml` for a topology of this name, with a comment for each key.
+/// Returns a small `topology.yaml` for a topology of this name, with a comment for each key.
 #[must_use]
 pub fn starter(name: &Word) -> String {
-    // YAML takes `on` for a boolean and `123` for a number.
+    // Quoted, because YAML reads `on` as a boolean and `123` as a number.
     let plain = name.as_str().starts_with(|c: char| c.is_ascii_alphabetic()) && super::yaml::is_text(name.as_str());
     let written = if plain { name.to_string() } else { format!("\"{name}\"") };
     STARTER.replace("name: billing", &format!("name: {written}")).replace("`billing.", &format!("`{name}."))

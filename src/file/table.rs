@@ -1,48 +1,48 @@
-//! What a table of keys can say; the tables themselves are in [`super::keys`].
+//! The types of which the tables of keys are built. The tables themselves are in [`super::keys`].
 
 use std::time::Duration;
 
 /// A map in the file and the keys that it takes.
 #[derive(Debug)]
 pub(super) struct Level {
-    /// What a message calls it.
+    /// The name of the map in messages.
     pub(super) name: &'static str,
     pub(super) keys: &'static [Key],
 }
 
-/// A row of the table.
+/// One key: a row of the table.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) absent: Absent,
-    /// One sentence for people.
+    /// The description that editors show, one sentence.
     pub(super) about: &'static str,
 }
 
-/// What holds when the key is not there.
+/// What an absent key means.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Absent {
     /// The file is refused.
     Required,
-    /// The same as if this were written, in YAML.
+    /// The key has this value, written in YAML.
     Value(&'static str),
-    /// It depends on other keys; this says how.
+    /// The value depends on other keys, as this sentence says.
     Depends(&'static str),
 }
 
-/// What kind of value a key takes.
+/// The kind of value that a key takes.
 #[derive(Debug)]
 pub(super) enum Kind {
     /// The number 1.
     Version,
-    /// One word, as exchanges and queues are named after it.
+    /// One word that becomes part of the names of exchanges and queues.
     Word,
     /// One word, or a list of them.
     Names,
-    /// A list of exchanges' and queues' names.
+    /// A list of names of exchanges and queues.
     Objects,
-    /// A text that a Redis key can begin with.
+    /// The prefix of Redis keys.
     Prefix,
     /// A whole number.
     Whole(u64, u64),
@@ -50,9 +50,9 @@ pub(super) enum Kind {
     Bytes(u64),
     /// A duration in whole milliseconds.
     Duration(Duration, Duration),
-    /// A part of something, from 0 to 1.
+    /// A fraction from 0 to 1.
     Share,
-    /// A list of TTLs, which may be empty or not.
+    /// A list of TTLs.
     Ttls { may_be_empty: bool },
     /// `on` or `off`.
     Switch,
@@ -62,22 +62,22 @@ pub(super) enum Kind {
     Size(u64),
     /// A map.
     Section(&'static Level),
-    /// A map, or a word that stands for one.
+    /// A map, or a short form: one word in its place.
     Short(&'static Level, &'static [Short]),
-    /// A map from the names of types to what they say.
+    /// A map from the names of types to their settings.
     Types(&'static Level),
-    /// A key of a later version, refused by its name.
+    /// A key of a later version, which is refused.
     NotBuilt,
 }
 
-/// A word that stands for a whole map, with the values that it stands for.
+/// A short form: one word in place of a map, with the values that it means.
 #[derive(Debug)]
 pub(super) struct Short {
     pub(super) word: &'static str,
     pub(super) means: &'static [(&'static str, &'static str)],
 }
 
-/// A row of a later version.
+/// Returns the row of a key of a later version.
 pub(super) const fn not_built(name: &'static str, about: &'static str) -> Key {
     Key { name, kind: Kind::NotBuilt, absent: Absent::Depends("not built yet"), about }
 }

@@ -1,4 +1,4 @@
-//! What is read from a file. The messages about `tests/invalid/*.yaml` are golden in the command line's tests, which draw them.
+//! Tests of the reader. The messages about `tests/invalid/*.yaml` are golden files of the command line's tests, which draw them.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -10,7 +10,7 @@ use crate::domain::{
     words::Word,
 };
 
-/// A topology with this at the top and this for the type `mail`.
+/// Reads a topology with these keys at the top and these keys in the type `mail`.
 fn mail(top: &str, mail: &str) -> Result<TypeSpec, FileError> {
     let text = format!("version: 1\nname: billing\n{top}\ntypes: {{ mail: {mail} }}\n");
     read(&text, "topology.yaml").map(|topology| topology.types["mail"].clone())
@@ -40,7 +40,7 @@ fn the_shipped_example_is_valid() {
 }
 
 #[test]
-fn what_holds_where_nothing_is_said() {
+fn the_default_settings_of_a_type() {
     let topology = read("version: 1\nname: billing\ntypes:\n  mail:\n", "topology.yaml").expect("valid");
     let mail = TypeSpec {
         renamed_from: vec![],
@@ -78,7 +78,7 @@ fn what_holds_where_nothing_is_said() {
 }
 
 #[test]
-fn every_key_is_described_and_has_a_default_that_it_takes() {
+fn every_key_has_a_description_and_a_valid_default() {
     for key in keys::LEVELS.iter().flat_map(|level| level.keys) {
         assert!(key.about.ends_with(['.', ')']) || key.about.ends_with("repeats."), "{}: {}", key.name, key.about);
         match key.absent {
@@ -111,7 +111,7 @@ fn a_type_overrides_the_defaults_key_by_key(#[case] own: &str, #[case] delays: &
 #[case("on-failure: block", "", OnFailure::Block)]
 #[case("on-failure: block", "on-failure: drop", OnFailure::Drop)]
 #[case("in-place: { tries: 9 }", "", OnFailure::Retry)]
-fn what_follows_a_failure(#[case] defaults: &str, #[case] own: &str, #[case] expected: OnFailure) {
+fn on_failure_is_read_with_its_own_keys(#[case] defaults: &str, #[case] own: &str, #[case] expected: OnFailure) {
     assert_eq!(valid(&format!("defaults: {{ {defaults} }}"), &format!("{{ {own} }}")).on_failure, expected);
 }
 
@@ -120,7 +120,7 @@ fn what_follows_a_failure(#[case] defaults: &str, #[case] own: &str, #[case] exp
 #[case("", "retry: {}", &["10s", "1m", "10m"])]
 #[case("", "retry: { delays: [1s] }", &["1s"])]
 #[case("retry: { delays: [2s] }", "", &["2s"])]
-fn tries_in_place_are_followed_by_retries_that_somebody_asked_for(
+fn tries_in_place_are_followed_only_by_retries_that_the_file_names(
     #[case] defaults: &str,
     #[case] own: &str,
     #[case] delays: &[&str],
@@ -140,14 +140,10 @@ fn tries_in_place_are_followed_by_retries_that_somebody_asked_for(
 #[case("", "on-failure: in-place, prefetch: 90", (90, 10))]
 #[case("prefetch: 60", "on-failure: in-place", (60, 10))]
 #[case("", "on-failure: in-place, in-place: { tries: 1000, delay: 0s }, handler-timeout: 1s", (10, 10))]
-fn the_prefetch_depends_on_what_follows_a_failure(
-    #[case] defaults: &str,
-    #[case] own: &str,
-    #[case] expected: (u16, u16),
-) {
+fn the_default_prefetch_depends_on_on_failure(#[case] defaults: &str, #[case] own: &str, #[case] expected: (u16, u16)) {
     let spec = valid(&format!("defaults: {{ {defaults} }}"), &format!("{{ {own} }}"));
     assert_eq!((spec.prefetch, spec.concurrency), expected);
-    // What is told on the command line does not put anything out of order.
+    // The command line's flag for the prefetch does not break the order.
     let told = if spec.keeps_order() { 1 } else { 7 };
     assert_eq!(spec.concurrency_for(Some(7)), told);
 }
@@ -220,12 +216,12 @@ fn a_payload_is_counted_in_bytes(#[case] written: &str, #[case] bytes: usize) {
 #[case("max-payload: 16777216", "{ prefetch: 65535, concurrency: 65535, retry: { max-attempts: 1 } }")]
 #[case("max-payload: 1", "{ exclusive: on, coalesce: { delayed: latest } }")]
 #[case("redis:\nladder:", "{ exclusive: off }")]
-fn the_outermost_that_is_valid(#[case] top: &str, #[case] of_mail: &str) {
+fn the_largest_and_smallest_valid_values_are_accepted(#[case] top: &str, #[case] of_mail: &str) {
     valid(top, of_mail);
 }
 
 #[test]
-fn names_that_yaml_takes_for_something_else_are_names_all_the_same() {
+fn names_that_look_like_yaml_booleans_or_numbers_are_accepted() {
     let text = "version: 1\nname: \"on\"\ntypes: { 123: {}, no: {}, Mail: {}, mail: {} }\n";
     let topology = read(text, "topology.yaml").expect("valid");
     let names: Vec<&str> = topology.types.keys().map(crate::domain::words::Word::as_str).collect();
@@ -233,7 +229,7 @@ fn names_that_yaml_takes_for_something_else_are_names_all_the_same() {
 }
 
 #[test]
-fn what_a_later_version_does_may_be_switched_off_already() {
+fn keys_of_a_later_version_may_be_switched_off() {
     let spec = "{ keep-payload: off, register: on, on-failure: retry, retry: { jitter: 0 } }";
     assert_eq!(mail("queue-type: quorum", spec).ok(), mail("", "{}").ok());
 }
@@ -268,7 +264,7 @@ fn every_queue_may_be_classic() {
 }
 
 #[test]
-fn an_alias_and_a_merge_stand_for_what_they_name() {
+fn aliases_and_merge_keys_are_resolved() {
     let text =
         "version: 1\nname: billing\ntypes:\n  a: &a { prefetch: 20 }\n  b: *a\n  c: { <<: *a, concurrency: 5 }\n";
     let types = read(text, "topology.yaml").expect("valid").types;
@@ -276,7 +272,7 @@ fn an_alias_and_a_merge_stand_for_what_they_name() {
 }
 
 #[test]
-fn many_types_may_share_what_one_says() {
+fn many_types_may_share_one_anchor() {
     let types: Vec<String> = (0..500).map(|n| format!("  t{n}: *a\n")).collect();
     let text = format!("version: 1\nname: billing\ntypes:\n  a: &a {{ prefetch: 20 }}\n{}", types.concat());
     assert_eq!(read(&text, "topology.yaml").expect("valid").types.len(), 501);
@@ -306,7 +302,7 @@ fn the_readmes_example_is_valid() {
 }
 
 #[test]
-fn former_names_are_one_or_a_list() {
+fn renamed_from_takes_one_name_or_a_list() {
     let text = "version: 1\nname: billing\nrenamed-from: invoicing\nadopt: [legacy.tmp]\n\
                 types: { mail: { renamed-from: [post, letter] }, sms: {} }";
     let topology = read(text, "topology.yaml").expect("valid");
@@ -322,9 +318,9 @@ fn former_names_are_one_or_a_list() {
     assert_eq!(topology.adopt, ["legacy.tmp".to_owned()].into());
 }
 
-/// A value of the wrong kind says what somebody wants; the help must not tell them to write the opposite.
+/// A value of the wrong kind still shows the user's intention. The help must not advise the opposite.
 #[test]
-fn the_help_says_how_to_switch_on_what_somebody_wants_on() {
+fn the_help_for_a_wrong_value_does_not_advise_to_switch_the_key_off() {
     let help = |spec: &str| {
         let text = format!("version: 1\nname: t\ntypes: {{ mail: {{ {spec} }} }}\n");
         read(&text, "topology.yaml").expect_err("refused").to_string()

@@ -1,4 +1,4 @@
-//! A map, checked key by key against its table, and each value against what its key takes.
+//! Checks a map key by key against its table, and each value against the kind that its key takes.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use super::{
 use crate::domain::{ttl, words::Word};
 
 impl Reader<'_> {
-    /// The map in this node; an empty value is an empty map.
+    /// Reads the map in this node. An empty value counts as an empty map.
     pub(super) fn section(&mut self, level: &'static Level, node: &Node) -> Section {
         let mut section = Section::default();
         let Value::Map(entries) = &node.value else {
@@ -41,7 +41,7 @@ impl Reader<'_> {
     }
 }
 
-/// The message and the help for a key that no table has at this level.
+/// Returns the message and the help for a key that does not exist at this level.
 fn unknown(level: &Level, text: &str) -> (String, String) {
     let message = format!("{} has no key {}", level.name, quote(text));
     let plain = text.to_lowercase().replace(['_', ' '], "-");
@@ -67,7 +67,7 @@ fn known(level: &Level) -> String {
     names.join(", ")
 }
 
-/// The value of a key, or nothing and a finding.
+/// Returns the value of a key, or `None` after it has reported a finding.
 pub(super) fn read(reader: &mut Reader<'_>, key: &Key, node: &Node, at: &Range<usize>) -> Option<Item> {
     let item = match (&key.kind, &node.value) {
         (Kind::Section(level), _) => Ok(Item::Section(reader.section(level, node))),
@@ -104,12 +104,12 @@ const fn scalar(node: &Node) -> bool {
     !matches!(node.value, Value::List(_) | Value::Map(_))
 }
 
-/// Where the key may as well be left out.
+/// The end of a help text for a key that is not required.
 const fn or_remove(key: &Key) -> &'static str {
     if matches!(key.absent, Absent::Required) { "" } else { ", or remove it" }
 }
 
-/// What could be written.
+/// Describes the values that a key takes, for the help of a finding.
 pub(super) fn example(key: &Key) -> String {
     let value = match (&key.kind, key.absent) {
         (Kind::Version, _) => "1",
@@ -121,7 +121,7 @@ pub(super) fn example(key: &Key) -> String {
         (Kind::Names, _) => "invoicing",
         (Kind::Objects, _) => "[billing.processor.mail]",
         (Kind::Duration(..), Absent::Depends(_)) => "2s",
-        // Somebody who writes the key wants what it switches on.
+        // Whoever writes the key most likely wants to switch it on, so the help does not begin with `off`.
         (Kind::Size(_), _) => "4KiB",
         (Kind::Share, _) => "20%",
         (_, Absent::Value(text)) => text,
@@ -130,7 +130,7 @@ pub(super) fn example(key: &Key) -> String {
     format!("write `{}: {value}`", key.name)
 }
 
-/// A value of the wrong kind.
+/// Reports a value of the wrong kind.
 fn mismatch(reader: &Reader<'_>, key: &Key, node: &Node) -> (String, String) {
     let shown = quote(reader.source(node));
     let takes = match key.kind {
@@ -193,7 +193,7 @@ fn name(text: &str) -> Checked<String> {
     Err((message, help))
 }
 
-/// Words, or with [`Kind::Objects`] whatever RabbitMQ takes for a name that is not its own.
+/// Reads a list of words. With [`Kind::Objects`], each may be any name that RabbitMQ does not reserve.
 fn names(reader: &mut Reader<'_>, key: &Key, list: &[Node]) -> Option<Item> {
     let before = reader.findings.len();
     let mut names: Vec<Name> = Vec::new();
@@ -244,7 +244,7 @@ fn prefix(text: &str) -> Checked<String> {
     Err((format!("the prefix {why}"), "write a short text like `prefix: hatchery`".to_owned()))
 }
 
-/// A word, with `on` and `off` for whatever YAML or a person takes for a boolean.
+/// Reads a word. Every spelling of a boolean becomes `on` or `off`.
 fn word(reader: &Reader<'_>, node: &Node) -> String {
     match &node.value {
         Value::Bool(true) => "on".to_owned(),
@@ -270,7 +270,7 @@ fn switch(reader: &Reader<'_>, key: &Key, node: &Node) -> Checked<Item> {
 
 fn choice(reader: &Reader<'_>, key: &Key, choices: &[&'static str], node: &Node) -> Checked<Item> {
     let found = word(reader, node);
-    // `on` is no wish for `off`.
+    // A value such as `on` must not be answered with the advice to write `off`.
     let meant: Vec<&str> = choices.iter().copied().filter(|choice| !(found == "on" && *choice == "off")).collect();
     let help = format!("write `{}: {}`{}", key.name, meant.join("` or `"), or_remove(key));
     match choices.iter().find(|choice| **choice == found) {

@@ -1,4 +1,4 @@
-//! From text to a tree in which every key and value knows its place. The only place that knows the YAML crate.
+//! Parses YAML into a tree in which every key and value has its place. No other file uses the YAML crate.
 
 use std::{fmt, ops::Range};
 
@@ -10,51 +10,51 @@ use serde_saphyr::{
 
 use super::error::{Draft, Refusal, floor, quote};
 
-/// A topology of a thousand types has half of this.
+/// The most bytes of a file. A topology of a thousand types has about half of it.
 pub(super) const MOST_BYTES: usize = 1 << 20;
-/// The deepest place of a topology is 5 levels down.
+/// The deepest nesting. A topology needs 5 levels.
 const DEPTH: usize = 16;
-/// A type that says all it can has about 40.
+/// The most entries of a map. A type with every key has about 40.
 const MOST_VALUES: usize = 50_000;
 
-/// A value and where it is written.
+/// A value and its place in the file.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) value: Value,
     pub(super) span: Range<usize>,
 }
 
-/// What YAML sees in it.
+/// A value as YAML reads it.
 #[derive(Debug)]
 pub(super) enum Value {
     Null,
     Bool(bool),
     Whole(u64),
-    /// Negative, with a fraction, or too large.
+    /// A number that is negative, has a fraction, or does not fit into 64 bits.
     Number,
     Text(String),
     List(Vec<Node>),
     Map(Vec<(Word, Node)>),
 }
 
-/// A key of a map, whatever YAML would have seen in it as a value.
+/// A key of a map, always as text, even if it would be a number or a boolean as a value.
 #[derive(Debug)]
 pub(super) struct Word {
     pub(super) text: String,
     pub(super) span: Range<usize>,
 }
 
-/// The one document of this text.
+/// Parses a text of exactly one YAML document.
 pub(super) fn parse(text: &str) -> Result<Node, (Refusal, Draft)> {
     if text.len() > MOST_BYTES {
-        // How many more is not known: no more than that is read.
+        // The reader stops at the second document, so the number of documents is unknown.
         let message = format!("the file has more than {MOST_BYTES} bytes, the most that a topology has");
         return Err((Refusal::Size, Draft::new(0..0, message, "give the path of a topology.yaml")));
     }
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| explain(&error, text))
 }
 
-/// Whether this is a text in YAML without quotes.
+/// Whether YAML reads this as text without quotes.
 pub(super) fn is_text(plain: &str) -> bool {
     parse(plain).is_ok_and(|node| matches!(node.value, Value::Text(text) if text == plain))
 }
@@ -65,7 +65,7 @@ fn options() -> Options {
             max_depth: DEPTH,
             flow_nesting_limit: DEPTH,
             max_nodes: MOST_VALUES,
-            // What aliases stand for is counted below. A hundred types may well share what one anchor says.
+            // A hundred types may share one anchor. The nodes behind the aliases are counted below.
             enforce_alias_anchor_ratio: false,
         },
         alias_limits: serde_saphyr::alias_limits! {
@@ -118,7 +118,7 @@ fn explain(error: &Error, text: &str) -> (Refusal, Draft) {
         Error::UnsupportedTag { tag, .. } => {
             (Refusal::Syntax, format!("the tag {} means nothing here", quote(tag)), "remove the tag".to_owned())
         }
-        // Keys alone must be texts.
+        // Only keys have to be text.
         Error::NullIntoString { .. } | Error::Unexpected { .. } => {
             (Refusal::Syntax, "a key is a word, and this is none".to_owned(), "write a word before the `:`".to_owned())
         }
@@ -131,12 +131,12 @@ fn explain(error: &Error, text: &str) -> (Refusal, Draft) {
     (refusal, Draft::new(at, message, help))
 }
 
-/// The scanner's own limit, for brackets.
+/// The YAML scanner's own limit for nested brackets.
 fn too_deep(source: &ExternalMessageSource) -> bool {
     matches!(source, ExternalMessageSource::Parser(error) if matches!(error.kind(), ErrorKind::RecursionLimitExceeded))
 }
 
-/// What most often lies behind a syntax error at this place.
+/// Guesses the most common cause of a syntax error at this place.
 fn hint(text: &str, at: usize) -> String {
     let start = text[..floor(text, at)].rfind('\n').map_or(0, |newline| newline + 1);
     let line = text[start..].lines().next().unwrap_or_default();
@@ -148,7 +148,7 @@ fn hint(text: &str, at: usize) -> String {
     }
 }
 
-/// The place of an error, which the scanner gives as line and column alone.
+/// Returns the byte of an error, for which the scanner gives line and column only.
 fn place(location: Location, text: &str) -> Range<usize> {
     if location.span().byte_offset().is_some() {
         return bytes(location);
@@ -160,7 +160,7 @@ fn place(location: Location, text: &str) -> Range<usize> {
     start + column..start + column
 }
 
-/// The bytes of a place in a text that was read from memory, which always has them.
+/// Returns the range of bytes of a place. A text that was parsed from memory always has one.
 fn bytes(location: Location) -> Range<usize> {
     let byte = |at: Option<u64>| usize::try_from(at.unwrap_or_default()).unwrap_or_default();
     let start = byte(location.span().byte_offset());
@@ -169,7 +169,7 @@ fn bytes(location: Location) -> Range<usize> {
 
 impl<'de> Deserialize<'de> for Node {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // Where it is defined, not where an alias stands for it: that is the text to change.
+        // The place of the definition and not of the alias, because the definition is the text to change.
         Spanned::<Value>::deserialize(deserializer).map(|s| Self { value: s.value, span: bytes(s.defined) })
     }
 }
@@ -236,7 +236,7 @@ impl<'de> Visitor<'de> for Any {
     }
 }
 
-/// What YAML sees here, as a message says it.
+/// Describes a value for a message.
 pub(super) const fn describe(node: &Node) -> &'static str {
     match node.value {
         Value::Null => "nothing",

@@ -1,6 +1,6 @@
-//! What `topology.yaml` says, checked and complete: every default is filled in, every name is valid.
+//! The settings of `topology.yaml`, checked and complete: every default is filled in, and every name is valid.
 //!
-//! Reading the text is [`crate::file`]'s part.
+//! [`crate::file`] reads the text.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,11 +16,10 @@ use super::{
 
 /// A whole topology, as [`read_file`](crate::read_file) reads it: every default is filled in.
 ///
-/// Nothing here changes the broker; `topology apply` does.
+/// Reading it changes nothing on the broker; `topology apply` does.
 ///
-/// A program asks it for its [`name`](Self::name) and for the names of its [`types`](Self::types). What else the fields
-/// are made of is in [`domain::spec`](crate::domain::spec), grows with the file's keys, and is not part of what can be
-/// relied on.
+/// A program may rely on the [`name`](Self::name) and on the names of the [`types`](Self::types). The other fields, and
+/// their types in [`domain::spec`](crate::domain::spec), follow the keys of the file and may change in any release.
 ///
 /// ```
 /// let topology = hatchery::read_file("topology.yaml")?;
@@ -33,9 +32,9 @@ use super::{
 pub struct Topology {
     /// The first word of every object's name on the broker, and the owner written on it.
     pub name: Word,
-    /// The names that it had before, the oldest first.
+    /// The former names of the topology, the oldest first.
     pub renamed_from: Vec<Word>,
-    /// Exchanges and queues of others that it takes over.
+    /// Existing exchanges and queues without the label that the topology takes over.
     pub adopt: BTreeSet<String>,
     /// The type of every queue.
     pub queue_type: QueueType,
@@ -43,7 +42,7 @@ pub struct Topology {
     pub hatcheries: Vec<Ttl>,
     /// The timer for every other delay.
     pub ladder: Ladder,
-    /// Where and for how long the register remembers.
+    /// The settings of the register: its keys, and how long they last.
     pub redis: RedisSpec,
     /// How long the broker waits for an acknowledgement (RabbitMQ's `consumer_timeout`).
     pub ack_timeout: Duration,
@@ -56,14 +55,14 @@ pub struct Topology {
 /// The type of every queue on the broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueType {
-    /// Replicated, and dead-lettered at least once: what the promise rests on.
+    /// Quorum queues: replicated, and dead-lettered at least once. The guarantees rest on both.
     Quorum,
-    /// On one node, and dead-lettered at most once.
+    /// Classic queues: on one node, and dead-lettered at most once.
     Classic,
 }
 
 impl QueueType {
-    /// As RabbitMQ and the file call it.
+    /// Returns the name that RabbitMQ and the file use.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -72,63 +71,64 @@ impl QueueType {
         }
     }
 
-    /// What it gives up of the promise, a sentence each.
+    /// Returns the guarantees that this type of queue gives up, a sentence each.
     #[must_use]
     pub const fn gives_up(self) -> &'static [&'static str] {
         match self {
             Self::Quorum => &[],
             Self::Classic => &[
-                "nothing is replicated: the events of a queue are on one node, away while it is down and lost with its disk",
-                "RabbitMQ moves events from one queue to the next at most once: what is on its way when a node fails may be \
-                 lost",
-                "RabbitMQ counts no crashes: a message that breaks off every worker before the register knows of it comes \
-                 again until somebody removes it",
+                "nothing is replicated: a queue's events are on one node, unavailable while it is down and lost with its disk",
+                "RabbitMQ moves events from one queue to the next at most once: an event that moves while a node fails may \
+                 be lost",
+                "RabbitMQ counts no crashes: a message that crashes every worker before its claim is redelivered until \
+                 somebody removes it",
             ],
         }
     }
 }
 
-/// The register's part of the file.
+/// The settings of the register, the key `redis` of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RedisSpec {
     /// The first part of every key.
     pub prefix: String,
-    /// How many hash slots the keys are spread over, at least 1.
+    /// The number of hash slots over which the keys are spread, at least 1.
     pub shards: u16,
-    /// How long what has finished is remembered, so that a redelivery is dropped.
+    /// How long the register keeps a finished event, so that a redelivery is dropped.
     pub dedup_retention: Duration,
-    /// How long what is still open is remembered beyond its due time.
+    /// How long the register keeps an event that has not finished, counted from its due time.
     pub backlog_retention: Duration,
 }
 
 /// One event type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TypeSpec {
-    /// The names that it had before, the oldest first.
+    /// The former names of the type, the oldest first.
     pub renamed_from: Vec<EventType>,
-    /// Deliveries that a worker holds at most.
+    /// The most deliveries that a worker holds.
     pub prefetch: u16,
-    /// Handlers that a worker runs at most at a time.
+    /// The most handlers that a worker runs at a time.
     pub concurrency: u16,
-    /// How long one run of the handler may take.
+    /// The longest time that one run of the handler may take.
     pub handler_timeout: Duration,
-    /// How long a stopping worker waits for the handlers that run.
+    /// How long a stopping worker waits for its running handlers.
     pub drain_timeout: Duration,
-    /// Which events of one reference stand for each other.
+    /// Which events of one reference become one run.
     pub coalesce: Coalesce,
     /// The strategy for failures.
     pub on_failure: OnFailure,
-    /// When a failed event is tried again.
+    /// The delays and the number of attempts.
     pub retry: Retry,
-    /// Deaths of its worker before an event is put aside, at least 3: it runs by itself from the third start on.
+    /// The number of deaths of its worker after which an event goes to dead-letter, at least 3. From its third start on
+    /// the event runs alone.
     pub crash_limit: u32,
-    /// Redis says which of its events are stale. Without it every copy runs, and nothing of Redis is needed.
+    /// Whether the register tells which events are stale. Without it every copy runs, and the type needs no Redis.
     pub register: bool,
-    /// One event of a reference is handled at a time, in all workers together.
+    /// Whether all workers together handle only one event of a reference at a time.
     pub exclusive: bool,
-    /// How long a claim lasts unless it is renewed (every third of it).
+    /// How long a claim lasts without being renewed. A worker renews it after each third of this time.
     pub lease: Duration,
-    /// The largest payload that the register keeps, in bytes; none where it keeps none.
+    /// The largest payload that the register keeps, in bytes. `None` if it keeps none.
     pub keep_payload: Option<usize>,
 }
 
@@ -139,99 +139,103 @@ pub struct Coalesce {
     pub immediate: Immediate,
     /// Events with a date.
     pub delayed: Delayed,
-    /// How long an immediate event waits for company.
+    /// How long the first immediate event of a burst waits for others.
     pub window: Option<Ttl>,
-    /// How long a stream of changes that never pauses may put its reference off.
+    /// The longest time that a stream of newer events may postpone the run of a reference.
     pub max_wait: Duration,
 }
 
 impl Coalesce {
-    /// Whether any event may stand for another, so that publishing asks for versions.
+    /// Tells whether the type coalesces any events. If so, publishing asks the register for versions.
     #[must_use]
     pub fn any(&self) -> bool {
         self.immediate != Immediate::Off || self.delayed != Delayed::Off
     }
 }
 
-/// How events that are due at once stand for each other.
+/// How events that are due at once are coalesced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Immediate {
     /// Every event runs.
     Off,
-    /// A newer one replaces the older.
+    /// A newer event replaces an older one.
     Latest,
-    /// One run serves everything that was published before it begins.
+    /// One run serves all events that were published before it begins.
     First,
 }
 
-/// How events with a date stand for each other.
+/// How events with a date are coalesced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delayed {
     /// Every event runs.
     Off,
-    /// A newer one replaces the older, whatever their dates.
+    /// A newer event replaces an older one, whatever their dates.
     Latest,
-    /// A newer one replaces the older of the same date: two dated changes both happen, a repeated one does not.
+    /// A newer event replaces an older one of the same date. Events with two dates both run; a repeated event runs
+    /// once.
     EachTime,
 }
 
-/// What follows a failure.
+/// The strategy for an event whose run failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnFailure {
-    /// The event is tried again later, and in the end it is put into the dead-letter queue.
+    /// The event runs again later. After the last attempt it goes to the dead-letter queue.
     Retry,
-    /// It is tried again at once in the same worker, a few times; then as with `Retry`.
+    /// The same worker runs the event again a few times, and then the event is treated as with `Retry`.
     InPlace {
-        /// Tries in a row, the first one included; at least 1.
+        /// The tries in a row, the first one included; at least 1.
         tries: u32,
-        /// The pause between two of them.
+        /// The pause between two tries.
         delay: Duration,
     },
-    /// It is tried until it works, and no other of its type runs before it.
+    /// The event runs until it succeeds, and no other event of its type runs before.
     Block,
-    /// It is logged, counted and acknowledged.
+    /// The failure is logged and counted, and the event is acknowledged.
     Drop,
 }
 
-/// A delay for each attempt, then the dead-letter queue.
+/// The delays between attempts, and the number of attempts before the dead-letter queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The delay after the first failure, the second, …; the last one repeats. Empty only in types that fail in place and say
-    /// nothing of `retry`: they have no retry queues.
+    /// The delay after the first failure, the second, and so on; the last one repeats. The list is empty only in types
+    /// with `in-place` and no `retry` in the file. Such types have no retry queues.
     pub delays: Vec<Ttl>,
-    /// How often an event is tried in all, the first run included; at least 1. Types that block try without end.
+    /// The number of attempts, the first run included; at least 1. Types with `block` ignore it.
     pub max_attempts: u32,
-    /// How much longer than its delay an event may wait, in thousandths of the delay.
+    /// The most that jitter adds to a delay, in thousandths of the delay.
     pub jitter: u16,
 }
 
 impl Topology {
-    /// The types that have an aside queue.
+    /// Returns the types that have an aside queue.
     pub fn putting_aside(&self) -> impl Iterator<Item = (&EventType, &TypeSpec)> {
         self.types.iter().filter(|(_, spec)| spec.puts_aside())
     }
 
-    /// So long after a run was settled its event may be delivered again, where RabbitMQ never got the acknowledgement. It looks
+    /// Returns the time after the settlement of a run during which its event may be delivered again, because RabbitMQ
+    /// never got the acknowledgement. It is a minute longer than the acknowledgement timeout, because RabbitMQ checks
     /// once a minute.
     #[must_use]
     pub fn latest_redelivery(&self) -> Duration {
         self.ack_timeout.saturating_add(Duration::from_mins(1))
     }
 
-    /// The types that may have forgotten by then that an event was handled, and for how long they remember it.
+    /// Returns the types whose finished events the register forgets before the [latest
+    /// redelivery](Self::latest_redelivery), with the time for which it keeps them.
     pub fn forgetting_too_soon(&self) -> impl Iterator<Item = (&EventType, Duration)> {
         let registered = self.types.iter().filter(|(_, spec)| spec.register);
         let remembered = registered.map(|(name, spec)| (name, spec.terms(&self.redis).dedup_retention));
         remembered.filter(|(_, remembered)| *remembered < self.latest_redelivery())
     }
 
-    /// The name that its keys in Redis have: the first one, so that a new name finds the marks of what is under way.
+    /// Returns the topology's oldest name, which its keys in Redis have. So a renamed topology finds the keys of the
+    /// events under way.
     #[must_use]
     pub fn first_name(&self) -> &Word {
         self.renamed_from.first().unwrap_or(&self.name)
     }
 
-    /// The first name of each type that has another one now.
+    /// Returns the oldest name of each type that was renamed, by its present name.
     #[must_use]
     pub fn first_names(&self) -> BTreeMap<EventType, EventType> {
         let renamed =
@@ -241,7 +245,7 @@ impl Topology {
 }
 
 impl Retry {
-    /// The longest delay of all.
+    /// Returns the longest delay between two attempts, with the most jitter.
     #[must_use]
     pub fn longest(&self) -> Duration {
         let longest = self.delays.iter().map(|ttl| ttl.as_duration()).max().unwrap_or_default();
@@ -250,55 +254,56 @@ impl Retry {
 }
 
 impl TypeSpec {
-    /// Whether its events are handled one after the other, in the order of its queue.
+    /// Tells whether the events of this type are handled one after the other, in the order of the queue.
     #[must_use]
     pub fn keeps_order(&self) -> bool {
         self.on_failure == OnFailure::Block
     }
 
-    /// Whether what may have killed its worker is published to an aside queue, to run there by itself. With the register the
-    /// claims tell who it was, and what keeps order is never put aside.
+    /// Tells whether events that may have killed their worker are published to an aside queue, to run there alone.
+    /// Types with the register need none, because the claims tell which events ran. Types that keep order must not have
+    /// one, because later events would overtake.
     #[must_use]
     pub fn puts_aside(&self) -> bool {
         !self.register && !self.keeps_order()
     }
 
-    /// The handlers that a worker runs where it was told another concurrency than the file's. One stays one where order is
-    /// kept.
+    /// Returns the most handlers that a worker runs at a time, if it was started with the concurrency `instead` of the
+    /// file's. A type that keeps order ignores `instead`.
     #[must_use]
     pub fn concurrency_for(&self, instead: Option<u16>) -> u16 {
         instead.filter(|_| !self.keeps_order()).unwrap_or(self.concurrency)
     }
 
-    /// The prefetch for another concurrency than the file's: in proportion, so that as many runs as before come one after
-    /// the other.
+    /// Returns the prefetch for another concurrency than the file's. It changes in proportion, so that a prefetched
+    /// event waits for as many runs as before.
     #[must_use]
     pub fn prefetch_for(&self, concurrency: u16) -> u16 {
         let prefetch = u64::from(self.prefetch) * u64::from(concurrency) / u64::from(self.concurrency.max(1));
         u16::try_from(prefetch).unwrap_or(u16::MAX).max(concurrency)
     }
 
-    /// The TTLs of its retry queues, each once; none where no failure is ever retried through one.
+    /// Returns the TTLs of the type's retry queues. The set is empty if no failure goes through a retry queue.
     #[must_use]
     pub fn retry_queues(&self) -> BTreeSet<Ttl> {
         match self.on_failure {
-            // One queue has one TTL: delays that vary go through the ladder.
+            // A queue has one TTL, so delays with jitter go through the ladder.
             OnFailure::Retry | OnFailure::InPlace { .. } if self.retry.jitter == 0 => {
                 self.retry.delays.iter().copied().collect()
             }
-            // Who blocks waits with the delivery in hand.
+            // With `block` the worker holds the delivery during the delay.
             OnFailure::Retry | OnFailure::InPlace { .. } | OnFailure::Block | OnFailure::Drop => BTreeSet::new(),
         }
     }
 
-    /// What this type's entry means for the register.
+    /// Returns the settings of this type that the register's calls need.
     #[must_use]
     pub fn terms(&self, redis: &RedisSpec) -> Terms {
         let longest = self.retry.longest();
         Terms {
             exclusive: self.exclusive,
             lease: self.lease,
-            // A follow-up whose settle was lost must find the mark of the run that it follows.
+            // If the settle call of a run was lost, its follow-up must still find the state that the run left.
             dedup_retention: redis.dedup_retention.max(longest * 2),
             max_wait: self.coalesce.max_wait,
         }

@@ -1,6 +1,6 @@
-//! What the event's way needs from outside: a broker, a register, a clock.
+//! The ports: traits for the broker, the register and the clock.
 //!
-//! `flow` knows these traits alone; `adapters` implement them.
+//! `flow` depends on these traits alone, and `adapters` implement them.
 
 mod error;
 
@@ -25,159 +25,162 @@ pub trait Broker: Send + Sync + 'static {
     /// Publishes a persistent message and waits for the broker's confirm.
     ///
     /// # Errors
-    /// When the broker did not confirm it; it may have arrived all the same where the connection broke.
+    /// When the broker did not confirm the message. If the connection broke, the message may have arrived all the same.
     async fn publish(&self, message: Message) -> Result<(), BrokerError>;
 
-    /// Begins to consume a queue, holding at most `prefetch` deliveries.
+    /// Starts to consume a queue with a limit of `prefetch` unacknowledged deliveries.
     ///
     /// # Errors
     /// When the broker is away, or has no such queue.
     async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError>;
 
-    /// Takes the next message of a queue by itself, if one is ready. Nothing else is held with it, and whatever breaks
-    /// its connection off breaks no consumer off.
+    /// Takes the next message of a queue, if one is ready, on a connection of its own. So a message that breaks this
+    /// connection breaks no consumer and returns no other delivery.
     ///
     /// # Errors
     /// When the broker is away, or has no such queue.
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError>;
 
-    /// How many messages of a queue are ready for delivery.
+    /// Returns the number of messages in a queue that are ready for delivery.
     ///
     /// # Errors
     /// When the broker is away, or has no such queue.
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError>;
 
-    /// Makes sure that none of these is known to be missing. What this user may not see, and what is on a node that is down, counts as
-    /// being there.
+    /// Fails if any of these objects is missing. Objects hidden by permissions, or on a node that is down, count as
+    /// present.
     ///
     /// # Errors
-    /// When the broker is away, or one is missing.
+    /// When the broker is away, or an object is missing.
     async fn require(&self, exchanges: &[String], queues: &[String]) -> Result<(), BrokerError>;
 
-    /// The broker that the newest connection leads to. Connects if no connection was made yet.
+    /// Returns the broker that the newest connection leads to. Connects if there was no connection yet.
     ///
     /// # Errors
     /// When the broker is away, or refuses the connection.
     async fn identity(&self) -> Result<BrokerIdentity, BrokerError>;
 }
 
-/// The broker's account of itself, from the greeting of a connection.
+/// The name and version of the broker, from the greeting of a connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BrokerIdentity {
-    /// The name of the cluster. An operator may set it (`rabbitmqctl set_cluster_name`), and two brokers may have the same. Until
-    /// then each node says a name of its own, `rabbit@host`, the nodes of one cluster included. RabbitMQ always has one; other
-    /// brokers may not.
+    /// The name of the cluster. An operator may set it (`rabbitmqctl set_cluster_name`), and two brokers may have the
+    /// same name. If it is not set, each node of a cluster answers with its own name, like `rabbit@host`. RabbitMQ
+    /// always has a name; other brokers may not.
     pub cluster_name: Option<String>,
-    /// The version of RabbitMQ, as `3.10.8`. Absent where the broker is another product.
+    /// The version of RabbitMQ, like `3.10.8`. `None` if the broker is another product.
     pub version: Option<String>,
 }
 
-/// Whether the order of a queue matters.
+/// Whether a worker keeps the order of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Several are worked on at a time.
+    /// The worker handles several deliveries at a time.
     Any,
-    /// One comes after the other. The queue has a single active consumer.
+    /// The worker handles one delivery after the other. The queue has a single active consumer.
     Kept,
 }
 
 /// A consumer's deliveries, in order.
 #[async_trait]
 pub trait Deliveries: Send {
-    /// The next delivery; none when the consumer has ended (cancelled by either side, or the connection is gone). Whoever
-    /// stops waiting for it loses none.
+    /// Waits for the next delivery. Returns `None` when the consumer has ended: either side cancelled it, or the
+    /// connection is gone. Dropping the future loses no delivery.
     async fn next(&mut self) -> Option<Delivery>;
 
-    /// Stops consuming. What was delivered stays with the worker; what was delivered and not yet read still comes.
+    /// Stops consuming. The worker keeps its deliveries, and [`next`](Self::next) still returns those that it has not
+    /// read.
     async fn cancel(&mut self);
 
-    /// Whether what it delivered stays with the worker also when it has ended by itself.
+    /// Tells whether the worker keeps its deliveries even after the consumer has ended by itself.
     fn outlived(&self) -> bool {
         false
     }
 
-    /// Ends the consumer, and gives everything that is not acknowledged back at once, to the head of the queue in its order.
+    /// Ends the consumer, and returns all unacknowledged deliveries at once to the head of the queue, in order.
     async fn close(self: Box<Self>);
 }
 
 /// A message that waits for its acknowledgement.
 pub struct Delivery {
-    /// What came.
+    /// The message.
     pub message: Incoming,
-    /// The broker has delivered it before, to this consumer or another one, and had it back.
+    /// Whether the broker delivered the message before, to any consumer, and got it back.
     pub redelivered: bool,
-    /// How to settle it.
+    /// Settles the delivery.
     pub receipt: Box<dyn Receipt>,
 }
 
-/// Settles one delivery. If the connection it came by is gone the broker has taken the delivery back by itself, and
+/// Settles one delivery. If the delivery's connection is gone, the broker has returned the delivery to its queue, and
 /// the calls do nothing.
 #[async_trait]
 pub trait Receipt: Send + Sync {
-    /// Acknowledges: the broker forgets the message.
+    /// Acknowledges the delivery, so that the broker removes the message.
     async fn acknowledge(self: Box<Self>);
 
-    /// Gives it back to the queue.
+    /// Returns the delivery to its queue (`requeue` as RabbitMQ means it).
     async fn requeue(self: Box<Self>);
 
-    /// Has the broker itself put it into dead-letter, as it is.
+    /// Rejects the delivery, so that the broker itself dead-letters the message unchanged.
     async fn reject(self: Box<Self>);
 }
 
-/// The register: tells which copies are stale. Every call is about a batch and answers in its order; every call may
-/// be lost, repeated or late without harm.
+/// The register, which tells which copies are stale. A call takes a batch and answers in the order of the batch. Each
+/// call may be lost, repeated or late without harm.
 #[async_trait]
 pub trait Register: Send + Sync + 'static {
-    /// Makes sure that it answers.
+    /// Fails if the register does not answer.
     async fn ping(&self) -> Result<(), RegisterError>;
-    /// Where it is, without the password, for messages.
+    /// Returns the register's URL without the password, for messages.
     fn url(&self) -> String {
         "-".to_owned()
     }
-    /// How often a call has found that what this program knew to be there was gone. Of each time somebody is told once.
+    /// Returns how often a call found that keys which this program had seen were gone, since this function was last
+    /// called.
     fn times_emptied(&self) -> u64 {
         0
     }
-    /// Gives versions before publishing.
+    /// Reserves versions, before publishing.
     async fn reserve(&self, batch: &[Reserve]) -> Result<Vec<Reserved>, RegisterError>;
-    /// Notes what the broker has confirmed.
+    /// Records publishes that the broker has confirmed.
     async fn record(&self, batch: &[Record]) -> Result<(), RegisterError>;
-    /// What is known of the slot of a copy that is not to start: to tell people why. None where nothing is known.
+    /// Returns the state of a slot, to tell people why a copy may not start. Returns `None` if the register does not
+    /// have it.
     async fn slot(&self, subject: &Subject, slot: &DedupSlot) -> Result<Option<SlotState>, RegisterError>;
     /// Asks whether a handler may start.
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError>;
     /// Extends leases.
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError>;
-    /// Takes claims back.
+    /// Releases claims.
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError>;
-    /// Notes how runs ended.
+    /// Records how runs ended.
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError>;
-    /// Puts events off that wait.
+    /// Postpones waiting events.
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError>;
-    /// Cancels slots. Answers with what was in each of them.
+    /// Cancels slots. Returns the contents of each of them.
     async fn cancel(&self, batch: &[Cancel]) -> Result<Vec<Vec<Cancelled>>, RegisterError>;
-    /// Cancels an event wherever it may be: nobody knows its reference, which says where. Of one place there is no need to
-    /// say more than *cancel* does.
+    /// Cancels an event whose reference is unknown, in every shard, because the reference chooses the shard. The
+    /// default suits a register with one shard.
     async fn cancel_anywhere(&self, call: &Cancel) -> Result<Vec<Cancelled>, RegisterError> {
         Ok(self.cancel(std::slice::from_ref(call)).await?.into_iter().flatten().collect())
     }
 }
 
-/// What the register tells people of the events that wait. Nothing is decided from it.
+/// The index, in which people search for waiting events. Nothing is decided from it.
 #[async_trait]
 pub trait Index: Send + Sync + 'static {
-    /// A page of a type's events, by their due times.
+    /// Returns a page of a type's events, ordered by their due times.
     async fn find(&self, find: &Find) -> Result<Found, RegisterError>;
-    /// All that is known of each: of a reference, or of an event where the subject names none.
+    /// Returns the slots of each subject: those of its reference, or those of its event if it has no reference.
     async fn look(&self, batch: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError>;
-    /// All that is known of each of these slots. One whose reference has very many costs no more than any other.
+    /// Returns each of these slots, if it is known. The cost does not grow with the number of slots of a reference.
     async fn look_at(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError>;
-    /// The message of the newest event of each slot, where it was kept.
+    /// Returns the message of the newest event of each slot, if the register kept it.
     async fn kept(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Bytes>>, RegisterError>;
 }
 
-/// What time it is.
+/// A clock.
 pub trait Clock: Send + Sync + 'static {
-    /// The time of day.
+    /// Returns the present time.
     fn now(&self) -> Timestamp;
 }

@@ -1,13 +1,13 @@
-//! Why a port did not do what it was asked for.
+//! The errors of the ports.
 
 use crate::domain::trouble::Trouble;
 
-/// Why the broker did not do it. No message has a password in it.
+/// Why a call to the broker failed. No message contains a password.
 ///
 /// ```
 /// use hatchery::{BrokerError, ConnectError};
 ///
-/// /// Whether a program that starts had better wait than give up.
+/// /// Tells whether a starting program should wait instead of giving up.
 /// fn is_worth_waiting(error: &ConnectError) -> bool {
 ///     matches!(error, ConnectError::Broker(error) if error.is_transient())
 /// }
@@ -22,20 +22,20 @@ use crate::domain::trouble::Trouble;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BrokerError {
-    /// Not reachable, or it broke off: trying again may help.
+    /// The broker is not reachable, or the connection broke. A retry may succeed.
     #[error("the broker at {url} is unreachable: {reason}")]
     Unreachable {
-        /// Where, without the password.
+        /// The broker's URL, without the password.
         url: String,
-        /// What happened.
+        /// The cause.
         reason: String,
     },
-    /// Reachable, and it refuses this client.
+    /// The broker is reachable, but refuses this client.
     #[error("the broker at {url} refuses the connection: {reason}")]
     Refused {
-        /// Where, without the password.
+        /// The broker's URL, without the password.
         url: String,
-        /// What it said.
+        /// The broker's answer.
         reason: String,
     },
     /// This program has closed its connections to the broker.
@@ -44,45 +44,46 @@ pub enum BrokerError {
     /// An object is missing.
     #[error("{object} does not exist on the broker; run `topology apply`")]
     Missing {
-        /// Which one.
+        /// The missing object.
         object: String,
     },
     /// The broker answered a publish with a negative acknowledgement.
     #[error("the broker did not take a message for {exchange}: {reason}")]
     Nacked {
-        /// Where it was to go.
+        /// The exchange of the message.
         exchange: String,
-        /// What it said.
+        /// The cause.
         reason: String,
     },
-    /// It takes no message of this size, and will take this one no sooner than its limit is raised.
+    /// The message is larger than the broker's limit. A retry fails until the limit is raised.
     #[error("the broker takes no message of {size} bytes for {exchange}: {reason}")]
     TooLarge {
-        /// Where it was to go.
+        /// The exchange of the message.
         exchange: String,
-        /// The payload's bytes.
+        /// The size of the payload, in bytes.
         size: usize,
-        /// What it said.
+        /// The broker's answer.
         reason: String,
     },
-    /// Somebody else holds an exclusive object.
+    /// Another connection holds an exclusive object.
     #[error("{object} is held by another connection")]
     Locked {
-        /// Which one.
+        /// The exclusive object.
         object: String,
     },
-    /// Anything else that the broker says no to.
+    /// The broker refuses a call for another reason.
     #[error("the broker refuses {what}: {reason}")]
     Rejected {
-        /// What was asked.
+        /// The object or the operation that is refused.
         what: String,
-        /// What it said.
+        /// The broker's answer.
         reason: String,
     },
 }
 
 impl BrokerError {
-    /// Whether the same call may work in a moment: the broker was not reached, or did not take a message for now.
+    /// Tells whether the same call may succeed in a moment, because the broker was not reached or did not take the
+    /// message for now.
     ///
     /// ```
     /// assert!(!hatchery::BrokerError::Closed.is_transient());
@@ -93,7 +94,7 @@ impl BrokerError {
     }
 }
 
-/// Why the register did not answer. No message has a password in it.
+/// Why a call to the register failed. No message contains a password.
 ///
 /// ```
 /// use hatchery::{ConnectError, Hatchery, RegisterError, Trouble};
@@ -109,46 +110,45 @@ impl BrokerError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
-    /// Not an address, and why not; it is not quoted, because a password may be in it.
+    /// The text is not a Redis URL, for this reason. The text is not quoted, because it may contain a password.
     #[error("not the address of a Redis: {0}")]
     Address(&'static str),
-    /// It does not answer as it should: trying again may help.
+    /// Redis is not reachable, or not ready. A retry may succeed.
     #[error("Redis at {url} is {trouble}: {reason}")]
     Unreachable {
-        /// Where, without the password.
+        /// The URL of Redis, without the password.
         url: String,
-        /// In one word.
+        /// The cause, in one word.
         trouble: Trouble,
-        /// What happened.
+        /// The cause, in detail.
         reason: String,
     },
-    /// Reachable, and it refuses this client or this command.
+    /// Redis is reachable, but refuses this client or this command.
     #[error("Redis at {url} refuses: {reason}")]
     Refused {
-        /// Where, without the password.
+        /// The URL of Redis, without the password.
         url: String,
-        /// What it said.
+        /// The answer of Redis.
         reason: String,
     },
-    /// It answers, and a key that was asked about holds what the register did not write. Nobody else's question may be
-    /// touched by that.
-    #[error("Redis at {url} holds what cannot be read: {reason}")]
+    /// A key holds a value that the register did not write. Only the calls that need this key may fail.
+    #[error("Redis at {url} holds a value that cannot be read: {reason}")]
     Unreadable {
-        /// Where, without the password.
+        /// The URL of Redis, without the password.
         url: String,
-        /// What it said.
+        /// The cause.
         reason: String,
     },
-    /// The same keys are the register of a topology on another broker. Nothing was asked or told.
+    /// The same keys are the register of a topology on another broker. Nothing was read or written.
     #[error(
         "the register in Redis at {url} is in use by the broker `{by}`, and this is the broker `{here}`: each would drop events of \
          the other; if the topology has moved here, run `topology apply --moved-from {by}`, else give it a prefix of its own \
          (`redis: {{ prefix: … }}`)"
     )]
     InUse {
-        /// Where, without the password.
+        /// The URL of Redis, without the password.
         url: String,
-        /// The cluster name of the broker that uses it.
+        /// The cluster name of the broker that uses the register.
         by: String,
         /// The cluster name of the broker that this program is connected to.
         here: String,
@@ -156,7 +156,7 @@ pub enum RegisterError {
 }
 
 impl RegisterError {
-    /// In one word, that of the log and the metrics.
+    /// Returns the cause in one word, as the log and the metrics have it.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) {

@@ -1,4 +1,4 @@
-//! How to connect.
+//! The builder of a connection to the broker and to Redis.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -16,10 +16,10 @@ use crate::{
     ports::{Register, RegisterError},
 };
 
-/// Less than that no Redis answers; longer than that nobody wants to wait, and there are times that are too long to be kept.
+/// The bounds of `version_wait`. No Redis answers reliably below the lower one, and the upper one keeps timers from overflowing.
 const VERSION_WAITS: (Duration, Duration) = (Duration::from_millis(20), Duration::from_hours(1));
 
-/// How to connect. What is not said is as on a developer's machine. [`Hatchery::builder`] makes one.
+/// Connects to a broker and Redis. Created by [`Hatchery::builder`]. Every setting has a default for a developer's machine.
 ///
 /// ```
 /// use hatchery::Hatchery;
@@ -30,7 +30,7 @@ const VERSION_WAITS: (Duration, Duration) = (Duration::from_millis(20), Duration
 ///     .clone()
 ///     .amqp_url("amqp://app:secret@rabbit.internal/prod")
 ///     .redis_url("redis://redis.internal");
-/// // Shown without the passwords.
+/// // `Debug` leaves out the passwords.
 /// assert!(!format!("{there:?}").contains("secret"));
 /// # Ok::<(), hatchery::ReadError>(())
 /// ```
@@ -47,7 +47,7 @@ pub struct Builder {
 }
 
 impl Hatchery {
-    /// Chooses how to connect.
+    /// Starts a builder for this topology.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -81,12 +81,11 @@ impl Builder {
         }
     }
 
-    /// The broker, with its virtual host; several URLs with commas between them are the nodes of one cluster, of which any
-    /// is as good. At first `amqp://guest:guest@localhost:5672/`.
+    /// Sets the URL of the broker with its virtual host. Default: `amqp://guest:guest@localhost:5672/`. Several URLs, separated
+    /// by commas, name the nodes of one cluster.
     ///
-    /// `amqps` is with TLS. What a user name, password or virtual host has of `/`, `@` or `:` is percent-encoded;
-    /// without a path it is the virtual host `/`. `?heartbeat=10` asks for a heartbeat every ten seconds, instead of
-    /// twenty.
+    /// `amqps` uses TLS. The characters `/`, `@` and `:` in a user name, password or virtual host are percent-encoded. A URL
+    /// without a path means the virtual host `/`. `?heartbeat=10` sets the heartbeat to ten seconds; the default is twenty.
     ///
     /// ```no_run
     /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
@@ -98,13 +97,13 @@ impl Builder {
     /// # }
     /// ```
     ///
-    /// Keep the log target `lapin` below `TRACE`: that has every byte which is sent, and the password among them.
+    /// Do not log the target `lapin` at level `TRACE`: it logs every byte that is sent, including the password.
     pub fn amqp_url(self, url: impl Into<String>) -> Self {
         Self { amqp_url: UrlText::from(url.into()), ..self }
     }
 
-    /// The nodes of a cluster, each by its URL, all with the same virtual host. They are tried in turn, from another
-    /// one on each time.
+    /// Sets the URLs of a cluster's nodes, all with the same virtual host. Each new connection tries them in turn, and starts at
+    /// another node than the one before.
     ///
     /// ```no_run
     /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
@@ -118,9 +117,9 @@ impl Builder {
         Self { amqp_url: UrlText::from(urls.join(",")), ..self }
     }
 
-    /// Where the register is: one Redis (`redis://`, `rediss://`, `unix://`), the nodes of a Cluster
-    /// (`redis-cluster://h1:7000,h2:7000`), or the sentinels that know the master (`redis-sentinel://s1,s2#mymaster`). At
-    /// first `redis://localhost:6379`. It is never asked where all types say `register: off`.
+    /// Sets the URL of the register: one Redis (`redis://`, `rediss://`, `unix://`), the nodes of a Cluster
+    /// (`redis-cluster://h1:7000,h2:7000`), or sentinels and the name of their master (`redis-sentinel://s1,s2#mymaster`).
+    /// Default: `redis://localhost:6379`. Redis is not used if all types have `register: off`.
     ///
     /// ```no_run
     /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
@@ -135,8 +134,8 @@ impl Builder {
         Self { redis_url: UrlText::from(url.into()), ..self }
     }
 
-    /// What the management UI shows for the connections. At first `hatchery`. The host and the process are there too,
-    /// among the client properties.
+    /// Sets the name of the connections in the management UI. Default: `hatchery`. The client properties also hold the host
+    /// and the process.
     ///
     /// ```no_run
     /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
@@ -149,10 +148,12 @@ impl Builder {
         Self { name: name.into(), ..self }
     }
 
-    /// How long a publish waits for the version of an event that is coalesced, before it goes without
-    /// ([`Published::unversioned`](crate::Published::unversioned)): 20 ms to an hour, whatever is said. At first 250 ms; more
-    /// where Redis is far away, or where old events that run too are worse than publishes that take long. A Redis that does
-    /// not answer holds a publish up as long once more, after the broker's confirm.
+    /// Sets how long a publish waits for Redis to give a coalesced event its version. Default: 250 ms.
+    ///
+    /// After this time the event is published without a version
+    /// ([`Published::unversioned`](crate::Published::unversioned)), and older events of its reference may run as well. If
+    /// Redis does not answer, a publish waits once more for the same time after the broker's confirm. Values are clamped to
+    /// 20 ms and one hour.
     ///
     /// ```no_run
     /// # async fn example(topology: hatchery::Topology) -> Result<(), hatchery::ConnectError> {
@@ -167,8 +168,8 @@ impl Builder {
         Self { version_wait: wait.clamp(VERSION_WAITS.0, VERSION_WAITS.1), ..self }
     }
 
-    /// Whom to trust, and which certificate to show, where a URL says `amqps` or `rediss`. At first whom the system
-    /// trusts, and none.
+    /// Sets the trusted certificates and the client certificate for `amqps` and `rediss` URLs. Default: the system's trusted
+    /// certificates, and no client certificate.
     ///
     /// ```no_run
     /// # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
@@ -184,17 +185,19 @@ impl Builder {
         Self { tls, ..self }
     }
 
-    /// For tests: workers consume anew when nothing has come for this long, instead of 30 s.
+    /// For tests: sets after how long without a delivery a worker starts its consumers anew. Default: 30 s.
     #[doc(hidden)]
     pub fn consume_anew_after(self, quiet: Duration) -> Self {
         Self { quiet: Some(quiet), ..self }
     }
 
-    /// The events alone. Redis is connected to when it is first asked, and the broker when something is first published:
-    /// who only looks and cancels needs none. Must be called within a tokio runtime.
+    /// Returns the events without a connection to the broker. Must be called within a tokio runtime.
+    ///
+    /// Redis is connected at the first call, and the broker at the first publish. A program that only lists and cancels events
+    /// needs no broker.
     ///
     /// # Errors
-    /// When a URL is none.
+    /// If a URL is invalid.
     ///
     /// ```no_run
     /// # async fn example(topology: hatchery::Topology) -> Result<(), Box<dyn std::error::Error>> {
@@ -221,18 +224,19 @@ impl Builder {
         Ok(register.with_first_names(topology.first_names()))
     }
 
-    /// Connects to the broker. Redis is not waited for; [`Hatchery::require_register`] does. Must be called within a
-    /// tokio runtime.
+    /// Connects to the broker. Must be called within a tokio runtime.
+    ///
+    /// Redis is connected later, when it is first used; [`Hatchery::require_register`] waits for it.
     ///
     /// # Errors
-    /// When a URL is none, or the broker is away or refuses.
+    /// If a URL is invalid, the broker cannot be reached, or it refuses the connection.
     ///
     /// ```no_run
     /// # async fn example(builder: hatchery::Builder) -> Result<(), Box<dyn std::error::Error>> {
     /// use std::time::Duration;
     /// use hatchery::ConnectError;
     ///
-    /// // A pod that starts before its broker.
+    /// // A pod may start before its broker.
     /// let hatchery = loop {
     ///     match builder.clone().connect().await {
     ///         Err(ConnectError::Broker(error)) if error.is_transient() => eprintln!("{error}"),
@@ -248,7 +252,7 @@ impl Builder {
         let register = self.register(&amqp)?;
         let Self { topology, name, tls, version_wait, quiet, .. } = self;
         let topology = Arc::new(topology);
-        // A publisher waits for it but shortly, and a connection may take longer than that.
+        // Connect now: the first publish waits only briefly for Redis, and connecting may take longer.
         if topology.types.values().any(|spec| spec.register) {
             register.connect_soon();
         }
@@ -259,8 +263,7 @@ impl Builder {
         });
         let register = register.on_broker(broker.cluster_name());
         broker.connect().await?;
-        // Who waits for a version that long only also leaves a Redis that does not answer that soon; and says so, rather than
-        // that nobody has said anything.
+        // The reply timeout of Redis is the shorter one, so that a silent Redis is reported as such and not as a missing version.
         let limit = version_wait.saturating_sub(Duration::from_millis(10));
         let versions: Arc<dyn Register> = Arc::new(register.clone().with_limit(limit));
         let clock = Arc::new(SystemClock);
@@ -269,7 +272,7 @@ impl Builder {
     }
 }
 
-/// Without the passwords that the URLs may hold.
+/// Leaves out the passwords of the URLs.
 impl fmt::Debug for Builder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Builder").field("name", &self.name).field("tls", &self.tls).finish_non_exhaustive()

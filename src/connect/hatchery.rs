@@ -1,4 +1,4 @@
-//! A connected topology. It makes publishers, workers and [`Events`].
+//! A connected topology, which creates publishers, workers and [`Events`].
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -13,11 +13,11 @@ use crate::{
     ports::{Broker, BrokerError, Register, RegisterError},
 };
 
-/// A topology with the broker and the Redis that it lives on.
+/// A topology, connected to its broker and its Redis. Creates publishers, workers and [`Events`].
 ///
-/// It makes publishers, workers, and what people do to events. One for a process is enough. It has one connection for
-/// publishing, and one for consuming once a worker runs; Redis is connected to when it is first needed. Lost
-/// connections come back by themselves. Dropping it ends nothing: what was made from it keeps the connections.
+/// One is enough for a process. It has one connection for publishing and, once a worker runs, one for consuming. Redis is
+/// connected when it is first used. Lost connections are restored automatically. Publishers and workers keep the connections
+/// open after this value is dropped.
 ///
 /// ```no_run
 /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,7 +26,7 @@ use crate::{
 /// let topology = hatchery::read_file("topology.yaml")?;
 /// let amqp = std::env::var("AMQP_URL")?;
 /// let hatchery = Hatchery::builder(topology).amqp_url(amqp).name("mailer").connect().await?;
-/// // Handlers that publish take a publisher with them.
+/// // A handler that publishes holds a publisher.
 /// let publisher = hatchery.publisher();
 /// let worker = hatchery.worker().handle("hr-import", move |run: Run| {
 ///     let publisher = publisher.clone();
@@ -47,7 +47,7 @@ pub struct Hatchery {
     pub(super) publisher: Publisher,
 }
 
-/// Why there is no connection. No message has a password in it.
+/// Why a connection failed. No message contains a password.
 ///
 /// ```
 /// use hatchery::{ConnectError, Hatchery};
@@ -62,18 +62,18 @@ pub struct Hatchery {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// The AMQP URL is none.
+    /// The AMQP URL is invalid.
     #[error(transparent)]
     Url(#[from] AmqpUrlError),
-    /// The broker is away or refuses.
+    /// The broker cannot be reached, or it refuses the connection.
     #[error(transparent)]
     Broker(#[from] BrokerError),
-    /// The Redis URL is none; or, asked for by [`Hatchery::require_register`], Redis is away or refuses.
+    /// The Redis URL is invalid; or [`Hatchery::require_register`] found that Redis cannot be reached or refuses the connection.
     #[error(transparent)]
     Register(#[from] RegisterError),
 }
 
-/// People wait longer than publishers, and a batch takes longer than a question.
+/// How long the calls of [`Events`] wait for Redis: longer than a publish does, because they read in batches.
 const EVENTS_LIMIT: Duration = Duration::from_secs(10);
 
 pub(super) fn events(topology: Arc<Topology>, broker: Arc<dyn Broker>, register: RedisRegister) -> Events {
@@ -88,7 +88,7 @@ impl fmt::Debug for Hatchery {
 }
 
 impl Hatchery {
-    /// The topology that it was connected with.
+    /// Returns the topology.
     ///
     /// ```no_run
     /// # fn example(hatchery: hatchery::Hatchery) {
@@ -102,8 +102,10 @@ impl Hatchery {
         &self.topology
     }
 
-    /// The publisher. All that are made from this share one connection, and the order of their versions; they also
-    /// share the bound of what is in flight, unless [`Publisher::in_flight`] gives one its own.
+    /// Returns a publisher.
+    ///
+    /// All publishers of this topology share one connection, the order of their versions and the limit of unconfirmed
+    /// publishes. [`Publisher::in_flight`] gives a publisher its own limit.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::PublishError> {
@@ -120,7 +122,7 @@ impl Hatchery {
         self.publisher.clone()
     }
 
-    /// A worker without handlers. Several may run in one process, each with types of its own or with the same.
+    /// Returns a worker without handlers. Several workers may run in one process, for the same or for different types.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
@@ -144,7 +146,7 @@ impl Hatchery {
         Worker::new(Arc::clone(&self.topology), self.broker(), register, Arc::new(SystemClock))
     }
 
-    /// The events that wait: to look for them, cancel them, or give them another time.
+    /// Returns the events that wait, to list, cancel or reschedule them.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::EventsError> {
@@ -159,11 +161,13 @@ impl Hatchery {
         events(Arc::clone(&self.topology), self.broker(), self.register.clone())
     }
 
-    /// Makes sure now that Redis answers and lets this client in, within a second. For a program that had rather not
-    /// start than wait; a worker waits for Redis by itself, and a publisher does without.
+    /// Checks that Redis answers and accepts this client within a second.
+    ///
+    /// For a program that should fail at its start if Redis is missing. Without this call a worker waits for Redis, and a
+    /// publisher publishes without versions.
     ///
     /// # Errors
-    /// When it does not. A `ConnectError` can be made of it.
+    /// If Redis does not answer or refuses the client. The error converts into a `ConnectError`.
     ///
     /// ```no_run
     /// # async fn example(builder: hatchery::Builder) -> Result<(), hatchery::ConnectError> {
@@ -176,11 +180,13 @@ impl Hatchery {
         self.register.ping().await
     }
 
-    /// Makes sure now that the topology was applied: the broker has the exchange that every event comes by. For a program that
-    /// had rather not start than wait; a worker looks for all that it needs by itself.
+    /// Checks that the topology was applied: the broker has the exchange to which events are published.
+    ///
+    /// For a program that should fail at its start if the topology is missing. A worker checks the objects that it needs.
     ///
     /// # Errors
-    /// [`BrokerError::Missing`] when it was not; and when the broker does not answer. A `ConnectError` can be made of it.
+    /// [`BrokerError::Missing`] if the topology was not applied; another error if the broker does not answer. The error
+    /// converts into a `ConnectError`.
     ///
     /// ```no_run
     /// # async fn example(builder: hatchery::Builder) -> Result<(), hatchery::ConnectError> {
@@ -193,9 +199,9 @@ impl Hatchery {
         self.broker.require(&[names::scheduler(self.topology.name.as_str())], &[]).await
     }
 
-    /// For a health check: says whether the workers made from this have reached the broker when they last tried to connect.
-    /// They have not before the first one runs.
-    /// It says nothing of Redis, which they wait for by themselves.
+    /// Returns whether the last attempt of the workers to connect to the broker succeeded, for a health check.
+    ///
+    /// It is false until the first worker runs. It does not depend on Redis, for which workers wait.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> std::io::Result<()> {
@@ -215,9 +221,10 @@ impl Hatchery {
         move || broker.is_reached()
     }
 
-    /// Closes the connections to the broker properly, within two seconds. Publishers and workers made from this end with
-    /// them: a publish fails, and a worker finishes what runs within its drain limit and ends with an error. Stop workers
-    /// first, and wait for them: what they run while their connection closes comes again.
+    /// Closes the connections to the broker, within two seconds.
+    ///
+    /// Afterwards publishes fail. A running worker finishes its runs within its drain limit and ends with an error; the events
+    /// of these runs are delivered again. Stop workers and wait for them first.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery, worker: hatchery::Worker) -> Result<(), hatchery::WorkError> {

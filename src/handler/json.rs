@@ -1,4 +1,4 @@
-//! A handler whose payloads are JSON of one shape.
+//! A handler whose payloads are JSON of one type.
 
 use std::marker::PhantomData;
 
@@ -11,7 +11,7 @@ use super::{
 };
 use crate::domain::settlement::Outcome;
 
-/// What cannot be read will never be readable: it goes to dead-letter, with the place of the fault.
+/// A payload that does not parse never will. Its event is dead-lettered, with the place of the error as the reason.
 pub(crate) struct Json<T, F> {
     handler: F,
     payload: PhantomData<fn() -> T>,

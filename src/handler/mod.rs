@@ -36,7 +36,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::domain::wire::{self, Incoming, Properties};
 
-    /// A run of an event of the type `mail` with this payload.
+    /// Returns a run of an event of the type `mail` with this payload.
     pub(crate) fn run(payload: &'static str) -> Run {
         let incoming =
             Incoming { routing_key: "mail.now".to_owned(), properties: Properties::default(), body: payload.into() };

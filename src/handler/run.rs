@@ -1,4 +1,4 @@
-//! A handler: the event that it is given, and its answer.
+//! The trait of a handler, its argument and its errors.
 
 use std::fmt::Display;
 
@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::domain::{event::Event, settlement::Outcome};
 
-/// One run of a handler: the event, and what is known of this run.
+/// One run of a handler: the event, its fence and its loss signal.
 ///
-/// The same event may run again: after a failure, and after a crash of its worker. While one of a reference runs, no
-/// other one does in types that coalesce or say `exclusive`; in other types they run side by side.
+/// The same event may run again: after a failure, and after a crash of its worker. Events of one reference run one at a time
+/// in types that coalesce or have `exclusive: on`. In other types they run side by side.
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::WorkError> {
@@ -34,7 +34,7 @@ use crate::domain::{event::Event, settlement::Outcome};
 /// # }
 /// ```
 ///
-/// What blocks a thread looks at [`lost`](Self::lost) now and then:
+/// Code that blocks a thread checks [`lost`](Self::lost) from time to time:
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::WorkError> {
@@ -61,16 +61,16 @@ use crate::domain::{event::Event, settlement::Outcome};
 pub struct Run {
     /// The event.
     pub event: Event,
-    /// Grows with every run of a (type, reference), by steps of any size. Whoever writes the payload as state can
-    /// refuse a smaller one. None where the type says `register: off`.
+    /// A number that grows with every run of a (type, reference), by steps of any size. A handler that writes state can store
+    /// it and refuse a write with a smaller one. `None` if the type has `register: off`.
     pub fence: Option<i64>,
-    /// Cancelled when the lease is lost or the run is over, at its time limit too: somebody else may be running the same
-    /// reference by now. Code that goes on beyond the handler, in a thread, stops when it sees this.
+    /// Cancelled when the lease is lost or the run ends, also by its time limit. From then on another worker may run the same
+    /// reference. Code that continues in a thread stops when this is cancelled.
     pub lost: CancellationToken,
 }
 
 impl Run {
-    /// A run for a test of a handler: with the fence 1, and not lost.
+    /// Returns a run for a test of a handler, with the fence 1, and not lost.
     #[must_use]
     pub fn for_test(event: Event) -> Self {
         Self { event, fence: Some(1), lost: CancellationToken::new() }
@@ -79,7 +79,7 @@ impl Run {
 
 /// Why a run has no outcome.
 ///
-/// Only who implements [`Handler`] makes one; what a function or a closure fails with becomes [`Failed`](Self::Failed).
+/// Only implementations of [`Handler`] create one. The error of a function or closure becomes [`Failed`](Self::Failed).
 ///
 /// ```
 /// use hatchery::HandlerError;
@@ -92,20 +92,21 @@ impl Run {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandlerError {
-    /// It failed, as this says: a retry.
+    /// The run failed for this reason. The event is retried.
     #[error("{0}")]
     Failed(String),
-    /// It cannot even be started, for no fault of the event: the worker stops and no attempt is spent.
+    /// The handler cannot be started, for example because its program is missing. The worker stops, and the event keeps its
+    /// attempts.
     #[error("the handler cannot be started: {0}")]
     CannotStart(String),
-    /// There is no room for it on this machine at the moment (processes, open files, memory, local ports), and it has not
-    /// begun: it is asked again in a second, no attempt is spent, and the time limit begins then.
+    /// The machine has no room for the handler at the moment (processes, open files, memory, local ports), so it was not
+    /// started. The worker tries again in a second. The event keeps its attempts, and its time limit starts anew.
     #[error("there is no room for the handler: {0}")]
     NoRoom(String),
 }
 
 impl HandlerError {
-    /// A failure, with the whole chain of an anyhow error (`{:#}` shows it).
+    /// Returns a failure. The reason of an anyhow error includes its causes.
     pub(crate) fn failed(error: impl Display) -> Self {
         Self::Failed(format!("{error:#}"))
     }
@@ -113,9 +114,9 @@ impl HandlerError {
 
 /// Handles events of one type.
 ///
-/// Most handlers are functions ([`Worker::handle`](crate::Worker::handle)); this is for one that is a type of its own,
-/// or that may find that it cannot be started at all. The trait is made with [`async_trait`](macro@crate::async_trait),
-/// and so is what implements it.
+/// Most handlers are functions ([`Worker::handle`](crate::Worker::handle)). Implement this trait for a handler that is a type
+/// of its own, or that needs the other errors of [`HandlerError`]. Implementations use
+/// [`async_trait`](macro@crate::async_trait).
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::WorkError> {
@@ -145,11 +146,13 @@ impl HandlerError {
 /// ```
 #[async_trait]
 pub trait Handler: Send + Sync + 'static {
-    /// Handles one event. It may run again for the same event: after an error, and after a crash. The future is dropped
-    /// at the type's `handler-timeout`, and when the drain limit of a stopping worker is over.
+    /// Handles one event.
+    ///
+    /// It may run again for the same event: after an error, and after a crash. The future is dropped at the type's
+    /// `handler-timeout`, and at the end of a stopping worker's drain limit.
     ///
     /// # Errors
-    /// A failure ([`HandlerError::Failed`]), that there is nothing to run ([`HandlerError::CannotStart`]), or that there is no
-    /// room for it now ([`HandlerError::NoRoom`]).
+    /// [`HandlerError::Failed`] if the run failed, [`HandlerError::CannotStart`] if the handler can never start, and
+    /// [`HandlerError::NoRoom`] if it cannot start now.
     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError>;
 }

@@ -1,4 +1,4 @@
-//! A handler from a `tower` service, so that its layers go around it: limits, time, traces, metrics.
+//! A handler that is a `tower` service, so that tower's layers apply: limits, time-outs, traces, metrics.
 
 use std::{fmt::Display, future::poll_fn};
 
@@ -8,8 +8,7 @@ use tower_service::Service;
 use super::run::{Handler, HandlerError, Run};
 use crate::domain::settlement::Outcome;
 
-/// Each run has a clone of the service, as `tower` wants it: what must be shared between runs the service shares
-/// between its clones.
+/// Each run calls a clone of the service, because `tower` needs `&mut`. State that runs share is shared between the clones.
 pub(crate) struct Layered<S>(pub(crate) S);
 
 #[async_trait]

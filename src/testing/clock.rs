@@ -8,14 +8,14 @@ use crate::{
     ports::Clock,
 };
 
-/// Tells a time of day that moves with tokio's paused time.
+/// A clock whose time of day moves with tokio's paused time.
 pub(super) struct PausedClock {
     base: Timestamp,
     began: Instant,
 }
 
 impl PausedClock {
-    /// tokio's timers have whole milliseconds, and so has this clock.
+    /// The clock counts whole milliseconds, because tokio's timers do.
     pub(super) fn starting_at(now: Timestamp) -> Self {
         assert!(
             is_paused(),
@@ -31,7 +31,7 @@ impl Clock for PausedClock {
     }
 }
 
-/// Whether tokio's time stands still while the system's goes on.
+/// Whether tokio's time is paused.
 fn is_paused() -> bool {
     let (paused, moving) = (Instant::now(), std::time::Instant::now());
     while moving.elapsed().is_zero() {

@@ -84,7 +84,7 @@
 //!
 //! # Coalescing
 //!
-//! Of many changes within the window, the newest one runs.
+//! Only the newest of several changes within the window runs.
 //!
 //! ```
 //! use std::time::Duration;
@@ -147,13 +147,13 @@
 //! # }
 //! ```
 //!
-//! # What is different from servers
+//! # Differences from real servers
 //!
-//! - Publishing, claiming and settling take no time. Nothing is lost on the way, and no connection breaks off.
-//! - The time stands still while anything runs, and moves on by itself while everything waits, in a handler too. A handler that
-//!   waits for the network is at its `handler-timeout` at once. `tokio::task::spawn_blocking` holds the time.
-//! - Two timers of the same millisecond may fire in any order, and an event without an id of its own gets a random one, on which
-//!   the jitter of its retries depends.
+//! - Publishing, claiming and settling take no time. No message is lost, and no connection breaks.
+//! - The time stands still while any task runs, and advances by itself while all tasks wait. A handler that waits for the network
+//!   therefore reaches its `handler-timeout` at once. `tokio::task::spawn_blocking` holds the time.
+//! - Two timers of the same millisecond may fire in any order. An event that is published without an id gets a random one, and
+//!   the jitter of its retries depends on the id.
 
 mod clock;
 mod record;
@@ -194,15 +194,15 @@ use crate::{
     ports::{Clock, Register},
 };
 
-/// The time at which a [`TestHatchery`] begins, unless it is given another one.
+/// The time at which a [`TestHatchery`] begins by default.
 const BEGIN: Timestamp = Timestamp::constant(1_767_225_600, 0);
 
-/// In this time tokio runs everything that is due at one instant. It is the shortest time that tokio can wait.
+/// The time in which tokio runs everything that is due at one instant: the shortest time that tokio can wait.
 const SETTLE: Duration = Duration::from_millis(1);
 
 /// A topology with a broker and a register in memory, for tests. [The module](self) has examples.
 ///
-/// Clones are the same broker and register.
+/// Clones share the broker and the register.
 #[derive(Clone)]
 pub struct TestHatchery {
     shared: Arc<Shared>,
@@ -224,22 +224,22 @@ enum Started {
         stop: CancellationToken,
         ends: AbortOnDropHandle<Result<Summary, WorkError>>,
     },
-    /// It stopped by itself: its queues were empty, and it was told to stop then.
+    /// The worker ended because its queues were empty, as it was configured to.
     Ended(Summary),
 }
 
 impl TestHatchery {
-    /// A broker on which this topology was applied, and an empty register, at the beginning of 2026.
+    /// Creates a broker with this topology and an empty register. The time is the beginning of 2026.
     ///
     /// # Panics
-    /// Outside of a tokio runtime whose time is paused: the test begins with `#[tokio::test(start_paused = true)]`. And if the
-    /// topology was not read by this crate and is not safe to work on.
+    /// Outside a tokio runtime with paused time: the test begins with `#[tokio::test(start_paused = true)]`. Also if the
+    /// topology was not read by this crate and is invalid.
     #[must_use]
     pub fn new(topology: Topology) -> Self {
         Self::starting_at(topology, BEGIN)
     }
 
-    /// The same at another time, for events that are about the calendar.
+    /// Creates the same at another time, for events that depend on the calendar.
     ///
     /// # Panics
     /// As [`new`](Self::new).
@@ -255,21 +255,21 @@ impl TestHatchery {
         Self { shared: Arc::new(Shared { topology, clock, broker, register, publisher, record, workers }) }
     }
 
-    /// Publishes events, as [`Hatchery::publisher`](crate::Hatchery::publisher).
+    /// Returns a publisher, like [`Hatchery::publisher`](crate::Hatchery::publisher).
     #[must_use]
     pub fn publisher(&self) -> Publisher {
         self.shared.publisher.clone()
     }
 
-    /// A worker with no handlers yet, as [`Hatchery::worker`](crate::Hatchery::worker). [`start`](Self::start) starts it, and
-    /// records its runs.
+    /// Returns a worker without handlers, like [`Hatchery::worker`](crate::Hatchery::worker). [`start`](Self::start) starts it
+    /// and records its runs.
     #[must_use]
     pub fn worker(&self) -> Worker {
         let Shared { topology, clock, broker, register, .. } = &*self.shared;
         Worker::new(Arc::clone(topology), Arc::new(broker.clone()), register.clone(), clock.clone())
     }
 
-    /// Lists, cancels and moves events that wait, as [`Hatchery::events`](crate::Hatchery::events).
+    /// Returns the events that wait, like [`Hatchery::events`](crate::Hatchery::events).
     #[must_use]
     pub fn events(&self) -> Events {
         let Shared { topology, clock, broker, register, .. } = &*self.shared;
@@ -277,7 +277,7 @@ impl TestHatchery {
         Events::new(Arc::clone(topology), broker, register.clone(), register.clone(), clock.clone())
     }
 
-    /// Starts a worker, which works whenever the test awaits something. Several workers are like several processes.
+    /// Starts a worker, which runs whenever the test awaits something. Several workers behave like several processes.
     pub fn start<S: Send + 'static>(&self, worker: Worker<S>) {
         let (record, clock) = (Arc::clone(&self.shared.record), self.shared.clock.clone());
         let worker = worker
@@ -287,11 +287,11 @@ impl TestHatchery {
         self.workers().push(Started::Running { stop, ends });
     }
 
-    /// Stops all workers, as a SIGTERM does: each finishes its runs within its drain limit, and gives the other events back.
-    /// Answers with what each has done, in the order in which they were started.
+    /// Stops all workers, as a SIGTERM does: each finishes its runs within its drain limit and returns the other events to
+    /// their queues. Returns the counters of each worker, in the order in which they were started.
     ///
     /// # Errors
-    /// When one of them had ended by itself with an error.
+    /// If a worker had already ended with an error.
     ///
     /// ```
     /// use hatchery::{NewEvent, Outcome, Run, testing::TestHatchery};
@@ -321,31 +321,31 @@ impl TestHatchery {
         ended.into_iter().collect()
     }
 
-    /// Ends all workers at once, as a SIGKILL does. The events that ran are delivered again, and that counts as a crash of
-    /// their worker. This takes a millisecond.
+    /// Kills all workers, as a SIGKILL does. The events that ran are delivered again, and the crash of their worker is counted.
+    /// This takes a millisecond.
     pub async fn kill(&self) {
         let started = std::mem::take(&mut *self.workers());
         for worker in started {
             if let Started::Running { ends, .. } = worker {
                 ends.abort();
-                // The task was cancelled, or it had ended by itself before.
+                // Either the task was cancelled here, or it had ended before.
                 drop(ends.await);
             }
         }
         tokio::time::sleep(SETTLE).await;
     }
 
-    /// What time it is.
+    /// Returns the time.
     #[must_use]
     pub fn now(&self) -> Timestamp {
         self.shared.clock.now()
     }
 
-    /// Moves the time on, and runs everything that is due by then, each event at its time. The last instant takes a
-    /// millisecond: the time is one millisecond later afterwards.
+    /// Advances the time, and runs everything that is due by then, each event at its time. The last instant takes a
+    /// millisecond, so the time is one millisecond later afterwards.
     ///
     /// # Errors
-    /// When a worker has ended by itself with an error since it was started, for want of the type in the file, say.
+    /// If a worker has ended with an error, for example because the file does not have its type.
     pub async fn advance(&self, by: Duration) -> Result<(), WorkError> {
         tokio::time::sleep(by).await;
         tokio::time::sleep(SETTLE).await;
@@ -364,7 +364,7 @@ impl TestHatchery {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Moves the time on to a date; to none that is past.
+    /// Advances the time to a date. A date in the past changes nothing.
     ///
     /// # Errors
     /// As [`advance`](Self::advance).
@@ -372,22 +372,22 @@ impl TestHatchery {
         self.advance(until(self.now(), date)).await
     }
 
-    /// The runs of a type's handler, in the order in which they began.
+    /// Returns the runs of a type's handler, in the order in which they began.
     ///
     /// # Panics
-    /// When the file has no such type.
+    /// If the file has no such type.
     #[must_use]
     pub fn runs(&self, event_type: &str) -> Vec<RecordedRun> {
         self.shared.record.of(self.known(event_type))
     }
 
-    /// The events of a type that lie in the broker's queues and were not delivered yet, by the time at which they are due.
+    /// Returns the events of a type that are in the broker's queues and not delivered yet, sorted by due time.
     ///
-    /// RabbitMQ cannot take a message out of a queue, so an event that was cancelled or replaced lies there until it is due.
-    /// [`events`](Self::events) shows those that still count.
+    /// RabbitMQ cannot remove a single message from a queue, so a cancelled or replaced event stays there until it is due.
+    /// [`events`](Self::events) lists the events that will still run.
     ///
     /// # Panics
-    /// When the file has no such type.
+    /// If the file has no such type.
     #[must_use]
     pub fn waiting(&self, event_type: &str) -> Vec<WaitingEvent> {
         let event_type = self.known(event_type);
@@ -406,10 +406,10 @@ impl TestHatchery {
         waiting
     }
 
-    /// The dead letters of a type, the oldest first. [`Event::reason`] says why each was given up.
+    /// Returns the dead letters of a type, the oldest first. [`Event::reason`] says why each was dead-lettered.
     ///
     /// # Panics
-    /// When the file has no such type.
+    /// If the file has no such type.
     #[must_use]
     pub fn dead_letters(&self, event_type: &str) -> Vec<Event> {
         let event_type = self.known(event_type);
@@ -422,12 +422,12 @@ impl TestHatchery {
         Names::new(self.shared.topology.name.clone())
     }
 
-    /// Every message was published by a publisher or a worker, so each is an event.
+    /// Cannot fail: every message here was published by a publisher or a worker, so each is a valid event.
     fn read(&self, event_type: &EventType, message: wire::Incoming) -> Option<Event> {
         wire::decode(event_type, message, self.now(), String::new).ok()
     }
 
-    /// A misspelt type would have no runs, and a test that expects none would pass.
+    /// Panics on an unknown type: a misspelt type has no runs, so a test that expects none would pass.
     fn known(&self, event_type: &str) -> &EventType {
         let types = &self.shared.topology.types;
         match types.get_key_value(event_type) {
@@ -442,7 +442,7 @@ impl TestHatchery {
 }
 
 impl Started {
-    /// How the worker ended. A panic in it is the test's.
+    /// Returns how the worker ended. A panic in the worker becomes a panic of the test.
     async fn ended(self) -> Result<Summary, WorkError> {
         match self {
             Self::Running { ends, .. } => {

@@ -1,4 +1,4 @@
-//! What ran, and what waits.
+//! The records of runs and of waiting events.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -15,14 +15,14 @@ use crate::{
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct RecordedRun {
-    /// When it began.
+    /// The time at which the run began.
     pub at: Timestamp,
-    /// The event as the handler got it. Its attempts are those before this run.
+    /// The event as the handler received it. Its attempts do not count this run.
     pub event: Event,
-    /// As [`Run::fence`].
+    /// See [`Run::fence`].
     pub fence: Option<i64>,
-    /// The handler's answer; an error is the [`Outcome::Retry`] that it becomes. None while the handler runs, and if it never
-    /// answered: it panicked, was at its time limit, or its worker was killed.
+    /// The handler's outcome. An error is recorded as its [`Outcome::Retry`]. `None` while the handler runs, and if it did not
+    /// return because it panicked, reached its time limit, or its worker was killed.
     pub outcome: Option<Outcome>,
 }
 
@@ -32,9 +32,9 @@ pub struct RecordedRun {
 pub struct WaitingEvent {
     /// The event.
     pub event: Event,
-    /// When it comes to a worker; or came, if none has taken it yet.
+    /// The time at which the event is delivered to a worker; in the past if no worker has taken it yet.
     pub due: Timestamp,
-    /// The queue, as `payroll.hatchery.1h`.
+    /// The name of the queue, such as `payroll.hatchery.1h`.
     pub queue: String,
 }
 

@@ -1,4 +1,4 @@
-//! Each rule of the kit that users rely on.
+//! Tests of [`TestHatchery`] itself: each behaviour that users rely on.
 
 use rstest::rstest;
 
@@ -24,7 +24,7 @@ fn seconds(hatchery: &TestHatchery, event_type: &str, start: Timestamp) -> Vec<f
     hatchery.runs(event_type).iter().map(|run| run.at.duration_since(start).as_secs_f64()).collect()
 }
 
-/// Delays that no queue of the topology has take the ladder.
+/// Delays that match no queue of the topology use the ladder.
 #[rstest]
 #[case::at_once(0, "t.processor.mail")]
 #[case::hatchery(5_000, "t.hatchery.5s")]
@@ -54,7 +54,7 @@ async fn an_event_runs_when_it_is_due(#[case] millis: u64, #[case] queue: &str) 
 #[case::in_place("{ on-failure: in-place, in-place: { tries: 2, delay: 1s }, retry: { delays: [2s], max-attempts: 2, jitter: 0% } }", &[0.0, 1.0, 3.0, 4.0], 1)]
 #[case::dropped("{ on-failure: drop }", &[0.0], 0)]
 #[tokio::test(start_paused = true)]
-async fn a_failure_is_followed_by_what_the_file_says(
+async fn failed_events_follow_the_retry_policy_of_the_file(
     #[case] spec: &str,
     #[case] expected: &[f64],
     #[case] letters: usize,
@@ -72,7 +72,7 @@ async fn a_failure_is_followed_by_what_the_file_says(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_type_that_keeps_order_runs_one_event_after_the_other() -> Tested {
+async fn a_type_that_blocks_runs_one_event_after_the_other() -> Tested {
     let hatchery = hatchery("mail: { on-failure: block, retry: { delays: [1s], jitter: 0% } }");
     for worker in 0..2 {
         let fails_once = move |run: Run| async move {
@@ -163,7 +163,7 @@ async fn a_thread_that_a_handler_waits_for_holds_the_time() -> Tested {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_that_stops_when_its_queues_are_empty_says_what_it_has_done() -> Tested {
+async fn a_worker_that_stops_when_its_queues_are_empty_returns_its_counters() -> Tested {
     let hatchery = hatchery("mail: {}");
     hatchery.publisher().publish(NewEvent::new("mail", "{}")).await?;
     hatchery.start(hatchery.worker().handle("mail", done).stop_when_empty(true));
@@ -186,13 +186,13 @@ async fn a_worker_that_cannot_start_says_why() {
 
 #[tokio::test(start_paused = true)]
 #[should_panic(expected = "is it `mail`?")]
-async fn runs_of_a_type_that_is_not_in_the_file_are_not_none() {
+async fn asking_for_the_runs_of_an_unknown_type_panics() {
     let _ = hatchery("mail: {}").runs("mial");
 }
 
 #[tokio::test]
 #[should_panic(expected = "start_paused = true")]
-async fn time_that_is_not_paused_is_refused() {
+async fn a_runtime_without_paused_time_is_refused() {
     let _ = hatchery("mail: {}");
 }
 

@@ -1,8 +1,8 @@
-//! What the register is asked and what it answers: the vocabulary of the protocol in `docs/register.md`.
+//! The calls to the register and their answers: the vocabulary of the protocol in `docs/register.md`.
 //!
 //! The register answers one question: is this copy of an event still wanted? It never decides whether to publish.
-//! What it holds is in [`state`], what each call does to that in [`transitions`]. Beside it, in [`index`], stands what people
-//! are told of the events that wait; nothing is decided from that.
+//! [`state`] defines the data that it holds, and [`transitions`] defines how each call changes the data. [`index`]
+//! lists the waiting events for people; nothing is decided from it.
 
 pub mod index;
 mod owner;
@@ -19,9 +19,9 @@ use uuid::Uuid;
 pub use self::owner::{Applied, Other, Owner};
 use super::words::{EventType, Reference};
 
-/// What an event competes with: which others of its (type, reference) replace it, or are replaced by it.
+/// The slot of an event: the events of one slot and one (type, reference) replace each other.
 ///
-/// On the wire it is the header `slot`.
+/// A message carries it in the header `slot`.
 ///
 /// ```
 /// use hatchery::DedupSlot;
@@ -32,21 +32,21 @@ use super::words::{EventType, Reference};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DedupSlot {
-    /// `i`: immediate events, the newest counts.
+    /// `i`: immediate events, of which the newest runs.
     Immediate,
-    /// `f`: immediate events, one run counts for all that were published before it begins.
+    /// `f`: immediate events. One run serves all that were published before it begins.
     First,
-    /// `d`: dated events, the newest counts whatever its date.
+    /// `d`: dated events, of which the newest runs, whatever its date.
     Dated,
-    /// `d:<ms>`: dated events of this very time, in milliseconds since 1970.
+    /// `d:<ms>`: dated events of exactly this time, in milliseconds since 1970.
     DatedAt(i64),
-    /// `q:<ms>`: what a handler, or a person, put off to this time, in milliseconds since 1970.
+    /// `q:<ms>`: immediate events that a handler or a person put off to this time, in milliseconds since 1970.
     RequeuedAt(i64),
-    /// `e:<id>`: competes with nothing, and is only protected from running twice.
+    /// `e:<id>`: one event, which competes with no other. The register only keeps it from running twice.
     Event(String),
 }
 
-/// A text that is no slot.
+/// The error for a text that is not a slot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a slot (i, f, d, d:<ms>, q:<ms> or e:<id>)")]
 pub struct SlotError(String);
@@ -81,10 +81,10 @@ impl FromStr for DedupSlot {
     }
 }
 
-/// What a copy carries to be told from the others: headers `slot`, `version` and `generation`.
+/// The headers `slot`, `version` and `generation` of a copy, which tell it from other copies.
 ///
-/// Publishers and workers set it. That of [`EventInfo::copy`](crate::EventInfo::copy) says which copy is still to run, and what
-/// is at its end has none:
+/// Publishers and workers set them. [`EventInfo::copy`](crate::EventInfo::copy) tells which copy of an event is still
+/// to run. It is `None` for an event that has ended:
 ///
 /// ```no_run
 /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -98,64 +98,64 @@ impl FromStr for DedupSlot {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyVersion {
-    /// What it competes with.
+    /// The slot in which the event competes.
     pub slot: DedupSlot,
-    /// The order of publishing within a (type, reference); 0 in an `e:` slot.
+    /// The order of publishing within a (type, reference). It is 0 in an `e:` slot.
     pub version: i64,
-    /// 0 when published, one more for every copy made of it later.
+    /// 0 for the message that was published, and one more for each later copy.
     pub generation: i64,
 }
 
 impl CopyVersion {
-    /// The stamp of an event that competes with nothing.
+    /// Returns the stamp of an event that competes with no other.
     #[must_use]
     pub fn alone(id: &str, generation: i64) -> Self {
         Self { slot: DedupSlot::Event(id.to_owned()), version: 0, generation }
     }
 
-    /// The stamp of a later copy of the same event.
+    /// Returns the stamp of the next copy of the same event.
     #[must_use]
     pub fn next(&self) -> Self {
         Self { generation: self.generation + 1, ..self.clone() }
     }
 }
 
-/// Whom a call is about.
+/// The event that a call is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject {
-    /// The type.
+    /// The event's type.
     pub event_type: EventType,
-    /// The object, if the event has one.
+    /// The event's reference, if it has one.
     pub reference: Option<Reference>,
-    /// The event.
+    /// The event's id.
     pub id: String,
 }
 
-/// What a type's entry in the file means for the register.
+/// The settings of a type that the register needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// One event of a reference at a time: the lease is on the reference, not on the event.
+    /// Whether only one event of a reference runs at a time. If so, the reference has the lease, and else the event.
     pub exclusive: bool,
-    /// How long a lease lasts unless it is renewed.
+    /// How long a lease lasts without being renewed.
     pub lease: Duration,
-    /// How long a finished version is remembered; at least twice the type's longest retry delay.
+    /// How long the register keeps a finished version; at least twice the type's longest retry delay.
     pub dedup_retention: Duration,
-    /// How long a stream of changes may put its reference off.
+    /// The longest time that a stream of newer events may postpone the run of a reference.
     pub max_wait: Duration,
 }
 
-/// *reserve*: by a publisher, before it publishes into a slot other than `e:`.
+/// The call *reserve*: a publisher makes it before it publishes into a slot other than `e:`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// Whom it is about.
+    /// The event to publish.
     pub subject: Subject,
-    /// The slot of the event that will be published.
+    /// The slot of the event.
     pub slot: DedupSlot,
-    /// When that event is due.
+    /// The time at which the event is due.
     pub due: Timestamp,
-    /// The running event that asks, if one does (a requeue): stale by now, it gets no follow-up.
+    /// The running copy whose requeue makes this call, if any. If that copy is stale by now, it gets no follow-up.
     pub asked_by: Option<CopyVersion>,
-    /// What its type says.
+    /// The settings of the type.
     pub terms: Terms,
 }
 
@@ -164,203 +164,204 @@ pub struct Reserve {
 pub enum Reserved {
     /// The version for the event.
     Version(i64),
-    /// Who asked is stale: cancelled while it ran, or replaced.
+    /// The copy that makes the call is stale: it was cancelled while it ran, or another run of it has ended.
     Stale,
 }
 
-/// *record*: by a publisher, after the broker's confirm.
+/// The call *record*: a publisher makes it after the broker's confirm.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Whom it is about.
+    /// The published event.
     pub subject: Subject,
-    /// The slot that it was published into. An `e:` slot is noted in the index alone: nothing competes there.
+    /// The slot of the event. An `e:` slot is recorded in the index alone, because no event competes there.
     pub slot: DedupSlot,
     /// The version that *reserve* gave.
     pub version: i64,
-    /// When it is due, for the index.
+    /// The time at which the event is due, for the index.
     pub due: Timestamp,
-    /// Why it was published, for the index.
+    /// Why the event was published, for the index.
     pub reason: Option<String>,
-    /// The message as it was published, where the type keeps payloads and this one is not too large.
+    /// The message as it was published, if the type keeps payloads and this one is not too large.
     pub kept: Option<Bytes>,
-    /// What its type says.
+    /// The settings of the type.
     pub terms: Terms,
 }
 
-/// *claim*: by a worker, just before a handler starts.
+/// The call *claim*: a worker makes it just before a handler starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Whom it is about.
+    /// The event to run.
     pub subject: Subject,
-    /// What the copy carries.
+    /// The stamp of the copy that was delivered.
     pub stamp: CopyVersion,
-    /// Names this claim, so that a repeated call gets the same answer. One for each delivery, never for a process.
+    /// The name of this claim, so that a repeated call gets the same answer. Each delivery has its own; a process has
+    /// none.
     pub token: Uuid,
-    /// When this copy was due: how late it came tells how long older copies may still lie in a queue.
+    /// The time at which this copy was due. How late it came tells how long older copies may still wait in a queue.
     pub due: Timestamp,
-    /// Nothing else runs in this process, nor will until this event is settled.
+    /// Whether nothing else runs in this process, nor will until this event is settled.
     pub alone: bool,
-    /// What its type says.
+    /// The settings of the type.
     pub terms: Terms,
 }
 
 /// The answer to [`Claim`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claimed {
-    /// Start the handler.
+    /// The handler may start.
     Run {
-        /// Grows with every claim of a (type, reference): what a handler writes can be fenced with it.
+        /// A number that grows with each claim of a (type, reference). A handler can fence its writes with it.
         fence: i64,
         /// How often this copy was started and never settled.
         crashes: u32,
-        /// The stamp that counts from here on: the copy's own, or one of slot `e:` where the copy's version was given
-        /// out by nobody.
+        /// The stamp for the calls that follow: that of the copy, or one with an `e:` slot if the register never gave
+        /// out the copy's version.
         stamp: CopyVersion,
     },
-    /// Handled, cancelled, or a later copy is known: drop it.
+    /// The event was handled or cancelled, or a later copy is known. The worker drops this copy.
     Stale,
-    /// A newer one waits: drop it.
+    /// A newer event of the slot waits. The worker drops this copy.
     Replaced,
-    /// Rescheduled: the same copy again at this time.
+    /// The event was rescheduled to this time. The worker sends the same copy on until then.
     Later(Timestamp),
-    /// Another of the same reference (or this one itself) runs: the same copy again in a moment.
+    /// An event of the same reference runs, perhaps this one. The worker sends the same copy on for a moment.
     Busy,
-    /// It may have killed its worker twice: claim it again when nothing else runs.
+    /// The event may have killed its worker twice. The worker claims it again when nothing else runs.
     Alone,
 }
 
-/// *renew*: by a worker, while the handler runs.
+/// The call *renew*: a worker makes it while the handler runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renew {
-    /// Whom it is about.
+    /// The running event.
     pub subject: Subject,
-    /// The stamp that the claim answered with.
+    /// The stamp from the answer to the claim.
     pub stamp: CopyVersion,
-    /// The claim's.
+    /// The token of the claim.
     pub token: Uuid,
-    /// The claim's.
+    /// The due time of the claim.
     pub due: Timestamp,
-    /// What its type says.
+    /// The settings of the type.
     pub terms: Terms,
 }
 
 /// The answer to [`Renew`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {
-    /// The lease lasts on.
+    /// The lease goes on.
     Held,
-    /// The lease ran out; somebody else may run by now.
+    /// The lease ran out, so another worker may run the event by now.
     Lost,
 }
 
-/// *release*: by a worker that gives back an event whose handler has not really run.
+/// The call *release*: a worker makes it when it gives an event back without having run its handler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
-    /// Whom it is about.
+    /// The event to give back.
     pub subject: Subject,
-    /// The stamp that the claim answered with.
+    /// The stamp from the answer to the claim.
     pub stamp: CopyVersion,
-    /// The claim's.
+    /// The token of the claim.
     pub token: Uuid,
-    /// The claim's.
+    /// The due time of the claim.
     pub due: Timestamp,
-    /// What its type says.
+    /// The settings of the type.
     pub terms: Terms,
 }
 
-/// *settle*: by a worker, after the follow-up is confirmed and before the delivery is acknowledged.
+/// The call *settle*: a worker makes it after the follow-up is confirmed and before the delivery is acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settle {
-    /// Whom it is about.
+    /// The event that ran.
     pub subject: Subject,
-    /// The stamp that the claim answered with.
+    /// The stamp from the answer to the claim.
     pub stamp: CopyVersion,
-    /// The claim's fence.
+    /// The fence from the answer to the claim.
     pub fence: i64,
-    /// The claim's token.
+    /// The token of the claim.
     pub token: Uuid,
-    /// The claim's.
+    /// The due time of the claim.
     pub due: Timestamp,
-    /// How it ended.
+    /// The end of the run.
     pub end: End,
-    /// What its type says.
+    /// The settings of the type.
     pub terms: Terms,
 }
 
-/// How a run ended, for the register.
+/// The end of a run, for the register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
-    /// Handled to the end: no copy of this version is wanted any more.
+    /// The event is handled to the end. No copy of this version is wanted any more.
     Finished,
-    /// A copy of the next generation is in the broker and due at this time: no copy of this generation is wanted.
+    /// A copy of the next generation is in the broker. No copy of this generation is wanted any more.
     Copied {
-        /// When the copy is due.
+        /// The time at which the copy is due.
         due: Timestamp,
-        /// What the index says of it.
+        /// The index's entry for the copy.
         note: Note,
     },
 }
 
-/// What the index says of a copy.
+/// The index's entry for a copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// Where the copy is.
+    /// The queues in which the copy is.
     pub stage: Stage,
     /// Failed attempts so far.
     pub attempts: u32,
-    /// Why it is there.
+    /// Why the copy is there.
     pub reason: Option<String>,
 }
 
-/// Where a copy is, as far as its last call to the register says.
+/// The queues in which a copy is, according to the last call about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Published and not due yet, or due and not started.
+    /// The copy is published and not started: it is not due yet, or no handler was free.
     Waiting,
-    /// It failed and waits for its next attempt.
+    /// The event failed, and the copy waits for the next attempt.
     Retry,
-    /// It was given up.
+    /// The event was given up, and the copy is a dead letter.
     DeadLetter,
 }
 
-/// *later*: by a person, where no payload is kept. Not before this time.
+/// The call *later*: a person reschedules an event whose payload is not kept to a later time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Later {
-    /// Whom it is about.
+    /// The event to reschedule.
     pub subject: Subject,
-    /// The copy that waits, as the index or the register showed it.
+    /// The waiting copy, as the index or the register showed it.
     pub stamp: CopyVersion,
-    /// Not before.
+    /// The time before which the copy must not run.
     pub at: Timestamp,
-    /// What its type says.
+    /// The settings of the type.
     pub terms: Terms,
 }
 
 /// The answer to [`Later`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Postponed {
-    /// It waits until then.
+    /// The copy waits until that time.
     Until,
-    /// It has been started: too late.
+    /// The copy has been started, so the call came too late.
     Running,
-    /// Handled, cancelled or replaced meanwhile.
+    /// The event was handled, cancelled or replaced meanwhile.
     Unwanted,
 }
 
-/// *cancel*: by a person or a program. What arrives later of what was published before it is stale.
+/// The call *cancel*: a person or a program makes it. All copies that were published before it are stale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cancel {
-    /// Whom it is about.
+    /// The event, or an event of the reference.
     pub subject: Subject,
-    /// This slot, or every slot of the reference. Without a reference and a slot, the event's own.
+    /// The slot to cancel. `None` means every slot of the reference, or the event's own slot if it has no reference.
     pub slot: Option<DedupSlot>,
-    /// When what is to be cancelled is due, where the caller knows: it may be known to the index alone.
+    /// The time at which the cancelled event is due, if the caller knows it. Only the index may have it.
     pub due: Option<Timestamp>,
-    /// How far ahead a slot may be due that the register has never seen: the ladder's horizon.
+    /// The longest time until an event can be due in a slot that the register has never seen: the ladder's horizon.
     pub horizon: Duration,
 }
 
-/// What was found in a slot that was cancelled.
+/// The contents of a slot that was cancelled.
 ///
 /// ```no_run
 /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -377,13 +378,14 @@ pub struct Cancel {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Cancelled {
-    /// Which.
+    /// The slot.
     pub slot: DedupSlot,
-    /// Something waited in it, as far as is known. It will not run.
+    /// Whether an event waited in the slot, as far as the register knows. It will not run.
     pub waiting: bool,
-    /// Something of it had been started and was not settled: that run goes on, and is not tried again.
+    /// Whether an event of the slot was started and not settled. Its run goes on, and is not tried again.
     pub running: bool,
-    /// Its mark was a cancel's before: of this very call, perhaps, if its first answer was lost.
+    /// Whether the slot was cancelled before. If the first answer to this call was lost, this call itself may have done
+    /// so.
     pub already: bool,
 }
 
@@ -403,7 +405,7 @@ mod tests {
     #[case("q")]
     #[case("e:")]
     #[case("x:1")]
-    fn what_is_no_slot_is_refused(#[case] text: &str) {
+    fn a_text_that_is_no_slot_is_refused(#[case] text: &str) {
         assert!(text.parse::<DedupSlot>().is_err());
     }
 

@@ -1,33 +1,35 @@
-//! The owner of a register: a topology on a broker. Two topologies with the same keys would drop each other's events, so `apply` looks
-//! for another owner before it writes.
+//! The owner of a register: a topology on a broker.
+//!
+//! Two topologies with the same keys in Redis would drop each other's events. So `apply` looks for another owner before
+//! it writes.
 
 use crate::domain::{names::is_of_a_node, words::plain};
 
-/// The topology and the broker that use a register. An unknown name is absent.
+/// The topology and the broker that use a register. A name is `None` if it is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Owner {
-    /// The topology's name, as the last `apply` had it.
+    /// The topology's name at the last `apply`.
     pub topology: Option<String>,
     /// The cluster name of the broker.
     pub cluster_name: Option<String>,
 }
 
-/// The register of a topology that is applied, and what is known of the topology.
+/// The topology that is applied, with the facts that tell whether it owns a register.
 #[derive(Clone, Copy, Debug)]
 pub struct Applied<'a> {
     /// The topology and the broker.
     pub owner: &'a Owner,
     /// The names that the topology had before.
     pub former: &'a [String],
-    /// The broker has objects of this topology already.
+    /// Whether the broker already has objects of this topology.
     pub is_here: bool,
-    /// The names of the nodes of the broker's cluster, where they are known.
+    /// The names of the nodes of the broker's cluster, if they are known.
     pub nodes: Option<&'a [String]>,
-    /// Names of topologies or brokers that it has moved from, as a person says.
+    /// The names of topologies or brokers that the topology has moved from, given by `--moved-from`.
     pub moved_from: &'a [String],
 }
 
-/// Somebody else who uses the register.
+/// Another user of the register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Other {
     /// Another broker, with its cluster name.
@@ -37,11 +39,11 @@ pub enum Other {
 }
 
 impl Owner {
-    /// Whether this owner of a register is somebody else than who applies.
+    /// Returns the other user if this owner of a register is not the topology and broker of `applied`.
     ///
-    /// A cluster that has a name says it on each of its nodes. An unnamed cluster says the name of the node that was asked, so a register
-    /// with the name of a node may be this broker's. The list of the cluster's nodes tells. Without it, objects of the topology on the
-    /// broker say that it is the same one.
+    /// Each node of a named cluster answers with the cluster's name. A node of an unnamed cluster answers with its own
+    /// name, so a register that is owned by a node may belong to this broker. The list of the cluster's nodes decides
+    /// that. Without the list, a broker that has objects of the topology counts as the same one.
     #[must_use]
     pub fn conflict(&self, applied: Applied<'_>) -> Option<Other> {
         let Applied { owner, former, moved_from, .. } = applied;
@@ -62,8 +64,8 @@ impl Owner {
         None
     }
 
-    /// Says that the register may be another broker's. The register has the name of a node, and this broker has another name: they are
-    /// two nodes of one cluster, or one cluster before and after it was named, or two brokers.
+    /// Returns a warning if the register may belong to another broker, because its owner is a node and this broker has
+    /// another name. They are two nodes of one cluster, or one cluster before and after it was named, or two brokers.
     #[must_use]
     pub fn doubt(&self, cluster_name: Option<&str>) -> Option<String> {
         let (by, here) = (self.cluster_name.as_deref().filter(|name| is_of_a_node(name))?, cluster_name?);
@@ -84,7 +86,7 @@ impl Owner {
 }
 
 impl Applied<'_> {
-    /// Whether the node of this name may be one of this broker's.
+    /// Tells whether the node of this name may belong to this broker's cluster.
     fn may_have_node(&self, name: &str) -> bool {
         self.nodes.map_or(self.is_here, |nodes| nodes.iter().any(|node| node == name))
     }

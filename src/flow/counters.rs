@@ -1,4 +1,4 @@
-//! What a worker counts, and says at its end.
+//! The counters of a worker, and the summary at its end.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,16 +6,16 @@ use crate::domain::{register::Claimed, settlement::Outcome};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident),* $(,)?) => {
-        /// Counters of a worker that runs.
+        /// The counters of a running worker.
         #[derive(Default)]
         pub(super) struct Counters {
             $($field: AtomicU64),*
         }
 
-        /// What a worker has done, from its start to its end.
+        /// The counters of a worker, from its start to its end.
         ///
-        /// Each field counts deliveries or runs, of all its types together; one event may count several times, as when
-        /// it failed twice and was done at last.
+        /// Each field counts deliveries or runs of all types together. One event may be counted several times, for example
+        /// if it failed twice and succeeded at last.
         ///
         /// ```no_run
         /// # async fn example(worker: hatchery::Worker) -> Result<(), Box<dyn std::error::Error>> {
@@ -46,32 +46,33 @@ macro_rules! counters {
 counters! {
     /// Deliveries taken from the broker.
     delivered,
-    /// Runs that ended as done.
+    /// Runs that succeeded.
     done,
-    /// Runs that a business rule ended.
+    /// Runs whose event the handler discarded.
     discarded,
-    /// Runs that failed and are tried again, in place or by way of a retry queue.
+    /// Runs that failed and are tried again, in place or through a retry queue.
     retried,
-    /// Runs that failed and are not tried again, as the file says.
+    /// Runs that failed and whose event was dropped (`on-failure: drop`).
     dropped,
-    /// Runs after which the handler wants the event again later.
+    /// Runs whose event the handler requeued for a later time.
     requeued,
-    /// Events given up.
+    /// Events that were dead-lettered.
     dead_lettered,
-    /// Deliveries that were no events: a header of the wrong type, say. They are in dead-letter too, and are not
-    /// counted there.
+    /// Deliveries that are not valid events, for example because of a header of the wrong type. They are dead-lettered too, but
+    /// not counted there.
     poisoned,
-    /// Deliveries left to the broker to dead-letter, because it does not take their copies.
+    /// Deliveries that were rejected so that the broker dead-letters them, because it refused their copies.
     rejected,
-    /// Copies dropped because the event was finished, cancelled, or has a later copy.
+    /// Copies that were dropped because their event was finished, cancelled, or has a later copy.
     stale,
-    /// Copies dropped because a newer event of the same reference waits.
+    /// Copies that were dropped because a newer event of the same reference waits.
     replaced,
-    /// Copies sent on because their reference was busy, or what Redis holds of it cannot be read.
+    /// Copies that were published again with a delay because their reference was busy, or because the register's entry cannot
+    /// be read.
     busy,
-    /// Deliveries given back to the queue, not started or not ended.
+    /// Deliveries that were returned to the queue, either not started or not finished.
     given_back,
-    /// Deliveries put aside to run alone: they may have killed their worker.
+    /// Deliveries that were moved to the aside queue to run alone, because they may have killed their worker.
     put_aside,
 }
 
@@ -88,7 +89,7 @@ impl Counters {
         match outcome {
             Outcome::Done => Self::add(&self.done),
             Outcome::Discard { .. } => Self::add(&self.discarded),
-            // Counted where they are carried out.
+            // These outcomes are counted where they are carried out.
             Outcome::Requeue { .. } | Outcome::Retry { .. } | Outcome::DeadLetter { .. } => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What a publisher is given.
+//! The event that a program publishes.
 
 use std::time::Duration;
 
@@ -15,13 +15,15 @@ use crate::domain::{
     words::{EventType, Reference, WordError},
 };
 
-/// An event to publish: a type and a payload, and what more there is to say.
+/// An event to publish: a type, a payload, and optional properties.
 ///
-/// [`Publisher::publish`](crate::Publisher::publish) checks it and sends it. Without a reference and a time it is an
-/// event that runs as soon as a worker is free. A **reference** names the object that it is about, and the file says
-/// which events of one reference stand for each other (`coalesce`). With a **time** ([`at`](Self::at),
-/// [`delay`](Self::delay); the last of them counts) it runs then, or up to a step of the ladder later, 250 ms unless
-/// the file says otherwise; never earlier.
+/// [`Publisher::publish`](crate::Publisher::publish) checks and sends it. Without a reference and a time, the event runs as
+/// soon as a worker is free.
+///
+/// - A **reference** names the object that the event is about. The key `coalesce` of the file says which events of one
+///   reference replace each other.
+/// - With a **time** ([`at`](Self::at) or [`delay`](Self::delay), the last call wins) the event runs at this time or up to one
+///   step of the ladder later (250 ms by default), and never earlier.
 ///
 /// ```no_run
 /// # async fn example(publisher: hatchery::Publisher) -> Result<(), Box<dyn std::error::Error>> {
@@ -31,14 +33,14 @@ use crate::domain::{
 /// #[derive(serde::Serialize)]
 /// struct Change { salary: u32 }
 ///
-/// // Now; ten of these within the type's `window` are one import.
+/// // Now. Ten of these within the type's `window` become one run.
 /// let now = NewEvent::json("hr-import", &Change { salary: 5_000 })?.reference("1234");
-/// // On the first of June, whatever else happens to employee 1234.
+/// // On the first of June.
 /// let june = NewEvent::json("hr-import", &Change { salary: 6_000 })?
 ///     .reference("1234")
 ///     .at(parse_time("2026-06-01T00:00:00+02:00")?)
 ///     .reason("raise of 2026");
-/// // In ten minutes, once, however often this is published.
+/// // In ten minutes. Published again with this id, it still runs once.
 /// let mail = NewEvent::new("mail", r#"{"to": "ada@example.com"}"#)
 ///     .id("welcome-1234")
 ///     .delay(Duration::from_mins(10));
@@ -69,9 +71,11 @@ pub(super) enum When {
 }
 
 impl NewEvent {
-    /// An event of this type, due now. The payload counts as JSON unless [`Self::content_type`] says otherwise; it is
-    /// any bytes, none too, and at most `max-payload` of the file (16 MiB). A `String`, a `Vec<u8>` and `Bytes` are
-    /// taken without a copy; a text that is borrowed for less than `'static` is copied first (`text.to_owned()`).
+    /// Returns an event of this type, due now.
+    ///
+    /// The payload is any bytes, also none, up to the file's `max-payload` (16 MiB by default). Its content type is JSON unless
+    /// [`Self::content_type`] sets another. A `String`, a `Vec<u8>` and `Bytes` are not copied. A text that is borrowed for less
+    /// than `'static` has to be copied by the caller (`text.to_owned()`).
     ///
     /// ```
     /// use hatchery::{NewEvent, bytes::Bytes};
@@ -79,7 +83,7 @@ impl NewEvent {
     /// let document = Bytes::from(vec![0x25, 0x50, 0x44, 0x46]);
     /// let print = NewEvent::new("print", document.clone()).content_type("application/pdf");
     /// assert_eq!(print.payload().as_ptr(), document.as_ptr());
-    /// // The reference says it all.
+    /// // The reference alone tells the handler enough.
     /// let changed = NewEvent::new("hr-import", "").reference("1234");
     /// assert!(changed.payload().is_empty());
     /// ```
@@ -98,7 +102,7 @@ impl NewEvent {
         }
     }
 
-    /// An event whose payload is this value as JSON.
+    /// Returns an event whose payload is this value as JSON.
     ///
     /// ```
     /// use hatchery::NewEvent;
@@ -113,20 +117,20 @@ impl NewEvent {
     /// ```
     ///
     /// # Errors
-    /// When the value cannot be written as JSON, like a map whose keys are no texts; and when its `Serialize` says so.
+    /// If the value cannot be serialized as JSON, for example a map whose keys are not strings.
     pub fn json<T: serde::Serialize + ?Sized>(event_type: impl Into<String>, payload: &T) -> serde_json::Result<Self> {
         Ok(Self::new(event_type, serde_json::to_vec(payload)?))
     }
 
-    /// An event of this kind, with its payload as JSON. [`EventKind`] has an example.
+    /// Returns an event of this kind, with its payload as JSON. [`EventKind`] has an example.
     ///
     /// # Errors
-    /// As [`json`](Self::json).
+    /// See [`json`](Self::json).
     pub fn of<K: EventKind>(_kind: K, payload: &K::Payload) -> serde_json::Result<Self> {
         Self::json(K::TYPE, payload)
     }
 
-    /// What it carries.
+    /// Returns the payload.
     ///
     /// ```
     /// let event = hatchery::NewEvent::new("mail", r#"{"to": "ann"}"#);
@@ -137,14 +141,15 @@ impl NewEvent {
         &self.payload
     }
 
-    /// The object that it is about: 1 to 255 bytes of UTF-8 without control characters. Publishing refuses any other.
+    /// Sets the object that the event is about: 1 to 255 bytes of UTF-8 without control characters. Publishing refuses any
+    /// other text.
     ///
     /// ```
     /// use hatchery::{NewEvent, Reference};
     ///
     /// let employee = 1234;
     /// let event = NewEvent::new("hr-import", "{}").reference(employee.to_string());
-    /// // What comes from outside can be checked before.
+    /// // Input from outside can be checked first.
     /// assert!("1234".parse::<Reference>().is_ok());
     /// assert!("".parse::<Reference>().is_err());
     /// ```
@@ -153,10 +158,9 @@ impl NewEvent {
         Self { reference: Some(reference.into()), ..self }
     }
 
-    /// Not before this time, in milliseconds, rounded up. A time that is past is due now.
+    /// Sets the earliest time of the run, rounded up to milliseconds. An event with a time in the past is due now.
     ///
-    /// It is an event with a date all the same: which others it stands for is said by `delayed` of its type's
-    /// `coalesce`, and no `window` holds it up.
+    /// Such an event counts as delayed also if its time is past: it coalesces by the key `delayed`, and no `window` delays it.
     ///
     /// ```
     /// use hatchery::{NewEvent, jiff::{Timestamp, ToSpan as _}, parse_time};
@@ -170,18 +174,18 @@ impl NewEvent {
         Self { when: When::At(time), ..self }
     }
 
-    /// Not before this long from when it is published. A delay of zero is none: the event has no date.
+    /// Sets the shortest time from the publish to the run. A delay of zero means no date.
     ///
-    /// Its date is that time, to the millisecond. So of two events with one delay each has a date of its own, and with
-    /// `delayed: each-time` both run; `delayed: latest`, one [`at`](Self::at) for both, or a `window` for what has no
-    /// date make them one.
+    /// The event's date is the time of the publish plus the delay, in milliseconds. Two events with the same delay therefore
+    /// have different dates, and with `delayed: each-time` both run. To merge them, use `delayed: latest`, the same
+    /// [`at`](Self::at) for both, or events without a date and a `window`.
     ///
     /// ```
     /// use std::time::Duration;
     /// use hatchery::{NewEvent, parse_duration};
     ///
     /// let soon = NewEvent::new("mail", "{}").delay(Duration::from_millis(1_500));
-    /// // From a setting that people write.
+    /// // From a setting, in the format of the file.
     /// let later = NewEvent::new("mail", "{}").delay(parse_duration("1d 12h")?);
     /// # Ok::<(), hatchery::TtlError>(())
     /// ```
@@ -190,14 +194,15 @@ impl NewEvent {
         Self { when: When::After(delay), ..self }
     }
 
-    /// The caller's own id instead of a new UUIDv7, 1 to 255 bytes: where coalescing is off, publishing it again for
-    /// the same time is publishing nothing, for as long as it waits and an hour beyond (`dedup-retention`). Types with
-    /// `register: off` run every copy.
+    /// Sets the event's id, 1 to 255 bytes. Default: a new UUIDv7.
+    ///
+    /// Where coalescing is off, publishing the same id for the same time again has no effect while the event waits, and for
+    /// the `dedup-retention` after it (one hour by default). Types with `register: off` run every copy.
     ///
     /// ```
     /// use hatchery::NewEvent;
     ///
-    /// // Made of what it is about: published again after a crash it is the same event.
+    /// // An id made of the invoice: published again after a crash, it is the same event.
     /// let (order, step) = (4711, "confirmation");
     /// let mail = NewEvent::new("mail", "{}").id(format!("{order}-{step}"));
     /// ```
@@ -206,7 +211,7 @@ impl NewEvent {
         Self { id: Some(id.into()), ..self }
     }
 
-    /// The caller's own, handed through to the handler and to every copy; 1 to 255 bytes.
+    /// Sets a correlation id of 1 to 255 bytes, which every copy and the handler receive unchanged.
     ///
     /// ```
     /// use hatchery::{NewEvent, Run};
@@ -221,7 +226,7 @@ impl NewEvent {
         Self { correlation_id: Some(id.into()), ..self }
     }
 
-    /// W3C trace context, handed through to the handler and to every copy; 1 to 255 bytes, which are not looked at.
+    /// Sets the W3C trace context, 1 to 255 bytes, which every copy and the handler receive unchanged. It is not parsed.
     ///
     /// ```
     /// use hatchery::NewEvent;
@@ -234,7 +239,7 @@ impl NewEvent {
         Self { traceparent: Some(traceparent.into()), ..self }
     }
 
-    /// The payload's MIME type, 1 to 255 bytes; `application/json` unless said otherwise.
+    /// Sets the payload's MIME type, 1 to 255 bytes. Default: `application/json`.
     ///
     /// ```
     /// use hatchery::NewEvent;
@@ -246,8 +251,7 @@ impl NewEvent {
         Self { content_type: content_type.into(), ..self }
     }
 
-    /// Why it is in the queue, for people, who see it in the management UI and in `topology events`; cut at 1,000
-    /// bytes.
+    /// Sets why the event was published, for people. The management UI and `topology events` show it. Cut after 1,000 bytes.
     ///
     /// ```
     /// use hatchery::NewEvent;
@@ -260,7 +264,7 @@ impl NewEvent {
         Self { reason: Some(reason.into()), ..self }
     }
 
-    /// Its date, and how long that is from now.
+    /// Returns the date, and the delay from now until then.
     pub(super) fn date(&self, now: Timestamp) -> (Option<Timestamp>, Duration) {
         match self.when {
             When::Now | When::After(Duration::ZERO) => (None, Duration::ZERO),
@@ -269,7 +273,7 @@ impl NewEvent {
         }
     }
 
-    /// The event that it becomes when it is accepted now, and that competes with nothing yet.
+    /// Returns the event as published now, without a version: it does not compete with other events yet.
     pub(super) fn into_event(
         self,
         event_type: EventType,

@@ -1,8 +1,8 @@
-//! Publishing: reserve a version, publish, wait for the confirm, record it.
+//! Publishing: reserve a version in the register, publish, wait for the broker's confirm, record the version.
 //!
-//! A crash before the confirm: the publisher has heard no Ok and publishes again; if both arrive, the register knows
-//! them by version or id. A crash after the confirm and before *record*: the event runs, only that older ones of its
-//! reference may run before it.
+//! After a crash before the confirm, the program has no result and publishes again. If both copies arrive, the register
+//! recognizes them by their version or id. After a crash between the confirm and *record*, the event runs, but older events of
+//! its reference may run before it.
 
 use std::{fmt, sync::Arc, time::Duration};
 
@@ -32,17 +32,17 @@ use crate::{
     ports::{Broker, BrokerError, Clock, Register},
 };
 
-/// How long an event is tried to be published before its publish fails.
+/// How long a publish is tried before it fails.
 pub(super) const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
-/// Publishes that wait for their confirm at a time, unless [`Publisher::in_flight`] says otherwise.
+/// The default of [`Publisher::in_flight`].
 const IN_FLIGHT: usize = 1_000;
-/// AMQP's short strings.
+/// The longest short string of AMQP, in bytes.
 const SHORT: usize = 255;
 
 /// An event that the broker has confirmed.
 ///
-/// From here on it is handled to the end, or waits where people can see it, or gives way to a newer one of its
-/// reference, or is cancelled.
+/// From here on the event is not lost: it runs to an outcome, waits in a queue where people can see it, is replaced by a newer
+/// event of its reference, or is cancelled.
 ///
 /// ```no_run
 /// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
@@ -58,19 +58,19 @@ const SHORT: usize = 255;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Published {
-    /// Its id: the caller's own, or a new UUIDv7.
+    /// The event's id: the caller's own, or a new UUIDv7.
     pub id: String,
-    /// Its reference was to be coalesced, but the register gave no version within 250 ms (or as
-    /// [`Builder::version_wait`](crate::Builder::version_wait) says): it competes with nothing, so older events of its
-    /// reference run too, and may run after it.
+    /// True if the event should coalesce, but the register gave no version in time
+    /// ([`Builder::version_wait`](crate::Builder::version_wait), 250 ms by default). Older events of its reference then run as
+    /// well, and may run after it.
     pub unversioned: bool,
 }
 
 /// Why an event was not published.
 ///
-/// What is wrong with the event itself is said before anything is sent, and says the same each time. After
-/// [`Broker`](Self::Broker) and [`Timeout`](Self::Timeout) publish it again: the same id makes the second one the same
-/// event, where coalescing does not do so anyway.
+/// An invalid event is refused before anything is sent, and publishing it again is of no use. After
+/// [`Broker`](Self::Broker) and [`Timeout`](Self::Timeout), publish the event again: with the same id, or if its type
+/// coalesces, both copies count as one event.
 ///
 /// ```no_run
 /// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
@@ -100,7 +100,7 @@ pub enum PublishError {
     /// The id, the correlation id, the content type or the traceparent is empty, or longer than 255 bytes.
     #[error("the {field} has {length} bytes; it takes 1 to {SHORT}")]
     Length {
-        /// Which.
+        /// The name of the property.
         field: &'static str,
         /// Its length in bytes.
         length: usize,
@@ -113,34 +113,37 @@ pub enum PublishError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// Its delay leads beyond the times that an event can have, the last of which is 9999-12-30T22:00:00Z.
+    /// The event's time would be after the latest possible one, 9999-12-30T22:00:00Z.
     #[error("the delay leads beyond the year 9999")]
     TooLate,
-    /// The broker did not confirm it. It may have arrived all the same.
+    /// The broker did not confirm the event. It may have arrived.
     #[error("not confirmed: {0}")]
     Broker(BrokerError),
-    /// The broker did not confirm it within 30 seconds: it is away, blocks publishers, or has too much to do. It may
-    /// have arrived all the same. Or half the `dedup-retention` is over since this program asked for the event's version, which is not sent
-    /// any more: the program stood still, or the broker did.
+    /// The broker did not confirm the event within 30 seconds, because it cannot be reached, blocks publishers, or is
+    /// overloaded. The event may have arrived.
+    ///
+    /// Also returned if half the `dedup-retention` has passed since the event's version was reserved, because the register may
+    /// forget it soon.
     #[error("not confirmed within {} s (half the dedup-retention, if that is less); it may have arrived all the same", PUBLISH_LIMIT.as_secs())]
     Timeout,
 }
 
-// Its text has the cause's, so it has no source: whoever shows the whole chain would show that twice.
+// The text includes the cause, so there is no source: a program that prints the chain would print the cause twice.
 impl From<BrokerError> for PublishError {
     fn from(error: BrokerError) -> Self {
         Self::Broker(error)
     }
 }
 
-/// Publishes events. Clones share one connection, and are cheap.
+/// Publishes events. Clones are cheap and share one connection.
 ///
-/// So many events at most ([`in_flight`](Self::in_flight)) are sent and not confirmed yet; further ones wait for their
-/// turn. Whoever has more events than fit into memory uses [`publish_stream`](Self::publish_stream), which takes no
-/// event before there is room for it, also while the broker is away or blocks publishers.
+/// At most [`in_flight`](Self::in_flight) events are unconfirmed at a time; further publishes wait. For more events than fit
+/// into memory, use [`publish_stream`](Self::publish_stream), which takes the next event only when there is room for it, also
+/// while the broker cannot be reached or blocks publishers.
 ///
-/// Publishing needs RabbitMQ alone. While Redis is away it is asked once a second and waited for 250 ms at most
-/// ([`Builder::version_wait`](crate::Builder::version_wait)), and events are published without a version ([`Published::unversioned`]).
+/// Publishing needs RabbitMQ only. While Redis cannot be reached, one publish a second tries it and waits up to 250 ms
+/// ([`Builder::version_wait`](crate::Builder::version_wait)). Events are published without a version
+/// ([`Published::unversioned`]).
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::PublishError> {
@@ -187,17 +190,17 @@ struct Shared {
     broker_outage: BrokerOutage,
 }
 
-/// An event on its way, and by which way.
+/// An event on its way to the broker.
 struct Draft {
     event: Event,
     route: Route,
     due: Timestamp,
-    /// When its version was asked for.
+    /// When its version was reserved.
     asked: Timestamp,
     terms: Terms,
-    /// The register hears of it.
+    /// Whether the register records the event.
     register: bool,
-    /// The largest payload that it keeps.
+    /// The largest payload that the register keeps.
     keeps: Option<usize>,
 }
 
@@ -208,8 +211,8 @@ impl IntoOutcome for PublishError {
 }
 
 impl Publisher {
-    /// A publisher for a topology, over any broker and register. [`Hatchery::publisher`](crate::Hatchery::publisher) is
-    /// the usual way; this one is for tests, and not part of what can be relied on.
+    /// Creates a publisher over any broker and register, for tests. Programs use
+    /// [`Hatchery::publisher`](crate::Hatchery::publisher). Not part of the stable interface.
     #[must_use]
     pub fn new(
         topology: Arc<Topology>,
@@ -220,7 +223,7 @@ impl Publisher {
         Self::waiting(topology, broker, register, clock, VERSION_WAIT)
     }
 
-    /// The same, with as long as it waits for a version.
+    /// Creates a publisher that waits this long for a version.
     pub(crate) fn waiting(
         topology: Arc<Topology>,
         broker: Arc<dyn Broker>,
@@ -239,14 +242,14 @@ impl Publisher {
         Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(IN_FLIGHT)), in_flight: IN_FLIGHT }
     }
 
-    /// How many events may be sent and not confirmed yet, at least 1; 1,000 unless said otherwise. This publisher and
-    /// the clones that are made of it from now on share them.
+    /// Sets how many events may be unconfirmed at a time, at least 1. Default: 1,000. This publisher and its later clones
+    /// share the limit.
     ///
-    /// More of them is faster up to what the broker takes, and more memory: each holds its payload.
+    /// A higher limit is faster until the broker is saturated, and needs more memory, because each event holds its payload.
     ///
     /// ```no_run
     /// # fn example(hatchery: hatchery::Hatchery) {
-    /// // Documents of a megabyte: 64 MiB at most are under way.
+    /// // Documents of a megabyte: at most 64 MiB are unconfirmed.
     /// let publisher = hatchery.publisher().in_flight(64);
     /// # }
     /// ```
@@ -256,15 +259,15 @@ impl Publisher {
         Self { room: Arc::new(Semaphore::new(in_flight)), in_flight, ..self }
     }
 
-    /// Publishes one event and waits for the broker's confirm, for 30 seconds at most. Many may be under way at a time;
-    /// among events of one reference the order of these calls decides which is newer.
+    /// Publishes one event and waits for the broker's confirm, for 30 seconds at most.
     ///
-    /// The future borrows nothing, so it can be spawned. Nothing is sent before it is polled; dropped half-way, the
-    /// event may have been published or not.
+    /// Many calls may run at a time. For events of one reference, the order of the calls decides which event is newer. The
+    /// future borrows nothing, so it can be spawned. Nothing is sent before it is polled. If it is dropped, the event may or may
+    /// not have been published.
     ///
     /// # Errors
-    /// When the event is invalid, or the broker does not confirm it ([`PublishError`] says what to do then). Redis is
-    /// not needed: without it the event competes with nothing.
+    /// If the event is invalid, or the broker does not confirm it; [`PublishError`] says what to do. A missing Redis is no
+    /// error: the event is published without a version.
     ///
     /// ```no_run
     /// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
@@ -272,7 +275,7 @@ impl Publisher {
     ///
     /// publisher.publish(NewEvent::new("mail", r#"{"to": "ann"}"#)).await?;
     ///
-    /// // Two at a time: the second one is the newer one.
+    /// // Two at a time. The second call has the newer event.
     /// let earns = |salary| NewEvent::new("hr-import", format!("{{\"salary\": {salary}}}")).reference("1234");
     /// tokio::try_join!(publisher.publish(earns(5_000)), publisher.publish(earns(6_000)))?;
     /// # Ok(())
@@ -281,7 +284,7 @@ impl Publisher {
     pub fn publish(&self, event: NewEvent) -> impl Future<Output = Result<Published, PublishError>> + Send + use<> {
         let (shared, room) = (Arc::clone(&self.shared), Arc::clone(&self.room));
         let draft = shared.draft(event);
-        // Asked for now and not at the first poll: the order of the calls is the order of the versions.
+        // Reserved now and not at the first poll, so that the order of the calls is the order of the versions.
         let version = draft.as_ref().ok().and_then(|draft| shared.ask(draft));
         async move {
             let mut draft = draft?;
@@ -294,8 +297,9 @@ impl Publisher {
         }
     }
 
-    /// Publishes many events, as many at a time as may be in flight, and answers for each in their order. One that
-    /// fails holds no other up. [`publish_stream`](Self::publish_stream) does the same for more than fit into memory.
+    /// Publishes many events, up to [`in_flight`](Self::in_flight) at a time, and returns their results in the same order. A
+    /// failure does not affect the other events. For more events than fit into memory, use
+    /// [`publish_stream`](Self::publish_stream).
     ///
     /// ```no_run
     /// # async fn example(publisher: hatchery::Publisher) {
@@ -316,10 +320,10 @@ impl Publisher {
         self.publish_stream(stream::iter(events)).collect().await
     }
 
-    /// Publishes events as they come, as many at a time as may be in flight, and answers for each in their order. The
-    /// next event is asked for when there is room for it, so that memory stays bounded however many there are.
+    /// Publishes the events of a stream, up to [`in_flight`](Self::in_flight) at a time, and returns their results in the same
+    /// order. The next event is taken when there is room for it, so memory stays bounded.
     ///
-    /// It goes on as long as it is read. The methods to do so are those of `StreamExt` and `TryStreamExt` in
+    /// Nothing is published unless the returned stream is read, for example with `StreamExt` or `TryStreamExt` of
     /// `futures-util`.
     ///
     /// ```no_run
@@ -366,7 +370,7 @@ impl Shared {
         if let (DedupSlot::Immediate | DedupSlot::First, Some(window)) = (&slot, spec.coalesce.window) {
             delay = window.as_duration();
         }
-        // To the millisecond, as its date: who names an event by when it is due names its slot.
+        // In milliseconds, like the date: the due time is also the name of the event's slot.
         let due = time::due(now, delay).map(time::ceil_millis).ok_or(PublishError::TooLate)?;
         event.stamp = CopyVersion { slot, version: 0, generation: 0 };
         let route = self.routes.after(delay);
@@ -388,7 +392,7 @@ impl Shared {
             .ok_or_else(|| UnknownType::among(name, self.topology.types.keys()).into())
     }
 
-    /// Asks for a version, unless nothing competes.
+    /// Reserves a version, unless events of this type do not compete.
     fn ask(&self, draft: &Draft) -> Option<Asked<impl Future<Output = Answer> + Send + use<>>> {
         let Draft { event, due, terms, .. } = draft;
         if matches!(event.stamp.slot, DedupSlot::Event(_)) {
@@ -406,8 +410,8 @@ impl Shared {
             None => event.stamp = CopyVersion::alone(&event.id, 0),
         }
         fail_point!("publish.reserved");
-        // The register forgets what was handled: a version older than that could run after a newer one. So long before the end
-        // the broker has it whatever it waits for.
+        // The register forgets finished events after the retention: a version older than that could run after a newer one. With
+        // half of the retention, the event reaches the broker well before that.
         let limit = version.and_then(|_| time::due(*asked, terms.dedup_retention / 2));
         self.send(event, *route, limit).await?;
         fail_point!("publish.confirmed");
@@ -431,9 +435,8 @@ impl Shared {
         Ok(Published { id: draft.event.id.clone(), unversioned })
     }
 
-    /// The same event again where the connection broke: the register knows both by their id or version. A date has come
-    /// nearer meanwhile.
-    /// It is not sent after `limit`: the adapter drops what its caller no longer waits for.
+    /// Publishes the event again if the connection broke. The register recognizes both copies by their id or version. The delay
+    /// is computed anew for each try. Nothing is sent after `limit`, because the adapter drops a publish whose caller is gone.
     async fn send(&self, event: &Event, route: Route, limit: Option<Timestamp>) -> Result<(), PublishError> {
         let mut first = Some(route);
         let again = || match event.nbf {
@@ -449,8 +452,8 @@ impl Shared {
     }
 }
 
-/// Publishes until the broker has confirmed it, for so long at most. The message is made anew for each try; where there is none
-/// it is too late.
+/// Publishes until the broker confirms, at most until the limit. `message` builds the message anew for each try, and returns
+/// `None` once it is too late.
 pub(super) async fn send(
     broker: &dyn Broker,
     outage: &BrokerOutage,

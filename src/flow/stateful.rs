@@ -12,7 +12,7 @@ use crate::{
 
 /// Handler functions with a state as their first argument ([`Worker::state`]).
 impl<S: Send + Sync + 'static> Worker<Arc<S>> {
-    /// Handles a type with an async function or closure of the state and the run.
+    /// Handles a type with an async function or closure that takes the state and the run.
     #[must_use]
     pub fn handle<F, R>(self, event_type: &str, handler: F) -> Self
     where
@@ -23,7 +23,7 @@ impl<S: Send + Sync + 'static> Worker<Arc<S>> {
         self.handler(event_type, Arc::new(Closure(move |run| handler(Arc::clone(&state), run))))
     }
 
-    /// Handles a type whose payloads are JSON, with an async function or closure of the state, the payload and the run.
+    /// Handles a type whose payloads are JSON, with an async function or closure that takes the state, the payload and the run.
     #[must_use]
     pub fn handle_json<T, F, R>(self, event_type: &str, handler: F) -> Self
     where
@@ -35,7 +35,7 @@ impl<S: Send + Sync + 'static> Worker<Arc<S>> {
         self.handler(event_type, Arc::new(Json::new(move |payload, run| handler(Arc::clone(&state), payload, run))))
     }
 
-    /// Handles events of this kind, with an async function or closure of the state, the payload and the run.
+    /// Handles events of this kind, with an async function or closure that takes the state, the payload and the run.
     #[must_use]
     pub fn on<K, F, R>(self, _kind: K, handler: F) -> Self
     where

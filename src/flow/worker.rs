@@ -1,4 +1,4 @@
-//! A worker as it is told what to do: handlers by type, and how to stop. `run.rs` does it.
+//! The configuration of a worker: its handlers by type, and how it stops. `run.rs` runs it.
 
 use std::{
     collections::BTreeMap,
@@ -17,23 +17,23 @@ use crate::{
     ports::{Broker, BrokerError, Clock, Register, RegisterError},
 };
 
-/// A worker: handlers by type, and how to stop.
+/// Consumes events and runs a handler for each.
 ///
-/// [`Hatchery::worker`](crate::Hatchery::worker) makes one, the methods here say what it does, and [`run`](Self::run)
-/// does it. As many of them as you like work on one topology, in one process or in many.
+/// [`Hatchery::worker`](crate::Hatchery::worker) creates a worker, the methods here configure it, and [`run`](Self::run) runs
+/// it. Any number of workers may run on one topology, in one process or in many.
 ///
-/// How many events of a type are handled at a time, how long one may take, and what follows a failure stand in the file
-/// (`concurrency`, `handler-timeout`, `on-failure`, `retry`). A handler answers with an [`Outcome`]; an error, a panic
-/// and no answer in time are failures.
+/// The file sets how many events of a type run at a time, how long a run may take, and what follows a failure (`concurrency`,
+/// `handler-timeout`, `on-failure`, `retry`). A handler returns an [`Outcome`]. An error, a panic and a run beyond the time
+/// limit are failures.
 ///
-/// | what there is | takes |
+/// | handler | method |
 /// | --- | --- |
 /// | an async function or closure | [`handle`](Self::handle) |
-/// | the same, and payloads that are JSON | [`handle_json`](Self::handle_json), [`on`](Self::on) |
-/// | a `tower` service, with layers: limits, traces, what all types need | [`service`](Self::service) |
-/// | a type of your own | [`handler`](Self::handler) |
+/// | an async function or closure, with JSON payloads | [`handle_json`](Self::handle_json), [`on`](Self::on) |
+/// | a `tower` service with layers, such as limits and traces | [`service`](Self::service) |
+/// | a type that implements [`Handler`] | [`handler`](Self::handler) |
 ///
-/// Functions that share a state get it as their first argument, after [`state`](Self::state):
+/// Functions that share a state receive it as their first argument, after [`state`](Self::state):
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
@@ -82,7 +82,7 @@ pub struct Worker<S = ()> {
     pub(super) stop_when_empty: bool,
 }
 
-/// Why a worker ended that was not asked to.
+/// Why a worker ended before it was asked to.
 ///
 /// ```no_run
 /// # async fn example(worker: hatchery::Worker) -> std::process::ExitCode {
@@ -104,24 +104,24 @@ pub struct Worker<S = ()> {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkError {
-    /// The file has no type by the name of a handler. Nothing was begun.
+    /// A handler's type is not in the file. Nothing was started.
     #[error(transparent)]
     UnknownType(#[from] UnknownType),
-    /// There is no handler, so there is nothing to do.
+    /// The worker has no handler.
     #[error("the worker has no handler")]
     NoHandler,
-    /// The topology is not safe to work on.
+    /// The topology is invalid: its objects could lose an event.
     #[error(transparent)]
     Topology(#[from] Unsafe),
-    /// At the start: the broker is away, refuses, or misses an object. Later: it does not let this user consume, or this
-    /// program has closed the connection.
+    /// At the start: the broker cannot be reached, refuses the connection, or lacks an object. Later: the broker refuses to let
+    /// this user consume, or the program has closed the connection.
     #[error(transparent)]
     Broker(#[from] BrokerError),
-    /// The register is in use by another broker ([`RegisterError::InUse`]). What was not started went back to its queue.
+    /// The register is in use by another broker ([`RegisterError::InUse`]). Events that had not started were returned to their
+    /// queues.
     #[error(transparent)]
     Register(RegisterError),
-    /// A handler cannot be started at all ([`HandlerError::CannotStart`](crate::HandlerError::CannotStart)), which says
-    /// this.
+    /// A handler cannot be started ([`HandlerError::CannotStart`](crate::HandlerError::CannotStart)), for this reason.
     #[error("{0}")]
     Handler(String),
 }
@@ -134,8 +134,8 @@ impl<S> fmt::Debug for Worker<S> {
 }
 
 impl Worker {
-    /// A worker over any broker and register, with no handlers yet. [`Hatchery::worker`](crate::Hatchery::worker) is
-    /// the usual way; this one is for tests, and not part of what can be relied on.
+    /// Creates a worker without handlers over any broker and register, for tests. Programs use
+    /// [`Hatchery::worker`](crate::Hatchery::worker). Not part of the stable interface.
     #[must_use]
     pub fn new(
         topology: Arc<Topology>,
@@ -156,12 +156,10 @@ impl Worker {
         }
     }
 
-    /// Handles a type with an async function or closure. [`IntoOutcome`] lists what it may return, and what follows an
-    /// error.
+    /// Handles a type with an async function or closure. [`IntoOutcome`] lists the return types, and what an error means.
     ///
-    /// A closure has to name its error type somewhere, as in `Ok::<_, std::io::Error>(…)`; a function does so anyway.
-    /// The type has to be in the file, which [`run`](Self::run) finds out. A type has one handler: the last that is
-    /// said counts.
+    /// A closure has to name its error type, as in `Ok::<_, std::io::Error>(…)`. [`run`](Self::run) checks that the type is in
+    /// the file. A type has one handler: a second one replaces the first.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::WorkError> {
@@ -185,8 +183,8 @@ impl Worker {
     /// # }
     /// ```
     ///
-    /// At the time limit the closure is dropped where it awaits. Code that blocks without awaiting goes on beyond it, and
-    /// beyond its lease: run it in `tokio::task::spawn_blocking`, and watch [`Run::lost`].
+    /// At the time limit the future is dropped where it awaits. Code that blocks without awaiting continues beyond the limit
+    /// and its lease: run it in `tokio::task::spawn_blocking`, and check [`Run::lost`].
     #[must_use]
     pub fn handle<F, R>(self, event_type: &str, handler: F) -> Self
     where
@@ -196,9 +194,10 @@ impl Worker {
         self.handler(event_type, Arc::new(Closure(handler)))
     }
 
-    /// Handles a type whose payloads are JSON of one shape, with an async function or closure. A payload that cannot be
-    /// read goes to dead-letter, for it will never be readable, and the reason says where the fault is; everything else
-    /// is as with [`handle`](Self::handle). The content type is not looked at.
+    /// Handles a type whose payloads are JSON, with an async function or closure.
+    ///
+    /// An event whose payload does not parse is dead-lettered; the reason has the place of the error. The content type is
+    /// ignored. Otherwise like [`handle`](Self::handle).
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
@@ -228,7 +227,7 @@ impl Worker {
         self.handler(event_type, Arc::new(Json::new(handler)))
     }
 
-    /// Handles events of this kind, as [`handle_json`](Self::handle_json) does. [`EventKind`] has an example.
+    /// Handles events of this kind, like [`handle_json`](Self::handle_json). [`EventKind`] has an example.
     #[must_use]
     pub fn on<K, F, R>(self, _kind: K, handler: F) -> Self
     where
@@ -239,8 +238,8 @@ impl Worker {
         self.handle_json(K::TYPE, handler)
     }
 
-    /// Gives a state to the handler functions that are added from here on: each takes it as its first argument. Handlers
-    /// that were added before keep what they have.
+    /// Sets the state that handler functions added from here on receive as their first argument. Handlers that were added
+    /// before keep theirs.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
@@ -270,20 +269,22 @@ impl Worker {
 }
 
 impl<S> Worker<S> {
-    /// The same worker with another state for the handlers to come.
+    /// Returns the worker with another state for later handlers.
     pub(super) fn with_state<T>(self, state: T) -> Worker<T> {
         let Self { topology, broker, register, clock, handlers, concurrency, drain_timeout, stop_when_empty, .. } =
             self;
         Worker { state, topology, broker, register, clock, handlers, concurrency, drain_timeout, stop_when_empty }
     }
 
-    /// Handles a type with a `tower` service, and so with any layers around it. Each run has a clone of it. An error of
-    /// the service or of a layer is a failure, which is tried again.
+    /// Handles a type with a `tower` service and its layers. Each run calls a clone of the service. An error of the service or
+    /// of a layer is a failure.
     ///
-    /// A limit of `tower` is shared by the clones of its service, and so by all runs of the type; a `ServiceBuilder`
-    /// that is used for two types makes two limits (`GlobalConcurrencyLimitLayer` makes one). A layer whose service is
-    /// no `Clone`, like `rate_limit`, stands below a `buffer`. What waits for a limit waits within the type's
-    /// `handler-timeout`, and takes one of its `concurrency`. A boxed service is a `BoxCloneSyncService`.
+    /// - The clones of a service share its limits, so a limit applies to all runs of the type. A `ServiceBuilder` that is used
+    ///   for two types creates two limits; `GlobalConcurrencyLimitLayer` creates one.
+    /// - A layer whose service is not `Clone`, such as `rate_limit`, has to be below a `buffer`.
+    /// - The time in which a run waits for a limit counts for the type's `handler-timeout`, and the run takes one of its
+    ///   `concurrency`.
+    /// - A boxed service is a `BoxCloneSyncService`.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
@@ -304,10 +305,10 @@ impl<S> Worker<S> {
     ///
     /// async fn print(_: Run) -> anyhow::Result<Outcome> { Ok(Outcome::Done) }
     ///
-    /// // The mail server takes ten a second, from all runs together.
+    /// // The mail server accepts ten mails a second in all.
     /// let limit = ServiceBuilder::new().buffer(100).rate_limit(10, Duration::from_secs(1));
     /// let send = limit.service(service_fn(send));
-    /// // What all types need stands around each of them: here a line in the log for each run.
+    /// // A layer for all types: it logs a line for each run.
     /// let all = ServiceBuilder::new()
     ///     .map_request(|run: Run| {
     ///         tracing::info!(id = %run.event.id, attempts = run.event.attempts, "runs");
@@ -331,14 +332,14 @@ impl<S> Worker<S> {
         self.handler(event_type, Arc::new(Layered(service)))
     }
 
-    /// Handles a type with a [`Handler`] of your own, which says how.
+    /// Handles a type with a [`Handler`].
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery, mailer: impl hatchery::Handler) -> Result<(), hatchery::WorkError> {
     /// use std::sync::Arc;
     /// use hatchery::{CancellationToken, Handler};
     ///
-    /// // One for two types, each event of which says by `run.event.event_type` what it is.
+    /// // One handler for two types. `run.event.event_type` tells them apart.
     /// let mailer: Arc<dyn Handler> = Arc::new(mailer);
     /// let worker = hatchery.worker().handler("mail", mailer.clone()).handler("newsletter", mailer);
     /// worker.run(CancellationToken::new()).await?;
@@ -351,16 +352,15 @@ impl<S> Worker<S> {
         self
     }
 
-    /// Wraps each handler.
+    /// Wraps every handler.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn wrap_handlers(mut self, wrap: impl Fn(Arc<dyn Handler>) -> Arc<dyn Handler>) -> Self {
         self.handlers.values_mut().for_each(|handler| *handler = wrap(Arc::clone(handler)));
         self
     }
 
-    /// Handlers that run at a time, of each type, instead of what the file says; at least 1. The prefetch changes in
-    /// proportion, so that no delivery waits longer for its turn than the file allows. Types with `on-failure: block`
-    /// keep their one.
+    /// Sets how many handlers of each type run at a time, at least 1, instead of the file's `concurrency`. The prefetch changes
+    /// in proportion, so that no delivery waits longer than the file allows. Types with `on-failure: block` always run one.
     ///
     /// ```no_run
     /// # fn example(worker: hatchery::Worker) -> Result<hatchery::Worker, Box<dyn std::error::Error>> {
@@ -374,9 +374,11 @@ impl<S> Worker<S> {
         Self { concurrency: Some(concurrency.max(1)), ..self }
     }
 
-    /// How long a stop waits for the handlers that run, instead of what the file says (25 s; of several types the
-    /// longest). What runs for longer is dropped where it awaits, and its event is given back; that takes four seconds
-    /// more at most.
+    /// Sets how long a stopping worker waits for running handlers, instead of the file's `drain-timeout` (25 s by default; the
+    /// longest of its types).
+    ///
+    /// After this time handlers are dropped where they await, and their events are returned to the queues. That takes up to four
+    /// seconds more.
     ///
     /// ```no_run
     /// # fn example(worker: hatchery::Worker) -> hatchery::Worker {
@@ -391,14 +393,14 @@ impl<S> Worker<S> {
         Self { drain_timeout: Some(limit), ..self }
     }
 
-    /// Stops by itself once the processing and aside queues of its types are empty and everything it took is settled, what
-    /// found its reference busy included. What waits in a hatchery, the ladder or a retry queue is not waited for.
+    /// Ends the worker once the processing and aside queues of its types are empty and all its deliveries are settled. Events
+    /// that wait in a hatchery, the ladder or a retry queue do not count.
     ///
     /// ```no_run
     /// # async fn example(worker: hatchery::Worker) -> Result<(), hatchery::WorkError> {
     /// use hatchery::CancellationToken;
     ///
-    /// // A job that runs at night.
+    /// // A nightly job.
     /// let summary = worker.stop_when_empty(true).run(CancellationToken::new()).await?;
     /// println!("{} done, {} failed", summary.done, summary.retried);
     /// # Ok(())

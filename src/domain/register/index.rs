@@ -1,6 +1,7 @@
-//! What people are told of the events that wait: where each is, when it is due, how often it failed and why.
+//! The index: for people, where each waiting event is, when it is due, how often it failed and why.
 //!
-//! It is kept beside the protocol by the calls that change it, and may be wrong after a loss. Nothing is decided from it.
+//! The calls of the protocol update it in passing, so it may be wrong after Redis has lost data. Nothing is decided
+//! from it.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -17,82 +18,83 @@ use crate::domain::{
     words::{EventType, Reference},
 };
 
-/// One event that waits, runs, or was given up.
+/// The entry of one event that waits, runs, or was given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Whom it is about. Without a reference where the event has none.
+    /// The event.
     pub subject: Subject,
-    /// What it competes with.
+    /// The event's slot.
     pub slot: DedupSlot,
-    /// When its latest copy is due.
+    /// The time at which the latest copy is due.
     pub due: Timestamp,
-    /// Where that is, how often it failed, and why.
+    /// Where the latest copy is, how often the event failed, and why.
     pub note: Note,
 }
 
 impl Entry {
-    /// Whether it is about this reference, and competes with nothing.
+    /// Tells whether the event has this reference and competes with no other.
     #[must_use]
     pub fn is_alone_of(&self, reference: &Reference) -> bool {
         matches!(self.slot, DedupSlot::Event(_)) && self.subject.reference.as_ref() == Some(reference)
     }
 }
 
-/// A slot as people are shown it.
+/// The state of a slot and its entry in the index.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
-    /// What it competes with.
+    /// The slot.
     pub slot: DedupSlot,
-    /// What decides; all zero where the register has not been asked for it yet.
+    /// The state that decides about the slot's copies. It is all zero if no call has written the slot yet.
     pub state: SlotState,
-    /// A run of it holds the lease that goes by the reference, or by the id of an event that is looked at by itself: also a
-    /// run that was cancelled. Not asked for in a list.
+    /// Whether a run of the slot holds the lease with the name of the slot's home. The run may have been cancelled
+    /// since. In a list it is always `false`, because a list does not read leases.
     pub leased: bool,
-    /// What the index says. None for what is handled or cancelled, and where it was lost.
+    /// The entry in the index. `None` if the event is handled or cancelled, or if the entry was lost.
     pub entry: Option<Entry>,
 }
 
-/// Which events of a type are looked for, in the order of their due times.
+/// A search for events of a type, in the order of their due times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Find {
-    /// Of this type.
+    /// The type of the events.
     pub event_type: EventType,
-    /// Due at this time or later.
+    /// Only events that are due at this time or later.
     pub due_from: Option<Timestamp>,
-    /// Due before this time.
+    /// Only events that are due before this time.
     pub due_before: Option<Timestamp>,
-    /// Of this reference only what competes with nothing, which is not kept with its reference. None: all events.
+    /// Only events of this reference that compete with no other. Their slots are not stored with the reference. `None`
+    /// means all events.
     pub alone_of: Option<Reference>,
-    /// After what [`Found::next`] said before; none for the first page.
+    /// The end of the page before, from [`Found::next`]. `None` for the first page.
     pub after: Option<Cursor>,
-    /// So many at most; at least 1.
+    /// The most events to return; at least 1.
     pub limit: usize,
 }
 
-/// Where a page ended: for each shard, the last event that was returned of it. What comes and goes meanwhile may be
-/// missed or seen, what stays is seen once.
+/// The end of a page: for each shard, the last event of it that was returned. An event that stays is seen once. An
+/// event that comes or goes between two pages may be seen or missed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cursor(pub Vec<Option<Place>>);
 
 /// The place of an event in a shard's index.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
-    /// When it is due, in ms.
+    /// The time at which the event is due, in ms.
     pub due: i64,
-    /// Its name there.
+    /// The event's name in the index.
     pub member: String,
 }
 
-/// A page.
+/// A page of events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// In the order of their due times. Each has an entry.
+    /// The events in the order of their due times. Each has an entry.
     pub events: Vec<Shown>,
-    /// There may be more after this.
+    /// The end of this page, if more events may follow.
     pub next: Option<Cursor>,
 }
 
-/// The index of one shard, as the register in memory keeps it: entries and kept messages by home and field.
+/// The index of one shard of the register in memory: entries and kept messages by home and field.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
     entries: BTreeMap<(String, String), Entry>,
@@ -100,7 +102,8 @@ pub struct Index {
 }
 
 impl Index {
-    /// Before a call writes into this home: what is past its time must not come back to life with a slot of the same name.
+    /// Removes the expired entries of a home. Each call that writes into the home calls this first, because an expired
+    /// entry must not reappear with a new slot of the same name.
     pub fn expire(&mut self, at: At, shard: &Shard, home: &str) {
         let of_home = self.entries.range((home.to_owned(), String::new())..).take_while(|((name, _), _)| name == home);
         let dead = of_home.filter(|(key, entry)| !lives(at, shard, key, entry)).map(|(key, _)| key.clone());
@@ -109,8 +112,9 @@ impl Index {
         }
     }
 
-    /// After [`Shard::record`]. What is older than another, or handled, is not what waits. It may be started before it is
-    /// recorded, and even have failed: then it is known already, and its message is not.
+    /// Updates the index after [`Shard::record`]. An event that is handled, or older than another of its slot, does not
+    /// wait and gets no entry. An event may start, and even fail, before this call: then it has an entry, and only its
+    /// message is added.
     pub fn record(&mut self, at: At, shard: &Shard, call: &Record) {
         let key = key(&call.subject, &call.slot);
         let slot = shard.slot(at, &key);
@@ -138,7 +142,7 @@ impl Index {
         self.note(key, &call.subject, &call.slot, call.due, &note);
     }
 
-    /// After [`Shard::settle`]. The entry may be a newer event's by now.
+    /// Updates the index after [`Shard::settle`]. If the entry belongs to a newer event by now, it stays.
     pub fn settle(&mut self, at: At, shard: &Shard, call: &Settle) {
         let (key, version) = shard.counted_key(at, &call.subject, &call.stamp);
         let slot = shard.slot(at, &key);
@@ -147,12 +151,12 @@ impl Index {
         }
         match &call.end {
             End::Finished => self.forget(&key),
-            // Unless a later copy of it is known, or it was handled.
+            // No entry is written if a later copy is known, or if the event was handled.
             End::Copied { due, note } if slot.is_at(version, call.stamp.counted_next()) => {
                 let alone = DedupSlot::Event(call.subject.id.clone());
                 let counts_alone = key.1 == "e" && !matches!(call.stamp.slot, DedupSlot::Event(_));
                 let slot = if counts_alone { &alone } else { &call.stamp.slot };
-                // What was kept is the message of the event that was recorded.
+                // The kept message belongs to the event that was recorded.
                 if self.entries.get(&key).is_none_or(|entry| entry.subject.id != call.subject.id) {
                     self.kept.remove(&key);
                 }
@@ -162,7 +166,7 @@ impl Index {
         }
     }
 
-    /// After [`Shard::later`].
+    /// Updates the index after [`Shard::later`].
     pub fn later(&mut self, at: At, shard: &Shard, call: &Later, answer: Postponed) {
         let (key, _) = shard.counted_key(at, &call.subject, &call.stamp);
         if answer == Postponed::Until
@@ -172,7 +176,8 @@ impl Index {
         }
     }
 
-    /// After [`Shard::cancel`]. What was published without a version is known here alone.
+    /// Updates the index, and the answer, after [`Shard::cancel`]. An event in an `e:` slot that was not claimed yet is
+    /// known to the index alone.
     pub fn cancel(&mut self, call: &Cancel, answer: &mut [Cancelled]) {
         for cancelled in answer {
             let key = key(&call.subject, &cancelled.slot);
@@ -181,7 +186,7 @@ impl Index {
         }
     }
 
-    /// A page of a type's events.
+    /// Returns a page of a type's events.
     #[must_use]
     pub fn find(&self, at: At, shard: &Shard, find: &Find) -> Found {
         let mut places: Vec<(Place, &(String, String), &Entry)> = Vec::new();
@@ -216,7 +221,7 @@ impl Index {
         Found { events: page.into_iter().map(shown).collect(), next }
     }
 
-    /// All that is known of a reference, or of an event without one.
+    /// Returns the known slots of a reference, or of an event without one.
     #[must_use]
     pub fn look(&self, at: At, shard: &Shard, subject: &Subject) -> Vec<Shown> {
         let slots = match &subject.reference {
@@ -226,7 +231,7 @@ impl Index {
         slots.iter().filter_map(|slot| self.look_at(at, shard, subject, slot)).collect()
     }
 
-    /// All that is known of one slot.
+    /// Returns one slot, if it is known.
     #[must_use]
     pub fn look_at(&self, at: At, shard: &Shard, subject: &Subject, slot: &DedupSlot) -> Option<Shown> {
         let key = key(subject, slot);
@@ -237,7 +242,7 @@ impl Index {
         (shown.state.until > 0 || shown.entry.is_some()).then_some(shown)
     }
 
-    /// The message of the newest event of a slot, where it was kept.
+    /// Returns the message of the newest event of a slot, if it was kept.
     #[must_use]
     pub fn kept(&self, at: At, shard: &Shard, subject: &Subject, slot: &DedupSlot) -> Option<Bytes> {
         let key = key(subject, slot);
@@ -258,14 +263,14 @@ impl Index {
     }
 }
 
-/// It lasts as long as its slot. An event without coalescing has none until it is claimed, and lasts as one that is open
-/// would.
+/// Tells whether an entry has not expired. An entry lives as long as its slot. An event that competes with no other has
+/// no slot until it is claimed. Until then its entry lives as long as an open slot would.
 fn lives(at: At, shard: &Shard, key: &(String, String), entry: &Entry) -> bool {
     let now = at.micros.div_euclid(1000);
     shard.slot(at, key).until > 0 || (key.1 == "e" && due_millis(entry.due) + millis(at.backlog_retention) > now)
 }
 
-/// As the index keeps it.
+/// Rounds a time down to milliseconds, as the index stores it.
 fn in_millis(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(due_millis(time)).unwrap_or(time)
 }

@@ -1,5 +1,6 @@
-//! What the register holds: slots in hashes, leases, a counter. Plain values, so that they can be compared, cloned and
-//! explored.
+//! The data of the register as plain values: slots in hashes, leases, and a counter.
+//!
+//! Plain values can be compared and cloned, and the model can explore all their states.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -8,14 +9,14 @@ use uuid::Uuid;
 
 use super::{CopyVersion, DedupSlot, Subject, Terms};
 
-/// The last millisecond that is stored; what would be later counts as this (the packed form has six bytes for it).
+/// The latest time that is stored, in ms. A later time is stored as this one. The packed form has six bytes for it.
 pub const END_OF_TIME: i64 = (1 << 48) - 1;
-/// The highest generation that is told from the next (the packed form has four bytes for it).
+/// The highest generation. Its next copy has the same generation. The packed form has four bytes for it.
 pub const LAST_GENERATION: i64 = (1 << 32) - 1;
-/// The highest count of crashes (one byte).
+/// The highest count of crashes. The packed form has one byte for it.
 pub const MOST_CRASHES: u32 = 255;
 
-/// Whose slots, or whose lease: a reference's or an event's.
+/// The reference or the event that has slots or a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home<'a> {
     event_type: &'a str,
@@ -28,27 +29,27 @@ impl<'a> Home<'a> {
         Self { event_type, kind: 'i', name: id }
     }
 
-    /// The kept messages that go by the same name.
+    /// Returns the key of its kept messages, within the prefix.
     #[must_use]
     pub fn kept(&self) -> String {
         let Self { event_type, kind, name } = self;
         format!("{event_type}:p:{kind}:{name}")
     }
 
-    /// Its name among those of its type.
+    /// Returns its name within its type.
     #[must_use]
     pub fn place(&self) -> String {
         let Self { kind, name, .. } = self;
         format!("{kind}:{name}")
     }
 
-    /// The name that tells it: a reference, or an event's id.
+    /// Returns the reference or the event's id.
     #[must_use]
     pub const fn name(&self) -> &'a str {
         self.name
     }
 
-    /// The lease that goes by the same name.
+    /// Returns the name of its lease.
     #[must_use]
     pub fn lease(&self) -> String {
         let Self { event_type, kind, name } = self;
@@ -64,7 +65,7 @@ impl fmt::Display for Home<'_> {
 }
 
 impl Subject {
-    /// Where a slot is kept: with the reference, but an `e:` slot with the event.
+    /// Returns the home of a slot: the event for an `e:` slot, and the reference for any other.
     #[must_use]
     pub fn home<'a>(&'a self, slot: &'a DedupSlot) -> Home<'a> {
         match (slot, &self.reference) {
@@ -74,13 +75,13 @@ impl Subject {
         }
     }
 
-    /// Where the slot is kept that competes with nothing.
+    /// Returns the home of the event's own `e:` slot.
     #[must_use]
     pub fn own_home(&self) -> Home<'_> {
         Home::event(self.event_type.as_str(), &self.id)
     }
 
-    /// Whose lease a handler of this event holds.
+    /// Returns the home whose lease a run of this event holds: with `exclusive` the reference, and else the event.
     #[must_use]
     pub fn leaseholder(&self, terms: &Terms) -> Home<'_> {
         if terms.exclusive { self.home(&DedupSlot::Immediate) } else { self.own_home() }
@@ -88,7 +89,7 @@ impl Subject {
 }
 
 impl DedupSlot {
-    /// The slot's name among those of its home: its text, but `e` alone for `e:<id>`, since the home has the id.
+    /// Returns the slot's name within its home: the slot's text, but `e` for `e:<id>`, because the home has the id.
     #[must_use]
     pub fn field(&self) -> String {
         match self {
@@ -99,26 +100,26 @@ impl DedupSlot {
 }
 
 impl CopyVersion {
-    /// The version that the register compares. What competes with nothing has 0, whatever it carries, and so has a
-    /// copy that names no object to compete for.
+    /// Returns the version that the register compares. It is 0, whatever the copy carries, for a copy in an `e:` slot
+    /// and for a copy without a reference.
     #[must_use]
     pub fn counted_version(&self, subject: &Subject) -> i64 {
         if matches!(self.slot, DedupSlot::Event(_)) || subject.reference.is_none() { 0 } else { self.version }
     }
 
-    /// The generation that the register compares.
+    /// Returns the generation that the register compares.
     #[must_use]
     pub fn counted_generation(&self) -> i64 {
         self.generation.clamp(0, LAST_GENERATION)
     }
 
-    /// The generation of the next copy, as the register compares it.
+    /// Returns the generation of the next copy, as the register compares it.
     #[must_use]
     pub fn counted_next(&self) -> i64 {
         (self.counted_generation() + 1).min(LAST_GENERATION)
     }
 
-    /// The stamp that counts where this one does: an `e:` slot has version 0.
+    /// Returns the stamp as the register counts it: with version 0 in an `e:` slot.
     #[must_use]
     pub fn own(&self) -> Self {
         let version = if matches!(self.slot, DedupSlot::Event(_)) { 0 } else { self.version };
@@ -126,21 +127,22 @@ impl CopyVersion {
     }
 }
 
-/// How far a slot has come; compared in this order of fields, and only ever raised.
+/// How far a slot has come. Copies below the mark are stale. Marks are compared in the order of their fields, and a
+/// slot's mark is only raised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mark {
-    /// The version.
+    /// The highest version that was started, settled or cancelled.
     pub version: i64,
-    /// Whether it is handled to the end, in all its copies.
+    /// Whether no copy of this version is wanted any more.
     pub finished: bool,
-    /// The highest generation known.
+    /// The highest known generation of this version.
     pub generation: i64,
 }
 
-/// A date before which one (version, generation) must not run.
+/// The time before which one (version, generation) must not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Later {
-    /// The date, in ms.
+    /// The time, in ms.
     pub at: i64,
     /// The version.
     pub version: i64,
@@ -148,42 +150,45 @@ pub struct Later {
     pub generation: i64,
 }
 
-/// One slot. Times are in ms; 0 is "never".
+/// The state of one slot. Times are in ms; 0 means never.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SlotState {
-    /// How far it has come.
+    /// How far the slot has come.
     pub mark: Mark,
-    /// The highest version known to be in the broker.
+    /// The highest version that was recorded, so that the broker is known to have it.
     pub newest: i64,
-    /// Slot `f` alone: every version up to here is served by a run that began after it was published.
+    /// In slot `f` alone: each version up to this one is served by a run that began after its publish.
     pub covered: i64,
-    /// Since when a version above the mark waits.
+    /// The time since which a version above the mark waits.
     pub since: i64,
-    /// A reschedule without a payload.
+    /// The time of a reschedule without a payload.
     pub later: Option<Later>,
-    /// The mark's (version, generation) has been started.
+    /// Whether the mark's (version, generation) has been started.
     pub begun: bool,
-    /// How often it was started and never settled.
+    /// How often the mark's (version, generation) was started and never settled.
     pub crashes: u32,
-    /// The mark is a cancel's.
+    /// Whether a cancel has set the mark.
     pub cancelled: bool,
-    /// An older version was recorded after a newer one, so its copy may lie behind the newer one's in a queue. Never taken back.
+    /// Whether an older version was recorded after a newer one, so that its copy may be behind the newer one in a
+    /// queue. It is never reset.
     pub overtaken: bool,
-    /// The latest due time of any copy known.
+    /// The latest due time of all known copies.
     pub due: i64,
-    /// When this slot may go.
+    /// The time at which the slot expires.
     pub until: i64,
 }
 
 impl SlotState {
-    /// Handled, or a later copy is known, or cancelled, or a newer one has begun.
+    /// Tells whether a copy must not run any more, because its event was handled or cancelled, a later copy is known,
+    /// or a newer event has started.
     #[must_use]
     pub fn stale(&self, version: i64, generation: i64) -> bool {
         let mark = self.mark;
         version < mark.version || (version == mark.version && (mark.finished || generation < mark.generation))
     }
 
-    /// Why a copy is not started any more, for people. The newer event's version is the time of its publishing.
+    /// Returns why a copy does not run any more, for people. The text has the time of the newer event's publishing,
+    /// which is its version.
     #[must_use]
     pub fn why_dropped(&self, version: i64) -> String {
         let (mark, newer) = (self.mark, self.mark.version.max(self.newest));
@@ -199,13 +204,13 @@ impl SlotState {
         format!("a newer event of its reference has replaced it: version {newer}{published}, which {state}")
     }
 
-    /// Whether the mark is exactly this copy, unfinished.
+    /// Tells whether the mark is at exactly this copy and not finished.
     #[must_use]
     pub fn is_at(&self, version: i64, generation: i64) -> bool {
         self.mark == Mark { version, finished: false, generation }
     }
 
-    /// Raises the mark, never lowers it. A rise begins anew: nothing of the new mark has been started.
+    /// Raises the mark, and never lowers it. A raised mark has not been started and has no crashes.
     pub fn raise(&mut self, mark: Mark) {
         if mark > self.mark {
             self.mark = mark;
@@ -215,25 +220,25 @@ impl SlotState {
         }
     }
 
-    /// Whether some copy is still to run as far as is known.
+    /// Tells whether some copy is still to run, as far as the register knows.
     #[must_use]
     pub fn open(&self) -> bool {
         !self.mark.finished || self.newest > self.mark.version.max(self.covered)
     }
 }
 
-/// Who runs, and what the lease was given for.
+/// A lease: the claim that holds it, and the copy that was claimed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lease {
-    /// Whose.
+    /// The token of the claim.
     pub token: Uuid,
-    /// When it ends, in ms.
+    /// The time at which the lease ends, in ms.
     pub until: i64,
-    /// The slot's field.
+    /// The field of the copy's slot.
     pub field: String,
-    /// The version.
+    /// The version of the copy.
     pub version: i64,
-    /// The generation.
+    /// The generation of the copy.
     pub generation: i64,
     /// The claim's fence.
     pub fence: i64,
@@ -241,14 +246,14 @@ pub struct Lease {
     pub crashes: u32,
 }
 
-/// All that one shard holds.
+/// The data of one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shard {
-    /// The highest version given, in µs.
+    /// The highest version that was given out, in µs.
     pub last: i64,
-    /// Slots by home and field. One past its `until` counts as absent, whether it has been removed or not.
+    /// The slots by home and field. An expired slot counts as absent, whether it has been removed or not.
     pub slots: BTreeMap<(String, String), SlotState>,
-    /// Leases by name. One that has ended counts as absent.
+    /// The leases by name. A lease that has ended counts as absent.
     pub leases: BTreeMap<String, Lease>,
 }
 
@@ -278,7 +283,7 @@ mod tests {
         SlotState { newest: NEWER, ..mark(OLDER, false) },
         "a newer event of its reference has replaced it: version 1780000001500000 of 2026-05-28T20:26:41.500Z, which waits or runs"
     )]
-    fn why_a_copy_is_dropped_is_told(#[case] slot: SlotState, #[case] why: &str) {
+    fn the_reason_for_dropping_a_copy_is_told(#[case] slot: SlotState, #[case] why: &str) {
         assert_eq!(slot.why_dropped(OLDER), why);
     }
 }

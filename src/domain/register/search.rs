@@ -1,4 +1,4 @@
-//! Events as people look for them: what the register and its index say of a slot, in one value, and filters over it.
+//! The search for events: the state of a slot and its entry in the index as one value, and filters over such values.
 
 use std::{fmt, str::FromStr};
 
@@ -11,36 +11,36 @@ use super::{
 };
 use crate::domain::words::{EventType, Reference};
 
-/// What has become of the newest event of a slot, as far as the register knows.
+/// The state of the newest event of a slot, as far as the register knows.
 ///
 /// ```
 /// use hatchery::State;
 ///
 /// assert_eq!(State::DeadLetter.to_string(), "dead-letter");
 /// assert_eq!("dead-letter".parse(), Ok(State::DeadLetter));
-/// // What is at its end is shown, and cannot be looked for.
+/// // The state of an ended event is shown, but no search finds it.
 /// let error = "handled".parse::<State>().expect_err("at its end");
 /// assert_eq!(error.to_string(), "`handled` is none of waiting, running, retry and dead-letter");
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum State {
-    /// Published and not due yet, or due and not started.
+    /// The event is published and not started: it is not due yet, or no handler was free.
     Waiting,
-    /// Started, and not settled yet.
+    /// The event is started and not settled yet.
     Running,
-    /// It failed and waits for its next attempt.
+    /// The event failed and waits for its next attempt.
     Retry,
-    /// It was given up, and is in the dead-letter queue.
+    /// The event was given up and is in the dead-letter queue.
     DeadLetter,
-    /// Handled to the end.
+    /// The event is handled to the end.
     Handled,
-    /// Cancelled.
+    /// The event was cancelled.
     Cancelled,
 }
 
 impl State {
-    /// Those of events that are not at their end: all that a search finds.
+    /// The states of events that have not ended. A search finds only these.
     ///
     /// ```
     /// use hatchery::State;
@@ -49,7 +49,7 @@ impl State {
     /// ```
     pub const OPEN: [Self; 4] = [Self::Waiting, Self::Running, Self::Retry, Self::DeadLetter];
 
-    /// Its name, as the command line has it.
+    /// Returns the name of the state on the command line.
     ///
     /// ```
     /// assert_eq!(hatchery::State::Waiting.as_str(), "waiting");
@@ -73,7 +73,7 @@ impl fmt::Display for State {
     }
 }
 
-/// A text that is no [`State`] that can be looked for.
+/// The error for a text that is not one of [`State::OPEN`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is none of waiting, running, retry and dead-letter")]
 pub struct StateError(String);
@@ -88,7 +88,7 @@ impl FromStr for State {
 
 /// A slot and its newest event, as far as the register knows them.
 ///
-/// It is told for people, and may be wrong after Redis has lost something; nothing is decided from it.
+/// It is for people, and may be wrong after Redis has lost data. Nothing is decided from it.
 ///
 /// ```no_run
 /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -114,39 +114,39 @@ impl FromStr for State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EventInfo {
-    /// Which handler.
+    /// The event's type.
     pub event_type: EventType,
-    /// The object that it is about.
+    /// The object that the event is about.
     pub reference: Option<Reference>,
-    /// The event's id. Not known where the index was lost, nor of what is at its end.
+    /// The event's id. `None` if the event has ended or its entry in the index was lost, unless the slot has the id.
     pub id: Option<String>,
-    /// What it competes with.
+    /// The event's slot.
     pub slot: DedupSlot,
-    /// What has become of it.
+    /// The event's state.
     pub state: State,
-    /// Something of its slot has been started and is not settled: this event, or one that it replaces.
+    /// Whether an event of the slot is started and not settled: this event, or one that it replaces.
     pub running: bool,
-    /// When its latest copy is due, in milliseconds.
+    /// The time at which the latest copy is due, in milliseconds.
     pub due: Option<Timestamp>,
     /// Failed attempts so far.
     pub attempts: u32,
-    /// Why it is where it is.
+    /// Why the latest copy is in its queue.
     pub reason: Option<String>,
-    /// The copy that is still to run. None of what is at its end.
+    /// The copy that is still to run. `None` if the event has ended.
     pub copy: Option<CopyVersion>,
-    /// What the slot had covered.
+    /// The slot's `covered` (see [`SlotState::covered`]).
     pub(crate) covered: i64,
 }
 
 impl EventInfo {
-    /// What is shown of a slot. The subject is whom it was asked for; where there is an entry, that knows better. Of no
-    /// use outside of the crate.
+    /// Returns the information about a slot. `subject` is the one of the question; that of the slot's entry is used
+    /// instead, if there is an entry. Of no use outside of the crate.
     #[must_use]
     pub fn of(subject: &Subject, shown: Shown) -> Self {
         let Shown { slot, state, leased, entry } = shown;
         let copy = wanted(&slot, &state);
         let begun = state.begun && !state.mark.finished;
-        // The run of a cancelled event goes on, and its lease is all that is left of it.
+        // The run of a cancelled event goes on, and only its lease tells of it.
         let running = begun || leased;
         let of_newest = copy.as_ref().is_none_or(|copy| copy.version <= state.mark.version);
         let (subject, due, note) = match entry {
@@ -179,7 +179,7 @@ impl EventInfo {
         }
     }
 
-    /// Whom the register's calls about it are about; of no use outside of the crate.
+    /// Returns the subject for the register's calls about this event. Of no use outside of the crate.
     #[must_use]
     pub fn subject(&self) -> Subject {
         let id = self.id.clone().unwrap_or_default();
@@ -187,7 +187,7 @@ impl EventInfo {
     }
 }
 
-/// The copy of a slot that is still to run, as far as the register knows.
+/// Returns the copy of a slot that is still to run, as far as the register knows.
 fn wanted(slot: &DedupSlot, state: &SlotState) -> Option<CopyVersion> {
     let (mark, slot) = (state.mark, slot.clone());
     if matches!(slot, DedupSlot::Event(_)) {
@@ -203,11 +203,11 @@ fn wanted(slot: &DedupSlot, state: &SlotState) -> Option<CopyVersion> {
     })
 }
 
-/// Which events are looked for: all that nothing here excludes.
+/// A filter for a search. An event must meet all conditions; a new filter has none.
 ///
-/// Events that were handled or cancelled are never among them. What is said once more counts instead of what was said
-/// before; types and states are added to each other. What cannot be (a type that the file does not have, a reference
-/// with a control character) is told by the search.
+/// A search never finds events that were handled or cancelled. A condition that is set again replaces the former one,
+/// but types and states are added: an event must have one of them. The search fails for an impossible condition, like a
+/// type that the file does not have or a reference with a control character.
 ///
 /// ```
 /// # use hatchery::{EventInfo, DedupSlot, internals::register::{Note, Stage, Subject, index::{Entry, Shown}, state::SlotState}};
@@ -218,7 +218,7 @@ fn wanted(slot: &DedupSlot, state: &SlotState) -> Option<CopyVersion> {
 /// # let event = EventInfo::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry });
 /// use hatchery::{Filter, State, parse_time};
 ///
-/// // What of the twelfth department has failed three times, is due by nine, and cannot connect.
+/// // Events of the twelfth department that failed three times, are due by nine, and cannot connect.
 /// let failing = Filter::default()
 ///     .event_type("hr-import")
 ///     .reference_prefix("12-")
@@ -226,7 +226,7 @@ fn wanted(slot: &DedupSlot, state: &SlotState) -> Option<CopyVersion> {
 ///     .attempts(3)
 ///     .due_before(parse_time("2026-06-01T09:00:01Z")?)
 ///     .reason("connection refused");
-/// assert!(failing.matches(&event)); // one of 12-34, due at nine, that has failed three times
+/// assert!(failing.matches(&event)); // an event of 12-34 that is due at nine and failed three times
 /// assert!(!failing.clone().attempts(4).matches(&event));
 /// assert!(!failing.reference("12-35").matches(&event));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -246,7 +246,8 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Of this type, or of one of several. Without any: of every type that the register knows.
+    /// Selects events of this type, or of one of several if it is called again. Without it a search covers every type
+    /// of the file that uses the register.
     ///
     /// ```no_run
     /// # fn example(events: hatchery::Events) {
@@ -260,7 +261,7 @@ impl Filter {
         self
     }
 
-    /// About this object.
+    /// Selects events of this reference.
     ///
     /// ```no_run
     /// # fn example(events: hatchery::Events) {
@@ -273,7 +274,7 @@ impl Filter {
         Self { reference: Some(reference.into()), ..self }
     }
 
-    /// About an object whose name begins so, in these very letters.
+    /// Selects events whose reference begins with this text. Case matters.
     ///
     /// ```no_run
     /// # fn example(events: hatchery::Events) {
@@ -286,13 +287,13 @@ impl Filter {
         Self { reference_prefix: Some(prefix.into()), ..self }
     }
 
-    /// With this id.
+    /// Selects the event with this id.
     ///
     /// ```no_run
     /// # fn example(events: hatchery::Events) {
     /// use hatchery::Filter;
     ///
-    /// // Whatever its type is; where that is known, `EventSelector::id` is faster.
+    /// // Searches all types. If the type is known, `EventSelector::id` is faster.
     /// let one = events.search(&Filter::default().id("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11"));
     /// # }
     /// ```
@@ -300,7 +301,7 @@ impl Filter {
         Self { id: Some(id.into()), ..self }
     }
 
-    /// In this state, or in one of several.
+    /// Selects events in this state, or in one of several if it is called again.
     ///
     /// ```no_run
     /// # fn example(events: hatchery::Events) {
@@ -314,7 +315,7 @@ impl Filter {
         self
     }
 
-    /// Due at this time or later.
+    /// Selects events that are due at this time or later.
     ///
     /// ```no_run
     /// # fn example(events: hatchery::Events) -> Result<(), hatchery::TimeError> {
@@ -331,13 +332,13 @@ impl Filter {
         Self { due_from: Some(time), ..self }
     }
 
-    /// Due before this time.
+    /// Selects events that are due before this time.
     ///
     /// ```no_run
     /// # fn example(events: hatchery::Events) {
     /// use hatchery::{Filter, jiff::Timestamp};
     ///
-    /// // What should have run by now.
+    /// // The events that should have run by now.
     /// let late = events.search(&Filter::default().due_before(Timestamp::now()));
     /// # }
     /// ```
@@ -345,7 +346,7 @@ impl Filter {
         Self { due_before: Some(time), ..self }
     }
 
-    /// Failed so often, or more often.
+    /// Selects events that failed at least this often.
     ///
     /// ```no_run
     /// # fn example(events: hatchery::Events) {
@@ -358,13 +359,13 @@ impl Filter {
         Self { attempts: at_least, ..self }
     }
 
-    /// With this text in their reason, in capitals or not.
+    /// Selects events whose reason contains this text. Case does not matter.
     ///
     /// ```no_run
     /// # fn example(events: hatchery::Events) {
     /// use hatchery::{Filter, State};
     ///
-    /// // The mail server is there again.
+    /// // The mail server is up again.
     /// let failed = Filter::default().state(State::Retry).reason("connection refused");
     /// let again = events.run_now_all(&failed);
     /// # }
@@ -373,7 +374,7 @@ impl Filter {
         Self { reason: Some(contains.into().to_lowercase()), ..self }
     }
 
-    /// Whether an event is one of these. Its type is not looked at.
+    /// Tells whether an event meets all conditions but the type, which is not checked.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -400,7 +401,7 @@ impl Filter {
             && self.reason.as_deref().is_none_or(|asked| reason().contains(asked))
     }
 
-    /// The register's part of it: the type, and when they are due.
+    /// Returns the conditions that the register checks: the type and the due times.
     pub(crate) fn find(&self, event_type: EventType, limit: usize) -> Find {
         Find { event_type, due_from: self.due_from, due_before: self.due_before, alone_of: None, after: None, limit }
     }
@@ -445,12 +446,12 @@ mod tests {
     #[case("i", state((5, false, 3), 5, false), Stage::DeadLetter, State::DeadLetter, Some((5, 3)))]
     #[case("i", state((5, true, 0), 5, false), Stage::Waiting, State::Handled, None)]
     #[case("i", SlotState { cancelled: true, ..state((9, true, 0), 5, false) }, Stage::Waiting, State::Cancelled, None)]
-    // One runs, and the one that is shown came after it.
+    // One event runs, and a newer one waits, which is shown.
     #[case("i", state((5, false, 0), 6, true), Stage::Waiting, State::Waiting, Some((6, 0)))]
-    // Its version is served by a run that has begun.
+    // A run covers version 6 and so serves it, or covers less.
     #[case("f", SlotState { covered: 7, ..state((5, true, 0), 6, false) }, Stage::Waiting, State::Handled, None)]
     #[case("f", SlotState { covered: 5, ..state((5, true, 0), 6, false) }, Stage::Waiting, State::Waiting, Some((6, 0)))]
-    // Nothing of it has been asked for yet.
+    // An `e:` slot, before and after its first claim.
     #[case("e:a", SlotState::default(), Stage::Waiting, State::Waiting, Some((0, 0)))]
     #[case("e:a", state((0, false, 1), 0, false), Stage::Retry, State::Retry, Some((0, 1)))]
     #[case("e:a", state((0, true, 1), 0, false), Stage::Retry, State::Handled, None)]
@@ -466,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_index_has_lost_is_shown_as_far_as_it_is_known() {
+    fn an_event_without_its_index_entry_is_shown_as_far_as_it_is_known() {
         let later = Some(Later { at: 1, version: 5, generation: 0 });
         let slot = SlotState { due: 5_000, later, ..state((0, false, 0), 5, false) };
         let known =
@@ -491,12 +492,12 @@ mod tests {
     #[case(Filter::default().reason("timeout"), false)]
     #[case(Filter::default().due_from(Timestamp::from_second(1_000).expect("a time")), true)]
     #[case(Filter::default().due_before(Timestamp::from_second(1_000).expect("a time")), false)]
-    fn a_filter_excludes(#[case] filter: Filter, #[case] expected: bool) {
+    fn a_filter_excludes_an_event_that_misses_a_condition(#[case] filter: Filter, #[case] expected: bool) {
         assert_eq!(filter.matches(&known("i", state((5, false, 1), 5, false), Stage::Retry)), expected);
     }
 
     #[test]
-    fn what_is_at_its_end_is_not_looked_for() {
+    fn a_filter_never_matches_an_event_that_has_ended() {
         assert!(!Filter::default().matches(&known("i", state((5, true, 1), 5, false), Stage::Retry)));
     }
 

@@ -1,7 +1,7 @@
 //! The register's calls as transitions of a [`Shard`]: no I/O, no clock.
 //!
-//! These functions are the protocol of `docs/register.md`. The Lua scripts do the same to Redis and are tested against
-//! them step by step.
+//! These functions are the protocol of `docs/register.md`. The Lua scripts make the same changes in Redis, and tests
+//! compare them with these functions step by step.
 
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use super::{
     state::{self, END_OF_TIME, LAST_GENERATION, Lease, MOST_CRASHES, Mark, Shard, SlotState},
 };
 
-/// When a call is answered, and by which rules.
+/// The time of a call, and the topology's retention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     /// The register's time, in µs.
     pub micros: i64,
-    /// How long what is still open is remembered beyond its due time.
+    /// How long a slot that is still open is kept, counted from its due time.
     pub backlog_retention: Duration,
 }
 
@@ -29,19 +29,20 @@ impl At {
     }
 }
 
-/// A duration in ms, as far as the register counts.
+/// Converts a duration to ms, at most [`END_OF_TIME`].
 #[must_use]
 pub fn millis(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).map_or(END_OF_TIME, |ms| ms.min(END_OF_TIME))
 }
 
-/// A due time in ms, as far as the register counts.
+/// Converts a due time to ms since 1970, at least 0.
 #[must_use]
 pub fn due_millis(due: Timestamp) -> i64 {
     due.as_millisecond().max(0)
 }
 
-/// Which slot a copy counts in.
+/// The slot, version and generation with which the register counts a copy. `own` is false if the copy names another
+/// slot.
 struct Counted {
     key: (String, String),
     version: i64,
@@ -50,7 +51,7 @@ struct Counted {
 }
 
 impl Shard {
-    /// See [`Reserve`].
+    /// Carries out [`Reserve`].
     pub fn reserve(&mut self, at: At, call: &Reserve) -> Reserved {
         if let Some(asker) = &call.asked_by {
             let asker = self.counted(at, &call.subject, asker);
@@ -67,9 +68,10 @@ impl Shard {
         Reserved::Version(version)
     }
 
-    /// See [`Record`].
+    /// Carries out [`Record`].
     pub fn record(&mut self, at: At, call: &Record) {
-        // Raising `newest` to what no claim would take for a version would drop all that is published below it.
+        // A claim treats a version that was never given out as absent. If `newest` rose to such a version, all events
+        // below it would count as replaced.
         if matches!(call.slot, DedupSlot::Event(_)) || !self.was_given(at, call.version) {
             return;
         }
@@ -85,7 +87,7 @@ impl Shard {
         self.slots.insert(key, slot);
     }
 
-    /// See [`Claim`].
+    /// Carries out [`Claim`].
     pub fn claim(&mut self, at: At, call: &Claim) -> Claimed {
         let now = at.millis();
         let lease_key = call.subject.leaseholder(&call.terms).lease();
@@ -93,8 +95,8 @@ impl Shard {
         if let Some(lease) = held.filter(|lease| lease.token == call.token) {
             let own = lease.field == call.stamp.slot.field();
             let slot = if own { key(&call.subject, &call.stamp.slot) } else { own_key(&call.subject) };
-            // Nobody has heard that it may start, and it has been cancelled since. Who holds the lease may run all the same,
-            // if this call came twice: the lease stays.
+            // The first answer to this claim was lost, and the event has been cancelled since. But if only the call
+            // came twice, the worker heard the first answer and runs the event, so the lease stays.
             if self.load(at, &slot).stale(lease.version, lease.generation) {
                 return Claimed::Stale;
             }
@@ -134,8 +136,8 @@ impl Shard {
         let until = (now + millis(call.terms.lease)).min(END_OF_TIME);
         let lease = Lease { token: call.token, until, field: key.1.clone(), version, generation, fence, crashes };
         self.leases.insert(lease_key, lease);
-        // The first run of a version covers, no later one: its claim may have come so late that nobody runs, while a run
-        // that began before settles.
+        // Only the first run of a version covers. The claim of a later run may come so late that its worker is gone,
+        // while a run that began before settles. Then no run would serve the events in between.
         if key.1 == "f" && version > slot.mark.version {
             slot.covered = slot.covered.max(fence);
         }
@@ -147,7 +149,7 @@ impl Shard {
         Claimed::run(call, fence, crashes, own)
     }
 
-    /// See [`Renew`].
+    /// Carries out [`Renew`].
     pub fn renew(&mut self, at: At, call: &Renew) -> Renewed {
         let Some(lease) = self.own_lease(at, &call.subject, &call.terms, call.token) else {
             return Renewed::Lost;
@@ -155,7 +157,7 @@ impl Shard {
         lease.until = (at.millis() + millis(call.terms.lease)).min(END_OF_TIME);
         let Counted { key, .. } = self.counted(at, &call.subject, &call.stamp);
         let mut slot = self.load(at, &key);
-        // Where Redis has lost the slot there is nothing to keep: the settlement writes it again.
+        // If Redis has lost the slot there is nothing to extend. The settlement writes the slot again.
         if slot.until > 0 {
             keep(&mut slot, at, &call.terms, Some(call.due));
             self.slots.insert(key, slot);
@@ -163,7 +165,7 @@ impl Shard {
         Renewed::Held
     }
 
-    /// See [`Release`].
+    /// Carries out [`Release`].
     pub fn release(&mut self, at: At, call: &Release) {
         if !self.give_back(at, &call.subject, &call.terms, call.token) {
             return;
@@ -177,11 +179,11 @@ impl Shard {
         }
     }
 
-    /// See [`Settle`].
+    /// Carries out [`Settle`].
     pub fn settle(&mut self, at: At, call: &Settle) {
         let Counted { key, version, generation, .. } = self.counted(at, &call.subject, &call.stamp);
         let mut slot = self.load(at, &key);
-        // A run that began before something it covers must not hide the run that serves it.
+        // A run that began before a covered event was published must not finish that event: a later run serves it.
         let counts = call.fence >= slot.covered;
         let mark = match &call.end {
             End::Finished => Mark { version, finished: true, generation },
@@ -192,7 +194,8 @@ impl Shard {
         };
         if counts {
             slot.raise(mark);
-            // The last generation is the copy's too: no rise, and yet it has not been started.
+            // At the last generation the copy has the same generation, so the mark does not rise. The copy has not been
+            // started all the same.
             if !mark.finished && mark.generation == generation && slot.mark == mark {
                 (slot.begun, slot.crashes) = (false, 0);
             }
@@ -202,7 +205,7 @@ impl Shard {
         self.give_back(at, &call.subject, &call.terms, call.token);
     }
 
-    /// See [`Later`].
+    /// Carries out [`Later`].
     pub fn later(&mut self, at: At, call: &Later) -> Postponed {
         let Counted { key, version, generation, .. } = self.counted(at, &call.subject, &call.stamp);
         let mut slot = self.load(at, &key);
@@ -212,7 +215,7 @@ impl Shard {
         if slot.begun && slot.is_at(version, generation) {
             return Postponed::Running;
         }
-        // 0 is "never".
+        // At least 1, because 0 means never.
         let date = due_millis(call.at).clamp(1, END_OF_TIME);
         slot.later = Some(state::Later { at: date, version, generation });
         slot.due = slot.due.max(date);
@@ -221,7 +224,7 @@ impl Shard {
         Postponed::Until
     }
 
-    /// See [`Cancel`].
+    /// Carries out [`Cancel`].
     pub fn cancel(&mut self, at: At, call: &Cancel) -> Vec<Cancelled> {
         let slots = match &call.slot {
             Some(slot) => vec![slot.clone()],
@@ -231,7 +234,7 @@ impl Shard {
         if slots.is_empty() {
             return Vec::new();
         }
-        // Above all that was published until now, in whichever slot.
+        // One version for all slots. It is above every version that was given out until now.
         let version = self.give(at);
         slots.into_iter().map(|slot| self.cancel_slot(at, call, slot, version)).collect()
     }
@@ -248,7 +251,7 @@ impl Shard {
         slot.later = None;
         slot.due = slot.due.max(call.due.map_or(0, due_millis));
         if !seen {
-            // There may be copies that nobody knows of; the ladder reaches so far.
+            // Copies that the register does not know may exist, and the ladder delays them by the horizon at most.
             slot.due = slot.due.max((at.millis() + millis(call.horizon)).min(END_OF_TIME));
         }
         stay_open(&mut slot, at);
@@ -256,26 +259,26 @@ impl Shard {
         Cancelled { slot: which, waiting, running, already }
     }
 
-    /// The slots of a reference that are remembered.
+    /// Returns the slots of a reference that have not expired.
     pub(super) fn slots_of(&self, at: At, subject: &Subject) -> Vec<DedupSlot> {
         let home = subject.home(&DedupSlot::Immediate).to_string();
         let slots = self.slots.iter().filter(|((name, _), slot)| *name == home && slot.until > at.millis());
         slots.filter_map(|((_, field), _)| field.parse().ok()).collect()
     }
 
-    /// When a home may go: with its last slot.
+    /// Returns the time in ms at which a home expires: with its last slot.
     #[must_use]
     pub fn until(&self, home: &str) -> Option<i64> {
         self.slots.iter().filter(|((name, _), _)| name == home).map(|(_, slot)| slot.until).max()
     }
 
-    /// A slot as it is by now; one past its time counts as absent.
+    /// Returns a slot. An expired slot counts as absent, and an absent slot is all zero.
     #[must_use]
     pub fn slot(&self, at: At, key: &(String, String)) -> SlotState {
         self.load(at, key)
     }
 
-    /// The home, field and version that a copy counts with.
+    /// Returns the home and field, and the version, with which a copy counts.
     pub(super) fn counted_key(&self, at: At, subject: &Subject, stamp: &CopyVersion) -> ((String, String), i64) {
         let Counted { key, version, .. } = self.counted(at, subject, stamp);
         (key, version)
@@ -286,8 +289,8 @@ impl Shard {
         self.last
     }
 
-    /// Whether *reserve* can have given this version. What it cannot have given counts as absent, or one foreign
-    /// publisher with a huge number would hide everybody's events.
+    /// Tells whether *reserve* can have given out this version. Any other version counts as absent. Otherwise a foreign
+    /// publisher with a huge number would make the events of all other publishers stale.
     pub(super) fn was_given(&self, at: At, version: i64) -> bool {
         (1..=self.last.max(at.micros)).contains(&version)
     }
@@ -317,7 +320,7 @@ impl Shard {
         self.leases.get_mut(&key).filter(|lease| lease.until > at.millis() && lease.token == token)
     }
 
-    /// Gives a lease back if the token holds it, and says whether it did.
+    /// Removes a lease if the token holds it, and returns whether it did.
     fn give_back(&mut self, at: At, subject: &Subject, terms: &Terms, token: Uuid) -> bool {
         let held = self.own_lease(at, subject, terms, token).is_some();
         if held {
@@ -331,20 +334,20 @@ fn key(subject: &Subject, slot: &DedupSlot) -> (String, String) {
     (subject.home(slot).to_string(), slot.field())
 }
 
-/// Of the slot that competes with nothing.
+/// Returns the key of the event's own `e:` slot.
 fn own_key(subject: &Subject) -> (String, String) {
     (subject.own_home().to_string(), "e".to_owned())
 }
 
 impl Claimed {
-    /// The answer that lets a handler start, by the copy's own stamp or one that competes with nothing.
+    /// Returns the answer that lets a handler start. If `own` is false, the stamp is that of the event's own `e:` slot.
     pub(crate) fn run(call: &Claim, fence: i64, crashes: u32, own: bool) -> Self {
         let stamp = if own { call.stamp.own() } else { CopyVersion::alone(&call.subject.id, call.stamp.generation) };
         Self::Run { fence, crashes, stamp }
     }
 }
 
-/// A newer one waits, or the run that serves it has begun.
+/// Tells whether a copy is replaced: a newer event of its slot waits or, in slot `f`, a run that serves it has begun.
 fn replaced(field: &str, slot: &SlotState, version: i64) -> bool {
     match field {
         "e" => false,
@@ -357,10 +360,12 @@ fn stay_open(slot: &mut SlotState, at: At) {
     slot.until = (slot.due.max(at.millis()) + millis(at.backlog_retention)).min(END_OF_TIME);
 }
 
-/// Sets how long a slot lives. `due` is when the delivery in the caller's hand was due: older copies that are still
-/// queued lie about as far back, and no further than anything open is remembered, whatever a foreign publisher dates back.
-/// A copy that was overtaken lies behind the delivery instead, and nobody knows for how long.
-/// A caller without a delivery does not know, and shortens nothing.
+/// Sets the time at which a slot expires.
+///
+/// `due` is the time at which the caller's delivery was due. Copies that are still queued are about as late as that
+/// delivery. The time is at most that of an open slot, because a foreign publisher may date its events back by years. A
+/// slot with an overtaken copy lives as long as an open one, because that copy is behind the delivery for an unknown
+/// time. A caller without a delivery passes `None`, and never shortens the time.
 fn keep(slot: &mut SlotState, at: At, terms: &Terms, due: Option<Timestamp>) {
     let now = at.millis();
     if slot.open() || slot.cancelled || slot.overtaken || slot.due > now {

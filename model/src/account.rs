@@ -1,22 +1,22 @@
-//! The account that the properties are checked against: what was confirmed, started, handled and cancelled.
+//! The account that the properties are checked against: which events were confirmed, started, handled and cancelled.
 
 use std::fmt;
 
 use crate::message::{Message, Place, Set, only};
 
-/// What must hold.
+/// A property of every path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Property {
-    /// Under every fault: whose publish was confirmed is handled to the end, lies in dead-letter, was replaced by a newer
-    /// one of its slot of which the same can be said, or was cancelled.
+    /// Under every fault an event whose publish was confirmed is handled to the end, is in dead-letter, was cancelled,
+    /// or was replaced by a newer event of its slot for which the same holds.
     NothingLost,
-    /// A newer payload is never followed by the start of an older one of its slot.
+    /// After a payload has started, no older payload of its slot starts.
     NewestLast,
-    /// Never two handlers of one reference at once, while their leases hold.
+    /// Two handlers of one reference never run at once while their leases hold.
     OneAtATime,
-    /// What was cancelled never starts after the cancel returned.
+    /// A cancelled event never starts after the cancel returned.
     CancelledStaysCancelled,
-    /// What is settled as done never starts again, and no copy that was settled as followed by another.
+    /// An event that was settled as done never starts again, nor does a copy that was settled as followed by another.
     SettledStaysSettled,
 }
 
@@ -26,8 +26,8 @@ impl fmt::Display for Property {
             Self::NothingLost => "a confirmed event is lost",
             Self::NewestLast => "an older payload starts after a newer one of its slot",
             Self::OneAtATime => "two handlers of one reference run at once while both leases hold",
-            Self::CancelledStaysCancelled => "what was cancelled starts",
-            Self::SettledStaysSettled => "what is settled starts again",
+            Self::CancelledStaysCancelled => "a cancelled event starts",
+            Self::SettledStaysSettled => "a settled copy starts again",
         })
     }
 }
@@ -46,25 +46,26 @@ pub(crate) struct Given {
 pub(crate) struct Settled {
     pub(crate) place: Place,
     pub(crate) version: i64,
-    /// No copy of this generation or a lower one; of none where it is done.
+    /// No copy of this generation or a lower one may start. The highest number means that the event is done.
     pub(crate) generation: i64,
 }
 
-/// The account.
+/// The account of one path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Account {
-    /// Redis was emptied or rolled back: nothing more is promised but that no event is lost.
+    /// Redis was emptied or rolled back. From then on only [`Property::NothingLost`] must hold.
     pub(crate) redis_lost: bool,
     pub(crate) confirmed: Set,
-    /// A handler has run to its end for them, or for one that replaced them.
+    /// The events that a handler has run for to its end. Its run also stands for the events that its own event
+    /// replaced.
     pub(crate) handled: Set,
     pub(crate) cancelled: Set,
-    /// Nothing at all of these may start.
+    /// The events of which no copy may start, in any slot.
     pub(crate) never: Set,
     pub(crate) given: Vec<Given>,
-    /// The newest that has started of each slot.
+    /// The newest version of each slot that has started.
     pub(crate) started: Vec<(Place, i64)>,
-    /// Below which version a slot is cancelled.
+    /// The version of each cancelled slot below which no copy may start.
     pub(crate) below: Vec<(Place, i64)>,
     pub(crate) settled: Vec<Settled>,
     pub(crate) broken: Option<Property>,
@@ -77,20 +78,21 @@ impl Account {
         }
     }
 
-    /// A version was given out for an event, or for the return of what it has stood for.
+    /// Notes a version that was given out for an event, or for its requeue, which serves all events that the run stood
+    /// for.
     pub(crate) fn gives(&mut self, place: Place, version: i64, event: u8, serves: Set) {
         self.given.push(Given { place, version, event, serves });
     }
 
-    /// All that a run of this copy stands for. In slot `f` that is what was given a version before the run began, else
-    /// what is older.
+    /// Returns the events that a run of this copy stands for: in slot `f` those that got a version before the run
+    /// began, and else those with a lower version.
     pub(crate) fn stands_for(&self, message: &Message, fence: i64) -> Set {
         let limit = if message.place == Place::First { fence } else { message.version };
         let given = self.given.iter().filter(|given| given.place == message.place && given.version <= limit);
         given.fold(message.serves | only(message.event), |set, given| set | given.serves)
     }
 
-    /// Redis has forgotten something.
+    /// Notes that Redis has lost data.
     pub(crate) fn loses_redis(&mut self) {
         self.redis_lost = true;
         self.never = 0;

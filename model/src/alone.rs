@@ -1,12 +1,12 @@
-//! Orders of steps that need not be tried, for another one leads to the same.
+//! Leaves out orders of steps that lead to the same states as another order.
 //!
-//! - An acknowledgement only takes away what nobody else sees. Before it the delivery may come back, at once or later, which
-//!   is the same to everybody else: it may lie in its queue for as long as one likes.
-//! - Where Redis will not forget and nobody interferes, whoever holds a lease and its delivery has its way for itself, to the end
-//!   or up to a fault of its own: all other claims of the reference are told to wait, and what publishers do meanwhile
-//!   changes nothing for it, nor it for them, so that they may as well do it before or after.
-//! - What the register does not want now it will not want later, unless Redis may yet forget, or time makes it overdue. So it
-//!   is taken out of the queue at once.
+//! - An acknowledgement removes a delivery that nobody else sees. If the delivery comes back instead, it does not matter
+//!   when: it may wait in its queue for any time. So an acknowledgement is the next step as soon as it is possible.
+//! - If Redis loses no data and no person acts, a worker that holds a lease and its delivery goes on alone, to the end or to
+//!   a fault of its own. All other claims of the reference have to wait. The steps of publishers change nothing for this
+//!   worker, and its steps change nothing for them, so theirs may come before or after.
+//! - A copy that the register does not want now is not wanted later either, unless Redis may still lose data, or time makes
+//!   the copy overdue. So it is removed from the queue at once.
 
 use hatchery::internals::register::{Claim, Claimed};
 
@@ -18,7 +18,7 @@ use crate::{
     world::{NOBODY, Phase, World},
 };
 
-/// The delivery that alone goes on.
+/// Returns the delivery that goes on alone, if there is one.
 pub(crate) fn task(world: &World, scenario: &Scenario) -> Option<(usize, usize)> {
     let find = |is: &dyn Fn(&crate::world::Task) -> bool| {
         let of = |tasks: &Vec<crate::world::Task>| tasks.iter().position(is);
@@ -39,7 +39,7 @@ pub(crate) fn task(world: &World, scenario: &Scenario) -> Option<(usize, usize)>
 }
 
 impl World {
-    /// Takes what is not wanted out of the queue.
+    /// Removes unwanted copies from the queue.
     pub(crate) fn drop_unwanted(&mut self, scenario: &Scenario) {
         if scenario.time.is_some() || self.may_forget(scenario) {
             return;
@@ -49,12 +49,13 @@ impl World {
         self.queue = queue;
     }
 
-    /// Redis may still lose what it knows.
+    /// Tells whether Redis may still lose data.
     fn may_forget(&self, scenario: &Scenario) -> bool {
         self.replica.is_some() || (scenario.forgets() && self.faults > 0)
     }
 
-    /// All faults are spent, and Redis was to forget something and has not: the same was explored without that.
+    /// Tells whether all faults are spent although Redis has lost no data. The scenario in which Redis keeps its data
+    /// explores the same states.
     pub(crate) fn is_explored_elsewhere(&self, scenario: &Scenario) -> bool {
         scenario.forgets() && self.faults == 0 && self.replica.is_none() && !self.account.redis_lost
     }
@@ -80,7 +81,7 @@ impl World {
         matches!(answer, Claimed::Stale | Claimed::Replaced)
     }
 
-    /// A world with nothing but its register.
+    /// Returns a world with this one's register and nothing else, to ask a claim without consequences.
     fn clone_for_a_question(&self) -> Self {
         Self { now: self.now, given: self.given, register: self.register.clone(), ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! Leases that run out.
+//! The steps in which a lease runs out.
 
 use crate::{
     scenario::{Fault, Scenario},
@@ -6,10 +6,10 @@ use crate::{
     world::World,
 };
 
-/// The leases that can run out next.
+/// Adds the leases that can run out next.
 pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     for (lease, one) in world.register.leases.iter().enumerate() {
-        // One whose holder has died runs out by itself.
+        // If its holder has died, a lease runs out without a further fault.
         let fault = world.is_alive(one.token).then_some(Fault::LeaseRunsOut);
         if fault.is_none_or(|fault| world.faults > 0 && scenario.allows(fault)) {
             steps.push(Step::LeaseRunsOut { lease, fault });
@@ -17,7 +17,7 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     }
 }
 
-/// A lease runs out.
+/// Lets a lease run out.
 pub(crate) fn runs_out(world: &mut World, lease: usize) -> Option<()> {
     let lease = world.register.leases.remove(lease);
     for task in world.workers.iter_mut().flatten().filter(|task| task.doing.token == lease.token) {

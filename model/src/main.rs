@@ -1,12 +1,14 @@
-//! `scripts/soak model`: the protocol between publishers, broker, workers and register, explored exhaustively. It is
-//! `docs/register.md` in motion: the register's calls are the library's own transitions, and the order of effects is
-//! `src/flow`'s.
+//! `scripts/soak model` explores all states of the protocol between publishers, broker, workers and register.
 //!
-//! - [`scenario`]: what is explored; [`world`]: a state; [`message`]: a copy of an event in it; [`order`] and [`step`]: what can happen to it.
-//! - [`publisher`], [`worker`], [`person`], [`leases`], [`trouble`]: the steps of each.
-//! - [`register`]: the calls, by its [`rules`]. [`properties`]: what must hold; [`account`]: what it is checked against.
-//! - [`explorer`], [`canonical`], [`alone`], [`trace`]: how it is explored and told.
-//! - `mutants`: protocols that are wrong in one place, each of which has to be found out.
+//! It checks `docs/register.md`: the register's calls are the library's own transitions, and the order of effects is
+//! that of `src/flow`.
+//!
+//! - [`scenario`] defines what is explored, [`world`] a state, [`message`] a copy of an event, and [`order`] and [`step`]
+//!   what can happen next.
+//! - [`publisher`], [`worker`], [`person`], [`leases`] and [`trouble`] define the steps of each.
+//! - [`register`] makes the calls, by its [`rules`]. [`properties`] checks what must hold, against the [`account`].
+//! - [`explorer`] visits all states, [`canonical`] and [`alone`] reduce their number, and [`trace`] describes a path.
+//! - `mutants` are protocols with one error each, which the model must find.
 
 #![expect(clippy::unnecessary_wraps, reason = "the steps have one form, and so have the slots of the modes")]
 
@@ -48,22 +50,22 @@ use self::scenario::{PEOPLE, SCENARIOS, Scenario, TIMES};
 #[derive(Parser)]
 #[command(name = "scripts/soak model")]
 struct Args {
-    /// So many faults on one way, at most
+    /// The most faults on one path
     #[arg(long, default_value_t = 1)]
     faults: u8,
-    /// Only scenarios whose names contain this
+    /// Explore only scenarios whose names contain this text
     #[arg(long, default_value = "")]
     scenario: String,
-    /// Two events instead of three
+    /// Publish two events instead of three
     #[arg(long)]
     two: bool,
-    /// Only those in which Redis keeps what it knows
+    /// Explore only scenarios in which Redis loses no data
     #[arg(long)]
     keeps: bool,
-    /// Give a scenario up after so many states
+    /// Give a scenario up after this many states
     #[arg(long, default_value_t = 40_000_000)]
     states: usize,
-    /// So many scenarios at a time
+    /// The number of scenarios to explore at a time
     #[arg(long, default_value_t = 2)]
     threads: usize,
 }
@@ -94,12 +96,12 @@ fn main() -> ExitCode {
     let seconds = begun.elapsed().as_secs();
     say(&format!(
         "{}, after {seconds} s.",
-        if holds { "All properties hold" } else { "A property is broken, or not all was seen" }
+        if holds { "All properties hold" } else { "A property is broken, or not all states were seen" }
     ));
     if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Explores one and tells of it.
+/// Explores one scenario and prints its row. Returns whether all states were seen and all properties hold.
 fn told(scenario: &Scenario, at_most: usize) -> bool {
     let begun = Instant::now();
     let found = explorer::explore(scenario, at_most);
@@ -122,6 +124,6 @@ fn row([name, redis, faults, states, steps, depth, time]: [&str; 7]) -> String {
 }
 
 fn say(line: &str) {
-    // Nobody reads what cannot be written.
+    // If standard output is closed, nobody reads the line.
     let _ = writeln!(anstream::stdout(), "{line}");
 }

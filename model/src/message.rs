@@ -1,8 +1,8 @@
-//! A copy of an event as the broker holds it, and the slot that it is for.
+//! A copy of an event in the broker, and its slot.
 
 use std::fmt;
 
-/// A time of the world. It stands still unless the scenario is about time.
+/// A time of the world. Time stands still unless the scenario is about time.
 pub(crate) type Tick = u8;
 
 /// A slot.
@@ -13,7 +13,7 @@ pub(crate) enum Place {
     Dated,
     DatedAt(Tick),
     RequeuedAt(Tick),
-    /// The slot of this event alone.
+    /// The event's own slot, in which it competes with no other.
     Alone(u8),
 }
 
@@ -33,12 +33,12 @@ impl fmt::Display for Place {
 /// A set of events, a bit for each.
 pub(crate) type Set = u8;
 
-/// The set of one.
+/// Returns the set with one event.
 pub(crate) const fn only(event: u8) -> Set {
     1 << event
 }
 
-/// What people call an event: its payload's number.
+/// Returns the letter of an event in a trace.
 pub(crate) fn name(event: u8) -> char {
     char::from(b'P' + event)
 }
@@ -46,15 +46,15 @@ pub(crate) fn name(event: u8) -> char {
 /// A copy of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Message {
-    /// Whose payload it carries.
+    /// The event whose payload the copy carries.
     pub(crate) event: u8,
     pub(crate) place: Place,
     pub(crate) version: i64,
     pub(crate) generation: i64,
     pub(crate) attempts: u8,
-    /// Not delivered before.
+    /// The copy is not delivered before this time.
     pub(crate) due: Tick,
-    /// The events that it was published for: what the run has stood for that it follows, or its own.
+    /// The events that the copy was published for: those that the run before it stood for, or its own event.
     pub(crate) serves: Set,
 }
 

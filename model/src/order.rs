@@ -1,63 +1,65 @@
-//! The order of effects, as `src/flow` has it. A step of a publisher or a worker is one effect, so that a crash may come
+//! The order of effects in `src/flow`. A step of a publisher or a worker is one effect, so that a crash may come
 //! between any two.
 
-/// One effect. Each is confirmed before the next.
+/// One effect, named after its place in `src/flow`. Each effect is confirmed before the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Effect {
     /// `flow::publish`: `ask` and `wait`.
     Reserve,
-    /// `flow::publish`: `send`. Published and confirmed are one step: between them nobody else sees a difference, and what
-    /// counts is more if it counts as accepted already. A lost confirm is a fault of this step.
+    /// `flow::publish`: `send`. The publish and its confirm are one step, because nobody else sees a difference between
+    /// them, and the model demands more if the event counts as confirmed at once. A lost confirm is a fault of this
+    /// step.
     Publish,
-    /// `flow::publish`: what follows `publish.confirmed`.
+    /// `flow::publish`: the step after `publish.confirmed`.
     Record,
-    /// `flow::events::sending`: what a person gives another time in its own slot is reserved for the later of both dates.
+    /// `flow::events::sending`: a person moves an event within its slot, and reserves the later of both dates.
     ReserveCopy,
-    /// `flow::settle`: `to_retry` and `to_scheduler`; a person's replay and run-now. A copy with the next generation.
+    /// `flow::settle`: `to_retry` and `to_scheduler`, and a person's replay and run-now. They publish a copy with the
+    /// next generation.
     PublishCopy,
-    /// The same after `raise_due`: a copy that waits longer than the type's own delays.
+    /// `PublishCopy` after `raise_due`: the copy waits longer than the type's own delays.
     PublishCopyLater,
     /// `flow::settle`: `to_dead_letter`.
     PublishLetter,
-    /// `flow::settle`: `requeue` asks for a version for what comes again later; a person's reschedule.
+    /// `flow::settle`: `requeue` reserves a version for the later run. A person's reschedule does the same.
     ReserveAgain,
     PublishAgain,
     RecordAgain,
     /// `flow::settle`: `carry_out`, with `End::Finished`.
     SettleFinished,
-    /// The same with `End::Copied`.
+    /// `flow::settle`: `carry_out`, with `End::Copied`.
     SettleCopied,
-    /// `flow::settle`: the claim is given back, and the register told no more.
+    /// `flow::settle`: the claim is released, and nothing is settled.
     Release,
     /// `flow::work`: `answer`.
     Acknowledge,
-    /// Mutant: what comes again later goes to `d:<at>` with the version that it has.
+    /// Mutant: a requeued event goes to `d:<at>` with its old version.
     #[cfg(test)]
     PublishDatedAgain,
 }
 
-/// What is left to do.
+/// The effects that are left to do.
 pub(crate) type Effects = &'static [Effect];
 
-/// Who does what in which order.
+/// The effects of each outcome and each action, in order.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
-    /// Into a slot where versions count.
+    /// A publish into a slot in which events compete.
     pub(crate) publish: Effects,
-    /// Into a slot of its own.
+    /// A publish into the event's own slot.
     pub(crate) publish_alone: Effects,
     pub(crate) finish: Effects,
     pub(crate) retry: Effects,
     pub(crate) dead_letter: Effects,
     pub(crate) requeue: Effects,
-    /// The same for what stays in its slot: all but immediate events.
+    /// A requeue of an event that stays in its slot: of all but immediate events.
     pub(crate) requeue_in_place: Effects,
-    /// The register says that who asks for a version for later is stale.
+    /// A requeue whose event is stale, by the register's answer to *reserve*.
     pub(crate) unwanted: Effects,
     pub(crate) replay: Effects,
     pub(crate) run_now: Effects,
     pub(crate) reschedule: Effects,
-    /// Either of the two, of what competes with nothing.
+    /// A run-now or a reschedule of an event in its own slot.
     pub(crate) move_alone: Effects,
 }
 
@@ -67,7 +69,7 @@ use Effect::{
 };
 
 impl Order {
-    /// As `src/flow` has it.
+    /// The order of `src/flow`.
     pub(crate) const OURS: Self = Self {
         publish: &[Reserve, Publish, Record],
         publish_alone: &[Publish],

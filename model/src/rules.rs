@@ -1,11 +1,11 @@
-//! The rules of the register's calls: the very transitions of the library. A mutant edits what one of them finds or leaves.
+//! The rules of the register's calls: the library's own transitions. A mutant changes the input or the result of one.
 
 use hatchery::internals::register::{
     Cancel, Cancelled, Claim, Claimed, Later as PutOff, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
     Settle, state::Shard, transitions::At,
 };
 
-/// The calls as they are. A mutant overrides one.
+/// The calls, by default the library's own. A mutant overrides one of them.
 pub(crate) trait Rules: Sync {
     fn reserve(&self, shard: &mut Shard, at: At, call: &Reserve) -> Reserved {
         shard.reserve(at, call)
@@ -33,7 +33,7 @@ pub(crate) trait Rules: Sync {
     }
 }
 
-/// The protocol that runs.
+/// The rules without a change.
 pub(crate) struct Ours;
 
 impl Rules for Ours {}

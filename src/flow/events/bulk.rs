@@ -1,4 +1,4 @@
-//! Doing something with all events that a search finds.
+//! Applies a change to all events that a search finds.
 
 use std::{
     collections::HashSet,
@@ -18,15 +18,15 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::{error::EventsError, shared::Events};
 use crate::domain::register::search::{EventInfo, Filter};
 
-/// Events that go together in one call. A script over so many takes a few milliseconds, in which Redis serves nobody else.
+/// Events in one call. A script over this many takes a few milliseconds, in which Redis serves no other client.
 pub(super) const BATCH: usize = 256;
 
 impl Events {
-    /// Does something with all events that a search finds, in batches, so many at a time. After a batch that failed no other
-    /// is begun; those that are under way are answered all the same.
+    /// Applies a change to all events that a search finds, in batches, several at a time. After a failed batch no
+    /// further one is started; the results of the running ones are still returned.
     ///
-    /// An event that is moved may be found again at its new time. Each slot is taken once: what is remembered of it is
-    /// sixteen bytes.
+    /// A search may find a moved event again at its new time. Each slot is therefore changed once: sixteen bytes are
+    /// remembered for each.
     pub(super) fn each_batch<A, F, G>(
         &self,
         filter: &Filter,

@@ -1,8 +1,8 @@
-//! Cancelling: the register's call and nothing else. What arrives of a cancelled event is stale.
+//! Cancelling: one call of the register. The broker is not involved; a delivered copy of a cancelled event is stale.
 //!
-//! The call marks the slot with a fresh version, so it may be lost or repeated: repeated, it also cancels what was
-//! published in between. Once it has returned, nothing that was published before it starts any more. Where its first answer was
-//! lost the second one finds it cancelled, and what had waited is known from what was shown before.
+//! The call gives the slot a new version, so it may be lost or repeated. A repeated call also cancels events that were published
+//! in between. Once the call has returned, no event that was published before it starts. If its first reply was lost, the second
+//! one finds the slot cancelled; which event had waited is then known from the preceding *show*.
 
 use std::sync::Arc;
 
@@ -20,20 +20,19 @@ use crate::domain::register::{
     search::{EventInfo, Filter, State},
 };
 
-/// Batches under way at a time, so that no round trip is waited for in vain.
+/// Batches at a time, so that Redis has work during each round trip.
 const IN_FLIGHT: usize = 4;
 
 impl Events {
-    /// Cancels events that are named one by one, and says for each slot what was in it. A run that has begun goes on; it is
-    /// neither tried again nor run later.
+    /// Cancels the selected events, and returns the content of each of their slots. A run that has begun continues, but is not
+    /// retried or requeued.
     ///
-    /// An event that the register has never heard of, because Redis was away when it was published, can be cancelled by its
-    /// id alone: that is remembered for as long as one round through the ladder or the longest hatchery takes, and
-    /// `backlog-retention`. The slot of [`EventSelector::immediate`], and of [`EventSelector::at`] where
-    /// the type says `delayed: each-time`, is remembered likewise, for what Redis has forgotten.
+    /// An event that is not in the register, because Redis was unreachable when it was published, can be cancelled by its id.
+    /// The register remembers such a cancel for the longest delay of the ladder or a hatchery plus `backlog-retention`. The same
+    /// holds for the slot of [`EventSelector::immediate`], and of [`EventSelector::at`] in a type with `delayed: each-time`.
     ///
     /// # Errors
-    /// When the register does not answer, there cannot be such an event, or the event waits under another reference.
+    /// If the register does not answer, the selection is invalid, or the event waits under another reference.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
@@ -49,7 +48,7 @@ impl Events {
         let asked = self.shared.asked(which)?;
         let mut open = self.show(which).await?;
         open.retain(|event| event.copy.is_some() || event.running);
-        // In one shard an id is found whatever reference it is asked for with.
+        // With one shard, an id is found without its reference.
         open.retain(|event| match (&asked.subject.reference, &event.reference) {
             (Some(asked), Some(known)) => asked == known,
             _ => true,
@@ -57,7 +56,7 @@ impl Events {
         if let (true, Some(id)) = (open.is_empty(), asked.id()) {
             self.refuse_another_name(&asked, id).await?;
             if asked.subject.reference.is_none() {
-                // Its reference, which nobody has told, says in which shard it would be.
+                // The shard depends on the reference, which the caller did not give.
                 let alone = self.shared.cancel(asked.subject.clone(), Some(DedupSlot::Event(id.to_owned())), None);
                 return Ok(self.shared.register.cancel_anywhere(&alone).await?);
             }
@@ -77,17 +76,17 @@ impl Events {
         }
         let answers = self.shared.register.cancel(&calls).await?.into_iter().flatten();
         let answers = answers.map(|found| match shown.iter().find(|event| event.slot == found.slot) {
-            // A run that was cancelled before is known by its lease alone.
+            // A run that was cancelled by an earlier call is known by its lease only.
             Some(event) => Cancelled { running: found.running || event.running, ..told(found, event) },
             None => found,
         });
         Ok(answers.collect())
     }
 
-    /// What is asked for is not known. Where the event waits under another name, remembering this one would be in vain.
+    /// The selected slot is unknown. Fails if the event waits under another name, because cancelling this one would be useless.
     async fn refuse_another_name(&self, asked: &Asked<'_>, id: &str) -> Result<(), EventsError> {
         let event_type = asked.subject.event_type.as_str();
-        // A UUID has one text on the wire, and people write it in others.
+        // A UUID has one form on the wire, but people write it in others.
         let usual = id.parse::<Uuid>().ok().map(|uuid| uuid.to_string()).filter(|usual| usual != id);
         let same = asked.subject.reference.is_some().then(|| id.to_owned());
         for id in same.into_iter().chain(usual) {
@@ -100,9 +99,8 @@ impl Events {
         Ok(())
     }
 
-    /// Cancels all events that a search finds, many at a time, and answers for each. The stream has to be read to its
-    /// end: nothing is done that is not asked for. What comes after an error was begun before it, and nothing more is
-    /// begun.
+    /// Cancels all events that a search finds, and returns the result of each. Events are cancelled as the stream is read, so
+    /// read it to its end. After an error, the stream still returns the results of calls that had started.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -126,7 +124,7 @@ impl Events {
                 let call = |event: &EventInfo| shared.cancel(event.subject(), Some(event.slot.clone()), event.due);
                 let calls: Vec<Cancel> = batch.iter().map(call).collect();
                 let answers = shared.register.cancel(&calls).await?;
-                // One slot was asked for, so there is one answer.
+                // One slot was selected, so there is one answer.
                 let answered = batch.into_iter().zip(answers);
                 Ok(answered
                     .filter_map(|(event, mut answer)| {
@@ -139,8 +137,8 @@ impl Events {
     }
 }
 
-/// What was found in a slot that was shown like this just before. Handled meanwhile it would be at its end, and its mark no
-/// cancel's.
+/// Returns what the slot held, from the *show* just before. An event that was handled in between is finished, and its mark is not
+/// that of a cancel.
 fn told(found: Cancelled, shown: &EventInfo) -> Cancelled {
     let waited = shown.copy.is_some() && shown.state != State::Running;
     Cancelled {
@@ -151,7 +149,8 @@ fn told(found: Cancelled, shown: &EventInfo) -> Cancelled {
 }
 
 impl Shared {
-    /// Where it is known when an event is due that may be later than what nobody knows of. A slot of a date says it itself.
+    /// Returns the call that cancels a slot. `due` is the known due time of an event beyond the longest delay; the
+    /// slot of a date has it in its name.
     fn cancel(&self, subject: Subject, slot: Option<DedupSlot>, due: Option<Timestamp>) -> Cancel {
         let date = match slot {
             Some(DedupSlot::DatedAt(at) | DedupSlot::RequeuedAt(at)) => Timestamp::from_millisecond(at).ok(),

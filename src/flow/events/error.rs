@@ -7,9 +7,9 @@ use crate::{
     ports::RegisterError,
 };
 
-/// Why events are not found, cancelled or moved.
+/// Why events could not be found, cancelled or moved.
 ///
-/// What is wrong with the question is said without asking anybody:
+/// An invalid selection fails before anything is sent:
 ///
 /// ```
 /// use hatchery::{EventsError, Hatchery, EventSelector};
@@ -32,7 +32,7 @@ pub enum EventsError {
     /// The file has no such type.
     #[error(transparent)]
     UnknownType(#[from] UnknownType),
-    /// Redis knows nothing of this type's events.
+    /// The register does not record events of this type.
     #[error("{event_type} has `register: off`: its events are in RabbitMQ alone, and cannot be looked for")]
     Unregistered {
         /// The type.
@@ -41,10 +41,11 @@ pub enum EventsError {
     /// The reference is empty, longer than 255 bytes, or has a control character.
     #[error(transparent)]
     Reference(#[from] WordError),
-    /// The id has not 1 to 255 bytes, but so many.
+    /// The id does not have 1 to 255 bytes, but this many.
     #[error("an id has 1 to 255 bytes, this one has {0}")]
     Id(usize),
-    /// Immediate events of this type are told apart by their ids alone, and [`EventSelector::immediate`](super::EventSelector::immediate) names none.
+    /// Immediate events of this type have no common slot, so [`EventSelector::immediate`](super::EventSelector::immediate) selects
+    /// none. Select them by their ids.
     #[error(
         "immediate events of {event_type} compete with nothing (`coalesce: {{ immediate: off }}`), so there may be many of \
          one reference: name one by its id, or all events of the reference"
@@ -53,22 +54,21 @@ pub enum EventsError {
         /// The type.
         event_type: String,
     },
-    /// An event with this id waits, under another reference or in another spelling of the same UUID. Nothing was
-    /// cancelled.
+    /// An event with this id waits under another reference, or under another spelling of the same UUID. Nothing was cancelled.
     #[error("nothing is known by this name, but the event {known}: nothing is cancelled")]
     OtherName {
-        /// Its id and reference.
+        /// The id and the reference of the waiting event.
         known: String,
     },
-    /// Redis is away, or refuses. Of several events some may be done: ask again.
+    /// Redis cannot be reached, or refuses the call. Some of the events may have been changed: call again.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// A moved event was not confirmed. It may come twice: at its old time, and at the new one.
+    /// The broker did not confirm a moved event. It may run twice: at its old time and at the new one.
     #[error("a moved event may come at both times: {0}")]
     Publish(PublishError),
 }
 
-// Its text has the cause's, so it has no source: whoever shows the whole chain would show that twice.
+// The text includes the cause, so there is no source: a program that prints the chain would print the cause twice.
 impl From<PublishError> for EventsError {
     fn from(error: PublishError) -> Self {
         Self::Publish(error)

@@ -1,4 +1,4 @@
-//! Events of a type that the file does not have.
+//! Waiting events of a type that is not in the file.
 
 use jiff::Timestamp;
 
@@ -12,33 +12,33 @@ use crate::domain::{
     words::EventType,
 };
 
-/// So many are counted. More need no more exact number.
+/// Events that are counted at most.
 const MOST: u64 = 1_000;
 
 /// Events of a page.
 const PAGE: usize = 500;
 
-/// Pages that are read of the events that are due already. Dead letters are among them, and there may be very many.
+/// Pages of overdue events that are read at most. They include dead letters, of which there may be very many.
 const DUE_PAGES: usize = 20;
 
-/// How many events wait that no worker of the file takes.
+/// The number of waiting events that no worker of the file takes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeftBehind {
-    /// So many.
+    /// The number of events that were counted.
     pub events: u64,
-    /// There are more than were counted.
+    /// Whether there are more than were counted.
     pub or_more: bool,
-    /// When the next one is due.
+    /// The due time of the next one.
     pub next_due: Option<Timestamp>,
 }
 
 impl Events {
-    /// The events of a type that wait, run or are tried again, whether the file has the type or not. None where there are
-    /// none. A dead letter is not among them: it is in a queue, where it is seen.
+    /// Counts the events of a type that wait, run or are retried, also if the file does not have the type. `None` means there are
+    /// none. Dead letters do not count, because they are visible in their queue.
     ///
     /// # Errors
-    /// When Redis does not answer.
+    /// If Redis does not answer.
     #[doc(hidden)]
     pub async fn left_behind(&self, event_type: &EventType) -> Result<Option<LeftBehind>, EventsError> {
         let now = self.shared.clock.now();

@@ -1,8 +1,8 @@
-//! What people do to events that wait: look for them, cancel them, put them off, run them now.
+//! The commands for people: find waiting events, cancel them, reschedule them, run them now.
 //!
-//! RabbitMQ's queues are not touched. A cancelled event's message comes when it is due, and is dropped as stale; what is
-//! moved is published again, and its former message is dropped likewise. The register says what waits, and
-//! nothing is decided from its index but what is looked at.
+//! RabbitMQ's queues are not changed. The message of a cancelled event is delivered when it is due, and dropped as stale. A moved
+//! event is published again, and its former message is dropped the same way. The register's index only decides which events are
+//! looked at; the entry of each event decides the rest.
 
 mod bulk;
 mod cancel;

@@ -1,10 +1,10 @@
-//! Another time for an event: the wish, and its outcome.
+//! The request to move an event to another time, and its outcome.
 
 use std::fmt;
 
 use jiff::Timestamp;
 
-/// What became of an event that was to have another time.
+/// The outcome of moving an event to another time.
 ///
 /// ```no_run
 /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -25,13 +25,13 @@ use jiff::Timestamp;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MoveOutcome {
-    /// It waits until then, or is on its way.
+    /// The event waits for this time, or is on its way to a worker.
     Done,
-    /// It has been started: too late.
+    /// The event is already running.
     Running,
-    /// Handled, cancelled or replaced meanwhile.
+    /// The event was handled, cancelled or replaced in the meantime.
     Gone,
-    /// It would have to be published again, and its message is not kept. It waits as it did.
+    /// The event would have to be published again, but its payload is not kept. It still waits for its former time.
     NotKept(PayloadNotKept),
 }
 
@@ -44,11 +44,11 @@ pub enum MoveOutcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PayloadNotKept {
-    /// To run now.
+    /// To run it now.
     Now,
-    /// To run at an earlier time than it is due.
+    /// To run it before its due time.
     Earlier,
-    /// It is a dead letter, which nothing brings back by itself.
+    /// To run a dead letter, whose message does not come back by itself.
     DeadLetter,
 }
 
@@ -63,12 +63,12 @@ impl fmt::Display for PayloadNotKept {
     }
 }
 
-/// When an event is to run instead.
+/// The requested time of an event.
 #[derive(Clone, Copy)]
 pub(super) enum To {
     /// At this time.
     At(Timestamp),
-    /// At once, which is now.
+    /// At once; the field is the time of the call.
     Now(Timestamp),
 }
 

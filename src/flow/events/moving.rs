@@ -1,21 +1,21 @@
-//! Another time for events that wait: a reschedule, or a run now.
+//! Moves waiting events to another time: a reschedule, or a run now.
 //!
-//! Where the register keeps an event's message, it is published again, in this order: *reserve*, which says whether the
-//! former copy is still wanted; publish; confirm; *record*; *settle* of the former copy. Where it goes to:
+//! If the register keeps the event's payload, the event is published again, in this order: *reserve*, which also checks that the
+//! former copy is still wanted; publish; confirm; *record*; *settle* of the former copy. Its slot:
 //!
-//! - a reschedule is a new event in slot `q:<at>`, and the former one is settled as done. What has one place whatever its date
-//!   (`d`, `e:<id>`) stays there with the next generation, and is settled as a retry. It begins afresh, with 0 attempts. Of
-//!   several events of one reference each has a slot of its own: the time, and the milliseconds that follow it.
-//! - run now is the next generation of the same event, due at once, with the attempts that it has had.
+//! - Reschedule: a new event in slot `q:<at>`, and the former one is settled as done. An event whose slot does not depend on its
+//!   date (`d`, `e:<id>`) stays in its slot with the next generation, and the former copy is settled as a retry. The attempts
+//!   start at 0. Several events of one reference get slots of their own: the time, and the following milliseconds.
+//! - Run now: the next generation of the same event, due at once. The attempts stay.
 //!
-//! A crash before the confirm: nothing has changed, or the new copy is in the broker and nobody was told. A crash
-//! between the confirm and *settle*: both copies are there. In one slot the first one to start makes the other stale; in
-//! two slots both run, the former at its old time. After *settle* the former copy is stale. None of it loses the event:
-//! the former copy is given up last. Asking again puts it right, for an event that has a copy in `q:<at>` already goes to the
-//! same place, and the newer copy replaces the one that nobody was told of.
+//! After a crash before the confirm, either nothing has changed, or the broker has a new copy that the register does not know.
+//! After a crash between the confirm and *settle*, both copies exist: in one slot the first one to start makes the other stale; in
+//! two slots both run, the former at its old time. After *settle* the former copy is stale. No crash loses the event, because the
+//! former copy is given up last. Calling again repairs the rest: an event that already has a copy in `q:<at>` gets the same slot,
+//! and the newer copy replaces the unknown one.
 //!
-//! Without the message an event can be put off alone, with *later*: the copy that waits comes when it was due and is sent
-//! on. That is one call, which may be repeated.
+//! Without the payload, an event can only be delayed, with *later*: the waiting copy is delivered at its old time and published
+//! again with the remaining delay. That is one call, which may be repeated.
 
 use std::sync::Arc;
 
@@ -39,7 +39,7 @@ use crate::domain::{
     wire::{self, Incoming, kept},
 };
 
-/// What there is to do for one event.
+/// The change to make to one event.
 enum Plan {
     Answer(MoveOutcome),
     Later(Later),
@@ -47,12 +47,13 @@ enum Plan {
 }
 
 impl Events {
-    /// Gives events that are named one by one another time, and answers for each that waits or runs. An event whose
-    /// message is not kept (`keep-payload`) can only be put off. The time counts in milliseconds, rounded up; one that
-    /// is past is now.
+    /// Moves the selected events to another time, and returns the outcome for each that waits or runs.
+    ///
+    /// An event whose payload is not kept (`keep-payload`) can only be delayed. The time is rounded up to milliseconds. A time in
+    /// the past means now.
     ///
     /// # Errors
-    /// When the register does not answer, the broker does not confirm, or there cannot be such an event.
+    /// If the register does not answer, the broker does not confirm, or the selection is invalid.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
@@ -77,11 +78,11 @@ impl Events {
         self.move_these(which, To::At(ceil_millis(at))).await
     }
 
-    /// Runs events that are named one by one now, and answers for each that waits or runs. Their messages have to be kept
+    /// Runs the selected events now, and returns the outcome for each that waits or runs. Their payloads have to be kept
     /// (`keep-payload`).
     ///
     /// # Errors
-    /// When the register does not answer, the broker does not confirm, or there cannot be such an event.
+    /// If the register does not answer, the broker does not confirm, or the selection is invalid.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -95,8 +96,8 @@ impl Events {
         self.move_these(which, To::Now(self.shared.now())).await
     }
 
-    /// Gives all events that a search finds another time, many at once, and answers for each. The stream has to be read
-    /// to its end; what comes after an error was begun before it.
+    /// Moves all events that a search finds to another time, and returns the outcome of each. Events are moved as the stream is
+    /// read, so read it to its end. After an error, the stream still returns the outcomes of calls that had started.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), Box<dyn std::error::Error>> {
@@ -122,15 +123,15 @@ impl Events {
         self.move_all(filter, To::At(ceil_millis(at)))
     }
 
-    /// Runs all events that a search finds now, many at once, and answers for each. The stream has to be read to its
-    /// end; what comes after an error was begun before it.
+    /// Runs all events that a search finds now, and returns the outcome of each. Events are moved as the stream is read, so read
+    /// it to its end. After an error, the stream still returns the outcomes of calls that had started.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
     /// use futures_util::TryStreamExt;
     /// use hatchery::{Filter, MoveOutcome, State};
     ///
-    /// // The mail server is there again.
+    /// // The mail server works again.
     /// let failed = Filter::default().state(State::Retry).reason("connection refused");
     /// let answers: Vec<_> = events.run_now_all(&failed).try_collect().await?;
     /// let done = answers.iter().filter(|(_, moved)| *moved == MoveOutcome::Done).count();
@@ -145,11 +146,11 @@ impl Events {
         self.move_all(filter, To::Now(self.shared.now()))
     }
 
-    /// Which of these could not be given that time, or run now where there is none, because their messages are not kept. In
-    /// the order of the events. It asks, and changes nothing.
+    /// Returns which of these events could not be moved to this time (or run now, if it is `None`) because their payloads are not
+    /// kept, in the order of the events. Changes nothing.
     ///
     /// # Errors
-    /// When the register does not answer.
+    /// If the register does not answer.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -198,10 +199,10 @@ impl Events {
         to: To,
     ) -> impl Stream<Item = Result<(EventInfo, MoveOutcome), EventsError>> + Send + 'static + use<> {
         let shared = Arc::clone(&self.shared);
-        // One batch after the other: the next one has to see which places the last one has taken, and what runs now goes
-        // in the order in which it was found.
+        // One batch after the other: each has to see which slots the former one has taken, and events that run now keep the order
+        // in which they were found.
         self.each_batch(filter, 1, move |mut batch: Vec<EventInfo>| {
-            // What is there already, or was brought there a moment ago.
+            // Skip an event that is already at this time.
             batch.retain(|event| event.due != Some(to.time()));
             let shared = Arc::clone(&shared);
             async move {
@@ -217,7 +218,8 @@ impl Shared {
         ceil_millis(self.clock.now())
     }
 
-    /// A batch, in the order of effects that stands above. There is no answer for what is there already.
+    /// Moves a batch, in the order of effects that the module's documentation describes. Returns no outcome for events that are
+    /// already at the requested time.
     async fn shift(
         &self,
         mut batch: Vec<EventInfo>,
@@ -228,7 +230,7 @@ impl Shared {
             batch.iter().map(|event| (event.subject(), event.slot.clone())).collect();
         let kept = self.index.kept(&slots).await?;
         let mut answers: Vec<Option<MoveOutcome>> = Vec::with_capacity(batch.len());
-        // Each with its place in the batch.
+        // Each event with its index in the batch.
         let (mut later, mut sending) = (Vec::new(), Vec::new());
         for (place, (event, kept)) in batch.iter().zip(kept).enumerate() {
             let message = kept.and_then(|kept| self.message(event, &kept));
@@ -250,7 +252,7 @@ impl Shared {
         Ok(batch.into_iter().zip(answers).collect())
     }
 
-    /// An event from its kept message, if that is of the copy that is shown.
+    /// Returns the event of a kept message, if the message belongs to this copy.
     fn message(&self, event: &EventInfo, kept: &bytes::Bytes) -> Option<Event> {
         let (properties, body) = kept::decode(kept)?;
         let incoming = Incoming { routing_key: event.event_type.to_string(), properties, body };

@@ -1,4 +1,4 @@
-//! Looking for events: a page of each type at a time, merged by their due times.
+//! Searching for events: one page of each type at a time, merged by due time.
 
 use std::{collections::VecDeque, sync::Arc};
 
@@ -24,7 +24,7 @@ use crate::{
     ports::RegisterError,
 };
 
-/// Events of one type, by their due times.
+/// The events of one type, sorted by due time.
 struct Lane {
     next: Next,
     page: VecDeque<EventInfo>,
@@ -36,23 +36,25 @@ impl Lane {
     }
 }
 
-/// What is asked next.
+/// The next query of a lane.
 enum Next {
     Page(Find),
-    /// All that there can be is at these places.
+    /// The events are under these keys.
     Look(Vec<Subject>),
     Nothing,
 }
 
 impl Events {
-    /// Events that have not come to their end, by their due times. There may be millions: they come page by page, and no
-    /// more of them than a page of each type is held. What comes and goes meanwhile may be seen or missed.
+    /// Returns the events that are not finished, sorted by due time.
     ///
-    /// Those of one reference are found at once, but for what competes with nothing. That, and anything else, is looked for
-    /// among all events of the types in the time that is asked for.
+    /// There may be millions: the stream reads page by page, and holds one page of each type. Events that are published or
+    /// finished during the search may be missing.
     ///
-    /// An error ends the stream: a type that the file does not have, a reference that cannot be one, or a Redis that
-    /// does not answer ([`EventsError`]).
+    /// The events of one reference are found by their key, except those that do not compete. These, and events of any other
+    /// filter, are found by reading all events of the types in the requested time.
+    ///
+    /// An error ends the stream: a type that is not in the file, an invalid reference, or a Redis that does not answer
+    /// ([`EventsError`]).
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -75,10 +77,11 @@ impl Events {
         stream::iter([lanes]).map_ok(merged).try_flatten()
     }
 
-    /// All that the register knows of these, what is handled or cancelled included for as long as it remembers that.
+    /// Returns all entries of the register for the selected events. Handled and cancelled events are included while the register
+    /// remembers them.
     ///
     /// # Errors
-    /// When it does not answer, or there cannot be such an event.
+    /// If the register does not answer, or the selection is invalid.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -147,7 +150,7 @@ impl Shared {
         Ok(types.into_iter().flat_map(lanes).collect())
     }
 
-    /// The events of all lanes.
+    /// Merges the events of all lanes by due time.
     fn merged(
         self: Arc<Self>,
         filter: Filter,
@@ -159,7 +162,7 @@ impl Shared {
         })
     }
 
-    /// The next one of all lanes.
+    /// Returns the next event of all lanes.
     async fn next(&self, filter: &Filter, lanes: &mut [Lane]) -> Result<Option<EventInfo>, EventsError> {
         for lane in &mut *lanes {
             while lane.page.is_empty() && !matches!(lane.next, Next::Nothing) {
@@ -170,7 +173,7 @@ impl Shared {
         Ok(first.and_then(|lane| lane.page.pop_front()))
     }
 
-    /// Turns to a lane's next page, of which nothing may be wanted.
+    /// Reads a lane's next page, in which no event may match.
     async fn turn(&self, filter: &Filter, lane: &mut Lane) -> Result<(), EventsError> {
         let (found, next) = match std::mem::replace(&mut lane.next, Next::Nothing) {
             Next::Nothing => return Ok(()),
@@ -188,7 +191,7 @@ impl Shared {
         Ok(())
     }
 
-    /// All that is known of these slots.
+    /// Returns the entries of these slots.
     pub(super) async fn look_at(&self, places: &[(Subject, DedupSlot)]) -> Result<Vec<EventInfo>, EventsError> {
         let mut known = Vec::new();
         for batch in places.chunks(BATCH) {
@@ -200,7 +203,7 @@ impl Shared {
         Ok(known)
     }
 
-    /// All that is known at these places.
+    /// Returns the entries of these keys.
     pub(super) async fn look(&self, homes: &[Subject]) -> Result<Vec<EventInfo>, EventsError> {
         let shown = self.index.look(homes).await?;
         let all = homes.iter().zip(shown);

@@ -1,4 +1,4 @@
-//! A copy to publish in place of another: which place it gets, and its way in the order of effects that `moving` explains.
+//! Publishes a new copy in place of a waiting one: chooses its slot, and follows the order of effects in `moving`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,20 +25,20 @@ use crate::{
     flow::publish,
 };
 
-/// Publishes of one batch that wait for their confirms at a time.
+/// Unconfirmed publishes of one batch at a time.
 const UNCONFIRMED: usize = 256;
 
-/// So many slots more are looked at than there are events for them: one of the events may be there already, and what was in those
-/// before it gone since.
+/// Slots that are looked at beyond the number of events. An event may already be in one of them, behind slots that became free
+/// since.
 const NEAR: i64 = 4;
 
-/// A copy to publish in place of another.
+/// A copy to publish in place of a waiting one.
 pub(super) struct Sending {
     pub(super) subject: Subject,
     pub(super) former: CopyVersion,
     pub(super) former_due: Timestamp,
-    /// What the former slot had covered when it was looked at. A run that has begun since may serve this event, and must
-    /// not be hidden.
+    /// The version up to which the former slot was covered when it was read. A run that has begun since may serve this event, and
+    /// must not be hidden.
     pub(super) covered: i64,
     pub(super) copy: Event,
     pub(super) at: Timestamp,
@@ -46,8 +46,8 @@ pub(super) struct Sending {
 }
 
 impl Shared {
-    /// Gives each event that goes to a slot of its date one that no other event of its reference has: only the newest of a
-    /// slot would run. What is there already is not sent.
+    /// Gives each event that moves to a slot of its date a free slot of its reference, because only the newest event of a slot
+    /// runs. An event that is already there is not sent.
     pub(super) async fn give_places(
         &self,
         sending: &mut Vec<(usize, Sending)>,
@@ -72,8 +72,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Looks which slots are taken near the times that the events go to: so many of each reference that there is a free one for each of
-    /// its events. A reference may have very many dates.
+    /// Reads which slots are taken near the requested times. Only as many slots of each reference are read as its events need,
+    /// because a reference may have very many dates.
     async fn look_for_places(
         &self,
         sending: &[(usize, Sending)],
@@ -120,7 +120,7 @@ impl Shared {
         let mut given = reserved.into_iter();
         sending.retain_mut(|(_, send)| match given.next() {
             Some(Reserved::Version(version)) => {
-                // What stays in its slot keeps its version; this one was asked for to raise `due`.
+                // An event that stays in its slot keeps its version; the reserve only raised `due`.
                 if send.copy.stamp.version == 0 && !matches!(send.copy.stamp.slot, DedupSlot::Event(_)) {
                     send.copy.stamp.version = version;
                 }
@@ -144,12 +144,12 @@ impl Shared {
                     Err(error) => failed = failed.or(Some(error)),
                 }
             }
-            // What comes later of a reference does not overtake it.
+            // A later event of the reference must not overtake this one.
             if failed.is_some() {
                 break;
             }
         }
-        // What is confirmed is settled, whatever became of the others.
+        // Confirmed copies are settled, also if others failed.
         let records: Vec<Record> = confirmed.iter().filter_map(|(_, send)| send.record()).collect();
         if !records.is_empty() {
             self.register.record(&records).await?;
@@ -164,27 +164,27 @@ impl Shared {
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
-    /// Nothing is sent long after the register was asked about it: what was handled since may be forgotten.
+    /// Publishes within a limit: the register may forget an event that is handled long after the reserve.
     async fn publish(&self, send: &Sending, asked: Timestamp) -> Result<(), publish::PublishError> {
         let (copy, limit) = (&send.copy, time::due(asked, send.terms.dedup_retention / 2));
         let left = |limit| time::until(self.clock.now(), limit).min(publish::PUBLISH_LIMIT);
         let message = || {
             let now = self.clock.now();
-            // The way that is left, each time it is tried.
+            // Computed for each try, because the remaining delay shrinks.
             limit.is_none_or(|limit| now <= limit).then(|| self.routes.to_scheduler(copy, copy.early_by(now)))
         };
         publish::send(&*self.broker, &self.outage, limit.map_or(publish::PUBLISH_LIMIT, left), message).await
     }
 }
 
-/// What a reference's events compete within.
+/// The type and the reference within which events compete.
 type Object = (EventType, Option<Reference>);
 
-/// The times that slots `q:<at>` of one reference are taken for, each with the id of its event.
+/// The taken slots `q:<at>` of one reference: each time with the id of its event.
 type Places = BTreeMap<i64, Option<String>>;
 
-/// The first free time from this one on, or the one near it where the event is already: it was brought there by a call that
-/// broke off, or a moment ago.
+/// Returns the first free time from this one on, or the nearby time at which the event already is, from an
+/// interrupted call or from a moment ago.
 fn take_place(taken: &mut Places, from: i64, id: &str) -> i64 {
     let last = from.saturating_add(i64::try_from(taken.len()).unwrap_or(i64::MAX));
     if let Some((at, _)) = taken.range(from..=last).find(|(_, other)| other.as_deref() == Some(id)) {
@@ -195,8 +195,8 @@ fn take_place(taken: &mut Places, from: i64, id: &str) -> i64 {
     at
 }
 
-/// What is published together: of what runs now one event of each reference, and the next one after that is confirmed. So
-/// they arrive in the order of their due times.
+/// Splits the copies into groups that are published together. Of the events that run now, a group has one of each reference, so
+/// that they arrive in the order of their due times.
 fn turns(sending: Vec<(usize, Sending)>) -> Vec<Vec<(usize, Sending)>> {
     let (mut turns, mut counts) = (Vec::<Vec<_>>::new(), HashMap::<Object, usize>::new());
     for (place, send) in sending {
@@ -214,7 +214,7 @@ fn turns(sending: Vec<(usize, Sending)>) -> Vec<Vec<(usize, Sending)>> {
     turns
 }
 
-/// What is published in place of the former copy.
+/// Returns the copy to publish in place of the former one.
 pub(super) fn copy_of(message: Event, known: &EventInfo, former: &CopyVersion, to: To, now: Timestamp) -> Event {
     let asked = millis_text(now);
     let was = known.reason.as_deref().and_then(was).unwrap_or_default();
@@ -233,7 +233,7 @@ pub(super) fn copy_of(message: Event, known: &EventInfo, former: &CopyVersion, t
             reason: Some(format!("reschedule: asked_at={asked}{was}")),
             stamp: match former.slot {
                 DedupSlot::Dated | DedupSlot::Event(_) => former.next(),
-                // The version is yet to be given.
+                // The version is set after the reserve.
                 _ => CopyVersion { slot: DedupSlot::RequeuedAt(at.as_millisecond()), version: 0, generation: 0 },
             },
             ..copy
@@ -241,8 +241,8 @@ pub(super) fn copy_of(message: Event, known: &EventInfo, former: &CopyVersion, t
     }
 }
 
-/// What a reason says of the one before it. That of a person's move is what it says itself of an earlier one: ten moves
-/// tell as much as the last.
+/// Returns the part of the former reason that the new one keeps. If the event was moved before, that is the reason
+/// before the first move, so that ten moves are not listed.
 fn was(reason: &str) -> Option<String> {
     if reason.starts_with("run now: ") || reason.starts_with("reschedule: ") {
         return reason.find(" was=\"").map(|at| reason[at..].to_owned());
@@ -256,7 +256,7 @@ impl Sending {
         (self.subject.event_type.clone(), self.subject.reference.clone())
     }
 
-    /// The time of the slot that it goes to, if that is one of a date.
+    /// Returns the time of the new slot, if the slot is one of a date.
     fn requeued_at(&self) -> Option<i64> {
         match self.copy.stamp {
             CopyVersion { slot: DedupSlot::RequeuedAt(at), version: 0, .. } => Some(at),
@@ -264,20 +264,20 @@ impl Sending {
         }
     }
 
-    /// Goes to this time instead.
+    /// Changes the time of the copy.
     fn go_to(&mut self, at: i64) {
         self.at = Timestamp::from_millisecond(at).unwrap_or(self.at);
         self.copy.nbf = Some(self.at);
         self.copy.stamp.slot = DedupSlot::RequeuedAt(self.at.as_millisecond());
     }
 
-    /// Whether it is another copy of the same event.
+    /// Whether this is another copy of the same event and not a new event.
     fn stays(&self) -> bool {
         self.copy.stamp.slot == self.former.slot && self.copy.stamp.version == self.former.version
     }
 
-    /// Where it stays in its slot its mark has to outlast the former copy, which comes at its old date. Of what competes with
-    /// nothing the register has not been told that date.
+    /// The due time to settle with. In the same slot, the mark has to outlast the former copy, which is delivered at its old date.
+    /// The register does not know that date for events that do not compete.
     fn reserve(&self) -> Reserve {
         Reserve {
             subject: self.subject.clone(),
@@ -288,7 +288,7 @@ impl Sending {
         }
     }
 
-    /// A copy in the same slot is told by the settlement.
+    /// Returns the record of the new copy, unless it stays in its slot: then the settlement records it.
     fn record(&self) -> Option<Record> {
         (!self.stays()).then(|| Record {
             subject: self.subject.clone(),
@@ -308,7 +308,7 @@ impl Sending {
             subject: self.subject.clone(),
             stamp: self.former.clone(),
             fence: self.covered,
-            // Nobody's.
+            // This lease belongs to no run.
             token: Uuid::nil(),
             due: self.former_due,
             end: if self.stays() { End::Copied { due: self.at, note } } else { End::Finished },

@@ -13,19 +13,18 @@ use crate::{
     ports::{Broker, Clock, Index, Register},
 };
 
-/// The events of a topology that wait: to look for them, cancel them, and give them another time.
+/// The waiting events of a topology: finds, cancels and moves them.
 ///
-/// It knows what the register knows. Clones share the connections. [`Hatchery::events`](crate::Hatchery::events) makes
-/// it, and [`Builder::events`](crate::Builder::events) for who needs nothing else.
+/// Created by [`Hatchery::events`](crate::Hatchery::events), or by [`Builder::events`](crate::Builder::events) for a program
+/// that neither publishes nor works. Clones share the connections.
 ///
-/// Those that are named one by one, by a reference or an id, are a [`EventSelector`](super::EventSelector): [`show`](Self::show),
-/// [`cancel`](Self::cancel), [`reschedule`](Self::reschedule), [`run_now`](Self::run_now). All that have something in
-/// common are a [`Filter`](crate::Filter): [`search`](Self::search), [`cancel_all`](Self::cancel_all),
-/// [`reschedule_all`](Self::reschedule_all), [`run_now_all`](Self::run_now_all). Those answer with streams, whose
-/// methods are in `futures-util`.
+/// | events | methods |
+/// | --- | --- |
+/// | of one reference or id: an [`EventSelector`](super::EventSelector) | [`show`](Self::show), [`cancel`](Self::cancel), [`reschedule`](Self::reschedule), [`run_now`](Self::run_now) |
+/// | that match a [`Filter`](crate::Filter) | [`search`](Self::search), [`cancel_all`](Self::cancel_all), [`reschedule_all`](Self::reschedule_all), [`run_now_all`](Self::run_now_all); these return streams |
 ///
-/// Types with `register: off` are in RabbitMQ alone, and not among them. Without the event's message, which Redis has
-/// only where the type says `keep-payload`, an event can be cancelled and put off, but not brought forward.
+/// Only events in the register are found: types with `register: off` have none. An event whose payload is not kept
+/// (`keep-payload`) can be cancelled and delayed, but not run earlier.
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::EventsError> {
@@ -33,15 +32,7 @@ use crate::{
 /// use hatchery::{Filter, State, EventSelector};
 ///
 /// let events = hatchery.events();
-/// // What waits for its next attempt, the next one first.
-/// let mut retries = events.search(&Filter::default().state(State::Retry)).take(20).boxed();
-/// while let Some(event) = retries.try_next().await? {
-///     println!("{} {:?}: {:?}", event.event_type, event.reference, event.reason);
-/// }
-/// // Employee 1234 has left.
-/// for cancelled in events.cancel(&EventSelector::reference("hr-import", "1234")).await? {
-///     println!("{}: running {}", cancelled.slot, cancelled.running);
-/// }
+/// // Events that wait for their next attempt, sorted by due time.
 /// # Ok(())
 /// # }
 /// ```
@@ -67,8 +58,8 @@ pub(super) struct Shared {
 }
 
 impl Events {
-    /// The events of a topology, over any broker and register. [`Hatchery::events`](crate::Hatchery::events) is the
-    /// usual way; this one is for tests, and not part of what can be relied on.
+    /// Creates it over any broker and register, for tests. Programs use [`Hatchery::events`](crate::Hatchery::events). Not part of
+    /// the stable interface.
     #[must_use]
     pub fn new(
         topology: Arc<Topology>,
@@ -93,7 +84,7 @@ impl Events {
 }
 
 impl Shared {
-    /// A type that the register knows.
+    /// Returns the settings of a type, which must use the register.
     pub(super) fn registered(&self, name: &str) -> Result<(&EventType, &TypeSpec), EventsError> {
         let types = &self.topology.types;
         match types.get_key_value(name) {
@@ -107,7 +98,7 @@ impl Shared {
         self.topology.types.get(event_type).map(|spec| spec.terms(&self.topology.redis))
     }
 
-    /// How far away an event can be due that was published for the longest delay there is.
+    /// Returns the longest time that an event may wait in the ladder or a hatchery.
     pub(super) fn horizon(&self) -> Duration {
         let named = self.topology.hatcheries.iter().map(|ttl| ttl.as_duration()).max().unwrap_or_default();
         self.topology.ladder.longest().max(named)

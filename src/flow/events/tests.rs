@@ -222,7 +222,7 @@ fn waits(slot: &str) -> Cancelled {
 }
 
 #[tokio::test]
-async fn a_search_goes_by_due_time_over_all_types_and_pages() {
+async fn a_search_is_sorted_by_due_time_over_all_types_and_pages() {
     let world = World::new();
     let mut expected = Vec::new();
     for n in 0..1_200_i64 {
@@ -243,7 +243,7 @@ async fn a_search_goes_by_due_time_over_all_types_and_pages() {
 }
 
 #[tokio::test]
-async fn events_of_a_reference_are_found_whether_they_compete_or_not() {
+async fn events_of_a_reference_are_found_whether_they_coalesce_or_not() {
     let world = World::new();
     world.put("newest", "7", "dated", "d", false).await;
     world.put("newest", "7", "alone", "e:alone", false).await;
@@ -262,7 +262,7 @@ async fn events_of_a_reference_are_found_whether_they_compete_or_not() {
 
 /// Published while Redis was slow: noted when it answered again, without a version.
 #[tokio::test]
-async fn all_events_of_a_reference_are_meant_also_those_without_a_version() {
+async fn a_reference_selects_all_its_events_also_those_without_a_version() {
     let world = World::new();
     world.put("import", "1234", "june", "d:1001000000", false).await;
     let june =
@@ -290,7 +290,7 @@ async fn all_events_of_a_reference_are_meant_also_those_without_a_version() {
 #[case(EventSelector::id("import", ""), "1 to 255 bytes")]
 #[case(EventSelector::reference("mail", "1").immediate(), "by its id")]
 #[tokio::test]
-async fn what_cannot_be_is_refused(#[case] which: EventSelector, #[case] why: &str) {
+async fn an_invalid_selection_is_refused(#[case] which: EventSelector, #[case] why: &str) {
     let error = World::new().events.cancel(&which).await.expect_err("refused").to_string();
     assert!(error.contains(why), "{error}");
 }
@@ -336,7 +336,7 @@ async fn one_slot_is_cancelled_and_the_others_stay() {
 }
 
 #[tokio::test]
-async fn events_that_compete_with_nothing_go_with_their_reference_or_by_their_ids() {
+async fn events_that_do_not_compete_are_cancelled_by_reference_or_id() {
     let world = World::new();
     let events = [
         world.put("mail", "ann", "a", "e:a", false).await,
@@ -353,7 +353,7 @@ async fn events_that_compete_with_nothing_go_with_their_reference_or_by_their_id
 }
 
 #[tokio::test]
-async fn what_the_register_has_never_heard_of_is_cancelled_by_its_id() {
+async fn an_event_that_is_not_in_the_register_is_cancelled_by_its_id() {
     let world = World::new();
     let unknown = Cancelled { slot: DedupSlot::Event("x".into()), waiting: false, running: false, already: false };
     assert_eq!(world.events.cancel(&EventSelector::id("mail", "x")).await.expect("it answers"), [unknown]);
@@ -374,7 +374,7 @@ async fn an_id_of_a_slot_cancels_that_slot_and_remembers_nothing_else() {
 }
 
 #[tokio::test]
-async fn what_runs_is_told_and_goes_on() {
+async fn a_cancel_reports_a_running_event_which_goes_on() {
     let world = World::new();
     let event = world.put("import", "1234", "a", "i", true).await;
     world.claim(&event).await;
@@ -391,7 +391,7 @@ async fn what_runs_is_told_and_goes_on() {
 }
 
 #[tokio::test]
-async fn all_that_a_filter_finds_is_cancelled_once() {
+async fn every_event_that_a_filter_finds_is_cancelled_once() {
     let world = World::new();
     let mut events = Vec::new();
     for n in 0..1_000 {

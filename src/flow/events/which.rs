@@ -1,4 +1,4 @@
-//! Which events of one object are meant.
+//! The selection of events by reference or id.
 
 use jiff::Timestamp;
 
@@ -19,14 +19,14 @@ use crate::domain::{
     words::Reference,
 };
 
-/// Events that are named one by one: those of a reference, or one by its id.
+/// Selects the events of a reference, or one event by its id.
 ///
 /// ```
 /// use hatchery::{EventSelector, parse_time};
 ///
 /// let all = EventSelector::reference("hr-import", "1234");
 /// let of_june = all.clone().at(parse_time("2026-06-01T00:00:00Z")?);
-/// // A reference has at most one part that is meant; of several the last one counts.
+/// // `at` and `immediate` replace each other: the last call wins.
 /// assert_eq!(of_june.clone().immediate(), all.immediate());
 /// let one = EventSelector::id("mail", "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11");
 /// # Ok::<(), hatchery::TimeError>(())
@@ -48,7 +48,7 @@ enum Part {
 }
 
 impl EventSelector {
-    /// All events of a reference, of this type.
+    /// Selects all events of a reference, of this type.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
@@ -61,7 +61,7 @@ impl EventSelector {
         Self { event_type: event_type.into(), reference: Some(reference.into()), part: Part::All }
     }
 
-    /// The event with this id: what [`Published::id`](crate::Published::id) said, in the same spelling.
+    /// Selects the event with this id, in the spelling of [`Published::id`](crate::Published::id).
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), Box<dyn std::error::Error>> {
@@ -70,7 +70,7 @@ impl EventSelector {
     ///
     /// let mail = NewEvent::new("mail", r#"{"to": "ann"}"#).delay(Duration::from_mins(10));
     /// let id = hatchery.publisher().publish(mail).await?.id;
-    /// // "Undo" was clicked.
+    /// // The user clicked "Undo".
     /// hatchery.events().cancel(&EventSelector::id("mail", id)).await?;
     /// # Ok(())
     /// # }
@@ -79,7 +79,7 @@ impl EventSelector {
         Self { event_type: event_type.into(), reference: None, part: Part::Id(id.into()) }
     }
 
-    /// The reference of the event that was named by its id: where its type coalesces, it is found at once by that.
+    /// Adds the reference to an id. The event of a type that coalesces is then found by its key.
     ///
     /// ```
     /// use hatchery::EventSelector;
@@ -91,7 +91,7 @@ impl EventSelector {
         Self { reference: Some(reference.into()), ..self }
     }
 
-    /// Of the reference only what is due at this time, in milliseconds, rounded up.
+    /// Restricts the selection to the event of the reference that is due at this time, rounded up to milliseconds.
     ///
     /// ```
     /// use hatchery::{EventSelector, parse_time};
@@ -105,11 +105,11 @@ impl EventSelector {
         Self { part: Part::At(ceil_millis(time)), ..self }
     }
 
-    /// Of the reference only what has no date, where the type says `immediate: latest` or `first`.
+    /// Restricts the selection to the event of the reference without a date, in a type with `immediate: latest` or `first`.
     ///
     /// ```no_run
     /// # async fn example(events: hatchery::Events) -> Result<(), hatchery::EventsError> {
-    /// // Not now; the changes of later dates stay.
+    /// // Cancel the immediate change. The changes of later dates stay.
     /// events.cancel(&hatchery::EventSelector::reference("hr-import", "1234").immediate()).await?;
     /// # Ok(())
     /// # }
@@ -119,7 +119,7 @@ impl EventSelector {
     }
 }
 
-/// The same, looked up in the file and checked.
+/// A selection after it was checked against the file.
 pub(super) struct Asked<'a> {
     pub(super) subject: Subject,
     pub(super) spec: &'a TypeSpec,
@@ -143,12 +143,12 @@ impl Shared {
 }
 
 impl Asked<'_> {
-    /// Where the register has most of it.
+    /// The key under which the register has most of the events.
     pub(super) fn homes(&self) -> Vec<Subject> {
         homes::homes(&self.subject)
     }
 
-    /// The only slots of its reference that can hold what is meant, where these are few: a reference may have very many dates.
+    /// The only slots of the reference that can hold the selected events, if these are few. A reference may have very many dates.
     pub(super) fn places(&self) -> Option<Vec<(Subject, DedupSlot)>> {
         self.subject.reference.as_ref()?;
         let slots = match self.part {
@@ -156,7 +156,7 @@ impl Asked<'_> {
             Part::Immediate => vec![DedupSlot::Immediate, DedupSlot::First],
             Part::At(time) => {
                 let at = time.as_millisecond();
-                // The last three say by their due time whether they are meant.
+                // For the last three slots, the due time decides whether the event is selected.
                 vec![
                     DedupSlot::DatedAt(at),
                     DedupSlot::RequeuedAt(at),
@@ -169,7 +169,7 @@ impl Asked<'_> {
         Some(slots.into_iter().map(|slot| (self.subject.clone(), slot)).collect())
     }
 
-    /// The id that it was named by.
+    /// Returns the id, if the selection has one.
     pub(super) fn id(&self) -> Option<&str> {
         match &self.part {
             Part::Id(id) => Some(id),
@@ -177,14 +177,15 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether of its reference nothing but what was published without a version competes with nothing. A broken index keeps nobody from
-    /// the rest.
+    /// Whether every event of the selection competes, unless it was published without a version. A broken index then
+    /// does not hide the others.
     pub(super) fn coalesces_all(&self) -> bool {
         let coalesce = self.spec.coalesce;
         self.id().is_none() && coalesce.immediate != Immediate::Off && coalesce.delayed != Delayed::Off
     }
 
-    /// The further question that finds the rest. An event that competes with nothing does not tell whether it had a date.
+    /// Returns the second query, which finds the remaining events. An event that does not compete does not record
+    /// whether it had a date.
     pub(super) fn elsewhere(&self, filter: &Filter) -> Option<Find> {
         match self.part {
             Part::All | Part::At(_) => homes::alone_of(&self.subject, filter),
@@ -195,7 +196,7 @@ impl Asked<'_> {
         }
     }
 
-    /// What of it the register knows of is among these.
+    /// Returns the keys under which the register may have the selected events.
     pub(super) fn filter(&self) -> Filter {
         let mut filter = Filter::default().event_type(self.subject.event_type.as_str());
         if let Some(reference) = &self.subject.reference {
@@ -211,7 +212,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Whether this one is meant.
+    /// Whether this event is selected.
     pub(super) fn means(&self, event: &EventInfo) -> bool {
         match &self.part {
             Part::All => true,
@@ -224,8 +225,7 @@ impl Asked<'_> {
         }
     }
 
-    /// Slots that are meant even where the register has never heard of them. None where the whole reference is. What is
-    /// known of an event by its id says where that is.
+    /// Returns the slots that are selected even if the register does not know them; none if the whole reference is selected.
     pub(super) fn slots(&self, is_known: bool) -> Result<Option<Vec<DedupSlot>>, EventsError> {
         let immediate = event::slot(self.spec, self.subject.reference.as_ref(), None, &self.subject.id);
         match &self.part {

@@ -12,7 +12,7 @@ impl World {
     }
 
     /// An event is handled to its end before a cancel comes.
-    fn handles_before_a_cancel(&self, claim: Claim) {
+    fn a_register_that_handles_the_event_before_a_cancel_arrives(&self, claim: Claim) {
         self.on_cancel(move |register, _| {
             let Claim { subject, token, due, terms, .. } = claim.clone();
             let claimed = register.claim(std::slice::from_ref(&claim)).now_or_never().expect("it waits for nothing");
@@ -34,7 +34,7 @@ fn found(slot: &str, waiting: bool, running: bool) -> Cancelled {
 }
 
 #[tokio::test]
-async fn a_cancel_whose_first_answer_was_lost_says_what_it_found() {
+async fn a_repeated_cancel_returns_the_event_that_it_found() {
     let world = World::new();
     let now = world.put("import", "1234", "now", "i", false).await;
     world.claim(&now).await;
@@ -52,7 +52,7 @@ async fn a_cancel_whose_first_answer_was_lost_says_what_it_found() {
 }
 
 #[tokio::test]
-async fn a_cancel_of_all_whose_first_answers_were_lost_says_what_it_found() {
+async fn a_repeated_cancel_of_all_returns_the_events_that_it_found() {
     let world = World::new();
     for n in 0..3 {
         let event = world.put("import", &n.to_string(), &n.to_string(), "i", false).await;
@@ -69,11 +69,11 @@ async fn a_cancel_of_all_whose_first_answers_were_lost_says_what_it_found() {
 }
 
 #[tokio::test]
-async fn what_was_handled_before_the_cancel_came_is_not_told_as_cancelled() {
+async fn an_event_that_was_handled_before_the_cancel_is_not_reported_as_cancelled() {
     for all in [false, true] {
         let world = World::new();
         let event = world.put("import", "1234", "a", "i", false).await;
-        world.handles_before_a_cancel(world.ask(&event));
+        world.a_register_that_handles_the_event_before_a_cancel_arrives(world.ask(&event));
         let told = if all {
             world.events.cancel_all(&Filter::default()).map_ok(|(_, slot)| slot).try_collect().await
         } else {
@@ -129,7 +129,7 @@ enum Published {
 #[case::reference_emptied("import", "i", Published::BeforeRedisWasEmptied, of_1234(), false)]
 #[case::reference_emptied("mail", "e:x", Published::BeforeRedisWasEmptied, of("mail"), false)]
 #[tokio::test]
-async fn what_redis_does_not_know_is_reached_as_the_docs_say(
+async fn an_event_that_redis_does_not_know_is_cancelled_as_documented(
     #[case] event_type: &str,
     #[case] slot: &str,
     #[case] how: Published,
@@ -156,7 +156,7 @@ async fn what_redis_does_not_know_is_reached_as_the_docs_say(
 #[case("import", "d:1864000000")]
 #[case("newest", "d")]
 #[tokio::test]
-async fn what_waits_for_longer_than_the_ladder_reaches_stays_cancelled(
+async fn an_event_beyond_the_horizon_stays_cancelled(
     #[case] event_type: &str,
     #[case] slot: &str,
     #[values("id", "reference", "filter")] by: &str,
@@ -178,7 +178,7 @@ async fn what_waits_for_longer_than_the_ladder_reaches_stays_cancelled(
 
 /// Redis has forgotten it, but the date has a slot of its own.
 #[tokio::test]
-async fn a_cancel_of_a_date_that_is_not_known_reaches_that_date() {
+async fn a_cancel_of_an_unknown_date_is_remembered_until_that_date() {
     let world = World::new();
     let event = world.put_at(second(1_864_000), "import", "1234", "a", "d:1864000000", false).await;
     world.register.with_shard(|shard| shard.slots.clear());
@@ -195,7 +195,7 @@ fn of(event_type: &str) -> EventSelector {
 #[case("import", "i", of_1234())]
 #[case("mail", "e:a", EventSelector::id("mail", "a"))]
 #[tokio::test]
-async fn a_run_that_goes_on_is_told_again_as_long_as_it_does(
+async fn every_cancel_reports_a_run_that_goes_on(
     #[case] event_type: &str,
     #[case] slot: &str,
     #[case] which: EventSelector,

@@ -47,7 +47,7 @@ async fn a_reschedule_replaces_the_former_copy(
 }
 
 #[tokio::test]
-async fn what_was_rescheduled_can_be_rescheduled() {
+async fn a_rescheduled_event_can_be_rescheduled_again() {
     let world = World::new();
     world.put("import", "1234", "a", "i", true).await;
     for at in [1_000_300, 1_000_200] {
@@ -125,7 +125,7 @@ async fn run_now_is_the_next_generation_of_the_same_event(#[case] event_type: &s
 #[case("newest", "d")]
 #[case("mail", "e:a")]
 #[tokio::test]
-async fn what_was_brought_forward_does_not_run_again_at_its_old_date(
+async fn an_event_that_was_brought_forward_does_not_run_again_at_its_old_date(
     #[case] event_type: &str,
     #[case] slot: &str,
     #[values(true, false)] now: bool,
@@ -153,7 +153,7 @@ async fn what_was_brought_forward_does_not_run_again_at_its_old_date(
 }
 
 #[tokio::test]
-async fn without_its_payload_an_event_is_put_off_and_nothing_else() {
+async fn an_event_without_a_kept_payload_can_only_be_delayed() {
     let world = World::new();
     let event = world.put("import", "1234", "a", "d:1001000000", false).await;
     let earlier = world.events.reschedule(&of_1234(), second(1_000_500)).await.expect("it answers");
@@ -168,7 +168,7 @@ async fn without_its_payload_an_event_is_put_off_and_nothing_else() {
 }
 
 #[tokio::test]
-async fn a_dead_letter_is_brought_back_with_its_payload_alone() {
+async fn a_dead_letter_runs_again_only_with_a_kept_payload() {
     let world = World::new();
     for (id, keep) in [("kept", true), ("lost", false)] {
         let event = world.put("mail", "", id, &format!("e:{id}"), keep).await;
@@ -187,7 +187,7 @@ async fn a_dead_letter_is_brought_back_with_its_payload_alone() {
 }
 
 #[tokio::test]
-async fn a_message_that_is_not_of_the_copy_that_is_shown_is_not_sent() {
+async fn a_kept_message_of_another_copy_is_not_sent() {
     let world = World::new();
     let event = world.put("import", "1234", "a", "i", true).await;
     // A newer one, of which the index has not heard yet.
@@ -202,7 +202,7 @@ async fn a_message_that_is_not_of_the_copy_that_is_shown_is_not_sent() {
 }
 
 #[tokio::test]
-async fn what_the_broker_does_not_confirm_keeps_its_former_copy() {
+async fn an_unconfirmed_move_keeps_the_former_copy() {
     let world = World::new();
     let mut events = Vec::new();
     for n in 0..3 {
@@ -222,7 +222,7 @@ async fn what_the_broker_does_not_confirm_keeps_its_former_copy() {
 }
 
 #[tokio::test]
-async fn all_that_a_filter_finds_is_moved_once() {
+async fn every_event_that_a_filter_finds_is_moved_once() {
     let world = World::new();
     for n in 0..1_000 {
         world.put("import", &n.to_string(), &n.to_string(), &format!("d:{}", 1_000_100_000 + n), true).await;
@@ -242,7 +242,7 @@ async fn all_that_a_filter_finds_is_moved_once() {
 #[case::reschedule(false)]
 #[case::run_now(true)]
 #[tokio::test]
-async fn what_was_started_while_it_is_moved_is_not_settled_by_that(#[case] now: bool) {
+async fn an_event_that_starts_during_its_move_is_not_settled_by_the_move(#[case] now: bool) {
     let world = World::new();
     let served = world.put("first", "1234", "a", "f", true).await;
     let moved = world.put("first", "1234", "b", "f", true).await;
@@ -275,7 +275,7 @@ async fn times(world: &World) -> Vec<(String, i64)> {
 }
 
 #[tokio::test]
-async fn events_of_a_reference_that_go_to_one_time_all_run() {
+async fn events_of_a_reference_that_move_to_one_time_all_run() {
     let world = World::new();
     for (id, slot) in [("late", "d:1003000000"), ("early", "d:1001000000"), ("now", "i")] {
         world.put("import", "1234", id, slot, true).await;
@@ -326,7 +326,7 @@ async fn a_filter_that_finds_many_dates_of_a_reference_loses_none_of_them() {
 
 /// One event of a reference is published after the other when they run now.
 #[tokio::test]
-async fn a_move_sends_no_copy_long_after_the_register_was_asked_about_it() {
+async fn a_move_sends_no_copy_long_after_its_reserve() {
     let world = World::new();
     for (id, slot) in [("a", "d:1001000000"), ("b", "d:1002000000"), ("c", "d:1003000000")] {
         world.put("import", "1234", id, slot, true).await;
@@ -346,7 +346,7 @@ async fn a_move_sends_no_copy_long_after_the_register_was_asked_about_it() {
 }
 
 #[tokio::test]
-async fn a_reschedule_that_broke_off_is_put_right_by_the_next() {
+async fn an_interrupted_reschedule_is_repaired_by_the_next_one() {
     let world = World::new();
     world.put("import", "1234", "first", "d:1001000000", true).await;
     let second_copy = world.put("import", "1234", "second", "d:1001500000", true).await;
@@ -366,7 +366,7 @@ async fn a_reschedule_that_broke_off_is_put_right_by_the_next() {
 }
 
 #[tokio::test]
-async fn what_runs_now_goes_in_the_order_of_its_due_times() {
+async fn events_that_run_now_are_published_in_the_order_of_their_due_times() {
     let world = World::new();
     for (id, slot) in [("c", "d:1003000000"), ("a", "i"), ("b", "d:1002000000")] {
         world.put("import", "1234", id, slot, true).await;
@@ -377,7 +377,7 @@ async fn what_runs_now_goes_in_the_order_of_its_due_times() {
 }
 
 #[tokio::test]
-async fn a_reason_tells_of_the_last_move_and_of_what_was_before_the_first() {
+async fn a_reason_names_the_last_move_and_the_reason_before_the_first() {
     let world = World::new();
     let event = world.put("mail", "", "a", "e:a", true).await;
     let reason = async || world.found(&Filter::default()).await.remove(0).reason.expect("known");
@@ -395,7 +395,7 @@ async fn a_reason_tells_of_the_last_move_and_of_what_was_before_the_first() {
 }
 
 #[tokio::test]
-async fn what_is_not_confirmed_is_not_overtaken_by_what_is_due_later() {
+async fn an_unconfirmed_event_is_not_overtaken_by_a_later_one() {
     let world = World::new();
     for (id, slot) in [("a", "i"), ("b", "d:1002000000")] {
         world.put("import", "1234", id, slot, true).await;

@@ -1,12 +1,13 @@
 //! Leaves out orders of steps that lead to the same states as another order.
 //!
-//! - An acknowledgement removes a delivery that nobody else sees. If the delivery comes back instead, it does not matter
-//!   when: it may wait in its queue for any time. So an acknowledgement is the next step as soon as it is possible.
-//! - If Redis loses no data and no person acts, a worker that holds a lease and its delivery goes on alone, to the end or to
-//!   a fault of its own. All other claims of the reference have to wait. The steps of publishers change nothing for this
-//!   worker, and its steps change nothing for them, so theirs may come before or after.
-//! - A copy that the register does not want now is not wanted later either, unless Redis may still lose data, or time makes
-//!   the copy overdue. So it is removed from the queue at once.
+//! - An acknowledgement removes a delivery that nobody else sees. If the delivery comes back instead, it does not
+//!   matter when: it may wait in its queue for any time. So an acknowledgement is the next step as soon as it is
+//!   possible.
+//! - If Redis loses no data and no person acts, a worker that holds a lease and its delivery goes on alone, to the end
+//!   or to a fault of its own. All other claims of the reference have to wait. The steps of publishers change nothing
+//!   for this worker, and its steps change nothing for them, so theirs may come before or after.
+//! - A copy that the register does not want now is not wanted later either, unless Redis may still lose data, or time
+//!   makes the copy overdue. So it is removed from the queue at once.
 
 use hatchery::internals::register::{Claim, Claimed};
 

@@ -3,8 +3,8 @@
 //! It checks `docs/register.md`: the register's calls are the library's own transitions, and the order of effects is
 //! that of `src/flow`.
 //!
-//! - [`scenario`] defines what is explored, [`world`] a state, [`message`] a copy of an event, and [`order`] and [`step`]
-//!   what can happen next.
+//! - [`scenario`] defines what is explored, [`world`] a state, [`message`] a copy of an event, and [`order`] and
+//!   [`step`] what can happen next.
 //! - [`publisher`], [`worker`], [`person`], [`leases`] and [`trouble`] define the steps of each.
 //! - [`register`] makes the calls, by its [`rules`]. [`properties`] checks what must hold, against the [`account`].
 //! - [`explorer`] visits all states, [`canonical`] and [`alone`] reduce their number, and [`trace`] describes a path.

@@ -1,6 +1,7 @@
-//! Protocols that are wrong in one place. Each has to break a property, which shows that the scenarios can tell.
+//! Mutants: protocols with one error each. Each must break a property, which shows that the scenarios can find the
+//! error.
 //!
-//! `cargo test -p hatchery-model mutants -- --nocapture` tells how it comes to it, by a shortest way.
+//! `cargo test -p hatchery-model mutants -- --nocapture` prints a shortest path to each broken property.
 
 use hatchery::internals::register::{
     Cancel, Cancelled, Claim, Claimed, DedupSlot, End, Reserve as Reserving, Reserved, Settle, Subject,
@@ -26,22 +27,22 @@ use crate::{
     world::NOBODY,
 };
 
-/// The scenario of this name, with so many faults; Redis keeps what it knows, and two publishes are enough.
+/// Returns the scenario of this name, with two publishes and so many faults. Redis loses no data.
 fn scenario(name: &str, faults: u8) -> Scenario {
     let mut all = SCENARIOS.iter().chain(PEOPLE).chain(TIMES);
     let found = *all.find(|scenario| scenario.name == name).expect("a scenario");
     Scenario { faults, ..found.of_two() }
 }
 
-/// The mutant breaks this property, and the protocol that runs does not.
-#[expect(clippy::print_stdout, reason = "how it comes to it is read with --nocapture")]
+/// Checks that the mutant breaks this property, and that the real protocol does not.
+#[expect(clippy::print_stdout, reason = "the path is read with --nocapture")]
 fn breaks(property: Property, scenario: &Scenario, mutant: Protocol) {
     let found = explore(&Scenario { protocol: mutant, ..*scenario }, 3_000_000);
     let broken = found.broken.expect("the mutant is found out");
     println!("{}, after {} states:\n  {}", broken.property, found.states, broken.trace.join("\n  "));
     assert_eq!(broken.property, property);
     let ours = explore(&Scenario { protocol: OURS, ..*scenario }, found.states);
-    assert!(ours.broken.is_none(), "the protocol that runs breaks it too");
+    assert!(ours.broken.is_none(), "the real protocol breaks it too");
 }
 
 fn order(order: Order) -> Protocol {
@@ -76,30 +77,30 @@ impl Rules for NoGenerations {
 }
 
 #[test]
-fn no_generation_comparison() {
+fn a_claim_that_ignores_generations_starts_a_settled_copy() {
     breaks(Property::SettledStaysSettled, &scenario("latest", 1), rules(&NoGenerations));
 }
 
 #[test]
-fn record_before_publish() {
+fn a_record_before_its_publish_loses_an_event() {
     let publish = &[Reserve, Record, Publish];
     breaks(Property::NothingLost, &scenario("latest", 1), order(Order { publish, ..Order::OURS }));
 }
 
 #[test]
-fn settle_before_a_retry_is_published() {
+fn a_settle_before_the_publish_of_a_retry_loses_an_event() {
     let retry = &[SettleCopied, PublishCopy, Acknowledge];
     breaks(Property::NothingLost, &scenario("latest", 1), order(Order { retry, ..Order::OURS }));
 }
 
 #[test]
-fn settle_before_what_comes_again_is_published() {
+fn a_settle_before_the_publish_of_a_requeue_loses_an_event() {
     let requeue = &[ReserveAgain, SettleFinished, PublishAgain, RecordAgain, Acknowledge];
     breaks(Property::NothingLost, &scenario("latest", 1), order(Order { requeue, ..Order::OURS }));
 }
 
 #[test]
-fn a_dead_letter_of_the_same_generation() {
+fn a_dead_letter_of_the_same_generation_is_lost_when_it_is_shovelled_back() {
     let shovelled = Scenario { actions: &[Action::Shovel], answers: &[Answer::DeadLetter], ..scenario("latest", 0) };
     breaks(Property::NothingLost, &shovelled, Protocol { letter_generation: 0, ..OURS });
 }
@@ -118,22 +119,22 @@ impl Rules for FinishedPerReference {
 }
 
 #[test]
-fn finished_per_reference() {
-    // A date is published before something immediate.
+fn a_settle_that_finishes_the_whole_reference_loses_an_event() {
+    // A dated event is published before an immediate one.
     let programs = &[&[When::At(1), When::Now] as &[When]];
     let mixed = Scenario { programs, ..scenario("mixed", 0) };
     breaks(Property::NothingLost, &mixed, rules(&FinishedPerReference));
 }
 
 #[test]
-fn a_lease_per_process() {
-    // While somebody may interfere every order of steps is tried.
+fn a_lease_per_process_lets_two_handlers_run_at_once() {
+    // The model tries every order of steps only as long as a person may still act.
     let every_order = Scenario { actions: &[Action::Later], ..scenario("latest", 0) };
     breaks(Property::OneAtATime, &every_order, Protocol { token_per_process: true, ..OURS });
 }
 
 #[test]
-fn a_cancel_that_counts_whenever_it_arrives() {
+fn a_cancel_that_counts_whenever_it_arrives_loses_an_event() {
     for kinds in [&[Fault::CallLate], &[Fault::PersonCrashes]] {
         let late = Scenario { kinds, answers: &[], ..scenario("latest, cancelled and replayed", 1) };
         breaks(Property::NothingLost, &late, Protocol { cancels_late: true, ..OURS });
@@ -153,7 +154,7 @@ impl Rules for SameAnswerAgain {
 }
 
 #[test]
-fn a_claim_that_is_repeated_is_let_in_whatever_was_cancelled() {
+fn a_repeated_claim_that_gets_the_same_answer_starts_a_cancelled_event() {
     let kinds = &[Fault::AnswerLost];
     let lost = Scenario { kinds, answers: &[], ..scenario("latest, cancelled and replayed", 1) };
     breaks(Property::CancelledStaysCancelled, &lost, rules(&SameAnswerAgain));
@@ -180,13 +181,13 @@ impl Rules for CancelNewest {
 }
 
 #[test]
-fn cancel_marks_the_newest() {
+fn a_cancel_that_marks_only_the_newest_version_lets_a_cancelled_event_start() {
     let cancelled = scenario("latest, cancelled and replayed", 0);
     breaks(Property::CancelledStaysCancelled, &cancelled, rules(&CancelNewest));
 }
 
 #[test]
-fn requeue_into_a_date_with_the_old_version() {
+fn a_requeue_into_a_date_with_the_old_version_loses_an_event() {
     let requeue = &[PublishDatedAgain, SettleFinished, Acknowledge];
     let actions = &[Action::CancelSlot(Place::DatedAt(1))];
     let cancelled = Scenario { actions, ..scenario("mixed, a date cancelled", 0) };
@@ -194,7 +195,7 @@ fn requeue_into_a_date_with_the_old_version() {
 }
 
 #[test]
-fn requeue_of_what_is_stale_settles_it_as_done() {
+fn a_stale_requeue_that_is_settled_as_done_loses_an_event() {
     let unwanted = &[SettleFinished, Acknowledge];
     let run_now = scenario("latest, run now and a slot cancelled", 0);
     breaks(Property::NothingLost, &run_now, order(Order { unwanted, ..Order::OURS }));
@@ -203,7 +204,7 @@ fn requeue_of_what_is_stale_settles_it_as_done() {
     breaks(Property::NothingLost, &twice, order(Order { unwanted, ..Order::OURS }));
 }
 
-/// A worker that is cut off from everything, while its handlers go on, and another one that dies.
+/// The faults by which a worker loses its connections while its handlers go on, and another worker dies.
 const CUT_OFF: &[Fault] = &[Fault::Disconnect, Fault::LeaseRunsOut, Fault::WorkerCrashes];
 
 struct BlindToDue;
@@ -223,7 +224,7 @@ impl Rules for BlindToDue {
 }
 
 #[test]
-fn keys_that_expire_whatever_is_due() {
+fn a_key_that_expires_before_a_due_copy_lets_an_older_payload_start() {
     breaks(Property::NewestLast, &scenario("dates far apart", 0), rules(&BlindToDue));
 }
 
@@ -237,9 +238,10 @@ impl Rules for BlindToTheOldDate {
     }
 }
 
-/// What competes with nothing has reserved nothing: who brings it forward has to say when its former copy comes.
+/// An event in its own slot was published without *reserve*. So a person who brings it forward must reserve with the
+/// date of its former copy.
 #[test]
-fn a_date_that_is_brought_forward_and_forgotten() {
+fn an_event_that_is_brought_forward_runs_again_if_its_old_date_is_forgotten() {
     breaks(Property::SettledStaysSettled, &scenario("off, dates brought forward", 0), rules(&BlindToTheOldDate));
 }
 
@@ -258,7 +260,7 @@ impl Rules for FirstRaisesNoMark {
 }
 
 #[test]
-fn a_claim_in_slot_f_that_raises_no_mark() {
+fn a_claim_in_slot_f_that_raises_no_mark_loses_an_event() {
     breaks(Property::NothingLost, &scenario("first", 1), rules(&FirstRaisesNoMark));
 }
 
@@ -270,9 +272,9 @@ impl Rules for BlindToTheFence {
     }
 }
 
-/// Redis has forgotten that another run has begun before: what was published in between counts on that one alone.
+/// Redis has lost that another run began before. Only that run serves the events that were published in between.
 #[test]
-fn a_late_settle_in_slot_f_that_ignores_the_fence() {
+fn a_late_settle_in_slot_f_that_ignores_the_fence_loses_an_event() {
     let kinds = &[Fault::Disconnect, Fault::RedisEmptied, Fault::WorkerCrashes];
     let cut_off = Scenario { answers: &[], kinds, ..scenario("first", 3) };
     breaks(Property::NothingLost, &cut_off, rules(&BlindToTheFence));
@@ -292,7 +294,7 @@ impl Rules for EachRunCovers {
 }
 
 #[test]
-fn each_run_in_slot_f_covers_what_was_published_before_it() {
+fn a_slot_f_in_which_each_run_covers_loses_an_event() {
     let kinds = &[Fault::CallLate, Fault::LeaseRunsOut];
     let late = Scenario { kinds, answers: &[], ..scenario("first", 2) };
     breaks(Property::NothingLost, &late, rules(&EachRunCovers));
@@ -308,6 +310,6 @@ impl Rules for PeopleAreBlind {
 }
 
 #[test]
-fn a_person_who_settles_in_slot_f_whatever_has_begun() {
+fn a_person_whose_settle_in_slot_f_ignores_the_fence_loses_an_event() {
     breaks(Property::NothingLost, &scenario("first, run now", 0), rules(&PeopleAreBlind));
 }

@@ -1,4 +1,4 @@
-//! What is explored: who publishes what, how handlers answer, what people do, and what may go wrong.
+//! The scenarios to explore: the publishes, the answers of handlers, the actions of people, and the faults.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::{
     rules::{Ours, Rules},
 };
 
-/// When an event is due.
+/// The due time of an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum When {
     Now,
@@ -25,49 +25,49 @@ pub(crate) enum Answer {
     Requeue,
 }
 
-/// What a person does, once.
+/// An action of a person, taken at most once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     CancelReference,
     CancelSlot(Place),
     CancelEvent(u8),
-    /// A dead letter again, as a copy of the next generation.
+    /// Publishes a dead letter again, as a copy of the next generation.
     Replay,
-    /// A dead letter back into the queue as it is.
+    /// Moves a dead letter back into the queue unchanged.
     Shovel,
-    /// What waits again at once, as a copy of the next generation.
+    /// Publishes a waiting event at once, as a copy of the next generation.
     RunNow,
-    /// What waits again at another time.
+    /// Publishes a waiting event for another time.
     Reschedule,
-    /// What waits not before another time; its payload was not kept.
+    /// Postpones a waiting event whose payload was not kept, by the call *later*.
     Later,
 }
 
-/// What may go wrong. A scenario allows for some kinds, and for so many in all.
+/// A fault. A scenario allows some kinds, and a number of faults in all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Fault {
     PublisherCrashes,
     WorkerCrashes,
     PersonCrashes,
-    /// A worker's connection to the broker is lost; its handlers go on.
+    /// A worker's connection to the broker is lost, and its handlers go on.
     Disconnect,
-    /// A worker that lives does not renew a lease in time.
+    /// A living worker does not renew a lease in time.
     LeaseRunsOut,
-    /// A worker gives back what runs.
+    /// A worker gives a running event back.
     GivesBack,
-    /// A publish has arrived and its confirm has not.
+    /// A publish arrives, but its confirm is lost.
     ConfirmLost,
-    /// A claim or a cancel has arrived and its answer has not.
+    /// A claim or a cancel arrives, but its answer is lost.
     AnswerLost,
-    /// A call arrives a second time later, or only later.
+    /// A call arrives late, or a second time.
     CallLate,
-    /// Redis is away when a version is asked for.
+    /// Redis is away when a version is to be reserved.
     NoVersion,
     RedisEmptied,
     RedisRolledBack,
 }
 
-/// All that never loses what the register knows.
+/// All faults that leave the register's data intact.
 pub(crate) const WITH_REDIS: &[Fault] = &[
     Fault::PublisherCrashes,
     Fault::WorkerCrashes,
@@ -81,7 +81,7 @@ pub(crate) const WITH_REDIS: &[Fault] = &[
     Fault::NoVersion,
 ];
 
-/// Everything.
+/// All faults.
 pub(crate) const ALL: &[Fault] = &[
     Fault::PublisherCrashes,
     Fault::WorkerCrashes,
@@ -97,13 +97,13 @@ pub(crate) const ALL: &[Fault] = &[
     Fault::RedisRolledBack,
 ];
 
-/// For scenarios in which time passes, in ticks.
+/// The durations of a scenario in which time passes, in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Time {
     pub(crate) dedup_retention: u8,
     pub(crate) backlog_retention: u8,
     pub(crate) max_wait: u8,
-    /// No later than so long after it is due is an event delivered, unless something runs.
+    /// The longest time by which a delivery comes late, unless an event runs.
     pub(crate) patience: u8,
 }
 
@@ -111,13 +111,13 @@ pub(crate) struct Time {
 #[derive(Clone, Copy)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// For each publisher what it publishes, one after the other. The events are numbered through.
+    /// For each publisher, the events that it publishes one after the other. All events together are numbered from 0.
     pub(crate) programs: &'static [&'static [When]],
-    /// The same with two events, for more faults or less time.
+    /// The programs with two events, to explore more faults or in less time.
     pub(crate) two: &'static [&'static [When]],
-    /// The slot of an event by its date; None where it competes with nothing.
+    /// Returns the slot of an event by its date, and `None` if the event competes with no other.
     pub(crate) place: fn(When) -> Option<Place>,
-    /// One event of the reference at a time.
+    /// Whether only one event of the reference runs at a time.
     pub(crate) exclusive: bool,
     pub(crate) answers: &'static [Answer],
     pub(crate) answers_at_most: u8,
@@ -135,25 +135,25 @@ pub(crate) struct Scenario {
 pub(crate) struct Protocol {
     pub(crate) rules: &'static dyn Rules,
     pub(crate) order: Order,
-    /// What a dead letter's generation is above that of the copy that failed.
+    /// The difference between the generations of a dead letter and of the copy that failed.
     pub(crate) letter_generation: i64,
-    /// A worker has one token for all its claims.
+    /// Whether a worker has one token for all its claims.
     pub(crate) token_per_process: bool,
-    /// A cancel counts whenever it arrives, and not only as long as its caller waits for it.
+    /// Whether a cancel takes effect whenever it arrives, and not only as long as its caller waits for it.
     pub(crate) cancels_late: bool,
 }
 
-/// The one that runs.
+/// The real protocol.
 pub(crate) const OURS: Protocol =
     Protocol { rules: &Ours, order: Order::OURS, letter_generation: 1, token_per_process: false, cancels_late: false };
 
 impl Scenario {
-    /// The same with two events.
+    /// Returns the scenario with two events.
     pub(crate) fn of_two(self) -> Self {
         Self { programs: self.two, ..self }
     }
 
-    /// The same where Redis may lose what it knows.
+    /// Returns the scenario with the faults in which Redis loses data.
     pub(crate) fn forgetting(self) -> Self {
         Self { kinds: ALL, ..self }
     }
@@ -168,7 +168,7 @@ impl Scenario {
             Some(time) => (ticks(time.dedup_retention), ticks(time.max_wait)),
             None => (Duration::MAX, Duration::MAX),
         };
-        // A lease lasts until the step that ends it.
+        // A lease lasts until the step in which it runs out.
         Terms { exclusive: self.exclusive, lease: Duration::MAX, dedup_retention, max_wait }
     }
 
@@ -246,7 +246,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
-/// The same with people who cancel, replay and reschedule, with two publishes.
+/// Two publishes in several modes, and people who cancel, replay and reschedule.
 pub(crate) const PEOPLE: &[Scenario] = &[
     Scenario {
         name: "latest, cancelled and replayed",
@@ -311,7 +311,7 @@ const TIMED: Scenario = Scenario {
     ..UNTIMED
 };
 
-/// Those in which time passes: dates far apart, what the register forgets, streams that never pause.
+/// Scenarios in which time passes: dates far apart, keys that expire, and streams that never pause.
 pub(crate) const TIMES: &[Scenario] = &[
     Scenario { name: "dates far apart", programs: &[&[At(8), At(2)]], two: &[&[At(8), At(2)]], ..TIMED },
     Scenario {

@@ -1,5 +1,7 @@
-//! One form for states that differ in nothing that matters: the order of what lies in a queue, which of two workers does
-//! it, how a token is called, and how far apart two versions are. Versions are only ever compared, so their ranks will do.
+//! Brings states that differ in nothing relevant into one form, so that each is explored once.
+//!
+//! Four differences are irrelevant: the order of the copies in a queue, which of two workers has a task, the names of
+//! tokens, and the distance between two versions. Versions are only compared, so their ranks are enough.
 
 use std::hash::{Hash, Hasher};
 
@@ -11,7 +13,7 @@ use crate::{
 };
 
 impl World {
-    /// Brings itself into that form.
+    /// Brings the state into its canonical form.
     pub(crate) fn canonical(&mut self, scenario: &Scenario) {
         self.tidy(scenario);
         self.rank();
@@ -25,16 +27,16 @@ impl World {
         self.account.settled.sort_unstable();
     }
 
-    /// As far as all keep their names.
+    /// Does the part of [`canonical`](Self::canonical) that renames and reorders nothing.
     pub(crate) fn tidy(&mut self, scenario: &Scenario) {
         self.drop_unwanted(scenario);
         self.forget(scenario);
     }
 
-    /// Leaves out what nothing depends on any more.
+    /// Removes the data on which nothing depends any more.
     fn forget(&mut self, scenario: &Scenario) {
         for tasks in &mut self.workers {
-            // An acknowledgement by a connection that is gone does nothing.
+            // An acknowledgement on a connection that is gone has no effect.
             tasks.retain(|task| task.delivery || task.doing.todo != [Effect::Acknowledge]);
         }
         if scenario.time.is_none() {
@@ -60,7 +62,8 @@ impl World {
         self.forget_account();
     }
 
-    /// Of the account only what may still be compared with something: slots and versions of which a copy may still come.
+    /// Keeps only the entries of the account that may still be compared: those with a slot and a version of which a
+    /// copy may still come.
     fn forget_account(&mut self) {
         let mut live: Vec<(Place, i64)> = self.messages().map(|message| (message.place, message.version)).collect();
         live.extend(self.events.iter().map(|event| (event.place, event.version)).filter(|(_, version)| *version > 0));
@@ -73,7 +76,7 @@ impl World {
         account.started.retain(|(place, newest)| live.iter().any(|(of, version)| of == place && version < newest));
     }
 
-    /// Versions and fences by their ranks.
+    /// Replaces all versions and fences by their ranks.
     fn rank(&mut self) {
         let mut found = Vec::with_capacity(24);
         self.numbers(|number| {
@@ -91,7 +94,7 @@ impl World {
         self.given = i64::try_from(found.len()).unwrap_or(0);
     }
 
-    /// Every version and fence.
+    /// Calls `each` with every version and fence.
     fn numbers(&mut self, mut each: impl FnMut(&mut i64)) {
         for register in [Some(&mut self.register), self.replica.as_mut()].into_iter().flatten() {
             numbers_of(register, &mut each);
@@ -127,7 +130,7 @@ impl World {
         account.settled.iter_mut().for_each(|settled| each(&mut settled.version));
     }
 
-    /// Tokens by the order of those who hold them, and workers by what they do.
+    /// Sorts the workers by their tasks, and numbers the tokens in the order of their holders.
     fn rename_tokens(&mut self) {
         let leases = self.register.leases.clone();
         for tasks in &mut self.workers {
@@ -167,7 +170,7 @@ impl World {
         }
     }
 
-    /// A number that is another one for another state, but for one pair in 10^19.
+    /// Returns a hash of the state. Two states have the same hash with a probability of 1 in 10^19.
     pub(crate) fn fingerprint(&self) -> u64 {
         let mut mixer = Mixer(0x243f_6a88_85a3_08d3);
         self.hash(&mut mixer);
@@ -190,7 +193,7 @@ fn numbers_of(register: &mut Register, each: &mut impl FnMut(&mut i64)) {
     }
 }
 
-/// Stirs in one word after the other, each step one to one.
+/// A hasher that mixes in one word after the other. Each step is a bijection.
 struct Mixer(u64);
 
 impl Hasher for Mixer {

@@ -1,4 +1,4 @@
-//! Every state that can be reached, breadth first, so that what is found is found by a shortest way.
+//! Explores every reachable state, breadth first, so that the path to a broken property is a shortest one.
 
 use std::{
     collections::HashMap,
@@ -14,23 +14,23 @@ use crate::{
     world::{Publisher, Register, World},
 };
 
-/// What was found.
+/// The result of an exploration.
 pub(crate) struct Found {
     pub(crate) states: usize,
     pub(crate) steps: usize,
     pub(crate) depth: usize,
-    /// Every state that can be reached was seen.
+    /// Whether every reachable state was seen.
     pub(crate) whole: bool,
     pub(crate) broken: Option<Broken>,
 }
 
-/// A property that does not hold, and how it comes to that: a line a step.
+/// A property that does not hold, and the path to it, with a line for each step.
 pub(crate) struct Broken {
     pub(crate) property: Property,
     pub(crate) trace: Vec<String>,
 }
 
-/// Keys are hashes already.
+/// A hasher for keys that are hashes already: it returns the key.
 #[derive(Default)]
 struct AsIs(u64);
 
@@ -46,10 +46,10 @@ impl Hasher for AsIs {
     }
 }
 
-/// Each state's fingerprint, and that of one from which it was reached first.
+/// The fingerprint of each state, with that of the state from which it was first reached.
 type Seen = HashMap<u64, u64, BuildHasherDefault<AsIs>>;
 
-/// Explores a scenario, until a property is broken or so many states were seen.
+/// Explores a scenario until a property is broken or `at_most` states were seen.
 pub(crate) fn explore(scenario: &Scenario, at_most: usize) -> Found {
     let mut first = World::new(scenario);
     first.canonical(scenario);
@@ -105,7 +105,7 @@ pub(crate) fn explore(scenario: &Scenario, at_most: usize) -> Found {
     found
 }
 
-/// The fingerprints on the way to a state, the first one left out.
+/// Returns the fingerprints on the path to a state, without that of the first state.
 fn way(seen: &Seen, to: u64) -> Vec<u64> {
     let mut way = Vec::new();
     let mut at = to;
@@ -118,7 +118,7 @@ fn way(seen: &Seen, to: u64) -> Vec<u64> {
 }
 
 impl World {
-    /// Nothing has happened.
+    /// Returns the first state of a scenario, in which nothing has happened.
     pub(crate) fn new(scenario: &Scenario) -> Self {
         let publishers = scenario.programs.iter().map(|_| Publisher { begun: 0, todo: &[] }).collect();
         let actions = u8::try_from((1_u16 << scenario.actions.len()) - 1).unwrap_or(u8::MAX);
@@ -141,9 +141,9 @@ impl World {
         }
     }
 
-    /// Everything that may happen next. Some of it turns out not to change anything.
+    /// Adds the steps that may happen next. Some of them turn out to change nothing.
     ///
-    /// Not every order is tried where the order makes no difference, see [`crate::alone`].
+    /// If the order of some steps makes no difference, only one order is tried, see [`crate::alone`].
     pub(crate) fn steps(&self, scenario: &Scenario, steps: &mut Vec<Step>) {
         if let Some((worker, task)) = alone::task(self, scenario) {
             return worker::steps_of(self, scenario, worker, task, steps);
@@ -154,7 +154,7 @@ impl World {
         trouble::steps(self, scenario, steps);
     }
 
-    /// The world after a step; None where nothing changes.
+    /// Returns the world after a step, and `None` if the step changes nothing.
     pub(crate) fn after(&self, scenario: &Scenario, step: Step) -> Option<Self> {
         let mut world = self.clone();
         let w = &mut world;
@@ -186,7 +186,7 @@ impl World {
 }
 
 impl Step {
-    /// The fault that it is, or comes with.
+    /// Returns the fault that the step is, or with which it happens.
     pub(crate) fn fault(&self) -> Option<Fault> {
         match self {
             Self::Publisher(_, fault)
@@ -205,7 +205,7 @@ impl Step {
         }
     }
 
-    /// It happens sooner or later if nothing goes wrong and nobody interferes.
+    /// Tells whether the step happens sooner or later if there is no fault and no person acts.
     fn is_progress(&self) -> bool {
         self.fault().is_none() && !matches!(self, Self::Acts { .. } | Self::RedisRolledBack)
     }

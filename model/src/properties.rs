@@ -1,4 +1,4 @@
-//! Checks what must hold, against the account.
+//! Checks the properties against the account.
 
 use crate::{
     account::{Property, Settled},
@@ -7,7 +7,7 @@ use crate::{
     world::{Ending, Phase, World},
 };
 
-/// The register has let this copy start: what becomes of the world's account, and what the run stands for.
+/// Checks and notes that the register has let this copy start. Returns the events that the run stands for.
 pub(crate) fn starts(world: &mut World, scenario: &Scenario, message: &Message, fence: i64) -> Set {
     let Message { event, place, version, generation, .. } = *message;
     let runs = world.workers.iter().flatten().any(|task| task.phase == Phase::Running && !task.lost);
@@ -22,7 +22,7 @@ pub(crate) fn starts(world: &mut World, scenario: &Scenario, message: &Message, 
         None => account.started.push((place, version)),
     }
     let below = account.below.iter().any(|(of, below)| *of == place && version < *below);
-    // Without a version it is out of the reach of a cancel of its reference.
+    // An event in its own slot is not reached by a cancel of its reference.
     let never = !matches!(place, Place::Alone(_)) && account.never & only(event) != 0;
     if below || never {
         account.breaks(Property::CancelledStaysCancelled);
@@ -34,9 +34,9 @@ pub(crate) fn starts(world: &mut World, scenario: &Scenario, message: &Message, 
     account.stands_for(message, fence)
 }
 
-/// The register was told of an end.
+/// Notes that a run was settled.
 pub(crate) fn settled(world: &mut World, message: &Message, fence: i64, end: Ending) {
-    // In slot `f` a person settles nothing where a run has begun since the person looked: that one goes on.
+    // In slot `f` a person's settle has no effect if a run has begun since the person looked. That run goes on.
     let first = world.register.slots.iter().find(|(place, _)| *place == Place::First && message.place == Place::First);
     if first.is_some_and(|(_, slot)| fence < slot.covered) {
         return;
@@ -53,18 +53,20 @@ pub(crate) fn settled(world: &mut World, message: &Message, fence: i64, end: End
     }
 }
 
-/// What a cancel of the whole reference is about, of this place, or of an event without a version: all that has a version by now.
+/// Returns the events that a cancel is to cancel: all that have a version by now, in the slots that the cancel reaches.
 pub(crate) fn asked(world: &World, reached: impl Fn(Place) -> bool) -> Set {
     let given = world.account.given.iter().filter(|given| reached(given.place));
     given.fold(0, |set, given| set | given.serves | only(given.event))
 }
 
-/// A cancel has had its effect, and its caller does not know: nothing is promised, and what it was asked for may be gone.
+/// Notes that a cancel took effect but its caller did not get the answer. The events may be cancelled, and nothing more
+/// is promised about them.
 pub(crate) fn cancelled_unheard(world: &mut World, asked: Set) {
     world.account.cancelled |= asked;
 }
 
-/// A cancel has returned. `all` is a cancel of the whole reference, which reaches what a running handler will ask for, too.
+/// Notes that a cancel has returned. `all` is a cancel of the whole reference, which also reaches the events that a
+/// running handler will requeue.
 pub(crate) fn cancelled(world: &mut World, places: &[Place], all: bool, below: i64) {
     let account = &mut world.account;
     let mut set = 0;
@@ -89,7 +91,7 @@ pub(crate) fn cancelled(world: &mut World, places: &[Place], all: bool, below: i
     }
 }
 
-/// Nothing more can happen: is everything accounted for?
+/// Checks, when nothing more can happen, that no confirmed event is lost.
 pub(crate) fn at_the_end(world: &World) -> Option<Property> {
     let account = &world.account;
     let letters = world.letters.iter().fold(0, |set, letter| set | letter.serves | only(letter.event));

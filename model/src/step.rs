@@ -1,36 +1,36 @@
-//! Everything that can happen next.
+//! The steps that can happen next.
 
 use crate::scenario::{Answer, Fault};
 
 /// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A publisher goes on, perhaps with a fault.
+    /// A publisher does its next effect, perhaps with a fault.
     Publisher(usize, Option<Fault>),
-    /// A worker is delivered a message of the queue and claims it, perhaps with a fault.
+    /// A worker gets a delivery from the queue and claims it, perhaps with a fault.
     Claim {
         worker: usize,
         message: usize,
         fault: Option<Fault>,
     },
-    /// It asks again with the same token, after a lost answer.
+    /// A worker repeats a claim with the same token, after a lost answer.
     ClaimAgain {
         worker: usize,
         task: usize,
     },
-    /// It gives a delivery back, by its own fault or after a lost answer.
+    /// A worker gives a delivery back, as a fault or after a lost answer.
     GiveBack {
         worker: usize,
         task: usize,
         fault: Option<Fault>,
     },
-    /// A handler ends; None is `Done`.
+    /// A handler ends. No answer means `Done`.
     Ends {
         worker: usize,
         task: usize,
         answer: Option<Answer>,
     },
-    /// A worker does the next thing after a handler's end, perhaps with a fault.
+    /// A worker does the next effect after a handler's end, perhaps with a fault.
     Effect {
         worker: usize,
         task: usize,
@@ -42,14 +42,14 @@ pub(crate) enum Step {
         lease: usize,
         fault: Option<Fault>,
     },
-    /// A call arrives whose caller has gone on.
+    /// A call arrives whose caller no longer waits for it.
     Arrives(usize),
     RedisEmptied,
-    /// A replica of Redis follows no more.
+    /// A replica of Redis stops following its master.
     ReplicaStops,
-    /// It becomes the master.
+    /// That replica becomes the master.
     RedisRolledBack,
-    /// A person begins something, perhaps with a fault; the second is which letter or slot it is about.
+    /// A person begins an action, perhaps with a fault. `about` is the index of the letter or slot.
     Acts {
         action: usize,
         about: usize,

@@ -1,4 +1,4 @@
-//! The scenarios with few enough events and faults for a test run.
+//! Explores the scenarios with few enough events and faults for a test run.
 
 use crate::{
     explorer::explore,
@@ -17,47 +17,47 @@ fn hold(scenarios: impl IntoIterator<Item = Scenario>, faults: u8) {
 }
 
 #[test]
-fn three_events_in_every_mode() {
+fn the_properties_hold_for_three_events_in_every_mode() {
     hold(SCENARIOS.iter().copied(), 0);
 }
 
 #[test]
-fn two_events_in_every_mode_and_a_fault() {
+fn the_properties_hold_for_two_events_in_every_mode_with_a_fault() {
     hold(SCENARIOS.iter().map(|scenario| scenario.of_two()), 1);
 }
 
-/// Not in every mode: `scripts/soak model`.
+/// Explores three modes. `scripts/soak model` explores all of them.
 #[test]
-fn three_events_and_a_fault() {
+fn the_properties_hold_for_three_events_with_a_fault() {
     hold(SCENARIOS.iter().filter(|scenario| ["latest", "first", "mixed"].contains(&scenario.name)).copied(), 1);
 }
 
-/// A run that is cut off while its handler goes on, the run after it, and calls that come late.
+/// The worker of a run loses its connection while its handler goes on, another run follows, and calls come late.
 #[test]
-fn slot_f_and_workers_that_are_cut_off() {
+fn the_properties_hold_in_slot_f_when_workers_lose_their_connection() {
     let first = SCENARIOS.iter().filter(|scenario| scenario.name == "first");
     let kinds = &[Fault::Disconnect, Fault::LeaseRunsOut, Fault::WorkerCrashes, Fault::CallLate];
     hold(first.map(|scenario| Scenario { kinds, answers: &[], ..scenario.of_two() }), 3);
 }
 
 #[test]
-fn redis_forgets() {
+fn no_event_is_lost_when_redis_loses_data() {
     hold(SCENARIOS.iter().map(|scenario| scenario.of_two().forgetting()), 1);
 }
 
 #[test]
-fn people() {
+fn the_properties_hold_when_people_act() {
     hold(PEOPLE.iter().copied(), 0);
 }
 
-/// A cancel that is tried again, and a claim that is asked again after a cancel.
+/// A cancel is repeated, and a claim is repeated after a cancel.
 #[test]
-fn people_and_an_answer_that_is_lost() {
+fn the_properties_hold_when_people_act_and_an_answer_is_lost() {
     let cancelled = PEOPLE.iter().filter(|scenario| scenario.name.contains("cancelled"));
     hold(cancelled.map(|scenario| Scenario { kinds: &[Fault::AnswerLost], answers: &[], ..*scenario }), 1);
 }
 
 #[test]
-fn time_passes() {
+fn the_properties_hold_while_time_passes() {
     hold(TIMES.iter().copied(), 0);
 }

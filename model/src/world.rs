@@ -1,7 +1,7 @@
-//! The state of the world: what the broker, the register and everybody's memory hold.
+//! A state of the world: the data of the broker and the register, and the memory of publishers, workers and people.
 //!
-//! It is kept small and plain, for millions of it are compared. The register's part becomes a real
-//! [`Shard`](hatchery::internals::register::state::Shard) for each call, see [`crate::register`].
+//! It is small and plain, because the explorer compares millions of states. For each call the register's part becomes a
+//! real [`Shard`](hatchery::internals::register::state::Shard), see [`crate::register`].
 
 use hatchery::internals::register::state::SlotState;
 
@@ -21,14 +21,14 @@ pub(crate) struct Register {
     pub(crate) leases: Vec<Lease>,
 }
 
-/// Whose lease.
+/// The holder of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Holder {
     Reference,
     Event(u8),
 }
 
-/// A lease. It lasts until the step that says it has run out.
+/// A lease. It lasts until the step in which it runs out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Lease {
     pub(crate) holder: Holder,
@@ -40,7 +40,7 @@ pub(crate) struct Lease {
     pub(crate) crashes: u32,
 }
 
-/// Somebody who does one thing after the other: a worker with a delivery, or a person.
+/// The progress of a worker with a delivery, or of a person, through a list of effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Doing {
     pub(crate) message: Message,
@@ -48,20 +48,20 @@ pub(crate) struct Doing {
     pub(crate) stands: Set,
     pub(crate) fence: i64,
     pub(crate) token: u8,
-    /// What is left to do.
+    /// The effects that are left to do.
     pub(crate) todo: Effects,
-    /// The version that was reserved for what comes again later, and the date.
+    /// The version that was reserved for the requeue, and its date.
     pub(crate) again: Option<(i64, Tick)>,
 }
 
-/// How far a claimed delivery is.
+/// The progress of a claimed delivery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Phase {
-    /// The register has said yes, and the answer was lost.
+    /// The register granted the claim, but its answer was lost.
     Unheard,
     /// The handler runs.
     Running,
-    /// It has ended.
+    /// The handler has ended.
     Ended,
 }
 
@@ -69,14 +69,14 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Task {
     pub(crate) phase: Phase,
-    /// The connection it came by is there: the broker waits for the acknowledgement.
+    /// Whether the delivery's connection still exists, so that the broker waits for the acknowledgement.
     pub(crate) delivery: bool,
-    /// Its lease has run out.
+    /// Whether the lease has run out.
     pub(crate) lost: bool,
     pub(crate) doing: Doing,
 }
 
-/// A call to the register that is still on its way, although its caller has gone on.
+/// A call to the register that has not arrived yet, although its caller no longer waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Late {
     Record {
@@ -91,14 +91,14 @@ pub(crate) enum Late {
         fence: i64,
         end: Ending,
     },
-    /// Which of the scenario's actions it is, and the events that it was asked for.
+    /// A cancel: the index of the scenario's action, and the events that it was to cancel.
     Cancel {
         action: u8,
         asked: Set,
     },
 }
 
-/// What the register is told of a run's end.
+/// The end of a run in a call of *settle*.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Ending {
     Finished,
@@ -108,13 +108,13 @@ pub(crate) enum Ending {
 /// A publisher, which publishes its program's events one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Publisher {
-    /// How many it has begun.
+    /// The number of events whose publish has begun.
     pub(crate) begun: u8,
-    /// What is left to do for the last of them.
+    /// The effects that are left to do for the last of these events.
     pub(crate) todo: Effects,
 }
 
-/// An event as its publisher has it.
+/// An event in the memory of its publisher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Event {
     pub(crate) place: Place,
@@ -122,28 +122,28 @@ pub(crate) struct Event {
     pub(crate) due: Tick,
 }
 
-/// Everything.
+/// A state of the world.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct World {
     pub(crate) now: Tick,
-    /// The highest version given, as a number within its tick.
+    /// The highest version that was given out, as a number within its tick.
     pub(crate) given: i64,
     pub(crate) publishers: Vec<Publisher>,
     pub(crate) events: Vec<Event>,
-    /// Queues and hatcheries: what may be delivered, in any order.
+    /// The copies in queues and hatcheries. They may be delivered in any order.
     pub(crate) queue: Vec<Message>,
     pub(crate) letters: Vec<Message>,
     pub(crate) workers: Vec<Vec<Task>>,
     pub(crate) person: Option<Person>,
     pub(crate) register: Register,
-    /// Where a replica of Redis stopped to follow.
+    /// The data of a replica of Redis that has stopped following.
     pub(crate) replica: Option<Register>,
     pub(crate) late: Vec<Late>,
-    /// Faults that may still come.
+    /// The number of faults that may still happen.
     pub(crate) faults: u8,
-    /// Answers other than `Done` that handlers may still give.
+    /// The number of answers other than `Done` that handlers may still give.
     pub(crate) answers: u8,
-    /// Actions of the scenario that were not taken yet, a bit for each.
+    /// The scenario's actions that were not taken yet, a bit for each.
     pub(crate) actions: u8,
     pub(crate) account: Account,
 }
@@ -151,13 +151,13 @@ pub(crate) struct World {
 /// A person who changes something, step by step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Person {
-    /// It is about a dead letter, which is acknowledged at the end.
+    /// Whether the action is about a dead letter, which is acknowledged at the end.
     pub(crate) letter: bool,
     pub(crate) doing: Doing,
 }
 
 impl World {
-    /// A token that nobody holds.
+    /// Returns a token that nobody holds.
     pub(crate) fn fresh_token(&self) -> u8 {
         let tasks = self.workers.iter().flatten().map(|task| task.doing.token);
         let leases = self.register.leases.iter().chain(self.replica.iter().flat_map(|replica| &replica.leases));
@@ -165,12 +165,12 @@ impl World {
         1 + tokens.filter(|token| *token != NOBODY).max().unwrap_or(0)
     }
 
-    /// Whether a running program holds this token.
+    /// Tells whether a running worker holds this token.
     pub(crate) fn is_alive(&self, token: u8) -> bool {
         self.workers.iter().flatten().any(|task| task.doing.token == token)
     }
 
-    /// All that lies in the broker and may be delivered some day, and all that somebody holds.
+    /// Returns all copies: those in the broker's queues, and those that a worker or a person holds.
     pub(crate) fn messages(&self) -> impl Iterator<Item = &Message> {
         let tasks = self.workers.iter().flatten().map(|task| &task.doing.message);
         let person = self.person.iter().map(|person| &person.doing.message);

@@ -4,7 +4,7 @@
 /// One effect, named after its place in `src/flow`. Each effect is confirmed before the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Effect {
-    /// `flow::publish`: `ask` and `wait`.
+    /// `flow::publish`: `ask`, and `flow::versions`: `wait`.
     Reserve,
     /// `flow::publish`: `send`. The publish and its confirm are one step, because nobody else sees a difference between
     /// them, and the model demands more if the event counts as confirmed at once. A lost confirm is a fault of this

@@ -1,4 +1,4 @@
-//! What people do: `docs/register.md`, from *Reschedule* to *Cancel of one slot*.
+//! The steps of people: `docs/register.md`, from *Reschedule* to *Cancel of one slot*.
 
 use hatchery::internals::register::{Postponed, state::SlotState};
 
@@ -14,7 +14,7 @@ use crate::{
     world::{Doing, Event, Late, NOBODY, Person, World},
 };
 
-/// What people can do next.
+/// Adds the steps that people can take next.
 pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     if let Some(person) = &world.person {
         steps.push(Step::Person(None));
@@ -43,7 +43,7 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     }
 }
 
-/// A person begins.
+/// Begins an action of a person.
 pub(crate) fn acts(
     world: &mut World,
     scenario: &Scenario,
@@ -68,7 +68,7 @@ pub(crate) fn acts(
         }
         Action::Replay => {
             let letter = *world.letters.get(about)?;
-            // One that is stale or replaced is shown as such and left alone.
+            // A letter that is stale or replaced is shown as such, and not replayed.
             let slot = slot(world, letter.place);
             let replaced = letter.place != Place::First && letter.version < slot.newest;
             if slot.stale(letter.version, letter.generation) || replaced {
@@ -103,7 +103,7 @@ pub(crate) fn acts(
     Some(())
 }
 
-/// The register's call, and the slots that it says it has cancelled.
+/// Makes the register's call *cancel*, and returns the slots that it has cancelled.
 pub(crate) fn cancel(world: &mut World, scenario: &Scenario, action: Action) -> Option<Vec<Place>> {
     let of_reference = crate::register::subject(0);
     Some(match action {
@@ -114,8 +114,8 @@ pub(crate) fn cancel(world: &mut World, scenario: &Scenario, action: Action) -> 
     })
 }
 
-/// A cancel whose answer is lost, which arrives a second time later, or which arrives when its caller has given it up. Who has
-/// heard no answer may try again.
+/// Cancels with a fault: the answer is lost, the call arrives a second time later, or it arrives after its caller has
+/// given up. A person who got no answer may try again.
 fn cancels_with(world: &mut World, scenario: &Scenario, number: usize, action: Action, fault: Fault) -> Option<()> {
     let asked = match action {
         Action::CancelReference => properties::asked(world, |_| true),
@@ -137,21 +137,22 @@ fn cancels_with(world: &mut World, scenario: &Scenario, number: usize, action: A
 }
 
 impl Action {
-    /// It is one call of the register, and no more.
+    /// Tells whether the action is a cancel, which is a single call to the register.
     fn cancels(self) -> bool {
         matches!(self, Self::CancelReference | Self::CancelSlot(_) | Self::CancelEvent(_))
     }
 }
 
 impl Protocol {
-    /// A cancel that its caller does not wait for any more does nothing: it is as if it never came.
+    /// Tells whether a fault of a cancel makes a difference. In the real protocol a cancel whose caller no longer waits
+    /// for it has no effect, as if it had never arrived.
     fn knows(&self, fault: Fault) -> bool {
         fault == Fault::AnswerLost || self.cancels_late
     }
 }
 
-/// In slot `f` a person settles with what the slot has `covered` when it is looked at, as a run does with its fence: what
-/// has begun since then stands for it.
+/// Begins the effects of an action. In slot `f` a person settles with the slot's `covered` at this moment in place of a
+/// fence, so that the settle has no effect if a run has begun since.
 fn begin(world: &mut World, message: Message, covered: i64, letter: bool, todo: Effects) {
     let stands = world.account.stands_for(&message, message.version.max(covered));
     let doing = Doing { message, stands, fence: covered, token: NOBODY, todo, again: None };
@@ -162,10 +163,10 @@ fn slot(world: &World, place: Place) -> SlotState {
     world.register.slots.iter().find(|(of, _)| *of == place).map(|(_, slot)| slot.clone()).unwrap_or_default()
 }
 
-/// What waits in a slot, as the register shows it, with the payload that was kept, and what is covered; None where it runs,
-/// or nothing waits.
+/// Returns the copy that waits in a slot, as the register shows it with its kept payload, and the slot's `covered`.
+/// Returns `None` if the event runs or nothing waits.
 ///
-/// After the slots come the events that compete with nothing.
+/// `about` counts the slots first, and then the events in their own slots.
 fn waiting(world: &World, scenario: &Scenario, about: usize) -> Option<(Message, i64)> {
     let Some((place, slot)) = world.register.slots.get(about) else {
         return alone(world, scenario, about - world.register.slots.len()).map(|message| (message, 0));
@@ -183,8 +184,9 @@ fn waiting(world: &World, scenario: &Scenario, about: usize) -> Option<(Message,
     Some((message, slot.covered))
 }
 
-/// An event that competes with nothing is known to the index, which is not part of the world: from the confirm until it is
-/// handled or cancelled, for as long as its slot or else its date lasts.
+/// Returns the copy of an event in its own slot, if the index would show it. The index is not part of the world. It
+/// shows such an event from the confirm until the event is handled or cancelled, or until its slot (or, without a slot,
+/// its date) expires.
 fn alone(world: &World, scenario: &Scenario, about: usize) -> Option<Message> {
     let (event, known) = (u8::try_from(about).ok()?, world.events.get(about)?);
     let Event { place, due, .. } = *known;
@@ -202,18 +204,18 @@ fn alone(world: &World, scenario: &Scenario, about: usize) -> Option<Message> {
     Some(Message { event, place, version: 0, generation, attempts: 0, due, serves: only(event) })
 }
 
-/// The next thing that the person does.
+/// Does the person's next effect.
 pub(crate) fn goes_on(world: &mut World, scenario: &Scenario, fault: Option<Fault>) -> Option<()> {
     let person = world.person.take()?;
     let doing = worker::carry_out(world, scenario, person.doing, fault, false)?;
-    // Told that it is not wanted any more, a person stops.
+    // A person stops if the register answers that the event is not wanted any more.
     if !doing.todo.is_empty() && doing.todo != scenario.protocol.order.unwanted {
         world.person = Some(Person { doing, ..person });
     }
     Some(())
 }
 
-/// The program that does it is killed. A letter that is not acknowledged is there again.
+/// Kills the person's program. A dead letter that was not acknowledged goes back to its queue.
 pub(crate) fn crashes(world: &mut World) -> Option<()> {
     let person = world.person.take()?;
     if person.letter {

@@ -1,4 +1,4 @@
-//! A publisher's steps: `src/flow/publish.rs`.
+//! The steps of a publisher, as in `src/flow/publish.rs`.
 
 use hatchery::internals::register::Reserved;
 
@@ -10,21 +10,21 @@ use crate::{
     world::{Event, Late, Publisher, World},
 };
 
-/// Every event of the scenario before anything has happened.
+/// Returns the events of the scenario before their publish.
 pub(crate) fn events(scenario: &Scenario) -> Vec<Event> {
     let all = scenario.programs.iter().copied().flatten();
     let place = |event| Place::Alone(u8::try_from(event).unwrap_or(u8::MAX));
     all.enumerate().map(|(event, _)| Event { place: place(event), version: 0, due: 0 }).collect()
 }
 
-/// The events of a publisher, and when each is due.
+/// Returns the events of a publisher with their due times.
 fn program(scenario: &Scenario, publisher: usize) -> impl Iterator<Item = (u8, When)> {
     let before: usize = scenario.programs.iter().take(publisher).map(|program| program.len()).sum();
     let program = scenario.programs.get(publisher).copied().unwrap_or_default();
     program.iter().enumerate().map(move |(n, when)| (u8::try_from(before + n).unwrap_or(u8::MAX), *when))
 }
 
-/// What it can do next.
+/// Adds the steps that publishers can take next.
 pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     for (n, publisher) in world.publishers.iter().enumerate() {
         let next = match publisher.todo.first() {
@@ -50,11 +50,11 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     }
 }
 
-/// Takes a step.
+/// Takes a step of a publisher.
 pub(crate) fn take(world: &mut World, scenario: &Scenario, n: usize, fault: Option<Fault>) -> Option<()> {
     let mut publisher = *world.publishers.get(n)?;
     if fault == Some(Fault::PublisherCrashes) {
-        // It is started again, and goes on with its next event.
+        // The publisher is started again, and goes on with its next event.
         *world.publishers.get_mut(n)? = Publisher { todo: &[], ..publisher };
         return Some(());
     }
@@ -75,7 +75,7 @@ pub(crate) fn take(world: &mut World, scenario: &Scenario, n: usize, fault: Opti
     go_on(world, scenario, n, publisher, event, fault)
 }
 
-/// The draft: what it competes with, and when it is due.
+/// Sets the slot and the due time of an event.
 fn begin(world: &mut World, scenario: &Scenario, event: u8, when: When, fault: Option<Fault>) -> Option<()> {
     let due = match when {
         When::At(tick) if scenario.time.is_some() => tick.max(world.now),
@@ -125,7 +125,8 @@ fn go_on(
     Some(())
 }
 
-/// A date of a scenario in which time stands still is only a name.
+/// Returns the time in so many ticks. If time stands still in the scenario, it returns the present time, because a date
+/// is only a name there.
 pub(crate) fn later(world: &World, scenario: &Scenario, by: Tick) -> Tick {
     if scenario.time.is_some() { world.now + by } else { world.now }
 }

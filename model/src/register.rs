@@ -1,4 +1,4 @@
-//! The register's calls, by the rules of the scenario.
+//! Makes the register's calls, by the rules of the scenario.
 
 use std::time::Duration;
 
@@ -17,26 +17,26 @@ use crate::{
     world::{Doing, Ending, Holder, Lease, Register, World},
 };
 
-/// Versions within a tick: more than are ever given.
+/// The number of versions within a tick, more than a path ever uses.
 const VERSIONS: i64 = 1_000_000;
 
-/// The time at which a tick begins, in ms.
+/// Returns the time at which a tick begins, in ms.
 pub(crate) fn millis(tick: Tick) -> i64 {
     i64::from(tick) * 1_000
 }
 
-/// The same.
+/// Returns the time at which a tick begins.
 pub(crate) fn time(tick: Tick) -> Timestamp {
     Timestamp::from_second(tick.into()).unwrap_or_default()
 }
 
-/// A token of this number.
+/// Returns the token with this number.
 pub(crate) fn uuid(token: u8) -> Uuid {
     Uuid::from_u128(token.into())
 }
 
 impl Place {
-    /// The slot of this name.
+    /// Returns the slot as the library has it.
     pub(crate) fn slot(self) -> DedupSlot {
         match self {
             Self::Immediate => DedupSlot::Immediate,
@@ -60,7 +60,7 @@ impl Place {
         }
     }
 
-    /// By its name, and the home that it is kept in.
+    /// Returns the slot with this home and this field.
     fn named(home: &str, field: &str) -> Option<Self> {
         match field {
             "e" => event(home.rsplit_once(':')?.1).map(Self::Alone),
@@ -77,7 +77,7 @@ fn event(id: &str) -> Option<u8> {
     id.parse().ok()
 }
 
-/// Whom a call about an event is about. All events are about one reference.
+/// Returns the subject of a call about an event. All events have one reference.
 pub(crate) fn subject(event: u8) -> Subject {
     let reference = "r".parse().ok();
     Subject { event_type: word(), reference, id: id(event) }
@@ -95,7 +95,7 @@ impl Message {
 }
 
 impl Register {
-    /// As the library has it.
+    /// Converts the register to the library's form.
     pub(crate) fn open(&self, scenario: &Scenario, last: i64) -> Shard {
         let mut shard = Shard { last, ..Shard::default() };
         let subject = subject(0);
@@ -123,7 +123,7 @@ impl Register {
         shard
     }
 
-    /// Back from there, in one order and without what has had its time.
+    /// Converts the library's form back, sorted and without expired slots.
     pub(crate) fn close(shard: Shard, now: i64) -> Self {
         let slots = shard.slots.into_iter().filter(|(_, slot)| slot.until > now);
         let mut slots: Vec<_> =
@@ -138,7 +138,7 @@ impl Register {
                 token: u8::try_from(lease.token.as_u128()).ok()?,
                 place: match Place::named(&alone, &lease.field) {
                     Some(place) => place,
-                    // Slot `e` of an event whose lease is its reference's: which event is told by nothing else.
+                    // An `e:` slot whose lease is held by the reference. Nothing tells which event it is.
                     None => Place::Alone(u8::MAX),
                 },
                 version: lease.version,
@@ -154,13 +154,13 @@ impl Register {
 }
 
 impl World {
-    /// The version that was given last, if it was in this tick.
+    /// Returns the last version that was given out in this tick.
     pub(crate) fn highest(&self) -> i64 {
         i64::from(self.now) * VERSIONS + self.given
     }
 
-    /// A call. Redis's clock is always beyond what it has given, also when it has lost everything: the servers' clocks
-    /// agree (`docs/register.md`).
+    /// Makes a call. The clock of Redis is always above the versions that it has given out, even after it has lost all
+    /// data, because the servers' clocks agree (`docs/register.md`).
     pub(crate) fn ask<A>(&mut self, scenario: &Scenario, call: impl FnOnce(&mut Shard, At) -> A) -> A {
         let base = i64::from(self.now) * VERSIONS;
         let at = At { micros: base + self.given + 1, backlog_retention: scenario.backlog_retention() };
@@ -242,7 +242,7 @@ impl World {
         self.ask(scenario, |shard, at| scenario.protocol.rules.later(shard, at, &call))
     }
 
-    /// Cancels, and answers with the slots and the version below which they are cancelled.
+    /// Cancels, and returns the slots that were cancelled.
     pub(crate) fn cancel(&mut self, scenario: &Scenario, subject: Subject, slot: Option<DedupSlot>) -> Vec<Place> {
         let call = Cancel { subject, slot, due: None, horizon: Duration::from_secs(8) };
         let cancelled = self.ask(scenario, |shard, at| scenario.protocol.rules.cancel(shard, at, &call));
@@ -250,7 +250,7 @@ impl World {
     }
 }
 
-/// An event by its id alone, as a cancel by id names it.
+/// Returns the subject with an event's id alone, as a cancel by id has it.
 pub(crate) fn by_id(event: u8) -> Subject {
     Subject { reference: None, ..subject(event) }
 }

@@ -1,4 +1,4 @@
-//! A way to a state, told: a line a step.
+//! Describes a path to a state, with a line for each step.
 
 use crate::{
     message::{Message, name},
@@ -7,7 +7,7 @@ use crate::{
     world::{Doing, Late, World},
 };
 
-/// Goes the way again, this time with the workers, tokens and versions as they are, and tells it.
+/// Takes the steps of a path again and describes them. Workers, tokens and versions keep their names here.
 pub(crate) fn tell(scenario: &Scenario, way: &[u64]) -> Vec<String> {
     let mut world = World::new(scenario);
     let mut lines = Vec::new();
@@ -39,10 +39,10 @@ fn line(world: &World, scenario: &Scenario, step: Step, next: &World) -> String 
         Step::Claim { worker, message, fault } => {
             let message = world.queue.get(message).copied();
             let runs = next.workers.iter().flatten().count() > world.workers.iter().flatten().count();
-            let what = if runs { "starts" } else { "is told not to start" };
+            let what = if runs { "starts" } else { "may not start" };
             let more = fault.map_or("", |fault| match fault {
                 Fault::AnswerLost => "; the answer is lost",
-                _ => "; the same call is still on its way once more",
+                _ => "; the same call will arrive a second time",
             });
             format!("worker {}: claims and {what} {}{more}", worker + 1, shown(message))
         }
@@ -69,26 +69,26 @@ fn line(world: &World, scenario: &Scenario, step: Step, next: &World) -> String 
         }
         Step::WorkerCrashes(worker) => format!("worker {} CRASHES", worker + 1),
         Step::Disconnects(worker) => format!("worker {} LOSES its connection; its handlers go on", worker + 1),
-        Step::LeaseRunsOut { fault: None, .. } => "the lease of who has died runs out".to_owned(),
-        Step::LeaseRunsOut { .. } => "the lease of a handler that runs RUNS OUT".to_owned(),
+        Step::LeaseRunsOut { fault: None, .. } => "the lease of a dead worker runs out".to_owned(),
+        Step::LeaseRunsOut { .. } => "the lease of a running handler RUNS OUT".to_owned(),
         Step::Arrives(late) => match world.late.get(late) {
             Some(Late::Record { event, .. }) => format!("the record of {} arrives", name(*event)),
-            Some(Late::Claim(message)) => format!("a claim of {message} arrives; nobody hears the answer"),
+            Some(Late::Claim(message)) => format!("a claim of {message} arrives; nobody gets the answer"),
             Some(Late::Settle { message, .. }) => format!("a settle of {message} arrives"),
             Some(Late::Cancel { action, .. }) => {
-                format!("{:?} arrives, which nobody waits for", scenario.actions.get(usize::from(*action)))
+                format!("{:?} arrives; its caller no longer waits for it", scenario.actions.get(usize::from(*action)))
             }
             None => String::new(),
         },
         Step::RedisEmptied => "Redis is EMPTIED".to_owned(),
-        Step::ReplicaStops => "Redis's replica STOPS to follow".to_owned(),
+        Step::ReplicaStops => "the replica of Redis STOPS following".to_owned(),
         Step::RedisRolledBack => "that replica becomes the master: Redis is ROLLED BACK".to_owned(),
         Step::Acts { action, fault, .. } => {
             let about = next.person.map(|person| format!(" of {}", person.doing.message)).unwrap_or_default();
             let more = fault.map_or("", |fault| match fault {
                 Fault::AnswerLost => "; the answer is LOST",
-                Fault::CallLate => "; the same call is still on its way once MORE",
-                _ => "; GIVES UP while the call is on its way",
+                Fault::CallLate => "; the same call will arrive a SECOND time",
+                _ => "; GIVES UP before the call arrives",
             });
             format!("a person: {:?}{about}{more}", scenario.actions.get(action))
         }
@@ -135,7 +135,7 @@ fn effect(doing: Option<Doing>, fault: Option<Fault>) -> String {
     let more = fault.map_or("", |fault| match fault {
         Fault::ConfirmLost => "; the confirm is LOST",
         Fault::NoVersion => "; Redis is AWAY",
-        _ => "; the same call is still on its way once MORE",
+        _ => "; the same call will arrive a SECOND time",
     });
     format!("{what}, for {}{more}", doing.message)
 }

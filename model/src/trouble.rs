@@ -1,4 +1,4 @@
-//! What happens by itself: calls that come late, a Redis that loses what it knows, and time.
+//! The steps that nobody takes: late calls, a Redis that loses data, and time.
 
 use crate::{
     leases, person, properties,
@@ -7,7 +7,7 @@ use crate::{
     world::{Late, NOBODY, Phase, Register, World},
 };
 
-/// What can happen next.
+/// Adds the steps that can happen next.
 pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     let may = |fault| world.faults > 0 && scenario.allows(fault);
     leases::steps(world, scenario, steps);
@@ -26,28 +26,28 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
 }
 
 impl World {
-    /// Nothing hinders time from passing: nobody is between two effects that take no time, and no message is kept waiting
-    /// by nothing.
+    /// Tells whether time may pass: nobody is between two effects, which take no time, and no due message waits without
+    /// a cause.
     fn quiet(&self, scenario: &Scenario) -> bool {
         let patience = scenario.time.map_or(0, |time| time.patience);
         let waits = self.queue.iter().map(|message| message.due).min();
         let runs = self.workers.iter().flatten().any(|task| task.phase == Phase::Running);
-        // Without anything that waits for it time would pass for ever.
+        // If no message waits for it, time would pass without end.
         waits.is_some() && self.publishers.iter().all(|publisher| publisher.todo.is_empty())
             && self.person.is_none()
             && self.late.is_empty()
             && self.workers.iter().flatten().all(|task| task.phase == Phase::Running)
             && waits.is_none_or(|due| due + patience > self.now)
-            // A handler that others wait for is not waited for longer than that.
+            // While a handler runs, time passes only until the next message is due.
             && (!runs || waits.is_none_or(|due| due >= self.now))
     }
 }
 
-/// A call arrives late.
+/// Lets a late call arrive.
 pub(crate) fn arrives(world: &mut World, scenario: &Scenario, index: usize) -> Option<()> {
     match world.late.remove(index) {
         Late::Record { event, place, version, due } => world.record(scenario, event, place, version, due),
-        // Nobody hears the answer.
+        // Nobody gets the answer.
         Late::Claim(message) => drop(world.claim(scenario, &message, NOBODY, false)),
         Late::Settle { message, fence, end } => {
             world.settle(scenario, &message, fence, NOBODY, end);
@@ -61,7 +61,7 @@ pub(crate) fn arrives(world: &mut World, scenario: &Scenario, index: usize) -> O
     Some(())
 }
 
-/// Redis loses all, or all since its replica stopped.
+/// Redis loses all data, or the changes since its replica stopped following.
 pub(crate) fn forgets(world: &mut World, rolled_back: bool) -> Option<()> {
     let replica = world.replica.take();
     world.register = if rolled_back { replica? } else { Register::default() };
@@ -69,7 +69,7 @@ pub(crate) fn forgets(world: &mut World, rolled_back: bool) -> Option<()> {
     Some(())
 }
 
-/// Time passes, and handlers that run have their leases renewed.
+/// Time passes by a tick, and the leases of running handlers are renewed.
 pub(crate) fn tick(world: &mut World, scenario: &Scenario) -> Option<()> {
     world.now += 1;
     let now = crate::register::millis(world.now);

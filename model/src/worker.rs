@@ -1,8 +1,8 @@
-//! A worker's steps: `src/flow/work.rs`, `claim.rs` and `settle.rs`.
+//! The steps of a worker, as in `work.rs`, `claim.rs` and `settle.rs` of `src/flow`.
 //!
-//! A delivery that nobody has claimed yet is as good as in its queue, so delivering and claiming are one step, and a copy
-//! that finds its reference busy stays where it is. What the register does not want is acknowledged in the same step: a
-//! crash in between changes nothing but that it is asked again.
+//! A delivery that is not claimed yet makes no difference to a message in its queue. So delivery and claim are one
+//! step, and a copy whose reference is busy stays in the queue. A copy that the register does not want is acknowledged
+//! in the same step, because a crash in between would only lead to another claim.
 
 use hatchery::internals::{
     register::{Claimed, Reserved},
@@ -22,11 +22,11 @@ use crate::{
     world::{Doing, Ending, Late, Phase, Task, World},
 };
 
-/// What workers can do next.
+/// Adds the steps that workers can take next.
 pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     let may = |fault| world.faults > 0 && scenario.allows(fault);
     for (worker, tasks) in world.workers.iter().enumerate() {
-        // Two workers that are alike would do the same.
+        // Two workers in the same state would take the same steps.
         let twin = world.workers.iter().take(worker).any(|other| other == tasks);
         if twin {
             continue;
@@ -48,7 +48,7 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
     }
 }
 
-/// What a worker can do next with one of its deliveries, and what can happen to it meanwhile.
+/// Adds the steps that a worker can take next with one of its deliveries, and the faults that can happen to it.
 pub(crate) fn steps_of(world: &World, scenario: &Scenario, worker: usize, task: usize, steps: &mut Vec<Step>) {
     of_task(world, scenario, worker, task, steps);
     of_worker(world, scenario, worker, steps);
@@ -101,7 +101,7 @@ fn of_task(world: &World, scenario: &Scenario, worker: usize, task: usize, steps
     }
 }
 
-/// A delivery and its claim.
+/// Delivers a message and claims it.
 pub(crate) fn claim(
     world: &mut World,
     scenario: &Scenario,
@@ -115,7 +115,7 @@ pub(crate) fn claim(
         Some(task) if scenario.protocol.token_per_process => task.doing.token,
         _ => world.fresh_token(),
     };
-    // What runs in this process is waited for before an event runs alone.
+    // An event runs alone only when nothing else runs in this process.
     let quiet = tasks.iter().all(|task| task.phase == Phase::Ended && task.doing.todo == [Effect::Acknowledge]);
     let mut claimed = world.claim(scenario, &message, token, false);
     if claimed == Claimed::Alone && quiet {
@@ -148,17 +148,17 @@ pub(crate) fn claim(
     Some(())
 }
 
-/// The handler starts, unless the event has killed its worker too often: `run_and_settle`.
+/// Starts the handler, unless the event has killed its worker too often, as `run_and_settle` does.
 fn run(task: &mut Task, scenario: &Scenario, crashes: u32, now: Tick) {
     task.phase = Phase::Running;
-    // Events of the model have ids.
+    // No redeliveries before the event had an id, because all events of the model have one.
     let attempts = task.doing.message.attempts.into();
     if let Some(decision) = settlement::crashed(crashes, 0, attempts, scenario.crash_limit, time(now)) {
         follow(task, scenario, &decision);
     }
 }
 
-/// The claim again, by its token: `ask`.
+/// Repeats a claim with its token, as `ask` does.
 pub(crate) fn claim_again(world: &mut World, scenario: &Scenario, worker: usize, index: usize) -> Option<()> {
     let mut task = *world.workers.get(worker)?.get(index)?;
     let Doing { message, token, .. } = task.doing;
@@ -172,7 +172,7 @@ pub(crate) fn claim_again(world: &mut World, scenario: &Scenario, worker: usize,
             world.workers.get_mut(worker)?.remove(index);
         }
         Claimed::Run { fence, crashes, .. } => {
-            // The handler starts by this answer, whatever an earlier one has said that nobody heard.
+            // The handler starts by this answer. The earlier answer was lost.
             task.doing.stands = properties::starts(world, scenario, &message, fence);
             (task.doing.fence, task.lost) = (fence, false);
             run(&mut task, scenario, crashes, world.now);
@@ -182,7 +182,8 @@ pub(crate) fn claim_again(world: &mut World, scenario: &Scenario, worker: usize,
     Some(())
 }
 
-/// Released and given back: `until_settled` when the drain limit is over, and `ask` when it is not heard.
+/// Releases a claim and gives the delivery back, as `until_settled` does after the drain timeout, and `ask` without an
+/// answer.
 pub(crate) fn give_back(world: &mut World, scenario: &Scenario, worker: usize, index: usize) -> Option<()> {
     let task = world.workers.get_mut(worker)?.remove(index);
     world.release(scenario, &task.doing);
@@ -192,7 +193,7 @@ pub(crate) fn give_back(world: &mut World, scenario: &Scenario, worker: usize, i
     Some(())
 }
 
-/// A handler's end, and what is decided: `until_decided`.
+/// Ends a handler and decides what follows, as `until_decided` does.
 pub(crate) fn ends(
     world: &mut World,
     scenario: &Scenario,
@@ -222,7 +223,7 @@ pub(crate) fn ends(
     Some(())
 }
 
-/// `follow_up`: what is left to do after a decision.
+/// Sets the effects that follow a decision, as `follow_up` does.
 fn follow(task: &mut Task, scenario: &Scenario, decision: &Decision) {
     let order = &scenario.protocol.order;
     let stays = !matches!(task.doing.message.place, Place::Immediate | Place::First);
@@ -236,7 +237,7 @@ fn follow(task: &mut Task, scenario: &Scenario, decision: &Decision) {
     };
 }
 
-/// The next thing after a handler's end.
+/// Does the next effect after a handler's end.
 pub(crate) fn effect(
     world: &mut World,
     scenario: &Scenario,
@@ -255,8 +256,8 @@ pub(crate) fn effect(
     Some(())
 }
 
-/// One effect of a worker or a person, and what is left after it. The acknowledgement itself is that nobody holds the
-/// delivery any more.
+/// Does one effect of a worker or a person, and returns the progress after it. The acknowledgement itself changes
+/// nothing in the broker, because a task or a person already holds the delivery outside of the queue.
 pub(crate) fn carry_out(
     world: &mut World,
     scenario: &Scenario,
@@ -267,7 +268,8 @@ pub(crate) fn carry_out(
     let order = &scenario.protocol.order;
     let Doing { message, stands, fence, token, .. } = doing;
     let (effect, rest) = doing.todo.split_first()?;
-    // A retry waits for a moment, a handler's wish for two; what a person wants happens now, or at the date of its wish.
+    // A retry is due in one tick, and a requeue within its slot in two. A person's copy is due now, or at the date of
+    // the reschedule.
     let due = match effect {
         Effect::PublishCopyLater => later(world, scenario, 2),
         _ if worker => later(world, scenario, 1),
@@ -321,7 +323,8 @@ pub(crate) fn carry_out(
     Some(doing)
 }
 
-/// `requeue`: a version for the slot of the date. Without one it competes with nothing.
+/// Reserves a version in the slot of the new date, as `requeue` does. Without a version the copy goes to the event's
+/// own slot.
 fn reserve_again(
     world: &mut World,
     scenario: &Scenario,
@@ -348,7 +351,7 @@ fn reserve_again(
     Some(doing)
 }
 
-/// What comes again at the date.
+/// Returns the requeued copy, which is due at the new date.
 fn again(doing: &Doing) -> Message {
     let message = doing.message;
     let (version, at) = doing.again.unwrap_or_default();
@@ -360,20 +363,21 @@ fn again(doing: &Doing) -> Message {
     }
 }
 
-/// A worker dies: the broker has everything back, and its leases last until they run out.
+/// Kills a worker. Its deliveries go back to the queue, and its leases last until they run out.
 pub(crate) fn crashes(world: &mut World, worker: usize) -> Option<()> {
     let tasks = std::mem::take(world.workers.get_mut(worker)?);
     world.queue.extend(tasks.iter().filter(|task| task.delivery).map(|task| task.doing.message));
     Some(())
 }
 
-/// Its connection is lost: the broker has everything back, and what runs goes on.
+/// Breaks the connection of a worker. Its deliveries go back to the queue, and its handlers go on.
 pub(crate) fn disconnects(world: &mut World, worker: usize) -> Option<()> {
     let tasks = world.workers.get_mut(worker)?;
     for task in tasks.iter_mut().filter(|task| task.delivery) {
         world.queue.push(task.doing.message);
         task.delivery = false;
     }
-    // What has not started yet is let go: its patience is over (`unless_over`).
+    // The real worker drops a delivery that has not started yet (`unless_over`): here it is given back, by a later
+    // step.
     Some(())
 }

@@ -1,4 +1,4 @@
-//! Circles: files of which each reaches every other one by imports.
+//! Finds circles: groups of files of which each reaches every other one by imports.
 
 use std::{fmt::Write as _, path::Path};
 
@@ -9,7 +9,7 @@ use petgraph::{
 
 use crate::imports::Imports;
 
-/// Files that import each other, with the shortest circle among them: each import of it, with the imported names.
+/// A group of files that import each other. `shortest` has the imports of the shortest circle among them.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Circle {
     files: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Circle {
 }
 
 impl Circle {
-    /// The circle as it is printed, with the paths of its files from `root`.
+    /// Formats the circle for printing, with file paths relative to `root`.
     pub(crate) fn seen_from(&self, root: &Path) -> String {
         let Self { files, shortest } = self;
         let which = if shortest.len() < *files { ", the shortest circle among them is" } else { "" };
@@ -47,7 +47,7 @@ fn shortest(graph: &DiGraphMap<&Path, ()>, files: &[&Path], imports: &Imports) -
         .collect()
 }
 
-/// `file` as seen from the root of the workspace.
+/// Formats a file's path relative to the root of the workspace.
 fn shown<'a>(file: &'a Path, root: &Path) -> std::path::Display<'a> {
     file.strip_prefix(root).unwrap_or(file).display()
 }

@@ -1,4 +1,4 @@
-//! The imports between the files of a crate: each path is followed to the file that defines its last name.
+//! Finds the imports between the files of a crate. Each path is followed to the file that defines its last name.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,14 +7,15 @@ use std::{
 
 use crate::tree::{Definition, Id, ROOT, Tree};
 
-/// For two files, the names that the first takes from the second.
+/// For each pair of files, the names that the first file imports from the second.
 pub(crate) type Imports = BTreeMap<(PathBuf, PathBuf), BTreeSet<String>>;
 
-/// How many imports are followed for one name. Re-exports that lead to each other would not end.
+/// The most imports that are followed for one name. Without a limit, re-exports that lead to each other would never
+/// end.
 const MOST_STEPS: usize = 32;
 
-/// Collects the imports. A re-export is followed to the definition, so a file that only re-exports ties nobody. The name of a
-/// module ties nobody either: the names that are used in it do.
+/// Collects the imports. A re-export is followed to the definition, so a file that only re-exports a name is not part
+/// of the import. The import of a module alone does not count; the names that are used from it do.
 pub(crate) fn imports(tree: &Tree) -> Imports {
     let mut imports = Imports::new();
     for (id, module) in tree.modules.iter().enumerate() {
@@ -29,11 +30,12 @@ pub(crate) fn imports(tree: &Tree) -> Imports {
     imports
 }
 
-/// The files that define `path` as the module `from` sees it, with the name there; nothing for names of other crates.
+/// Returns the files that define `path` as the module `from` sees it, with the name there. Returns nothing for a name
+/// of another crate.
 fn definitions(tree: &Tree, from: Id, path: &[String]) -> Vec<(PathBuf, String)> {
     let mut found = follow(tree, from, path, MOST_STEPS);
     if found.is_empty() {
-        // A macro has generated the name, in the module that the path leads to.
+        // No item has the name, so a macro has generated it in the module that the path leads to.
         found = generated(tree, from, path);
     }
     let items = found.into_iter().filter_map(|place| match place {
@@ -81,7 +83,7 @@ fn follow(tree: &Tree, from: Id, path: &[String], steps: usize) -> Vec<Place> {
     found
 }
 
-/// The longest prefix of `path` that is a module, with the name behind it.
+/// Returns the longest prefix of `path` that is a module, with the name after it.
 fn generated(tree: &Tree, from: Id, path: &[String]) -> Vec<Place> {
     for end in (1..path.len()).rev() {
         let modules = follow(tree, from, &path[..end], MOST_STEPS).into_iter().filter_map(|place| match place {

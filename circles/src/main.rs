@@ -1,8 +1,8 @@
-//! Fails when files of one crate import each other in a circle, and prints the files and the names that tie them.
+//! Fails if files of one crate import each other in a circle, and prints these files and the imported names.
 //!
-//! - [`tree`]: reads the files of a crate into a tree of modules, with the paths that each module names.
-//! - [`mod@imports`]: finds the file that defines each of those names.
-//! - [`circle`]: finds the circles.
+//! - [`tree`] reads the files of a crate into a tree of modules, with the paths that each module uses.
+//! - [`mod@imports`] finds the file that defines each of these paths.
+//! - [`circle`] finds the circles.
 
 mod circle;
 mod imports;
@@ -28,7 +28,7 @@ fn main() -> anyhow::Result<ExitCode> {
     Ok(if circles.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The circles within each crate of the workspace, as they are printed.
+/// Returns the circles of all crates of the workspace, formatted for printing.
 fn of_workspace() -> anyhow::Result<BTreeSet<String>> {
     let workspace = workspace()?;
     let mut found = BTreeSet::new();
@@ -39,7 +39,7 @@ fn of_workspace() -> anyhow::Result<BTreeSet<String>> {
     Ok(found)
 }
 
-/// The part of `cargo metadata` that is read here.
+/// The part of the output of `cargo metadata` that is needed here.
 #[derive(Deserialize)]
 struct Workspace {
     packages: Vec<Package>,

@@ -10,7 +10,7 @@ fn no_files_of_this_workspace_import_each_other_in_a_circle() {
     assert!(circles.is_empty(), "\n{}", circles.into_iter().collect::<Vec<_>>().join("\n"));
 }
 
-/// The circles of a crate with these files, whose names are given without `.rs`.
+/// Returns the circles of a crate with these files. Their names are without `.rs`.
 fn circles_of(files: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
@@ -38,7 +38,7 @@ const A: (&str, &str) = ("a", "use crate::b::B; pub struct A;");
 #[case::a_star("use crate::a::*; pub struct B(A);")]
 #[case::an_inline_module("pub struct B; mod inner { fn b(_: super::super::a::A) {} }")]
 #[case::a_re_export("pub struct B; pub use super::a::A;")]
-fn files_that_import_each_other_are_found_by(#[case] b: &str) {
+fn two_files_that_import_each_other_are_a_circle(#[case] b: &str) {
     assert_eq!(circles_of(&[ROOT, A, ("b", b)]), A_AND_B);
 }
 
@@ -51,7 +51,7 @@ fn files_that_import_each_other_are_found_by(#[case] b: &str) {
 #[case::another_crate_of_the_name("pub struct B; fn b() { ::a::A }")]
 #[case::a_field_of_the_name("pub struct B; fn b(a: B) { a.A }")]
 #[case::a_name_that_the_other_file_imports_from_this_one("pub struct B(crate::a::B);")]
-fn files_of_which_one_imports_the_other_are_no_circle_despite(#[case] b: &str) {
+fn two_files_of_which_only_one_imports_the_other_are_no_circle(#[case] b: &str) {
     assert_eq!(circles_of(&[ROOT, A, ("b", b)]), "");
 }
 
@@ -67,7 +67,7 @@ fn a_parent_and_a_child_that_use_each_other_are_a_circle() {
 }
 
 #[test]
-fn a_module_that_hands_names_on_ties_nobody() {
+fn a_module_that_only_re_exports_names_is_in_no_circle() {
     let files = [
         ("lib", "mod a;"),
         ("a", "mod one; mod two; pub use self::{one::One, two::*};"),
@@ -98,19 +98,19 @@ fn a_circle_may_have_more_than_two_files() {
 }
 
 #[test]
-fn imports_that_lead_to_each_other_end() {
+fn the_search_ends_for_re_exports_that_lead_to_each_other() {
     assert_eq!(circles_of(&[ROOT, ("a", "pub use crate::b::X;"), ("b", "pub use crate::a::X;")]), "");
 }
 
 #[test]
-fn a_name_that_a_macro_makes_is_in_the_file_of_the_module() {
+fn a_name_that_a_macro_generates_belongs_to_the_file_of_the_module() {
     let b = ("b", "pub struct B(crate::a::Made);");
     let expected = "2 files import each other:\n  a.rs -> b.rs: B\n  b.rs -> a.rs: Made\n";
     assert_eq!(circles_of(&[ROOT, A, b]), expected);
 }
 
 #[test]
-fn of_many_files_that_import_each_other_the_shortest_circle_is_printed() {
+fn only_the_shortest_circle_of_many_files_is_printed() {
     let files = [
         ("lib", "mod a; mod b; mod c;"),
         ("a", "pub struct A(crate::b::B);"),

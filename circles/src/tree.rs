@@ -1,4 +1,4 @@
-//! The modules of a crate as its files declare them, with the names that they define and the paths that they use.
+//! Reads the modules of a crate, with the names that they define and the paths that they use.
 
 use std::{
     collections::HashMap,
@@ -14,10 +14,10 @@ use syn::{Attribute, Expr, ExprLit, Item, ItemMod, ItemUse, Lit, Meta, UseTree};
 /// The index of a module in [`Tree::modules`].
 pub(crate) type Id = usize;
 
-/// The module that a crate begins with.
+/// The root module of a crate.
 pub(crate) const ROOT: Id = 0;
 
-/// `a::b::c`, in its segments.
+/// The segments of a path like `a::b::c`.
 pub(crate) type Segments = Vec<String>;
 
 pub(crate) struct Tree {
@@ -28,10 +28,10 @@ pub(crate) struct Module {
     pub(crate) file: PathBuf,
     pub(crate) parent: Option<Id>,
     pub(crate) defines: HashMap<String, Vec<Definition>>,
-    /// `use a::*`: the path before the star.
+    /// For each `use a::*`, the path before the star.
     pub(crate) globs: Vec<Segments>,
-    /// Every path in the module, those of its imports included. Unit tests are left out, because a test may need what uses the
-    /// tested code.
+    /// The paths in the module, those of its imports included. Unit tests are left out, because a test may need code
+    /// that uses the tested code.
     pub(crate) paths: Vec<Segments>,
 }
 
@@ -39,19 +39,19 @@ pub(crate) enum Definition {
     Module(Id),
     /// `use a::b as name`.
     Import(Segments),
-    /// A type, a function, a trait, a constant, a macro.
+    /// A type, a function, a trait, a constant or a macro.
     Item,
 }
 
 impl Tree {
-    /// Reads the crate whose first file is `root`.
+    /// Reads the crate whose root module is in the file `root`.
     pub(crate) fn read(root: &Path) -> anyhow::Result<Self> {
         let mut tree = Self { modules: Vec::new() };
         tree.read_file(root, folder_of(root), None)?;
         Ok(tree)
     }
 
-    /// `folder` is where the files of the module's children are.
+    /// Reads a module from its file. `folder` has the files of the module's children.
     fn read_file(&mut self, file: &Path, folder: &Path, parent: Option<Id>) -> anyhow::Result<Id> {
         let file = &file.canonicalize().with_context(|| format!("cannot find {}", file.display()))?;
         let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -155,8 +155,8 @@ impl Module {
         self.define(name, Definition::Import(path));
     }
 
-    /// Reads paths from tokens and not from parsed code, because the arguments of a macro are tokens only. A method call names
-    /// no file, so it is not seen.
+    /// Reads paths from tokens and not from parsed code, because the arguments of a macro are only tokens. A method
+    /// call is ignored, because it does not name the file of the method.
     fn read_tokens(&mut self, tokens: TokenStream) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut at = 0;
@@ -197,7 +197,7 @@ fn joined(before: &[String], last: String) -> Segments {
     before.iter().cloned().chain([last]).collect()
 }
 
-/// The path at the beginning of `tokens`, which begin with an identifier.
+/// Returns the path at the beginning of `tokens`, which begin with an identifier.
 fn path_at(tokens: &[TokenTree]) -> Segments {
     let mut path = Vec::new();
     let mut rest = tokens;
@@ -212,8 +212,8 @@ fn path_at(tokens: &[TokenTree]) -> Segments {
     path
 }
 
-/// Whether a path may begin after these tokens. After a dot stands a field, after a quote a lifetime, and after two colons the
-/// rest of a path in angle brackets or of a path that begins with another crate.
+/// Tells whether a path may begin after these tokens. After a dot there is a field, and after a quote a lifetime. After
+/// two colons there is the rest of a path that begins with angle brackets or with another crate.
 fn may_begin_after(tokens: &[TokenTree]) -> bool {
     match tokens {
         [.., before, last] if is_punct(last, ".") => is_punct(before, "."),

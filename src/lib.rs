@@ -168,7 +168,9 @@ pub use {
         kind::EventKind,
         register::{
             Cancelled, CopyVersion, DedupSlot,
-            search::{EventInfo, Filter, State, StateError},
+            event_info::EventInfo,
+            event_state::{State, StateError},
+            filter::Filter,
         },
         spec::Topology,
         trouble::Trouble,

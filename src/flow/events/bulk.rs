@@ -16,7 +16,7 @@ use futures_util::{
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::{error::EventsError, shared::Events};
-use crate::domain::register::search::{EventInfo, Filter};
+use crate::domain::register::{event_info::EventInfo, filter::Filter};
 
 /// Events in one call. A script over this many takes a few milliseconds, in which Redis serves no other client.
 pub(super) const BATCH: usize = 256;

@@ -16,8 +16,7 @@ use super::{
     which::{Asked, EventSelector},
 };
 use crate::domain::register::{
-    Cancel, Cancelled, DedupSlot, Subject,
-    search::{EventInfo, Filter, State},
+    Cancel, Cancelled, DedupSlot, Subject, event_info::EventInfo, event_state::State, filter::Filter,
 };
 
 /// Batches at a time, so that Redis has work during each round trip.

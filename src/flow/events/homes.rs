@@ -1,7 +1,7 @@
 //! The keys under which the register's index has the events of a reference or an id.
 
 use crate::domain::{
-    register::{Subject, index::Find, search::Filter},
+    register::{Subject, filter::Filter, index::Find},
     spec::TypeSpec,
 };
 

@@ -6,8 +6,9 @@ use super::{error::EventsError, shared::Events};
 use crate::domain::{
     register::{
         Subject,
+        event_info::EventInfo,
+        event_state::State,
         index::{Find, Found},
-        search::{EventInfo, State},
     },
     words::EventType,
 };

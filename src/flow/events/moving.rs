@@ -31,10 +31,7 @@ use super::{
 };
 use crate::domain::{
     event::Event,
-    register::{
-        DedupSlot, Later, Postponed, Subject,
-        search::{EventInfo, Filter, State},
-    },
+    register::{DedupSlot, Later, Postponed, Subject, event_info::EventInfo, event_state::State, filter::Filter},
     time::ceil_millis,
     wire::{self, Incoming, kept},
 };

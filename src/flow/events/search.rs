@@ -15,8 +15,9 @@ use crate::{
     domain::{
         register::{
             DedupSlot, Subject,
+            event_info::EventInfo,
+            filter::Filter,
             index::{Find, Found},
-            search::{EventInfo, Filter},
         },
         spec::TypeSpec,
         words::{EventType, Reference},

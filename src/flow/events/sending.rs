@@ -16,7 +16,7 @@ use crate::{
         event::Event,
         register::{
             CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage, Subject, Terms,
-            search::EventInfo,
+            event_info::EventInfo,
         },
         time::{self, millis_text},
         wire::{self, kept},

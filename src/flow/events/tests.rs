@@ -22,8 +22,7 @@ use crate::{
         event::Event,
         register::{
             Cancelled, Claim, Claimed, CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage,
-            Subject,
-            search::{EventInfo, Filter, State},
+            Subject, event_info::EventInfo, event_state::State, filter::Filter,
         },
         spec::Topology,
         wire::{self, Incoming, Message, Properties, kept},

@@ -9,11 +9,7 @@ use super::{
 };
 use crate::domain::{
     event,
-    register::{
-        DedupSlot, Subject,
-        index::Find,
-        search::{EventInfo, Filter},
-    },
+    register::{DedupSlot, Subject, event_info::EventInfo, filter::Filter, index::Find},
     spec::{Delayed, Immediate, TypeSpec},
     time::ceil_millis,
     words::Reference,

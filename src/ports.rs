@@ -34,8 +34,8 @@ pub trait Broker: Send + Sync + 'static {
     /// When the broker is away, or has no such queue.
     async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError>;
 
-    /// Takes the next message of a queue, if one is ready, on a connection of its own. So a message that breaks this
-    /// connection breaks no consumer and returns no other delivery.
+    /// Takes the next message of a queue, if one is ready, on a connection that no consumer uses. So a message that
+    /// breaks this connection ends no consumer.
     ///
     /// # Errors
     /// When the broker is away, or has no such queue.

@@ -79,7 +79,7 @@ pub struct Event {
     pub traceparent: Option<String>,
     /// The payload, any bytes. Clones share it.
     pub payload: Bytes,
-    /// All properties and headers of the message, for its copies.
+    /// The properties and headers of the message that its copies keep.
     pub properties: Properties,
 }
 

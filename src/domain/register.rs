@@ -221,7 +221,7 @@ pub struct Note {
 /// The queues in which a copy is, according to the last call about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// The copy is published and not started: it is not due yet, or no handler was free.
+    /// The copy is published and not started: it is not due yet, or it waits for a worker.
     Waiting,
     /// The event failed, and the copy waits for the next attempt.
     Retry,

@@ -146,8 +146,8 @@ fn read(
         Some(id) if !id.is_empty() => id.clone(),
         _ => fresh_id(),
     };
-    // A generation above `EXACT` is lowered to it, as the register does. If it were poison instead, the next copy of an
-    // event at the limit could not be read.
+    // A generation above `EXACT` is lowered to it. If it were poison instead, the next copy of an event at the limit
+    // could not be read.
     let generation = headers.number(header::GENERATION, 0..=i64::MAX)?.map_or(0, |generation| generation.min(EXACT));
     // The register gives out only positive versions, so any other counts as absent.
     let version = headers.number(header::VERSION, i64::MIN..=i64::MAX)?.filter(|version| *version > 0);

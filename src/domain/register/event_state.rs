@@ -16,7 +16,7 @@ use std::{fmt, str::FromStr};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum State {
-    /// The event is published and not started: it is not due yet, or no handler was free.
+    /// The event is published and not started: it is not due yet, or it waits for a worker.
     Waiting,
     /// The event is started and not settled yet.
     Running,

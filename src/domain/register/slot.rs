@@ -1,8 +1,8 @@
-//! The slot that an event waits in, and the version of one of its copies.
+//! The slot of an event, and the version of one of its copies.
 
 use std::{fmt, str::FromStr};
 
-/// The slot of an event: the events of one slot and one (type, reference) replace each other.
+/// The slot of an event. Events of one (type, reference) in one slot replace each other, or share a run.
 ///
 /// A message carries it in the header `slot`.
 ///

@@ -48,7 +48,7 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
             State::Missing if view.stand_in(&queue.name).is_none() => {
                 changes.push(Change::write(Action::Create, address, Object::Queue(queue.clone())));
             }
-            State::Foreign(whose) => changes.push(foreign(&view, address, &whose)),
+            State::Foreign(whose, needs) => changes.push(foreign(address, &whose, needs)),
             // `migrate` handles these.
             State::Missing | State::Wrong(_) | State::Right => {}
         }
@@ -74,20 +74,14 @@ pub fn plan(desired: &Desired, observed: &Observed) -> Plan {
     Plan { owner: desired.owner.clone(), changes, migration, pruning }
 }
 
-fn foreign(view: &View<'_>, address: Address, whose: &str) -> Change {
-    let labelled = [
-        view.queue(&address.name).map(|live| &live.arguments),
-        view.exchange(&address.name).map(|live| &live.arguments),
-    ];
-    let others = labelled.into_iter().flatten().any(|arguments| View::label(arguments).is_some());
-    let change = Change::note(Action::Blocked, address, format!("blocked: {whose}"));
-    if others { change } else { Change { needs: Some(Need::Adopt), ..change } }
+fn foreign(address: Address, whose: &str, needs: Option<Need>) -> Change {
+    Change { needs, ..Change::note(Action::Blocked, address, format!("blocked: {whose}")) }
 }
 
 /// Returns the change that blocks an existing exchange: it is not owned, or differs from the file.
 fn in_the_way(view: &View<'_>, address: Address, live: &Arguments, differences: Vec<Difference>) -> Option<Change> {
-    if let Some(whose) = view.foreign(&address.name, live) {
-        return Some(foreign(view, address, &whose));
+    if let Some((whose, needs)) = view.foreign(&address.name, live) {
+        return Some(foreign(address, &whose, needs));
     }
     if differences.is_empty() {
         return None;

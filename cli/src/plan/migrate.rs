@@ -72,7 +72,7 @@ fn replacement(view: &View<'_>, shadows: &Shadows<'_>, queue: &Queue) -> Option<
             (Vec::new(), "its migration was interrupted", vec![Step::Create(Object::Queue(queue.clone()))])
         }
         (State::Right, Some(_)) => (Vec::new(), "its migration was interrupted", Replacement::new(view, queue).back()),
-        (State::Foreign(_), _) | (State::Missing | State::Right, None) => return None,
+        (State::Foreign(..), _) | (State::Missing | State::Right, None) => return None,
     };
     let live = stand_in.as_deref().and_then(|name| view.queue(name)).or_else(|| view.queue(&queue.name));
     let address = Address::new(Kind::Queue, &queue.name);

@@ -8,7 +8,7 @@ use hatchery::internals::{
 };
 use serde_json::Value;
 
-use super::{Address, Difference, Kind, compare};
+use super::{Address, Difference, Kind, Need, compare};
 use crate::observed::{Arguments, LiveBinding, LiveExchange, LiveQueue, Observed};
 
 pub(super) struct View<'a> {
@@ -25,8 +25,8 @@ pub(super) struct View<'a> {
 /// The state of a queue that must exist.
 pub(super) enum State {
     Missing,
-    /// The queue exists and is not owned, with the reason.
-    Foreign(String),
+    /// The queue exists and is not owned, with the reason and what would make it owned.
+    Foreign(String, Option<Need>),
     /// The queue is owned and differs in properties that RabbitMQ cannot change.
     Wrong(Vec<Difference>),
     Right,
@@ -110,21 +110,22 @@ impl<'a> View<'a> {
             .collect()
     }
 
-    /// Returns why an existing object is not owned; `None` if it is.
-    pub(super) fn foreign(&self, name: &str, arguments: &Arguments) -> Option<String> {
+    /// Returns why an existing object is not owned, and what would make it owned; `None` if it is owned.
+    pub(super) fn foreign(&self, name: &str, arguments: &Arguments) -> Option<(String, Option<Need>)> {
         if self.owns(name, arguments) {
             return None;
         }
         Some(match Self::label(arguments) {
-            None => format!("not owned by {}", self.desired.owner),
-            Some(other) => format!("owned by {other}"),
+            None => (format!("not owned by {}", self.desired.owner), Some(Need::Adopt)),
+            // An object with the label of another topology cannot be adopted.
+            Some(other) => (format!("owned by {other}"), None),
         })
     }
 
     pub(super) fn state(&self, queue: &Queue) -> State {
         let Some(live) = self.queue(&queue.name) else { return State::Missing };
-        if let Some(whose) = self.foreign(&live.name, &live.arguments) {
-            return State::Foreign(whose);
+        if let Some((whose, needs)) = self.foreign(&live.name, &live.arguments) {
+            return State::Foreign(whose, needs);
         }
         match compare::queue(&queue.arguments, live) {
             differences if differences.is_empty() => State::Right,

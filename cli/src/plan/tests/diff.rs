@@ -187,6 +187,20 @@ fn a_blocking_difference_is_named(#[case] tamper: Tamper, #[case] expected: &str
     assert_eq!(plan.to_write().count(), 0);
 }
 
+#[test]
+fn an_unlabelled_queue_can_be_adopted_beside_an_exchange_of_its_name() {
+    let mut observed = applied();
+    observed.queues[0].arguments.remove(OWNER);
+    let mut exchange = LiveExchange { name: observed.queues[0].name.clone(), ..observed.exchanges[0].clone() };
+    exchange.arguments.insert(OWNER.into(), "payroll".into());
+    observed.exchanges.push(exchange);
+    let expected = [
+        "! queue billing.retry.mail.1m: blocked: not owned by billing: needs Adopt",
+        "? exchange billing.retry.mail.1m: not owned, ignored",
+    ];
+    assert_eq!(lines(&observed), expected);
+}
+
 #[rstest]
 #[case::below_ours(|o: &mut Observed| o.policies.push(stranger("processor", 99, &[("max-length", 1)])))]
 #[case::on_something_else(|o: &mut Observed| o.policies.push(stranger("^legacy", 0, &[("max-length", 1)])))]

@@ -1,4 +1,4 @@
-//! What every verb takes.
+//! The options that every verb takes, and how URLs, certificates and keys are read from them.
 
 use std::{env, io, path::PathBuf, time::Duration};
 
@@ -19,21 +19,22 @@ use crate::{
 };
 
 const AMQP_HELP: &str = "\
-The broker, with its virtual host; the nodes of a cluster with commas between them. Others see a password here in the \
-list of processes: better AMQP_URL, or AMQP_URL_FILE with the name of a file that has it \
+The broker and its virtual host; commas separate the nodes of a cluster. Passwords on the command line are visible in \
+`ps`; prefer AMQP_URL, or AMQP_URL_FILE with the path of a file that holds the URL \
 [default: amqp://guest:guest@localhost:5672/]";
 
 const REDIS_HELP: &str = "\
-Where the register is: redis://host, rediss://host with TLS, redis-cluster://h1:7000,h2:7000 or \
-redis-sentinel://s1,s2#mymaster (rediss-… with TLS); better REDIS_URL, or REDIS_URL_FILE [default: \
+The Redis of the register: redis://host, rediss://host with TLS, redis-cluster://h1:7000,h2:7000 or \
+redis-sentinel://s1,s2#mymaster (rediss-… with TLS); prefer REDIS_URL, or REDIS_URL_FILE [default: \
 redis://localhost:6379]";
 
 const MANAGEMENT_HELP: &str = "\
-The broker's management API; better RABBITMQ_MANAGEMENT_URL, or RABBITMQ_MANAGEMENT_URL_FILE [default: the broker's host \
-and user, port 15672, or 15671 with TLS]";
+The broker's management API; prefer RABBITMQ_MANAGEMENT_URL, or RABBITMQ_MANAGEMENT_URL_FILE [default: the broker's \
+host and user, port 15672, or 15671 with TLS]";
 
-/// Flags that every verb takes, before or after it. clap does not parse the URLs: it would repeat a wrong one with its
-/// password. Nor does it read them from the environment: they may be in files, too.
+/// Flags that every verb takes, before or after the verb. clap does not parse the URLs, because its error message would
+/// repeat a wrong URL with its password. clap does not read them from the environment either, because the environment
+/// may name a file that holds the URL.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
@@ -53,7 +54,7 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_name = "URL", help = AMQP_HELP)]
     amqp_url: Option<UrlText>,
 
-    /// Where the register is
+    /// The Redis of the register
     #[arg(long, global = true, value_name = "URL", help = REDIS_HELP)]
     redis_url: Option<UrlText>,
 
@@ -61,66 +62,66 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_name = "URL", help = MANAGEMENT_HELP)]
     management_url: Option<UrlText>,
 
-    /// Whom to trust over TLS, instead of the system's authorities: certificates in PEM
+    /// Certificate authorities to trust for TLS, in PEM, instead of the system's
     #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CA_FILE", hide_env_values = true)]
     ca_file: Option<PathBuf>,
 
-    /// The certificate to show over TLS, in PEM
+    /// Client certificate for TLS, in PEM
     #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CERT_FILE", hide_env_values = true)]
     cert_file: Option<PathBuf>,
 
-    /// Its key, in PEM and not encrypted
+    /// Private key of the client certificate, in PEM and not encrypted
     #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_KEY_FILE", hide_env_values = true)]
     key_file: Option<PathBuf>,
 
-    /// How to answer
+    /// Output format
     #[arg(short, long, global = true, value_name = "FORMAT", value_enum, default_value_t = Format::Text)]
     output: Format,
 
     /// No colours
-    #[arg(long, global = true, help = "No colours; NO_COLOR says so too, and there are none in a pipe")]
+    #[arg(long, global = true, help = "No colours, as with NO_COLOR; output to a pipe never has colours")]
     no_color: bool,
 
-    /// Say more
+    /// Log more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    #[arg(help = "Say more, twice for still more; RUST_LOG says exactly what")]
+    #[arg(help = "Log more; twice for debug messages. RUST_LOG takes precedence")]
     pub(crate) verbose: u8,
 }
 
-/// Arguments that clap could not refuse.
+/// Wrong arguments that clap cannot detect.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UsageError(pub(crate) String);
 
 impl Common {
-    /// Where to write, and how.
+    /// Returns the output with the format, the colours and the detail that these flags ask for.
     pub(crate) fn output(&self) -> Output {
         Output::new(self.output, self.no_color, self.verbose > 0)
     }
 
-    /// The broker.
+    /// Returns the broker's parsed URL with the TLS settings.
     pub(crate) fn amqp_url(&self) -> Result<AmqpUrl, UsageError> {
         let url = AmqpUrl::new(self.amqp_url_text()?.secret());
         Ok(url.map_err(|error| UsageError(format!("--amqp-url (AMQP_URL): {error}")))?.with_tls(self.tls()?))
     }
 
-    /// The broker's URL, as it was given.
+    /// Returns the broker's URL as the user gave it, or the default.
     pub(crate) fn amqp_url_text(&self) -> Result<UrlText, UsageError> {
         let given = given(self.amqp_url.as_ref(), "AMQP_URL", |name| env::var(name).ok())?;
         Ok(given.unwrap_or_else(|| "amqp://guest:guest@localhost:5672/".into()))
     }
 
-    /// The register's URL, as it was given.
+    /// Returns the register's URL as the user gave it, or the default.
     pub(crate) fn redis_url(&self) -> Result<UrlText, UsageError> {
         Ok(self.given_redis_url()?.unwrap_or_else(|| "redis://localhost:6379".into()))
     }
 
-    /// The same; none where nothing was said.
+    /// Returns the register's URL, or none if the user gave none.
     pub(crate) fn given_redis_url(&self) -> Result<Option<UrlText>, UsageError> {
         given(self.redis_url.as_ref(), "REDIS_URL", |name| env::var(name).ok())
     }
 
-    /// The management API.
+    /// Returns the URL of the management API; without one, it is derived from the broker's.
     pub(crate) fn management_url(&self, broker: &AmqpUrl) -> Result<ManagementUrl, UsageError> {
         let given = given(self.management_url.as_ref(), "RABBITMQ_MANAGEMENT_URL", |name| env::var(name).ok())?;
         match given {
@@ -130,7 +131,7 @@ impl Common {
         }
     }
 
-    /// Whom to trust, and who we are.
+    /// Returns the trusted authorities, and the client certificate with its key.
     pub(crate) fn tls(&self) -> Result<Tls, UsageError> {
         let wrong = |option: &str, error: TlsError| UsageError(format!("{option}: {error}"));
         let mut tls = Tls::default();
@@ -146,8 +147,8 @@ impl Common {
     }
 }
 
-/// A URL from the command line, or else from the environment, or else from the file that the environment names. Whatever
-/// is wrong with it, the message does not repeat it.
+/// Returns a URL from the command line, or else from the environment, or else from the file that the environment names.
+/// No error message repeats the URL: it may hold a password.
 fn given(
     flag: Option<&UrlText>,
     name: &str,
@@ -177,12 +178,13 @@ pub(super) fn read_url(path: &str) -> io::Result<UrlText> {
     Ok(bounded_file::read_text(path, SMALL)?.trim().into())
 }
 
-/// The name of a file where a URL may stand by mistake. Only a text that cannot be a URL or a password is repeated.
+/// Returns the path as an error message may show it. A user may have put the URL itself where the path belongs, so only
+/// a text that can be neither a URL nor a password is repeated.
 pub(super) fn shown(path: &str) -> &str {
     if path.starts_with(['/', '.']) && !may_be_url(path) { path } else { "the file of that name" }
 }
 
-/// A duration that may be none at all: `0` does not wait.
+/// Parses a duration that may be `0`, which means not to wait.
 pub(super) fn parse_patience(text: &str) -> Result<Duration, TtlError> {
     if text.trim() == "0" { Ok(Duration::ZERO) } else { parse_duration(text) }
 }
@@ -222,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn neither_two_places_nor_an_unreadable_one_are_guessed_at() {
+    fn a_url_in_two_places_or_in_an_unreadable_file_is_refused() {
         let refused = |environment: &dyn Fn(&str) -> Option<String>| match given(None, "X", environment) {
             Err(UsageError(message)) => message,
-            Ok(_) => panic!("it is guessed at"),
+            Ok(_) => panic!("it is accepted"),
         };
         let both = refused(&|_| Some("s3cret".to_owned()));
         assert!(both.contains("X and X_FILE") && !both.contains("s3cret"), "{both}");

@@ -1,17 +1,17 @@
-//! What a plan is asked for beyond declaring: `--migrate` and `--prune`.
+//! The flags `--migrate` and `--prune`, which ask a plan for more than declaring objects.
 
 use serde::{Deserialize, Serialize};
 
 use crate::plan::Plan;
 
-/// What has to be asked for.
+/// The changes that happen only if the user asks for them.
 #[derive(clap::Args, Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Asked {
-    /// Replace what cannot be changed in place; its events are moved, none is lost
+    /// Replace objects that cannot be changed in place; their events are moved, and none is lost
     #[arg(long)]
     pub(crate) migrate: bool,
 
-    /// Remove what is owned and no longer in the file, once it is provably empty
+    /// Remove owned objects that are no longer in the file, once they are provably empty
     #[arg(long)]
     pub(crate) prune: bool,
 }

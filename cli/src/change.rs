@@ -1,5 +1,5 @@
-//! What those verbs have in common that change a broker: the question, the lock, the look whether it is one broker, and
-//! the end that a signal makes.
+//! The steps that all verbs share that change a broker: they ask for approval, take the lock, check that AMQP and the
+//! management API lead to the same broker, and stop on a signal.
 
 use std::{
     io::{self, BufRead as _, Write as _},
@@ -26,11 +26,12 @@ use crate::{
     output::Output,
 };
 
-/// How often the lock is looked for: the nodes of a cluster learn of it one after the other.
+/// Pauses between looks for the lock's queue. The nodes of a cluster learn of a new queue one after the other.
 const AGAIN: ExponentialBuilder =
     ExponentialBuilder::new().with_min_delay(Duration::from_millis(100)).with_max_times(6);
 
-/// Under every name that the topology has had: whoever still applies an old file writes to the same objects.
+/// Takes the lock under every name that the topology has had, because somebody who still applies an old file writes to
+/// the same objects. Waits for as long as `patience`.
 pub(super) async fn lock(
     url: AmqpUrl,
     desired: &Desired,
@@ -41,17 +42,18 @@ pub(super) async fn lock(
     let waiting = |queue: &str| output.note(&format!("Waiting for another apply, which holds {queue} …"));
     Declarer::lock(url, &connect::here("topology apply"), &queues, patience, waiting).await.map_err(|error| match error {
         BrokerError::Locked { object } => {
-            let advice = "nothing was written. Run it again, or wait longer with --lock-timeout; if nobody runs it, see \
-                          who has declared that queue";
+            let advice = "nothing was written. Run it again, or wait longer with --lock-timeout; if no other apply is \
+                          running, look up the connection that owns that queue";
             Ended::new(Exit::Locked, format!("another apply holds {object}; {advice}")).into()
         }
         error => error.into(),
     })
 }
 
-/// Refuses to go on if AMQP and the management API lead to two brokers: the plan would be true of one of them, and be carried out on
-/// the other. A named cluster tells its name on every node, so a load balancer may stand before either. Until somebody names a
-/// cluster each of its nodes tells its own name, which two brokers may share. `same_broker` therefore looks again before a write.
+/// Fails if AMQP and the management API lead to two brokers: the plan would describe one of them and be carried out on
+/// the other. Every node of a named cluster reports the cluster's name, so either URL may lead to a load balancer.
+/// Every node of an unnamed cluster reports its own name, and two brokers may have the same one. `same_broker`
+/// therefore checks again before a write.
 pub(super) async fn one_broker(
     url: &AmqpUrl,
     management: &ManagementApi,
@@ -64,7 +66,7 @@ pub(super) async fn one_broker(
         (Some(spoken), Some(shown)) if spoken != shown && is_of_a_node(spoken) && is_of_a_node(shown) => {
             management.nodes().await?.is_none_or(|nodes| nodes.contains(spoken))
         }
-        // Both were asked now, and a named cluster tells its name on every node.
+        // Every node of a named cluster reports the same name.
         (spoken, shown) => spoken == shown,
     };
     if is_one {
@@ -82,8 +84,8 @@ pub(super) async fn one_broker(
     Err(Ended::new(Exit::Unreachable, message).into())
 }
 
-/// Whether the lock, which was taken over AMQP, is seen by the management API. Where a tunnel leads to another broker than
-/// the other one, queues would be deleted on the one because they are empty on the other.
+/// Fails unless the management API shows the lock's queue, which was declared over AMQP. If a tunnel led to another
+/// broker, queues would be deleted on one broker because they are empty on the other.
 pub(super) async fn same_broker(management: &ManagementApi, desired: &Desired) -> anyhow::Result<()> {
     let lock = names::lock(&desired.owner);
     let look = async || match management.observe().await {
@@ -96,22 +98,23 @@ pub(super) async fn same_broker(management: &ManagementApi, desired: &Desired) -
         Err(Some(error)) => Err(error.into()),
         Err(None) => {
             let message = format!(
-                "the management API does not show the queue {lock}, which was declared over AMQP a moment ago: they are \
-                 two brokers, or two virtual hosts; nothing was written. Check --amqp-url and --management-url"
+                "the management API does not show the queue {lock}, which was declared over AMQP a moment ago: the two \
+                 URLs lead to two brokers, or to two virtual hosts; nothing was written. Check --amqp-url and \
+                 --management-url"
             );
             Err(Ended::new(Exit::Unreachable, message).into())
         }
     }
 }
 
-/// Asks, on a terminal.
+/// Asks on the terminal for approval. Fails if the answer is no, or if there is no terminal.
 pub(super) fn approve(question: &str, output: Output) -> anyhow::Result<()> {
     if !Output::is_interactive() {
         let message = "approval is needed, and there is no terminal to ask on; nothing was written. \
                        Run it with --auto-approve";
         return Err(Ended::new(Exit::Usage, message).into());
     }
-    // Straight to standard error: a prompt has no newline.
+    // Not through `output`: a prompt does not end with a newline.
     write!(io::stderr(), "{question} [y/N] ")?;
     io::stderr().flush()?;
     let mut answer = String::new();
@@ -125,8 +128,8 @@ pub(super) fn approve(question: &str, output: Output) -> anyhow::Result<()> {
     Err(Ended::new(Exit::Error, "not approved; nothing was written").into())
 }
 
-/// Runs it to its end, unless somebody ends it: then it stops where it is, as a kill would, but with its locks freed and a
-/// word about it.
+/// Runs `work` to its end, or stops it at once on SIGTERM or SIGINT. Unlike a kill, this frees the locks and reports
+/// the interruption.
 pub(super) async fn unless_interrupted<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     tokio::select! {
@@ -137,6 +140,6 @@ pub(super) async fn unless_interrupted<T>(work: impl Future<Output = anyhow::Res
 }
 
 fn interrupted() -> anyhow::Error {
-    let message = "interrupted; it may be partly done, and nothing is lost. Run it again with the same flags";
+    let message = "interrupted; the change may be partly done, and nothing is lost. Run it again with the same flags";
     Ended::new(Exit::Partly, message).into()
 }

@@ -1,4 +1,4 @@
-//! The arguments of `topology`, its log, and which verb is run.
+//! The arguments of `topology`, its log, and the call of the verb.
 
 use std::{
     ffi::OsString,
@@ -31,19 +31,19 @@ use crate::{
 /// One file, topology.yaml, becomes a RabbitMQ topology that delays, delivers, retries and buries events.
 #[derive(Parser)]
 #[command(name = "topology", version, arg_required_else_help = true, subcommand_required = true)]
-// Lines that are longer are hard to read, and a page of the manual has no more.
+// Longer lines are hard to read, and a manual page is 80 columns wide.
 #[command(max_term_width = 80)]
 #[command(after_help = "\
 Examples:
   topology init                            a topology.yaml to start from
   topology validate                        check it, with no broker
-  topology graph                           look at it
-  topology plan                            what would change on the broker
-  topology apply                           change it, after a look and a yes
-  topology apply --auto-approve            the same in a deployment
+  topology graph                           draw it
+  topology plan                            show what would change on the broker
+  topology apply                           show the plan, ask, and change it
+  topology apply --auto-approve            the same in a deployment, without asking
   topology publish mail --payload '{}' --delay 5m
   topology work --type mail --exec ./send-mail
-  topology events list                     what waits, and what failed
+  topology events list                     list waiting and failed events
 
 Exit codes:
   0  done or in sync
@@ -52,7 +52,7 @@ Exit codes:
   3  changes pending (--detailed-exitcode)
   4  blocked; nothing was written
   5  partly done; the output says what is left
-  6  broker or Redis unreachable, or it refuses
+  6  broker or Redis unreachable, or access refused
   7  lock held, or plan stale")]
 pub(crate) struct Cli {
     #[command(flatten)]
@@ -78,16 +78,16 @@ enum Verb {
     Man(man::Args),
 }
 
-/// How long the end of the process waits for what was begun and is not wanted any more.
+/// How long the end of the process waits for blocking calls that are still under way.
 const LAST_DROPS: Duration = Duration::from_millis(500);
 
-/// One TLS provider for everything; some of what is linked would otherwise panic for want of one.
+/// Installs one TLS provider for the whole process. Without a default provider some of the linked libraries panic.
 pub(crate) fn secure() {
-    // Fails when there is one already, which is as good.
+    // Fails if a provider is installed already; that one serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 
-/// The arguments and the environment. Ends the process with 2 where they are wrong, and with 0 after `--help`.
+/// Parses the arguments and the environment. Exits with 2 if they are wrong, and with 0 after `--help`.
 pub(crate) fn parse() -> Cli {
     let command = refused::without_empty_variables(Cli::command());
     let arguments = work::ours_first(std::env::args_os().collect(), &command);
@@ -97,16 +97,16 @@ pub(crate) fn parse() -> Cli {
     parsed.unwrap_or_else(|error| refused::exit(&error, &command, &arguments))
 }
 
-/// Whether what clap itself says, the help and what is wrong with the arguments, may have colours. It is said before
-/// anything is read.
+/// Returns whether clap's own texts, the help and the errors about arguments, may have colours. clap needs this before
+/// it parses the arguments.
 fn colors(arguments: &[OsString]) -> ColorChoice {
     let mut ours = arguments.iter().take_while(|argument| *argument != "--exec" && *argument != "--");
     if ours.any(|argument| argument == "--no-color") { ColorChoice::Never } else { ColorChoice::Auto }
 }
 
-/// Logs to standard error, as `RUST_LOG` or `-v` says.
+/// Starts the log on standard error, at the level that `RUST_LOG` or `-v` sets.
 pub(crate) fn log(cli: &Cli) {
-    // A worker runs for days with nobody looking on: its log says what it does without being asked.
+    // A worker runs for days unattended, so it logs at `info` without being asked.
     let at_work = u8::from(matches!(cli.verb, Verb::Work(_)));
     let default = match cli.common.verbose.saturating_add(at_work) {
         0 => "hatchery=warn",
@@ -122,8 +122,8 @@ pub(crate) fn log(cli: &Cli) {
     tracing_subscriber::registry().with(to_stderr.with_filter(shown)).init();
 }
 
-/// One field of a line of the log. A routing key, an id or an error may be a stranger's text: what controls a terminal, or
-/// begins a line, is shown instead of done, whichever field it is in.
+/// Writes one field of a log line. A routing key, an id or an error may hold text that a stranger wrote, so control
+/// characters and newlines are escaped in every field.
 fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
     let value = format!("{value:?}");
     let value = plain(&value);
@@ -134,14 +134,14 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt
     write!(writer, "{style}{}={style:#}{value}", field.name())
 }
 
-/// The trace of the AMQP library has every byte that is sent, and the password among them: nobody sees it, however it is
-/// asked for.
+/// Returns whether the log may show this event. The AMQP library's trace holds every byte that is sent, and with them
+/// the password, so it is never shown, whatever `RUST_LOG` says.
 fn holds_no_secret(event: &Metadata<'_>) -> bool {
     let is_amqp = ["lapin", "amq_protocol"].iter().any(|library| event.target().starts_with(library));
     !is_amqp || *event.level() < Level::TRACE
 }
 
-/// Does what was asked for.
+/// Runs the verb.
 pub(crate) fn run(cli: Cli) -> (Output, anyhow::Result<Exit>) {
     let output = cli.common.output();
     #[cfg(feature = "fail-points")]
@@ -171,13 +171,13 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Man(args) => man::run(&args, Cli::command(), output),
         }
     });
-    // What still runs is dropped, and its programs are killed with it. A read of standard input alone cannot be called off,
-    // and nobody wants to wait for its end.
+    // Tasks that still run are dropped, and the programs that they started are killed. A blocking read of standard
+    // input cannot be cancelled, and waiting for its end would serve nobody.
     runtime.shutdown_timeout(LAST_DROPS);
     result
 }
 
-/// Says what went wrong, and turns it into the process's exit code.
+/// Prints the error, if there is one, and returns the process's exit code.
 pub(crate) fn report((output, result): (Output, anyhow::Result<Exit>)) -> Exit {
     match result {
         Ok(exit) => exit,
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn without_colours_means_the_help_too() {
+    fn no_color_applies_to_the_help_too() {
         let choice = |line: &str| colors(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(choice("topology --no-color plan --help"), ColorChoice::Never);
         assert_eq!(choice("topology plan --wrong --no-color"), ColorChoice::Never);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_delay_is_said_to_be_one() {
+    fn a_negative_delay_is_reported_as_negative() {
         let parsed = Cli::try_parse_from(["topology", "publish", "mail", "--delay", "-5s"]);
         let Err(error) = parsed else { panic!("refused") };
         assert!(error.to_string().contains("`-5s` is negative; write how long from now"), "{error}");
@@ -230,7 +230,7 @@ mod tests {
             let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(below.contains("Examples:\n"), "{}", command.get_name());
             let help = format!("{}\n{}", command.render_help(), command.render_long_help());
-            // What is written by hand is not to be broken either.
+            // clap does not wrap the examples, which are written by hand.
             let lines = help.lines().chain(below.lines()).filter(|line| line.chars().count() > 80);
             wrong.extend(lines.map(|line| format!("{}: {line}", command.get_name())));
         }

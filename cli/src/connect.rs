@@ -1,22 +1,22 @@
-//! From the arguments to a connection.
+//! Builds a connection from the arguments.
 
 use hatchery::{Builder, ConnectError, Hatchery, Topology};
 
 use crate::args::{Common, UsageError};
 
-/// Connects under this name, which the management UI shows with the host's.
+/// Connects under this name. The management UI shows it together with the host's name.
 pub(crate) async fn connect(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Hatchery> {
     builder(common, topology, name)?.connect().await.map_err(usage)
 }
 
-/// How to connect.
+/// Returns the settings of the connection.
 pub(crate) fn builder(common: &Common, topology: Topology, name: &str) -> anyhow::Result<Builder> {
     let (amqp, redis) = (common.amqp_url_text()?, common.redis_url()?);
     let builder = Hatchery::builder(topology).amqp_url(amqp.secret()).redis_url(redis.secret());
     Ok(builder.tls(common.tls()?).name(here(name)))
 }
 
-/// A URL that is none is wrong usage.
+/// Turns the error of an invalid URL into wrong usage; leaves other errors as they are.
 pub(crate) fn usage(error: ConnectError) -> anyhow::Error {
     match error {
         ConnectError::Url(error) => UsageError(format!("--amqp-url (AMQP_URL): {error}")).into(),
@@ -25,7 +25,7 @@ pub(crate) fn usage(error: ConnectError) -> anyhow::Error {
     }
 }
 
-/// What it is called on this host.
+/// Returns the connection's name together with the host's.
 pub(crate) fn here(name: &str) -> String {
     format!("{name} @ {}", rustix::system::uname().nodename().to_string_lossy())
 }

@@ -1,14 +1,15 @@
-//! A compiled topology as RabbitMQ's definitions, the JSON that its own tools import.
+//! Writes a compiled topology as RabbitMQ's definitions, the JSON that RabbitMQ's own tools import.
 
 use hatchery::internals::compile::{Desired, Target};
 use serde_json::{Value, json};
 
 use crate::plan::{APPLY_TO, PRIORITY};
 
-/// The definitions of a topology in this virtual host; with none, in whichever they are imported into.
+/// Returns the definitions of a topology. Each object names this virtual host; without one, the objects go to the
+/// virtual host that they are imported into.
 ///
-/// There is no `vhosts` in them: importing the name of a virtual host makes it, but also empties the description and the
-/// tags of one that exists (measured).
+/// The definitions have no `vhosts`: importing the name of a virtual host creates it, but also empties the description
+/// and the tags of an existing one (measured).
 #[must_use]
 pub(crate) fn definitions(desired: &Desired, vhost: Option<&str>) -> Value {
     let placed = |mut object: Value| {
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_compiled_is_in_it() {
+    fn the_definitions_hold_every_compiled_object() {
         let desired = desired();
         let found = definitions(&desired, None);
         let count = |kind: &str| found[kind].as_array().map(Vec::len);
@@ -94,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn each_object_says_its_virtual_host_or_none_does() {
+    fn either_all_objects_name_the_virtual_host_or_none_does() {
         let all = |definitions: &Value| -> Vec<Value> {
             let lists = definitions.as_object().into_iter().flatten();
             lists.flat_map(|(_, list)| list.as_array().cloned().unwrap_or_default()).collect()

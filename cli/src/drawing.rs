@@ -1,15 +1,15 @@
-//! Draws what is wrong with a file as the Rust compiler draws errors, with the lines of the file.
+//! Draws the mistakes of a file as the Rust compiler draws errors, with the lines of the file.
 
 use annotate_snippets::{AnnotationKind, Group, Level, Origin, Renderer, Snippet};
 use hatchery::{FileError, Finding, internals::words::may_be_url};
 
-/// A file with a thousand mistakes is not shown a thousand times.
+/// How many findings are shown; the rest are only counted.
 const SHOWN: usize = 30;
 
-/// Of longer lines a part is shown.
+/// The longest line, in bytes, that is shown whole.
 const LONGEST_LINE: usize = 2_000;
 
-/// Each finding with its line of the file, in colour for a terminal or plain.
+/// Draws each finding with its line of the file, in colour for a terminal or plain.
 pub(crate) fn draw(error: &FileError, color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let findings = error.findings();
@@ -25,7 +25,7 @@ fn group<'a>(error: &'a FileError, finding: &'a Finding) -> Group<'a> {
     let start = error.text()[..finding.range.start].rfind('\n').map_or(0, |at| at + 1);
     let line = error.text()[start..].lines().next().unwrap_or_default();
     let (from, to) = (finding.range.start - start, finding.range.end - start);
-    // Of a line that no person wrote, the part around the place.
+    // Of a very long line, which a program wrote, only the part around the mistake is shown.
     let cut =
         if line.len() > LONGEST_LINE { line.floor_char_boundary(from.saturating_sub(LONGEST_LINE / 2)) } else { 0 };
     let line = &line[cut.min(line.len())..];
@@ -36,7 +36,7 @@ fn group<'a>(error: &'a FileError, finding: &'a Finding) -> Group<'a> {
         Snippet::source(line.to_owned()).line_start(finding.line).annotation(AnnotationKind::Primary.span(from..to));
     let title = Level::ERROR.primary_title(finding.message.clone());
     let place = || Origin::path(error.path()).line(finding.line).char_column(finding.column);
-    // A URL is no part of a topology. The file may be one that holds a URL.
+    // A topology holds no URL. A line with one may come from another file, and may hold a password, so it is not shown.
     let group = if may_be_url(line) {
         title.element(place())
     } else if cut == 0 {
@@ -47,7 +47,8 @@ fn group<'a>(error: &'a FileError, finding: &'a Finding) -> Group<'a> {
     group.element(Level::HELP.message(finding.help.clone()))
 }
 
-/// The messages are golden: `tests/invalid/*.yaml` beside what each must say. `UPDATE_GOLDEN=1` writes them anew.
+/// The golden messages: `tests/invalid/*.txt` is the message for the `*.yaml` beside it. `UPDATE_GOLDEN=1` writes them
+/// anew.
 #[cfg(test)]
 mod tests {
     use std::{
@@ -97,14 +98,14 @@ mod tests {
     }
 
     #[test]
-    fn colour_is_for_terminals() {
+    fn only_the_drawing_for_terminals_has_colours() {
         let error = read("version: 2", "topology.yaml").expect_err("invalid");
         assert!(draw(&error, true).contains('\u{1b}'));
         assert!(!draw(&error, false).contains('\u{1b}'));
     }
 
     #[test]
-    fn of_a_long_line_the_part_in_question_is_shown() {
+    fn a_long_line_is_shown_around_the_mistake() {
         let types = |prefix: &str| (0..1_000).map(|n| format!("{prefix}{n}: {{}}")).collect::<Vec<_>>().join(", ");
         let (before, after) = (types("a"), types("b"));
         let text = format!("{{ version: 1, name: billing, types: {{ {before},  mail: {{ prefech: 1 }}, {after} }} }}");

@@ -1,4 +1,4 @@
-//! The exit codes, and which error means which.
+//! The exit codes, and the exit code of each error.
 
 use std::{io::ErrorKind, process::ExitCode};
 
@@ -18,21 +18,21 @@ pub(crate) enum Exit {
     Done = 0,
     /// An error, an invalid file, or missing objects.
     Error = 1,
-    /// Wrong usage, or an approval that nobody can give.
+    /// Wrong usage, or approval is needed and there is no terminal to ask on.
     Usage = 2,
     /// Changes are pending (`--detailed-exitcode`).
     Pending = 3,
     /// Something stands in the way; nothing was written.
     Blocked = 4,
-    /// Some of it is done, and the output says what is left.
+    /// A part is done, and the output lists the rest.
     Partly = 5,
-    /// The broker or Redis is unreachable, or refuses.
+    /// The broker or Redis is unreachable, or refuses access.
     Unreachable = 6,
     /// Somebody else holds the lock, or the plan is stale.
     Locked = 7,
 }
 
-/// What ends a verb that has already said everything else.
+/// An error that ends a verb with this exit code and this message.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct Ended {
@@ -45,23 +45,24 @@ impl Ended {
         Self { exit, message: message.into() }
     }
 
-    /// The command did what it was asked for, and could not write its answer.
+    /// Returns the end of a verb that has done its work and could not write its answer.
     pub(crate) fn untold(error: impl Into<anyhow::Error>) -> anyhow::Error {
         Self::new(Exit::Partly, format!("{:#}", error.into())).into()
     }
 }
 
-const START: &str = "say with -f (TOPOLOGY_FILE) where it is, or write one to start from with `topology init`";
+const START: &str = "give the file's path with -f (TOPOLOGY_FILE), or create a file with `topology init`";
 const AMQP: &str = "check --amqp-url (AMQP_URL): host, port, user, password and virtual host; with amqps also --ca-file, \
                     --cert-file and --key-file";
-const REDIS: &str = "check --redis-url (REDIS_URL): host, port, user and password; whether it is one Redis, a Cluster or \
+const REDIS: &str = "check --redis-url (REDIS_URL): host, port, user and password; whether it leads to one Redis, a Cluster or \
                      sentinels; with rediss also --ca-file, \
                      --cert-file and --key-file";
 const MANAGEMENT: &str = "check --management-url (RABBITMQ_MANAGEMENT_URL), with https also --ca-file, --cert-file and \
                           --key-file, and whether the broker's plugin rabbitmq_management is on";
 
 impl Exit {
-    /// What an error means, and what to look at then: the outermost layer that says something about it decides.
+    /// Returns the exit code of an error, and advice for the user. The outermost error of the chain that has an exit
+    /// code decides.
     pub(crate) fn of(error: &anyhow::Error) -> (Self, Option<&'static str>) {
         error.chain().find_map(Self::of_layer).unwrap_or((Self::Error, None))
     }
@@ -93,7 +94,7 @@ impl Exit {
                 _ => (Self::Unreachable, None),
             });
         }
-        // These pass the inner error's text on, and with it the rest of the chain.
+        // These errors are transparent: they show the inner error's text and skip it in the chain of sources.
         match error.downcast_ref::<ConnectError>() {
             Some(ConnectError::Broker(cause)) => return Self::of_layer(cause),
             Some(ConnectError::Register(cause)) => return Self::of_layer(cause),
@@ -118,7 +119,7 @@ impl Exit {
         }
         match error.downcast_ref::<ManagementError>() {
             Some(ManagementError::Unreachable { .. }) => return Some((Self::Unreachable, Some(MANAGEMENT))),
-            // What it says has a hint already.
+            // The message itself holds the advice.
             Some(_) => return Some((Self::Unreachable, None)),
             None => {}
         }

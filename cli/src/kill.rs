@@ -1,14 +1,14 @@
-//! For tests alone: `HATCHERY_KILL_AT=work.claimed:2` kills this process with SIGKILL when it passes that point for the
-//! second time. Only with the feature `fail-points`, which no release has.
+//! For tests only: `HATCHERY_KILL_AT=work.claimed:2` kills this process with SIGKILL when it passes that point for the
+//! second time. The feature `fail-points` enables this; no release is built with it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Signal, getpid, kill_process};
 
-/// Every point, in the order in which an event passes it; then those of a migration. `broker.sent` is passed by a
-/// follow-up too, `work.put-aside` by what is moved to be counted anew alone, and `work.released` by what
-/// cannot be copied.
+/// All points: first those of an event, in the order in which it passes them, then those of a migration. A follow-up
+/// passes `broker.sent` too. Only an event that moves to another queue so that its deliveries are counted anew passes
+/// `work.put-aside`. Only an event that cannot be copied passes `work.released`.
 const POINTS: [&str; 17] = [
     "publish.reserved",
     "broker.sent",
@@ -29,7 +29,8 @@ const POINTS: [&str; 17] = [
     "apply.deleted",
 ];
 
-/// Does what the environment says, if it says something.
+/// Arms the fail point that `HATCHERY_KILL_AT` names, if it is set. Fails if the variable is malformed or no such point
+/// exists.
 pub(crate) fn arm() -> anyhow::Result<()> {
     let Ok(text) = std::env::var("HATCHERY_KILL_AT") else { return Ok(()) };
     let (point, passing) = text.split_once(':').unwrap_or((&text, "1"));
@@ -39,7 +40,7 @@ pub(crate) fn arm() -> anyhow::Result<()> {
     let configured = fail::cfg_callback(point, move || {
         if passed.fetch_add(1, Ordering::SeqCst) + 1 == passing {
             let _ = kill_process(getpid(), Signal::KILL);
-            // Other threads may go on for a moment, this one not.
+            // Until the kill takes effect, other threads may go on; this one must not pass the point.
             loop {
                 std::thread::park();
             }

@@ -1,7 +1,8 @@
-//! Types that have left the file while the register knows of events of them.
+//! Finds types that were removed from the file while the register still knows events of them.
 //!
-//! Timers belong to no type, so such an event waits on. Its queue is a leftover: empty, and removed by `--prune`. Then the
-//! event would come out of its timer and end in `unrouted`, where nobody expects it.
+//! Timer queues belong to no type, so such an event goes on waiting. The queue of its type is a leftover; it is empty,
+//! so `--prune` would remove it. When the event's delay ends, it would then land in `unrouted`, where nobody expects
+//! it.
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -20,34 +21,34 @@ use crate::{
     plan::Plan,
 };
 
-/// How long Redis may take to answer for all of them. A plan needs no Redis.
+/// How long Redis may take to answer for all types together. A plan works without Redis, so it does not wait long.
 const LIMIT: Duration = Duration::from_secs(3);
 
-/// Asks Redis about types that have left the file.
+/// Asks Redis about types that were removed from the file.
 pub(crate) struct Register {
-    /// The names of the file's types, former ones too.
+    /// The names of the file's types, including their former names.
     named: BTreeSet<EventType>,
-    /// `None` where there is nothing to ask.
+    /// `None` if the topology uses no register and no Redis URL is given; `Err` says why Redis cannot be asked.
     events: Result<Option<Events>, String>,
 }
 
-/// What Redis says of the types that a plan finds on the broker and not in the file.
+/// The answer of Redis about the types that a plan finds on the broker and not in the file.
 #[derive(Clone, Default)]
 pub(crate) struct LeftTypes {
     known: Vec<(EventType, LeftBehind)>,
-    /// Those that it was asked about in vain, and why.
+    /// The types that Redis gave no answer about, and the reason.
     unknown: Option<(Vec<EventType>, String)>,
 }
 
 impl Register {
-    /// Connects to Redis when it is first asked.
+    /// Prepares the question; `ask` connects to Redis.
     pub(crate) fn new(common: &Common, topology: &Topology) -> Self {
         let former = topology.types.values().flat_map(|spec| &spec.renamed_from);
         let named = topology.types.keys().chain(former).cloned().collect();
         Self { named, events: events(common, topology).map_err(|error| error.to_string()) }
     }
 
-    /// What it says. Nothing is asked where nothing is left over.
+    /// Asks Redis about the types that the plan leaves over; asks nothing if there are none.
     pub(crate) async fn ask(&self, plan: &Plan) -> LeftTypes {
         let left: Vec<EventType> = plan.left_types().difference(&self.named).cloned().collect();
         if left.is_empty() {
@@ -58,7 +59,7 @@ impl Register {
             Ok(None) => return LeftTypes::default(),
             Err(why) => return LeftTypes { known: Vec::new(), unknown: Some((left, why.clone())) },
         };
-        // Outside the future: the answers that came in time count, whatever happens to the others.
+        // Outside the future, so that the answers that came in time survive its timeout.
         let (mut known, mut unasked) = (Vec::new(), left.into_iter().peekable());
         let asking = async {
             while let Some(event_type) = unasked.peek() {
@@ -68,13 +69,13 @@ impl Register {
             }
             Ok(())
         };
-        let asked = tokio::time::timeout(LIMIT, asking).await.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+        let asked = tokio::time::timeout(LIMIT, asking).await.unwrap_or_else(|_| Err("Redis does not answer".to_owned()));
         LeftTypes { known, unknown: asked.err().map(|why| (unasked.collect(), why)) }
     }
 }
 
-/// Connects to Redis when it is first asked. A topology without the register may have no Redis, so without a Redis URL nothing
-/// is asked.
+/// Returns the view of events, which connects to Redis at its first question. A topology without the register may have
+/// no Redis, so without a Redis URL there is nothing to ask.
 fn events(common: &Common, topology: &Topology) -> anyhow::Result<Option<Events>> {
     if common.given_redis_url()?.is_none_or(|url| url.secret().is_empty()) {
         ensure!(topology.types.values().all(|spec| !spec.register), "no Redis URL is given (REDIS_URL)");
@@ -85,7 +86,7 @@ fn events(common: &Common, topology: &Topology) -> anyhow::Result<Option<Events>
 }
 
 impl LeftTypes {
-    /// Warns of each, and says what to write.
+    /// Warns about each type, and advises what to write into the file.
     pub(crate) fn warn(&self, output: Output) {
         for (event_type, LeftBehind { events, or_more, next_due, .. }) in &self.known {
             let more = if *or_more { " or more" } else { "" };
@@ -107,7 +108,7 @@ impl LeftTypes {
         }
     }
 
-    /// Fails where one of them would lose its queue to `--prune`.
+    /// Fails if `--prune` would remove the queue of a type that still has events.
     pub(crate) fn allow_pruning(&self) -> Result<(), Ended> {
         let Some((event_type, _)) = self.known.first() else { return Ok(()) };
         let message = format!(
@@ -117,12 +118,12 @@ impl LeftTypes {
         Err(Ended::new(Exit::Blocked, message))
     }
 
-    /// Whether `--prune` would be refused.
+    /// Returns whether `--prune` would be refused.
     pub(crate) fn is_blocked(&self, prune: bool) -> bool {
         prune && !self.known.is_empty()
     }
 
-    /// Adds them to the document of a plan.
+    /// Adds the types to the JSON document of a plan.
     pub(crate) fn add_to(&self, document: &mut Value, prune: bool) {
         let known = self.known.iter().map(|(event_type, behind)| {
             let due = behind.next_due.map(millis_text);

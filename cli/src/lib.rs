@@ -1,4 +1,4 @@
-//! `topology`, the command line of hatchery. Its parts that write to a broker are public for the integration tests alone.
+//! `topology`, the command line of hatchery. Some modules are public for the integration tests only.
 
 mod args;
 mod asked;
@@ -36,7 +36,7 @@ mod written;
 
 use std::process::ExitCode;
 
-/// Does what the arguments say; the exit code says how it went.
+/// Runs the verb that the arguments name, and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
     commands::secure();

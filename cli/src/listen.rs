@@ -1,4 +1,4 @@
-//! What a worker shows of itself over HTTP: its metrics, and whether it has a broker.
+//! Serves a worker's metrics and health over HTTP. A worker is healthy while it is connected to the broker.
 
 use std::{
     fmt,
@@ -12,15 +12,15 @@ use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Where to listen.
+/// The address to listen at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Address {
-    /// None: on all interfaces.
+    /// `None` means all interfaces.
     host: Option<String>,
     port: u16,
 }
 
-/// A text that is no such address.
+/// The text is not an address.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write it as HOST:PORT, such as localhost:9464, or :PORT for all interfaces")]
 pub(super) struct AddressError;
@@ -50,27 +50,27 @@ impl Address {
         if let Some(host) = &self.host {
             return TcpListener::bind((host.as_str(), self.port)).await;
         }
-        // IPv6 takes IPv4 as well, where there is any.
+        // A socket for IPv6 takes IPv4 as well; a host without IPv6 gets the second one.
         let all = [(Ipv6Addr::UNSPECIFIED, self.port).into(), (Ipv4Addr::UNSPECIFIED, self.port).into()];
         TcpListener::bind(&all[..] as &[SocketAddr]).await
     }
 }
 
-/// An open port.
+/// The open port, and the metrics to serve on it.
 pub(super) struct Listener {
     port: TcpListener,
     metrics: PrometheusHandle,
 }
 
-/// Opens the port, and begins to count.
+/// Opens the port and installs the metrics recorder. Fails if the port is taken or a recorder is installed already.
 pub(super) async fn open(address: &Address) -> anyhow::Result<Listener> {
     let port = address.bind().await.with_context(|| format!("--listen: cannot listen at {address}"))?;
-    let metrics = PrometheusBuilder::new().install_recorder().context("--listen: somebody else counts already")?;
+    let metrics = PrometheusBuilder::new().install_recorder().context("--listen: a metrics recorder is already installed")?;
     Ok(Listener { port, metrics })
 }
 
 impl Listener {
-    /// Answers until the handle is dropped.
+    /// Serves `/metrics` and `/healthz` until the handle is dropped.
     pub(super) fn serve(self, has_broker: impl Fn() -> bool + Clone + Send + Sync + 'static) -> AbortOnDropHandle<()> {
         let Self { port, metrics } = self;
         let health = async move || {
@@ -84,7 +84,7 @@ impl Listener {
         let routes = Router::new().route("/metrics", get(metrics)).route("/healthz", get(health));
         AbortOnDropHandle::new(tokio::spawn(async move {
             if let Err(error) = axum::serve(port, routes).await {
-                tracing::warn!(%error, "--listen: nothing is answered any more");
+                tracing::warn!(%error, "--listen: the HTTP server has stopped");
             }
         }))
     }
@@ -101,10 +101,10 @@ mod tests {
     #[case("[::1]:0")]
     #[case(":0")]
     #[tokio::test]
-    async fn a_host_a_number_or_a_port_alone_is_listened_at(#[case] text: &str) {
+    async fn an_address_may_be_an_ip_with_a_port_or_a_port_alone(#[case] text: &str) {
         let address: Address = text.parse().expect("an address");
         assert_eq!(address.to_string(), text);
-        // A machine without IPv6 is no mistake of ours.
+        // The machine may have no IPv6.
         let bound = address.bind().await;
         assert!(bound.is_ok() || text.starts_with('['), "{bound:?}");
     }
@@ -114,7 +114,7 @@ mod tests {
     #[case("localhost")]
     #[case("localhost:http")]
     #[case("localhost:70000")]
-    fn anything_else_is_no_address(#[case] text: &str) {
+    fn a_text_without_a_valid_port_is_no_address(#[case] text: &str) {
         assert_eq!(text.parse::<Address>(), Err(AddressError));
     }
 }

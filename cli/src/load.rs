@@ -1,4 +1,4 @@
-//! Reads the file that every verb begins with.
+//! Reads the topology file.
 
 use hatchery::Topology;
 
@@ -9,12 +9,12 @@ use crate::{
     output::Output,
 };
 
-/// Reads the file, or shows what is wrong with it.
+/// Reads the file. If it is not valid, prints its mistakes and fails.
 pub(crate) fn topology(common: &Common, output: Output) -> anyhow::Result<Topology> {
     with_text(common, output).map(|(topology, _)| topology)
 }
 
-/// The same, with the file's text.
+/// Reads the file like [`topology`], and returns its text too.
 pub(crate) fn with_text(common: &Common, output: Output) -> anyhow::Result<(Topology, String)> {
     let name = common.file.display().to_string();
     let text = hatchery::file::read_text(&common.file)?;

@@ -1,6 +1,6 @@
-//! What is on the broker, in the words of its management API.
+//! The objects of a broker, as its management API shows them.
 //!
-//! Whatever one version leaves out is unknown here, never a default: a missing count is not 0.
+//! A field that a RabbitMQ version leaves out is `None` here, never a default: a missing count is not 0.
 
 use std::collections::BTreeMap;
 
@@ -14,21 +14,21 @@ pub type Arguments = BTreeMap<String, Value>;
 /// One virtual host.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// When it was looked at: the counts are as old as that, and some seconds more.
+    /// When the broker was read. The counts are up to some seconds older.
     pub at: Option<Timestamp>,
     /// The broker's version.
     pub version: Option<String>,
-    /// The name of its cluster.
+    /// The name of the broker's cluster.
     pub cluster_name: Option<String>,
-    /// Its exchanges.
+    /// The exchanges.
     pub exchanges: Vec<LiveExchange>,
-    /// Its queues.
+    /// The queues.
     pub queues: Vec<LiveQueue>,
-    /// Its bindings.
+    /// The bindings.
     pub bindings: Vec<LiveBinding>,
-    /// Its policies.
+    /// The policies.
     pub policies: Vec<LivePolicy>,
-    /// What an operator sets beside them. Empty too where this user may not see them.
+    /// The operator policies. Also empty if this user may not see them.
     pub operator_policies: Vec<LivePolicy>,
 }
 
@@ -42,7 +42,7 @@ pub struct LiveExchange {
     pub kind: Option<String>,
     /// Whether it survives a restart.
     pub durable: Option<bool>,
-    /// Whether it goes with its last binding.
+    /// Whether the broker deletes it with its last binding.
     pub auto_delete: Option<bool>,
     /// Whether clients may not publish to it.
     pub internal: Option<bool>,
@@ -61,7 +61,7 @@ pub struct LiveQueue {
     pub kind: Option<String>,
     /// Whether it survives a restart.
     pub durable: Option<bool>,
-    /// Whether it goes with its last consumer.
+    /// Whether the broker deletes it with its last consumer.
     pub auto_delete: Option<bool>,
     /// Its arguments.
     #[serde(default, deserialize_with = "arguments")]
@@ -78,12 +78,12 @@ pub struct LiveQueue {
     pub messages_unacknowledged: Option<u64>,
     /// All messages: ready, delivered, and those that the broker is about to dead-letter.
     pub messages: Option<u64>,
-    /// Consumers; known where it was asked for.
+    /// Number of consumers; known only if the statistics were asked for.
     pub consumers: Option<u64>,
 }
 
 impl Observed {
-    /// The same with what a reading of the statistics says about its queues.
+    /// Returns the broker's objects with the queues' counts from a reading of the statistics.
     #[must_use]
     pub fn with_counts(mut self, counts: &BTreeMap<String, Counts>) -> Self {
         for queue in &mut self.queues {
@@ -96,43 +96,44 @@ impl Observed {
 }
 
 impl LiveQueue {
-    /// Whether its node is down. RabbitMQ 3.10 then shows none of the bindings that lead to it (measured), and has them again
-    /// with the node.
+    /// Returns whether the queue's node is down. RabbitMQ 3.10 then shows none of the bindings that lead to the queue
+    /// (measured), and shows them again when the node is back.
     #[must_use]
     pub fn is_down(&self) -> bool {
         self.state.as_deref() == Some("down")
     }
 
-    /// How long a message waits in it at most, in milliseconds: it is a timer.
+    /// Returns the queue's message TTL in milliseconds; a queue that has one is a timer.
     #[must_use]
     pub fn ttl_millis(&self) -> Option<u64> {
         self.arguments.get("x-message-ttl").and_then(Value::as_u64)
     }
 
-    /// An argument that is text.
+    /// Returns the value of an argument if it is text.
     #[must_use]
     pub fn text(&self, argument: &str) -> Option<&str> {
         self.arguments.get(argument).and_then(Value::as_str)
     }
 }
 
-/// What a queue holds and who consumes it, as a reading of the broker's statistics says.
+/// The counts of a queue's messages and consumers, from one reading of the broker's statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 pub struct Counts {
-    /// All messages, those included that the broker is about to dead-letter.
+    /// All messages, including those that the broker is about to dead-letter.
     pub messages: Option<u64>,
     /// Messages that are ready for delivery.
     pub messages_ready: Option<u64>,
     /// Messages that are delivered and not acknowledged.
     pub messages_unacknowledged: Option<u64>,
-    /// Messages on their way to the dead-letter exchange; quorum queues alone have such a way.
+    /// Messages on their way to the dead-letter exchange; only quorum queues count them.
     pub messages_dlx: Option<u64>,
-    /// Consumers.
+    /// Number of consumers.
     pub consumers: Option<u64>,
 }
 
 impl Counts {
-    /// How many messages the queue holds in any way; unknown where one of the counts is.
+    /// Returns how many messages the queue holds in any state, or `None` if a count other than `messages_dlx` is
+    /// unknown.
     #[must_use]
     pub fn held(&self) -> Option<u64> {
         let parts = self.messages_ready? + self.messages_unacknowledged? + self.messages_dlx.unwrap_or_default();
@@ -143,38 +144,39 @@ impl Counts {
 /// A binding.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct LiveBinding {
-    /// The exchange that it leads from.
+    /// The exchange that messages come from.
     pub source: String,
-    /// Where it leads to.
+    /// The queue or exchange that messages go to.
     pub destination: String,
     /// `queue` or `exchange`.
     pub destination_type: String,
-    /// Its pattern.
+    /// The pattern of routing keys.
     pub routing_key: String,
     /// Its arguments.
     #[serde(default, deserialize_with = "arguments")]
     pub arguments: Arguments,
 }
 
-/// A policy, or an operator's.
+/// A policy or an operator policy.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct LivePolicy {
     /// Its name.
     pub name: String,
-    /// A regular expression on names.
+    /// A regular expression for names of objects.
     pub pattern: String,
     /// `all`, `queues`, `exchanges`, `quorum_queues`, …
     #[serde(rename = "apply-to", default)]
     pub apply_to: String,
-    /// Of all that match the one with the highest priority applies, alone.
+    /// Of all matching policies only the one with the highest priority applies.
     #[serde(default)]
     pub priority: i64,
-    /// What it sets.
+    /// The keys that the policy sets.
     #[serde(default, deserialize_with = "arguments")]
     pub definition: Arguments,
 }
 
-/// Erlang has one empty list for both, so an empty object may be written `[]`, or left out as `null`.
+/// Reads a JSON object. Erlang has one empty list for objects and arrays, so RabbitMQ may write an empty object as
+/// `[]`, or as `null`.
 fn arguments<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arguments, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::Object(map) => map.into_iter().collect(),
@@ -187,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_version_leaves_out_is_unknown() {
+    fn a_field_that_a_version_leaves_out_is_unknown() {
         let queue: LiveQueue = serde_json::from_str(r#"{"name": "q", "arguments": [], "x": 1}"#).expect("valid");
         assert_eq!(queue, LiveQueue { name: "q".into(), ..LiveQueue::default() });
     }

@@ -1,4 +1,4 @@
-//! Answers on standard output, everything else on standard error; colours on a terminal alone.
+//! Writes answers to standard output and everything else to standard error, with colours only on a terminal.
 
 use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 
@@ -15,8 +15,8 @@ pub(crate) const YELLOW: Style = AnsiColor::Yellow.on_default();
 pub(crate) const CYAN: Style = AnsiColor::Cyan.on_default();
 pub(crate) const DIM: Style = Style::new().dimmed();
 
-/// How to answer: for people, as one JSON document, or as one a line.
-// A text for each would make `--help` three times as long.
+/// The format of answers: text for people, one JSON document, or one JSON document a line.
+// No doc comment on the variants: clap would list them and make `--help` three times as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     Text,
@@ -24,12 +24,12 @@ pub(crate) enum Format {
     Ndjson,
 }
 
-/// Where answers go.
+/// Writes answers, notes and progress as the flags ask for.
 #[derive(Clone, Copy)]
 pub(crate) struct Output {
-    /// How to answer.
+    /// The format of answers.
     pub(crate) format: Format,
-    /// Every line of it, where less would do.
+    /// Whether to show all lines of an answer that could be shortened.
     pub(crate) verbose: bool,
     color: ColorChoice,
 }
@@ -39,29 +39,29 @@ impl Output {
         Self { format, verbose, color: if no_color { ColorChoice::Never } else { ColorChoice::Auto } }
     }
 
-    /// Whether people read the answer.
+    /// Returns whether the answer is text for people.
     pub(crate) fn is_text(self) -> bool {
         self.format == Format::Text
     }
 
-    /// Whether somebody can be asked.
+    /// Returns whether standard input and standard error are terminals, so that a question can be asked.
     pub(crate) fn is_interactive() -> bool {
         io::stdin().is_terminal() && io::stderr().is_terminal()
     }
 
-    /// So many columns has whoever reads the answer: as `COLUMNS` says, or the terminal. Behind a pipe there is no end.
+    /// Returns the width of the answer in columns: `COLUMNS`, or else the terminal's width. A pipe has no limit.
     pub(crate) fn columns() -> usize {
         let said = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
         let terminal = || terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0));
         said.or_else(terminal).filter(|columns| *columns > 0).unwrap_or(usize::MAX)
     }
 
-    /// Whether standard error shows colours.
+    /// Returns whether standard error shows colours.
     pub(crate) fn colors_errors(self) -> bool {
         self.choice(&io::stderr()) != ColorChoice::Never
     }
 
-    /// Writes text, which ends with a newline, and may have colours that are taken out again for a pipe.
+    /// Writes text that ends with a newline. Its colours are removed if standard output is a pipe.
     pub(crate) fn print(self, text: &str) -> io::Result<()> {
         let choice = self.choice(&io::stdout());
         let mut out = AutoStream::new(io::stdout().lock(), choice);
@@ -70,7 +70,7 @@ impl Output {
         self.or_note(written, text.trim_end())
     }
 
-    /// Writes what another program reads, as it is.
+    /// Writes bytes unchanged, for another program to read.
     pub(crate) fn raw(bytes: &[u8]) -> io::Result<()> {
         let mut out = io::stdout().lock();
         unless_closed(out.write_all(bytes).and_then(|()| out.flush()))
@@ -87,8 +87,8 @@ impl Output {
         self.or_note(written, &text)
     }
 
-    /// What a verb has done is done, also where its answer cannot be written (a full disk): then the answer goes to
-    /// standard error. A reader that has seen enough, like `head`, is no error.
+    /// Writes the answer to standard error if it could not be written to standard output, as on a full disk: the verb
+    /// has done its work, and the answer is the only record. A closed pipe, as by `head`, is no error.
     fn or_note(self, written: io::Result<()>, answer: &str) -> io::Result<()> {
         let Err(error) = unless_closed(written) else { return Ok(()) };
         self.note(answer);
@@ -96,13 +96,13 @@ impl Output {
         Err(io::Error::new(error.kind(), message))
     }
 
-    /// Says something on standard error. Nobody may be there to read it, which is no reason to stop.
+    /// Writes a line to standard error. A closed standard error is no reason to stop, so failures are ignored.
     pub(crate) fn note(self, text: &str) {
         let choice = self.choice(&io::stderr());
         let _ = writeln!(AutoStream::new(io::stderr().lock(), choice), "{text}");
     }
 
-    /// A progress bar over bytes, or a count of them where nobody knows how many there will be.
+    /// Returns a progress bar over this many bytes, or a counter of bytes if the total is unknown.
     pub(crate) fn progress(self, bytes: Option<u64>, what: &str) -> ProgressBar {
         let template = match bytes {
             Some(_) => "{msg} {bar:30} {bytes}/{total_bytes}",
@@ -111,12 +111,12 @@ impl Output {
         self.bar(bytes, template).with_message(what.to_owned())
     }
 
-    /// A progress bar over so many steps, each with its name.
+    /// Returns a progress bar over this many steps; each step shows its name.
     pub(crate) fn steps(self, total: usize) -> ProgressBar {
         self.bar(u64::try_from(total).ok(), "{bar:30} {pos}/{len} {wide_msg}")
     }
 
-    /// Something that takes as long as it takes, with the name of what it is at.
+    /// Returns a spinner, for work of unknown length. It shows the name of the current step.
     pub(crate) fn spinner(self) -> ProgressBar {
         let bar = self.bar(None, "{spinner} {elapsed} {wide_msg}");
         if !bar.is_hidden() {
@@ -125,7 +125,7 @@ impl Output {
         bar
     }
 
-    /// Hidden unless somebody looks.
+    /// Returns a progress bar, hidden unless standard error is a terminal and the answer is text.
     fn bar(self, total: Option<u64>, template: &str) -> ProgressBar {
         if !self.is_text() || !io::stderr().is_terminal() {
             return ProgressBar::hidden();
@@ -137,12 +137,12 @@ impl Output {
         }
     }
 
-    /// Says what may surprise.
+    /// Writes a warning to standard error.
     pub(crate) fn warn(self, text: &str) {
         self.note(&format!("{YELLOW}warning{YELLOW:#}: {}", without_controls(text)));
     }
 
-    /// Says what went wrong, and what to look at.
+    /// Writes an error to standard error, and advice if there is any.
     pub(crate) fn error(self, error: &anyhow::Error, help: Option<&str>) {
         self.note(&format!("{RED}error{RED:#}: {}", without_controls(&told_once(error))));
         if let Some(help) = help {
@@ -150,7 +150,7 @@ impl Output {
         }
     }
 
-    /// Says what to do about it.
+    /// Writes advice to standard error.
     pub(crate) fn help(self, help: &str) {
         self.note(&format!("{CYAN}help{CYAN:#}: {help}"));
     }
@@ -163,12 +163,13 @@ impl Output {
     }
 }
 
-/// A message of several lines may hold a stranger's text, whose control characters would act on the terminal.
+/// Escapes control characters in each line. A message may hold text that a stranger wrote, and its control characters
+/// would act on the terminal.
 fn without_controls(text: &str) -> String {
     text.lines().map(plain).collect::<Vec<_>>().join("\n")
 }
 
-/// The whole chain of causes, without those that an outer one has told already.
+/// Joins the error and its causes, without the causes whose text an outer one contains already.
 fn told_once(error: &anyhow::Error) -> String {
     error.chain().map(ToString::to_string).fold(String::new(), |told, cause| match told.as_str() {
         "" => cause,

@@ -1,4 +1,4 @@
-//! A plan as JSON: the whole of it, and each change.
+//! Writes a plan, or one of its changes, as JSON.
 
 use hatchery::{
     file::Lines,
@@ -13,17 +13,17 @@ use crate::{
     plan::{Action, Change, Object, Plan},
 };
 
-/// The only format so far.
+/// The version of the JSON format.
 pub(crate) const FORMAT_VERSION: u32 = 1;
 
-/// A plan as one document.
+/// Returns the whole plan as one JSON document.
 pub(crate) fn document(plan: &Plan, observed: &Observed, source: &Source, asked: Asked) -> Value {
     let mut document = head(plan, observed, &source.file, asked);
     document["changes"] = plan.changes.iter().map(|change| with_line(change, plan, source)).collect();
     document
 }
 
-/// Where a topology comes from.
+/// The file that a topology was read from.
 pub(crate) struct Source {
     /// The file's name.
     pub(crate) file: String,
@@ -35,7 +35,7 @@ impl Source {
         Self { file, lines: Lines::of(text) }
     }
 
-    /// The line that asks for an object.
+    /// Returns the line of the file that asks for the changed object, if one does.
     fn line(&self, owner: &str, change: &Change) -> Option<usize> {
         if matches!(change.action, Action::Leftover | Action::Shadowing | Action::Ignored) {
             return None;
@@ -64,7 +64,7 @@ pub(crate) fn with_line(change: &Change, plan: &Plan, source: &Source) -> Value 
     view
 }
 
-/// What there is to say about a plan as a whole.
+/// Returns the part of the document that describes the plan as a whole, without its changes.
 pub(crate) fn head(plan: &Plan, observed: &Observed, file: &str, asked: Asked) -> Value {
     json!({
         "format_version": FORMAT_VERSION,
@@ -79,7 +79,7 @@ pub(crate) fn head(plan: &Plan, observed: &Observed, file: &str, asked: Asked) -
     })
 }
 
-/// One change.
+/// Returns one change as JSON.
 pub(crate) fn view(change: &Change) -> Value {
     let mut view = json!({
         "action": change.action,
@@ -112,7 +112,8 @@ fn object(object: &Object) -> Value {
     }
 }
 
-/// Tells whether two plans do the same. What a queue holds is no part of it, nor is what belongs to others.
+/// Returns a digest that is equal for plans with equal changes. The messages that a queue holds do not count, nor do
+/// objects of other owners.
 pub(crate) fn digest(plan: &Plan) -> String {
     let changes = plan.changes.iter().filter(|change| change.action != Action::Ignored).map(|change| {
         let mut view = view(change);
@@ -122,7 +123,7 @@ pub(crate) fn digest(plan: &Plan) -> String {
     hex(changes.collect::<Vec<_>>().join("\n").as_bytes())
 }
 
-/// The digest of these bytes.
+/// Returns the digest of these bytes in hexadecimal.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     format!("{:032x}", xxh3_128(bytes))
 }

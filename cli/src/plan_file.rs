@@ -1,4 +1,4 @@
-//! A plan in a file: what was looked at and approved, to be carried out later or refused as stale.
+//! Saves a plan to a file, so that somebody can review it and `apply` carries it out later, or refuses it as stale.
 
 use std::{fs, path::Path};
 
@@ -16,33 +16,33 @@ use crate::{
     plan_document::{FORMAT_VERSION, Source, digest, document, hex},
 };
 
-/// Larger than any plan, in MiB: a hundred bytes for each object of a topology of a thousand types are 2 MB.
+/// A limit that no plan reaches, in MiB: a hundred bytes for each object of a topology of a thousand types are 2 MB.
 const MOST_MEBIBYTES: u32 = 64;
 
 /// A plan, with the file that it was made from.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct PlanFile {
     format_version: u32,
-    /// Where the topology was read from, for messages.
+    /// The path that the topology was read from, for messages.
     pub(crate) file: String,
     /// The topology's own text.
     pub(crate) topology: String,
     pub(crate) asked: Asked,
     pub(crate) digests: Digests,
-    /// For people and programs that look at it.
+    /// The plan as a JSON document, for people and programs that review it; `apply` does not read it.
     plan: Value,
 }
 
-/// What tells one plan from another.
+/// The digests by which a stale plan is recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Digests {
-    /// Of the topology's text.
+    /// Digest of the topology's text.
     pub(crate) topology: String,
-    /// Of everything that is to be done.
+    /// Digest of all changes.
     pub(crate) changes: String,
 }
 
-/// Why a file is no plan.
+/// The reason why a file cannot be used as a plan.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PlanFileError {
     #[error("cannot read the plan {path}: {reason}")]
@@ -85,7 +85,7 @@ impl PlanFile {
             PlanFileError::NoPlan { path: shown(), reason }
         };
         let document: Value = serde_json::from_str(&text).map_err(no_plan)?;
-        // Another version may look different altogether.
+        // Checked before the other fields are read, because another version may have different ones.
         let found = document.get("format_version").and_then(Value::as_u64).and_then(|found| u32::try_from(found).ok());
         match found {
             Some(found) if found != FORMAT_VERSION => return Err(PlanFileError::Version { path: shown(), found }),
@@ -98,7 +98,7 @@ impl PlanFile {
         Ok(plan)
     }
 
-    /// The topology that was planned.
+    /// Parses the topology that was planned.
     pub(crate) fn read_topology(&self) -> Result<Topology, PlanFileError> {
         hatchery::file::read(&self.topology, &self.file).map_err(PlanFileError::Topology)
     }

@@ -1,5 +1,5 @@
-//! Arguments that are refused. clap repeats what is wrong with them, and others repeat a type, a name or a file: a URL that
-//! stands in the wrong place may have a password.
+//! Arguments that are refused. clap repeats what is wrong with them, and others repeat a type, a name or a file: a URL
+//! that stands in the wrong place may have a password.
 
 use std::{
     any::TypeId,
@@ -32,7 +32,8 @@ pub(super) fn without_empty_variables(command: Command) -> Command {
     })
 }
 
-/// Refuses what may be a URL in an argument that is not for URLs. The values of environment variables are looked at, too.
+/// Refuses what may be a URL in an argument that is not for URLs. The values of environment variables are looked at,
+/// too.
 pub(super) fn without_misplaced(mut command: Command, matches: ArgMatches) -> Result<ArgMatches, Error> {
     let Some(argument) = misplaced(&command, &matches) else { return Ok(matches) };
     let name = match (argument.get_long(), argument.get_value_names()) {
@@ -92,7 +93,8 @@ pub(super) fn exit(error: &Error, command: &Command, arguments: &[OsString]) -> 
     }
 }
 
-/// What to say instead of what clap says, where clap would repeat a URL, or a part of one that a shell has cut at a blank.
+/// What to say instead of what clap says, where clap would repeat a URL, or a part of one that a shell has cut at a
+/// blank.
 fn without_values(error: &Error, values: &[String]) -> Option<String> {
     // A shell may have cut the password at a blank.
     let may_be_part = |value: &&String| may_be_url(value) || value.rfind('@').is_some_and(|at| at > 0);

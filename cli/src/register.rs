@@ -1,4 +1,5 @@
-//! The register of the topology that is planned, applied or destroyed: in use by this topology on this broker, by nobody, or by somebody else.
+//! The register of the topology that is planned, applied or destroyed: in use by this topology on this broker, by
+//! nobody, or by somebody else.
 
 use std::time::Duration;
 
@@ -38,7 +39,8 @@ pub(crate) struct Free {
 
 /// Reads whose the register is. Nothing is written.
 ///
-/// An `apply` needs RabbitMQ alone. Without a Redis URL nothing is looked at, and where Redis does not answer that is a warning.
+/// An `apply` needs RabbitMQ alone. Without a Redis URL nothing is looked at, and where Redis does not answer that is a
+/// warning.
 pub(crate) async fn look(
     common: &Common,
     topology: &Topology,

@@ -40,7 +40,8 @@ pub(super) async fn lock(
 ) -> anyhow::Result<Declarer> {
     let queues: Vec<String> = desired.owners().map(names::lock).collect();
     let waiting = |queue: &str| output.note(&format!("Waiting for another apply, which holds {queue} …"));
-    Declarer::lock(url, &connect::here("topology apply"), &queues, patience, waiting).await.map_err(|error| match error {
+    Declarer::lock(url, &connect::here("topology apply"), &queues, patience, waiting).await.map_err(|error| match error
+    {
         BrokerError::Locked { object } => {
             let advice = "nothing was written. Run it again, or wait longer with --lock-timeout; if no other apply is \
                           running, look up the connection that owns that queue";

@@ -69,7 +69,8 @@ impl Register {
             }
             Ok(())
         };
-        let asked = tokio::time::timeout(LIMIT, asking).await.unwrap_or_else(|_| Err("Redis does not answer".to_owned()));
+        let asked =
+            tokio::time::timeout(LIMIT, asking).await.unwrap_or_else(|_| Err("Redis does not answer".to_owned()));
         LeftTypes { known, unknown: asked.err().map(|why| (unasked.collect(), why)) }
     }
 }

@@ -65,7 +65,8 @@ pub(super) struct Listener {
 /// Opens the port and installs the metrics recorder. Fails if the port is taken or a recorder is installed already.
 pub(super) async fn open(address: &Address) -> anyhow::Result<Listener> {
     let port = address.bind().await.with_context(|| format!("--listen: cannot listen at {address}"))?;
-    let metrics = PrometheusBuilder::new().install_recorder().context("--listen: a metrics recorder is already installed")?;
+    let metrics =
+        PrometheusBuilder::new().install_recorder().context("--listen: a metrics recorder is already installed")?;
     Ok(Listener { port, metrics })
 }
 

@@ -1,5 +1,5 @@
-//! Arguments that are refused. clap repeats what is wrong with them, and others repeat a type, a name or a file: a URL
-//! that stands in the wrong place may have a password.
+//! Refuses wrong arguments without showing a password. clap repeats a wrong argument in its message, and other messages
+//! repeat a type, a name or a file, but a URL in the wrong place may have a password.
 
 use std::{
     any::TypeId,
@@ -20,10 +20,10 @@ use hatchery::internals::{
 
 use crate::exit::Exit;
 
-/// What clap repeats of the arguments.
+/// The parts of the arguments that clap repeats in its messages.
 const REPEATED: [ContextKind; 3] = [ContextKind::InvalidArg, ContextKind::InvalidValue, ContextKind::InvalidSubcommand];
 
-/// A command that reads no environment variable that is empty: it counts as not set.
+/// Returns the command so that an empty environment variable counts as not set.
 pub(super) fn without_empty_variables(command: Command) -> Command {
     let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
     command.mut_args(|argument| match argument.get_env() {
@@ -32,8 +32,8 @@ pub(super) fn without_empty_variables(command: Command) -> Command {
     })
 }
 
-/// Refuses what may be a URL in an argument that is not for URLs. The values of environment variables are looked at,
-/// too.
+/// Refuses a value that may be a URL in an argument that does not take URLs. Also checks the values of environment
+/// variables.
 pub(super) fn without_misplaced(mut command: Command, matches: ArgMatches) -> Result<ArgMatches, Error> {
     let Some(argument) = misplaced(&command, &matches) else { return Ok(matches) };
     let name = match (argument.get_long(), argument.get_value_names()) {
@@ -42,13 +42,13 @@ pub(super) fn without_misplaced(mut command: Command, matches: ArgMatches) -> Re
         (None, _) => argument.get_id().to_string(),
     };
     let message = format!(
-        "`{name}` was given a URL, or a text that may have a password, and takes none\n\nIt is not repeated. URLs go to \
-         --amqp-url, --redis-url, --management-url or --http."
+        "`{name}` was given a URL, or a text that may have a password, and takes none\n\nThe value is not repeated. URLs \
+         go to --amqp-url, --redis-url, --management-url or --http."
     );
     Err(command.error(ErrorKind::InvalidValue, message))
 }
 
-/// The argument that has such a text.
+/// Returns the first argument that has such a value and should not.
 fn misplaced<'a>(command: &'a Command, matches: &ArgMatches) -> Option<&'a Arg> {
     let here = command.get_arguments().find(|argument| {
         let id = argument.get_id().as_str();
@@ -56,7 +56,7 @@ fn misplaced<'a>(command: &'a Command, matches: &ArgMatches) -> Option<&'a Arg> 
         match id {
             _ if is_for_urls(argument) => false,
             "payload" => values.any(|value| value.strip_prefix('@').is_some_and(may_be_url)),
-            // The arguments of the program that `--exec` runs are not ours to judge.
+            // Only the program: its arguments may be URLs.
             "exec" => values.next().is_some_and(|program| may_be_url(&program)),
             _ if is_data(id) => values.any(|value| is_url_with_password(&value)),
             _ => values.any(|value| may_be_url(&value)),
@@ -68,17 +68,18 @@ fn misplaced<'a>(command: &'a Command, matches: &ArgMatches) -> Option<&'a Arg> 
     })
 }
 
-/// Its value cannot be printed.
+/// Returns whether the argument takes URLs. Its type keeps the value from being printed.
 fn is_for_urls(argument: &Arg) -> bool {
     argument.get_value_parser().type_id() == TypeId::of::<UrlText>()
 }
 
-/// Whether it is data of an event, in which a `:` and an `@` mean nothing: `mailto:ada@example.org` is a reference.
+/// Returns whether the argument is data of an event, in which a `:` and an `@` are no sign of a password:
+/// `mailto:ada@example.org` is a reference.
 fn is_data(id: &str) -> bool {
     matches!(id, "reference" | "reference_prefix" | "id" | "correlation_id" | "reason")
 }
 
-/// Ends the process as clap does, but repeats nothing where a URL is among the arguments.
+/// Ends the process as clap does, but repeats no argument if clap's message would repeat a URL.
 pub(super) fn exit(error: &Error, command: &Command, arguments: &[OsString]) -> ! {
     let variables = command.get_arguments().filter_map(Arg::get_env).filter_map(std::env::var_os);
     let values = arguments.iter().skip(1).cloned().chain(variables);
@@ -86,23 +87,23 @@ pub(super) fn exit(error: &Error, command: &Command, arguments: &[OsString]) -> 
     match without_values(error, &values) {
         None => error.exit(),
         Some(text) => {
-            // Nobody may be there to read it.
+            // A closed standard error changes nothing about the exit code.
             let _ = io::stderr().write_all(text.as_bytes());
             process::exit(Exit::Usage as i32)
         }
     }
 }
 
-/// What to say instead of what clap says, where clap would repeat a URL, or a part of one that a shell has cut at a
-/// blank.
+/// Returns the message to print instead of clap's, if clap's would repeat a URL, or a part of a URL that the shell
+/// split at a space.
 fn without_values(error: &Error, values: &[String]) -> Option<String> {
-    // A shell may have cut the password at a blank.
+    // The shell splits a URL whose password has a space, so a part may have only the `@`.
     let may_be_part = |value: &&String| may_be_url(value) || value.rfind('@').is_some_and(|at| at > 0);
     if !error.use_stderr() || !values.iter().any(|value| may_be_part(&value)) {
         return None;
     }
     let is_value = |text: &str| {
-        // Of `--listen <HOST:PORT>` the placeholder is ours.
+        // In `--listen <HOST:PORT>` the user wrote only the name, not the placeholder.
         let name = text.split_once(" <").map_or(text, |(name, _)| name);
         let is_option = name.starts_with('-') && !name.contains(['=', '@', ':']);
         !is_option && values.iter().any(|value| value.contains(text) || text.contains(value.as_str()))
@@ -117,8 +118,8 @@ fn without_values(error: &Error, values: &[String]) -> Option<String> {
     let of = options.first().map(|option| format!(" for `{option}`")).unwrap_or_default();
     let what = error.kind();
     Some(format!(
-        "error: {what}{of}\n\nIt is not repeated: there is a URL among the arguments, and it may have a password.\nFor more information, try \
-         '--help'.\n"
+        "error: {what}{of}\n\nThe value is not repeated: there is a URL among the arguments, and it may have a \
+         password.\nFor more information, try '--help'.\n"
     ))
 }
 
@@ -182,11 +183,11 @@ mod tests {
     #[case("publish mail --reference ssh://git@github.com/x --id https://ada@example.org/x")]
     #[case("events show --type mail --reference mailto:ada@example.org")]
     #[case("apply --moved-from rabbit@host -f /srv/app@2/topology.yaml")]
-    fn a_url_is_taken_where_it_belongs(#[case] line: &str) {
+    fn a_url_is_accepted_where_it_belongs(#[case] line: &str) {
         checked(line).expect("taken");
     }
 
-    /// Slips in `amqp://u:s3cret@h` with a password between a `:` and an `@`, and URLs.
+    /// Mistyped forms of `amqp://u:s3cret@h`: texts with a password between a `:` and an `@`, and URLs.
     const SLIPS: [&str; 36] = [
         "amqp://u:s3cret@h",
         "amqp://u:s3cret@h:5672/v",
@@ -228,7 +229,7 @@ mod tests {
         "redis://s3cret@h",
     ];
 
-    /// The arguments before this one of a verb, so that nothing else is missing.
+    /// Returns the arguments that the verb requires besides this one.
     fn before(verbs: &[&str], argument: &str) -> &'static [&'static str] {
         match (verbs, argument) {
             (["publish"], "rejects") => &["--batch", "x"],
@@ -242,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Each argument of each verb that takes a value.
+    /// Collects all arguments of all verbs that take a value.
     fn arguments(command: &Command, verbs: &[&'static str], found: &mut Vec<(Vec<&'static str>, Arg)>) {
         for verb in command.get_subcommands() {
             let name: &'static str = String::leak(verb.get_name().to_owned());
@@ -257,14 +258,14 @@ mod tests {
     }
 
     #[test]
-    fn no_argument_of_any_verb_shows_or_takes_a_slip() {
+    fn no_argument_of_any_verb_shows_or_accepts_a_mistyped_url() {
         let mut topology = Cli::command().disable_help_subcommand(true);
         topology.build();
         let mut found = Vec::new();
         arguments(&topology, &[], &mut found);
         assert!(found.len() > 150, "{}", found.len());
         let mut wrong = Vec::new();
-        // Each argument meets every sixth slip, and each slip every sixth argument.
+        // Each argument is tried with every sixth slip, and each slip with every sixth argument.
         let pairs = found
             .iter()
             .enumerate()
@@ -302,7 +303,7 @@ mod tests {
     #[case("plan bogus", "bogus")]
     #[case("plan --amqp-url amqp://u:s3cret@h --bogus", "--bogus")]
     #[case("publish mail --payload @file --delay -5s", "-5s")]
-    fn another_argument_is_repeated(#[case] line: &str, #[case] says: &str) {
+    fn a_wrong_argument_that_is_no_url_is_repeated(#[case] line: &str, #[case] says: &str) {
         let values: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let Err(error) = Cli::try_parse_from([&["topology".to_owned()][..], &values].concat()) else {
             panic!("parsed")

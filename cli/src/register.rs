@@ -1,5 +1,5 @@
-//! The register of the topology that is planned, applied or destroyed: in use by this topology on this broker, by
-//! nobody, or by somebody else.
+//! Finds out who uses the register of a topology that is planned, applied or destroyed: this topology on this broker,
+//! nobody, or another topology or broker.
 
 use std::time::Duration;
 
@@ -21,26 +21,26 @@ use crate::{
     output::Output,
 };
 
-/// People wait longer than publishers.
+/// How long Redis may take to answer. It is longer than for publishers, because a person waits.
 const LIMIT: Duration = Duration::from_secs(5);
 
-/// The register, and whether somebody else uses it.
+/// The register, and whether another topology or broker uses it.
 pub(crate) struct Looked {
     free: Free,
-    /// The text that names its user, and says what to do.
+    /// The message that names the other user of the register and advises what to do; `None` if there is none.
     pub(crate) refusal: Option<String>,
 }
 
-/// A register that nobody else uses.
+/// A register that no other topology or broker uses.
 pub(crate) struct Free {
     register: RedisRegister,
     owner: Owner,
 }
 
-/// Reads whose the register is. Nothing is written.
+/// Reads who uses the register, and writes nothing.
 ///
-/// An `apply` needs RabbitMQ alone. Without a Redis URL nothing is looked at, and where Redis does not answer that is a
-/// warning.
+/// An `apply` works without Redis. Returns `None` if no type uses the register or no Redis URL is given. Warns and
+/// returns `None` if Redis does not answer.
 pub(crate) async fn look(
     common: &Common,
     topology: &Topology,
@@ -75,7 +75,7 @@ pub(crate) async fn look(
     let nodes = if before.iter().any(is_another_node) { management.nodes().await? } else { None };
     let applied = Applied { owner: &owner, former: &former, is_here, nodes: nodes.as_deref(), moved_from };
     let refusal = before.iter().find_map(|before| before.conflict(applied)).map(|other| refusal(&other, &owner));
-    // The list of the nodes leaves no doubt, and who has said that it has moved has none.
+    // There is no doubt if the list of nodes is known, or if the user confirmed the move with `--moved-from`.
     let has_moved = |before: &&Owner| before.cluster_name.as_ref().is_some_and(|name| moved_from.contains(name));
     let mut doubtful = before.iter().filter(|before| refusal.is_none() && nodes.is_none() && !has_moved(before));
     if let Some(doubt) = doubtful.find_map(|before| before.doubt(owner.cluster_name.as_deref())) {
@@ -85,7 +85,7 @@ pub(crate) async fn look(
 }
 
 impl Looked {
-    /// Refuses a register that somebody else uses.
+    /// Fails if another topology or broker uses the register.
     pub(crate) fn free(self) -> Result<Free, Ended> {
         match self.refusal {
             Some(refusal) => Err(Ended::new(Exit::Blocked, format!("{refusal}; nothing was written"))),
@@ -95,20 +95,21 @@ impl Looked {
 }
 
 impl Free {
-    /// Makes the register that of this topology on this broker. From then on workers on the former broker are refused.
+    /// Records this topology on this broker as the register's user. From then on the register refuses workers on the
+    /// former broker.
     pub(crate) async fn take(&self, output: Output) {
-        // Always: some shards may name nobody yet.
+        // Also if this topology is recorded already, because some shards may have no record yet.
         if let Err(error) = self.register.set_owner(&self.owner).await {
             output.warn(&format!(
-                "not all of the register says yet who uses it: {error}. Run it again with the same flags"
+                "not all shards of the register have recorded yet who uses it: {error}. Run it again with the same flags"
             ));
         }
     }
 
-    /// Leaves the register to whoever applies the topology next.
+    /// Removes the record of who uses the register, so that any topology may take it next.
     pub(crate) async fn leave(&self, output: Output) {
         if let Err(error) = self.register.clear_owner().await {
-            output.warn(&format!("the register still says who used it: {error}. Run it again"));
+            output.warn(&format!("the register still records who used it: {error}. Run it again"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A plan as people read it: a line an object, a ladder as one line, the summary last.
+//! Renders a plan for people: one line for each object, one line for a whole ladder, and the summary last.
 
 use std::collections::BTreeMap;
 
@@ -12,10 +12,10 @@ use crate::{
     plan::{Action, Address, Change, Kind, Need, Object, Plan},
 };
 
-/// Beyond this, what is said about an object goes on on the next line.
+/// The width in columns at which the details of an object continue on the next line.
 const WIDTH: usize = 80;
 
-/// Longer names push their line's last column, and not everybody's.
+/// The longest name that sets the width of the name column. A longer name moves only the details of its own line.
 const LONGEST_NAME: usize = 34;
 
 /// One line, for one object or for a whole ladder.
@@ -26,23 +26,23 @@ struct Row {
     ladder: Option<String>,
     counts: BTreeMap<Kind, usize>,
     details: Vec<String>,
-    /// What is removed for good is no leftover.
+    /// Whether it is a leftover that stays: a leftover that this run removes has no reason.
     is_leftover: bool,
 }
 
-/// Every line of a plan, and its summary. With `verbose` a line for each binding and stranger too.
+/// Returns all lines of a plan, and its summary. With `verbose` each binding and each object of others has a line too.
 pub(crate) fn plan(plan: &Plan, file: &str, verbose: bool, asked: Asked) -> String {
     format!("{}{}\n", lines(plan, verbose, asked), summary(plan, file, asked))
 }
 
-/// Every line of a plan, without its summary.
+/// Returns all lines of a plan, without its summary.
 pub(crate) fn lines(plan: &Plan, verbose: bool, asked: Asked) -> String {
     let rows = rows(plan, verbose, asked);
     let width = rows.iter().map(|row| row.name().chars().count()).filter(|n| *n <= LONGEST_NAME).max().unwrap_or(0);
     rows.iter().map(|row| row.line(width)).collect()
 }
 
-/// The last line: `Plan: 61 add, 0 change, 1 leftover (goes with --prune).`
+/// Returns the last line: `Plan: 61 add, 0 change, 1 leftover (goes with --prune).`
 fn summary(plan: &Plan, file: &str, asked: Asked) -> String {
     let counts = plan.counts();
     let fate = if asked.prune { "" } else { " (goes with --prune)" };
@@ -71,7 +71,8 @@ fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
     for change in plan.changes.iter().filter(|change| verbose || change.action != Action::Ignored) {
         let ladder = if verbose { None } else { ladder(change) };
         let place = match (&ladder, &change.part_of) {
-            // What a leftover level holds is for `-v`; what stands in a level's own way has its own line.
+            // Only `-v` shows the messages that a leftover level holds. Levels that are blocked for different reasons
+            // have lines of their own.
             (Some(ladder), _) if change.action == Action::Leftover => format!("ladder {ladder}"),
             (Some(ladder), _) => format!("ladder {ladder} {}", said(&without_held(change), asked).join(" ")),
             (None, Some(whole)) if !verbose => whole.to_string(),
@@ -81,7 +82,7 @@ fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
             rows.push(Row {
                 action: change.action,
                 sign: if asked.migrate && change.action == Action::Migrate { '~' } else { change.action.sign() },
-                // A stranger's queue may have any name.
+                // Another owner's queue may have control characters in its name.
                 first: Address::new(change.address.kind, &plain(&change.address.name)),
                 ladder: ladder.clone(),
                 counts: BTreeMap::new(),
@@ -94,7 +95,7 @@ fn rows(plan: &Plan, verbose: bool, asked: Asked) -> Vec<Row> {
         if row.ladder.is_none() || row.counts.is_empty() {
             row.details.extend(details(change, verbose, asked).iter().map(|detail| plain(detail).into_owned()));
         } else {
-            // What the levels hold is not the same.
+            // Each level holds another number of messages, so one line for all levels shows none.
             row.details = details(&without_held(change), verbose, asked);
         }
         *row.counts.entry(change.address.kind).or_default() += 1;
@@ -106,7 +107,8 @@ fn without_held(change: &Change) -> Change {
     Change { held: None, ..change.clone() }
 }
 
-/// The ladder that a change is about, for the one line that stands for all of it. It may be one of a former topology.
+/// Returns the ladder that a change belongs to, if any, so that one line can stand for the whole ladder. The ladder may
+/// belong to a former topology.
 fn ladder(change: &Change) -> Option<String> {
     let whole = change.part_of.as_ref().map(|whole| whole.name.as_str());
     let ends = match &change.object {
@@ -121,9 +123,9 @@ fn ladder(change: &Change) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// What is said about an object besides its name.
+/// Returns the details of a change, which stand after the object's name.
 fn details(change: &Change, verbose: bool, asked: Asked) -> Vec<String> {
-    // What a leftover is bound by stays with it, which its own line says.
+    // The bindings of a leftover share its fate, which the leftover's own line shows.
     if change.part_of.is_some() && change.action == Action::Leftover && !verbose {
         return Vec::new();
     }
@@ -138,10 +140,10 @@ fn details(change: &Change, verbose: bool, asked: Asked) -> Vec<String> {
     [content].into_iter().chain(said(change, asked)).collect()
 }
 
-/// What differs and why, what is in it, and what it takes.
+/// Returns the differences of a change, its reason, the messages that the object holds, and the flag that it needs.
 fn said(change: &Change, asked: Asked) -> Vec<String> {
     let mut said: Vec<String> = change.differences.iter().map(ToString::to_string).collect();
-    // What differs says enough about why it is migrated.
+    // The differences explain a migration well enough.
     let reason = change.reason.clone().filter(|_| change.action != Action::Migrate || said.is_empty());
     let held = change.held.map(|held| format!("({held})"));
     let about = [reason, held].into_iter().flatten().collect::<Vec<_>>().join(" ");
@@ -155,7 +157,7 @@ fn said(change: &Change, asked: Asked) -> Vec<String> {
 }
 
 impl Row {
-    /// The ladder that this line stands for, unless only one object of it is meant.
+    /// Returns the ladder that this line stands for, or `None` if the line stands for a single object.
     fn group(&self) -> Option<&str> {
         self.ladder.as_deref().filter(|_| self.counts.values().sum::<usize>() > 1)
     }
@@ -183,7 +185,8 @@ impl Row {
         if taken + one.chars().count() <= WIDTH {
             return format!("{style}{head}  {one}{style:#}\n");
         }
-        // Beside a name that leaves no room it begins in everybody's column, a line below.
+        // A long name leaves no room, so the details begin on the next line, in the same column as those of other
+        // lines.
         let column = width + 13;
         let (first, indent) = if taken > column { (String::new(), column) } else { ("  ".to_owned(), taken) };
         let separator = format!("\n{:indent$}", "");
@@ -200,7 +203,8 @@ impl Row {
     }
 }
 
-/// As many words a line as there is room for; one that is longer has its own. What is in brackets is one word.
+/// Wraps text at spaces to lines of at most `room` characters. A longer word gets a line of its own. A text in brackets
+/// at the end is not split.
 fn wrapped(text: &str, room: usize) -> Vec<String> {
     let (text, end) = match text.rfind(" (") {
         Some(at) if text.ends_with(')') => text.split_at(at),

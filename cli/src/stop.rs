@@ -1,24 +1,24 @@
-//! SIGTERM and SIGINT: the first stops gently, another one at once.
+//! Handles SIGTERM and SIGINT: the first signal stops gently, a second one stops at once.
 
 use std::time::{Duration, Instant};
 
 use hatchery::CancellationToken;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Signals that come this soon after the first one are the same one: whoever signals a child and then its group, like
-/// timeout(1), means it once.
+/// A second signal this soon after the first counts as the same one: timeout(1), for example, signals the child and
+/// then its group.
 const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
-/// What has been asked for.
+/// The two ways to stop, as tokens that signals cancel.
 pub(super) struct Stop {
-    /// Begin nothing, and finish what has begun.
+    /// Begin no new work, and finish the work that has begun.
     pub(super) gently: CancellationToken,
-    /// Finish nothing.
+    /// Stop without finishing anything.
     pub(super) at_once: CancellationToken,
 }
 
 impl Stop {
-    /// From now on a signal alone does not end the process.
+    /// Installs the signal handlers. From now on a signal does not end the process by itself.
     pub(super) fn on_signals() -> std::io::Result<Self> {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -32,7 +32,7 @@ impl Stop {
                 }
             };
             next().await;
-            tracing::info!("stopping; what has begun is finished first");
+            tracing::info!("stopping; work that has begun is finished first");
             gently.cancel();
             let first = Instant::now();
             loop {

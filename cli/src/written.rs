@@ -1,4 +1,4 @@
-//! Times and durations in JSON, written as in the file and on the command line.
+//! Reads times and durations from JSON in the notation of the file and the command line.
 
 use std::time::Duration;
 

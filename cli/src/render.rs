@@ -26,7 +26,7 @@ struct Row {
     ladder: Option<String>,
     counts: BTreeMap<Kind, usize>,
     details: Vec<String>,
-    /// Whether it is a leftover that stays: a leftover that this run removes has no reason.
+    /// Whether the object is a leftover. An object that `destroy` removes has the same action, but no reason.
     is_leftover: bool,
 }
 

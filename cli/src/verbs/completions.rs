@@ -1,15 +1,15 @@
-//! `topology completions`: what a shell completes from.
+//! `topology completions`: prints a shell's completion script.
 
 use clap::Command;
 use clap_complete::Shell;
 
 use crate::{exit::Exit, output::Output};
 
-/// Print a script with which a shell completes verbs and options
+/// Print a shell script that completes verbs and options
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  source <(topology completions bash)      for this shell alone
+  source <(topology completions bash)      for this shell only
   topology completions zsh > \"${fpath[1]}/_topology\"
   topology completions fish > ~/.config/fish/completions/topology.fish
 

@@ -1,4 +1,4 @@
-//! `topology destroy`: removes all that the topology owns.
+//! `topology destroy`: removes all objects that the topology owns.
 
 use std::{
     collections::BTreeSet,
@@ -27,31 +27,32 @@ use crate::{
     render,
 };
 
-/// Between two looks at counts that the broker does not tell yet.
+/// The pause between two readings while the broker does not report all counts yet.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How long it is asked for them: a few intervals of its statistics.
+/// How long to wait for missing counts: a few intervals of the broker's statistics.
 const PATIENCE: Duration = Duration::from_secs(21);
 
-/// When a person wonders why nothing happens.
+/// After this time a note explains the wait.
 const TELL: Duration = Duration::from_secs(2);
 
-/// Remove all that the topology owns from the broker
+/// Remove all objects that the topology owns from the broker
 #[derive(clap::Args)]
 #[command(after_help = "\
-What is not owned is never touched. A queue that holds messages or has consumers
-is refused, and so is one of which the broker does not say so; with --force it
-goes with its messages. Whatever interrupts it: run it again.
+Objects that the topology does not own are never touched. Nothing is removed if
+a queue holds messages or has consumers, or if the broker does not report both
+counts; with --force such a queue is removed and its messages are lost. If the
+command is interrupted, run it again.
 
 Signs:
-  -  goes
-  !  stands in the way, so that nothing goes
+  -  is removed
+  !  is in use, so that nothing is removed
 
 Examples:
-  topology destroy                         show what would go, ask, remove
+  topology destroy                         show the objects, ask, remove
   topology destroy -v                      a line for each level of a ladder
   topology destroy --auto-approve          without a terminal
-  topology destroy --force                 with all the messages: they are lost
+  topology destroy --force                 also queues in use; messages are lost
   topology destroy -o json --auto-approve | jq '.removed'")]
 pub(crate) struct Args {
     /// Do not ask
@@ -62,7 +63,7 @@ pub(crate) struct Args {
     #[arg(long)]
     force: bool,
 
-    /// How long to wait for an apply that runs
+    /// How long to wait for a running apply
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_patience)]
     lock_timeout: Duration,
 }
@@ -84,7 +85,8 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     }
     let looked = async || register::look(common, &topology, &destroy.management, &observed, &[], output).await;
     if shown.plan.changes.is_empty() {
-        // A destroy that was interrupted may have removed everything, and left its name in Redis. With the lock no `apply` is under way.
+        // An interrupted destroy may have removed everything, and left its name in Redis. The lock rules out that an
+        // `apply` is under way.
         let lock = lock(url, &destroy.desired, args.lock_timeout, output).await?;
         if destroy.look().await?.0.plan.changes.is_empty() {
             leave(looked().await?, output).await;
@@ -121,7 +123,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     Ok(Exit::Done)
 }
 
-/// A register that somebody else uses stays theirs.
+/// Removes the record of the register's user, unless another topology or broker uses the register.
 async fn leave(looked: Option<Looked>, output: Output) {
     if let Some(Ok(free)) = looked.map(Looked::free) {
         free.leave(output).await;
@@ -137,7 +139,8 @@ struct Destroy {
 }
 
 impl Destroy {
-    /// What there is to remove. The broker tells no count of a queue that is new, so it is asked for a while.
+    /// Returns the objects to remove. The broker reports no counts of a new queue at first, so they are read again for
+    /// a while.
     async fn look(&self) -> Result<(Destruction, Observed), ManagementError> {
         let began = Instant::now();
         let mut is_told = false;
@@ -152,14 +155,15 @@ impl Destroy {
                 return Ok((found, observed));
             }
             if !is_told && began.elapsed() >= TELL {
-                self.output.note("Waiting for the broker to tell what its queues hold …");
+                self.output.note("Waiting for the broker to report the counts of its queues …");
                 is_told = true;
             }
             tokio::time::sleep(PAUSE).await;
         }
     }
 
-    /// Looks again, now that no apply runs, and removes.
+    /// Reads the objects again under the lock, when no apply runs, and removes them. With `any` they may differ from
+    /// those that were shown.
     async fn carry_out(
         &self,
         lock: &Declarer,
@@ -173,13 +177,14 @@ impl Destroy {
         }
         self.refuse(&found, &observed)?;
         if !any && addresses(&found) != addresses(shown) {
-            let message = "the broker has changed since this was shown; nothing was removed. Run it again";
+            let message = "the broker has changed since the objects were shown; nothing was removed. Run it again";
             return Err(Ended::new(Exit::Locked, message).into());
         }
         let mut removed = 0;
         self.delete(lock, &found.entries, &mut removed).await?;
         if !self.force {
-            // Nothing comes in by the topology's own ways any more.
+            // The topology's own exchanges and bindings bring in nothing any more, so the queues can be checked for
+            // good.
             let queues: BTreeSet<String> = found.queues().map(str::to_owned).collect();
             let used = first_in_use(&queues, &self.management).await.map_err(|error| self.partly(&error, removed))?;
             if let Some(queue) = used {
@@ -207,13 +212,13 @@ impl Destroy {
         }
     }
 
-    /// Events were on their way when it began.
+    /// Returns the error for an object that came into use during the removal, because events were still on their way.
     fn came(&self, what: &str, removed: usize) -> anyhow::Error {
-        self.partly(&format!("the {what} is in use after all: something came in meanwhile"), removed)
+        self.partly(&format!("the {what} is in use after all: it was used after the check"), removed)
     }
 
     fn partly(&self, why: &dyn std::fmt::Display, removed: usize) -> anyhow::Error {
-        let advice = "`topology destroy` goes on from there, `topology apply` brings it all back";
+        let advice = "`topology destroy` removes the rest, `topology apply` creates everything again";
         if !self.output.is_text()
             && let Err(error) = self.output.json(&json!({ "destroyed": false, "removed": removed }))
         {
@@ -227,8 +232,8 @@ impl Destroy {
             return Ok(());
         }
         self.report(found, observed, 0, None)?;
-        let message = "something is in use, see the lines with `!`; nothing was removed. With --force it goes all the \
-                       same, and its messages are lost";
+        let message = "some objects are in use, see the lines with `!`; nothing was removed. --force removes them too, \
+                       and their messages are lost";
         Err(Ended::new(Exit::Blocked, message).into())
     }
 
@@ -243,7 +248,7 @@ impl Destroy {
         format!("{lines}Destroy: {} of {owner}{blocked}.\n", objects(counts.leftover + counts.blocked))
     }
 
-    /// The one JSON document of a run; it is destroyed if it took some time.
+    /// Prints the JSON document of this run. `elapsed` is `None` if nothing was destroyed.
     fn report(
         &self,
         found: &Destruction,

@@ -41,7 +41,7 @@ async fn events_cancelled_by_reference_date_or_id_do_not_run_and_the_others_do()
     let ended = place.events(0, &["cancel", "--type", "mail", "--id", "d"]).await;
     assert_eq!(ended.stdout, "Cancelled the event d.\n");
     let again = place.events(0, &["cancel", "--type", "mail", "--reference", "ann"]).await;
-    let expected = "Nothing of ann is known to wait. What Redis has not heard of, because it was away, is reached by its id alone.\n";
+    let expected = "Nothing of ann is known to wait. An event that was published while Redis was away is reached only by its id.\n";
     assert_eq!(again.stdout, expected);
 
     let worker = Working::start(&hatchery, "import", |_| Outcome::Done);
@@ -89,7 +89,7 @@ async fn a_cancel_of_an_unknown_id_is_remembered() {
     let place = Place::new(&declared);
     let ended = place.events(0, &["cancel", "--id", "x"]).await;
     let expected = "Nothing of the event x is known to wait. Its id is remembered: the event does not run if it competes with \
-                    nothing, or was published while Redis was away.\n";
+                    no other event, or was published while Redis was away.\n";
     assert_eq!(ended.stdout, expected);
     put(&hatchery, "mail", "ann", "known", HOUR).await;
     let ended = place.events(1, &["cancel", "--id", "known", "--reference", "bob"]).await;

@@ -38,7 +38,7 @@ async fn run_now_and_reschedule_run_a_waiting_event_once(#[case] event_type: &st
     worker.stop().await;
     assert_eq!(place.ids(&[]).await, [""; 0]);
     let none = place.events(1, &["run-now", "--type", event_type, "--reference", "1234"]).await;
-    assert!(none.stderr.contains("nothing of 1234 waits"), "{none:?}");
+    assert!(none.stderr.contains("no event of 1234 waits"), "{none:?}");
 }
 
 #[tokio::test]

@@ -2,18 +2,18 @@
 
 use crate::{left_types::LeftTypes, observed::Observed, plan::Plan};
 
-/// What was carried out.
+/// The changes that an apply has carried out, and what it had to leave.
 pub(super) struct Carried {
-    /// As it was shown.
+    /// The plan at the time of the first write.
     pub(super) plan: Plan,
     pub(super) observed: Observed,
     /// Messages that were moved.
     pub(super) moved: u64,
     /// Objects that were removed by pruning.
     pub(super) removed: usize,
-    /// Leftovers that pruning had to leave; none where it was not asked for.
+    /// Leftovers that pruning had to leave; `None` without `--prune`.
     pub(super) left: Option<Vec<String>>,
-    /// What Redis knows of types that have left the file.
+    /// Types that were removed from the file while Redis still knows events of them.
     pub(super) left_types: LeftTypes,
 }
 
@@ -22,7 +22,7 @@ impl Carried {
         Self { plan, observed, moved: 0, removed: 0, left: None, left_types }
     }
 
-    /// What was done; nothing where nothing was to be done.
+    /// Returns a summary of the changes, or `None` if there were none.
     pub(super) fn summary(&self) -> Option<String> {
         let counts = self.plan.counts();
         let mut parts = vec![format!("{} added, {} changed", counts.add, counts.change)];
@@ -35,7 +35,7 @@ impl Carried {
         (counts.add + counts.change + counts.migrate > 0 || self.left.is_some()).then(|| parts.join(", "))
     }
 
-    /// What could not go yet.
+    /// Returns a note about the leftovers that could not be removed yet, if there are any.
     pub(super) fn stays(&self) -> Option<String> {
         let left = self.left.as_ref().filter(|left| !left.is_empty())?;
         Some(format!(
@@ -49,7 +49,7 @@ fn messages(n: u64) -> String {
     format!("{n} message{}", if n == 1 { "" } else { "s" })
 }
 
-/// The first few of what is left.
+/// Returns the first few names, and the number of the others.
 pub(super) fn first(left: &[String]) -> String {
     const SHOWN: usize = 5;
     let shown = left.iter().take(SHOWN).cloned().collect::<Vec<_>>().join(", ");

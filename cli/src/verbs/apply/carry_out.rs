@@ -1,4 +1,4 @@
-//! Carries a plan out: what is missing, then what is migrated, then what goes.
+//! Carries a plan out: creates missing objects, then migrates, then prunes.
 
 use std::time::{Duration, Instant};
 
@@ -24,13 +24,13 @@ use crate::{
     register::Free,
 };
 
-/// How often it is looked whether everything is there: the broker's own lists may lag behind in a cluster.
+/// How often the result is checked again: in a cluster the broker's own lists may lag behind.
 const LOOKS: usize = 6;
 
-/// Between two looks at what is left of a migration, where the last one brought nothing.
+/// The pause between two rounds of a migration or of pruning, if the last one made no progress.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What some steps brought.
+/// The progress that some steps have made.
 #[derive(Default)]
 struct Progress {
     any: bool,
@@ -38,7 +38,8 @@ struct Progress {
 }
 
 impl Apply {
-    /// Looks again, now that nobody else writes, and writes.
+    /// Makes the plan again under the lock, when nobody else writes, and carries it out. With `any` the new plan may
+    /// differ from the one that was shown.
     pub(super) async fn carry_out(
         &self,
         lock: &Declarer,
@@ -63,7 +64,7 @@ impl Apply {
             free.take(self.output).await;
         }
         if nothing_to_do {
-            self.output.note("Nothing is left to do: another apply has done it meanwhile.");
+            self.output.note("Nothing is left to do: another apply has made these changes meanwhile.");
             return Ok(Carried::nothing(plan, observed, left));
         }
         self.write(lock, &plan).await.map_err(|error| self.interrupted(error))?;
@@ -89,7 +90,8 @@ impl Apply {
         written
     }
 
-    /// Takes what comes next of the migrations, and plans again, until nothing comes next. How many messages were moved.
+    /// Takes the next steps of the migrations and plans again, until no step is left. Returns how many messages were
+    /// moved. Fails after `--drain-timeout`.
     async fn migrate(&self, lock: &Declarer) -> anyhow::Result<u64> {
         let bar = self.output.spinner();
         let until = Instant::now() + self.patience;
@@ -107,7 +109,7 @@ impl Apply {
                 return Err(self.partly("not drained within --drain-timeout", &open));
             }
             if plan.to_write().next().is_some() {
-                // What was written before these is written.
+                // A step may leave an object missing, such as the new form of a queue that was just deleted.
                 self.write(lock, &plan).await.map_err(|error| self.unfinished(&error))?;
                 continue;
             }
@@ -121,7 +123,7 @@ impl Apply {
         Ok(moved)
     }
 
-    /// The same for what has left the file.
+    /// Removes leftovers step by step, until none is left, none can be removed, or `--drain-timeout` has passed.
     async fn prune(&self, lock: &Declarer, carried: &mut Carried) -> anyhow::Result<()> {
         let bar = self.output.spinner();
         let until = Instant::now() + self.patience;
@@ -137,7 +139,7 @@ impl Apply {
             if taken.any && !left.is_zero() {
                 idle = None;
             } else if leftover > 0 && idle.get_or_insert_with(Instant::now).elapsed() < APART && !left.is_zero() {
-                // What was read may be from before the last message was taken out.
+                // The counts may be older than the moment when the last message left the queue.
                 tokio::time::sleep(PAUSE).await;
             } else {
                 carried.removed = all.saturating_sub(leftover);
@@ -158,7 +160,7 @@ impl Apply {
         Ok(self.management.observe().await?.with_counts(&counts))
     }
 
-    /// Takes the quick steps, or where there are none the long ones.
+    /// Takes the quick steps, or the long ones if there is no quick one.
     async fn next(
         &self,
         lock: &Declarer,
@@ -182,7 +184,7 @@ impl Apply {
         Ok(progress)
     }
 
-    /// Every object really is there, and as the file says.
+    /// Fails unless the broker shows every object as the file describes it.
     async fn verify(&self) -> anyhow::Result<()> {
         let look = || async {
             match self.plan().await {
@@ -197,7 +199,7 @@ impl Apply {
             Err(Err(error)) => Err(self.unfinished(&error)),
             Err(Ok(plan)) => {
                 self.output.note(self.render(&plan).trim_end());
-                let message = "written, and the broker still is not as the file says, see above. Run it again";
+                let message = "written, but the broker still differs from the file, see above. Run it again";
                 Err(Ended::new(Exit::Partly, message).into())
             }
         }
@@ -216,7 +218,7 @@ impl Apply {
         self.ended(&json!({ "applied": false, "left": left }), message)
     }
 
-    /// Once something may have been written.
+    /// Returns the error for a failure after something may have been written.
     fn unfinished(&self, cause: &dyn std::fmt::Display) -> anyhow::Error {
         let message = format!("{cause}; partly done, and nothing is lost. Run it again with the same flags");
         self.ended(&json!({ "applied": false }), message)

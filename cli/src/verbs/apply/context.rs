@@ -1,4 +1,4 @@
-//! All that the steps of an apply share.
+//! The state that all steps of an apply share, and the reports about it.
 
 use std::{
     io,
@@ -38,7 +38,7 @@ impl Apply {
         Ok((plan(&self.desired, &observed), observed))
     }
 
-    /// The register, which nobody else uses.
+    /// Returns the register, or fails if another topology or broker uses it. `None` if there is none to check.
     pub(super) async fn free(
         &self,
         common: &Common,
@@ -63,8 +63,7 @@ impl Apply {
         if !is_blocked {
             left.allow_pruning()?;
         }
-        Err(Ended::new(Exit::Blocked, "something stands in the way, see the lines with `!`; nothing was written")
-            .into())
+        Err(Ended::new(Exit::Blocked, "some changes are blocked, see the lines with `!`; nothing was written").into())
     }
 
     pub(super) fn done(&self, carried: &Carried, started: Instant) -> anyhow::Result<Exit> {
@@ -84,7 +83,7 @@ impl Apply {
         Ok(Exit::Done)
     }
 
-    /// The one JSON document of a run.
+    /// Prints the JSON document of this run; with `-o text`, prints nothing.
     pub(super) fn report(&self, carried: &Carried, applied: bool, elapsed: Option<Duration>) -> io::Result<()> {
         if self.output.is_text() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `topology apply`: makes the broker as the file says.
+//! `topology apply`: changes the broker so that it matches the file.
 
 mod carried;
 mod carry_out;
@@ -24,23 +24,23 @@ use crate::{
     plan_file::PlanFile,
 };
 
-/// Make the broker as the file says
+/// Change the broker so that it matches the file
 #[derive(clap::Args)]
 #[command(after_help = "\
-Applying again does no harm: what is there stays, what is missing is created.
-Whatever interrupts it, and whenever: run it again, and it goes on from there.
-One apply at a time: it holds the queue <name>.lock while it runs.
+An apply may be repeated: existing objects stay, missing objects are created.
+An apply that was interrupted at any point continues when it is run again.
+Only one apply runs at a time: it holds the queue <name>.lock while it runs.
 
 Examples:
   topology apply                           show the plan, ask, change
   topology apply --auto-approve            in a deployment
   topology apply --migrate                 replace what cannot be changed in
                                            place, and lose no event
-  topology apply --prune                   remove what has left the file, once
-                                           it is empty
+  topology apply --prune                   remove objects that are no longer in
+                                           the file, once they are empty
   topology plan --out plan.json && topology apply plan.json")]
 pub(crate) struct Args {
-    /// What `topology plan --out` has written: carried out as it is, or refused as stale
+    /// A plan that `topology plan --out` has written: carried out as it is, or refused as stale
     #[arg(value_name = "PLAN")]
     plan: Option<PathBuf>,
 
@@ -59,7 +59,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_patience)]
     drain_timeout: Duration,
 
-    /// Take the register over from the broker (by its cluster name) or the topology that uses it; may be given more than once
+    /// Take the register over from the broker (by its cluster name) or the topology that uses it; may be given more
+    /// than once
     #[arg(long, value_name = "NAME")]
     moved_from: Vec<String>,
 }
@@ -86,7 +87,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     if output.is_text() {
         output.print(&apply.render(&shown))?;
     } else if !args.auto_approve && planned.is_none() && Output::is_interactive() {
-        // Whoever is asked sees what about.
+        // A person who is asked to approve must see the plan, also with `-o json`.
         output.note(apply.render(&shown).trim_end());
     }
     if let Some(planned) = &planned
@@ -103,7 +104,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
         return apply.done(&Carried::nothing(shown, observed, left), started);
     }
     apply.refuse_blocked(&shown, &observed, &left)?;
-    // Whoever gives a plan has approved it.
+    // A plan in a file counts as approved.
     if !args.auto_approve && planned.is_none() {
         approve("Apply these changes?", output)?;
     }

@@ -1,4 +1,4 @@
-//! Events in JSON: as they are found, and as an act on them answers.
+//! Writes events as JSON: as they are found, or with the result of a change.
 
 use std::{collections::BTreeMap, io};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::output::{Format, Output};
 
-/// What is known of it. A time has milliseconds, as on the wire.
+/// Returns an event as JSON. Times have milliseconds, as on the wire.
 pub(super) fn view(event: &EventInfo) -> Value {
     json!({
         "type": event.event_type.as_str(),
@@ -28,7 +28,7 @@ pub(super) fn view(event: &EventInfo) -> Value {
     })
 }
 
-/// The same of a slot that was cancelled by its name, of which less is known.
+/// Returns a slot that was cancelled by name as JSON. It has the same keys as [`view`], but less is known of it.
 pub(super) fn cancelled(
     event_type: &str,
     reference: Option<&str>,
@@ -58,32 +58,31 @@ pub(super) fn cancelled(
     })
 }
 
-/// Events of one document where a filter has found them: there may be millions, and `-o ndjson` has a line for each.
+/// How many events of a filter one JSON document holds. There may be millions; `-o ndjson` has a line for each.
 pub(super) const SHOWN: usize = 20;
 
-/// What a verb has done with events, or would do: one shape for every verb, for named and for found events, and for a dry
-/// run.
+/// The results of a verb on events. Every verb has the same JSON, for named and for found events, and for a dry run.
 pub(super) struct Answers {
     verb: &'static str,
     dry_run: bool,
-    /// So many events stand in the document.
+    /// How many events the document holds at most.
     most: usize,
     output: Output,
     found: u64,
     results: BTreeMap<&'static str, u64>,
     events: Vec<Value>,
-    /// Why an answer could not be written. What has begun is not stopped half-way for that.
+    /// The error of the first answer that could not be written. It does not stop the verb half-way.
     unwritten: Option<io::Error>,
 }
 
-/// What became of one event.
+/// The result for one event.
 #[derive(Default)]
 pub(super) struct Became {
-    /// In one word; none in a dry run.
+    /// The result in one word; none in a dry run, unless the event could not be moved.
     pub(super) result: Option<&'static str>,
-    /// Why it stays as it was.
+    /// The reason why the event stays as it was.
     pub(super) why: Option<String>,
-    /// Its new due time.
+    /// The event's new due time.
     pub(super) due: Option<Timestamp>,
 }
 
@@ -93,13 +92,13 @@ impl Answers {
         Self { verb, dry_run, most, output, found: 0, results, events, unwritten: None }
     }
 
-    /// Answers for one event that was found. With `-o ndjson` it is written at once.
+    /// Adds the result for one event that was found. With `-o ndjson` writes it at once.
     pub(super) fn add(&mut self, event: Value, became: Became) {
         self.found += 1;
         self.answer(event, became);
     }
 
-    /// Answers for a name by which nothing was found.
+    /// Adds the result for a name that matched no event, and whose cancel is remembered.
     pub(super) fn remember(&mut self, name: Value) {
         self.answer(name, Became { result: Some("remembered"), ..Became::default() });
     }
@@ -127,7 +126,7 @@ impl Answers {
         }
     }
 
-    /// Writes the document, with `-o json`.
+    /// Writes the document with `-o json`. Returns the first error of writing any answer.
     pub(super) fn end(self) -> io::Result<()> {
         if self.output.format == Format::Json {
             let more = self.found > u64::try_from(self.events.len()).unwrap_or(u64::MAX);

@@ -1,4 +1,4 @@
-//! What is done to all events that a filter finds: a look at them first, and with `--yes` the act itself.
+//! Acts on all events that a filter finds: a dry run shows them, and with `--yes` the act is carried out.
 
 use std::{collections::BTreeMap, pin::pin};
 
@@ -15,20 +15,20 @@ use crate::{
     output::Output,
 };
 
-/// Events that are looked at together for whether they can be moved.
+/// How many events one call checks for whether they can be moved.
 const TOGETHER: usize = 256;
 
-/// What a dry run is of.
+/// The act on the events.
 #[derive(Clone, Copy)]
 pub(super) enum Act {
     Cancel,
-    /// To this time.
+    /// Moves the events to this time.
     Reschedule(Timestamp),
     RunNow,
 }
 
 impl Act {
-    /// As it is typed.
+    /// Returns the verb as it is typed.
     pub(super) const fn verb(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
@@ -37,7 +37,7 @@ impl Act {
         }
     }
 
-    /// Why some of these would not be moved.
+    /// Returns for each event the reason why it could not be moved, if there is one.
     async fn not_kept(self, events: &Events, found: &[EventInfo]) -> Result<Vec<Option<PayloadNotKept>>, EventsError> {
         match self {
             Self::Cancel => Ok(vec![None; found.len()]),
@@ -47,7 +47,7 @@ impl Act {
     }
 }
 
-/// Shows what would be done, and how many there are.
+/// Shows the events that the act would change, and how many there are.
 pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: Output) -> anyhow::Result<Exit> {
     let mut found = pin!(events.search(filter).try_chunks(TOGETHER));
     let mut answers = Answers::new(act.verb(), true, SHOWN, output);
@@ -91,8 +91,8 @@ pub(super) async fn dry_run(events: &Events, filter: &Filter, act: Act, output: 
     Ok(Exit::Done)
 }
 
-/// Acts on all, shows how far it is, and hands each answer to the account. What had been begun when something failed is
-/// waited for and counted.
+/// Acts on all events, shows the progress, and passes each result to `account`. After a failure, waits for the calls
+/// that are under way and counts them.
 pub(super) async fn act<A>(
     acting: impl Stream<Item = Result<(EventInfo, A), EventsError>>,
     act: Act,
@@ -118,12 +118,12 @@ pub(super) async fn act<A>(
     match failed {
         None if count > 0 => answers.end().map_err(Ended::untold),
         None => Ok(answers.end()?),
-        // Of nothing that was done there is nothing to tell but why.
+        // Nothing was done, so the error says everything.
         Some(error) if count == 0 => Err(error.into()),
         Some(error) => {
             let done = table::events(count);
             let mut message =
-                format!("{error}; {done} were answered for before. Run it again: what is done is not done twice");
+                format!("{error}; {done} were processed before. Run it again: no event is processed twice");
             if let Err(unwritten) = answers.end() {
                 message = format!("{message}; {unwritten}");
             }

@@ -16,7 +16,7 @@ use crate::{
     output::Output,
 };
 
-/// Cancel events that wait: those of a reference, one by its id, or all that a filter finds
+/// Cancel waiting events: those of a reference, one by its id, or all that a filter finds
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,19 +28,19 @@ Examples:
   topology events cancel --type mail --reason newsletter         a dry run
   topology events cancel --type mail --reason newsletter --yes
 
-What is named by --reference or --id is cancelled at once. What any other filter
-finds is only shown and counted, until --yes is given. The messages stay in
-RabbitMQ until they are due, and are dropped then.
+Events that --reference or --id names are cancelled at once. Events that any
+other filter finds are only shown and counted, unless --yes is given. The
+messages stay in RabbitMQ until they are due, and are dropped then.
 
-A run that has begun goes on, which is told; it is not tried again. An id that
-is not known is remembered: the event does not run if it competes with nothing,
-or was published while Redis was away. --immediate, and --at with
-`delayed: each-time`, are remembered for what Redis has forgotten. What Redis
-has not heard of, because it was away, is reached by its id alone.
+A run that has begun goes on and is reported; it is not tried again. An unknown
+id is remembered: its event does not run if it competes with no other event, or
+was published while Redis was away. --immediate, and --at with `delayed:
+each-time`, are remembered for events that Redis has forgotten. An event that
+was published while Redis was away is reached only by its id.
 
-Exit 0: nothing that Redis knows of it waits any more, be it that nothing did.
-1: the event is known by another name; or the broker says that the topology
-was never applied: nothing is cancelled.")]
+Exit 0: Redis knows no matching event that still waits, even if none waited
+before. 1: the event is known by another name, or the broker reports that the
+topology was never applied; nothing is cancelled.")]
 pub(super) struct Args {
     #[command(flatten)]
     chosen: Chosen,
@@ -70,7 +70,7 @@ async fn cancel(
             let mut sum = Sum::default();
             let cancelling = events.cancel_all(&filter);
             let acted = bulk::act(cancelling, Act::Cancel, output, |slot| sum.add(slot)).await;
-            // Of nothing that was done there is nothing to tell but why.
+            // If nothing was done, the error says everything.
             if output.is_text() && (acted.is_ok() || sum.any()) {
                 sum.report(output)?;
             }
@@ -79,8 +79,8 @@ async fn cancel(
     }
 }
 
-/// What no name but the id reaches.
-const BY_ID_ALONE: &str = "What Redis has not heard of, because it was away, is reached by its id alone.";
+/// The note for a name that matched no event in Redis.
+const BY_ID_ALONE: &str = "An event that was published while Redis was away is reached only by its id.";
 
 async fn named(
     events: &Events,

@@ -1,4 +1,4 @@
-//! The events, over a connection to the broker where there is one.
+//! Opens the view of events, with a connection to the broker if the broker can be reached.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use hatchery::{Builder, ConnectError, Events, Hatchery, Topology};
 
 use crate::{args::Common, connect, exit::Exit, output::Output};
 
-/// How long the broker may take to answer. What is asked here is Redis's to answer, so nobody waits longer than this for the broker.
+/// How long the broker may take to answer. The questions go to Redis, so a person need not wait longer for the broker.
 const BROKER_LIMIT: Duration = Duration::from_secs(5);
 
-/// The events, for whoever does without a broker that is away.
+/// Calls `act` with the events. If the broker cannot be reached, warns and asks only Redis.
 ///
-/// One that answers is heeded: it may refuse this client, it says whether the topology was applied, and the register does not answer a broker
-/// that it is not the register of.
+/// If the broker answers, its errors count: it may refuse this client or lack the topology, and the register may belong
+/// to another broker.
 pub(super) async fn with_events(
     common: &Common,
     topology: Topology,
@@ -27,12 +27,12 @@ pub(super) async fn with_events(
         Err(_) => format!("the broker does not answer within {} s", BROKER_LIMIT.as_secs()),
     };
     output.warn(&format!(
-        "{away}. Redis alone is asked: whether these are the events of this broker, and whether the topology was applied, is not known"
+        "{away}. Only Redis is asked: whether these are the events of this broker, and whether the topology was applied, is not known"
     ));
     act(&builder.events().map_err(connect::usage)?).await
 }
 
-/// The events, for whoever may have to publish.
+/// Calls `act` with the events. Fails if the broker cannot be reached, because `act` may have to publish.
 pub(super) async fn with_events_of_broker(
     common: &Common,
     topology: Topology,
@@ -44,7 +44,7 @@ pub(super) async fn with_events_of_broker(
 
 const NAME: &str = "topology events";
 
-/// Connects to a broker that has the topology.
+/// Connects to the broker. Fails if the topology was never applied there.
 async fn connect_applied(builder: Builder) -> Result<Hatchery, ConnectError> {
     let hatchery = builder.connect().await?;
     if let Err(error) = hatchery.require_topology().await {

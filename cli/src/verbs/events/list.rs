@@ -1,4 +1,4 @@
-//! `topology events list`: what waits, the next one first.
+//! `topology events list`: lists events by their due time, the next one first.
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
 use hatchery::{EventInfo, Events};
@@ -13,7 +13,7 @@ use crate::{
     output::{Format, Output},
 };
 
-/// List the events that wait, run, are tried again or were given up
+/// List events that wait, run, are retried or were dead-lettered
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,17 +22,17 @@ Examples:
   topology events list --state retry --attempts 3 --reason timeout
   topology events list --due-after now --due-before 24h --limit 1000
   topology events list --state dead-letter -o ndjson | jq -r .id
-  topology events list --due-before \"1h ago\"     who has worked on nothing?
+  topology events list --due-before \"1h ago\"     overdue events
 
-The list is by due time, over all types that use Redis. It shows the newest
-event of each reference and date; those that it replaces are not shown.
+The list is ordered by due time, over all types that use Redis. It shows the
+newest event of each reference and date; events that it replaces are not shown.
 
-Exit 1: the broker says that the topology was never applied.")]
+Exit 1: the broker reports that the topology was never applied.")]
 pub(super) struct Args {
     #[command(flatten)]
     filters: Filters,
 
-    /// So many at most
+    /// The largest number of events to list
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
 }

@@ -1,4 +1,4 @@
-//! `topology events`: what waits, and what people do to it.
+//! `topology events`: finds events, and cancels or moves those that wait.
 
 mod answer;
 mod bulk;
@@ -16,7 +16,7 @@ use clap::Subcommand;
 
 use crate::{args::Common, exit::Exit, output::Output};
 
-/// Find events that wait, cancel them, give them another time
+/// Find waiting events, cancel them, or give them another time
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
 #[command(after_help = "\
@@ -30,11 +30,11 @@ Examples:
   topology events reschedule --type mail --id ID --to 2026-06-01T09:00:00Z
   topology events run-now --type hr-import --reference 1234
 
-What is named by --reference or --id is done at once. What is found by any other
-filter is only shown, until --yes says that it is to be done.
+Events that --reference or --id names are changed at once. Events that any other
+filter finds are only shown, unless --yes is given.
 
-Redis knows the events of every type but those with `register: off`. What it
-has not heard of, because it was away, is reached by its id alone.")]
+Redis knows the events of all types except those with `register: off`. An event
+that was published while Redis was away is reached only by its id.")]
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Verb,

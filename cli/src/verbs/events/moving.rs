@@ -1,4 +1,4 @@
-//! What `reschedule` and `run-now` have in common.
+//! Moves events to another time: the common part of `reschedule` and `run-now`.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -20,12 +20,12 @@ use crate::{
     output::Output,
 };
 
-/// One of the two verbs, as people read it.
+/// The words for people of one of the two verbs.
 pub(super) struct Words {
     pub(super) done: String,
 }
 
-/// Moves to a time, or to now where there is none.
+/// Moves the chosen events to a time, or to now if `to` is `None`.
 pub(super) async fn run(
     common: &Common,
     chosen: &Chosen,
@@ -52,7 +52,7 @@ pub(super) async fn run(
     .await
 }
 
-/// Tells what became of events that were named.
+/// Reports the results for events that were named.
 fn tell(
     moved: Result<Vec<(EventInfo, MoveOutcome)>, EventsError>,
     chosen: &Chosen,
@@ -67,13 +67,13 @@ fn tell(
     }
     answers.end().map_err(|error| if sum.done > 0 { Ended::untold(error) } else { error.into() })?;
     if moved.is_empty() {
-        return Err(Ended::new(Exit::Error, format!("nothing of {} waits", chosen.filters.name())).into());
+        return Err(Ended::new(Exit::Error, format!("no event of {} waits", chosen.filters.name())).into());
     }
     sum.report(words, output)?;
     Ok(sum.exit())
 }
 
-/// Moves all of a stream.
+/// Moves all events of a stream, and reports the results.
 async fn all(
     moving: impl Stream<Item = Result<(EventInfo, MoveOutcome), EventsError>>,
     act: Act,
@@ -82,7 +82,7 @@ async fn all(
 ) -> anyhow::Result<Exit> {
     let mut sum = Sum::of(act);
     let acted = bulk::act(moving, act, output, |moved| sum.add(moved)).await;
-    // Of nothing that was done there is nothing to tell but why.
+    // If nothing was done, the error says everything.
     if acted.is_ok() || sum.any() {
         sum.report(words, output)?;
     }
@@ -91,7 +91,7 @@ async fn all(
 }
 
 struct Sum {
-    /// Where what is done goes to.
+    /// The new due time of moved events.
     to: Timestamp,
     done: u64,
     running: u64,
@@ -153,7 +153,7 @@ impl Sum {
         output.print(&text).map_err(|error| if *done > 0 { Ended::untold(error) } else { error.into() })
     }
 
-    /// What has come to its end by itself needs nothing more.
+    /// Returns the exit code. Events that were handled, cancelled or replaced meanwhile do not count as left.
     fn exit(&self) -> Exit {
         let left = self.running + self.not_kept.values().sum::<u64>();
         match (self.done, left) {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{args::Common, exit::Exit, output::Output};
 
-/// Give events that wait another time: those of a reference, one by its id, or all that a filter finds
+/// Give waiting events another time: those of a reference, one by its id, or all that a filter finds
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -19,15 +19,15 @@ Examples:
   topology events reschedule --type mail --state retry --to 6h       a dry run
   topology events reschedule --type mail --state retry --to 6h --yes
 
-What is named by --reference or --id is moved at once. What any other filter
-finds is only shown and counted, until --yes is given.
+Events that --reference or --id names are moved at once. Events that any other
+filter finds are only shown and counted, unless --yes is given.
 
-Where the type says `keep-payload` the event is published again for its new
-time, with 0 attempts, and its former message is dropped when it comes. Without
-its payload it can only be put off.
+If the type has `keep-payload`, the event is published again for its new time
+with 0 attempts, and its former message is dropped when it is delivered. Without
+a kept payload, an event can only be moved to a later time.
 
-Exit 1: none could be moved, nothing of it waits, or the topology was never
-applied. 5: some could not.")]
+Exit 1: no event could be moved, none waits, or the topology was never applied.
+5: some events could not be moved.")]
 pub(super) struct Args {
     #[command(flatten)]
     chosen: Chosen,
@@ -38,7 +38,7 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    // As exact as a time on the wire.
+    // Times on the wire have milliseconds.
     let to = Timestamp::from_millisecond(args.to.as_millisecond()).unwrap_or(args.to);
     let words = Words { done: format!("Rescheduled to {to}") };
     moving::run(common, &args.chosen, Some(to), &words, output).await

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{args::Common, exit::Exit, output::Output};
 
-/// Run events that wait now: those of a reference, one by its id, or all that a filter finds
+/// Run waiting events now: those of a reference, one by its id, or all that a filter finds
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -16,15 +16,15 @@ Examples:
   topology events run-now --type mail --state retry --yes
   topology events run-now --type mail --state dead-letter --yes
 
-What is named by --reference or --id runs at once. What any other filter finds
-is only shown and counted, until --yes is given.
+Events that --reference or --id names are sent at once. Events that any other
+filter finds are only shown and counted, unless --yes is given.
 
-The event is published again, and its former message is dropped when it comes:
-that needs its payload, so the type has to say `keep-payload`. It keeps the
-attempts that it has had.
+The event is published again, and its former message is dropped when it is
+delivered. This needs the payload, so the type must have `keep-payload`. The
+event keeps its number of attempts.
 
-Exit 1: none could be run, nothing of it waits, or the topology was never
-applied. 5: some could not.")]
+Exit 1: no event could be sent, none waits, or the topology was never applied.
+5: some events could not be sent.")]
 pub(super) struct Args {
     #[command(flatten)]
     chosen: Chosen,

@@ -1,4 +1,4 @@
-//! `topology events show`: all that is known of one reference, or of one event.
+//! `topology events show`: shows all that Redis knows of one reference, or of one event.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::{
     output::{Format, Output},
 };
 
-/// Show all that is known of a reference, or of an event
+/// Show all that Redis knows of a reference, or of an event
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["reference", "id"])))]
 #[command(after_help = "\
@@ -23,30 +23,31 @@ Examples:
   topology events show --type mail --id 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11
   topology events show --type hr-import --reference 1234 -o json
 
-First comes what runs, then what waits, by due time. What is handled or
-cancelled is counted, and shown with --all or -o json, for as long as it is
-remembered: by its id alone if it competes with nothing.
+Running events come first, then waiting events by due time. Handled and
+cancelled events are counted, and shown with --all or -o json for as long as
+Redis remembers them. Those that compete with no other event are found only by
+their id.
 
-What an event competes with is its slot: i immediate ones, d:TIME those of a
-date, d all dated ones, f what one run serves, q:TIME what was put off, e:ID
-nothing.
+An event competes with the other events of its reference in the same slot: i
+immediate, d:TIME of one date, d all dated, f served by one run, q:TIME put off
+to a time. e:ID competes with no other event.
 
-Exit 1: nothing is known of it, or the broker says that the topology was never
-applied.")]
+Exit 1: Redis knows no such event, or the broker reports that the topology was
+never applied.")]
 pub(super) struct Args {
-    /// Its type; may be left out where only one type of the file uses Redis
+    /// The event's type; may be left out if only one type of the file uses Redis
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
 
-    /// The object that it is about
+    /// The object that the event is about
     #[arg(long)]
     reference: Option<String>,
 
-    /// The event; its reference besides makes it quicker to find
+    /// The event's id; with --reference as well it is found faster
     #[arg(long)]
     id: Option<String>,
 
-    /// Show what is handled or cancelled too, where something waits
+    /// Show handled and cancelled events too, even if others wait
     #[arg(long)]
     all: bool,
 }
@@ -55,7 +56,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let topology = load::topology(common, output)?;
     let filters = Filters::naming(args.event_type.clone(), args.reference.clone(), args.id.clone());
     let which = filters.named(&topology)?;
-    let which = which.ok_or_else(|| UsageError("say which one, with --reference or --id".to_owned()))?;
+    let which = which.ok_or_else(|| UsageError("name the event with --reference or --id".to_owned()))?;
     with_events(common, topology, output, async |events| show(events, args, &which, &filters, output).await).await
 }
 
@@ -90,15 +91,16 @@ async fn show(
     Ok(Exit::Done)
 }
 
-/// Whether nothing of it waits or runs.
+/// Returns whether the event neither waits nor runs any more.
 const fn is_past(event: &EventInfo) -> bool {
     event.copy.is_none() && !event.running
 }
 
-/// What is at its end and competes with nothing is not found by its reference.
+/// Returns a hint for a search by reference: a handled or cancelled event that competes with no other is found only by
+/// its id.
 const fn hint(args: &Args) -> &'static str {
     if args.id.is_none() {
-        "; what competes with nothing and was handled or cancelled is shown by its --id"
+        "; a handled or cancelled event that competes with no other is found only by --id"
     } else {
         ""
     }
@@ -139,15 +141,15 @@ fn block(event: &EventInfo, now: Timestamp) -> String {
     text
 }
 
-/// A slot, and what it means.
+/// Returns a slot with an explanation.
 fn slot(slot: &DedupSlot) -> String {
     let date = |ms: &i64| Timestamp::from_millisecond(*ms).map(|time| time.to_string()).unwrap_or_default();
     match slot {
-        DedupSlot::Immediate => "i: the newest immediate one counts".to_owned(),
-        DedupSlot::First => "f: one run serves all immediate ones before it".to_owned(),
-        DedupSlot::Dated => "d: the newest dated one counts".to_owned(),
-        DedupSlot::DatedAt(ms) => format!("{slot}: the newest one of {} counts", date(ms)),
+        DedupSlot::Immediate => "i: only the newest immediate event runs".to_owned(),
+        DedupSlot::First => "f: one run serves all immediate events before it".to_owned(),
+        DedupSlot::Dated => "d: only the newest dated event runs".to_owned(),
+        DedupSlot::DatedAt(ms) => format!("{slot}: only the newest event for {} runs", date(ms)),
         DedupSlot::RequeuedAt(ms) => format!("{slot}: put off to {}", date(ms)),
-        DedupSlot::Event(_) => "e: competes with nothing".to_owned(),
+        DedupSlot::Event(_) => "e: competes with no other event".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! Events as a table that fits the terminal, and times as people say them.
+//! Shows events as a table that fits the terminal, and times relative to now.
 
 use anstyle::Style;
 use comfy_table::{ContentArrangement, Table, presets};
@@ -8,18 +8,20 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 use crate::output::{CYAN, DIM, RED, YELLOW};
 
-/// However narrow the terminal is: less would say nothing.
+/// The least width of the table, even in a narrower terminal: a narrower table would be of no use.
 const LEAST: usize = 60;
-/// Room for a type's name, of which there are few that people know by their first letters, and the least for a reason.
+/// The largest width of the type column. There are few types, and people know them by their first letters.
 const TYPE: usize = 12;
+/// The least width of the reason column.
 const REASON: usize = 8;
-/// Between two columns.
+/// The spaces between two columns.
 const GAP: u16 = 2;
 
-/// A column: its head, its width, and what stands in it.
+/// A column: its head, its width, and the text of a row.
 type Column = (&'static str, usize, fn(&Row) -> &str);
 
-/// The table, so many columns wide at most; with [`usize::MAX`] nothing is cut. Colours are taken out again for a pipe.
+/// Returns the table, at most `width` characters wide; with [`usize::MAX`] nothing is cut. `Output::print` removes the
+/// colours for a pipe.
 pub(super) fn table(events: &[EventInfo], now: Timestamp, width: usize) -> String {
     let rows: Vec<Row> = events.iter().map(|event| Row::of(event, now)).collect();
     let columns = columns(&rows, width.max(LEAST));
@@ -42,7 +44,8 @@ fn paint(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// What fits. An id is copied and a reason is read, so the date gives way to them, of which the other column says enough.
+/// Returns the columns that fit. People copy the id and read the reason, so the date is left out first: the column DUE
+/// holds the same time relative to now.
 fn columns(rows: &[Row], width: usize) -> Vec<Column> {
     let column = |head: &'static str, cell: fn(&Row) -> &str| -> Column {
         let widths = rows.iter().map(|row| cell(row).width());
@@ -101,13 +104,13 @@ impl Row {
     }
 }
 
-/// Its reference; without one, its id.
+/// Returns the event's reference, or its id if it has no reference.
 pub(super) fn name(event: &EventInfo) -> String {
     let reference = event.reference.as_ref().map(ToString::to_string);
     reference.or_else(|| event.id.clone()).unwrap_or_else(|| "-".to_owned())
 }
 
-/// How its state is coloured.
+/// Returns the colour of a state.
 pub(super) const fn style(state: State) -> Style {
     match state {
         State::Running => CYAN,
@@ -117,7 +120,7 @@ pub(super) const fn style(state: State) -> Style {
     }
 }
 
-/// A text that is no wider than this. Where it was wider an ellipsis says so.
+/// Cuts a text to this width. An ellipsis marks the cut. Characters that act on a terminal are replaced.
 pub(super) fn cut(text: &str, width: usize) -> String {
     let text: String = text.chars().map(|c| if acts(c) { '\u{fffd}' } else { c }).collect();
     if text.width() <= width {
@@ -135,13 +138,14 @@ pub(super) fn cut(text: &str, width: usize) -> String {
     kept
 }
 
-/// What a terminal obeys, or turns what follows around, or does not show: two references that differ in it look the same.
+/// Returns whether a character controls a terminal, reverses the direction of the text after it, or is invisible. Two
+/// references that differ only in an invisible character would look the same.
 fn acts(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
-/// When that is, seen from now: so many of the largest units.
+/// Returns a time relative to now, in at most this many of the largest units.
 pub(super) fn relative(now: Timestamp, time: Timestamp, units: usize) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     let away = time.duration_since(now);
@@ -160,7 +164,7 @@ pub(super) fn relative(now: Timestamp, time: Timestamp, units: usize) -> String 
     }
 }
 
-/// 1 event, 2 events.
+/// Returns a count with its noun: `1 event`, `2 events`.
 pub(super) fn events(count: u64) -> String {
     format!("{count} event{}", if count == 1 { "" } else { "s" })
 }
@@ -188,7 +192,7 @@ mod tests {
     #[case(3_725, 1, "in 1h")]
     #[case(-90, 2, "1m 30s ago")]
     #[case(86_400 * 400 + 60, 2, "in 400d")]
-    fn a_time_is_said_from_now(#[case] seconds: i64, #[case] units: usize, #[case] expected: &str) {
+    fn a_time_is_shown_relative_to_now(#[case] seconds: i64, #[case] units: usize, #[case] expected: &str) {
         assert_eq!(relative(at(1_000_000_000), at(1_000_000_000 + seconds), units), expected);
     }
 
@@ -254,7 +258,7 @@ REFERENCE  STATE    DUE                       TRIES
     }
 
     #[test]
-    fn nothing_is_cut_where_nobody_says_how_wide_it_may_be() {
+    fn a_table_of_unlimited_width_cuts_nothing() {
         let long = "x".repeat(255);
         let events = [
             event("mail", None, Stage::Waiting, None),

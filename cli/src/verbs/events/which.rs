@@ -1,4 +1,4 @@
-//! The flags that say which events.
+//! The flags that select events.
 
 use std::str::FromStr as _;
 
@@ -10,27 +10,27 @@ use jiff::{Span, SpanRelativeTo, Timestamp};
 
 use crate::args::UsageError;
 
-/// A filter. Each flag takes events away.
+/// The flags of a filter. An event must match all of them.
 #[derive(clap::Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Which events")]
 pub(super) struct Filters {
-    /// Of this type; may be given more than once
+    /// Events of this type; may be given more than once
     #[arg(long = "type", value_name = "TYPE")]
     pub(super) types: Vec<String>,
 
-    /// About this object
+    /// Events about this object
     #[arg(long)]
     pub(super) reference: Option<String>,
 
-    /// About an object whose name begins so
+    /// Events about objects whose name begins with this prefix
     #[arg(long, value_name = "PREFIX", conflicts_with = "reference")]
     reference_prefix: Option<String>,
 
-    /// With this id
+    /// The event with this id
     #[arg(long)]
     pub(super) id: Option<String>,
 
-    /// In this state; may be given more than once
+    /// Events in this state; may be given more than once
     #[arg(long, value_name = "STATE", value_parser = state())]
     state: Vec<State>,
 
@@ -42,11 +42,11 @@ pub(super) struct Filters {
     #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
     due_after: Option<Timestamp>,
 
-    /// Failed so often, or more often
+    /// Events that failed at least this often
     #[arg(long, value_name = "N")]
     attempts: Option<u32>,
 
-    /// With this text in their reason, in capitals or not
+    /// Events with this text in their reason, in any case
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }
@@ -57,30 +57,30 @@ pub(super) struct Chosen {
     #[command(flatten)]
     pub(super) filters: Filters,
 
-    /// Of the reference only what is due at this time
+    /// Of the reference only the event that is due at this time
     #[arg(long, value_name = "TIME", value_parser = parse_moment, requires = "reference")]
     #[arg(help_heading = "Which events")]
     at: Option<Timestamp>,
 
-    /// Of the reference only what has no date
+    /// Of the reference only events without a date
     #[arg(long, requires = "reference", conflicts_with = "at", help_heading = "Which events")]
     immediate: bool,
 
-    /// Do it, where a filter chooses; without it what would be done is shown
+    /// Change the events that a filter finds; without --yes they are only shown
     #[arg(long)]
     pub(super) yes: bool,
 }
 
-/// What a verb acts on.
+/// The events that a verb acts on.
 pub(super) enum Choice {
-    /// Named: done at once.
+    /// Events named by reference or id: the verb acts at once.
     Named(EventSelector),
-    /// Found: done with `--yes`.
+    /// Events that a filter finds: the verb acts only with `--yes`.
     Found(Filter),
 }
 
 impl Filters {
-    /// Nothing but names.
+    /// Returns flags that only name events.
     pub(super) fn naming(event_type: Option<String>, reference: Option<String>, id: Option<String>) -> Self {
         Self { types: event_type.into_iter().collect(), reference, id, ..Self::default() }
     }
@@ -114,7 +114,8 @@ impl Filters {
         filter.attempts(self.attempts.unwrap_or(0))
     }
 
-    /// What is named, by nothing but its reference or its id.
+    /// Returns the named events, or `None` if the flags are a filter: they have more than a type, a reference and an
+    /// id.
     pub(super) fn named(&self, topology: &Topology) -> Result<Option<EventSelector>, UsageError> {
         let finds = self.reference_prefix.is_some() || !self.state.is_empty() || self.due_before.is_some();
         let finds = finds || self.due_after.is_some() || self.attempts.is_some() || self.reason.is_some();
@@ -130,7 +131,7 @@ impl Filters {
         })
     }
 
-    /// The one type that is meant.
+    /// Returns the type that the flags name, or the only type of the file that uses the register.
     pub(super) fn event_type(&self, topology: &Topology) -> Result<String, UsageError> {
         match &self.types[..] {
             [event_type] => Ok(event_type.clone()),
@@ -138,7 +139,7 @@ impl Filters {
         }
     }
 
-    /// What was named, for people.
+    /// Returns the name of the selected event or reference, for messages.
     pub(super) fn name(&self) -> String {
         match (&self.id, &self.reference) {
             (Some(id), _) => format!("the event {id}"),
@@ -153,7 +154,7 @@ impl Chosen {
         let one_slot = self.at.is_some() || self.immediate;
         match self.filters.named(topology)? {
             Some(_) if one_slot && self.filters.id.is_some() => {
-                Err(UsageError("--id names one event already; --at and --immediate go without it".to_owned()))
+                Err(UsageError("--id names one event already; leave out --at and --immediate".to_owned()))
             }
             Some(which) => Ok(Choice::Named(match (self.at, self.immediate) {
                 (Some(time), _) => which.at(time),
@@ -161,40 +162,41 @@ impl Chosen {
                 (None, false) => which,
             })),
             None if one_slot => {
-                Err(UsageError("--at and --immediate go with one --type and --reference, and no filter".to_owned()))
+                Err(UsageError("--at and --immediate need one --type and --reference, and no filter".to_owned()))
             }
             None if self.filters.types.is_empty() => {
-                Err(UsageError("say of which type the events are, with --type".to_owned()))
+                Err(UsageError("give the type of the events with --type".to_owned()))
             }
             None => Ok(Choice::Found(self.filters.filter())),
         }
     }
 
-    /// What a cancel of these slots is remembered for, even where nothing is known of them.
+    /// Returns a note if Redis remembers this cancel although it knows no such event.
     pub(super) fn remembered(&self, slots: &[Cancelled]) -> Option<&'static str> {
         let one_slot = self.at.is_some() || self.immediate;
         if self.filters.id.is_some() {
             return Some(
-                "Its id is remembered: the event does not run if it competes with nothing, or was published while Redis was \
-                 away.",
+                "Its id is remembered: the event does not run if it competes with no other event, or was published while \
+                 Redis was away.",
             );
         }
-        // A date is a slot where each counts by itself, and nothing to remember elsewhere.
+        // With `delayed: each-time` a date is a slot of its own; otherwise all dates share a slot, which is not
+        // remembered.
         let is_slot =
             |found: &Cancelled| matches!(found.slot, DedupSlot::DatedAt(_) | DedupSlot::Immediate | DedupSlot::First);
         (one_slot && slots.iter().any(is_slot)).then_some(
-            "The slot is remembered: what Redis has forgotten of it does not run. What Redis has not heard of, because it was \
-             away, is reached by its id alone.",
+            "The slot is remembered: an event of it that Redis has forgotten does not run. An event that was published \
+             while Redis was away is reached only by its id.",
         )
     }
 }
 
-/// The one type that can be meant where none is named.
+/// Returns the only type of the file that uses the register. Fails if there are more, or none.
 fn only_type(topology: &Topology) -> Result<String, UsageError> {
     let mut registered = topology.types.iter().filter(|(_, spec)| spec.register);
     match (registered.next(), registered.next()) {
         (Some((event_type, _)), None) => Ok(event_type.to_string()),
-        _ => Err(UsageError("say of which type it is, with --type".to_owned())),
+        _ => Err(UsageError("give the type of the event with --type".to_owned())),
     }
 }
 
@@ -202,7 +204,7 @@ fn state() -> impl TypedValueParser<Value = State> {
     PossibleValuesParser::new(State::OPEN.map(State::as_str)).try_map(|text| State::from_str(&text))
 }
 
-/// A text that is neither a time nor a duration.
+/// A text is neither a valid time nor a duration.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum MomentError {
     #[error("not a time; write it like 2026-06-01T09:00:00Z, or as a duration from now: 90s, 2h, 1d 12h, 2h ago, now")]
@@ -213,7 +215,7 @@ pub(super) enum MomentError {
     Beyond,
 }
 
-/// A time, or a duration from now.
+/// Parses a time, or a duration from now.
 pub(super) fn parse_moment(text: &str) -> Result<Timestamp, MomentError> {
     let now = Timestamp::now();
     if text.trim() == "now" {
@@ -254,7 +256,7 @@ mod tests {
     #[case(filters("mail", "", ""), None)]
     #[case(Filters { attempts: Some(1), ..filters("mail", "1", "") }, None)]
     #[case(Filters { state: vec![State::Retry], ..filters("mail", "1", "") }, None)]
-    fn what_is_named_is_told_from_what_is_found(#[case] filters: Filters, #[case] expected: Option<EventSelector>) {
+    fn named_events_are_distinguished_from_filters(#[case] filters: Filters, #[case] expected: Option<EventSelector>) {
         assert_eq!(filters.named(&topology(FILE)).expect("one type"), expected);
     }
 
@@ -276,7 +278,7 @@ mod tests {
         "no filter"
     )]
     #[case(Chosen { yes: true, ..Chosen::default() }, "--type")]
-    fn a_choice_that_could_mean_two_things_is_refused(#[case] chosen: Chosen, #[case] why: &str) {
+    fn an_ambiguous_choice_is_refused(#[case] chosen: Chosen, #[case] why: &str) {
         let Err(error) = chosen.choice(&topology(FILE)) else { panic!("refused") };
         assert!(error.0.contains(why), "{error}");
     }
@@ -288,7 +290,7 @@ mod tests {
     #[case("1d 12h", Some(129_600))]
     #[case("2h ago", Some(-7_200))]
     #[case("-90s", Some(-90))]
-    fn a_moment_is_a_time_or_a_way_from_now(#[case] text: &str, #[case] seconds: Option<i64>) {
+    fn a_moment_is_a_time_or_a_duration_from_now(#[case] text: &str, #[case] seconds: Option<i64>) {
         let (before, moment) = (Timestamp::now(), parse_moment(text).expect("a moment"));
         match seconds {
             Some(seconds) => {
@@ -305,7 +307,7 @@ mod tests {
     #[case("")]
     #[case("9999-12-31T23:59:59Z")]
     #[case("3000000d")]
-    fn anything_else_is_no_moment(#[case] text: &str) {
+    fn a_text_that_is_no_moment_is_refused(#[case] text: &str) {
         assert!(parse_moment(text).is_err());
     }
 }

@@ -45,13 +45,13 @@ def ttl_name(ms):
 def ladder_key(event_type, ms, ladder):
     """The routing key of a delay through a ladder such as `250ms-27`: 250 ms a step, 27 levels.
 
-    The number of steps, rounded up so that nothing is early, in exactly as many bits as there are levels, highest first,
-    a word each. A delay of more steps than fit takes all ones: the worker sends the event round again, by its `nbf`.
+    The number of steps, rounded up so that nothing is early, in exactly as many bits as there are levels, the least
+    significant first, a word each. A delay of more steps than fit takes all ones: the worker sends the event round again, by its `nbf`.
     """
     resolution, levels = ladder.rsplit("-", 1)
     resolution, levels = millis(resolution), int(levels)
     steps = min(-(-ms // resolution), 2**levels - 1)
-    return ".".join([event_type, ladder, *format(steps, f"0{levels}b")])
+    return ".".join([event_type, ladder, *reversed(format(steps, f"0{levels}b"))])
 
 
 def route(event_type, ms, hatcheries, ladder):

@@ -222,8 +222,8 @@ impl Builder {
         self.bind(&self.names.scheduler(), &queue, &format!("*.{ttl}"));
     }
 
-    /// Adds a ladder with one lookup for each hop: the scheduler and each level are bound to every lower level by
-    /// "zeros down to it, then 1". The alternative, a chain of exchanges that passes zeros on, was measured at 4 to 11
+    /// Adds a ladder with one lookup for each hop: the scheduler and each level are bound to every higher level by
+    /// "zeros up to it, then 1". The alternative, a chain of exchanges that passes zeros on, was measured at 4 to 11
     /// times fewer publishes a second.
     fn ladder(&mut self, ladder: Ladder) {
         let names: Vec<String> = (0..ladder.levels()).map(|level| self.names.ladder(ladder, level)).collect();
@@ -231,20 +231,20 @@ impl Builder {
             self.exchange(name);
             self.timer(name, ladder.hold_millis(level), name);
         }
-        self.ladder_step(&self.names.scheduler(), ladder, ladder.levels(), &names);
-        for (level, name) in (0..).zip(&names) {
+        self.ladder_step(&self.names.scheduler(), ladder, 0, &names);
+        for (level, name) in (1..).zip(&names) {
             self.ladder_step(name, ladder, level, &names);
         }
     }
 
-    /// Binds an exchange whose events have only the bits below `level` left.
-    fn ladder_step(&mut self, source: &str, ladder: Ladder, level: u8, names: &[String]) {
-        let spent = ".*".repeat(usize::from(ladder.levels() - level));
-        for (lower, name) in (0..level).zip(names) {
-            let zeros = ".0".repeat(usize::from(level - 1 - lower));
+    /// Binds an exchange whose events have spent the bits below `level`.
+    fn ladder_step(&mut self, source: &str, ladder: Ladder, level: usize, names: &[String]) {
+        let spent = ".*".repeat(level);
+        for (zeros, name) in names.iter().skip(level).enumerate() {
+            let zeros = ".0".repeat(zeros);
             self.bind(source, &Target::Queue(name.clone()), &format!("*.{ladder}{spent}{zeros}.1.#"));
         }
-        let zeros = ".0".repeat(usize::from(level));
+        let zeros = ".0".repeat(names.len() - level);
         let processor = Target::Exchange(self.names.processor());
         self.bind(source, &processor, &format!("*.{ladder}{spent}{zeros}"));
     }

@@ -3,6 +3,10 @@
 //! The ladder is the timer for every delay that no hatchery has. It has one queue for each power of two times its
 //! resolution. The delay, as a number of resolution steps in bits, is part of the routing key, and the broker itself
 //! moves the event from the queue of one set bit to the queue of the next by dead-lettering.
+//!
+//! The bits are in the key with the least significant one first. An event waits in the short queues right after it was
+//! published, and in the longest queue last. Events that are due at one instant therefore make one hop at that instant.
+//! With the most significant bit first they make about three hops in their last seconds.
 
 use std::{fmt, time::Duration};
 
@@ -132,7 +136,7 @@ impl Route {
             Self::Hatchery(ttl) => format!("{event_type}.{ttl}"),
             Self::Ladder(ladder, steps) => {
                 let mut key = format!("{event_type}.{ladder}");
-                for level in (0..ladder.levels).rev() {
+                for level in 0..ladder.levels {
                     key.push_str(if steps >> level & 1 == 1 { ".1" } else { ".0" });
                 }
                 key
@@ -163,10 +167,12 @@ mod tests {
     #[case("0s", "mail.now")]
     #[case("5s", "mail.5s")]
     #[case("60s", "mail.1m")]
-    #[case("1.3s", "mail.250ms-4.0.1.1.0")]
-    #[case("1ms", "mail.250ms-4.0.0.0.1")]
-    #[case("250ms", "mail.250ms-4.0.0.0.1")]
-    #[case("251ms", "mail.250ms-4.0.0.1.0")]
+    #[case("1.2s", "mail.250ms-4.1.0.1.0")]
+    #[case("1ms", "mail.250ms-4.1.0.0.0")]
+    #[case("250ms", "mail.250ms-4.1.0.0.0")]
+    #[case("251ms", "mail.250ms-4.0.1.0.0")]
+    #[case("1s", "mail.250ms-4.0.0.1.0")]
+    #[case("1750ms", "mail.250ms-4.1.1.1.0")]
     #[case("3750ms", "mail.250ms-4.1.1.1.1")]
     #[case("4s", "mail.250ms-4.1.1.1.1")]
     fn a_delay_has_one_route(#[case] delay: &str, #[case] expected: &str) {
@@ -198,7 +204,7 @@ mod tests {
             let words: Vec<&str> = key.split('.').collect();
             prop_assert_eq!(words.len(), 2 + 27);
             let held: u64 = (0..27_u8)
-                .filter(|level| words[2 + usize::from(26 - level)] == "1")
+                .filter(|level| words[2 + usize::from(*level)] == "1")
                 .map(|level| ladder.hold_millis(level))
                 .sum();
             prop_assert!(held >= millis);

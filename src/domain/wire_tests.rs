@@ -61,7 +61,7 @@ fn death(reason: &str) -> Value {
 #[rstest]
 #[case::at_once("mail.now", &[], None, false)]
 #[case::by_a_timer("mail.5m", &["expired"], None, false)]
-#[case::by_the_ladder("mail.250ms-4.0.1.1.0", &["expired", "expired"], None, false)]
+#[case::by_the_ladder("mail.250ms-4.1.0.1.0", &["expired", "expired"], None, false)]
 #[case::under_a_former_name("letter.now", &[], None, false)]
 #[case::retried("mail.1m", &["expired"], Some("retry: attempt=1 failed_at=x error=\"y\""), false)]
 #[case::by_its_own_key("mail.dead-letter", &[], Some("given up: attempt=6"), true)]

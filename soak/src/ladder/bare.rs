@@ -56,11 +56,11 @@ impl Ladder {
             queue(&channel, &level_name(level), arguments).await?;
         }
         for spent in 0..=levels {
-            // From the scheduler no bit is spent; from a level's exchange all down to its own.
-            let source = if spent == 0 { SCHEDULER.to_owned() } else { level_name(levels - spent) };
+            // At the scheduler no bit is spent. At a level's exchange its own bit and all lower ones are spent.
+            let source = if spent == 0 { SCHEDULER.to_owned() } else { level_name(spent - 1) };
             let begun = format!("*.*{}", ".*".repeat(spent.into()));
-            for level in 0..levels - spent {
-                let zeros = ".0".repeat((levels - spent - level - 1).into());
+            for level in spent..levels {
+                let zeros = ".0".repeat((level - spent).into());
                 bind(&channel, &source, &level_name(level), &format!("{begun}{zeros}.1.#")).await?;
             }
             let due = format!("{begun}{}", ".0".repeat((levels - spent).into()));
@@ -114,7 +114,7 @@ async fn publish(channel: Channel, plan: Plan, levels: u8, step: Duration) -> an
 async fn send(channel: &Channel, number: u32, nbf: Timestamp, levels: u8, step: Duration) -> anyhow::Result<()> {
     let created = Timestamp::now();
     let steps = created.duration_until(nbf).unsigned_abs().as_micros().div_ceil(step.as_micros());
-    let bits: String = (0..levels).rev().map(|level| if (steps >> level) & 1 == 1 { ".1" } else { ".0" }).collect();
+    let bits: String = (0..levels).map(|level| if (steps >> level) & 1 == 1 { ".1" } else { ".0" }).collect();
     let mut headers = FieldTable::default();
     headers.insert("created_at".into(), AMQPValue::LongLongInt(created.as_millisecond()));
     headers.insert("nbf".into(), AMQPValue::LongLongInt(nbf.as_microsecond()));

@@ -9,8 +9,8 @@ async fn what_comes_too_early_goes_back_for_what_remains() {
     world.put(incoming("mail.now", &[("nbf", nbf)]));
     let diary = work(&world, Outcome::Done).await;
     assert_eq!(diary.len(), 2, "{diary:?}");
-    assert!(diary[0].starts_with("publish t.scheduler mail.250ms-27.0.0.0"), "{}", diary[0]);
-    assert!(diary[0].ends_with(".0.1"), "{}", diary[0]);
+    assert!(diary[0].starts_with("publish t.scheduler mail.250ms-27.1.0.0"), "{}", diary[0]);
+    assert!(diary[0].ends_with(".0.0"), "{}", diary[0]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,7 +17,7 @@ async fn a_redelivered_event_without_an_id_is_published_again_with_one_and_a_pau
     without_id(&world, 1);
     assert_eq!(
         work(&world, Outcome::Done).await,
-        ["publish t.scheduler mail.250ms-27.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.1.0.0", "acknowledge"]
+        ["publish t.scheduler mail.250ms-27.0.0.1.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0.0", "acknowledge"]
     );
     assert!(world.published().properties.message_id.is_some());
     assert_eq!(header(&world.published(), "crashes").as_deref(), Some("1"));

@@ -84,8 +84,8 @@ async fn a_foreign_message_waits_as_its_routing_key_says() {
     let hatchery = declared.connect().await;
     let amqp = declared.amqp().await;
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
-    // The ladder key has bits 3 and 0 set: nine steps of 50 ms.
-    let waits = [("mail.200ms", 200), ("mail.50ms-5.0.1.0.0.1", 450)];
+    // The ladder key has bits 0 and 3 set: nine steps of 50 ms.
+    let waits = [("mail.200ms", 200), ("mail.50ms-5.1.0.0.1.0", 450)];
     let mut began = Vec::new();
     for (key, _) in waits {
         began.push(Timestamp::now());

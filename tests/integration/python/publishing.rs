@@ -33,8 +33,8 @@ async fn events_with_every_kind_of_delay_reach_the_worker_and_none_early() {
     let ways: [(&[&str], &str); 6] = [
         (&[], "mail.now"),
         (&["--delay", "300ms"], "mail.300ms"),
-        (&["--delay", "1ms"], "mail.50ms-5.0.0.0.0.1"),
-        (&["--delay", "650ms"], "mail.50ms-5.0.1.1.0.1"),
+        (&["--delay", "1ms"], "mail.50ms-5.1.0.0.0.0"),
+        (&["--delay", "650ms"], "mail.50ms-5.1.0.1.1.0"),
         (&["--delay", "651ms"], "mail.50ms-5.0.1.1.1.0"),
         // Beyond the horizon of 1.55 s, so the event passes the ladder more than once.
         (&["--delay", "2s"], "mail.50ms-5.1.1.1.1.1"),

@@ -117,7 +117,7 @@ fn a_binding_with_arguments_blocks_a_migration(#[case] is_back: bool) {
     "billing.scheduler",
     Some(300_000),
     "billing.scheduler",
-    "mail.1s-6.0.0.0.1.1.1"
+    "mail.1s-6.1.1.1.0.0.0"
 )]
 #[case::retry(
     "billing.retry.mail.5m",

@@ -40,7 +40,7 @@ Examples:
   topology graph                           draw it
   topology plan                            show what would change on the broker
   topology apply                           show the plan, ask, and change it
-  topology apply --auto-approve            the same in a deployment, without asking
+  topology apply --auto-approve            without asking, for a deployment
   topology publish mail --payload '{}' --delay 5m
   topology work --type mail --exec ./send-mail
   topology events list                     list waiting and failed events

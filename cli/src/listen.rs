@@ -1,4 +1,5 @@
-//! Serves a worker's metrics and health over HTTP. A worker is healthy while it is connected to the broker.
+//! Serves a worker's metrics and health over HTTP. A worker is healthy if its last attempt to connect to the
+//! broker succeeded.
 
 use std::{
     fmt,

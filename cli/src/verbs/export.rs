@@ -1,4 +1,4 @@
-//! `topology export`: the topology for RabbitMQ's own tools.
+//! `topology export`: prints the topology as definitions that RabbitMQ's own tools import.
 
 use hatchery::internals::compile::compile;
 
@@ -15,19 +15,19 @@ Examples:
   curl -u USER -H 'content-type: application/json' --data @billing.json \\
     http://localhost:15672/api/definitions/prod
 
-The virtual host has to be there; these definitions make none.
+The virtual host must exist; these definitions do not create it.
 
-This is for a broker that has no such objects yet. An import never changes an
-existing queue or exchange: RabbitMQ answers that all is well, and leaves its
-arguments as they are. It removes no binding either. `topology apply` sees the
-differences, and is the way to change a topology; `topology plan` says whether
-an import has done it all.")]
+Use this for a broker that has none of these objects yet. An import never
+changes an existing queue or exchange: RabbitMQ reports success, and leaves the
+arguments as they are. An import removes no binding either. To change a
+topology, use `topology apply`, which finds the differences. `topology plan`
+shows whether an import was complete.")]
 pub(crate) struct Args {
     /// The virtual host that the objects are in [default: the AMQP URL's]
     #[arg(long, value_name = "NAME")]
     vhost: Option<String>,
 
-    /// Name no virtual host, as POST /api/definitions/NAME wants it
+    /// Name no virtual host, as POST /api/definitions/NAME requires
     #[arg(long, conflicts_with = "vhost")]
     no_vhost: bool,
 }

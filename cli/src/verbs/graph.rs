@@ -1,4 +1,4 @@
-//! `topology graph`: the topology as a picture.
+//! `topology graph`: draws the topology.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use crate::{
     output::Output,
 };
 
-/// Draw the topology, with no broker
+/// Draw the topology; needs no broker
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -27,11 +27,11 @@ Examples:
   topology graph --format dot | dot -Tpdf > topology.pdf
   topology graph -o json | jq '.nodes'
 
-Names are shown without the topology's own, which they all begin with. The
-ladder is one thing. Of more than 12 types those that differ in their names
-alone are drawn as one; --type draws these and no other, each for itself.")]
+The topology's name, with which all names begin, is left out. The ladder is
+drawn as one object. If there are more than 12 types, types that differ only in
+their names are drawn as one; --type draws only the given types, each by itself.")]
 pub(crate) struct Args {
-    /// How to draw it
+    /// The format of the drawing
     #[arg(long, value_enum, default_value_t = Picturing::Text)]
     format: Picturing,
 
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     types: Vec<String>,
 }
 
-/// What to draw with: a tree for the terminal, text for other tools that draw, or a drawing.
+/// The format of the drawing: a tree for the terminal, source text for other drawing tools, or a picture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Picturing {
     Text,

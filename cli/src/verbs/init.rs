@@ -1,4 +1,4 @@
-//! `topology init`: a file to start from.
+//! `topology init`: writes a topology file to start from.
 
 use std::{
     fs::{self, OpenOptions},
@@ -25,30 +25,29 @@ use crate::{
 Examples:
   topology init
   topology init --name billing
-  topology init -f deploy/billing.yaml     there, with the schema beside it
+  topology init -f deploy/billing.yaml     also writes the schema into deploy
 
-It writes topology.yaml (or what -f says) with two types as an example and a
-comment for each key, and topology.schema.json beside it, which editors complete
-from. A topology.yaml that is there already is left alone without --force; a
-schema of another version is left alone too, and `topology schema` prints this
-one's.")]
+Writes topology.yaml (or the file of -f) with two types as an example and a
+comment for each key. Beside it, writes topology.schema.json, from which editors
+complete. Without --force an existing topology.yaml or a schema of another
+version is left as it is; `topology schema` prints the schema of this version.")]
 pub(crate) struct Args {
     /// The topology's name, the first word of every object on the broker [default: the folder's name]
     #[arg(long)]
     name: Option<Word>,
 
-    /// Overwrite what is there
+    /// Overwrite existing files
     #[arg(long)]
     force: bool,
 }
 
-/// What became of the schema.
+/// The result of writing the schema.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Schema {
     Written,
-    /// The same was there already.
+    /// The same schema existed already.
     Same,
-    /// Another one was there, and still is.
+    /// Another schema existed, and was left as it is.
     Kept,
 }
 
@@ -65,7 +64,9 @@ pub(crate) fn run(common: &Common, args: &Args, output: Output) -> anyhow::Resul
     }
     if schema == Schema::Kept {
         let path = schema_file.display();
-        output.warn(&format!("{path} was there already and is another one; `topology schema > {path}` renews it"));
+        output.warn(&format!(
+            "{path} is the schema of another version and was left as it is; `topology schema > {path}` renews it"
+        ));
     }
     let written = match schema {
         Schema::Written => format!("{} and {}", file.display(), schema_file.display()),
@@ -75,7 +76,7 @@ pub(crate) fn run(common: &Common, args: &Args, output: Output) -> anyhow::Resul
     Ok(Exit::Done)
 }
 
-/// What a person does now.
+/// Returns the next steps for the user.
 fn next(name: &Word, file: &Path) -> String {
     let file = match file.to_str() {
         Some("topology.yaml") => String::new(),
@@ -83,7 +84,7 @@ fn next(name: &Word, file: &Path) -> String {
     };
     format!(
         "\
-The topology is called `{name}`: change it now if that is not its name.
+The topology's name is `{name}`. To use another name, change it before the first apply.
 
 Next:
   topology validate{file}
@@ -96,13 +97,13 @@ Next:
     )
 }
 
-/// As a shell takes it for one word.
+/// Quotes a word for the shell, if it needs quotes.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "/._-+@:,".contains(c);
     if word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
 }
 
-/// The folder that the file is in, as a word; `billing` where that leaves nothing.
+/// Returns the name of the file's folder as a word, or `billing` if the name has no characters that a word may have.
 fn folder_name(file: &Path) -> Word {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let folder = fs::canonicalize(parent).unwrap_or_else(|_| PathBuf::from(parent));
@@ -113,7 +114,7 @@ fn folder_name(file: &Path) -> Word {
     word.trim_matches('-').parse().unwrap_or_else(|_| "billing".parse().expect("a word"))
 }
 
-/// Writes the file; one that is there only if it may be overwritten.
+/// Writes the file. Overwrites an existing file only with `force`.
 fn write_new(path: &Path, text: &str, force: bool) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true);
@@ -150,7 +151,7 @@ mod tests {
     #[case("a/größe.yaml", "a/größe.yaml")]
     #[case("my app.yaml", "'my app.yaml'")]
     #[case("it's", r"'it'\''s'")]
-    fn a_path_is_one_word(#[case] path: &str, #[case] word: &str) {
+    fn a_path_is_quoted_as_one_word(#[case] path: &str, #[case] word: &str) {
         assert_eq!(quoted(path), word);
     }
 

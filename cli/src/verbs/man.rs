@@ -1,4 +1,4 @@
-//! `topology man`: the same help as pages of the manual.
+//! `topology man`: prints the help texts as manual pages.
 
 use std::{
     fmt::Write as _,
@@ -12,7 +12,7 @@ use clap_mangen::Man;
 
 use crate::{exit::Exit, output::Output};
 
-/// Print the manual page, or write one for each verb
+/// Print the manual page, or write a page for each verb
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -20,15 +20,15 @@ Examples:
   topology man --out ~/.local/share/man/man1
   man topology-plan")]
 pub(crate) struct Args {
-    /// Write topology.1 and a page for each verb into this folder, which is made if it is missing
+    /// Write topology.1 and a page for each verb into this folder, which is created if it is missing
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args, topology: Command, output: Output) -> anyhow::Result<Exit> {
-    // Nor does the page name it.
+    // The pages do not list the verb `help`.
     let mut topology = topology.disable_help_subcommand(true);
-    // Only then the verbs know the options that they share.
+    // Passes the global options on to the verbs.
     topology.build();
     let Some(folder) = &args.out else {
         Output::raw(&page(topology)?)?;
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args, topology: Command, output: Output) -> anyhow::Res
     Ok(Exit::Done)
 }
 
-/// A command, its verbs, and theirs. `help` has no page.
+/// Returns a command, its verbs and their verbs, without `help`, which has no page.
 pub(crate) fn with_verbs(command: Command) -> Vec<Command> {
     let verbs: Vec<Command> = command.get_subcommands().filter(|verb| verb.get_name() != "help").cloned().collect();
     [command].into_iter().chain(verbs.into_iter().flat_map(with_verbs)).collect()
@@ -60,7 +60,7 @@ fn write(folder: &Path, command: Command) -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
-/// The page of a command in roff.
+/// Returns the page of a command in roff.
 fn page(command: Command) -> io::Result<Vec<u8>> {
     let more = command.get_after_help().map(|text| sections(&text.to_string())).unwrap_or_default();
     let has_verbs = command.has_subcommands();
@@ -79,8 +79,8 @@ fn page(command: Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// What stands below the options of `--help`: a line like `Examples:` begins a section of its own, indented lines stay as
-/// they are, and the others are filled.
+/// Returns the text below the options of `--help` in roff: a line like `Examples:` begins a section of its own,
+/// indented lines stay as they are, and roff wraps the others.
 fn sections(text: &str) -> String {
     let mut roff = String::new();
     let mut kept = false;
@@ -102,13 +102,13 @@ fn sections(text: &str) -> String {
     roff
 }
 
-/// The title in a line like `Exit codes:`.
+/// Returns the title of a section in upper case, for a line like `Exit codes:`.
 fn title(line: &str) -> Option<String> {
     let title = line.strip_suffix(':')?;
     (title.split(' ').count() <= 2 && !title.starts_with(' ')).then(|| title.to_uppercase())
 }
 
-/// What roff would take for its own.
+/// Escapes characters that have a meaning in roff.
 fn escaped(line: &str) -> String {
     let line = line.replace('\\', "\\e").replace('-', "\\-");
     if line.starts_with(['.', '\'']) { format!("\\&{line}") } else { line }

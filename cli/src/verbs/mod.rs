@@ -1,4 +1,4 @@
-//! One file or folder a verb.
+//! The verbs of `topology`: each has a file or a folder.
 
 pub(crate) mod apply;
 pub(crate) mod completions;

@@ -1,4 +1,4 @@
-//! `topology plan`: the file against the broker. It writes nothing.
+//! `topology plan`: compares the file with the broker, and writes nothing to the broker.
 
 use std::path::PathBuf;
 
@@ -27,22 +27,22 @@ use crate::{
     after_help = "\
 Signs:
   +  is created
-  ~  has drifted, and is put back
-  -  owned, and no longer in the file: it stays, or goes with --prune
-  !  stands in the way, so that nothing would be written
-  *  a stranger's policy that wins on owned queues, and does no harm
+  ~  has drifted, and is changed back
+  -  owned, and no longer in the file: stays, or is removed with --prune
+  !  blocks the apply, so that nothing would be written
+  *  a policy of others that wins on owned queues, and does no harm
   ?  not owned, never touched (shown with -v)
 
 Examples:
   topology plan
-  topology plan -v                         every binding, and what is not owned
+  topology plan -v                         also bindings and objects not owned
   topology plan --detailed-exitcode        0 in sync, 3 pending, 4 blocked
-  topology plan --migrate --out plan.json  to be looked at, and then
-  topology apply plan.json                 carried out, or refused as stale
+  topology plan --migrate --out plan.json  save the plan for a review
+  topology apply plan.json                 carry it out, or refuse it as stale
   topology plan -o json | jq '.counts'"
 )]
 pub(crate) struct Args {
-    /// Exit with 3 when changes are pending and with 4 when something stands in the way
+    /// Exit with 3 if changes are pending, and with 4 if they are blocked
     #[arg(long)]
     detailed_exitcode: bool,
 
@@ -70,7 +70,8 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     if let Some(path) = &args.out {
         PlanFile::new(&plan, &observed, &source, &text, args.asked).write(path)?;
     }
-    // Not in the file, which is of the broker alone: the `apply` of it looks again, and may be told that the topology has moved.
+    // A plan file holds only changes of the broker, so the register's user is not in it. `apply` reads it again, and
+    // may be given `--moved-from`.
     let looked = register::look(common, &topology, &management, &observed, &[], output).await?;
     if let Some(refusal) = looked.and_then(|looked| looked.refusal) {
         plan.block(&refusal);
@@ -84,7 +85,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     })
 }
 
-/// Writes a plan in the format that was asked for.
+/// Prints a plan in the output format.
 fn show(
     plan: &Plan,
     observed: &Observed,

@@ -1,4 +1,5 @@
-//! What people read is golden: `tests/plan/*.txt`, and three of them as JSON. `UPDATE_GOLDEN=1` writes them anew.
+//! Tests that compare printed plans with golden files: `tests/plan/*.txt`, and three of them also as JSON.
+//! `UPDATE_GOLDEN=1` writes them anew.
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -31,7 +32,7 @@ fn changed(from: &str, to: &str) -> String {
     FILE.replace(from, to)
 }
 
-/// The broker after `apply`, all queues empty.
+/// Returns the broker after `apply`, with all queues empty.
 fn applied(desired: &Desired) -> Observed {
     let live = |arguments: &BTreeMap<String, Argument>| -> Arguments {
         arguments.iter().map(|(name, value)| (name.clone(), value.into())).collect()
@@ -76,7 +77,7 @@ fn bound(Binding { source, target, key }: &Binding) -> LiveBinding {
     }
 }
 
-/// The queue with this name, which is there.
+/// Returns the queue with this name, which must exist.
 fn queue<'a>(observed: &'a mut Observed, name: &str) -> &'a mut LiveQueue {
     observed.queues.iter_mut().find(|queue| queue.name == name).unwrap_or_else(|| panic!("there is {name}"))
 }
@@ -91,7 +92,7 @@ fn policy(name: &str, pattern: &str, key: &str, value: i64) -> LivePolicy {
     }
 }
 
-/// A queue of this name and these arguments with so many events in it.
+/// Replaces the queue of this name with one of this owner, or of none, that holds this many messages.
 fn strange(observed: &mut Observed, name: &str, owner: Option<&str>, ready: u64) {
     let label = owner.map(|owner| (OWNER.to_owned(), owner.into()));
     observed.queues.retain(|queue| queue.name != name);
@@ -103,13 +104,13 @@ fn strange(observed: &mut Observed, name: &str, owner: Option<&str>, ready: u64)
     });
 }
 
-/// A file, and the broker that it meets.
+/// A file, and the broker that it is planned for.
 struct Case {
     file: String,
     observed: Observed,
 }
 
-/// The broker has what `FILE` says, and `with` is what happened to it.
+/// Returns a case in which `FILE` was applied to the broker, and `with` has changed the broker since.
 fn met(file: String, with: impl FnOnce(&mut Observed)) -> Case {
     let mut observed = applied(&read(FILE));
     with(&mut observed);
@@ -122,7 +123,7 @@ fn same(with: impl FnOnce(&mut Observed)) -> Case {
 
 fn no_change(_: &mut Observed) {}
 
-/// Classic queues, which wait to be replaced.
+/// Makes all queues classic, so that they need a migration.
 fn classic(observed: &mut Observed) {
     *observed = applied(&read(&(FILE.to_owned() + "queue-type: classic\n")));
     queue(observed, "billing.processor.mail").messages_ready = Some(1_204);
@@ -130,7 +131,8 @@ fn classic(observed: &mut Observed) {
     queue(observed, "billing.hatchery.1m").messages_ready = Some(37);
 }
 
-/// Killed when the queue was gone and its events were in the one that stands in for it.
+/// Leaves the broker as a migration does that was killed when the queue was deleted and its events were in the
+/// stand-in.
 fn interrupted(observed: &mut Observed) {
     let stand_in = "billing.moving.billing.hatchery.1m";
     observed.queues.retain(|queue| queue.name != "billing.hatchery.1m");
@@ -204,13 +206,13 @@ const PRUNE: Asked = Asked { migrate: false, prune: true };
     observed.policies[0].definition.insert("delivery-limit".to_owned(), 20.into());
     observed.bindings.retain(|binding| binding.routing_key != "mail.#" || binding.source != "billing.processor");
 }))]
-fn a_plan_reads_as_it_did(#[case] name: &str, #[case] asked: Asked, #[case] case: fn() -> Case) {
+fn a_plan_reads_as_in_its_golden_file(#[case] name: &str, #[case] asked: Asked, #[case] case: fn() -> Case) {
     let Case { file, observed } = case();
     let plan = plan(&read(&file), &observed);
     let text = anstream::adapter::strip_str(&render::plan(&plan, "topology.yaml", false, asked)).to_string();
     golden(&format!("{name}.txt"), &text);
     for line in text.lines().filter(|line| line.chars().count() > 80) {
-        // A line ends with the name that is too long for it.
+        // Only a line with a very long name may be longer.
         let longest = line.split_whitespace().map(str::len).max().unwrap_or_default();
         assert!(longest > 40, "{} wide: {line}", line.chars().count());
     }

@@ -1,4 +1,4 @@
-//! `topology schema`: what an editor completes from.
+//! `topology schema`: prints the JSON Schema from which editors complete.
 
 use crate::{exit::Exit, output::Output};
 
@@ -9,11 +9,11 @@ Examples:
   topology schema > topology.schema.json
 
 Editors with the YAML language server (VS Code, Neovim, JetBrains, Helix, …)
-use it for a file that begins with this line, as the one of `topology init`:
+use it for a file that begins with this line, as `topology init` writes it:
   # yaml-language-server: $schema=./topology.schema.json
 
-Write it anew after an update: it is always that of this very binary. It cannot
-see how keys fit together; `topology validate` does.")]
+Write the schema anew after an update: it belongs to this version of `topology`.
+It does not check keys against each other; `topology validate` does.")]
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args, output: Output) -> anyhow::Result<Exit> {

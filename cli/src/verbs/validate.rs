@@ -1,4 +1,4 @@
-//! `topology validate`: is the file right?
+//! `topology validate`: checks the file.
 
 use hatchery::{
     FileError, ReadError, Topology,
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::{args::Common, drawing::draw, exit::Exit, output::Output};
 
-/// Check the file, with no broker
+/// Check the file; needs no broker
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -69,22 +69,22 @@ fn summary(topology: &Topology) -> String {
     .join(", ")
 }
 
-/// What a valid file gives up of the promise.
+/// Returns a warning for each guarantee that a valid file gives up.
 fn warnings(topology: &Topology) -> Vec<String> {
     let queue_type = topology.queue_type;
     let warning = |what: &&str| format!("`queue-type: {}`: {what}", queue_type.as_str());
     let given_up = queue_type.gives_up().iter().map(warning);
     let uncounted = topology.putting_aside().filter(|_| queue_type == QueueType::Classic).map(|(event_type, _)| {
         format!(
-            "`register: off` in {event_type}: classic queues count no returns, so there is no protection from an event \
-             that kills its worker: it comes again until somebody removes it"
+            "`register: off` in {event_type}: classic queues do not count deliveries, so nothing protects from an event \
+             that kills its worker: RabbitMQ redelivers it until somebody removes it"
         )
     });
     let latest = topology.latest_redelivery();
     let forgetting = topology.forgetting_too_soon().map(|(event_type, remembered)| {
         format!(
-            "`dedup-retention` in {event_type}: what was handled is remembered for {}, and RabbitMQ delivers it again up to \
-             {} later where it got no acknowledgement (`ack-timeout`, looked at once a minute): then it runs again",
+            "`dedup-retention` in {event_type}: a handled event is remembered for {}, but RabbitMQ may redeliver it up to \
+             {} later if it got no acknowledgement (`ack-timeout`, checked once a minute); then it runs again",
             ttl::say(remembered),
             ttl::say(latest)
         )
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Golden: `tests/warned/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    /// The golden files are `tests/warned/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[rstest]
     #[case::none("none", "redis: { dedup-retention: 31m }\ntypes: { mail: {} }")]
     #[case::dedup_retention(
@@ -122,7 +122,7 @@ mod tests {
     )]
     #[case::ack_timeout("ack-timeout", "ack-timeout: 2h\ntypes: { mail: {} }")]
     #[case::classic("classic", "queue-type: classic\ntypes: { mail: {}, plain: { register: off } }")]
-    fn what_is_given_up_is_said(#[case] name: &str, #[case] file: &str) {
+    fn a_guarantee_that_is_given_up_is_reported(#[case] name: &str, #[case] file: &str) {
         let topology = hatchery::file::read(&format!("version: 1\nname: billing\n{file}\n"), "topology.yaml");
         let mut written = warnings(&topology.expect("valid")).join("\n");
         if !written.is_empty() {

@@ -1,4 +1,4 @@
-//! `topology work`: runs a program for each event, or asks a service.
+//! `topology work`: runs a program or calls an HTTP service for each event.
 
 use std::{ffi::OsString, path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
     stop::Stop,
 };
 
-/// Run a program for each event of one or more types, or ask a service
+/// Run a program or call an HTTP service for each event of one or more types
 #[derive(clap::Args)]
 #[command(override_usage = "topology work [OPTIONS] --type <TYPE> (--exec <CMD>... | --http <URL>)")]
 #[command(group(clap::ArgGroup::new("handler").required(true).args(["exec", "http"])))]
@@ -43,12 +43,13 @@ Examples:
 With --exec the payload is the program's standard input; EVENT_ID, EVENT_TYPE,
 EVENT_REFERENCE, EVENT_NBF, EVENT_ATTEMPTS, EVENT_REASON, EVENT_VERSION,
 EVENT_FENCE, EVENT_CREATED_AT, EVENT_CONTENT_TYPE, EVENT_CORRELATION_ID and
-EVENT_TRACEPARENT are in its environment (what is absent is unset). The URLs of
-broker and Redis are not, unless --pass-urls says so: they may hold passwords.
+EVENT_TRACEPARENT are in its environment (absent fields are unset). The URLs of
+broker and Redis are removed from it, because they may hold passwords;
+--pass-urls keeps them.
 
 Exit status 0 is done, 65 dead-letter, anything else a retry with the last line
-of standard error as the reason. With 0 the last line of standard output may
-say more: {\"requeue\": {\"at\": TIME, \"reason\": …}} (or \"after\": \"1h\"),
+of standard error as the reason. With 0 the last line of standard output may be
+another outcome: {\"requeue\": {\"at\": TIME, \"reason\": …}} (or \"after\": \"1h\"),
 {\"retry\": {\"after\": \"30s\"}}, {\"discard\": {\"reason\": …}},
 {\"dead-letter\": {\"reason\": …}}.
 
@@ -57,22 +58,22 @@ Event-Type, Event-Reference, Event-Nbf, Event-Attempts, Event-Reason,
 Event-Version, Event-Fence, Event-Created-At, Event-Correlation-Id, Content-Type
 and Traceparent. Percent-decode those that begin with Event-.
 
-2xx is done, or what the same JSON as the body says; 400, 409, 410, 413, 415 and
-422 are dead-letter with the body's first line as the reason; everything else
-and no answer is a retry, after as long as Retry-After says. Redirects are not
-followed. The limit is the type's handler-timeout. A user and a password in the
-URL are for basic authentication, and are not shown; in a file (@FILE) they are
-in no list of processes either.
+2xx is done, or the outcome in the body, which is the same JSON; 400, 409, 410,
+413, 415 and 422 are dead-letter with the body's first line as the reason; any
+other status, or no answer, is a retry, after the time in Retry-After. Redirects
+are not followed. The limit is the type's handler-timeout. A user and a password
+in the URL are for basic authentication, and are not shown; with @FILE they are
+not visible in `ps` either.
 
-SIGTERM and SIGINT stop it: it finishes what runs within the drain limit and
-gives the rest back. A second one stops it at once, with exit status 1; nothing
-is lost by that.")]
+SIGTERM and SIGINT stop the worker: it finishes running events within the drain
+timeout and gives the others back. A second signal stops it at once, with exit
+status 1; no event is lost.")]
 pub(crate) struct Args {
     /// A type to work on; may be given more than once
     #[arg(long = "type", value_name = "TYPE", required = true)]
     types: Vec<String>,
 
-    /// The program and its arguments, up to the next option of `topology work`; after `--exec --` everything
+    /// The program and its arguments, up to the next option of `topology work`; after `--exec --`, all arguments
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Vec<OsString>,
 
@@ -84,32 +85,33 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     http: Option<UrlText>,
 
-    /// Authorities that the service may be certified by, in PEM, besides those that the system trusts
+    /// Certificate authorities to trust for the service, in PEM, besides the system's
     #[arg(long, value_name = "PATH", requires = "http")]
     http_ca: Option<PathBuf>,
 
-    /// Events that are handled at a time for each type, instead of what the file says
+    /// Events that are handled at a time for each type, instead of the file's `concurrency`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     concurrency: Option<u16>,
 
-    /// How long a stop waits for what runs, instead of what the file says
+    /// How long a stop waits for running events, instead of the file's `drain-timeout`
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     drain_timeout: Option<Duration>,
 
-    /// Serve metrics at /metrics, and at /healthz 200 if the broker was reached last: HOST:PORT, or :PORT for all interfaces
+    /// Serve metrics at /metrics, and at /healthz 200 if the last attempt to connect to the broker succeeded; :PORT
+    /// alone means all interfaces
     #[arg(long, value_name = "HOST:PORT", value_parser = listen::Address::from_str)]
     listen: Option<listen::Address>,
 
-    /// Stop once the processing queues are empty; what waits in hatcheries and retry queues is not waited for
+    /// Stop once the processing queues are empty; does not wait for events in hatcheries and retry queues
     #[arg(long)]
     stop_when_empty: bool,
 }
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
-    // Before anything else: the first process of a container that does not listen yet never hears of a signal.
+    // Before anything else: the kernel drops a signal to a container's first process if it has no handler yet.
     let Stop { gently: stop, at_once } = Stop::on_signals()?;
     let handler = handler(&args)?;
-    // Before anything is counted.
+    // Before anything is counted, because a count before the recorder is installed is lost.
     let listener = match &args.listen {
         Some(address) => Some(listen::open(address).await?),
         None => None,
@@ -126,7 +128,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         }
         Ok::<_, anyhow::Error>(hatchery)
     };
-    // Nothing has begun yet that could be finished.
+    // A stop while connecting ends at once: no work has begun yet.
     let Some(hatchery) = stop.run_until_cancelled(connecting).await else {
         return summarize(&Summary::default(), output);
     };
@@ -143,27 +145,27 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     if let Some(limit) = args.drain_timeout {
         worker = worker.drain_timeout(limit);
     }
-    // Dropping the worker ends its programs too, each with its process group.
+    // Dropping the worker also kills its programs, each with its process group.
     let worked = at_once.run_until_cancelled(worker.run(stop)).await;
     hatchery.close().await;
     let Some(worked) = worked else {
-        let what = "stopped at once; the broker delivers again what was not finished";
+        let what = "stopped at once; the broker redelivers the events that were not finished";
         return Err(Ended::new(Exit::Error, what).into());
     };
     summarize(&worked?, output)
 }
 
-/// The types that are worked on, each with what the file says of it. A name that the file does not have is refused before
-/// anything is logged or connected to.
+/// Returns the types to work on, each with its settings from the file. An unknown name is refused before the first log
+/// line and before the worker connects.
 fn types<'a>(names: &[String], topology: &'a Topology) -> Result<Vec<(&'a EventType, &'a TypeSpec)>, UnknownType> {
     let known = |name: &String| topology.types.get_key_value(name.as_str());
     names.iter().map(|name| known(name).ok_or_else(|| UnknownType::among(name, topology.types.keys()))).collect()
 }
 
-/// The first line of a worker's log: whoever reads it later knows what ran, and on what.
+/// Writes the first line of a worker's log, which says which version ran on which broker, topology and types.
 fn introduce(common: &Common, args: &Args, topology: &Word, types: &[(&EventType, &TypeSpec)]) -> anyhow::Result<()> {
     let concurrency = |spec: &TypeSpec| match args.concurrency {
-        // Order is one event at a time, whatever anybody asks for.
+        // A type that keeps order runs one event at a time, whatever `--concurrency` says.
         _ if spec.keeps_order() => 1,
         asked => asked.unwrap_or(spec.concurrency),
     };
@@ -189,7 +191,7 @@ fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What is wrong with it is found out now, before the first delivery is asked for.
+/// Builds the handler. A wrong program, URL or certificate is found now, before the worker consumes.
 fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
     let Some(url) = &args.http else { return Ok(Arc::new(Exec::new(&args.exec)?.pass_urls(args.pass_urls))) };
     let url = match url.secret().strip_prefix('@') {
@@ -223,8 +225,8 @@ fn text(summary: &Summary) -> String {
     if said.is_empty() { "nothing to do".to_owned() } else { said.join(", ") }
 }
 
-/// Puts our own options that follow `--exec CMD…` before it, so that they may stand on either side. Everything after
-/// `--exec --` is the program's.
+/// Moves options of `topology` that follow `--exec CMD…` in front of it, so that they may stand on either side. All
+/// arguments after `--exec --` belong to the program.
 pub(crate) fn ours_first(arguments: Vec<OsString>, command: &clap::Command) -> Vec<OsString> {
     let Some(exec) = arguments.iter().position(|argument| argument == "--exec") else { return arguments };
     let is_work = arguments[..exec].iter().any(|argument| argument == "work");

@@ -176,7 +176,10 @@ async fn an_interrupted_batch_answers_the_lines_that_it_read_and_says_where_it_s
         // The pipe stays open, so that only the signal can end the process.
         let ended = publisher.ended_by(Signal::INT).await.expect(5);
         assert!(ended.stdout.contains(account), "{ended:?}");
-        assert!(ended.stderr.contains("stopped before line 6: it and what follows is not published"), "{ended:?}");
+        assert!(
+            ended.stderr.contains("stopped before line 6: this line and those after it are not published"),
+            "{ended:?}"
+        );
         drop(write);
     }
 }

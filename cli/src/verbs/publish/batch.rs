@@ -1,4 +1,4 @@
-//! A batch: every line goes as soon as it is read, and is answered as soon as it is confirmed.
+//! Publishes a batch: each line is sent as soon as it is read, and answered as soon as the broker confirms it.
 
 use std::{
     fs::{self, File},
@@ -27,14 +27,14 @@ use crate::{
     stop::Stop,
 };
 
-/// Lines that wait for their confirm at a time.
+/// How many lines may wait for their confirm at a time.
 const IN_FLIGHT: usize = 1_000;
-/// And what they hold.
+/// How many bytes these lines may hold together.
 const BYTES_IN_FLIGHT: usize = 64 * 1024 * 1024;
-/// How long no line is tried after one that the broker did not confirm.
+/// How long no line is sent after the broker did not confirm one.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// Where lines come from, and where the refused ones go.
+/// The input of lines, and the file for refused lines.
 pub(super) struct Files {
     input: Pin<Box<dyn AsyncBufRead + Send>>,
     bytes: Option<u64>,
@@ -42,7 +42,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Opens both before anything is published.
+    /// Opens both files before the first line is published.
     pub(super) fn open(input: &Path, rejects: Option<&Path>) -> anyhow::Result<Self> {
         let source = if input == Path::new("-") { Path::new("/dev/stdin") } else { input };
         if let Some(rejects) = rejects
@@ -68,8 +68,9 @@ impl Files {
     }
 }
 
-/// Whether lines are tried at all. After one that the broker did not confirm the others are refused for a second, so
-/// that a long file does not wait out the limit for each of its lines; then the next ones show whether it is back.
+/// Whether lines are sent at all. After the broker did not confirm a line, other lines are refused for a second, so
+/// that a long file does not wait for the time limit with each of its lines. Then the next lines show whether the
+/// broker is back.
 #[derive(Default)]
 struct Trust(Mutex<Option<Instant>>);
 
@@ -83,14 +84,15 @@ impl Trust {
     }
 }
 
-/// What became of a line.
+/// The result for a line.
 struct Answer {
     line: Numbered,
     published: Result<Published, String>,
 }
 
-/// Publishes to the end of the input. A signal, or an error of what is read or written, ends the reading; what was read
-/// before is answered all the same, and counted. Each line before the end is published, or standard error names it.
+/// Publishes the lines to the end of the input. A signal, or an error of reading or writing, ends the reading; lines
+/// that were read before are still answered and counted. Each line that was read is published or reported on standard
+/// error.
 pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> anyhow::Result<Exit> {
     let stop = Stop::on_signals()?;
     let mut lines = Lines::new(files.input);
@@ -101,7 +103,7 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
     let (mut reading, mut ended, mut failed) = (true, false, None);
     while reading || !under_way.is_empty() {
         let step = tokio::select! {
-            // Confirms first: a child process waits for the answer to its line.
+            // Answers come first, because the program that writes the input may wait for the answer to its line.
             biased;
             () = stop.at_once.cancelled() => break,
             Some(answer) = under_way.next() => {
@@ -145,14 +147,14 @@ pub(super) async fn run(files: Files, publisher: &Publisher, output: Output) -> 
     }
 }
 
-/// Begins to publish a line. What is invalid, or comes after the broker was given up, is answered at once.
+/// Begins to publish a line. A line that is invalid, or that comes while no line is sent, is answered at once.
 fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl Future<Output = Answer> + use<'a> {
     let refused = trust.is_lost().then(|| "not tried, because the broker did not confirm an earlier one".to_owned());
     let event = match refused {
         Some(why) => Err(why),
         None => line::read(&line.line).map_err(|error| error.to_string()),
     };
-    // Versions are asked for in the order of the lines, which is the order of these calls.
+    // The order of these calls is the order in which versions are reserved, so it must be the order of the lines.
     let publishing = match event {
         Ok(event) => Either::Left(publisher.publish(event)),
         Err(why) => Either::Right(std::future::ready(why)),
@@ -161,7 +163,7 @@ fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl 
         let published = match publishing {
             Either::Left(publishing) => publishing.await.map_err(|error| {
                 match error {
-                    // That is about this one alone.
+                    // The line is at fault, not the broker.
                     PublishError::Broker(BrokerError::TooLarge { .. }) => {}
                     PublishError::Broker(_) | PublishError::Timeout => trust.lose(),
                     _ => {}
@@ -181,7 +183,7 @@ struct Report {
     published: u64,
     refused: u64,
     unversioned: u64,
-    /// Lines of which nobody knows whether the broker has them.
+    /// Number of lines that may or may not have reached the broker.
     unanswered: usize,
     /// The first line that was not read, if the input was not read to its end.
     stopped_before: Option<u64>,
@@ -208,7 +210,7 @@ impl Report {
             Err(why) => {
                 self.refuse(number, &why)?;
                 if let Some(rejects) = &mut self.rejects {
-                    // At once: whoever is killed in the middle knows from them what is left.
+                    // Flushed at once, so that the rejects are complete if the process is killed.
                     let line = rejects.write_all(&line.line).and_then(|()| rejects.write_all(b"\n"));
                     line.and_then(|()| rejects.flush()).context("cannot write the rejects")?;
                 }
@@ -227,7 +229,8 @@ impl Report {
         Ok(())
     }
 
-    /// Refuses a line that is longer than any event. It goes to the rejects as it comes, and nothing else meanwhile.
+    /// Refuses a line that is longer than any event. Its parts are written to the rejects as they are read, and no
+    /// other line is written meanwhile.
     async fn too_long<R: AsyncBufRead + Unpin>(&mut self, line: &Numbered, lines: &mut Lines<R>) -> anyhow::Result<()> {
         self.refuse(line.number, "the line is longer than any event")?;
         let mut nowhere = io::sink();
@@ -236,21 +239,22 @@ impl Report {
             None => &mut nowhere,
         };
         rejects.write_all(&line.line).context("cannot write the rejects")?;
-        lines.rest(rejects).await.context("cannot pass the rest of a long line on to the rejects")?;
+        lines.rest(rejects).await.context("cannot copy the rest of a long line to the rejects")?;
         rejects.write_all(b"\n").and_then(|()| rejects.flush()).context("cannot write the rejects")
     }
 
     fn end(self) -> anyhow::Result<Exit> {
         self.bar.finish_and_clear();
         if self.unversioned > 0 {
-            let text = format!("Redis gave no version for {}: they compete with nothing", self.unversioned);
+            let text =
+                format!("Redis gave no version for {} events: they compete with no other event", self.unversioned);
             self.output.warn(&text);
         }
         if self.unanswered > 0 {
             self.output.warn(&format!("{} lines were not answered: they may be published or not", self.unanswered));
         }
         if let Some(line) = self.stopped_before {
-            self.output.warn(&format!("stopped before line {line}: it and what follows is not published"));
+            self.output.warn(&format!("stopped before line {line}: this line and those after it are not published"));
         }
         match self.output.format {
             Format::Text => {
@@ -266,7 +270,7 @@ impl Report {
                 }
                 self.output.json(&account)?;
             }
-            // Every line has been answered.
+            // Each line had an answer of its own.
             Format::Ndjson => {}
         }
         let done = self.refused == 0 && self.unanswered == 0 && self.stopped_before.is_none();

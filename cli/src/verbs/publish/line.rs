@@ -1,4 +1,4 @@
-//! A line of a batch: one event as JSON.
+//! Reads a line of a batch: one event as JSON.
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use bytes::Bytes;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 
 use crate::written::{Span, Time};
 
-/// What a line may say.
+/// The fields of a line.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line<'a> {
@@ -26,12 +26,12 @@ struct Line<'a> {
     correlation_id: Option<String>,
 }
 
-/// A payload of `null` is a payload, not an absent one.
+/// Reads a payload of `null` as a payload, not as an absent field.
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Why a line is no event.
+/// The reason why a line is no event.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LineError {
     #[error("not UTF-8 at byte {0}")]
@@ -48,12 +48,13 @@ pub(super) enum LineError {
     Misplaced(&'static str),
 }
 
-/// Without serde's own line number, which is 1 in every line of a batch.
+/// Removes serde's own line number from an error, because it is 1 in every line of a batch.
 fn in_this_line(error: &serde_json::Error) -> String {
     unless_url(&error.to_string()).replace(" at line 1 column ", " at column ")
 }
 
-/// Reads a line. Its fields may have what the arguments of `topology publish` may have. A JSON payload is sent as exactly the text that stands there.
+/// Reads a line. Its fields take the same values as the arguments of `topology publish`. A JSON payload is sent as
+/// exactly the text in the line.
 pub(super) fn read(line: &[u8]) -> Result<NewEvent, LineError> {
     let text = std::str::from_utf8(line).map_err(|error| LineError::NotText(error.valid_up_to()))?;
     let text = text.trim_start_matches('\u{feff}');
@@ -110,7 +111,7 @@ mod tests {
     #[case(r#"{"type":"mail","payload_base64":"AP8="}"#, "\0\u{ff}")]
     #[case(r#"{"type":"mail","payload_base64":""}"#, "")]
     #[case(r#"{"type":"mail"}"#, "")]
-    fn a_payload_goes_as_it_stands(#[case] line: &str, #[case] payload: &str) {
+    fn a_payload_is_sent_as_the_text_in_the_line(#[case] line: &str, #[case] payload: &str) {
         let expected: Vec<u8> = if payload == "\0\u{ff}" { vec![0, 255] } else { payload.as_bytes().to_vec() };
         assert_eq!(read(line.as_bytes()).expect("valid").payload(), &expected[..]);
     }
@@ -129,7 +130,7 @@ mod tests {
     #[case(b"{\"type\":\"mail\",\"delay\":\"5\"}", "write a number and a unit")]
     #[case(b"{\"type\":\"mail\",\"delay\":\"5s\",\"nbf\":\"2026-06-01T00:00:00Z\"}", "exclude each other")]
     #[case(b"{\"type\":\"ma\xff\"}", "not UTF-8 at byte 11")]
-    fn a_bad_line_says_what_is_wrong(#[case] line: &[u8], #[case] why: &str) {
+    fn the_error_of_a_bad_line_names_its_mistake(#[case] line: &[u8], #[case] why: &str) {
         let error = read(line).expect_err("invalid").to_string();
         assert!(error.contains(why), "{error}");
     }

@@ -1,4 +1,4 @@
-//! A batch's lines, in bounded memory.
+//! Reads the lines of a batch in bounded memory.
 
 use std::{
     io::{self, Write},
@@ -7,22 +7,22 @@ use std::{
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
-/// The longest line: the largest payload in base64, and room for the rest.
+/// The longest line in bytes: the largest payload in base64, and room for the other fields.
 const LONGEST: usize = 24 * 1024 * 1024;
 
 /// One line with its number, from 1.
 pub(super) struct Numbered {
     pub(super) number: u64,
     pub(super) line: Vec<u8>,
-    /// There is more of it, which [`Lines::rest`] reads.
+    /// Whether the line is longer; [`Lines::rest`] reads its rest.
     pub(super) cut: bool,
 }
 
-/// Reads lines.
+/// Reads lines from an input.
 pub(super) struct Lines<R> {
     input: R,
     number: u64,
-    /// The line that is being read. It is kept here and not in the future, which may be dropped half-way.
+    /// The part of a line that was read so far. It is not kept in the future, which may be dropped half-way.
     line: Vec<u8>,
 }
 
@@ -31,12 +31,13 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         Self { input, number: 0, line: Vec::new() }
     }
 
-    /// How many lines were read to their ends.
+    /// Returns how many lines were read so far.
     pub(super) const fn read(&self) -> u64 {
         self.number
     }
 
-    /// The next line that is not blank, without its end. Nothing is lost when the future is dropped before it is ready.
+    /// Returns the next line that is not blank, without its line ending. Nothing is lost if the future is dropped
+    /// before it is ready.
     pub(super) async fn next(&mut self) -> io::Result<Option<Numbered>> {
         loop {
             let chunk = self.input.fill_buf().await?;
@@ -70,7 +71,7 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         }
     }
 
-    /// Reads the rest of a line that was cut, and writes it there; without its end.
+    /// Copies the rest of a line that was cut to `to`, without its line ending.
     pub(super) async fn rest(&mut self, to: &mut (dyn Write + Send)) -> io::Result<()> {
         loop {
             let chunk = self.input.fill_buf().await?;
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn lines_keep_their_numbers_and_the_last_needs_no_end() {
+    async fn lines_keep_their_numbers_and_the_last_line_needs_no_line_ending() {
         let read = all(b"one\n\n \t\r\ntwo\r\nthree").await;
         let expected = [(1, "one"), (4, "two"), (5, "three")].map(|(n, text)| (n, text.as_bytes().to_vec(), false));
         assert_eq!(read, expected);
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_line_whose_reader_was_called_away_half_way_is_whole() {
+    async fn a_line_is_read_whole_although_its_reader_was_dropped_half_way() {
         let (mut writer, reader) = tokio::io::duplex(64);
         let mut lines = Lines::new(tokio::io::BufReader::new(reader));
         for part in [&b"{\"type\":"[..], b" \"mail\"", b"}\n"] {

@@ -1,4 +1,4 @@
-//! `topology publish`: one event, or a batch.
+//! `topology publish`: publishes one event, or a batch.
 
 mod batch;
 mod line;
@@ -36,36 +36,38 @@ Examples:
   tail -f events.ndjson | topology publish --batch - -o ndjson
 
 A batch has one event a line, as JSON: type, reference, payload (any JSON, sent
-as exactly the text that stands there) or payload_base64, nbf or delay, id,
-correlation_id. A bad line is named and refused; the others go; exit 5.
-Ctrl-C ends the reading: what was read is answered, and the account says before
-which line it stopped; exit 5. Another Ctrl-C waits for nothing.")]
+as exactly the text in the line) or payload_base64, nbf or delay, id,
+correlation_id. A bad line is reported and refused, the others are published,
+and the exit code is 5. Ctrl-C ends the reading: lines that were read are
+answered, the first line that was not read is reported, and the exit code is 5.
+A second Ctrl-C stops at once.")]
 pub(crate) struct Args {
     /// The type of the event
     #[arg(value_name = "TYPE", required_unless_present = "batch", conflicts_with = "batch")]
     event_type: Option<String>,
 
-    /// The object that it is about, such as the number of an employee
+    /// The object that the event is about, such as the number of an employee
     #[arg(long, conflicts_with = "batch")]
     reference: Option<String>,
 
-    /// The payload: JSON, @FILE for a file's bytes, - for standard input's; empty without it
+    /// The payload: JSON, @FILE for the bytes of a file, - for standard input; empty if left out
     #[arg(long, value_name = "JSON|@FILE|-", conflicts_with = "batch", allow_hyphen_values = true)]
     payload: Option<String>,
 
-    /// Not before this time
+    /// Run the event not before this time
     #[arg(long, value_name = "TIME", conflicts_with_all = ["batch", "delay"], value_parser = parse_time)]
     at: Option<Timestamp>,
 
-    /// Not before this long from now
+    /// Run the event after this delay at the earliest
     #[arg(long, value_name = "DURATION", conflicts_with = "batch", value_parser = parse_duration, allow_hyphen_values = true)]
     delay: Option<Duration>,
 
-    /// The event's id instead of a new one: publishing it again for the same time is publishing nothing, where coalescing is off
+    /// The event's id [default: a new UUIDv7]; without coalescing, the same id for the same time has no effect when
+    /// published again
     #[arg(long, conflicts_with = "batch")]
     id: Option<String>,
 
-    /// Handed through to the handler
+    /// An id that is passed on to the handler
     #[arg(long, value_name = "ID", conflicts_with = "batch")]
     correlation_id: Option<String>,
 
@@ -81,7 +83,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
     if args.batch.is_none() && args.rejects.is_some() {
-        return Err(UsageError("--rejects goes with --batch".to_owned()).into());
+        return Err(UsageError("--rejects needs --batch".to_owned()).into());
     }
     if let Some(input) = &args.batch {
         let files = batch::Files::open(input, args.rejects.as_deref())?;
@@ -96,7 +98,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     hatchery.close().await;
     let published = published?;
     if published.unversioned {
-        output.warn("Redis gave no version: the event is published and competes with nothing");
+        output.warn("Redis gave no version: the event is published, and competes with no other event");
     }
     let told = if output.is_text() {
         output.print(&format!("{}\n", published.id))

@@ -1,9 +1,9 @@
 #!/bin/sh
-# What the demo's workers run for each event: it pretends to do something, and writes one line about it.
-# The payload says whether it fails: {"fail":"twice"}, {"fail":"always"} or {"fail":"invalid"}.
+# The program that the demo's workers run for each event. It pretends to work, and writes one line about the run.
+# The payload sets whether the run fails: {"fail":"twice"}, {"fail":"always"} or {"fail":"invalid"}.
 set -u
 
-# The dot keeps line ends, which $(…) would take off.
+# The dot keeps trailing newlines, which $(…) would remove.
 payload=$(cat && echo .) || exit 1
 payload=${payload%.}
 
@@ -14,11 +14,11 @@ case $payload in
 *'"fail":"invalid"'*) outcome=dead ;;
 esac
 
-# The work itself, long enough for `kill -9` to hit somebody at it.
+# The work takes long enough for `kill -9` to hit a running handler.
 sleep 0.1
 
 checksum=$(printf %s "$payload" | cksum)
-# One short line in one write, so that many handlers can share the file.
+# A short line is one write, so many handlers can append to the file at a time.
 printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$EVENT_ID" "$EVENT_TYPE" "${EVENT_REFERENCE:--}" "$EVENT_ATTEMPTS" \
     "$EVENT_FENCE" "$outcome" "${checksum%% *}" "$DEMO_WORKER" >>"$DEMO_OUT" || exit 1
 

@@ -1,6 +1,7 @@
-//! The account, taken from the outside: what was confirmed, what the handlers wrote, and what lies in the queues.
+//! Accounts for every event by the publishes that were confirmed, the lines that handlers wrote and the messages in the
+//! queues.
 //!
-//! Pure: neither the register nor a worker's own counts are asked, for they are what is being tried.
+//! The register and the workers' own counts are not used, because they are what the demo tests. The functions are pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,20 +9,21 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     pub(crate) id: String,
-    /// For people: where it came from.
+    /// The event's origin, for messages.
     pub(crate) label: String,
-    /// What it competes with. A later one of the same slot is newer and replaces it; `None` competes with nothing.
+    /// The slot in which the event competes. A later event of the same slot replaces it; an event without a slot
+    /// competes with no other.
     pub(crate) slot: Option<String>,
     pub(crate) fate: Fate,
-    /// Of its payload, as `cksum` prints it.
+    /// The checksum of the payload, as `cksum` prints it.
     pub(crate) checksum: u32,
-    /// Not published with hatchery.
+    /// Whether it was published without hatchery.
     pub(crate) raw: bool,
-    /// No event at all, so no handler ever sees it.
+    /// Whether it cannot be decoded as an event, so that no handler ever sees it.
     pub(crate) poison: bool,
 }
 
-/// What must become of an event, unless a newer one replaces it.
+/// The state in which an event must end, unless a newer one replaces it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Handled,
@@ -29,7 +31,7 @@ pub(crate) enum Fate {
     Waiting,
 }
 
-/// What a handler wrote about one run.
+/// One run, as its handler wrote it down.
 #[derive(Clone, Debug)]
 pub(crate) struct Run {
     pub(crate) id: String,
@@ -37,7 +39,7 @@ pub(crate) struct Run {
     pub(crate) attempts: u32,
     pub(crate) outcome: Outcome,
     pub(crate) checksum: u32,
-    /// Which worker process ran it.
+    /// The name of the worker process.
     pub(crate) worker: String,
 }
 
@@ -45,9 +47,9 @@ pub(crate) struct Run {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Done,
-    /// To be tried again.
+    /// The event is retried.
     Failed,
-    /// It will never work.
+    /// The event can never work.
     Dead,
 }
 
@@ -56,19 +58,19 @@ pub(crate) enum Outcome {
 pub(crate) struct Found {
     pub(crate) id: String,
     pub(crate) queue: String,
-    /// The queue is one of dead letters.
+    /// Whether the queue is a dead-letter queue.
     pub(crate) dead_letter: bool,
 }
 
-/// What became of an event. Each is in exactly one state.
+/// The state in which an event was found. Each event is in exactly one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum State {
-    /// A handler did it to the end, and had the very payload that was published.
+    /// A handler finished it, and got exactly the payload that was published.
     Handled,
     DeadLettered,
-    /// In another queue.
+    /// It is in another queue.
     Waiting,
-    /// Nowhere itself, but a newer one of its slot is in one of the states above.
+    /// It was not found, but a newer event of its slot is in one of the states above.
     Coalesced,
     Lost,
 }
@@ -76,21 +78,21 @@ pub(crate) enum State {
 /// The whole account.
 #[derive(Debug, Default)]
 pub(crate) struct Account {
-    /// In the order of publishing.
+    /// The states of the events, in the order of publishing; `None` is lost.
     pub(crate) states: Vec<Option<State>>,
-    /// Tried again after a failure.
+    /// The number of events that ran again after a failure.
     pub(crate) retried: usize,
-    /// Done to the end more than once.
+    /// The ids of events that were finished more than once.
     pub(crate) twice: BTreeSet<String>,
-    /// Slots, and how many of them have their last event handled or in dead-letter.
+    /// The number of slots with due events, and the number of those whose last event was handled or dead-lettered.
     pub(crate) last: (usize, usize),
-    /// Every number that is not as it must be, for people. Empty: all is well.
+    /// The faults that the account has found, for people. If there are none, all is well.
     pub(crate) off: Vec<String>,
 }
 
 impl Account {
-    /// Takes the account. `published` is in the order of publishing; ids that are not in it are other people's.
-    /// `killed` is the worker that was killed: what it ran may run again.
+    /// Takes the account. `published` is in the order of publishing; events that are not in it belong to others and are
+    /// ignored. `killed` is the worker that was killed: an event that it ran may run again.
     pub(crate) fn take(published: &[Published], runs: &[Run], found: &[Found], killed: &str) -> Self {
         let runs = by_id(runs, |run| &run.id);
         let found = by_id(found, |found| &found.id);
@@ -127,20 +129,23 @@ impl Account {
             if ends.len() > 1 {
                 account.twice.insert(event.id.clone());
                 if ends.iter().all(|run| run.worker != killed) {
-                    account.off.push(format!("{} ({}) ran twice, and no worker died of it", event.id, event.label));
+                    account
+                        .off
+                        .push(format!("{} ({}) ran twice, although its worker was not killed", event.id, event.label));
                 }
             }
         }
         account
     }
 
-    /// How many are in this state.
+    /// Returns how many events are in this state.
     pub(crate) fn count(&self, state: State) -> usize {
         self.states.iter().filter(|have| have.unwrap_or(State::Lost) == state).count()
     }
 
-    /// Who is nowhere was replaced if a newer one of its slot is somewhere. An old copy that still lies in a timer,
-    /// to be dropped when it comes out, counts as replaced too; only of what has to wait every copy counts by itself.
+    /// Marks events as coalesced. An event that was not found was replaced if a newer event of its slot was found. An
+    /// old copy that is still in a timer, and will be dropped when it is delivered, counts as replaced too. Only an
+    /// event that must still wait has to be found itself.
     fn replace(&mut self, published: &[Published]) {
         let mut newer = BTreeSet::new();
         for (event, state) in published.iter().zip(&mut self.states).rev() {
@@ -167,7 +172,7 @@ impl Account {
         self.last = (due.clone().count(), due.filter(settled).count());
         if self.last.0 != self.last.1 {
             self.off.push(format!(
-                "of {} employees' last payloads {} were handled or are in dead-letter",
+                "{} employees have a last payload that is due, but only {} of these were handled or are in dead-letter",
                 self.last.0, self.last.1
             ));
         }

@@ -29,7 +29,7 @@ fn found(id: &str, queue: &str) -> Found {
     Found { id: id.to_owned(), queue: queue.to_owned(), dead_letter: queue == "dead" }
 }
 
-/// One event: what became of it, and whether that is as it must be.
+/// One event with its fate, its runs and its queues; the state that follows, and whether the state fits the fate.
 #[rstest]
 #[case(Fate::Handled, &[done("a")], &[], State::Handled, true)]
 #[case(Fate::Handled, &[done("b")], &[found("b", "hatchery")], State::Lost, false)]
@@ -44,7 +44,7 @@ fn found(id: &str, queue: &str) -> Found {
 #[case(Fate::Waiting, &[], &[found("a", "hatchery")], State::Waiting, true)]
 #[case(Fate::Waiting, &[], &[], State::Lost, false)]
 #[case(Fate::Waiting, &[done("a")], &[], State::Handled, false)]
-fn an_event_is_where_it_must_be(
+fn an_event_in_a_state_that_does_not_fit_is_reported(
     #[case] fate: Fate,
     #[case] runs: &[Run],
     #[case] queues: &[Found],
@@ -58,7 +58,7 @@ fn an_event_is_where_it_must_be(
     }
 }
 
-/// Three events of these slots, of which those in `handled` were handled.
+/// Three events `a`, `b` and `c` of these slots. Those in `handled` were handled.
 #[rstest]
 #[case(["x", "x", "x"], &["c"], [State::Coalesced, State::Coalesced, State::Handled])]
 #[case(["x", "x", "x"], &["b"], [State::Coalesced, State::Handled, State::Lost])]
@@ -66,7 +66,7 @@ fn an_event_is_where_it_must_be(
 #[case(["x", "x", "x"], &[], [State::Lost, State::Lost, State::Lost])]
 #[case(["x", "y", "x"], &["c"], [State::Coalesced, State::Lost, State::Handled])]
 #[case(["x", "x", "y"], &["c"], [State::Lost, State::Lost, State::Handled])]
-fn only_a_newer_one_of_the_slot_replaces(
+fn only_a_newer_event_of_the_slot_replaces_an_event(
     #[case] slots: [&str; 3],
     #[case] handled: &[&str],
     #[case] states: [State; 3],
@@ -81,7 +81,7 @@ fn only_a_newer_one_of_the_slot_replaces(
 }
 
 #[test]
-fn without_a_slot_nothing_is_replaced() {
+fn an_event_without_a_slot_is_never_replaced() {
     let events = [published("a", None, Fate::Handled), published("b", None, Fate::Handled)];
     let account = Account::take(&events, &[done("b")], &[], "1");
     assert_eq!(account.count(State::Lost), 1);
@@ -97,7 +97,7 @@ fn a_stale_copy_that_is_still_on_its_way_is_replaced() {
 }
 
 #[test]
-fn a_handler_must_have_had_the_payload_that_was_published() {
+fn a_run_with_another_payload_does_not_count_as_handled() {
     let torn = Run { checksum: CHECKSUM + 1, ..done("a") };
     let account = Account::take(&[published("a", None, Fate::Handled)], &[torn], &[], "1");
     assert_eq!(account.count(State::Lost), 1);
@@ -107,7 +107,7 @@ fn a_handler_must_have_had_the_payload_that_was_published() {
 #[case("1", "2", true)]
 #[case("2", "1", true)]
 #[case("2", "1-again", false)]
-fn twice_is_well_only_after_a_worker_died_of_it(#[case] first: &str, #[case] second: &str, #[case] well: bool) {
+fn a_second_run_is_allowed_only_if_a_worker_was_killed(#[case] first: &str, #[case] second: &str, #[case] well: bool) {
     let runs = [run("a", 0, Outcome::Done, first), run("a", 0, Outcome::Done, second)];
     let account = Account::take(&[published("a", None, Fate::Handled)], &runs, &[], "1");
     assert_eq!((account.twice.len(), account.count(State::Handled)), (1, 1));

@@ -1,4 +1,4 @@
-//! The broker, as somebody sees it who knows nothing of hatchery: raw messages in, messages out of queues.
+//! Access to the broker without hatchery's own code: publishes raw messages, and reads messages out of queues.
 
 use anyhow::{Context as _, ensure};
 use hatchery::{
@@ -26,12 +26,12 @@ use crate::{account::Found, raw::Raw, sample::SOON};
 pub(crate) struct Broker {
     connection: Connection,
     scheduler: String,
-    /// Every queue, in the order in which an event goes through them: what moves on while they are read one after the
-    /// other is met again, and never missed.
+    /// All queues, in the order in which an event passes them. The queues are read one after the other, so an event
+    /// that moves on meanwhile is met again instead of missed.
     queues: Vec<Queue>,
     processing: Vec<String>,
     dead_letters: Vec<String>,
-    /// Where nothing of the demo may be once it is over: the shortest timers, and what leads to or from a worker.
+    /// The queues that must be empty at the end: the shortest timers, the processing queues and the retry queues.
     busy: Vec<String>,
     /// The longest named timer.
     longest: String,
@@ -67,17 +67,17 @@ impl Broker {
         })
     }
 
-    /// Makes sure that nobody else takes what the demo publishes.
+    /// Fails if a consumer is on a processing queue, which would take the demo's events.
     pub(crate) async fn require_no_workers(&self) -> anyhow::Result<()> {
         let channel = self.connection.create_channel().await?;
         for queue in &self.processing {
             let consumers = declared(&channel, queue).await?.consumer_count();
-            ensure!(consumers == 0, "somebody else ({consumers}) consumes {queue}; stop those workers first");
+            ensure!(consumers == 0, "{queue} has {consumers} other consumers; stop those workers first");
         }
         Ok(())
     }
 
-    /// Publishes messages as another program might, each confirmed.
+    /// Publishes messages as another program might, and fails unless the broker confirms each.
     pub(crate) async fn publish(&self, messages: &[Raw]) -> anyhow::Result<()> {
         let channel = self.connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
@@ -94,7 +94,7 @@ impl Broker {
         close(&channel).await
     }
 
-    /// Whether nothing is on its way to a worker. Leftovers of others count too; they pass.
+    /// Returns whether no event is on its way to a worker. Events of others count too; they soon pass.
     pub(crate) async fn quiet(&self) -> anyhow::Result<bool> {
         let channel = self.connection.create_channel().await?;
         let mut quiet = true;
@@ -105,7 +105,7 @@ impl Broker {
         Ok(quiet)
     }
 
-    /// Everything in the topology's queues.
+    /// Returns all messages in the topology's queues.
     pub(crate) async fn read(&self) -> anyhow::Result<Vec<Found>> {
         let mut found = Vec::new();
         for Queue { name, .. } in &self.queues {
@@ -120,7 +120,8 @@ impl Broker {
         Ok(found)
     }
 
-    /// Takes one waiting event away, as somebody with a mouse might: the first of these in the longest named timer.
+    /// Removes one waiting event, as somebody might in the management UI: the first of these ids in the longest
+    /// hatchery. Returns its id and queue.
     pub(crate) async fn take_one(&self, ids: &[&str]) -> anyhow::Result<(String, &str)> {
         let mut taken = None;
         self.look(&self.longest, async |channel, message| {
@@ -135,8 +136,8 @@ impl Broker {
         Ok((taken.with_context(|| format!("nothing to take in {}", self.longest))?, &self.longest))
     }
 
-    /// Gets all that is in a queue, and gives it back. A quorum queue counts what comes back, so nobody should do this
-    /// all day.
+    /// Gets all messages of a queue, and gives them back. A quorum queue may count returned messages, so this must not
+    /// be done often.
     async fn look(
         &self,
         queue: &str,
@@ -149,7 +150,7 @@ impl Broker {
             each(&channel, message).await?;
         }
         if any {
-            // On RabbitMQ 4.3 this does not count as a return, where a closed channel does.
+            // On RabbitMQ 4.3 a nack does not count as a return, but a closed channel does.
             let all = BasicNackOptions { multiple: true, requeue: true };
             channel.basic_nack(0, all).await?;
         }

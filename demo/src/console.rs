@@ -1,4 +1,4 @@
-//! What people see: numbered steps, a bar on a terminal, plain lines in a pipe.
+//! The demo's output: numbered steps, with a progress bar on a terminal and plain lines in a pipe.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -32,7 +32,7 @@ impl Console {
         self.started.elapsed()
     }
 
-    /// The next step begins.
+    /// Begins the next step.
     pub(crate) fn step(&mut self, title: &str) {
         self.end_progress();
         self.step += 1;
@@ -40,12 +40,12 @@ impl Console {
         self.say(&format!("{BOLD}{step}. {title}{BOLD:#} {DIM}({seconds:.1} s){DIM:#}"));
     }
 
-    /// Something about the step.
+    /// Writes a line about the step.
     pub(crate) fn note(&self, text: &str) {
         self.say(&format!("   {text}"));
     }
 
-    /// Writes a line. Nobody may be there to read it, which is no reason to stop.
+    /// Writes a line. A closed standard output is no reason to stop, so failures are ignored.
     pub(crate) fn say(&self, text: &str) {
         let write = || drop(writeln!(anstream::stdout(), "{text}"));
         match &self.bar {
@@ -54,7 +54,7 @@ impl Console {
         }
     }
 
-    /// Shows how far it has come.
+    /// Shows the progress.
     pub(crate) fn progress(&mut self, done: usize, total: usize, text: &str) {
         if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() {
             let bar = self.bar.get_or_insert_with(bar);

@@ -1,5 +1,5 @@
-//! `scripts/demo`: hatchery at work, with failures, a `kill -9` and broken messages; and an account of every event, taken
-//! from the outside. `scripts/demo --help` says more.
+//! `scripts/demo` runs hatchery with failing handlers, a `kill -9` and broken messages. At the end it accounts for
+//! every event without asking hatchery. `scripts/demo --help` says more.
 
 mod account;
 mod broker;
@@ -32,13 +32,13 @@ use self::{
 
 const EVENTS: &str = "demo/events.ndjson";
 
-/// The worker that is killed, and who takes its place.
+/// The names of the worker that is killed, of the other worker, and of the one that replaces the killed worker.
 const VICTIM: &str = "1";
 const OTHER: &str = "2";
 const AGAIN: &str = "1-again";
 
-/// How long all but the waiting events may take. What ran in the killed worker waits for its lease, 15 s, and may fail
-/// then.
+/// How long all events may take, except those that must still wait at the end. An event that ran in the killed worker
+/// waits until its lease of 15 s ends, and may fail when it runs again.
 const LIMIT: Duration = Duration::from_secs(45);
 const TICK: Duration = Duration::from_millis(100);
 
@@ -47,14 +47,14 @@ struct Args {
     /// Take one waiting event out of its queue, to prove that the account notices
     #[arg(long)]
     take_one: bool,
-    /// What to say at the end, about where to look
+    /// A line to print at the end
     #[arg(long)]
     hint: Vec<String>,
 }
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> ExitCode {
-    // Fails when there is one already, which is as good.
+    // Fails if a provider is installed already; that one serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let args = Args::parse();
     let mut console = Console::new();
@@ -79,7 +79,7 @@ async fn run(args: &Args, console: &mut Console) -> anyhow::Result<ExitCode> {
     console.end_progress();
     let stopped = workers.stop().await;
     let Some(ended) = ended else {
-        console.say("Interrupted; the workers are stopped. What is left waits in the queues.");
+        console.say("Interrupted; the workers are stopped. The other events wait in the queues.");
         return Ok(ExitCode::from(130));
     };
     let well = ended?;
@@ -90,7 +90,7 @@ async fn run(args: &Args, console: &mut Console) -> anyhow::Result<ExitCode> {
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Everything, one step after the other. False when a number is off.
+/// Runs all steps of the demo. Returns false if the account finds a fault.
 async fn demo(args: &Args, console: &mut Console, house: &House, workers: &mut Workers<'_>) -> anyhow::Result<bool> {
     let topology = hatchery::read_file("topology.yaml")?;
     let broker = Broker::connect(&topology).await?;
@@ -106,12 +106,12 @@ async fn demo(args: &Args, console: &mut Console, house: &House, workers: &mut W
 
     console.step("Publish the sample file, and messages with broken headers");
     let (published, refused) = publish::publish(house, &broker, Path::new(EVENTS)).await?;
-    console.note(&format!("{EVENTS}: {} confirmed with the raw, {refused} refused", published.len()));
+    console.note(&format!("{EVENTS} and raw messages: {} confirmed, {refused} refused", published.len()));
     if args.take_one {
         take_one(console, &broker, &published).await?;
     }
 
-    console.step("Wait until all is done, and kill a worker midway");
+    console.step("Wait until all due events are done, and kill a worker midway");
     let handled = watch(console, house, &broker, &topology, workers, &published).await?;
 
     console.step("Stop the workers, and read every queue");
@@ -141,8 +141,8 @@ async fn take_one(console: &Console, broker: &Broker, published: &[Published]) -
     Ok(())
 }
 
-/// Waits until the handlers have had every event that is due, and nothing is on its way to them. Midway a worker is
-/// killed and started again.
+/// Waits until the handlers have finished all due events, and no event is on its way to them. Midway kills a worker and
+/// starts another one.
 async fn watch(
     console: &mut Console,
     house: &House,
@@ -165,18 +165,19 @@ async fn watch(
             killed = true;
             let (old, new) = (workers.kill(VICTIM).await?, workers.start(AGAIN)?);
             console.note(&format!("kill -9 {old}: worker {VICTIM} is gone, and started again as {new};"));
-            console.note("what it ran waits for its lease, 15 s, before it runs again");
+            console.note("its events run again when their lease of 15 s has ended");
         }
         calm = if killed && pending == 0 && broker.quiet().await? { calm + 1 } else { 0 };
     }
     console.end_progress();
     if calm == 0 {
-        console.note(&format!("something is not finished after {} s; the account says what", LIMIT.as_secs()));
+        console.note(&format!("some events are not finished after {} s; see the account", LIMIT.as_secs()));
     }
     Ok(handled)
 }
 
-/// Stops the workers, so that everything is either written down or in a queue, and looks there.
+/// Stops the workers, so that each event is either in the handlers' file or in a queue. Then reads both and takes the
+/// account.
 async fn settle(
     workers: &mut Workers<'_>,
     broker: &Broker,
@@ -190,18 +191,18 @@ async fn settle(
     if account.off.is_empty() {
         return Ok(account);
     }
-    // Something may have been between two queues of the ladder just then.
+    // An event may have moved between two queues of the ladder during the reading, and have been missed.
     tokio::time::sleep(TICK * 10).await;
     found.extend(broker.read().await?);
     Ok(Account::take(published, &handled.runs, &found, VICTIM))
 }
 
-/// Ends when somebody wants the demo to.
+/// Waits for SIGINT, SIGTERM or SIGHUP.
 async fn interrupted() -> anyhow::Result<()> {
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
         .map(|kind| signal(kind).map_err(anyhow::Error::from));
     let [Ok(interrupt), Ok(terminate), Ok(hangup)] = &mut signals else {
-        return Err(anyhow::anyhow!("signals cannot be waited for"));
+        return Err(anyhow::anyhow!("cannot install the signal handlers"));
     };
     tokio::select! {
         _ = interrupt.recv() => {}

@@ -1,4 +1,4 @@
-//! The real binary as child processes. None of them outlives the demo.
+//! Runs `topology` as child processes. None of them outlives the demo.
 
 use std::{
     fs::{self, File},
@@ -11,17 +11,17 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 
-/// More than a worker's own drain limit.
+/// How long a worker may take to stop: longer than its drain timeout.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Where everything is: the binary, and the folder for what the demo writes.
+/// The paths of the binary, and of the folder that the demo writes to.
 pub(crate) struct House {
     binary: PathBuf,
     pub(crate) folder: PathBuf,
 }
 
 impl House {
-    /// Both binaries lie where cargo puts them, side by side.
+    /// Finds the binary `topology` beside this one, where cargo puts both, and creates the folder.
     pub(crate) fn new() -> anyhow::Result<Self> {
         let binary = std::env::current_exe()?.with_file_name("topology");
         ensure!(binary.exists(), "{} is missing; scripts/demo builds it", binary.display());
@@ -30,21 +30,21 @@ impl House {
         Ok(Self { binary, folder })
     }
 
-    /// One demo at a time in one folder, for as long as this file is open.
+    /// Locks the folder, so that only one demo uses it at a time. Closing the file releases the lock.
     pub(crate) fn lock(&self) -> anyhow::Result<File> {
         let lock = File::create(self.folder.join("lock"))?;
         ensure!(lock.try_lock().is_ok(), "another demo is running (it holds {}/lock)", self.folder.display());
         Ok(lock)
     }
 
-    /// A file of the demo's, empty.
+    /// Creates an empty file in the folder.
     pub(crate) fn empty(&self, name: &str) -> anyhow::Result<PathBuf> {
         let path = self.folder.join(name);
         File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         Ok(path)
     }
 
-    /// A verb of `topology`, which ends with the demo.
+    /// Returns the command for a verb of `topology`. Its process is killed when the demo ends.
     pub(crate) fn topology(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binary);
         command.args(["-f", "topology.yaml"]).args(arguments).stdin(Stdio::null()).kill_on_drop(true);
@@ -54,7 +54,7 @@ impl House {
 
 /// A worker process.
 pub(crate) struct Worker {
-    /// What its handlers call themselves.
+    /// The name that its handlers write down.
     pub(crate) name: String,
     child: Child,
 }
@@ -71,21 +71,22 @@ impl<'a> Workers<'a> {
         Self { house, handled: handled.to_owned(), running: Vec::new() }
     }
 
-    /// Starts one, and says its process id.
+    /// Starts a worker, and returns its process id.
     pub(crate) fn start(&mut self, name: &str) -> anyhow::Result<u32> {
         let log = File::create(self.house.folder.join(format!("worker-{name}.log")))?;
         let work = ["work", "--type", "hr-import", "--type", "mail", "--exec", "demo/handler.sh"];
         let mut command = tied(&self.house.topology(&work));
         command.env("DEMO_OUT", &self.handled).env("DEMO_WORKER", name);
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).kill_on_drop(true);
-        // Ctrl-C is for the demo, which then stops its workers in order.
+        // In a process group of its own, so that Ctrl-C reaches only the demo, which then stops its workers with
+        // SIGTERM.
         let child = command.process_group(0).spawn().context("cannot start a worker")?;
         let pid = child.id().context("a worker ended at once")?;
         self.running.push(Worker { name: name.to_owned(), child });
         Ok(pid)
     }
 
-    /// `kill -9`. Says whom it hit.
+    /// Kills a worker with SIGKILL, and returns its process id.
     pub(crate) async fn kill(&mut self, name: &str) -> anyhow::Result<u32> {
         let at = self.running.iter().position(|worker| worker.name == name).context("no such worker")?;
         let mut worker = self.running.remove(at);
@@ -94,7 +95,7 @@ impl<'a> Workers<'a> {
         Ok(pid)
     }
 
-    /// Fails when one has ended by itself.
+    /// Fails if a worker has ended by itself.
     pub(crate) fn require_alive(&mut self) -> anyhow::Result<()> {
         for worker in &mut self.running {
             if let Some(status) = worker.child.try_wait()? {
@@ -104,7 +105,7 @@ impl<'a> Workers<'a> {
         Ok(())
     }
 
-    /// SIGTERM to all. Each finishes what runs, gives the rest back, and must exit with 0.
+    /// Sends SIGTERM to all workers. Each must finish its running events, give the others back, and exit with 0.
     pub(crate) async fn stop(&mut self) -> anyhow::Result<()> {
         for worker in &self.running {
             if let Some(pid) = worker.child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw) {
@@ -124,8 +125,8 @@ impl<'a> Workers<'a> {
     }
 }
 
-/// The command, told to stop should the demo itself be killed. `setpriv` is on every Linux; elsewhere it is done
-/// without.
+/// Returns the command such that its process gets SIGTERM if the demo itself is killed. This needs `setpriv`, which
+/// every Linux has; elsewhere the command stays as it is.
 fn tied(command: &Command) -> Command {
     let command = command.as_std();
     let setpriv = Path::new("/usr/bin/setpriv");

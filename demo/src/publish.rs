@@ -1,4 +1,4 @@
-//! Publishes the sample and the raw messages, and makes sure that the bad lines are refused.
+//! Publishes the sample and the raw messages, and checks that the bad lines are refused.
 
 use std::{collections::BTreeMap, fs, path::Path, process::Stdio};
 
@@ -15,7 +15,7 @@ struct Answer {
     id: Option<String>,
 }
 
-/// Publishes the sample and the raw messages. What was confirmed, in order, and how many lines were refused.
+/// Publishes the sample and the raw messages. Returns the confirmed events in order, and the number of refused lines.
 pub(crate) async fn publish(house: &House, broker: &Broker, events: &Path) -> anyhow::Result<(Vec<Published>, usize)> {
     let sample = Sample::read(events, Timestamp::now())?;
     let rejects = house.empty("rejects.ndjson")?;

@@ -1,4 +1,4 @@
-//! Messages that no hatchery wrote: what another program might publish, with headers that make no sense.
+//! Messages as another program might publish them, with headers that make no sense.
 
 use lapin::types::{AMQPValue, FieldTable, LongString};
 use uuid::Uuid;
@@ -8,7 +8,7 @@ use crate::{
     sample::cksum,
 };
 
-/// A message to publish, and what must become of it.
+/// A message to publish, and the event that the account expects.
 pub(crate) struct Raw {
     pub(crate) routing_key: &'static str,
     pub(crate) headers: FieldTable,
@@ -16,7 +16,8 @@ pub(crate) struct Raw {
     pub(crate) event: Published,
 }
 
-/// Wrong headers end in dead-letter, with the reason; a foreign message that is valid is handled.
+/// Returns the messages. A message with a wrong header must be dead-lettered with the reason; a valid one must be
+/// handled.
 pub(crate) fn messages() -> Vec<Raw> {
     let text = |text: &str| AMQPValue::LongString(LongString::from(text));
     let broken = |name: &'static str, value| raw("a broken header", vec![(name, value)], Fate::DeadLettered);
@@ -28,9 +29,9 @@ pub(crate) fn messages() -> Vec<Raw> {
         broken("reference", AMQPValue::LongLongInt(1042)),
         broken("created_at", AMQPValue::Boolean(true)),
         raw("only a key and a body", Vec::new(), Fate::Handled),
-        // Nobody gave out this version. It must not hide what is published for this employee.
+        // The register never gave out this version. It must not make later events of this employee stale.
         raw(
-            "a version that nobody gave out",
+            "a version that the register never gave out",
             vec![
                 ("reference", text("1001")),
                 ("slot", text("i")),

@@ -1,4 +1,4 @@
-//! The account as a table of at most 80 columns.
+//! Prints the account as a table of at most 80 columns.
 
 use std::fmt::Write as _;
 
@@ -7,10 +7,10 @@ use crate::{
     console::{BOLD, DIM, GREEN, RED},
 };
 
-/// The most of what is off that is listed.
+/// How many faults are listed at most.
 const LISTED: usize = 20;
 
-/// The table, and what is off below it.
+/// Returns the table, with the faults below it.
 pub(crate) fn table(published: &[Published], refused: usize, account: &Account) -> String {
     let fated = |fate: Fate| published.iter().filter(|event| event.fate == fate).count();
     let count = |state| account.count(state);
@@ -22,13 +22,13 @@ pub(crate) fn table(published: &[Published], refused: usize, account: &Account) 
     let (slots, settled) = account.last;
     let rows = [
         ("published", published.len(), format!("confirmed, {raw} of them raw messages; {refused} bad lines refused")),
-        ("handled", count(State::Handled), "to the end, each with its own payload".to_owned()),
-        ("coalesced", count(State::Coalesced), "replaced by a newer one of the same employee".to_owned()),
+        ("handled", count(State::Handled), "finished, each with its own payload".to_owned()),
+        ("coalesced", count(State::Coalesced), "replaced by a newer event of the same employee".to_owned()),
         ("retried", account.retried, "failed and were tried again".to_owned()),
         (
             "dead-lettered",
             count(State::DeadLettered),
-            format!("{} can never work, {replaced} of them were replaced", fated(Fate::DeadLettered)),
+            format!("{} can never work, of which {replaced} were replaced", fated(Fate::DeadLettered)),
         ),
         (
             "waiting",
@@ -54,7 +54,7 @@ pub(crate) fn table(published: &[Published], refused: usize, account: &Account) 
     );
     let _ = writeln!(text, "  {settled} of {slots} last payloads of an employee were handled or are in dead-letter");
     if !account.off.is_empty() {
-        let _ = writeln!(text, "\n{RED}Off:{RED:#}");
+        let _ = writeln!(text, "\n{RED}Faults:{RED:#}");
         for line in account.off.iter().take(LISTED) {
             let _ = writeln!(text, "  {line}");
         }

@@ -1,4 +1,4 @@
-//! The sample file, and what must become of each of its lines.
+//! Reads the sample file, and derives from each line the state in which its event must end.
 
 use std::{collections::BTreeMap, path::Path, time::Duration};
 
@@ -11,13 +11,14 @@ use serde_json::value::RawValue;
 
 use crate::account::{Fate, Published};
 
-/// What has to wait longer than this is still waiting when the demo ends.
+/// An event with a longer delay still waits when the demo ends.
 pub(crate) const SOON: Duration = Duration::from_mins(1);
 
-/// One line.
+/// One line of the sample.
 pub(crate) struct Line {
     pub(crate) text: String,
-    /// What must become of it; none for a line that must be refused. Its id is the publisher's to give.
+    /// The event that the account expects; `None` for a line that must be refused. Its id is set when the publisher has
+    /// answered.
     pub(crate) event: Option<Published>,
 }
 
@@ -35,8 +36,8 @@ impl Sample {
         Ok(Self(lines))
     }
 
-    /// The events that were confirmed, in the order of the lines, given the ids that the publisher answered. The
-    /// others must be exactly the bad lines.
+    /// Returns the confirmed events in the order of the lines, with the ids that the publisher answered. Fails unless
+    /// the lines without an id are exactly the bad ones.
     pub(crate) fn confirmed(&self, mut ids: BTreeMap<u64, String>) -> anyhow::Result<Vec<Published>> {
         let mut confirmed = Vec::new();
         for (number, line) in &self.0 {
@@ -44,20 +45,20 @@ impl Sample {
                 (Some(event), Some(id)) => confirmed.push(Published { id, ..event.clone() }),
                 (None, None) => {}
                 (Some(_), None) => bail!("line {number} was not published: {}", line.text),
-                (None, Some(_)) => bail!("line {number} was published, bad as it is: {}", line.text),
+                (None, Some(_)) => bail!("line {number} was published, although it is bad: {}", line.text),
             }
         }
         ensure!(ids.is_empty(), "answers to lines that the sample does not have: {ids:?}");
         Ok(confirmed)
     }
 
-    /// The texts of the bad lines.
+    /// Returns the texts of the bad lines.
     pub(crate) fn bad(&self) -> Vec<&str> {
         self.0.values().filter(|line| line.event.is_none()).map(|line| line.text.as_str()).collect()
     }
 }
 
-/// As much of a line as the account needs.
+/// The fields of a line that the account needs.
 #[derive(Deserialize)]
 struct Fields {
     r#type: String,
@@ -68,7 +69,7 @@ struct Fields {
     nbf: Option<Timestamp>,
 }
 
-/// A bad line says so: somewhere in it stands `bad`.
+/// Returns the expected event of a line, or `None` for a bad line, which has `bad` somewhere in its text.
 fn event(number: u64, text: &str, now: Timestamp) -> anyhow::Result<Option<Published>> {
     if text.contains("bad") {
         return Ok(None);
@@ -83,8 +84,9 @@ fn event(number: u64, text: &str, now: Timestamp) -> anyhow::Result<Option<Publi
     let wait = delay.or_else(|| fields.nbf.map(|nbf| hatchery::internals::time::until(now, nbf))).unwrap_or_default();
     let employee = fields.reference.unwrap_or_else(|| "-".to_owned());
     let label = format!("line {number}, {} {employee}", fields.r#type);
-    // As topology.yaml says: of an employee's events the newest counts, among those for now and among those for one
-    // date. A delay counts from its own line, so no two make the same date. Mails and what has no reference all run.
+    // As topology.yaml sets it: of an employee's events only the newest runs, among those for now and among those for
+    // one date. A delay counts from the moment when its line is published, so no two delays give the same date. Mails
+    // and events without a reference all run.
     let slot = match (fields.r#type.as_str(), employee.as_str(), delay, fields.nbf) {
         ("hr-import", "-", _, _) => None,
         ("hr-import", employee, None, None) => Some(employee.to_owned()),
@@ -97,14 +99,14 @@ fn event(number: u64, text: &str, now: Timestamp) -> anyhow::Result<Option<Publi
     Ok(Some(Published { id: String::new(), label, slot, fate, checksum, raw: false, poison: false }))
 }
 
-/// `handler.sh` reads the same.
+/// Returns the fate that the payload asks for. `handler.sh` reads the same words.
 fn fate(payload: &[u8]) -> Fate {
     let text = String::from_utf8_lossy(payload);
     let never = [r#""fail":"always""#, r#""fail":"invalid""#].iter().any(|word| text.contains(word));
     if never { Fate::DeadLettered } else { Fate::Handled }
 }
 
-/// The checksum that POSIX's `cksum` prints.
+/// Returns the checksum that POSIX's `cksum` prints.
 pub(crate) fn cksum(bytes: &[u8]) -> u32 {
     let length = bytes.len().to_le_bytes();
     let significant = length.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
@@ -121,12 +123,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checksums_are_those_of_cksum() {
+    fn a_checksum_equals_that_of_the_program_cksum() {
         assert_eq!([b"".as_slice(), b"abc", b"abc\n"].map(cksum), [4_294_967_295, 1_219_131_554, 1_112_837_078]);
     }
 
     #[test]
-    fn the_sample_has_what_the_demo_is_about() {
+    fn the_sample_has_enough_events_of_each_fate() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("events.ndjson");
         let sample = Sample::read(&path, Timestamp::now()).expect("readable");
         let events: Vec<&Published> = sample.0.values().filter_map(|line| line.event.as_ref()).collect();

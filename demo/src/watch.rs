@@ -1,4 +1,4 @@
-//! What the handlers have written so far, and what is still to come.
+//! Follows the file that the handlers write, and counts the events that are still to come.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use std::{
 
 use crate::account::{Fate, Outcome, Published, Run};
 
-/// The handlers' own output, read as it grows.
+/// Reads the handlers' file as it grows.
 pub(crate) struct Handled {
     path: PathBuf,
     offset: u64,
@@ -21,7 +21,7 @@ impl Handled {
         Self { path, offset: 0, runs: Vec::new() }
     }
 
-    /// Reads what is new, up to the last whole line.
+    /// Reads the new lines. An incomplete last line is left for the next time.
     pub(crate) fn read(&mut self) -> anyhow::Result<()> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.offset))?;
@@ -29,14 +29,14 @@ impl Handled {
         file.read_to_end(&mut new)?;
         let whole = new.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
         let text = String::from_utf8_lossy(&new[..whole]);
-        // A line that is none was written about an event of somebody else's, whose id or reference has a tab.
+        // A line with other fields is about another program's event, whose id or reference has a tab; it is skipped.
         self.runs.extend(text.lines().filter_map(run));
         self.offset += whole as u64;
         Ok(())
     }
 }
 
-/// Reads a line of `handler.sh`.
+/// Parses a line of `handler.sh`.
 fn run(line: &str) -> Option<Run> {
     let fields: Vec<&str> = line.split('\t').collect();
     let [id, event_type, _reference, attempts, _fence, outcome, checksum, worker] = fields[..] else { return None };
@@ -56,18 +56,19 @@ fn run(line: &str) -> Option<Run> {
     })
 }
 
-/// How far it has come.
+/// The progress of the demo.
 pub(crate) struct Progress {
-    /// Events whose handler has said the last word, or that a newer one stands for.
+    /// Number of due events that have had their last run, or that a newer event replaced.
     pub(crate) finished: usize,
-    /// Runs that failed.
+    /// Number of failed runs.
     pub(crate) failed: usize,
-    /// Events that a handler has still to be seen with.
+    /// Number of due events that have not had their last run.
     pub(crate) pending: usize,
 }
 
 impl Progress {
-    /// `tries` is how often an event is tried in all. Raw messages that are no events never meet a handler.
+    /// Computes the progress. `tries` is the number of attempts of an event. Raw messages that cannot be decoded are
+    /// not counted, because no handler sees them.
     pub(crate) fn of(published: &[Published], runs: &[Run], tries: u32) -> Self {
         let over = |run: &&Run| run.outcome != Outcome::Failed || run.attempts + 1 >= tries;
         let finished: BTreeSet<&str> = runs.iter().filter(over).map(|run| run.id.as_str()).collect();

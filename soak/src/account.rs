@@ -1,19 +1,19 @@
-//! The account: of the events that were confirmed, which were handled to the end, and how often.
+//! Accounts for the confirmed events: which of them handlers finished, and how often.
 //!
-//! Pure, and from the outside: it knows what was published and what the handlers noted.
+//! The account is a pure function of the publishes that were confirmed and the lines that handlers wrote.
 
 use std::ops::Range;
 
-/// What became of the events of a run, each known by its number.
+/// The events of a run, each identified by its number.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// Events that were handled at least once.
+    /// Number of events that were handled at least once.
     pub(crate) handled: usize,
-    /// Those of them that were handled more than once.
+    /// Events that were handled more than once.
     pub(crate) twice: Vec<u32>,
-    /// Those that were not.
+    /// Events that were never handled.
     pub(crate) missing: Vec<u32>,
-    /// Runs of something that is not among them.
+    /// Number of runs of other events.
     pub(crate) strangers: usize,
 }
 

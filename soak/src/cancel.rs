@@ -1,5 +1,5 @@
-//! Many delayed events that are cancelled, moved by their payloads, or put off: how fast, and whether any of them runs at
-//! its old time.
+//! Many delayed events that are cancelled, moved with their kept payloads, or put off. Measures the rates, and checks
+//! that no event runs at its old time.
 
 use std::{
     future::ready,
@@ -30,10 +30,10 @@ defaults: { prefetch: 200, concurrency: 16, coalesce: latest }
 types: { cancelled: {}, moved: { keep-payload: 4KiB }, put-off: {} }
 ";
 
-/// What is done to the events of each type.
+/// The types. Each is named after the change of its events.
 const TYPES: [&str; 3] = ["cancelled", "moved", "put-off"];
 
-/// What a scheduler reaches that keeps its events in a database. Cancels have to be faster.
+/// Cancels a second of a scheduler that keeps its events in a database. Cancels of hatchery have to be faster.
 const DATABASE: u128 = 1_920;
 
 #[derive(clap::Args)]
@@ -43,10 +43,10 @@ pub(crate) struct Args {
     /// Events of each kind: cancelled, moved, put off
     #[arg(long, default_value_t = 20_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     events: u32,
-    /// When they are due at first, in seconds from their publishing; the others once more as long after that
+    /// Seconds from publishing until the events are first due; moved events are due after twice this time
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..))]
     due: u32,
-    /// Hold nobody to a rate: for small runs and busy machines
+    /// Require no rate, for small runs and busy machines
     #[arg(long)]
     no_ratio: bool,
 }
@@ -62,12 +62,16 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     publish(&hatchery, args.events, first).await?;
     let events = hatchery.events();
     let of = |event_type: &str| Filter::default().event_type(event_type);
-    console.step("Cancel, move by their payloads, put off");
+    console.step("Cancel, move with kept payloads, put off");
     let cancelled = timed(events.cancel_all(&of(TYPES[0])).map_ok(|(_, slot)| slot.waiting && !slot.running)).await?;
     let is_done = |(_, moved)| moved == MoveOutcome::Done;
     let moved = timed(events.reschedule_all(&of(TYPES[1]), second).map_ok(is_done)).await?;
     let put_off = timed(events.reschedule_all(&of(TYPES[2]), second).map_ok(is_done)).await?;
-    ensure!(Timestamp::now() < first, "too slow for --due {}: they are due before the last is put off", args.due);
+    ensure!(
+        Timestamp::now() < first,
+        "too slow for --due {}: the events are due before the last one is put off",
+        args.due
+    );
 
     console.step("Work until all is over");
     let working = Working::start(&hatchery, &TYPES);
@@ -104,14 +108,14 @@ async fn publish(hatchery: &Hatchery, count: u32, due: Timestamp) -> anyhow::Res
         .context("an event was not confirmed")
 }
 
-/// How many were done, and how long it took.
+/// The number of changed events, and the time that the changes took.
 struct Timed {
     done: u64,
     took: Duration,
 }
 
 impl Timed {
-    /// How many in a second.
+    /// Returns the number of events a second.
     fn rate(&self) -> u128 {
         u128::from(self.done) * 1_000_000 / self.took.as_micros().max(1)
     }
@@ -140,7 +144,7 @@ fn account(args: &Args, timed: &[Timed; 3], runs: &[Run], second: Timestamp) -> 
     let account = Account::take(args.events..3 * args.events, runs.iter().map(|run| run.number));
     let left = 2 * all;
     table.must(account.handled as u64 == left, &["handled", &grouped(account.handled as u64), "", &grouped(left)]);
-    // Those that were cancelled are no strangers, but must not run either.
+    // The account's strangers are the cancelled events here, which must not run.
     let at_old_time = runs.iter().filter(|run| run.number >= args.events && run.at < second.as_microsecond()).count();
     for (what, count) in [
         ("cancelled, and run", account.strangers),

@@ -1,4 +1,4 @@
-//! Chance from a seed, so that a run can be repeated (`SplitMix64`).
+//! Random numbers from a seed, so that a run can be repeated (`SplitMix64`).
 
 pub(crate) struct Chance(u64);
 
@@ -7,7 +7,7 @@ impl Chance {
         Self(seed)
     }
 
-    /// A whole number from `low` to `high`, both included.
+    /// Returns a whole number from `low` to `high`, both included.
     pub(crate) const fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seed_gives_the_same_again_and_everything_keeps_its_place_once() {
+    fn a_seed_gives_the_same_order_again_and_a_shuffle_keeps_all_items() {
         let shuffled = |seed| {
             let mut items: Vec<u32> = (0..100).collect();
             Chance::new(seed).shuffle(&mut items);
@@ -47,7 +47,7 @@ mod tests {
     }
 
     #[test]
-    fn both_ends_come_up() {
+    fn both_ends_of_a_range_are_drawn() {
         let mut chance = Chance::new(1);
         let drawn: Vec<u64> = (0..200).map(|_| chance.between(3, 5)).collect();
         assert!([3, 4, 5].iter().all(|n| drawn.contains(n)) && drawn.iter().all(|n| (3..=5).contains(n)));

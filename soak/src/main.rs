@@ -1,5 +1,5 @@
-//! `scripts/soak`: hatchery under load, under `kill -9` and beside bare lapin, with an account of every event taken from
-//! the outside. `scripts/soak --help` says more.
+//! `scripts/soak` runs hatchery under load, under `kill -9`, under faults of a cluster and beside bare lapin. It
+//! accounts for every event without asking hatchery. `scripts/soak --help` says more.
 
 mod account;
 mod bursts;
@@ -40,30 +40,31 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Mode {
-    /// Random dates through the ladder, beside a ladder that is made with lapin alone
+    /// Events with random dates through the ladder, compared with a ladder built with bare lapin
     Ladder(ladder::Args),
-    /// Workers that are killed and started again all the time: nothing is lost, and what ran twice is explained
+    /// Workers that are killed and started again all the time: no event is lost, and each second run is explained
     Kills(kills::Args),
-    /// A type whose processing queue was deleted holds nobody up, and its events are delivered in the end
+    /// A type whose processing queue was deleted: other types are not held up, and its events are delivered in the end
     Wedge(wedge::Args),
-    /// The memory of a worker with a long backlog, and of a publisher that the broker has blocked
+    /// The memory of a worker with a long backlog, and of a publisher that the broker blocks
     Memory(memory::Args),
-    /// What the register costs: memory for each event in Redis, and the time of each call
+    /// The cost of the register: Redis memory for each event, and the time of each call
     Register(register::Args),
-    /// Delayed events that are cancelled or get another time: how fast, and whether any runs at its old time
+    /// Delayed events that are cancelled or rescheduled: the rate, and whether any runs at its old time
     Cancel(cancel::Args),
-    /// Many changes of the same references, while Redis is killed and flushed: near one call a window, and none is lost
+    /// Many changes of the same references, while Redis is killed and flushed: about one call a window, and none is
+    /// lost
     Bursts(bursts::Args),
-    /// A cluster of three nodes under faults: nothing is lost, and how long publishers and workers stand still
+    /// A cluster of three nodes under faults: no event is lost, and how long publishers and workers stall
     Cluster(cluster::Args),
-    /// A process of another mode
+    /// A child process of another mode
     #[command(hide = true)]
     Child(child::Args),
 }
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    // Fails when there is one already, which is as good.
+    // Fails if a provider is installed already; that one serves as well.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut console = Console::new();
     let ended = match Args::parse().mode {
@@ -81,11 +82,11 @@ async fn main() -> ExitCode {
     let seconds = console.elapsed().as_secs();
     match ended {
         Ok(true) => {
-            console.say(&format!("{GREEN}All numbers hold{GREEN:#}, after {seconds} s."));
+            console.say(&format!("{GREEN}All numbers are within their limits{GREEN:#}, after {seconds} s."));
             ExitCode::SUCCESS
         }
         Ok(false) => {
-            console.say(&format!("{RED}A number is off{RED:#}, after {seconds} s."));
+            console.say(&format!("{RED}A number is outside its limit{RED:#}, after {seconds} s."));
             ExitCode::FAILURE
         }
         Err(error) => {

@@ -1,4 +1,4 @@
-//! What processes write into one file, a line at a time, so that `kill -9` takes back nothing that is in it.
+//! Notes of several processes in one file. Each note is one write, so a `kill -9` loses no note that was written.
 
 use std::{
     fmt,
@@ -8,26 +8,26 @@ use std::{
     str::FromStr,
 };
 
-/// What happened to an event.
+/// The step of an event that a note is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum What {
-    /// A handler has done it to the end; what follows is the settlement.
+    /// A handler has finished the event; the settlement follows.
     Done,
-    /// A handler says that it failed.
+    /// A handler reports a failure.
     Failed,
-    /// Its publish was confirmed.
+    /// The publish was confirmed.
     Confirmed,
-    /// Its publish was not confirmed.
+    /// The publish was not confirmed.
     Unconfirmed,
 }
 
-/// A line.
+/// A line of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Note {
-    /// Which process.
+    /// The process that wrote it.
     pub(crate) by: u32,
     pub(crate) what: What,
-    /// Which event.
+    /// The event's number.
     pub(crate) number: u32,
 }
 
@@ -61,7 +61,7 @@ impl FromStr for Note {
     }
 }
 
-/// A process's end of the file.
+/// Appends the notes of one process to the file.
 pub(crate) struct Pen {
     by: u32,
     file: File,
@@ -72,13 +72,13 @@ impl Pen {
         Ok(Self { by, file: OpenOptions::new().append(true).create(true).open(path)? })
     }
 
-    /// One write, which other writers cannot come between.
+    /// Appends a note in one write, which the writes of other processes cannot interrupt.
     pub(crate) fn note(&self, what: What, number: u32) -> io::Result<()> {
         (&self.file).write_all(format!("{}\n", Note { by: self.by, what, number }).as_bytes())
     }
 }
 
-/// The file, read as it grows.
+/// Reads the file as it grows.
 pub(crate) struct Notes {
     path: PathBuf,
     offset: u64,
@@ -91,7 +91,7 @@ impl Notes {
         Ok(Self { path, offset: 0, all: Vec::new() })
     }
 
-    /// Reads what is new, up to the last whole line; the new notes.
+    /// Reads the new whole lines, and returns their notes.
     pub(crate) fn read(&mut self) -> io::Result<&[Note]> {
         let mut file = File::open(&self.path)?;
         file.seek(SeekFrom::Start(self.offset))?;

@@ -1,17 +1,18 @@
-//! What is published when, and when it is due. Pure.
+//! Plans which events are published when, and computes when each is due. The functions are pure.
 
 use std::{ops::Range, time::Duration};
 
 use crate::runs::Run;
 
-/// Events that are published in bursts, in this order. Their numbers are their ids.
+/// Events that are published in bursts, in this order. An event's number is its id.
 #[derive(Clone)]
 pub(crate) struct Plan {
-    /// The number of the first.
+    /// The number of the first event.
     pub(crate) first: u32,
     pub(crate) events: Vec<Planned>,
-    /// Events in a burst, and how often one is sent.
+    /// The number of events in a burst.
     pub(crate) burst: usize,
+    /// The time between two bursts.
     pub(crate) every: Duration,
 }
 
@@ -23,9 +24,9 @@ pub(crate) struct Planned {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Wait {
-    /// For a named hatchery.
+    /// A delay that a named hatchery makes.
     Named(Duration),
-    /// For the ladder, which rounds up to its step.
+    /// A delay that the ladder makes, which rounds it up to its step.
     Ladder(Duration),
 }
 
@@ -40,13 +41,13 @@ impl Plan {
         bursts.into_iter()
     }
 
-    /// How long the slowest event waits.
+    /// Returns the longest delay.
     pub(crate) fn longest(&self) -> Duration {
         self.events.iter().map(|planned| planned.wait.duration()).max().unwrap_or_default()
     }
 
-    /// How much later than due each event ran, in microseconds. Due is when its timer had to let it go: beyond that
-    /// it waited for the broker and the worker.
+    /// Returns how late each event ran, in microseconds. An event is due when its timer should expire; time after that
+    /// is spent in the broker and the worker.
     pub(crate) fn lateness<'a>(&'a self, runs: &'a [Run], step: Duration) -> impl Iterator<Item = i64> + 'a {
         runs.iter().filter_map(move |run| {
             let planned = self.events.get(usize::try_from(run.number.checked_sub(self.first)?).ok()?)?;
@@ -67,8 +68,8 @@ impl Wait {
         match self {
             Self::Named(_) => run.nbf,
             Self::Ladder(_) => {
-                // The time of publishing is known to the millisecond, so that a wait just above a step may look like
-                // one below it: no timer ends early.
+                // The time of publishing is known only to the millisecond, so the delay may look one step longer than
+                // it was. No timer ends early, so a run before the computed time shows this.
                 let steps = (run.nbf - run.created + step - 1) / step;
                 let due = run.created + steps * step;
                 if run.at < due { due - step } else { due }
@@ -94,11 +95,11 @@ mod tests {
     }
 
     #[test]
-    fn the_ladder_is_late_beyond_its_step() {
+    fn an_event_of_the_ladder_is_late_only_beyond_its_step() {
         let wait = Wait::Ladder(Duration::ZERO);
         assert_eq!(late(wait, 1_600_000, 1_790_000), [40_000]);
         assert_eq!(late(wait, 1_500_000, 1_500_700), [700]);
-        // 500.4 ms before the whole millisecond that is told.
+        // Published 500.4 ms before it was due, and noted as 501 ms.
         assert_eq!(late(wait, 1_501_000, 1_502_000), [2_000]);
     }
 

@@ -1,4 +1,4 @@
-//! The broker's queues, as somebody sees and moves them who knows nothing of hatchery.
+//! Access to the broker's queues without hatchery's own code.
 
 use std::cell::RefCell;
 
@@ -15,7 +15,7 @@ use lapin::{
     types::{FieldTable, ShortString},
 };
 
-/// Messages under way at a time.
+/// How many messages are under way at a time.
 pub(crate) const WINDOW: u16 = 1_000;
 
 pub(crate) struct Queues {
@@ -27,7 +27,7 @@ impl Queues {
         Ok(Self { connection: AmqpUrl::new(url)?.connect("soak queues").await? })
     }
 
-    /// How many messages are ready, in all of these.
+    /// Returns how many messages are ready in all of these queues together.
     pub(crate) async fn ready(&self, queues: &[String]) -> anyhow::Result<u64> {
         let channel = self.connection.create_channel().await?;
         let mut ready = 0;
@@ -44,8 +44,8 @@ impl Queues {
         close(&channel).await
     }
 
-    /// Moves all that is ready in a queue to an exchange, each message with its own routing key, as a shovel does it:
-    /// publish, confirm, acknowledge. The ids of what was moved.
+    /// Moves all ready messages of a queue to an exchange, each with its own routing key, as a shovel does: publish,
+    /// confirm, acknowledge. Returns the message ids.
     pub(crate) async fn shovel(&self, queue: &str, exchange: &str) -> anyhow::Result<Vec<String>> {
         let ids = RefCell::new(Vec::new());
         let channel = self.connection.create_channel().await?;
@@ -64,7 +64,7 @@ impl Queues {
         Ok(ids.into_inner())
     }
 
-    /// Takes all that is ready in a queue; the message ids.
+    /// Removes all ready messages of a queue, and returns their ids.
     pub(crate) async fn drain(&self, queue: &str) -> anyhow::Result<Vec<String>> {
         let ids = RefCell::new(Vec::new());
         self.each(queue, async |delivery| {
@@ -75,7 +75,7 @@ impl Queues {
         Ok(ids.into_inner())
     }
 
-    /// Does something with all that is ready, many at a time, and acknowledges it.
+    /// Calls `act` for all ready messages, many at a time, and acknowledges each.
     async fn each(&self, queue: &str, act: impl AsyncFn(&Delivery) -> anyhow::Result<()>) -> anyhow::Result<()> {
         let channel = self.connection.create_channel().await?;
         let ready = declared(&channel, queue).await?.message_count();

@@ -10,8 +10,8 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-/// A connection to Redis that waits as long as it takes: the crate's own limit of half a second is one that a busy machine
-/// misses.
+/// A connection to Redis that waits as long as it takes: the crate's own limit of half a second is one that a busy
+/// machine misses.
 pub(crate) async fn connect_to_redis(url: &str) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
@@ -33,8 +33,8 @@ impl Servers {
         Self::with(Hold::of(&mut broker(version)).await?, None).await
     }
 
-    /// The same with so many nodes, and with settings for `rabbitmq.conf`. The URLs are those of all nodes; `said` has those
-    /// of each, `AMQP_URL_1` and so on.
+    /// The same with so many nodes, and with settings for `rabbitmq.conf`. The URLs are those of all nodes; `said` has
+    /// those of each, `AMQP_URL_1` and so on.
     pub(crate) async fn start_cluster(version: Option<&str>, nodes: usize, settings: &str) -> anyhow::Result<Self> {
         let mut file = NamedTempFile::new()?;
         file.write_all(settings.as_bytes())?;

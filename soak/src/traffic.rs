@@ -99,8 +99,8 @@ pub(crate) async fn watch(
     Ok(())
 }
 
-/// Whether anything waits in a queue that leads to a worker. All queues of the topology but these are looked at, and but
-/// those in which things come to rest.
+/// Whether anything waits in a queue that leads to a worker. All queues of the topology but these are looked at, and
+/// but those in which things come to rest.
 pub(crate) async fn is_busy(queues: &Queues, topology: &Topology, but: &[String]) -> anyhow::Result<bool> {
     let rests = |name: &String| name.contains(".dead-letter.") || name.ends_with(".unrouted") || but.contains(name);
     let names = compile::compile(topology)?.queues.into_iter().map(|queue| queue.name);

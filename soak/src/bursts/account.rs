@@ -1,18 +1,20 @@
-//! What became of the changes, from the outside: what was published in which order, and what the handlers noted.
+//! Accounts for changes of references, by the order of their publishes and the calls of the handlers.
 
-/// Event `n` is about reference `n % references`, and a later one of the same reference is a newer change.
+/// The account. Event `n` is a change of reference `n % references`; a later event of the same reference is a newer
+/// change.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Account {
-    /// Neither handled, nor replaced by a newer change that was handled.
+    /// Number of changes that were neither handled, nor replaced by a newer change that was handled.
     pub(crate) lost: usize,
-    /// References of which the last change was not handled.
+    /// Number of references whose last change was not handled.
     pub(crate) without_last: usize,
-    /// Calls with an older change of a reference than it was called with before.
+    /// Number of calls with an older change of a reference after a newer one.
     pub(crate) backwards: usize,
 }
 
 impl Account {
-    /// Of these events, which have a version or compete with nothing, and these calls in the order in which they began.
+    /// Takes the account. `unversioned` tells for each event whether it has no version and therefore competes with no
+    /// other. `calls` are the events of the handlers' calls, in the order in which the calls began.
     pub(crate) fn take(references: u32, unversioned: &[bool], calls: &[u32]) -> Self {
         let references = references as usize;
         let mut handled = vec![false; unversioned.len()];
@@ -34,7 +36,7 @@ impl Account {
                 account.without_last += 1;
             }
             if handled[event] {
-                // What has no version replaces nothing.
+                // An event without a version replaces no other.
                 is_replaced[reference] |= !unversioned[event];
             } else if unversioned[event] || !is_replaced[reference] {
                 account.lost += 1;
@@ -49,9 +51,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_lost_that_neither_ran_nor_was_replaced_by_one_that_did() {
+    fn a_change_that_neither_ran_nor_was_replaced_by_a_change_that_ran_is_lost() {
         let (yes, no) = (true, false);
-        // Of two references three changes each: 0, 2, 4 and 1, 3, 5.
+        // Two references with three changes each: 0, 2, 4 and 1, 3, 5.
         let take = |unversioned: [bool; 6], calls: &[u32]| {
             let Account { lost, without_last, backwards } = Account::take(2, &unversioned, calls);
             (lost, without_last, backwards)

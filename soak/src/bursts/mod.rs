@@ -1,4 +1,5 @@
-//! Bursts of changes to the same references, first while Redis is there, then while it is killed, emptied and flushed.
+//! Bursts of changes of the same references: first with a healthy Redis, then while Redis is killed, emptied and
+//! flushed.
 
 mod account;
 mod redis;
@@ -30,7 +31,7 @@ types: { change: { coalesce: { immediate: latest, window: 2s, max-wait: 30s } } 
 const TYPE: &str = "change";
 /// The window of the topology.
 const WINDOW: Duration = Duration::from_secs(2);
-/// Beyond it, between two bursts.
+/// The pause between two bursts, in addition to the window.
 const REST: Duration = Duration::from_secs(1);
 /// Changes of each reference in a burst.
 const BURST: u32 = 10;
@@ -42,18 +43,18 @@ pub(crate) struct Args {
     /// Events, half of them while Redis is killed, emptied and flushed
     #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     events: u32,
-    /// References that they are about
+    /// References of these events
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     references: u32,
 }
 
-/// What was published. The events of a round are one for each reference; a round begins when all of the one before are
-/// confirmed, so that everybody knows which change is the newer one.
+/// The published events. A round has one event for each reference. It begins when all events of the round before are
+/// confirmed, so that it is certain which change is the newer one.
 #[derive(Default)]
 struct Sent {
-    /// When each round began.
+    /// The time at which each round began.
     rounds: Vec<Instant>,
-    /// Of each event, by its number: whether it has no version, and competes with nothing.
+    /// For each event, by its number: whether it has no version, and so competes with no other.
     unversioned: Vec<bool>,
 }
 
@@ -114,7 +115,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     };
     tell(&mut table, args, [(&calm, &calls(0)), (&harmed, &calls(half))]);
     let strangers = runs.iter().filter(|run| run.number >= 2 * half).count();
-    table.must(strangers == 0, &["calls with something else", "", &grouped(strangers as u64), "0"]);
+    table.must(strangers == 0, &["calls with unknown events", "", &grouped(strangers as u64), "0"]);
     table.must(!left, &["left in a queue", "", if left { "some" } else { "0" }, "0"]);
     for fault in Fault::ALL {
         let times = faults.iter().filter(|other| **other == fault).count();
@@ -126,7 +127,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     Ok(holds)
 }
 
-/// One half beside the other.
+/// Adds the numbers of both halves to the table, side by side.
 fn tell(table: &mut Table, args: &Args, halves: [(&Sent, &[u32]); 2]) {
     let count = |n: usize| grouped(n as u64);
     let accounts = halves.map(|(sent, calls)| Account::take(args.references, &sent.unversioned, calls));
@@ -137,7 +138,8 @@ fn tell(table: &mut Table, args: &Args, halves: [(&Sent, &[u32]); 2]) {
     table.tell(&["changes", &events[0], &events[1], ""]);
     table.must(unversioned[0] == 0, &["without a version", &count(unversioned[0]), &count(unversioned[1]), "0, any"]);
     table.tell(&["references x windows", &count(windows[0]), &count(windows[1]), ""]);
-    // A worker that is behind runs what has waited too long to be replaced; or its change is replaced in the next window.
+    // A worker that is behind may run a change that has waited for the longest time, or one that a change of the next
+    // window replaces. So the number of calls is not exact.
     let (least, most) = (windows[0] - windows[0] / 10, windows[0] + windows[0] / 10);
     table.must(
         (least..=most).contains(&calls),
@@ -154,7 +156,7 @@ fn tell(table: &mut Table, args: &Args, halves: [(&Sent, &[u32]); 2]) {
 }
 
 impl Sent {
-    /// So many rounds, one right after the other, the references of each in an order of its own.
+    /// Publishes `BURST` rounds without a pause. Each round has the references in a random order.
     async fn burst(
         &mut self,
         publisher: &Publisher,
@@ -182,19 +184,20 @@ impl Sent {
         Ok(())
     }
 
-    /// How often a reference was changed with no change in the window before.
+    /// Returns how often a reference was changed with no change in the window before.
     fn windows(&self) -> usize {
         1 + self.rounds.windows(2).filter(|pair| pair[1].duration_since(pair[0]) >= WINDOW).count()
     }
 }
 
-/// What is done to Redis.
+/// A fault of Redis.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fault {
-    /// It comes back with what was on its disk: the last second may be missing.
+    /// Redis is killed and starts again with the data on its disk; the last second may be missing.
     Killed,
-    /// It comes back with nothing.
+    /// Redis is killed and starts again empty.
     Emptied,
+    /// All keys are deleted.
     Flushed,
 }
 
@@ -210,7 +213,7 @@ impl Fault {
     }
 }
 
-/// Something happens to Redis some time from now; where it is killed, it is away for a while.
+/// Waits, then causes the fault. A killed Redis stays away for the time `away`.
 async fn harm(mut redis: Redis, fault: Fault, wait: Duration, away: Duration) -> anyhow::Result<Redis> {
     tokio::time::sleep(wait).await;
     if fault == Fault::Flushed {
@@ -226,7 +229,7 @@ async fn harm(mut redis: Redis, fault: Fault, wait: Duration, away: Duration) ->
     Ok(redis)
 }
 
-/// Until nothing waits in a queue that leads to a worker, and no more calls begin.
+/// Waits until no event is in a queue that leads to a worker, and no more calls begin.
 async fn all_is_over(
     console: &mut Console,
     queues: &Queues,

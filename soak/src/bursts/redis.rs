@@ -1,4 +1,4 @@
-//! A Redis that can be killed, and comes back at the same port.
+//! Starts a Redis server that can be killed and started again at the same port.
 
 use std::{net::TcpListener, process::Stdio, time::Duration};
 
@@ -12,7 +12,7 @@ use tokio::{
 
 use crate::servers::connect_to_redis;
 
-/// How long it may take to answer.
+/// How long Redis may take to answer after its start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Redis {
@@ -22,7 +22,7 @@ pub(super) struct Redis {
 }
 
 impl Redis {
-    /// What is written is on the disk within a second, as Redis does it when it is told to keep something.
+    /// Starts Redis with an append-only file that is synced every second, which is Redis's default if it persists data.
     pub(super) async fn start() -> anyhow::Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let folder = TempDir::new()?;
@@ -36,20 +36,20 @@ impl Redis {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// `kill -9`.
+    /// Kills Redis with SIGKILL.
     pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
         drop(self.running.stdin.take());
         self.running.wait().await?;
         Ok(())
     }
 
-    /// Starts it again, with what was on its disk.
+    /// Starts Redis again with the data on its disk.
     pub(super) async fn start_again(&mut self) -> anyhow::Result<()> {
         self.running = run(self.port, &self.folder)?;
         self.is_there().await
     }
 
-    /// Starts it again with nothing.
+    /// Starts Redis again with an empty folder.
     pub(super) async fn start_empty(&mut self) -> anyhow::Result<()> {
         self.folder = TempDir::new()?;
         self.start_again().await
@@ -76,13 +76,14 @@ impl Redis {
     }
 }
 
-/// A shell stands between, so that it ends with its standard input, and with this process however that ends.
+/// Starts Redis through a shell that kills it when its standard input ends. So Redis ends with this process, however
+/// this process ends.
 fn run(port: u16, folder: &TempDir) -> anyhow::Result<Child> {
     let script = "redis-server \"$@\" & pid=$!; cat >/dev/null; kill -9 $pid; wait $pid";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", "--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""]);
     command.args(["--appendonly", "yes", "--appendfsync", "everysec"]).arg("--dir").arg(folder.path());
-    // Ctrl-C is for this process alone.
+    // In a process group of its own, so that Ctrl-C reaches only this process.
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     command.spawn().context("redis-server; it has to be installed (Debian: apt-get install redis-server)")
 }

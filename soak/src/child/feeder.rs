@@ -1,4 +1,4 @@
-//! A publisher that is fed as fast as it takes events.
+//! A child process that publishes events as fast as the publisher takes them.
 
 use std::{path::PathBuf, pin::pin};
 
@@ -12,10 +12,10 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// What it calls itself
+    /// The name that it writes into its notes
     #[arg(long)]
     name: u32,
-    /// Where it notes what was confirmed
+    /// The file for its notes about confirms
     #[arg(long)]
     notes: PathBuf,
     #[arg(long)]
@@ -30,7 +30,7 @@ pub(super) async fn run(args: &Args, stop: CancellationToken) -> anyhow::Result<
     let pen = Pen::open(&args.notes, args.name)?;
     let publisher = hatchery.publisher();
     let event = |number: u32| NewEvent::new(&args.r#type, vec![b'7'; args.payload]).id(number.to_string());
-    // Asked for the next event only when there is room for it.
+    // The publisher takes the next event from the stream only when it has room for it.
     let events = stream::iter(0..).map(event).take_until(stop.cancelled());
     let mut published = pin!(publisher.publish_stream(events));
     let mut number = 0;

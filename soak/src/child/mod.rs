@@ -1,5 +1,5 @@
-//! This program as processes of its own: workers and a publisher. None outlives the one that started it, because each
-//! ends with its standard input.
+//! Starts this program as child processes: workers and a publisher. Each child ends when its standard input ends, so
+//! none outlives its parent.
 
 mod feeder;
 mod worker;
@@ -21,7 +21,7 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::stage::Stage;
 
-/// More than a worker's own drain limit.
+/// How long a child may take to stop: longer than a worker's drain timeout.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(clap::Args)]
@@ -63,7 +63,7 @@ pub(crate) async fn main(args: &Args) -> ExitCode {
 
 /// The parent's side.
 pub(crate) struct Process {
-    /// What it calls itself in its notes.
+    /// The child's name in its notes.
     pub(crate) name: u32,
     child: Child,
     input: ChildStdin,
@@ -71,25 +71,26 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts one of this kind, with further arguments. Its log is a file.
+    /// Starts a child of this kind with further arguments. Its log goes to a file.
     pub(crate) fn start(stage: &Stage, kind: &str, name: u32, arguments: &[String]) -> anyhow::Result<Self> {
         let log = stage.path(&format!("{kind}-{name}.log"));
         let mut command = Command::new(std::env::current_exe()?);
         stage.with_urls(&mut command).args(["child", kind, "--name", &name.to_string()]).args(arguments);
-        // Ctrl-C is for the parent alone; the child ends with its standard input.
+        // In a process group of its own, so that Ctrl-C reaches only the parent; the child ends with its standard
+        // input.
         command.stdin(Stdio::piped()).stderr(File::create(&log)?).process_group(0);
         let mut child = command.spawn()?;
         let input = child.stdin.take().context("a pipe")?;
         Ok(Self { name, child, input, log })
     }
 
-    /// `kill -9`, and waits for its end.
+    /// Kills the child with SIGKILL, and waits for its end.
     pub(crate) async fn kill(mut self) -> anyhow::Result<()> {
         self.require_alive()?;
         Ok(self.child.kill().await?)
     }
 
-    /// Tells it to stop, and waits until it has.
+    /// Stops the child, and waits for its end. Fails if its exit status is not 0.
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         drop(self.input);
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
@@ -105,7 +106,7 @@ impl Process {
         Ok(())
     }
 
-    /// The memory that it has resident, in KiB.
+    /// Returns the child's resident memory in KiB.
     pub(crate) fn resident(&self) -> anyhow::Result<u64> {
         let id = self.child.id().context("the process has ended")?;
         let status = std::fs::read_to_string(format!("/proc/{id}/status"))?;

@@ -1,4 +1,4 @@
-//! A worker that notes what it has done.
+//! A child process with a worker whose handlers note their runs in a file.
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
@@ -13,10 +13,10 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(super) struct Args {
-    /// What it calls itself
+    /// The name that it writes into its notes
     #[arg(long)]
     name: u32,
-    /// Where it notes what it has done
+    /// The file for its notes about runs
     #[arg(long)]
     notes: PathBuf,
     #[arg(long)]
@@ -24,7 +24,7 @@ pub(super) struct Args {
     /// The longest that a handler takes, in milliseconds
     #[arg(long, default_value_t = 0)]
     pause: u64,
-    /// Every so many events fail when they are first tried
+    /// Of this many events, the first run of one fails
     #[arg(long)]
     fail_every: Option<u32>,
 }

@@ -1,4 +1,4 @@
-//! What became of the events.
+//! Accounts for the events that were published during the faults.
 
 use hatchery::{
     Topology,
@@ -15,29 +15,29 @@ use crate::{
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Account {
-    /// Events that were published. All of them were confirmed in the end.
+    /// Number of published events. All of them were confirmed in the end.
     sent: usize,
-    /// Those of them that were published more than once until then.
+    /// Number of events that were published more than once before they were confirmed.
     repeated: usize,
     runs: usize,
-    /// Neither handled, nor replaced by a newer change that was, nor in a queue.
+    /// Number of events that were not handled, not replaced by a newer change that was handled, and not in a queue.
     lost: usize,
     early: usize,
     twice: usize,
-    /// Runs of an older change after a newer one of its reference.
+    /// Number of runs of an older change after a newer one of its reference.
     backwards: usize,
-    /// Runs of the `block` type after one that was published later by the same publisher.
+    /// Number of runs of the `block` type after an event that the same publisher published later.
     unordered: usize,
-    /// Changes to which Redis gave no version in time.
+    /// Number of changes that got no version from Redis in time.
     unversioned: usize,
-    /// What lies in a queue in the end, of events that were not handled.
+    /// Number of messages that are in the queues at the end, if an event was not handled.
     left: usize,
-    /// In the dead-letter queues, and in `unrouted`.
+    /// Number of messages in the dead-letter queues and in `unrouted`.
     dead: u64,
 }
 
 impl Account {
-    /// To be taken when nothing is published, and nobody works, any more.
+    /// Takes the account when publishers and workers have stopped. Drains the queues if an event was not handled.
     pub(super) async fn take(seen: &Seen, queues: &Queues, topology: &Topology) -> anyhow::Result<Self> {
         let names = Names::new(topology.name.clone());
         let mut dead = vec![names.unrouted()];
@@ -54,7 +54,7 @@ impl Account {
         Ok(Self { dead, ..Self::of(seen, &left) })
     }
 
-    /// Of what was noted, with the ids of what is left in the queues.
+    /// Takes the account from the notes, and from the ids of the messages that are left in the queues.
     fn of(seen: &Seen, left: &[String]) -> Self {
         let runs = seen.runs.all();
         let early = runs.iter().filter(|run| run.is_early()).count();
@@ -76,7 +76,7 @@ impl Account {
                     let changes = Changes::take(REFERENCES, &unversioned, &calls);
                     account.lost += changes.lost;
                     account.backwards += changes.backwards;
-                    // Published again, it is a newer change, which runs too.
+                    // A change that was published again is a newer change, which runs too.
                     let once = |number: &u32| sent[(number - first) as usize].tries == 1;
                     account.twice += times.twice.iter().filter(|number| once(number)).count();
                     continue;
@@ -94,7 +94,7 @@ impl Account {
     pub(super) fn tell(&self, table: &mut Table) {
         let count = |n: usize| grouped(n as u64);
         table.tell(&["events, all confirmed", &count(self.sent), ""]);
-        table.tell(&["of those, published again until then", &count(self.repeated), ""]);
+        table.tell(&["of those, published more than once", &count(self.repeated), ""]);
         table.tell(&["runs", &count(self.runs), ""]);
         table.tell(&["changes without a version", &count(self.unversioned), ""]);
         for (what, found) in [
@@ -106,7 +106,7 @@ impl Account {
         ] {
             table.must(found == 0, &[what, &count(found), "0"]);
         }
-        // What has no version competes with nothing.
+        // A change without a version competes with no other, so it may run after a newer one.
         let holds = self.backwards == 0 || self.unversioned > 0;
         let must = if self.unversioned == 0 { "0" } else { "any" };
         table.must(holds, &["older change after a newer", &count(self.backwards), must]);
@@ -119,7 +119,8 @@ mod tests {
     use super::*;
     use crate::cluster::crew::NOW;
 
-    /// Events of one publisher, each published so often, and the places of those that ran.
+    /// Returns the notes of one publisher. `tries` has one event each, with how often it was published; `ran` has the
+    /// places of the events that ran.
     fn seen(event_type: usize, tries: &[u32], ran: &[u32]) -> Seen {
         let seen = Seen::default();
         for tries in tries {
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_is_lost_that_was_neither_handled_nor_is_in_a_queue() {
+    fn an_event_that_was_not_handled_and_is_in_no_queue_is_lost() {
         let left = [(first_number(NOW, 0) + 2).to_string()];
         let found = Account::of(&seen(NOW, &[1, 1, 1, 2], &[0, 3, 3]), &left);
         let expected = Account { sent: 4, repeated: 1, runs: 3, lost: 1, twice: 1, left: 1, ..Account::default() };
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_type_that_goes_back_is_out_of_order() {
+    fn a_run_after_a_later_event_of_a_block_type_is_out_of_order() {
         let found = Account::of(&seen(ORDERED, &[1, 1, 1], &[0, 2, 1]), &[]);
         assert_eq!((found.unordered, found.lost), (1, 0));
     }

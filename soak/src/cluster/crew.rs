@@ -1,4 +1,4 @@
-//! Publishers and workers that know all nodes, and what they saw.
+//! Runs publishers and workers that know all nodes, and notes their confirms and runs.
 
 use std::{
     collections::BTreeSet,
@@ -20,43 +20,45 @@ pub(super) const NOW: usize = 0;
 pub(super) const LATER: usize = 1;
 pub(super) const ORDERED: usize = 2;
 pub(super) const CHANGE: usize = 3;
-/// How many events of each type are published for one of another. One worker at a time handles those of `ordered`, one
-/// after the other.
+/// The shares of the types in the published events. `ordered` has the smallest share, because one worker at a time
+/// handles its events, one after the other.
 const WEIGHTS: [u32; TYPES.len()] = [4, 4, 1, 4];
 
-/// Publishers, and workers.
+/// The number of publishers, and of workers.
 pub(super) const EACH: usize = 3;
-/// Stands for a publisher in the numbers of events that are published in a burst.
+/// The number of the publisher in the ids of events that are published in a burst.
 pub(super) const BURST: usize = EACH;
-/// The references of `change` that one publisher changes in turn. No two publishers share one, so that everybody knows
-/// which change is the newer one.
+/// The number of references of `change` that one publisher changes in turn. No two publishers share a reference, so it
+/// is certain which change is the newer one.
 pub(super) const REFERENCES: u32 = 20;
-/// Every so many events of `now` and `later` fail when they are first tried.
+/// Of this many events of `now` and `later`, the first run of one fails.
 const FAIL_EVERY: u32 = 50;
-/// How long events of `later` wait in the ladder, in milliseconds.
+/// The range of delays of events of `later`, in milliseconds.
 const WAIT: (u64, u64) = (500, 10_000);
-/// How late an event may be while the cluster is healthy. One that fails waits a second for its second try.
+/// How late an event may be while the cluster is healthy, in microseconds. A failed event waits a second for its second
+/// try.
 const LATE: i64 = 10_000_000;
-/// Before an event that was not confirmed is published again.
+/// The pause before an event that was not confirmed is published again.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// An event that was published.
 #[derive(Clone, Copy)]
 pub(super) struct Sent {
     pub(super) confirmed: bool,
-    /// How often it was published until then.
+    /// How often it was published until it was confirmed.
     pub(super) tries: u32,
     pub(super) unversioned: bool,
     /// Microseconds since 1970.
     due: i64,
 }
 
-/// The number of an event, which is its id: the type, the publisher, and the place among its events of the type.
+/// Returns the number of a publisher's first event of a type. An event's number, which is its id, is made of the type,
+/// the publisher, and the place among the publisher's events of the type.
 pub(super) fn first_number(event_type: usize, publisher: usize) -> u32 {
     u32::try_from(event_type * 100_000_000 + publisher * 10_000_000).unwrap_or(u32::MAX)
 }
 
-/// What both sides noted.
+/// The notes of publishers and workers.
 #[derive(Clone, Default)]
 pub(super) struct Seen {
     pub(super) marks: Marks,
@@ -66,18 +68,18 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// The events that a publisher published of a type.
+    /// Returns a publisher's events of a type.
     pub(super) fn sent(&self, event_type: usize, publisher: usize) -> Vec<Sent> {
         lock(&self.sent)[event_type][publisher].clone()
     }
 
-    /// How many events were confirmed.
+    /// Returns how many events were confirmed.
     pub(super) fn confirmed(&self) -> usize {
         lock(&self.sent).iter().flatten().flatten().filter(|sent| sent.confirmed).count()
     }
 
-    /// Events that were confirmed and should have been handled long ago: due before `before`, in microseconds. What may
-    /// have been replaced is not looked at.
+    /// Returns how many confirmed events were due before `before`, in microseconds, and have not been handled. Changes
+    /// are not counted, because a newer one may have replaced them.
     pub(super) fn overdue(&self, before: i64) -> usize {
         let (done, sent) = (lock(&self.done), lock(&self.sent));
         let mut overdue = 0;
@@ -92,14 +94,14 @@ impl Seen {
         overdue
     }
 
-    /// Begins an event: its number.
+    /// Notes a new event, and returns its number.
     pub(super) fn begin(&self, event_type: usize, publisher: usize, due: i64) -> u32 {
         let sent = &mut lock(&self.sent)[event_type][publisher];
         sent.push(Sent { confirmed: false, tries: 0, unversioned: false, due });
         first_number(event_type, publisher) + u32::try_from(sent.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// An event was confirmed, when it was published for so many times.
+    /// Notes that an event was confirmed after it was published this many times.
     pub(super) fn confirm(&self, event_type: usize, publisher: usize, number: u32, tries: u32, unversioned: bool) {
         let place = number - first_number(event_type, publisher);
         if let Some(sent) = lock(&self.sent)[event_type][publisher].get_mut(place as usize) {
@@ -134,7 +136,8 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Starts all of them, for so many events a second. Each publisher publishes the events of a type one after the other.
+    /// Starts all publishers and workers. `rate` is the number of events a second from all publishers. Each publisher
+    /// publishes the events of a type one after the other.
     pub(super) async fn start(stage: &Stage, rate: u32, chance: &mut Chance) -> anyhow::Result<Self> {
         let mut crew = Self {
             seen: Seen::default(),
@@ -185,7 +188,7 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Publishes so many events of `now` at once, beside the others.
+    /// Publishes this many events of `now` at once, in addition to the regular ones.
     pub(super) fn burst(&mut self, events: usize) {
         let (seen, to) = (self.seen.clone(), self.publishers[0].clone());
         self.publishing.push(tokio::spawn(async move {
@@ -201,7 +204,7 @@ impl Crew {
         }));
     }
 
-    /// What does not move, of all that moves while the cluster is healthy.
+    /// Returns a message if a stream has stalled since `from`, or if events are late.
     pub(super) fn still_since(&self, from: Instant) -> Option<String> {
         let still = streams().into_iter().find(|stream| !self.seen.marks.moved_since(*stream, from));
         if let Some(still) = still {
@@ -225,7 +228,7 @@ impl Crew {
         Ok(())
     }
 
-    /// Ends publishing: what was begun is confirmed first.
+    /// Stops the publishers. Waits until the events that they have begun are confirmed.
     pub(super) async fn stop_publishing(&mut self) -> anyhow::Result<()> {
         self.stop_publishing.cancel();
         for task in self.publishing.drain(..) {
@@ -254,7 +257,7 @@ struct Line {
 }
 
 impl Line {
-    /// Publishes the next event, again and again until it is confirmed.
+    /// Publishes the next event, and repeats the publish until it is confirmed.
     async fn publish(&mut self) -> anyhow::Result<()> {
         let Self { event_type, publisher, .. } = *self;
         let now = Timestamp::now();
@@ -284,7 +287,7 @@ impl Line {
     }
 }
 
-/// All that moves while the cluster is healthy.
+/// Returns all streams, none of which pauses while the cluster is healthy.
 fn streams() -> Vec<Stream> {
     let handled = (0..TYPES.len()).map(Stream::Handled);
     confirms().into_iter().chain(workers()).chain(handled).collect()
@@ -311,7 +314,7 @@ fn publisher_name(publisher: usize) -> String {
     format!("soak publisher {publisher}")
 }
 
-/// What the broker is told of the connections that matter: those with which publishers publish, and workers consume.
+/// Returns the connection names of the publishers, and those of the workers.
 pub(super) fn connections() -> [Vec<String>; 2] {
     let publishing = |publisher| format!("{} (publishing)", publisher_name(publisher));
     [(0..EACH).map(publishing).collect(), (0..EACH).map(worker_name).collect()]

@@ -1,4 +1,4 @@
-//! What is done to the cluster, and how it is undone.
+//! The faults of the cluster: how each is caused, and how it is undone.
 
 use std::time::Duration;
 
@@ -17,19 +17,19 @@ const BURST: usize = 500;
 pub(super) enum Fault {
     /// Node 1 is killed with `kill -9`
     KillFirst,
-    /// Node 2
+    /// Node 2 is killed
     KillSecond,
-    /// Node 3
+    /// Node 3 is killed
     KillThird,
     /// The node that leads most queues is killed
     KillLeader,
-    /// Each node is stopped in order and started again, one after the other
+    /// The nodes are shut down and started again, one after the other
     RollingRestart,
     /// Two nodes are killed, so that no queue has a majority
     NoQuorum,
-    /// A node stands still (SIGSTOP)
+    /// A node is stopped with SIGSTOP
     Stall,
-    /// The node that leads most queues stands still
+    /// The node that leads most queues is stopped with SIGSTOP
     StallLeader,
     /// A node has no connection to the other two
     Minority,
@@ -47,11 +47,11 @@ pub(super) enum Fault {
     RestartAll,
 }
 
-/// Nodes that something was done to.
+/// The nodes that a fault has hit.
 pub(super) type Hit = Vec<usize>;
 
 impl Fault {
-    /// Those of a short run.
+    /// The faults of a short run.
     pub(super) const SHORT: [Self; 4] =
         [Self::KillLeader, Self::RollingRestart, Self::Minority, Self::CloseConnections];
 
@@ -75,12 +75,12 @@ impl Fault {
         }
     }
 
-    /// How long it lasts, before it is undone.
+    /// Returns how long the fault lasts before it is undone.
     pub(super) const fn lasts(self, is_short: bool) -> Duration {
         let (long, short) = match self {
             Self::NoQuorum => (50, 10),
             Self::Stall | Self::StallLeader => (40, 15),
-            // Longer than a publisher waits for a confirm, and a worker for a sign of its broker.
+            // Longer than a publisher waits for a confirm, and than a worker waits for a sign of life of its broker.
             Self::Minority => (70, 60),
             Self::Apart => (60, 15),
             Self::RollingRestart | Self::CloseConnections => (0, 0),
@@ -89,12 +89,13 @@ impl Fault {
         Duration::from_secs(if is_short { short } else { long })
     }
 
-    /// Whether a majority of the nodes is there and takes messages all the time, so that no client need wait for the end of the fault.
+    /// Returns whether a majority of the nodes is up and takes messages all the time, so that no client has to wait for
+    /// the end of the fault.
     pub(super) const fn leaves_majority(self) -> bool {
         !matches!(self, Self::NoQuorum | Self::Apart | Self::MemoryAlarm | Self::DiskAlarm | Self::RestartAll)
     }
 
-    /// Does it; the nodes that were hit.
+    /// Causes the fault, and returns the nodes that it hits.
     pub(super) async fn strike(
         self,
         servers: &mut Servers,
@@ -131,14 +132,14 @@ impl Fault {
             Self::DiskAlarm => format!("ctl {first} set_disk_free_limit 1000000GB"),
             Self::CloseConnections => format!("ctl {first} close_all_connections --global soak"),
             Self::RestartAll => format!("stop {}", roles(&hit)),
-            // Each is down for as long as it takes to look at the plan: `recover` does it.
+            // The caller restarts the nodes itself, and asks for a plan while each is down.
             Self::RollingRestart => return Ok(hit),
         };
         servers.tell(&line).await?;
         Ok(hit)
     }
 
-    /// Undoes it.
+    /// Undoes the fault.
     pub(super) async fn recover(self, servers: &mut Servers, hit: &Hit) -> anyhow::Result<()> {
         let first = role(hit[0]);
         let line = match self {

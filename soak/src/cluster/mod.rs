@@ -1,4 +1,4 @@
-//! A cluster of three nodes under faults, one after the other, with publishers and workers that know all nodes.
+//! A cluster of three nodes that suffers one fault after the other, with publishers and workers that know all nodes.
 
 mod account;
 mod crew;
@@ -49,10 +49,11 @@ types:
 /// How long a cluster may take to be healthy again. RabbitMQ 3.10 keeps delayed events for up to six minutes after the
 /// death of a node.
 const PATIENCE: Duration = Duration::from_mins(10);
-/// How long a publisher may stand still while a majority of the nodes is there: it leaves a node that has confirmed nothing
-/// for 10 s, and connects to another one.
+/// How long a publisher may stall while a majority of the nodes is up. A publisher leaves a node that has confirmed
+/// nothing for 10 s, and connects to another one.
 const PUBLISHER_STILL: Duration = Duration::from_secs(25);
-/// The same of a worker: it consumes anew after 30 s without a delivery, and leaves a node that does not answer within 10 s.
+/// How long a worker may stall while a majority of the nodes is up. A worker consumes anew after 30 s without a
+/// delivery, and leaves a node that does not answer within 10 s.
 const WORKER_STILL: Duration = Duration::from_secs(50);
 const TICK: Duration = Duration::from_millis(500);
 
@@ -60,35 +61,35 @@ const TICK: Duration = Duration::from_millis(500);
 pub(crate) struct Args {
     #[command(flatten)]
     common: Common,
-    /// Publish at least so many events; the faults take their time, whatever stands here
+    /// Publish at least this many events; more are published if the faults take longer
     #[arg(long, default_value_t = 3_000)]
     events: u32,
-    /// Events a second, while nothing stands still
+    /// Events a second, while no publisher stalls
     #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u32).range(12..=10_000))]
     rate: u32,
     /// Four faults instead of fifteen, and shorter ones
     #[arg(long)]
     short: bool,
-    /// Only these, in this order
+    /// Only these faults, in this order
     #[arg(long, value_delimiter = ',')]
     faults: Vec<Fault>,
     /// RabbitMQ's `cluster_partition_handling`. 4.3 has none
     #[arg(long, default_value = "pause_minority")]
     partition_handling: String,
-    /// RabbitMQ's `net_ticktime`: after about so many seconds the nodes count a silent one as lost. RabbitMQ's own default
-    /// is 60, and until then a queue that a silent node leads stands still on 3.10
+    /// RabbitMQ's `net_ticktime`: after about this many seconds the nodes count a silent node as lost. Until then, a
+    /// queue that a silent node leads stalls on 3.10. RabbitMQ's own default is 60
     #[arg(long, default_value_t = 15)]
     net_ticktime: u32,
 }
 
-/// What was seen during one fault.
+/// The measurements during one fault.
 struct Row {
     what: String,
     publishers: Duration,
     workers: Duration,
     delayed: Duration,
     ordered: Duration,
-    /// From the time at which it was undone.
+    /// How long the cluster took to be healthy after the fault was undone.
     healthy_after: Duration,
     must_move: bool,
 }
@@ -114,7 +115,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     }
     let Running { stage, mut crew, plans, rows, .. } = run;
 
-    console.step("Stop publishing, and wait until all is handled");
+    console.step("Stop publishing, and wait until all events are handled");
     while crew.seen.confirmed() < args.events as usize {
         tokio::time::sleep(TICK).await;
     }
@@ -131,12 +132,12 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     stage.keep("runs", &seen.runs.all())?;
 
     console.step(&format!("The account, of RabbitMQ {}", stage.version));
-    console.note("How long publishers and workers (the slowest of each), delayed events and those of the");
-    console.note("block type stood still, and how long the cluster then took to be healthy, in seconds.");
+    console.note("Seconds for which publishers and workers (the slowest of each), delayed events and events of");
+    console.note("the block type stalled, and seconds that the cluster then took to be healthy.");
     let stalls = stall_table(&rows);
     console.say(&stalls.render());
     for wrong in &plans.wrong {
-        console.note(&format!("a wrong plan {wrong}"));
+        console.note(&format!("wrong plan: {wrong}"));
     }
     let mut table = Table::new(&["", "", "must be"]);
     account.tell(&mut table);
@@ -169,7 +170,7 @@ struct Running<'a> {
 }
 
 impl Running<'_> {
-    /// One fault, from a healthy state to the next one.
+    /// Causes a fault in a healthy cluster, undoes it, and waits until the cluster is healthy again.
     async fn suffer(&mut self, fault: Fault, console: &mut Console) -> anyhow::Result<()> {
         let Self { stage, nodes, crew, chance, plans, .. } = self;
         let from = Instant::now();
@@ -181,11 +182,11 @@ impl Running<'_> {
                 stage.servers.tell(&format!("stop {role}")).await?;
                 plans.ask(stage, &format!("{}, while node {node} is down", fault.said()), false).await?;
                 stage.servers.tell(&format!("start {role}")).await?;
-                // Whoever restarts the next node before the queues have their majority again has made an outage.
+                // A restart of the next node before the queues have all their members again would be an outage.
                 self.nodes.wait_for_members(PATIENCE).await?;
             }
         } else {
-            // What a node knows of the others is some seconds old.
+            // A node's view of the others is some seconds old.
             let noticed = Duration::from_secs(5).min(fault.lasts(self.args.short) / 2);
             tokio::time::sleep(noticed).await;
             plans.ask(stage, &format!("{}, {} s after it", fault.said(), noticed.as_secs()), false).await?;
@@ -213,7 +214,7 @@ impl Running<'_> {
         Ok(())
     }
 
-    /// Waits until the nodes and their queues are all there, everything moves, and nothing is late.
+    /// Waits until all nodes and all members of the queues are up, no stream stalls, and no event is late.
     async fn become_healthy(&mut self, console: &mut Console, since: Instant) -> anyhow::Result<()> {
         let given_up = Instant::now() + PATIENCE;
         loop {
@@ -235,15 +236,15 @@ impl Running<'_> {
         }
     }
 
-    /// Sees to it that a publisher and a worker are connected to each node: whose connection the broker closes goes to the
-    /// next node.
+    /// Spreads the clients, so that a publisher and a worker are connected to each node. A client whose connection the
+    /// broker closes connects to the next node.
     async fn spread(&mut self, console: &mut Console) -> anyhow::Result<()> {
         let given_up = Instant::now() + PATIENCE;
         loop {
             let places = self.nodes.places().await?;
             let mut is_spread = true;
             for clients in crew::connections() {
-                // A worker that has left a node may have a connection to it and another one.
+                // A worker that has left a node may still have its old connection besides the new one.
                 let found: Vec<(usize, &str)> = clients.iter().flat_map(|client| places.of(client)).collect();
                 let count = |node| found.iter().filter(|(other, _)| *other == node).count();
                 let empty = NODES.iter().any(|node| count(*node) == 0);
@@ -264,7 +265,7 @@ impl Running<'_> {
             if Instant::now() > given_up {
                 bail!("the connections do not spread over the nodes");
             }
-            // The broker's list of connections is renewed every second.
+            // The broker updates its list of connections every second.
             tokio::time::sleep(TICK * 3).await;
         }
     }
@@ -284,7 +285,7 @@ impl Row {
     }
 }
 
-/// How many queues each node led right after `apply`.
+/// Adds how many queues one node led at most right after `apply`. Leaders must be spread over the nodes.
 fn leaders(leads: &BTreeMap<usize, usize>, table: &mut Table) {
     let (queues, most) = (leads.values().sum::<usize>(), leads.values().max().copied().unwrap_or(0));
     let half = queues.div_ceil(2);

@@ -1,4 +1,4 @@
-//! The three nodes, as their management API shows them.
+//! Reads the state of the three nodes from their management API.
 
 use std::{
     collections::BTreeMap,
@@ -14,31 +14,32 @@ use crate::servers::Servers;
 /// The nodes of the cluster, by their numbers.
 pub(super) const NODES: [usize; 3] = [1, 2, 3];
 
-/// How long a node may take to answer. One that stands still does not.
+/// How long a node may take to answer. A node that is stopped with SIGSTOP never answers.
 const LIMIT: Duration = Duration::from_secs(15);
 
-/// What a node is called by the scripts.
+/// Returns the name of a node in `scripts/services`.
 pub(super) fn role(node: usize) -> String {
     format!("rabbitmq{node}")
 }
 
 pub(super) struct Nodes {
     client: Client,
-    /// Where each node's management API is.
+    /// The URL of each node's management API.
     urls: BTreeMap<usize, Url>,
 }
 
-/// Where queues and connections are.
+/// The nodes of queue leaders and of connections.
 pub(super) struct Places {
     /// How many queues each node leads.
     pub(super) leads: BTreeMap<usize, usize>,
-    /// The nodes of connections, by the names that their clients gave them.
+    /// The connections of all clients.
     connections: Vec<Connection>,
 }
 
 struct Connection {
-    /// What the broker calls it.
+    /// The broker's name for it.
     name: String,
+    /// The name that the client gave it.
     client: String,
     node: usize,
 }
@@ -50,7 +51,7 @@ impl Nodes {
         Ok(Self { client: Client::builder().timeout(LIMIT).build()?, urls })
     }
 
-    /// What is wrong with the cluster, as each of its nodes sees it; nothing when all is well.
+    /// Returns the first trouble that a node sees in the cluster, or `None` if all is well.
     pub(super) async fn trouble(&self) -> anyhow::Result<Option<String>> {
         for node in NODES {
             let nodes = self.get(node, "nodes?columns=name,running,partitions,mem_alarm,disk_free_alarm").await?;
@@ -65,7 +66,7 @@ impl Nodes {
         for queue in self.queues().await? {
             let online = queue["online"].as_array().map_or(0, Vec::len);
             if queue["type"] == "quorum" && (online < NODES.len() || leader(&queue).is_none()) {
-                return Ok(Some(format!("not all of its members are there: {queue}")));
+                return Ok(Some(format!("a queue lacks members or a leader: {queue}")));
             }
         }
         Ok(None)
@@ -98,12 +99,13 @@ impl Nodes {
         Ok(Places { leads, connections: connections.collect() })
     }
 
-    /// Has the broker close a connection. Its client connects again, to another node.
+    /// Makes the broker close a connection. Its client then connects to another node.
     pub(super) async fn close(&self, name: &str) -> anyhow::Result<()> {
         let mut url = self.urls[&NODES[0]].join("api/connections/")?;
         url.path_segments_mut().ok().context("a path")?.pop_if_empty().push(name);
         let status = self.client.delete(url).send().await?.status();
-        // It may have gone by itself (404), or its node may not be ready yet (3.10 answers 500): the next look tries again.
+        // The connection may be closed already (404), or its node may not be ready yet (3.10 answers 500). The caller
+        // tries again.
         ensure!(status == 404 || !status.is_client_error(), "closing {name}: {status}");
         Ok(())
     }
@@ -123,12 +125,12 @@ impl Nodes {
 }
 
 impl Places {
-    /// The node that leads most queues.
+    /// Returns the node that leads most queues.
     pub(super) fn leading(&self) -> usize {
         self.leads.iter().max_by_key(|(_, leads)| **leads).map_or(NODES[0], |(node, _)| *node)
     }
 
-    /// Where the client of this name is, and what the broker calls its connections.
+    /// Returns the node, and the broker's name, of each connection of this client.
     pub(super) fn of(&self, client: &str) -> impl Iterator<Item = (usize, &str)> {
         let of = self.connections.iter().filter(move |connection| connection.client == client);
         of.map(|connection| (connection.node, &*connection.name))
@@ -139,7 +141,7 @@ fn leader(queue: &Value) -> Option<usize> {
     number(queue["leader"].as_str()?)
 }
 
-/// The number of `hatchery2@localhost`.
+/// Returns the number of a node: 2 for `hatchery2@localhost`.
 fn number(name: &str) -> Option<usize> {
     name.split('@').next()?.strip_prefix("hatchery")?.parse().ok()
 }

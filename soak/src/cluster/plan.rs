@@ -1,4 +1,4 @@
-//! Whether `topology plan` tells the truth: nothing is missing all the time.
+//! Checks that `topology plan` never reports missing objects during a fault, because none is ever missing.
 
 use std::{process::Stdio, time::Duration};
 
@@ -10,16 +10,16 @@ use tokio::process::Command;
 use super::nodes::NODES;
 use crate::{stage::Stage, table::Table};
 
-/// Longer than it takes to find out that a node does not answer.
+/// How long a plan may take: longer than `topology` takes to give up on a node that does not answer.
 const LIMIT: Duration = Duration::from_secs(90);
 
-/// What the plans said.
+/// The results of all plans.
 #[derive(Default)]
 pub(super) struct Plans {
     pub(super) asked: usize,
-    /// How many said that they cannot see.
+    /// How many plans failed because the node could not see all objects.
     pub(super) blind: usize,
-    /// The plans that are not in sync, without a reason to be: when it was asked, and what was said.
+    /// The wrong plans: when each was asked for, and its answer.
     pub(super) wrong: Vec<String>,
 }
 
@@ -31,7 +31,8 @@ enum Answer {
 }
 
 impl Plans {
-    /// Asks each node alone for a plan. During a fault a node may answer that it cannot see; a healthy cluster sees everything.
+    /// Asks each node for a plan by itself. During a fault a plan may report that the node cannot see all objects; in a
+    /// healthy cluster that is wrong.
     pub(super) async fn ask(&mut self, stage: &Stage, when: &str, is_healthy: bool) -> anyhow::Result<()> {
         let answers = try_join_all(NODES.map(|node| ask(stage, node))).await?;
         for (node, answer) in NODES.into_iter().zip(answers) {
@@ -69,7 +70,8 @@ async fn ask(stage: &Stage, node: usize) -> anyhow::Result<Answer> {
     Ok(read(code, &output.stdout, &output.stderr))
 }
 
-/// Whoever cannot see all says so: by an error, or as something that stands in the way. Nothing is to be added or changed.
+/// Judges the answer of a plan. A node that cannot see all objects must give an error or a blocked plan. No plan may
+/// add or change an object.
 fn read(code: i32, stdout: &[u8], stderr: &[u8]) -> Answer {
     let plan = serde_json::from_slice::<Value>(stdout).unwrap_or_default();
     let counts = ["add", "change", "migrate"].map(|count| plan["counts"][count].as_u64());
@@ -86,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_plan_that_adds_what_is_there_is_wrong() {
+    fn a_plan_that_adds_existing_objects_is_wrong() {
         let said = |add: u32| format!(r#"{{"counts": {{"add": {add}, "change": 0, "migrate": 0}}}}"#);
         assert_eq!(read(0, said(0).as_bytes(), b""), Answer::InSync);
         assert!(matches!(read(4, said(0).as_bytes(), b""), Answer::Blind(_)));

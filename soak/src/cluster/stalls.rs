@@ -1,4 +1,4 @@
-//! When something last moved, and for how long it stood still.
+//! Measures for how long streams of confirms and runs stall.
 
 use std::{
     collections::BTreeMap,
@@ -6,14 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Traffic that never pauses while the cluster is healthy.
+/// A kind of traffic that never pauses while the cluster is healthy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stream {
-    /// The confirms of one type at one publisher, both by their places.
+    /// The confirms of one type at one publisher, both by their index.
     Confirms { publisher: usize, event_type: usize },
-    /// The events that one worker handles, of any type but `ordered`, which one worker at a time handles.
+    /// The runs of one worker. Runs of `ordered` do not count, because only one worker at a time has them.
     Worker(usize),
-    /// The events of a type that are handled, by the place of the type.
+    /// The runs of one type, by its index.
     Handled(usize),
 }
 
@@ -30,7 +30,7 @@ impl Marks {
         self.lock().get(&stream).and_then(|times| times.last()).is_some_and(|last| *last > from)
     }
 
-    /// For how long the slowest of these streams stood still.
+    /// Returns the longest stall of any of these streams between these two moments.
     pub(super) fn longest(&self, streams: &[Stream], from: Instant, to: Instant) -> Duration {
         let marks = self.lock();
         let of = |stream| longest(marks.get(stream).map_or(&[], Vec::as_slice), from, to);
@@ -42,7 +42,7 @@ impl Marks {
     }
 }
 
-/// The longest time without a mark between these two moments.
+/// Returns the longest time without a mark between these two moments.
 fn longest(times: &[Instant], from: Instant, to: Instant) -> Duration {
     let within = times.iter().copied().filter(|time| *time > from && *time < to);
     let ends: Vec<Instant> = within.chain([to]).collect();
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_stands_still_between_two_marks_of_the_time_that_is_looked_at() {
+    fn the_longest_stall_is_measured_only_within_the_given_time() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let longest = |times: &[u64], from, to| {

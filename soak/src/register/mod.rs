@@ -1,4 +1,5 @@
-//! What the register costs: Redis's memory for each event that waits, was handled or was cancelled, and the time of each call.
+//! What the register costs: Redis's memory for each event that waits, was handled or was cancelled, and the time of
+//! each call.
 
 mod calls;
 mod hot;

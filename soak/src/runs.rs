@@ -1,4 +1,4 @@
-//! What handlers in this process saw.
+//! Notes the runs of handlers in this process.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Run {
     pub(crate) number: u32,
-    /// When it was published.
+    /// The time at which the event was published.
     pub(crate) created: i64,
     pub(crate) nbf: i64,
     pub(crate) at: i64,
@@ -26,11 +26,11 @@ impl Run {
 pub(crate) struct Runs(Arc<Mutex<Vec<Run>>>);
 
 impl Runs {
-    /// Notes that this event runs now. Its number is its id.
+    /// Notes that this event runs now. The event's number is its id.
     pub(crate) fn note(&self, event: &Event) {
         let created = event.created_at.as_microsecond();
         let nbf = event.nbf.map_or(created, Timestamp::as_microsecond);
-        // Nobody else publishes here; what is no number shows as a stranger.
+        // An id that is no number is not the soak's; `u32::MAX` makes the account count it as a stranger.
         self.push(event.id.parse().unwrap_or(u32::MAX), created, nbf);
     }
 

@@ -1,4 +1,4 @@
-//! A RabbitMQ and a Redis for this run alone. They go when their standard input ends, however this process does.
+//! Starts RabbitMQ and Redis for this run only. They stop when their standard input ends, however this process ends.
 
 use std::{collections::BTreeMap, io::Write as _, process::Stdio};
 
@@ -10,8 +10,7 @@ use tokio::{
     process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-/// A connection to Redis that waits as long as it takes: the crate's own limit of half a second is one that a busy
-/// machine misses.
+/// Connects to Redis without time limits. The crate's own limit of half a second is too short on a busy machine.
 pub(crate) async fn connect_to_redis(url: &str) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
@@ -28,19 +27,19 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Starts both: the RabbitMQ that is installed, or a version of `scripts/brokers`.
+    /// Starts both. RabbitMQ is a version of `scripts/brokers`, or the installed one.
     pub(crate) async fn start(version: Option<&str>) -> anyhow::Result<Self> {
         Self::with(Hold::of(&mut broker(version)).await?, None).await
     }
 
-    /// The same with so many nodes, and with settings for `rabbitmq.conf`. The URLs are those of all nodes; `said` has
-    /// those of each, `AMQP_URL_1` and so on.
+    /// Starts both, with a cluster of this many RabbitMQ nodes and with settings for `rabbitmq.conf`. The URLs name all
+    /// nodes; `said` has the URLs of each node, `AMQP_URL_1` and so on.
     pub(crate) async fn start_cluster(version: Option<&str>, nodes: usize, settings: &str) -> anyhow::Result<Self> {
         let mut file = NamedTempFile::new()?;
         file.write_all(settings.as_bytes())?;
         let mut command = broker(version);
         command.args(["--nodes", &nodes.to_string()]).env("HATCHERY_RABBITMQ_CONF", file.path());
-        // Several nodes that start at once on a busy machine take longer than one.
+        // Several nodes that start at once on a busy machine take longer than one node.
         command.env("HATCHERY_START_TIMEOUT", "300");
         Self::with(Hold::of(&mut command).await?, Some(file)).await
     }
@@ -57,12 +56,12 @@ impl Servers {
         })
     }
 
-    /// What the script said of RabbitMQ.
+    /// Returns a value that the script printed about RabbitMQ.
     pub(crate) fn said(&self, name: &str) -> anyhow::Result<String> {
         self.rabbitmq.said(name)
     }
 
-    /// Has something done to RabbitMQ: a line for `scripts/services hold`.
+    /// Sends a command for RabbitMQ to the script: a line for `scripts/services hold`. Waits until it is done.
     pub(crate) async fn tell(&mut self, line: &str) -> anyhow::Result<()> {
         self.rabbitmq.tell(line).await
     }
@@ -77,7 +76,7 @@ impl Servers {
     }
 }
 
-/// What starts RabbitMQ.
+/// Returns the command that starts RabbitMQ.
 fn broker(version: Option<&str>) -> Command {
     let (script, arguments) = match version {
         Some(version) => ("scripts/brokers", ["hold", version]),
@@ -88,7 +87,7 @@ fn broker(version: Option<&str>) -> Command {
     command
 }
 
-/// A script that holds a server.
+/// A running script that keeps a server up until its standard input ends.
 pub(crate) struct Hold {
     script: Child,
     input: ChildStdin,
@@ -118,7 +117,7 @@ impl Hold {
                 None => None,
             };
         }
-        bail!("{said} gave no server, see above")
+        bail!("{said} started no server, see above")
     }
 
     pub(crate) fn said(&self, name: &str) -> anyhow::Result<String> {

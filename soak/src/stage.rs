@@ -1,4 +1,4 @@
-//! Where a run takes place: servers of its own, a topology that is applied, and a folder.
+//! The surroundings of a run: its own servers, an applied topology, and a folder for files.
 
 use std::{
     fs::{self, File},
@@ -45,7 +45,7 @@ impl Stage {
         Ok(stage)
     }
 
-    /// `topology apply`, as a deployment does it.
+    /// Runs `topology apply`, as a deployment does.
     pub(crate) async fn apply(&self) -> anyhow::Result<()> {
         let binary = std::env::current_exe()?.with_file_name("topology");
         ensure!(binary.exists(), "{} is missing; scripts/soak builds it", binary.display());
@@ -67,7 +67,8 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// A command that finds topology and servers in its environment, and says nothing on standard output.
+    /// Sets the environment of a command so that it finds the topology and the servers. Discards its standard output,
+    /// and kills it when it is dropped.
     pub(crate) fn with_urls<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("TOPOLOGY_FILE", self.path("topology.yaml"))
@@ -78,7 +79,8 @@ impl Stage {
             .kill_on_drop(true)
     }
 
-    /// Keeps runs for whoever wants to know more about them: a line each, of number, published, not before and started.
+    /// Writes the runs to a file in the folder, for a closer look: a line each, with number, published, not before and
+    /// started.
     pub(crate) fn keep(&self, name: &str, runs: &[Run]) -> anyhow::Result<()> {
         let mut file = BufWriter::new(File::create(self.path(name))?);
         for Run { number, created, nbf, at } in runs {
@@ -87,17 +89,17 @@ impl Stage {
         Ok(file.flush()?)
     }
 
-    /// Takes the servers down. The folder stays where something was off, for whoever looks into it.
+    /// Stops the servers. Keeps the folder for a closer look if a number was outside its limit.
     pub(crate) async fn end(self, console: &Console, holds: bool) {
         self.servers.end().await;
         if !holds {
             let folder: &Path = &self.folder.keep();
-            console.note(&format!("what the processes wrote is in {}", folder.display()));
+            console.note(&format!("the files of the processes are in {}", folder.display()));
         }
     }
 }
 
-/// What a process of [`Stage::with_urls`] finds in its environment.
+/// Connects to the servers that [`Stage::with_urls`] has set in the environment.
 pub(crate) async fn connect_from_environment(name: &str) -> anyhow::Result<Hatchery> {
     let variable = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set"));
     let topology = hatchery::read_file(variable("TOPOLOGY_FILE")?)?;
@@ -109,7 +111,7 @@ pub(crate) async fn connect_from_environment(name: &str) -> anyhow::Result<Hatch
         .await?)
 }
 
-/// What the library warns of goes to this file. Only the first call in a process counts.
+/// Sends the library's warnings to this file. Only the first call in a process has an effect.
 pub(crate) fn log_to(file: File) {
     let subscriber = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false);
     let _ = subscriber.with_writer(Mutex::new(file)).try_init();

@@ -1,4 +1,4 @@
-//! A table of at most 80 columns, in which a number that is off is red.
+//! A table of at most 80 columns. Rows with a number outside its limit are red.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use comfy_table::{CellAlignment, ContentArrangement, presets};
 
 use crate::console::{BOLD, GREEN, RED};
 
-/// The first and the last column are texts, the others numbers.
+/// The table. The first and the last column are texts, the others numbers.
 pub(crate) struct Table {
     head: Vec<String>,
     rows: Vec<Row>,
@@ -22,12 +22,12 @@ impl Table {
         Self { head: head.iter().map(ToString::to_string).collect(), rows: Vec::new() }
     }
 
-    /// A row that is only told.
+    /// Adds a row that is only shown.
     pub(crate) fn tell(&mut self, cells: &[&str]) {
         self.push(cells, None);
     }
 
-    /// A row that has to hold.
+    /// Adds a row with a limit, and whether its numbers are within it.
     pub(crate) fn must(&mut self, holds: bool, cells: &[&str]) {
         self.push(cells, Some(holds));
     }
@@ -74,7 +74,7 @@ impl Table {
     }
 }
 
-/// 1,234,567
+/// Formats a number with its digits in groups of three: `1,234,567`.
 pub(crate) fn grouped(number: impl TryInto<u64>) -> String {
     let digits = number.try_into().unwrap_or(u64::MAX).to_string();
     let mut text = String::new();
@@ -92,12 +92,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_grouped() {
+    fn digits_are_in_groups_of_three() {
         assert_eq!([0_u64, 999, 1_000, 50_000, 1_234_567].map(grouped), ["0", "999", "1,000", "50,000", "1,234,567"]);
     }
 
     #[test]
-    fn one_row_that_is_off_is_enough() {
+    fn a_table_with_one_row_outside_its_limit_does_not_hold() {
         let mut table = Table::new(&["what", "n", "must be"]);
         table.tell(&["told", "1", ""]);
         table.must(true, &["good", "10", "10"]);

@@ -1,4 +1,4 @@
-//! Publishing and working through the library, in this process.
+//! Publishes and works with the library in this process.
 
 use std::{
     convert::Infallible,
@@ -21,14 +21,14 @@ use crate::{
     runs::Runs,
 };
 
-/// What events carry. A few hundred bytes are what most events have.
+/// The payload of events. Most real events have a few hundred bytes.
 pub(crate) const PAYLOAD: [u8; 256] = [b'7'; 256];
 
 /// How long the last event may take after it was due.
 const PATIENCE: Duration = Duration::from_secs(90);
 const TICK: Duration = Duration::from_millis(100);
 
-/// Publishes a plan; how long that took, without the pauses between bursts.
+/// Publishes a plan. Returns how long publishing took, without the pauses between bursts.
 pub(crate) async fn publish(publisher: Publisher, plan: Plan) -> anyhow::Result<Duration> {
     let (mut turn, mut took) = (tokio::time::interval(plan.every), Duration::ZERO);
     for burst in plan.bursts() {
@@ -48,7 +48,7 @@ pub(crate) async fn publish(publisher: Publisher, plan: Plan) -> anyhow::Result<
     Ok(took)
 }
 
-/// A worker that notes what it runs.
+/// A worker that notes its runs.
 pub(crate) struct Working {
     pub(crate) runs: Runs,
     stop: CancellationToken,
@@ -75,8 +75,8 @@ impl Working {
     }
 }
 
-/// Waits for so many runs, and then until no queue holds anything, so that a second run would have been seen. Gives up
-/// when the last event should have run long ago.
+/// Waits for this many runs, and then until the queues are empty, so that a second run of an event is noted too. Gives
+/// up `PATIENCE` after the longest delay, or after the last run.
 pub(crate) async fn watch(
     console: &mut Console,
     runs: &Runs,
@@ -99,8 +99,8 @@ pub(crate) async fn watch(
     Ok(())
 }
 
-/// Whether anything waits in a queue that leads to a worker. All queues of the topology but these are looked at, and
-/// but those in which things come to rest.
+/// Returns whether a message is in a queue that leads to a worker. Checks all queues of the topology except `but`, the
+/// dead-letter queues and `unrouted`.
 pub(crate) async fn is_busy(queues: &Queues, topology: &Topology, but: &[String]) -> anyhow::Result<bool> {
     let rests = |name: &String| name.contains(".dead-letter.") || name.ends_with(".unrouted") || but.contains(name);
     let names = compile::compile(topology)?.queues.into_iter().map(|queue| queue.name);

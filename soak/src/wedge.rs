@@ -1,4 +1,5 @@
-//! Delayed events of a type whose processing queue was deleted, beside those of a healthy type.
+//! Publishes delayed events of a type whose processing queue was deleted, together with events of a healthy type.
+//! Measures whether the healthy events become late.
 
 use std::time::Duration;
 
@@ -29,12 +30,12 @@ types: { healthy: {}, gone: {} }
 const HEALTHY: &str = "healthy";
 const GONE: &str = "gone";
 const NAMED: Duration = Duration::from_secs(10);
-/// Five hundred events of a type in a second, evenly, and each type by a publisher of its own, half a turn after the
-/// other: who waits behind the rest of a burst waits for it, wedged or not.
+/// The time between two bursts: five hundred events of a type in a second, evenly. Each type has a publisher of its
+/// own, and the two take turns, because an event that waits behind a burst is late whether a hatchery is wedged or not.
 const EVERY: Duration = Duration::from_millis(50);
 const BURST: usize = 25;
 
-/// How much later than they are due the healthy ones may be, beside what they are alone.
+/// The largest ratio of the healthy events' lateness beside the deleted type to their lateness alone.
 const LIMIT: f64 = 1.5;
 
 #[derive(clap::Args)]
@@ -50,12 +51,12 @@ pub(crate) struct Args {
     /// Rounds; the run alone and the run beside the others take turns at being first
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     rounds: u32,
-    /// Only account for the events, and hold nobody to the ratio: for small runs and busy machines
+    /// Only account for the events and require no ratio, for small runs and busy machines
     #[arg(long)]
     no_ratio: bool,
 }
 
-/// The stage, and what was seen on it.
+/// The stage, and the measurements of all rounds.
 struct Wedge<'a> {
     args: &'a Args,
     stage: Stage,
@@ -65,17 +66,18 @@ struct Wedge<'a> {
     next: u32,
     alone: Seen,
     beside: Seen,
-    /// Events of the deleted type: published, found in `unrouted` by their ids, moved back, handled in the end.
+    /// Numbers of events of the deleted type: published, found in `unrouted` by their ids, moved back, handled in the
+    /// end.
     gone: [u64; 4],
     off: [usize; 3],
 }
 
-/// The healthy ones of one kind of run.
+/// The measurements of healthy events, beside the deleted type or alone.
 #[derive(Default)]
 struct Seen {
-    /// After they were due, as whoever published them sees it.
+    /// How late the events were after their dates, in microseconds.
     late: Vec<i64>,
-    /// The same without the ladder's own step: what the broker and the worker took.
+    /// How late they were without the ladder's own step, in microseconds: the time in the broker and the worker.
     beyond: Vec<i64>,
     handled: usize,
 }
@@ -101,7 +103,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     let table = wedge.table();
     console.step(&format!("The account, of RabbitMQ {}", wedge.stage.version));
     console.say(&table.render());
-    console.note("late: after the event was due; beyond the step: without the ladder's own, of 250 ms at most");
+    console.note("late: after the event was due; beyond the step: without the ladder's step of at most 250 ms");
     let holds = table.holds();
     wedge.stage.end(console, holds).await;
     Ok(holds)
@@ -121,7 +123,7 @@ impl Wedge<'_> {
         let runs = self.healthy(&plan, Some(&others), console).await?;
         self.note(&plan, &runs, true)?;
 
-        console.step("Look for the others in unrouted, apply, and move them back");
+        console.step("Find the events of the deleted type in unrouted, apply, and move them back");
         let unrouted = self.names.unrouted();
         let published = u64::from(self.args.events);
         self.gone[0] += published;
@@ -157,7 +159,7 @@ impl Wedge<'_> {
         plan
     }
 
-    /// Publishes the healthy ones, beside the others if there are any, and works on the healthy type alone.
+    /// Publishes the healthy events, together with `others` if there are any, and works only on the healthy type.
     async fn healthy(&self, plan: &Plan, others: Option<&Plan>, console: &mut Console) -> anyhow::Result<Vec<Run>> {
         let [hatchery, other] = [self.stage.connect().await?, self.stage.connect().await?];
         let working = Working::start(&hatchery, &[HEALTHY]);
@@ -170,7 +172,7 @@ impl Wedge<'_> {
                 None => Ok(Duration::ZERO),
             }
         });
-        // It is not there.
+        // The deleted queue cannot be asked for its messages.
         let gone = [self.names.processing(&GONE.parse()?)];
         let busy = async || traffic::is_busy(&self.queues, &self.stage.topology, &gone).await;
         traffic::watch(console, &working.runs, plan.events.len(), plan.longest(), busy).await?;

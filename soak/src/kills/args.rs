@@ -1,17 +1,17 @@
-//! The work, and the arguments of the mode.
+//! The type of the events, and the arguments of the mode.
 
 use crate::common::Common;
 
 pub(super) const TYPE: &str = "work";
 
-/// Every so many events fail when they are first tried.
+/// Of this many events, the first run of one fails.
 pub(super) const FAIL_EVERY: u32 = 100;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     pub(super) common: Common,
-    /// Events, every hundredth of which fails when it is first tried
+    /// Events; the first run of every hundredth fails
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(100..=10_000_000))]
     pub(super) events: u32,
     /// Worker processes

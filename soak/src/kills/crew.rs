@@ -1,4 +1,4 @@
-//! The workers, and what each of them left when it was killed.
+//! Runs the workers, and notes which events each had finished but not settled when it was killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::{
     stage::Stage,
 };
 
-/// So many of a killed worker's last events are looked up: many times what it can have had under way.
+/// How many of a killed worker's last events are looked up: many times more than it can have had under way.
 const LAST: usize = 2_000;
 
 pub(super) struct Crew<'a> {
@@ -28,13 +28,13 @@ pub(super) struct Crew<'a> {
     ended: Ended,
 }
 
-/// What is known at the end.
+/// The notes and the kills of the whole run.
 #[derive(Default)]
 pub(super) struct Ended {
     pub(super) notes: Vec<Note>,
-    /// For each kill, how many events the worker had done, and not settled.
+    /// For each kill, how many events the worker had finished but not settled.
     pub(super) cut: Vec<usize>,
-    /// By whom they were done.
+    /// For each of these events, the killed workers that had finished it.
     open: BTreeMap<u32, BTreeSet<u32>>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    /// How many events have been done at least once.
+    /// Returns how many events have been finished at least once. Fails if a worker has ended by itself.
     pub(super) fn done(&mut self) -> anyhow::Result<usize> {
         for worker in &mut self.running {
             worker.require_alive()?;
@@ -67,8 +67,8 @@ impl<'a> Crew<'a> {
         Ok(self.done.len())
     }
 
-    /// `kill -9` for one of them, whoever it hits. Another one takes its place. What the register does not know as
-    /// finished by then, it runs again.
+    /// Kills a random worker with SIGKILL and starts another one. Notes the events that the killed worker had finished
+    /// and that the register does not know as finished: these run again.
     pub(super) async fn kill_one(&mut self, chance: &mut Chance) -> anyhow::Result<()> {
         let hit = usize::try_from(chance.between(0, self.running.len() as u64 - 1))?;
         let worker = self.running.swap_remove(hit);
@@ -86,7 +86,7 @@ impl<'a> Crew<'a> {
         self.add()
     }
 
-    /// Stops the rest in order.
+    /// Stops the other workers gracefully.
     pub(super) async fn stop(mut self) -> anyhow::Result<Ended> {
         for worker in self.running.drain(..) {
             worker.stop().await?;
@@ -97,7 +97,8 @@ impl<'a> Crew<'a> {
 }
 
 impl Ended {
-    /// Whether every run of this event but the last one was done by a worker that was killed before it settled it.
+    /// Returns whether kills explain all runs of this event: each run but the last was finished by a worker that was
+    /// killed before it settled the event.
     pub(super) fn explains(&self, number: u32) -> bool {
         let runs: Vec<u32> =
             self.notes.iter().filter(|n| n.number == number && n.what == What::Done).map(|note| note.by).collect();

@@ -1,4 +1,4 @@
-//! Workers that are killed and started again all the time.
+//! Kills workers with SIGKILL all the time, and starts others in their place.
 
 mod args;
 mod crew;
@@ -40,7 +40,8 @@ types: { work: {} }
 ";
 const CONCURRENCY: usize = 16;
 
-/// How long nothing at all may happen. What ran in a killed worker waits for its lease, 15 s, and then up to 4 s more.
+/// How long no event may be finished before the run gives up. An event that ran in a killed worker waits for the end of
+/// its lease, 15 s, and then up to 4 s more.
 const PATIENCE: Duration = Duration::from_mins(1);
 const TICK: Duration = Duration::from_millis(50);
 
@@ -59,7 +60,8 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     let publishing = publish(&hatchery, order);
     let mut crew = Crew::start(&stage, args, notes, register)?;
     let all = *events as usize;
-    // The last ones are those that were cut off, and wait for their lease: kills now would hit them again and again.
+    // The last events are those of killed workers, which wait for the ends of their leases. They are spared, because
+    // kills would hit them again and again.
     let last = (all / 100).max(2 * CONCURRENCY * args.workers as usize);
     let mut next = kill_after(&mut chance, args);
     let (mut moved, mut before, mut calm) = (Instant::now(), 0, 0);
@@ -96,7 +98,7 @@ fn kill_after(chance: &mut Chance, args: &Args) -> Instant {
     Instant::now() + Duration::from_millis(chance.between(every / 2, every * 3 / 2))
 }
 
-/// In this order, and as fast as it goes.
+/// Publishes the events in this order, as fast as possible.
 fn publish(hatchery: &Hatchery, order: Vec<u32>) -> JoinHandle<anyhow::Result<()>> {
     let publisher = hatchery.publisher();
     tokio::spawn(async move {

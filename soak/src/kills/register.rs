@@ -1,4 +1,4 @@
-//! What the register says about events, read from Redis as docs/register.md describes it.
+//! Reads from Redis whether events are finished. docs/register.md describes the keys.
 
 use std::collections::BTreeSet;
 
@@ -7,25 +7,25 @@ use redis::aio::MultiplexedConnection;
 
 use crate::servers::connect_to_redis;
 
-/// Where the flags are in a packed slot, and the one that says that the event has been handled to the end.
+/// The offset of the flags in a packed slot, and the flag of a handled event.
 const FLAGS: usize = 37;
 const FINISHED: u8 = 1;
 
 pub(super) struct Register {
     connection: MultiplexedConnection,
-    /// What stands before an id in a key.
+    /// The part of a key before the id.
     before: String,
 }
 
 impl Register {
     pub(super) async fn connect(url: &str, topology: &Topology, event_type: &str) -> anyhow::Result<Self> {
         let connection = connect_to_redis(url).await?;
-        // The soak's own broker has the default virtual host alone, `/`, which is percent-encoded.
+        // The soak's own broker has only the default virtual host `/`, which is percent-encoded in keys.
         let before = format!("{}:{{%2F:{}:0}}:{event_type}:i:", topology.redis.prefix, topology.name);
         Ok(Self { connection, before })
     }
 
-    /// Those of them that are not finished.
+    /// Returns the events among these that are not finished.
     pub(super) async fn unfinished(&mut self, numbers: &BTreeSet<u32>) -> anyhow::Result<BTreeSet<u32>> {
         if numbers.is_empty() {
             return Ok(BTreeSet::new());

@@ -1,5 +1,5 @@
-//! The same ladder by hand: the queues and bindings that an event needs, a publisher with confirms and a consumer that
-//! acknowledges. lapin alone, and no more than that.
+//! The same ladder with bare lapin: only the queues and bindings that an event needs, a publisher with confirms and a
+//! consumer that acknowledges.
 
 use std::time::{Duration, Instant};
 
@@ -29,7 +29,7 @@ use crate::{
 const SCHEDULER: &str = "bare.scheduler";
 const PROCESSOR: &str = "bare.processor";
 
-/// It is declared.
+/// The declared ladder.
 pub(super) struct Ladder {
     url: AmqpUrl,
     levels: u8,
@@ -71,7 +71,7 @@ impl Ladder {
         Ok(Self { url, levels, step: like.resolution().as_duration() })
     }
 
-    /// Publishes the plan, and waits until all of it has run. The runs, and how long publishing took.
+    /// Publishes the plan, and waits until all its events have run. Returns the runs, and how long publishing took.
     pub(super) async fn run(
         &self,
         plan: &Plan,
@@ -90,7 +90,7 @@ impl Ladder {
         let took = publisher.await??;
         close(consuming).await?;
         close(publishing).await?;
-        // It ends with its connection, and that is no fault.
+        // The consumer ends with an error when its connection closes, which is expected.
         let _ = consumer.await;
         Ok((runs.all(), took))
     }

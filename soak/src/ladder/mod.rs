@@ -1,4 +1,4 @@
-//! Random dates through the ladder, beside a ladder that is made with lapin alone.
+//! Sends events with random dates through the ladder, and compares it with a ladder built with bare lapin.
 
 mod bare;
 mod ours;
@@ -20,12 +20,14 @@ use crate::{
     table::{Table, grouped},
 };
 
-/// A burst a second, of so many events, and a few of them in any case.
+/// The time between two bursts.
 const EVERY: Duration = Duration::from_secs(1);
+/// The largest number of events in a burst.
 const BURST: usize = 2_500;
+/// The least number of bursts.
 const FEWEST: usize = 4;
 
-/// How much later ours may be.
+/// The largest ratio of hatchery's lateness to bare lapin's.
 const LIMIT: f64 = 1.5;
 
 #[derive(clap::Args)]
@@ -41,12 +43,12 @@ pub(crate) struct Args {
     /// Rounds; the sides take turns at being first
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=20))]
     rounds: u32,
-    /// Only account for the events, and hold nobody to the ratio: for small runs and busy machines
+    /// Only account for the events and require no ratio, for small runs and busy machines
     #[arg(long)]
     no_ratio: bool,
 }
 
-/// What one side did in all rounds.
+/// The runs and times of one side in all rounds.
 #[derive(Default)]
 struct Side {
     runs: Vec<Run>,
@@ -90,7 +92,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     let table = table(args, &ours, &other);
     console.step(&format!("The account, of RabbitMQ {}", stage.version));
     console.say(&table.render());
-    console.note("one side after the other, in turns; late: beyond the ladder's step of 250 ms");
+    console.note("the sides run one after the other, in turns; late: beyond the ladder's step of 250 ms");
     let holds = table.holds();
     if !holds {
         stage.keep("hatchery.tsv", &ours.runs)?;
@@ -115,7 +117,7 @@ fn table(args: &Args, ours: &Side, bare: &Side) -> Table {
     count("handled", one.handled, two.handled, expected);
     count("handled twice", one.twice.len(), two.twice.len(), 0);
     count("lost", one.missing.len(), two.missing.len(), 0);
-    count("nobody's", one.strangers, two.strangers, 0);
+    count("unknown events", one.strangers, two.strangers, 0);
     count("early", early(ours), early(bare), 0);
     let (ours, bare) = (Lateness::of(ours.late.iter().copied()), Lateness::of(bare.late.iter().copied()));
     for (what, permille, held) in [("late, p50", 500, true), ("late, p99", 990, true), ("late, at most", 1_000, false)]

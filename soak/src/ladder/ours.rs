@@ -1,4 +1,4 @@
-//! The library's publisher and worker.
+//! hatchery's side: the library's publisher and worker.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::{
     traffic::{self, Working},
 };
 
-/// Publishes the plan, and waits until all of it has run. The runs, and how long publishing took.
+/// Publishes the plan, and waits until all its events have run. Returns the runs, and how long publishing took.
 pub(super) async fn run(
     stage: &Stage,
     plan: &Plan,

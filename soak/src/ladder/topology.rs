@@ -1,6 +1,6 @@
-//! The topology of hatchery's side, and what the other side has like it.
+//! The topology of hatchery's side, and the settings that bare lapin shares with it.
 
-/// What both sides take in advance, and what ours runs at a time.
+/// The topology. Both sides have the same prefetch; the concurrency applies only to hatchery.
 pub(super) const TOPOLOGY: &str = "\
 version: 1
 name: soak

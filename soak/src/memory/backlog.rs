@@ -1,4 +1,4 @@
-//! A worker with more in its queue than it could ever hold.
+//! Measures the memory of a worker with a backlog that is much larger than its memory could hold.
 
 use std::{
     pin::pin,
@@ -25,7 +25,7 @@ use crate::{
 
 const TYPE: &str = "backlog";
 const TICK: Duration = Duration::from_millis(100);
-/// How long it may do nothing.
+/// How long the worker may finish no event before the run gives up.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table: &mut Table) -> anyhow::Result<()> {
@@ -47,7 +47,7 @@ pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table
             moved = Instant::now();
         }
         let done = notes.all.len();
-        // Before that it connects.
+        // Before its first event the worker connects, and its memory says nothing.
         if done > 0 {
             resident.sample(f64::from(u32::try_from(done)?) / f64::from(args.events), worker.resident()?);
         }
@@ -62,8 +62,8 @@ pub(super) async fn run(args: &Args, stage: &Stage, console: &mut Console, table
     let count = |n: usize| grouped(n as u64);
     table.must(account.handled == all, &["backlog, handled", &count(account.handled), &count(all)]);
     table.must(account.twice.is_empty(), &["handled twice", &count(account.twice.len()), "0"]);
-    table.tell(&["that took", &format!("{:.1} s", took.as_secs_f64()), ""]);
-    ensure!(resident.samples() > 0, "it was too fast to be watched");
+    table.tell(&["time for all", &format!("{:.1} s", took.as_secs_f64()), ""]);
+    ensure!(resident.samples() > 0, "the worker was too fast to be measured");
     table.tell(&["the worker's memory at first", &mib(resident.first()), ""]);
     let limit = format!("at most {}", mib(resident.limit()));
     table.must(resident.is_flat(), &["at most", &mib(resident.most()), &limit]);

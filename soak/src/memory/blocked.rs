@@ -1,4 +1,4 @@
-//! A publisher that is fed as fast as it takes events, while the broker takes none.
+//! Measures the memory of a publisher that gets events as fast as it takes them, while the broker blocks it.
 
 use std::{
     collections::BTreeSet,
@@ -23,9 +23,9 @@ use crate::{
 
 const TYPE: &str = "blocked";
 const TICK: Duration = Duration::from_millis(100);
-/// So many are confirmed before the broker blocks, and again after it.
+/// How many confirms are awaited before the broker blocks, and again after it.
 const SOME: usize = 2_000;
-/// So long without a confirm, and it blocks.
+/// The time without a confirm after which the broker counts as blocking.
 const SILENCE: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_mins(1);
 
@@ -60,7 +60,7 @@ pub(super) async fn run(
     console.end_progress();
     let arrived = queues.ready(std::slice::from_ref(&queue)).await? - before;
 
-    console.step("Let it go on, and look for what was confirmed");
+    console.step("Unblock the publisher, and look for all confirmed events");
     stage.servers.ctl("set_vm_memory_high_watermark 0.4").await?;
     more_confirms(&mut notes, &mut feeder).await?;
     feeder.stop().await?;
@@ -81,7 +81,7 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// Waits until so many more are confirmed.
+/// Waits until `SOME` more events are confirmed.
 async fn more_confirms(notes: &mut Notes, feeder: &mut Process) -> anyhow::Result<()> {
     let (mut more, started) = (0, Instant::now());
     while more < SOME {
@@ -93,7 +93,7 @@ async fn more_confirms(notes: &mut Notes, feeder: &mut Process) -> anyhow::Resul
     Ok(())
 }
 
-/// Waits until nothing is confirmed any more.
+/// Waits until no event is confirmed for the time `SILENCE`.
 async fn until_silent(notes: &mut Notes) -> anyhow::Result<()> {
     let (mut heard, started) = (Instant::now(), Instant::now());
     while heard.elapsed() < SILENCE {

@@ -1,4 +1,4 @@
-//! Memory that must stay flat: of a worker with a long backlog, and of a publisher that the broker has blocked.
+//! Checks that memory stays flat: that of a worker with a long backlog, and that of a publisher that the broker blocks.
 
 mod args;
 mod backlog;

@@ -1,13 +1,13 @@
-//! Whether memory is flat. Pure.
+//! Decides whether a process's memory stays flat. The functions are pure.
 
-/// Of the most in the first tenth.
+/// The allowed factor over the most memory in the first tenth of the time.
 const TIMES: f64 = 1.2;
-/// What an allocator may keep for itself, in KiB.
+/// Memory that an allocator may keep for itself, in KiB.
 const SLACK: u64 = 8 * 1_024;
 
 pub(super) const RULE: &str = "flat: at most 1.2 times the most in the first tenth, and 8 MiB";
 
-/// Samples of a process's resident memory in KiB, in order, each with how far it had come, from 0 to 1.
+/// Samples of a process's resident memory in KiB, in order, each with the progress of the run from 0 to 1.
 #[derive(Default)]
 pub(super) struct Resident(Vec<(f64, u64)>);
 
@@ -16,13 +16,13 @@ impl Resident {
         self.0.push((progress, kib));
     }
 
-    /// The most in the first tenth.
+    /// Returns the most memory in the first tenth of the run, in KiB.
     pub(super) fn first(&self) -> u64 {
         let first = self.0.iter().enumerate().filter(|(n, (progress, _))| *n == 0 || *progress <= 0.1);
         first.map(|(_, (_, kib))| *kib).max().unwrap_or(0)
     }
 
-    /// The most of all.
+    /// Returns the most memory of all samples, in KiB.
     pub(super) fn most(&self) -> u64 {
         self.0.iter().map(|(_, kib)| *kib).max().unwrap_or(0)
     }
@@ -35,7 +35,7 @@ impl Resident {
         self.most() <= self.limit()
     }
 
-    /// The most that is flat.
+    /// Returns the most memory that counts as flat, in KiB.
     pub(super) fn limit(&self) -> u64 {
         let first = f64::from(u32::try_from(self.first()).unwrap_or(u32::MAX));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "KiB, far below 2^53")]
@@ -44,7 +44,7 @@ impl Resident {
     }
 }
 
-/// As people read it.
+/// Formats KiB as MiB with one decimal.
 pub(super) fn mib(kib: u64) -> String {
     format!("{}.{} MiB", kib / 1_024, kib % 1_024 * 10 / 1_024)
 }
@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_grows_is_not_flat() {
+    fn growing_memory_is_not_flat() {
         let steady: Vec<u64> = (0..20).map(|n| 20_000 + n % 3 * 500).collect();
         assert!(samples(&steady).is_flat());
         let growing: Vec<u64> = (0..20).map(|n| 20_000 + n * 2_000).collect();
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn mebibytes_are_for_people() {
+    fn mebibytes_have_one_decimal() {
         assert_eq!([1_024, 20_992, 1_535].map(mib), ["1.0 MiB", "20.5 MiB", "1.4 MiB"]);
     }
 }

@@ -1,4 +1,4 @@
-//! The calls that are measured.
+//! Builds the calls to the register that are measured.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::server::Server;
 
-/// As many as the flow asks at once.
+/// The number of calls in a batch: as many as the library sends at once.
 pub(super) const BATCH: usize = 256;
 
 pub(super) const TERMS: Terms = Terms {

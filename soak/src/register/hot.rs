@@ -1,4 +1,4 @@
-//! One reference with very many dates: what each of them takes, and what a call about one of them.
+//! One reference with very many dates: measures the memory of each date, and the time of a call about one of them.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const DATES: [u32; 4] = [1, 100, 1_000, 10_000];
 /// Calls of each kind, each about one event.
 const ROUNDS: u32 = 1_000;
 
-/// A row for each number of dates.
+/// Returns a table with a row for each number of dates.
 pub(super) async fn table(server: &mut Server) -> anyhow::Result<Table> {
     let head = ["dates", "bytes", "reserve", "record", "claim", "settle", "cancel", "show", "cancel all", ""];
     let mut table = Table::new(&head);
@@ -42,7 +42,7 @@ struct Hot<'a> {
     dates: u32,
 }
 
-/// Where a date stands, and when it is.
+/// Returns the slot of a date, and the date.
 fn date(number: u32, begin: Timestamp) -> (CopyVersion, Timestamp) {
     let due = begin + Duration::from_hours(30 * 24) + Duration::from_millis(number.into());
     (CopyVersion { slot: DedupSlot::DatedAt(due.as_millisecond()), version: 0, generation: 0 }, due)
@@ -76,7 +76,7 @@ impl Hot<'_> {
         let calls: Vec<_> = batch.iter().map(|(stamp, due)| reserve(&self.subject, stamp, *due)).collect();
         let mut stamps = Vec::new();
         for ((stamp, _), answer) in batch.iter().zip(self.register.reserve(&calls).await?) {
-            let Reserved::Version(version) = answer else { bail!("nobody asked, and yet it is stale") };
+            let Reserved::Version(version) = answer else { bail!("unexpected answer to a reserve: stale") };
             stamps.push(CopyVersion { version, ..stamp.clone() });
         }
         let calls: Vec<_> =
@@ -91,7 +91,7 @@ impl Hot<'_> {
         Ok(())
     }
 
-    /// µs of a *reserve*, a *record*, a *claim*, a *settle* and a *cancel*, each about one of the dates.
+    /// Returns the mean times in µs of a *reserve*, a *record*, a *claim*, a *settle* and a *cancel* about one date.
     async fn lives(&mut self, all: &[(CopyVersion, Timestamp)]) -> anyhow::Result<[f64; 5]> {
         let mut took = [0.0; 5];
         let mut at = self.server.scripts().await?;
@@ -112,7 +112,7 @@ impl Hot<'_> {
             };
             let answer = self.register.reserve(&[reserve(&subject, stamp, *due)]).await?;
             tick(self.server).await?;
-            let [Reserved::Version(version)] = answer[..] else { bail!("nobody asked, and yet it is stale") };
+            let [Reserved::Version(version)] = answer[..] else { bail!("unexpected answer to a reserve: stale") };
             let stamp = CopyVersion { version, ..stamp.clone() };
             self.register.record(&[note(&subject, &stamp, *due, None)]).await?;
             tick(self.server).await?;
@@ -120,7 +120,7 @@ impl Hot<'_> {
             let claim = Claim { subject: subject.clone(), stamp: stamp.clone(), token, due, alone: false, terms };
             let answer = self.register.claim(&[claim]).await?;
             tick(self.server).await?;
-            let [Claimed::Run { fence, .. }] = answer[..] else { bail!("not let in: {answer:?}") };
+            let [Claimed::Run { fence, .. }] = answer[..] else { bail!("the claim was refused: {answer:?}") };
             let slot = Some(stamp.slot.clone());
             let settle = Settle { subject: subject.clone(), stamp, fence, token, due, end: End::Finished, terms };
             self.register.settle(&[settle]).await?;

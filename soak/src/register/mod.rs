@@ -1,5 +1,5 @@
-//! What the register costs: Redis's memory for each event that waits, was handled or was cancelled, and the time of
-//! each call.
+//! Measures the cost of the register: Redis's memory for each event that waits, was handled or was cancelled, and the
+//! time of each call.
 
 mod calls;
 mod hot;
@@ -25,9 +25,9 @@ use crate::{
     table::{Table, grouped},
 };
 
-/// An event may cost so many bytes while it waits. A reason comes on top.
+/// The most bytes that a waiting event may cost, without a reason.
 const MOST: u64 = 400;
-/// 40 characters.
+/// A reason of 40 characters.
 const REASON: &str = "message: queue=hr-changes id=1234-567890";
 
 #[derive(clap::Args)]
@@ -37,7 +37,7 @@ pub(crate) struct Args {
     events: u32,
 }
 
-/// What is published.
+/// The kind of the events.
 #[derive(Clone, Copy)]
 enum Kind {
     /// `immediate: latest` with a window.
@@ -78,14 +78,14 @@ impl Kind {
     }
 }
 
-/// What becomes of the events once they wait.
+/// The end of the waiting events.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Handled,
     Cancelled,
 }
 
-/// One way to use it, measured by itself in an empty Redis.
+/// One use of the register, measured by itself in an empty Redis.
 struct Case {
     kind: Kind,
     reason: Option<&'static str>,
@@ -145,7 +145,7 @@ pub(crate) async fn run(args: &Args, console: &mut Console) -> anyhow::Result<bo
     Ok(holds)
 }
 
-/// Bytes, and µs in Redis, of an event.
+/// The bytes of an event in Redis, and the µs of each call about it.
 #[derive(Default)]
 struct Measured {
     waiting: u64,
@@ -177,7 +177,7 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
             let calls: Vec<_> =
                 batch.iter().zip(&*stamps).map(|(subject, stamp)| reserve(subject, stamp, due)).collect();
             for (stamp, answer) in stamps.iter_mut().zip(register.reserve(&calls).await?) {
-                let Reserved::Version(version) = answer else { bail!("nobody asked, and yet it is stale") };
+                let Reserved::Version(version) = answer else { bail!("unexpected answer to a reserve: stale") };
                 stamp.version = version;
             }
         }
@@ -214,7 +214,7 @@ async fn measure(case: &Case, events: u32, server: &mut Server, console: &mut Co
     Ok(measured)
 }
 
-/// Claims and settles, a batch after the other.
+/// Claims and settles the events, one batch after the other.
 async fn handle(
     register: &RedisRegister,
     server: &mut Server,
@@ -239,7 +239,7 @@ async fn handle(
         let answers = register.claim(&calls).await?;
         let between = server.busy().await?;
         let settle = |(claim, answer): (Claim, Claimed)| {
-            let Claimed::Run { fence, stamp, .. } = answer else { bail!("not let in: {answer:?}") };
+            let Claimed::Run { fence, stamp, .. } = answer else { bail!("the claim was refused: {answer:?}") };
             let Claim { subject, token, due, terms, .. } = claim;
             Ok(Settle { subject, stamp, fence, token, due, end: End::Finished, terms })
         };

@@ -1,4 +1,4 @@
-//! A Redis for this run alone, and what it says of itself.
+//! Starts a Redis for this run only, and reads its statistics.
 
 use anyhow::Context as _;
 use redis::{AsyncConnectionConfig, Client, aio::MultiplexedConnection};
@@ -11,12 +11,12 @@ pub(super) struct Server {
     connection: MultiplexedConnection,
 }
 
-/// How much CPU time it has taken, in s. Other work on the machine makes it no longer.
+/// The CPU time that Redis has used, in seconds. Unlike elapsed time, it does not grow with other work on the machine.
 #[derive(Clone, Copy)]
 pub(super) struct Busy(f64);
 
 impl Busy {
-    /// For each event, since then, in µs.
+    /// Returns the CPU time since `before` for each event, in µs.
     pub(super) fn since(self, before: Self, events: u32) -> f64 {
         (self.0 - before.0) * 1e6 / f64::from(events)
     }
@@ -26,7 +26,7 @@ impl Server {
     pub(super) async fn start() -> anyhow::Result<Self> {
         let hold = Hold::start("scripts/services", &["hold", "--redis-only"]).await?;
         let url = hold.said("REDIS_URL")?;
-        // Emptying a million keys takes a while.
+        // No time limit, because deleting a million keys takes a while.
         let patient = AsyncConnectionConfig::new().set_response_timeout(None);
         let connection = Client::open(url.as_str())?.get_multiplexed_async_connection_with_config(&patient).await?;
         Ok(Self { url, hold, connection })
@@ -36,7 +36,7 @@ impl Server {
         self.info("server", "redis_version").await
     }
 
-    /// Bytes that it has in use.
+    /// Returns the bytes of memory in use.
     pub(super) async fn memory(&mut self) -> anyhow::Result<u64> {
         Ok(self.info("memory", "used_memory").await?.parse()?)
     }
@@ -47,11 +47,11 @@ impl Server {
         Ok(Busy(user + system))
     }
 
-    /// How long its scripts have run so far, in µs.
+    /// Returns how long scripts have run so far, in µs.
     pub(super) async fn scripts(&mut self) -> anyhow::Result<f64> {
         let told = self.info("commandstats", "cmdstat_evalsha").await?;
         let took = told.split(',').find_map(|field| field.strip_prefix("usec="));
-        Ok(took.context("Redis says nothing of the time")?.parse()?)
+        Ok(took.context("Redis does not report the time of scripts")?.parse()?)
     }
 
     pub(super) async fn flush(&mut self) -> anyhow::Result<()> {
@@ -61,7 +61,7 @@ impl Server {
     async fn info(&mut self, section: &str, name: &str) -> anyhow::Result<String> {
         let told: String = redis::cmd("INFO").arg(section).query_async(&mut self.connection).await?;
         let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        Ok(line.with_context(|| format!("Redis says nothing of {name}"))?.to_owned())
+        Ok(line.with_context(|| format!("Redis does not report {name}"))?.to_owned())
     }
 
     pub(super) async fn end(self) {

@@ -1,4 +1,4 @@
-//! What lapin alone does with the same queue, prefetch and confirms.
+//! Bare lapin's side of the benchmark: the same queue, prefetch and number of unconfirmed publishes.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use lapin::{
 
 use crate::load::Load;
 
-/// Acknowledgements that are joined.
+/// How many deliveries one acknowledgement covers.
 const JOINED: usize = 50;
 
 /// Publishes on one confirm channel.
@@ -46,7 +46,7 @@ fn confirmed(confirm: lapin::Result<Confirmation>) {
     assert!(matches!(confirm.unwrap(), Confirmation::Ack(_)));
 }
 
-/// Takes as many events and acknowledges them by fifties.
+/// Consumes the events and acknowledges them by fifties.
 pub(crate) async fn work(amqp: &str, event_type: &str, load: &Load) -> Duration {
     let (connection, channel) = open(amqp).await;
     let started = Instant::now();

@@ -1,6 +1,6 @@
 //! The load of a round.
 
-/// What both sides get.
+/// The load that both sides get.
 pub(crate) struct Load {
     pub(crate) events: usize,
     pub(crate) payload: Vec<u8>,

@@ -1,6 +1,7 @@
-//! Publishing with confirms and working with a handler that does nothing, beside bare lapin on the same queue.
+//! Measures publishing with confirms, and working with a handler that does nothing, and compares both with bare lapin
+//! on the same queue.
 //!
-//! `scripts/bench-throughput --help` says how to run it, and what is compared with what.
+//! `scripts/bench-throughput --help` describes how to run it, and what each side does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that fails stops")]
 
@@ -17,7 +18,7 @@ use std::{
 
 use self::load::Load;
 
-/// A kind of event: what its type is called in the file, and how it reads in the table.
+/// A kind of event: the name of its type in the file, and its title in the table.
 struct Kind {
     event_type: &'static str,
     title: &'static str,
@@ -46,7 +47,7 @@ fn main() {
         "{events} events of {} bytes, {window} unconfirmed at a time, prefetch {prefetch},",
         load.payload.len()
     ));
-    say(&format!("concurrency {concurrency}; {rounds} rounds, in turns; events a second, the middle of them\n"));
+    say(&format!("concurrency {concurrency}; {rounds} rounds, in turns; events a second, the median\n"));
     say(&format!("{:<9} {:<18} {:>10} {:>10}   {:<6} {}", "", "", "hatchery", "bare lapin", "ratio", "(from, to)"));
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
@@ -114,7 +115,7 @@ impl Pairs {
         if ours { self.ours.push(time) } else { self.bare.push(time) }
     }
 
-    /// The ratio is of rates, so that more is better, and the middle one of the rounds'.
+    /// Prints the rates and their ratio, each the median of the rounds. A ratio above 1 means that hatchery is faster.
     fn print(&self, what: &str, title: &str, events: usize) {
         let pairs = self.ours.iter().zip(&self.bare);
         let mut ratios: Vec<f64> = pairs.map(|(ours, bare)| bare.as_secs_f64() / ours.as_secs_f64()).collect();

@@ -1,4 +1,4 @@
-//! The same by the library, as an application would use it.
+//! hatchery's side of the benchmark: the library as an application uses it.
 
 use std::{
     sync::{
@@ -21,7 +21,7 @@ pub(crate) async fn connect(topology: &str, amqp: &str, redis: &str) -> Hatchery
     hatchery
 }
 
-/// Each event has a reference of its own, so that none replaces another.
+/// Publishes the events. Each has a reference of its own, so that none replaces another.
 pub(crate) async fn publish(hatchery: &Hatchery, event_type: &'static str, load: &Load) -> Duration {
     let publisher = hatchery.publisher().in_flight(load.window);
     let payload = bytes::Bytes::from(load.payload.clone());
@@ -36,7 +36,7 @@ pub(crate) async fn publish(hatchery: &Hatchery, event_type: &'static str, load:
     started.elapsed()
 }
 
-/// A handler that does nothing, until it has run as often as there are events.
+/// Works with a handler that does nothing, until all events have run.
 pub(crate) async fn work(hatchery: &Hatchery, event_type: &str, load: &Load) -> Duration {
     let (stop, runs, events) = (CancellationToken::new(), Arc::new(AtomicUsize::new(0)), load.events);
     let stopping = stop.clone();

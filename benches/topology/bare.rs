@@ -1,4 +1,4 @@
-//! The same objects with lapin alone: nothing is looked at, locked or checked.
+//! Declares the same objects with bare lapin, without reading, locking or checking anything.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 
-/// As many as `topology apply` has.
+/// The number of channels, the same as in `topology apply`.
 const CHANNELS: usize = 8;
 
-/// One connection, eight channels; on each every call is on its way at once. The kinds come one after the other, because
-/// a binding needs its ends.
+/// Declares the objects over one connection with eight channels. All calls of a kind are under way at once. The kinds
+/// come one after the other, because a binding needs its source and its target.
 pub(crate) async fn declare(url: &str, desired: &Desired) -> lapin::Result<()> {
     let connection = Connection::connect(url, ConnectionProperties::default()).await?;
     let channels = try_join_all((0..CHANNELS).map(|_| connection.create_channel())).await?;

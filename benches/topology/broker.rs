@@ -1,4 +1,4 @@
-//! A RabbitMQ with nothing in it, and curl to look at it.
+//! Starts an empty RabbitMQ, and reads its objects with curl.
 
 use std::{
     env,
@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-/// The lists that say what there is, as cheap as the API has them.
+/// The lists of all objects, each with the query that makes it cheapest for the API.
 const LISTS: [(&str, &str); 4] = [
     ("exchanges", "?disable_stats=true"),
     ("queues", "?disable_stats=true&enable_queue_totals=true"),
@@ -17,7 +17,7 @@ const LISTS: [(&str, &str); 4] = [
     ("policies", ""),
 ];
 
-/// It goes when its standard input ends, with this value or this process.
+/// A running RabbitMQ. It stops when its standard input ends: when this value is dropped or this process ends.
 pub(crate) struct Broker {
     pub(crate) amqp: String,
     pub(crate) management: String,
@@ -25,7 +25,7 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    /// Starts one by the command in `BENCH_HOLD`.
+    /// Starts RabbitMQ with the command in `BENCH_HOLD`.
     pub(crate) fn start() -> Self {
         let command = env::var("BENCH_HOLD").expect("scripts/bench-topology sets it");
         let mut words = command.split_whitespace();
@@ -53,13 +53,13 @@ impl Broker {
         overview["rabbitmq_version"].as_str().unwrap().to_owned()
     }
 
-    /// How many queues there are.
+    /// Returns the number of queues.
     pub(crate) fn queues(&self) -> usize {
         let queues: Vec<Value> = serde_json::from_slice(&self.curl("queues/%2F?disable_stats=true")).unwrap();
         queues.len()
     }
 
-    /// What curl takes for all lists, one after the other.
+    /// Returns how long curl takes for all lists, one after the other.
     pub(crate) fn lists(&self) -> Duration {
         let started = Instant::now();
         for (list, query) in LISTS {

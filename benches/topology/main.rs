@@ -1,6 +1,7 @@
-//! `topology apply` and `plan` of many types, beside what the broker itself takes for the same objects.
+//! Measures `topology apply` and `topology plan` of many types, and compares them with the time that the broker itself
+//! takes for the same objects.
 //!
-//! `scripts/bench-topology --help` says how to run it, and what is compared with what.
+//! `scripts/bench-topology --help` describes how to run it, and what each side does.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a benchmark that fails stops")]
 
@@ -21,8 +22,9 @@ use hatchery::internals::compile::{Desired, compile};
 
 use self::broker::Broker;
 
-/// What `apply` may take of what a bare loop takes, and `plan` of what `curl` takes.
+/// The largest ratio of `apply` to a bare loop.
 const APPLY_LIMIT: f64 = 1.3;
+/// The largest ratio of `plan` to `curl`.
 const PLAN_LIMIT: f64 = 1.5;
 
 fn main() -> ExitCode {
@@ -49,8 +51,8 @@ fn main() -> ExitCode {
             say(&format!("RabbitMQ {}", broker.version()));
         }
         let one = run(&broker, &file, &["apply", "--auto-approve"]);
-        assert_eq!(broker.queues(), queues, "apply has made them all");
-        // Both sides of a pair meet the same broker, in turns.
+        assert_eq!(broker.queues(), queues, "apply has created all queues");
+        // Both sides of a pair use the same broker, and take turns at being first.
         for pair in 0..plans {
             let plan = || run(&broker, &file, &["plan", "--detailed-exitcode"]);
             if pair % 2 == 0 {
@@ -72,7 +74,7 @@ fn main() -> ExitCode {
     if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// The file, with as many retry delays a type.
+/// Returns the file, with this many types and retry delays for each type.
 fn topology(types: usize, delays: usize) -> String {
     let delays: Vec<String> = (1..=delays).map(|n| format!("{n}m")).collect();
     let mut text = format!(
@@ -85,7 +87,7 @@ fn topology(types: usize, delays: usize) -> String {
     text
 }
 
-/// The whole process, from its start to its end.
+/// Runs `topology`, and returns the time of the whole process.
 fn run(broker: &Broker, file: &Path, verb: &[&str]) -> Duration {
     let mut command = Command::new(env!("CARGO_BIN_EXE_topology"));
     command
@@ -108,11 +110,12 @@ fn one_bare(desired: &Desired) -> Duration {
     let started = Instant::now();
     runtime.block_on(bare::declare(&broker.amqp, desired)).unwrap();
     let elapsed = started.elapsed();
-    assert_eq!(broker.queues(), desired.queues.len(), "the bare loop has made them all");
+    assert_eq!(broker.queues(), desired.queues.len(), "the bare loop has created all queues");
     elapsed
 }
 
-/// Prints both sides; whether the ratio holds. The middle of the ratios counts, each of two runs side by side.
+/// Prints the times of both sides, and returns whether the ratio is within its limit. The ratio is the median of the
+/// pairs' ratios.
 fn compare(what: &str, ours: &[Duration], other: &str, theirs: &[Duration], limit: f64) -> bool {
     let pairs = ours.iter().zip(theirs);
     let mut ratios: Vec<f64> = pairs.map(|(one, two)| one.as_secs_f64() / two.as_secs_f64()).collect();

@@ -1,5 +1,5 @@
-//! A small payroll on hatchery: a program that tells of changes to employees, and one that imports them and writes
-//! mails. Each may run as often as there is work for it.
+//! A small payroll on hatchery: one program publishes changes of employees, and another one imports them and sends
+//! mails. Several processes of each may run at a time.
 //!
 //! ```text
 //! topology apply -f examples/payroll/topology.yaml
@@ -7,7 +7,7 @@
 //! cargo run --example payroll publish
 //! ```
 //!
-//! `AMQP_URL` and `REDIS_URL` say where RabbitMQ and Redis are.
+//! `AMQP_URL` and `REDIS_URL` are the URLs of RabbitMQ and Redis.
 
 use std::{
     collections::HashMap,
@@ -24,12 +24,12 @@ use tower::{ServiceBuilder, service_fn};
 
 const TOPOLOGY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/payroll/topology.yaml");
 
-/// What the personnel department says about an employee.
+/// The data of an employee, as the personnel department sends it.
 #[derive(Debug, Serialize, Deserialize)]
 struct Employee {
     name: String,
     salary: u32,
-    /// Nobody is paid any more from then on.
+    /// The employee's last day; no salary is paid after it.
     leaves: Option<Timestamp>,
 }
 
@@ -76,7 +76,8 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Three changes of one employee at once, of which the last one counts, and one of a later date.
+/// Publishes three changes of one employee at once, of which only the last one is imported, and a change for a later
+/// date.
 async fn publish(hatchery: &Hatchery) -> anyhow::Result<()> {
     let employee = |salary| Employee { name: "Ada".to_owned(), salary, leaves: None };
     let changes = [employee(5_000), employee(5_100), employee(5_200)];
@@ -91,32 +92,33 @@ async fn publish(hatchery: &Hatchery) -> anyhow::Result<()> {
 
 /// Works until Ctrl-C or SIGTERM.
 async fn work(hatchery: &Hatchery) -> anyhow::Result<()> {
-    // Layers of `tower` go around a handler: the mail server takes so many a minute.
+    // Layers of `tower` wrap a handler: the mail server accepts 60 mails a minute.
     let send = ServiceBuilder::new().buffer(100).rate_limit(60, Duration::from_mins(1)).service(service_fn(send));
     let payroll = Arc::new(Payroll { salaries: Mutex::default(), publisher: hatchery.publisher() });
     let worker = hatchery.worker().state(payroll).on(HrImport, Payroll::import).service("mail", send);
     let summary = worker.run_until(hatchery::shutdown_signal()?).await?;
     let newer = summary.stale + summary.replaced;
-    say(&format!("done: {}, failed: {}, dropped for newer ones: {newer}", summary.done, summary.retried))?;
+    say(&format!("done: {}, failed: {}, replaced by newer ones: {newer}", summary.done, summary.retried))?;
     Ok(())
 }
 
 impl Payroll {
-    /// It may run again for the same event after a crash, so it says what is, and not what changes.
+    /// Imports an employee. After a crash it may run again for the same event, so an event holds the employee's whole
+    /// state and not a difference.
     async fn import(self: Arc<Self>, employee: Employee, run: Run) -> Result<Outcome, Outcome> {
         let Some(reference) = run.event.reference else {
-            return Err(Outcome::dead_letter("an import is about an employee"));
+            return Err(Outcome::dead_letter("an import needs an employee as its reference"));
         };
         if employee.leaves.is_some_and(|leaves| leaves <= Timestamp::now()) {
             return Ok(Outcome::discard(format!("{} has left", employee.name)));
         }
         say(&format!("import {reference}: {} earns {}", employee.name, employee.salary))?;
         let mail = Mail { to: employee.name, text: format!("You earn {} from now on.", employee.salary) };
-        // An id made from the cause: if this runs again, the mail is the same one and not a second one.
+        // The mail's id is made from the import's: if this runs again, no second mail is sent.
         let event = NewEvent::of(SendMail, &mail)?.id(format!("salary-{}", run.event.id));
         self.publisher.publish(event).await?;
         self.salaries.lock().expect("no panic").insert(reference.to_string(), employee.salary);
-        // The employee's last day comes again by itself.
+        // The event comes again on the employee's last day.
         Ok(match employee.leaves {
             Some(at) => Outcome::requeue(at, format!("end_date={at}")),
             None => Outcome::Done,

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Publishes to a hatchery topology through `topology publish --batch - -o ndjson`, a child process.
 
-The child asks the register for versions, so what it publishes is coalesced, listed and cancelled like what hatchery's own
-publisher sends. It needs `topology` and the topology's file, and no AMQP library.
+The child reserves versions in the register, so its events are coalesced, listed and cancelled like those of hatchery's
+own publisher. This needs `topology` and the topology's file, and no AMQP library.
 
     echo '{"type": "mail", "reference": "1234", "payload": {"to": "ann"}}' | batch.py
 """
@@ -13,11 +13,11 @@ import sys
 
 
 class Refused(Exception):
-    """The event is not published, and the message says why."""
+    """The event was not published; the message holds the reason."""
 
 
 class Publisher:
-    """One child process, which lives as long as this. Use it from one thread."""
+    """Owns one child process, which runs until `close`. Use it from one thread."""
 
     def __init__(self, *options, program="topology"):
         command = [program, *options, "publish", "--batch", "-", "-o", "ndjson"]
@@ -28,13 +28,13 @@ class Publisher:
 
         The fields are those of `topology publish --help`: reference, nbf or delay, id, correlation_id.
         """
-        # On one line: JSON has no newline but as an escape.
+        # This is one line, because JSON escapes newlines.
         line = json.dumps({"type": event_type, "payload": payload, **fields})
         self.child.stdin.write(line + "\n")
         self.child.stdin.flush()
         answer = self.child.stdout.readline()
         if not answer:
-            # It says why on standard error. The event may be published or not.
+            # The child has written the reason to standard error. The event may be published or not.
             raise ConnectionError(f"`topology publish` ended with {self.child.wait()} before it answered")
         answer = json.loads(answer)
         if "error" in answer:
@@ -42,7 +42,7 @@ class Publisher:
         return answer["id"]
 
     def close(self):
-        """Ends the child."""
+        """Ends the child process."""
         self.child.stdin.close()
         self.child.wait()
 

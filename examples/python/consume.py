@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Handles the events of one type with pika alone, by hatchery's rules.
+"""Handles the events of one type by hatchery's rules, with no library but pika.
 
     consume.py mail --handler mailer:send --delays 10s,1m,10m --max-attempts 6
 
-The handler is a function of one `wire.Event`, found in PYTHONPATH. When it returns the event is done;
-`wire.DeadLetter` says that it will never work; any other exception is a failed attempt. The delays are those of the type in
-`topology.yaml`: each has a queue of its own. AMQP_URL says where the broker is.
+The handler is a function with one argument, a `wire.Event`, in a module on PYTHONPATH. If it returns, the event is done.
+If it raises `wire.DeadLetter`, the event can never work. Any other exception is a failed attempt. The delays are those of
+the type in `topology.yaml`: each has a queue of its own. AMQP_URL is the broker's URL.
 
-It knows nothing of the register in Redis: it sees replaced events and redeliveries too, and may run beside another
-worker for the same reference. So it is for types with `register: off`, or for those that coalesce nothing.
+This consumer does not use the register in Redis: it also handles replaced events and redeliveries, and may run at the
+same time as another worker for the same reference. So use it only for types with `register: off`, or without coalescing.
 """
 
 import argparse
@@ -24,14 +24,15 @@ import wire
 
 
 class Consumer:
-    """One type's processing queue, its deliveries taken one after the other."""
+    """Consumes the processing queue of one type, one delivery after the other."""
 
     def __init__(self, connection, topology, event_type, handler, delays, max_attempts, ladder):
         self.topology, self.event_type, self.handler = topology, event_type, handler
         self.delays, self.max_attempts, self.ladder = delays, max_attempts, ladder
         self.stopping = False
         self.deliveries = connection.channel()
-        # Copies are confirmed, and a channel of their own keeps a failed one apart from the acknowledgements.
+        # Copies are confirmed. They have a channel of their own, so that a failed copy does not close the channel of the
+        # acknowledgements.
         self.copies = connection.channel()
         self.copies.confirm_delivery()
 
@@ -43,15 +44,15 @@ class Consumer:
             sys.exit("the broker has ended the consumer: was its queue deleted?")
 
     def stop(self):
-        """What runs is finished and acknowledged; what waits here goes back."""
+        """Stops after the running event, which is finished and acknowledged; deliveries that wait here go back."""
         self.stopping = True
         self.deliveries.stop_consuming()
 
     def deliver(self, channel, method, properties, body):
-        """Decides what follows, publishes that, and only then acknowledges.
+        """Handles the event, publishes the copy that follows from the result, and only then acknowledges.
 
-        Whatever goes wrong before the acknowledgement ends this process or its connection, and RabbitMQ delivers the
-        event again: it may run twice, and is never lost.
+        An error before the acknowledgement ends this process or its connection, and RabbitMQ delivers the event again.
+        So an event may run twice, and is never lost.
         """
         try:
             event = wire.decode(self.event_type, properties, body)
@@ -64,7 +65,8 @@ class Consumer:
     def work(self, event):
         early = wire.millis_until(event.nbf) if event.nbf else 0
         if early:
-            # The same copy again, for what remains: a longer delay than the ladder has, or a clock that is wrong.
+            # The event is early, because its delay is longer than the ladder's or because a clock is wrong. The same copy
+            # is published again for the rest of the delay.
             key = wire.ladder_key(event.type, early, self.ladder)
             return self.copy("scheduler", key, event.properties, event.body, event.id)
         try:
@@ -75,7 +77,10 @@ class Consumer:
             self.fail(event, error)
 
     def fail(self, event, error):
-        """On to the next delay, beyond the list to the last one, and after the last attempt to dead-letter."""
+        """Sends the event to its next retry queue, or to dead-letter after the last attempt.
+
+        Attempts beyond the list of delays use the last delay.
+        """
         attempts = event.attempts + 1
         failed = f'attempt={attempts} failed_at={wire.time_text(wire.now())} error="{error}"'
         if attempts >= self.max_attempts:
@@ -88,7 +93,7 @@ class Consumer:
         self.copy(exchange, f"{event.type}.{route}", event.properties, event.body, event.id, **changed)
 
     def copy(self, exchange, key, properties, body, event_id=None, **changed):
-        """Publishes a copy with everything that the message carried, and waits for the confirm: pika raises else."""
+        """Publishes a copy with all properties of the message, and waits for the confirm; pika raises without one."""
         copy = pika.BasicProperties(
             content_type=properties.content_type,
             content_encoding=properties.content_encoding,
@@ -99,7 +104,7 @@ class Consumer:
             timestamp=properties.timestamp,
             type=self.event_type,
             app_id=properties.app_id,
-            # Neither user_id, which RabbitMQ checks, nor expiration, which would end the copy early.
+            # Without user_id, which RabbitMQ checks, and without expiration, which would end the copy early.
             delivery_mode=2,
             headers=wire.copied(properties.headers, **changed),
         )
@@ -121,7 +126,7 @@ def main():
     sys.path.insert(0, os.getcwd())
     handler = getattr(importlib.import_module(module), function)
     parameters = pika.URLParameters(os.environ.get("AMQP_URL", "amqp://guest:guest@localhost:5672/%2F"))
-    # This connection sends its heartbeats between two events: allow for a handler that takes minutes.
+    # pika sends heartbeats only between two events, so a handler that takes minutes needs a long interval.
     parameters.heartbeat = 600
     connection = pika.BlockingConnection(parameters)
     consumer = Consumer(

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Publishes an event to a hatchery topology with pika alone.
+"""Publishes an event to a hatchery topology, with no library but pika.
 
     publish.py mail --payload '{"to": "ann"}'                                  # at once
     publish.py mail --delay 5m --hatcheries 5s,5m,1h                           # through the hatchery of 5 minutes
     publish.py mail --delay 1300ms --ladder 250ms-27 --reference 1234          # through the ladder
     publish.py mail --at 2026-06-01T09:00:00Z --ladder 250ms-27
 
-`topology validate -o json` prints the hatcheries and the ladder of a file. AMQP_URL says where the broker is.
+`topology validate -o json` prints the hatcheries and the ladder of a file. AMQP_URL is the broker's URL.
 """
 
 import argparse
@@ -22,9 +22,9 @@ import wire
 
 
 def publish(channel, topology, event_type, body, *, reference=None, at=None, ms=0, hatcheries=(), ladder=None):
-    """Publishes one event, due at this time or in so many milliseconds, and waits until the broker has it.
+    """Publishes one event, due at this time or in `ms` milliseconds, and waits until the broker confirms it.
 
-    The channel has to be in confirm mode: then pika raises where the broker does not take the event.
+    The channel must be in confirm mode, so that pika raises if the broker does not confirm the event.
     """
     accepted = wire.now()
     headers = {"created_at": wire.time_text(accepted)}
@@ -44,7 +44,7 @@ def publish(channel, topology, event_type, body, *, reference=None, at=None, ms=
         delivery_mode=2,  # survives a restart of the broker
         headers=headers,
     )
-    # Not mandatory: a key that leads nowhere waits in `<topology>.unrouted`, where people see it.
+    # Not mandatory: a message with a wrong key waits in `<topology>.unrouted`, where people see it.
     channel.basic_publish(f"{topology}.scheduler", key, body, properties)
     return {"id": properties.message_id, "key": key, "nbf": headers.get("nbf")}
 

@@ -1,6 +1,6 @@
-"""hatchery's wire format, as far as a producer and a consumer need it: pure functions, no AMQP client.
+"""The part of hatchery's wire format that a producer and a consumer need: pure functions, no AMQP client.
 
-`docs/wire-format.md` is the same in prose.
+`docs/wire-format.md` describes the same.
 """
 
 import re
@@ -10,26 +10,26 @@ from datetime import datetime, timedelta, timezone
 
 UNITS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 
-# What RabbitMQ writes or acts upon. A copy that carried it would be routed twice, or taken for a dead-letter cycle.
+# Headers that RabbitMQ writes or acts upon. A copy with them would be routed twice, or taken for a dead-letter cycle.
 BROKERS_OWN = re.compile(r"CC|BCC|x-death|x-(first|last)-death-.*|x-delivery-count|x-acquired-count")
 
-# `reason` is for people, in every list of the management UI.
+# The most bytes of `reason`, which people read in lists of the management UI.
 REASON_LIMIT = 1_000
 
 
 class DeadLetter(Exception):
-    """What a handler raises for an event that will never work."""
+    """A handler raises this for an event that can never work."""
 
 
 class Poison(Exception):
-    """A message that cannot be an event: it goes to dead-letter as it came, with the reason."""
+    """The message cannot be decoded as an event. It goes to dead-letter unchanged, with the reason."""
 
 
 # --- Delays -----------------------------------------------------------------------------------------------------------
 
 
 def millis(text):
-    """`1300ms`, `90s`, `5m`, `1h` or `30d` in milliseconds."""
+    """Returns `1300ms`, `90s`, `5m`, `1h` or `30d` in milliseconds."""
     match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text)
     if not match:
         raise ValueError(f"{text!r} is not a number and a unit, like 250ms or 5m")
@@ -37,16 +37,17 @@ def millis(text):
 
 
 def ttl_name(ms):
-    """The name of a TTL: its length in the largest unit that divides it exactly, `90s` and not `1m30s`."""
+    """Returns the name of a TTL: its length in the largest unit that divides it exactly, `90s` and not `1m30s`."""
     unit = next(unit for unit, length in UNITS.items() if ms % length == 0)
     return f"{ms // UNITS[unit]}{unit}"
 
 
 def ladder_key(event_type, ms, ladder):
-    """The routing key of a delay through a ladder such as `250ms-27`: 250 ms a step, 27 levels.
+    """Returns the routing key of a delay through a ladder such as `250ms-27`: 250 ms a step, 27 levels.
 
-    The number of steps, rounded up so that nothing is early, in exactly as many bits as there are levels, the least
-    significant first, a word each. A delay of more steps than fit takes all ones: the worker sends the event round again, by its `nbf`.
+    The key holds the number of steps in binary, a word for each bit, the least significant bit first, and as many bits as
+    there are levels. The number is rounded up, so that no event is early. A delay of more steps than fit gets a one in
+    all bits: the worker then sends the event through the ladder again, by its `nbf`.
     """
     resolution, levels = ladder.rsplit("-", 1)
     resolution, levels = millis(resolution), int(levels)
@@ -55,7 +56,7 @@ def ladder_key(event_type, ms, ladder):
 
 
 def route(event_type, ms, hatcheries, ladder):
-    """The routing key for a delay: at once, a hatchery that is exactly as long, or the ladder."""
+    """Returns the routing key for a delay: at once, a hatchery that is exactly as long, or the ladder."""
     if ms <= 0:
         return f"{event_type}.now"
     if ms in map(millis, hatcheries):
@@ -71,14 +72,14 @@ def now():
 
 
 def time_text(time):
-    """A time as it stands in a header: RFC 3339, UTC, milliseconds. Rounded up, so that `nbf` is never early."""
+    """Returns a time as in headers: RFC 3339, UTC, milliseconds. It is rounded up, so that `nbf` is never early."""
     time = time.astimezone(timezone.utc)
     time += timedelta(microseconds=-time.microsecond % 1_000)
     return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def parse_time(text):
-    """A time in any RFC 3339 form. Python knows a microsecond at the finest: a finer one is rounded up."""
+    """Parses a time in any RFC 3339 form. A finer time than a microsecond, which Python cannot hold, is rounded up."""
     match = re.fullmatch(r"(\d{4}-\d\d-\d\d)[Tt ](\d\d:\d\d:\d\d)(?:\.(\d+))?([Zz]|[+-]\d\d:\d\d)", text)
     if not match:
         raise ValueError(f"{text!r} is not a time like 2026-06-01T09:00:00.000Z")
@@ -90,7 +91,7 @@ def parse_time(text):
 
 
 def millis_until(time):
-    """How long it is until then, in milliseconds, rounded up; 0 when it is past."""
+    """Returns the milliseconds until this time, rounded up; 0 if the time is past."""
     return max(0, -((now() - time) // timedelta(milliseconds=1)))
 
 
@@ -99,7 +100,7 @@ def millis_until(time):
 
 @dataclass(frozen=True)
 class Event:
-    """What a handler is told. `properties` has everything else that the message carried."""
+    """The argument of a handler. `properties` has all other properties of the message."""
 
     id: str
     type: str
@@ -147,7 +148,7 @@ def decode(event_type, properties, body):
 
 
 def copied(headers, **changed):
-    """The headers of a copy: all that the message carried, but for what is RabbitMQ's own, with these changes."""
+    """Returns the headers of a copy: those of the message, except RabbitMQ's own, with these changes."""
     kept = {name: value for name, value in (headers or {}).items() if not BROKERS_OWN.fullmatch(name)}
     if "reason" in changed:
         changed["reason"] = cut(changed["reason"])
@@ -155,6 +156,6 @@ def copied(headers, **changed):
 
 
 def cut(reason):
-    """In one line, and no longer than a header should be."""
+    """Returns a reason in one line, cut to the limit."""
     line = " ".join(str(reason).split())
     return line.encode()[:REASON_LIMIT].decode(errors="ignore")

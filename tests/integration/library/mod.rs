@@ -43,7 +43,7 @@ async fn the_payroll_example_imports_and_mails_every_change() {
         "import 1234: Ada earns 6000",
         "mail to Ada: You earn 5200 from now on.",
         "mail to Ada: You earn 6000 from now on.",
-        "done: 4, failed: 0, dropped for newer ones: 2",
+        "done: 4, failed: 0, replaced by newer ones: 2",
     ]
     .map(str::to_owned)
     .to_vec();

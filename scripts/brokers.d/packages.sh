@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# Debian's packages of another release, unpacked into a folder. Read by scripts/brokers.
+# Downloads Debian's packages of another release, and unpacks them into a folder. Sourced by scripts/brokers.
 
-# Where apt gets Debian's own packages on this machine. Asked of apt itself, which needs no lists for it.
+# Prints the mirror from which apt gets Debian's packages on this machine. apt itself prints it, without package lists.
 mirror() {
     if [[ -n ${HATCHERY_DEBIAN_MIRROR:-} ]]; then
         say "${HATCHERY_DEBIAN_MIRROR%/}"
@@ -26,13 +26,13 @@ keyring() {
     return 1
 }
 
-# Settings of apt's that leave the machine's proxy and certificates as they are, and nothing else.
+# Writes settings for apt that keep only the machine's proxy and certificates.
 write_apt_files() {
     local base=$1 mirror=$2 suite=$3 ring=$4
     mkdir -p "$base"/{etc,lists/partial,archives/partial}
     : >"$base/status"
     say "deb [signed-by=$ring] $mirror $suite main" >"$base/etc/sources.list"
-    # The machine's own file is read in its place, then ours; what runs after an update is for the machine alone.
+    # apt reads the machine's own file first, then ours. Hooks that run after an update of the machine are cleared.
     say "Dir::Etc::main \"$base/etc/apt.conf\";" >"$base/etc/first.conf"
     {
         if [[ -r /etc/apt/apt.conf ]]; then say '#include /etc/apt/apt.conf;'; fi
@@ -58,22 +58,23 @@ CONF
     } >"$base/etc/apt.conf"
 }
 
-# unpack_release SUITE TREE SCRATCH: RabbitMQ of a release, with all that it needs, as if on a machine with nothing.
+# unpack_release SUITE TREE SCRATCH: unpacks RabbitMQ of a release with all packages that it needs, as if none were
+# installed.
 unpack_release() {
     local suite=$1 tree=$2 base=$3/apt mirror ring package
     mirror=$(mirror "$3") || die $EXIT_FAILED \
-        "apt on this machine has no source of Debian's; HATCHERY_DEBIAN_MIRROR may name one"
+        "apt on this machine has no Debian mirror; set HATCHERY_DEBIAN_MIRROR to one"
     ring=$(keyring) || die $EXIT_MISSING "Debian's keys are missing; install the package debian-archive-keyring"
     write_apt_files "$base" "$mirror" "$suite" "$ring"
     note "Getting RabbitMQ of Debian $suite …"
-    # An old list would name packages that are gone, so an update that fails is a failure.
+    # Any failed download of a list is an error, because an old list would name packages that no longer exist.
     APT_CONFIG=$base/etc/first.conf apt-get -qq --error-on=any update >&2 || return 1
     APT_CONFIG=$base/etc/first.conf apt-get -qq --download-only install rabbitmq-server >&2 || return 1
     mkdir -p "$tree"
     for package in "$base"/archives/*.deb; do
         dpkg-deb --extract "$package" "$tree" || return 1
     done
-    # Documentation, words of other languages and time zones.
+    # Documentation, translations and time zones, which are not needed.
     rm -rf -- "$tree/usr/share"
     say "Debian $suite" >"$tree/from"
 }

@@ -1,13 +1,14 @@
 # shellcheck shell=bash
-# The folders that the packages are unpacked into, and how their programs start. Read by scripts/brokers.
+# Makes the folders that the packages are unpacked into, and the wrappers that start their programs. Sourced by
+# scripts/brokers.
 
 readonly TREES=$ROOT/.services/brokers
 
-# The tree of open_tree. It stays locked against removal while LOCK_FD is open.
+# The folder that open_tree has opened. Nobody can remove it while LOCK_FD is open.
 TREE=
 LOCK_FD=
 
-# The version of RabbitMQ in a tree, by its own code; empty where there is none.
+# Prints the version of RabbitMQ in a tree, read from the name of its own folder; nothing if there is none.
 found_version() {
     local folder
     for folder in "$1"/usr/lib/rabbitmq/lib/rabbitmq_server-*; do
@@ -17,7 +18,7 @@ found_version() {
 
 from() { cat "$1/from"; }
 
-# Whether a version found is of the line that was asked for.
+# Succeeds if the version that was found belongs to the version that was asked for, as 4.0.5 does to 4.0.
 is_of() {
     local found=$1 line=$2
     [[ -n $found ]] || return 1
@@ -26,13 +27,13 @@ is_of() {
 }
 
 make_trees_dir() {
-    # The same folder as that of scripts/services, with the same care.
+    # The folder of scripts/services, with the same permissions: it holds secrets.
     (umask 077 && mkdir -p "$ROOT/.services") && mkdir -p "$TREES" || die $EXIT_FAILED "can't make $TREES"
     [[ -w $TREES ]] || die $EXIT_FAILED "can't write in $TREES (another user's?)"
     [[ -f $ROOT/.services/.gitignore ]] || printf '*\n' >"$ROOT/.services/.gitignore"
 }
 
-# open_tree VERSION: its tree is there, of the right version, and locked against removal.
+# open_tree VERSION: makes the tree of this version if it is missing, and locks it against removal.
 open_tree() {
     local version=$1
     make_trees_dir
@@ -42,7 +43,7 @@ open_tree() {
         flock -s -w 600 "$LOCK_FD" || die $EXIT_FAILED "another scripts/brokers is at work on $version"
         if is_of "$(found_version "$TREE")" "$version"; then return 0; fi
         flock -x -w 600 "$LOCK_FD" || die $EXIT_FAILED "another scripts/brokers is at work on $version"
-        # Somebody else may have made it while we waited.
+        # Another process may have made it while this one waited for the lock.
         is_of "$(found_version "$TREE")" "$version" || make_tree "$version"
     done
 }
@@ -58,19 +59,19 @@ remove_tree() {
     close_tree
 }
 
-# Makes the tree, with the lock held: whole, or not at all.
+# Makes the tree, with the lock held. The tree is made whole or not at all.
 make_tree() {
     local version=$1 suite scratch found
     local -a reasons=()
     local tool
     for tool in apt-get dpkg-deb; do
         command -v $tool >/dev/null || die $EXIT_MISSING \
-            "there is no $tool: RabbitMQ $version is unpacked from Debian's packages, so this needs Debian or Ubuntu"
+            "$tool is not installed: RabbitMQ $version is unpacked from Debian's packages, so this needs Debian or Ubuntu"
     done
-    # What a killed one left.
+    # Remove the folders of a killed run.
     rm -rf -- "$TREES/$version" "$TREES/$version".new.*
     for suite in ${SUITES[$version]}; do
-        # Should this be killed, the next try removes it.
+        # If this run is killed, the next one removes the folder.
         scratch=$(mktemp -d "$TREES/$version.new.XXXXXX")
             if unpack_release "$suite" "$scratch/tree" "$scratch"; then
             found=$(found_version "$scratch/tree")
@@ -80,17 +81,17 @@ make_tree() {
                 rm -rf -- "$scratch"
                 return 0
             fi
-            reasons+=("Debian $suite has RabbitMQ ${found:-of no version}")
+            reasons+=("Debian $suite has RabbitMQ ${found:-of an unknown version}")
         else
-            reasons+=("Debian $suite can't be had, see above")
+            reasons+=("the packages of Debian $suite are not available, see above")
         fi
         rm -rf -- "$scratch"
     done
-    die $EXIT_FAILED "RabbitMQ $version can't be had:" "${reasons[@]}"
+    die $EXIT_FAILED "RabbitMQ $version is not available:" "${reasons[@]}"
 }
 
-# Erlang's programs expect the loader and the C library of their own release in the machine's folders. In the place of
-# each stands a script that names those of the tree. The scripts find the tree by their own place.
+# Erlang's programs expect the loader and the C library of their own release in the machine's folders. Each program is
+# replaced by a script that starts it with those of the tree. A script finds the tree from its own path.
 wrap_programs() {
     local tree=$1 program name up
     for program in "$tree"/usr/lib/erlang/{bin,erts-*/bin,lib/*/bin,lib/*/priv/bin}/*; do
@@ -110,7 +111,7 @@ exec "\$loader" --argv0 "\$0" --library-path "\$folder:\$tree/usr/lib/\${folder#
 SHIM
         chmod 755 "$program"
     done
-    # The start script of the package names the machine's folder.
+    # The package's start script has the path of the machine's own folder, so it is replaced.
     for program in "$tree"/usr/lib/erlang/bin/erl "$tree"/usr/lib/erlang/erts-*/bin/erl; do
         rm -f -- "$program"
         cat >"$program" <<'SHIM'

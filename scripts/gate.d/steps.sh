@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# Names and times the steps of a gate. Read by scripts/check and scripts/test.
+# Prints the names and times of steps. Sourced by scripts/check and scripts/test.
 
 STEPS=()
 BEGAN=()
 
-# step NAME…: the step before this one is over.
+# step NAME…: begins a step, and ends the one before.
 step() {
   STEPS+=("$*")
   BEGAN+=("$SECONDS")
@@ -13,10 +13,10 @@ step() {
 
 minutes() { printf '%d:%02d min' $(($1 / 60)) $(($1 % 60)); }
 
-# The time of each step, once the last one is over.
+# Prints the time of each step. Call it after the last step.
 done_in_all() {
   local n
-  printf '\nEverything holds.\n\n'
+  printf '\nAll checks passed.\n\n'
   BEGAN+=("$SECONDS")
   for n in "${!STEPS[@]}"; do
     printf '%9s  %s\n' "$(minutes $((BEGAN[n + 1] - BEGAN[n])))" "${STEPS[n]}"
@@ -24,14 +24,15 @@ done_in_all() {
   printf '%9s  in all\n' "$(minutes "$SECONDS")"
 }
 
-# A toolchain may come without these. A missing one is reported, and the other steps run all the same.
+# have COMMAND COMPONENT: succeeds if the toolchain has this cargo command. Reports a missing one, so that the other steps
+# can still run.
 have() {
   cargo "$1" --version >/dev/null 2>&1 && return
   printf 'NOT CHECKED: cargo %s is not installed (rustup component add %s)\n' "$1" "$2"
   return 1
 }
 
-# all_end_well NAME PID…: waits for processes, each with its name.
+# all_end_well NAME PID…: waits for processes, each given by a name and its id. Exits with 1 and names those that failed.
 all_end_well() {
   local failed=()
   while [ $# -gt 0 ]; do

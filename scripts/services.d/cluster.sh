@@ -1,23 +1,23 @@
 # shellcheck shell=bash
-# Several nodes as one cluster, and how they part. Read by scripts/services.
+# Joins several nodes to one cluster, and partitions it. Sourced by scripts/services.
 
-# Whether the nodes that were just started are one cluster. They find each other by their configuration.
+# Succeeds if the nodes that were just started have joined one cluster. They find each other by their configuration.
 are_joined() {
     ((${#NUMBERS[@]} == 1)) || rabbitmqctl 1 await_online_nodes "${#NUMBERS[@]}" --timeout "$START_TIMEOUT" </dev/null >&2
 }
 
-# For each node that refuses others, by its number: their numbers.
+# The nodes that a node refuses: the key is its number, the value is their numbers.
 declare -A REFUSED=()
 
-# erlang_names NUMBER…: the nodes as a list in Erlang.
+# erlang_names NUMBER…: prints the names of the nodes as a list in Erlang.
 erlang_names() {
     local n list=
     for n; do list+="${list:+,}'$(node_name "$n")'"; done
     say "[$list]"
 }
 
-# partition 'NAME NAME|NAME': a node refuses all nodes of the groups after its own, so that each pair is parted by one of the two.
-# The smaller groups come first, for which the fewest calls are needed.
+# partition 'NAME NAME|NAME': makes each node refuse all nodes of the groups after its own, so that one node of each pair
+# refuses the other. The smaller groups come first, because this needs the fewest calls.
 partition() {
     local group role n
     local -a groups members names others
@@ -41,7 +41,7 @@ partition() {
     done
 }
 
-# The nodes reconnect by themselves as soon as one has something to say to the other; here it says so at once.
+# Lets the nodes connect again. They would reconnect by themselves with their next message; this connects them at once.
 heal() {
     local n
     local -a others

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Docker Compose. Read by scripts/services.
+# Runs the services with Docker Compose. Sourced by scripts/services.
 
 COMPOSE=()
 WHY_NOT_DOCKER=
@@ -7,7 +7,7 @@ WHY_NOT_DOCKER=
 find_compose() {
     COMPOSE=()
     if ! command -v docker >/dev/null; then
-        WHY_NOT_DOCKER="there is no docker command"
+        WHY_NOT_DOCKER="docker is not installed"
     elif ! timeout 15 docker info >/dev/null 2>&1; then
         WHY_NOT_DOCKER="no Docker engine answers"
     elif docker compose version >/dev/null 2>&1; then
@@ -49,7 +49,7 @@ docker_has_images() {
             docker image inspect "$image" >/dev/null 2>&1 && continue
             note "Getting the image $image …"
             if ! timeout "$PULL_TIMEOUT" docker pull "$image" >&2; then
-                WHY_NOT_DOCKER="the image $image can't be had"
+                WHY_NOT_DOCKER="the image $image can't be pulled"
                 return 1
             fi
         done

@@ -1,16 +1,16 @@
 # shellcheck shell=bash
-# Throw-away instances for as long as somebody reads. Read by scripts/services.
+# Runs throw-away instances until standard input ends. Sourced by scripts/services.
 
 end_hold() {
     local role
     trap '' INT TERM HUP PIPE
-    # The data is thrown away: no need to shut down in order.
+    # The data is deleted, so the servers are killed instead of shut down.
     for role in "${NUMBERS[@]/#/rabbitmq}" redis epmd; do stop_role "$role" 0; done
     cd /
     rm -rf -- "$DIR"
 }
 
-# Whether NAME is one of those that are held.
+# is_held NAME: succeeds if NAME is one of the servers of this hold.
 is_held() {
     [[ ($1 == redis && $WANT_REDIS == yes) || ($WANT_RABBITMQ == yes && " ${NUMBERS[*]/#/rabbitmq} " == *" $1 "*) ]]
 }
@@ -68,8 +68,8 @@ cmd_hold() {
         base=$DIR
         mkdir -p -- "$base" || die $EXIT_FAILED "can't make $base; --dir chooses another folder"
     fi
-    # What a killed one left: nobody has its lock any more.
-    # (Not younger than a minute: it may be about to take its lock.)
+    # Remove the folders of killed holds, whose locks are free. A folder younger than a minute stays, because its hold may
+    # not have taken the lock yet.
     for old in "$base"/hatchery-hold.*; do
         if [[ -O $old && -f $old/lock && -z $(find "$old/lock" -mmin -1) ]] && flock -n "$old/lock" true; then
             rm -rf -- "$old" 2>/dev/null || true
@@ -99,6 +99,6 @@ cmd_hold() {
         [[ -n $line ]] || continue
         if hold_line "$line"; then say "DONE $line"; else say "FAILED $line"; fi
     done
-    # Bash reads a script as it goes: it must not read on, should the file have changed meanwhile.
+    # Bash reads a script while it runs it. The exit keeps it from reading on in a file that has changed meanwhile.
     exit 0
 }

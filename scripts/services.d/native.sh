@@ -1,23 +1,23 @@
 # shellcheck shell=bash
-# Private instances of the installed packages. Read by scripts/services.
+# Runs private instances of the installed packages. Sourced by scripts/services.
 
 secret() { od -An -N20 -tx1 /dev/urandom | tr -d ' \n'; }
 
-# The nodes' numbers. The functions below take one: it is part of the role, of the node's name and of the keys of its
-# ports. A node that is alone has none.
+# The numbers of the nodes. The functions below take a number, which is part of the role, of the node's name and of the
+# keys of its ports. A single node has an empty number.
 NUMBERS=('')
 
 node_name() { printf 'hatchery%s@localhost' "$1"; }
 
-# The environment that RabbitMQ's scripts read, one assignment an element, into RABBITMQ_ENV. All files are ours, so that
-# nothing in /etc/rabbitmq counts.
+# Sets RABBITMQ_ENV to the environment for RabbitMQ's scripts, one assignment an element. All files are in our own folder,
+# so that nothing in /etc/rabbitmq has an effect.
 rabbitmq_env() {
     local n=$1 base=$DIR/rabbitmq$1
     RABBITMQ_ENV=(
         "HOME=$base"
         "ERL_EPMD_PORT=${STATE[epmd_port]}"
         ERL_EPMD_ADDRESS=127.0.0.1
-        # What localhost is doesn't depend on this machine's files or name server.
+        # Erlang resolves localhost from this file, and not from this machine's files or name server.
         "ERL_INETRC=$base/inetrc"
         "ERL_CRASH_DUMP=$base/log/erl_crash.dump"
         ERL_CRASH_DUMP_SECONDS=10
@@ -33,7 +33,7 @@ rabbitmq_env() {
         "RABBITMQ_ADVANCED_CONFIG_FILE=$base/advanced.config"
         "RABBITMQ_PID_FILE=$base/node.pid"
         "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}"
-        # Makes the start script become the Erlang node, where it would else wait for it as its parent.
+        # Makes the start script exec the Erlang node instead of waiting for it as its parent.
         RUNNING_UNDER_SYSTEMD=true
     )
 }
@@ -45,7 +45,7 @@ rabbitmqctl() {
     env -i "PATH=$SYSTEM_PATH" LANG=C.UTF-8 "${RABBITMQ_ENV[@]}" "$RABBITMQ_BIN/rabbitmqctl" "$@"
 }
 
-# The same for all nodes of a cluster.
+# The Erlang cookie, the same for all nodes of a cluster.
 COOKIE=
 
 write_rabbitmq_files() {
@@ -107,7 +107,7 @@ choose_rabbitmq_ports() {
         choose_port "prometheus_port$n"
         choose_port "dist_port$n"
     done
-    # An epmd of ours that survived its node keeps its port.
+    # If our epmd still runs without its node, it keeps its port.
     if [[ -z $(pid_of epmd) ]]; then choose_port epmd_port; fi
 }
 
@@ -121,7 +121,7 @@ launch_rabbitmq() {
     spawn "rabbitmq$n" "$base/log/start.log" "$base" "${RABBITMQ_ENV[@]}" "$RABBITMQ_BIN/rabbitmq-server"
 }
 
-# launch ROLE: its process is in SPAWNED.
+# launch ROLE: starts its process, and sets SPAWNED to the process id.
 launch() {
     case $1 in
     redis) launch_redis ;;
@@ -129,7 +129,7 @@ launch() {
     esac
 }
 
-# launch_all ROLE…: all of them at once, until they are ready. A node may need the others to become ready.
+# launch_all ROLE…: starts all of them at once, and waits until they are ready. A node may need the others for that.
 launch_all() {
     local role i=0
     local -a pids=()
@@ -142,14 +142,14 @@ launch_all() {
     done
 }
 
-# Whether our node, and no other, serves both ports: its overview names it and its listeners. (An AMQP handshake would
-# leave a warning in RabbitMQ's log each time.)
+# Succeeds if our node, and no other, serves both ports. The overview of the management API names the node and its
+# listeners. (An AMQP handshake would leave a warning in RabbitMQ's log each time.)
 rabbitmq_ready() {
     local n=$1 answer
     answer=$(overview "$n")
     case $answer in
     HTTP/1.?' 200'*) [[ $answer == *"\"node\":\"$(node_name "$n")\""* && $answer =~ \"port\":${STATE[amqp_port$n]}[^0-9] ]] ;;
-    # Somebody has changed guest's password.
+    # The user has changed guest's password.
     HTTP/1.?' 401'*) tcp_answers 127.0.0.1 "${STATE[amqp_port$n]}" ;;
     *) return 1 ;;
     esac
@@ -162,7 +162,7 @@ ready() {
     esac
 }
 
-# wait_for ROLE PID: until it is ready; 1 when it ended by itself or takes too long.
+# wait_for ROLE PID: waits until the server is ready. Returns 1 if it ended by itself or takes too long.
 wait_for() {
     local role=$1 pid=$2 deadline=$((SECONDS + START_TIMEOUT))
     while ((SECONDS < deadline)); do
@@ -175,7 +175,7 @@ wait_for() {
     return 1
 }
 
-# A process that was only just forked has no mark yet.
+# Succeeds if the process is ours. A process that was just forked has no mark yet, so being alive is enough for it.
 owned_or_starting() { owned "$1" "$2" || { [[ -n ${STARTED[$1]:-} ]] && kill -0 "$1" 2>/dev/null; }; }
 
 rabbitmq_failure() {
@@ -188,7 +188,7 @@ rabbitmq_failure() {
         fi
     done
     if [[ $HOLD == no ]]; then
-        note "If its data is of another version of RabbitMQ: scripts/services down --purge deletes it."
+        note "If the data was written by another version of RabbitMQ, scripts/services down --purge deletes it."
     fi
 }
 
@@ -201,7 +201,7 @@ start_native_rabbitmq() {
     local try pid
     pid=$(pid_of rabbitmq)
     if [[ -n $pid ]]; then
-        # Without its ports, as when the state file is lost, it's of no use.
+        # Without the state file its ports are unknown, so it is stopped and started again.
         if [[ -n ${STATE[amqp_port]:-} ]]; then
             start_epmd || true
             if wait_for rabbitmq "$pid"; then return 0; fi
@@ -214,7 +214,7 @@ start_native_rabbitmq() {
         STATE[rabbitmq_way]=native
         [[ $HOLD == yes ]] || save_state
         if launch_all "${NUMBERS[@]/#/rabbitmq}" && are_joined; then return 0; fi
-        # Somebody may have taken a port since we looked.
+        # Another process may have taken a port since the check.
         if ((try < 3)) && grep -qs -e eaddrinuse -e 'in use' "$DIR"/epmd.log "$DIR"/rabbitmq*/log/*.log; then
             stop_rabbitmq 0
             stop_role epmd 0
@@ -246,7 +246,8 @@ launch_redis() {
             say "$persistence"
             say "daemonize no"
             version=$(PATH=$SYSTEM_PATH redis-server --version)
-            # Its title would be written over the environment by which we know it. Older ones can't help it.
+            # Redis would write its process title over the environment, by which we recognise it. Redis before 6.2 cannot
+            # turn this off.
             if [[ $version =~ v=([0-9]+)\.([0-9]+) ]] && ((BASH_REMATCH[1] * 100 + BASH_REMATCH[2] >= 602)); then
                 say "set-proc-title no"
             fi

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Debian and Ubuntu packages. Read by scripts/services.
+# Installs Debian and Ubuntu packages. Sourced by scripts/services.
 
 missing_packages() {
     if [[ $WANT_RABBITMQ == yes ]] && ! [[ -x $RABBITMQ_BIN/rabbitmq-server && -n $(PATH=$SYSTEM_PATH command -v erl) &&
@@ -7,12 +7,12 @@ missing_packages() {
         say rabbitmq-server
     fi
     if [[ $WANT_REDIS == yes && -z $(PATH=$SYSTEM_PATH command -v redis-server) ]]; then say redis-server; fi
-    # Rust links with `cc`, and some crates have a little C in them.
+    # Rust links with `cc`, and some crates contain C code.
     if [[ $WANT_BUILD == yes ]] && ! { command -v cc >/dev/null && has_libc_headers; }; then printf '%s\n' gcc libc6-dev; fi
     if [[ $WANT_PYTHON == yes ]] && ! has_pika; then say python3-pika; fi
 }
 
-# The Python that comes first may be somebody's own, which knows nothing of the packages.
+# The first python3 on the PATH may be the user's own, which does not see Debian's packages; so the system's is tried too.
 has_pika() {
     local python
     for python in python3 /usr/bin/python3; do "$python" -c 'import pika' 2>/dev/null && return; done
@@ -21,7 +21,7 @@ has_pika() {
 
 has_libc_headers() { cc -E -include stdlib.h -x c /dev/null >/dev/null 2>&1; }
 
-# The flags for `install` that ask for the same packages.
+# Prints the flags of `install` for the same packages.
 install_flags() {
     case $WANT_RABBITMQ$WANT_REDIS in
     yesno) say --rabbitmq-only ;;
@@ -32,7 +32,7 @@ install_flags() {
     if [[ $WANT_PYTHON == yes ]]; then say --python; fi
 }
 
-# The one line that somebody has to type.
+# Prints the command line that the user has to type.
 install_line() {
     local line
     line="$(printf '%q' "$SELF") install --yes$(install_flags | sed 's/^/ /' | tr -d '\n')"
@@ -46,19 +46,19 @@ install_line() {
 }
 
 missing() {
-    die $EXIT_MISSING "$@" "to install them (without starting anything of the system's), type:" "  $(install_line)"
+    die $EXIT_MISSING "$@" "to install them (without starting their services), type:" "  $(install_line)"
 }
 
-# Sees to it that the packages are there. All that this prints goes to standard error.
+# Installs missing packages. All its output goes to standard error.
 ensure_packages() {
     local -a packages
     local answer
     mapfile -t packages < <(missing_packages)
     ((${#packages[@]})) || return 0
     command -v apt-get >/dev/null || die $EXIT_MISSING \
-        "not found: ${packages[*]}; and this is no Debian or Ubuntu, so they can't be installed from here." \
-        "Install a C compiler or Python's pika (python3 -m pip install pika) yourself if that is missing. For RabbitMQ and Redis either start Docker, or install them" \
-        "yourself, or set AMQP_URL and REDIS_URL to servers to use."
+        "not found: ${packages[*]}; this is neither Debian nor Ubuntu, so they can't be installed from here." \
+        "If a C compiler or Python's pika (python3 -m pip install pika) is missing, install it yourself." \
+        "For RabbitMQ and Redis, start Docker, install them yourself, or set AMQP_URL and REDIS_URL to servers to use."
     if [[ $YES != yes && ${CI:-} != true ]]; then
         [[ -t 0 && -t 2 ]] || missing "not installed: ${packages[*]}"
         read -r -p "Not installed: ${packages[*]}. Install with apt-get now? [y/N] " answer || answer=
@@ -72,7 +72,7 @@ ensure_packages() {
         [[ -t 0 ]] || sudo+=(-n)
         "${sudo[@]}" -- "$(readlink -f -- "$SELF")" install --yes "${flags[@]}" >&2 || missing "could not install: ${packages[*]}"
     else
-        # In a process of its own, so that its trap is its own too.
+        # In a subshell, so that its traps do not replace ours.
         (install_as_root) </dev/null >&2 || die $EXIT_FAILED "apt-get could not install ${packages[*]}; its reason is above"
     fi
     mapfile -t packages < <(missing_packages)
@@ -86,7 +86,7 @@ exit 101'
 
 install_as_root() {
     local -a packages
-    # One installation at a time; whoever waited looks again.
+    # Only one installation runs at a time. After the wait the packages may be installed already, so check again.
     if [[ -d /var/lib/apt/lists ]]; then
         exec {APT_FD}</var/lib/apt/lists
         flock -w 600 "$APT_FD" || true
@@ -95,7 +95,7 @@ install_as_root() {
     ((${#packages[@]})) || return 0
     local erlang=yes
     command -v epmd >/dev/null || erlang=no
-    note "Installing ${packages[*]} with apt-get; no service of the system's is started."
+    note "Installing ${packages[*]} with apt-get, without starting their services."
     trap 'remove_policy' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
@@ -106,7 +106,7 @@ install_as_root() {
     export DEBIAN_FRONTEND=noninteractive
     apt-get -q -o DPkg::Lock::Timeout=300 update || note "services: apt-get update failed, trying with the lists as they are"
     apt-get -q -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "${packages[@]}" || return 1
-    # The packages also enable their services for the next boot. Nobody asked for these.
+    # The packages also enable their services for the next boot, which the user did not ask for.
     if command -v systemctl >/dev/null; then
         local -a units=()
         local package

@@ -1,16 +1,16 @@
 # shellcheck shell=bash
-# Processes that are ours, ports, and what answers there. Read by scripts/services.
+# Starts, finds and stops our processes, chooses ports, and asks servers for answers. Sourced by scripts/services.
 
-# Whether the process is ours: its environment says so, and it sees the same root folder as we do.
+# owned PID ROLE: succeeds if the process is ours: its environment has our mark, and it has the same root folder.
 owned() {
     local pid=$1 role=$2
     [[ $pid =~ ^[1-9][0-9]*$ && /proc/$pid/root -ef / ]] || return 1
     grep -qzxF -- "$MARK=$role:$DIR" "/proc/$pid/environ" 2>/dev/null && return 0
-    # Redis before 6.2 writes its title over its environment.
+    # Redis before 6.2 writes its process title over its environment.
     [[ $role == redis && /proc/$pid/cwd -ef $DIR/redis && $(cat "/proc/$pid/comm" 2>/dev/null) == redis-server ]]
 }
 
-# Every process of ours with that role, whatever the pid files say.
+# marked ROLE: prints the ids of all our processes with this role, without the pid files.
 marked() {
     local role=$1 path pid
     grep -lzxF -- "$MARK=$role:$DIR" /proc/[0-9]*/environ 2>/dev/null | while read -r path; do
@@ -22,11 +22,12 @@ marked() {
 
 exe() { basename -- "$(readlink "/proc/$1/exe" 2>/dev/null || true)"; }
 
-# The pid of rabbitmq, redis or epmd, empty when it doesn't run. The pid file is only a hint.
+# pid_of ROLE: prints the process id of rabbitmq, redis or epmd, or nothing if it doesn't run. The pid file may be wrong,
+# so the process is checked.
 pid_of() {
     local role=$1 pid=
     if [[ -f $DIR/$role.pid ]]; then read -r pid <"$DIR/$role.pid" || true; fi
-    # In a trap a bare `return` would give the status from before the trap.
+    # `return 0`, because in a trap a bare `return` gives the status from before the trap.
     if owned "$pid" "$role"; then
         say "$pid"
         return 0
@@ -42,24 +43,25 @@ pid_of() {
     return 0
 }
 
-# spawn ROLE LOG CWD COMMAND…: a process with a clean environment, in its own session. Its pid is in SPAWNED.
+# spawn ROLE LOG CWD COMMAND…: starts a process with a clean environment in its own session. Sets SPAWNED to its id.
 SPAWNED=
 declare -A STARTED=()
 spawn() {
     local role=$1 log=$2 cwd=$3
     shift 3
     local -a wrap=(setsid)
-    # Should hold itself be killed with SIGKILL, its servers go with it.
+    # If hold itself is killed with SIGKILL, the kernel kills its servers too.
     if [[ $HOLD == yes ]] && setpriv --pdeathsig KILL true 2>/dev/null; then
         wrap+=(setpriv --pdeathsig KILL)
     fi
     (
         cd -- "$cwd"
-        # Erlang makes a table as long as the limit: a limit of a thousand million, as in some containers, is gigabytes.
+        # Erlang allocates a table for as many files as the limit allows. The limit of a thousand million in some containers
+        # would take gigabytes.
         limit=$(ulimit -Hn)
         if [[ $limit == unlimited ]] || ((limit > 65536)); then limit=65536; fi
         ulimit -n "$limit" 2>/dev/null || true
-        # Somebody may wait for the end of a pipe that we inherited, or for our lock.
+        # Close inherited files: another process may wait for the end of an inherited pipe, or for our lock.
         for fd in /proc/"$BASHPID"/fd/*; do
             fd=${fd##*/}
             if ((fd > 2)); then eval "exec $fd>&-" 2>/dev/null || true; fi
@@ -68,18 +70,19 @@ spawn() {
     ) </dev/null >>"$log" 2>&1 &
     SPAWNED=$!
     STARTED[$SPAWNED]=$role
-    disown # else bash tells of its end on standard error
+    disown # otherwise bash reports its end on standard error
     say "$SPAWNED" >"$DIR/$role.pid"
 }
 
-# Whether all threads of a process have ended, so that it writes no more files. A zombie has.
+# ended PID: succeeds if all threads of the process have ended, so that it writes no more files. A zombie counts as ended.
 ended() {
     local states
     states=$(grep -hs '^State:' /proc/"$1"/task/*/status) || true
     ! grep -q '[^ZX] (' <<<"$states"
 }
 
-# stop_pid PID ROLE SECONDS: SIGTERM, and SIGKILL when it is still there after that time; 0 seconds: SIGKILL at once.
+# stop_pid PID ROLE SECONDS: sends SIGTERM, and SIGKILL if the process still runs after this time. With 0 seconds sends
+# SIGKILL at once.
 stop_pid() {
     local pid=$1 role=$2 patience=$3 i
     owned "$pid" "$role" || return 0
@@ -98,19 +101,19 @@ stop_pid() {
     return 1
 }
 
-# stop_role ROLE SECONDS: the server, and whatever of it is left behind.
+# stop_role ROLE SECONDS: stops the server, and then its remaining processes.
 stop_role() {
     local role=$1 patience=$2 pid
     pid=$(pid_of "$role")
     if [[ -n $pid ]]; then stop_pid "$pid" "$role" "$patience" || true; fi
-    # RabbitMQ's helpers, and the epmd that it starts by itself when ours is gone.
+    # RabbitMQ's helpers, and the epmd that RabbitMQ starts by itself if ours does not run.
     for pid in $(marked "$role"); do
-        stop_pid "$pid" "$role" 0 || note "services: process $pid ($role) does not go away"
+        stop_pid "$pid" "$role" 0 || note "services: process $pid ($role) does not end"
     done
     rm -f "$DIR/$role.pid"
 }
 
-# Whether somebody has a port, in any state but TIME_WAIT.
+# port_taken PORT: succeeds if a socket uses the port, in any state but TIME_WAIT.
 port_taken() {
     local hex
     printf -v hex '%04X' "$1"
@@ -120,9 +123,9 @@ port_taken() {
 
 declare -A CHOSEN=()
 
-# choose_port KEY [ASKED USUAL]: a free port into STATE[KEY]: the one that the user asked for, then the remembered one,
-# then the usual one and those after it. In hold mode, and without a usual one, any one below those that the system gives
-# to outgoing connections.
+# choose_port KEY [ASKED USUAL]: sets STATE[KEY] to a free port. It tries the port that the user asked for, then the
+# remembered one, then the usual one and those after it. In hold mode, or without a usual port, it takes a random port
+# below those that the system gives to outgoing connections.
 choose_port() {
     local key=$1 asked=${2:-} usual=${3:-} port i
     local -a tries=()
@@ -144,7 +147,7 @@ choose_port() {
     die $EXIT_FAILED "found no free port"
 }
 
-# talk HOST PORT BYTES REQUEST: sends the request (in printf's escapes), prints up to so many bytes of the answer.
+# talk HOST PORT BYTES REQUEST: sends the request (in printf's escapes), and prints at most BYTES bytes of the answer.
 talk() {
     # shellcheck disable=SC2016
     timeout 4 bash -c 'exec 3<>"/dev/tcp/$0/$1" && printf "$3" >&3 && head -c "$2" <&3' "$@" 2>/dev/null
@@ -156,7 +159,7 @@ redis_answers() { [[ $(talk "$1" "$2" 5 'PING\r\n') == @(+PONG|-NOAU) ]]; }
 
 redis_info() { talk 127.0.0.1 "${STATE[redis_port]}" 100000 'INFO server\r\nQUIT\r\n' || true; }
 
-# The overview of a node's management API, asked as guest:guest, with the headers.
+# overview NUMBER: prints the overview of a node's management API as the user guest, with the headers.
 overview() {
     talk 127.0.0.1 "${STATE[management_port$1]}" 1000000 \
         'GET /api/overview HTTP/1.0\r\nHost: localhost\r\nAuthorization: Basic Z3Vlc3Q6Z3Vlc3Q=\r\n\r\n' | tr -d '\0' || true

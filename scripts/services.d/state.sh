@@ -1,9 +1,9 @@
 # shellcheck shell=bash
-# What is remembered between two calls. Read by scripts/services.
+# Remembers values between two calls. Sourced by scripts/services.
 
 DIR=
 HOLD=no
-# What is remembered between two calls, as lines KEY=VALUE in DIR/state. Kept after down, so that ports stay the same.
+# The remembered values, kept as lines KEY=VALUE in DIR/state. `down` keeps the file, so that ports stay the same.
 declare -A STATE=()
 
 load_state() {
@@ -23,13 +23,13 @@ save_state() {
 }
 
 make_dir() {
-    # Nothing in here is for others' eyes (the cookie opens the node), nor for git's.
+    # The cookie gives access to the node, so other users must not read the folder; git must ignore it.
     (umask 077 && mkdir -p "$DIR") || die $EXIT_FAILED "can't make $DIR; --dir chooses another folder"
     [[ -w $DIR ]] || die $EXIT_FAILED "can't write in $DIR (another user's?); --dir chooses another folder"
     [[ -f $DIR/.gitignore ]] || printf '*\n' >"$DIR/.gitignore"
 }
 
-# One up or down at a time in one folder.
+# Locks the folder, so that only one `up` or `down` runs in it at a time.
 lock_dir() {
     exec {LOCK_FD}>"$DIR/lock" || die $EXIT_FAILED "can't write $DIR/lock (another user's?); --dir chooses another folder"
     flock -w 300 "$LOCK_FD" || die $EXIT_FAILED "another scripts/services is at work in $DIR"

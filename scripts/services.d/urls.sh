@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# The URLs of our own servers, and those that were given. Read by scripts/services.
+# Prints the URLs of our own servers, and reads those that the user gave. Sourced by scripts/services.
 
-# Of these nodes, by their numbers: all of them where none is said.
+# amqp_url and management_url take the numbers of nodes. Without one they print the URLs of all nodes.
 amqp_url() { urls amqp_port 'amqp://guest:guest@127.0.0.1:%s/%%2f' "$@"; }
 redis_url() { printf 'redis://127.0.0.1:%s/0' "${STATE[redis_port]}"; }
 management_url() { urls management_port 'http://guest:guest@127.0.0.1:%s' "$@"; }
@@ -17,7 +17,7 @@ urls() {
     done
 }
 
-# A URL to show: the password, wherever it stands, becomes ***.
+# masked URL: prints the URL with *** instead of its password, also of one in the query.
 masked() {
     local url=$1 scheme rest
     if [[ $url == *://* ]]; then
@@ -31,7 +31,7 @@ masked() {
     printf '%s' "$url" | sed -E 's/([?&](password|pass|token|auth)=)[^&#]*/\1***/Ig'
 }
 
-# HOST and PORT of a URL.
+# split_url URL: sets HOST and PORT.
 HOST=
 PORT=
 split_url() {
@@ -64,8 +64,8 @@ declare -A GIVEN=()
 
 given() { [[ -n ${GIVEN[$1]:-} ]]; }
 
-# Whether AMQP_URL and REDIS_URL name servers of the user's. The URL that `env` printed for our own instance does not,
-# unless somebody else has its port now.
+# Notes in GIVEN whether AMQP_URL and REDIS_URL name servers of the user. A URL that `env` printed for our own instance does
+# not count, unless another process has its port now.
 note_given() {
     [[ -z $FORCE && $HOLD == no ]] || return 0
     if [[ -n ${AMQP_URL:-} ]] && ! { [[ -n ${STATE[amqp_port]:-} && $AMQP_URL == "$(amqp_url)" ]] &&

@@ -22,7 +22,7 @@ pub(crate) enum Exit {
     Usage = 2,
     /// Changes are pending (`--detailed-exitcode`).
     Pending = 3,
-    /// Something stands in the way; nothing was written.
+    /// The changes are blocked; nothing was written.
     Blocked = 4,
     /// A part is done, and the output lists the rest.
     Partly = 5,

@@ -25,7 +25,7 @@ fn init_writes_a_valid_file_and_its_schema() {
 fn a_missing_file_is_an_error_that_names_init() {
     let folder = TempDir::new().unwrap();
     let ran = topology(folder.path(), &["validate"]).expect(1);
-    assert!(ran.stderr.contains("write one to start from with `topology init`"), "{ran:?}");
+    assert!(ran.stderr.contains("or create a file with `topology init`"), "{ran:?}");
 }
 
 #[test]

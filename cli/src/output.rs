@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn a_cause_is_printed_once() {
         let cause: anyhow::Result<()> = Err(anyhow::anyhow!("gone"));
         let error = cause.context("it is gone").context("cannot read").expect_err("an error");
         assert_eq!(told_once(&error), "cannot read: it is gone");

@@ -208,7 +208,7 @@ impl Crew {
     pub(super) fn still_since(&self, from: Instant) -> Option<String> {
         let still = streams().into_iter().find(|stream| !self.seen.marks.moved_since(*stream, from));
         if let Some(still) = still {
-            return Some(format!("{still:?} stands still"));
+            return Some(format!("{still:?} has stalled"));
         }
         match self.seen.overdue(Timestamp::now().as_microsecond() - LATE) {
             0 => None,

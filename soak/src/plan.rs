@@ -99,7 +99,8 @@ mod tests {
         let wait = Wait::Ladder(Duration::ZERO);
         assert_eq!(late(wait, 1_600_000, 1_790_000), [40_000]);
         assert_eq!(late(wait, 1_500_000, 1_500_700), [700]);
-        // By the noted times the delay is 501 ms, but the event ran after two steps, so the real delay was at most 500 ms.
+        // By the noted times the delay is 501 ms, but the event ran after two steps, so the real delay was at most 500
+        // ms.
         assert_eq!(late(wait, 1_501_000, 1_502_000), [2_000]);
     }
 

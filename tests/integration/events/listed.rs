@@ -138,9 +138,12 @@ async fn show_prints_all_that_the_register_knows_of_an_event() {
     let all = place.events(0, &["show", "--type", "import", "--reference", "1234", "--all"]).await.stdout;
     assert!(all.find("waiting").unwrap() < all.find("handled").unwrap(), "{all}");
     let text = place.events(0, &["show", "--type", "mail", "--id", "letter"]).await.stdout;
-    for line in
-        ["type       mail\n", "id         letter\n", "slot       e: competes with nothing\n", "state      waiting\n"]
-    {
+    for line in [
+        "type       mail\n",
+        "id         letter\n",
+        "slot       e: competes with no other event\n",
+        "state      waiting\n",
+    ] {
         assert!(text.contains(line), "{text}");
     }
 

@@ -303,7 +303,7 @@ fn a_cancel_goes_on_without_a_broker_and_fails_if_the_broker_refuses_it() {
     assert!(by(6, &elsewhere).contains("refuses the connection"));
     assert_eq!(keys(), before);
     let told = by(0, &format!("amqp://127.0.0.1:{}/{}", free_port(), host.name));
-    assert!(told.contains("warning") && told.contains("Redis alone"), "{told}");
+    assert!(told.contains("warning") && told.contains("Only Redis is asked"), "{told}");
     assert_ne!(keys(), before);
 }
 

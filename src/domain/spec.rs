@@ -80,8 +80,8 @@ impl QueueType {
                 "nothing is replicated: a queue's events are on one node, unavailable while it is down and lost with its disk",
                 "RabbitMQ moves events from one queue to the next at most once: an event that moves while a node fails may \
                  be lost",
-                "RabbitMQ counts no crashes: a message that crashes every worker before its claim is redelivered until \
-                 somebody removes it",
+                "RabbitMQ counts no crashes: it redelivers a message that kills its workers before the claim until \
+                 somebody removes the message",
             ],
         }
     }

@@ -1,6 +1,6 @@
 //! Reads the index in Redis: pages of a type's events, the events of one home, and kept messages.
 
-use std::{collections::VecDeque, ops::Range};
+use std::{collections::VecDeque, ops::Range, vec};
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -56,14 +56,7 @@ impl RedisRegister {
         while shard.ahead.is_empty() && !shard.ended {
             let mut script = self.begin(&scripts::FIND, shard.number);
             let end = find.due_before.map_or(END_OF_TIME + 1, due_millis);
-            script
-                .key(self.keys.index(shard.number, &find.event_type))
-                // A key that never exists, so that Redis refuses the call while the hash slot moves between two nodes.
-                // Homes on the other node would count as gone.
-                .key(self.keys.none(shard.number))
-                .arg(self.keys.homes(shard.number, &find.event_type))
-                .arg(find.due_from.map_or(0, due_millis))
-                .arg(end);
+            script.arg(self.keys.event_type(&find.event_type)).arg(find.due_from.map_or(0, due_millis)).arg(end);
             match &shard.read {
                 Some(place) => script.arg(place.due).arg(&place.member),
                 None => script.arg("").arg(""),
@@ -86,7 +79,7 @@ impl RedisRegister {
                 if find.alone_of.as_ref().is_some_and(|asked| !entry.is_alone_of(asked)) {
                     return None;
                 }
-                let state = packed::slot(&slot).unwrap_or_default();
+                let state = packed::state(&entry.slot, &slot).unwrap_or_default();
                 Some((
                     Place { due, member },
                     Shown { slot: entry.slot.clone(), state, leased: false, entry: Some(entry) },
@@ -136,8 +129,20 @@ impl Index for RedisRegister {
     }
 
     async fn look(&self, batch: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError> {
-        let looks: Vec<_> = batch.iter().cloned().map(Look).collect();
-        self.ask(&looks).await
+        let (references, events): (Vec<_>, Vec<_>) =
+            batch.iter().enumerate().partition(|(_, subject)| subject.reference.is_some());
+        let looks: Vec<_> = references.iter().map(|(_, subject)| Look((*subject).clone())).collect();
+        let slot = |subject: &Subject| DedupSlot::Event(subject.id.clone());
+        let looks_at: Vec<_> =
+            events.iter().map(|(_, subject)| LookAt { slot: slot(subject), subject: (*subject).clone() }).collect();
+        let mut answers = vec![Vec::new(); batch.len()];
+        for ((place, _), shown) in references.iter().zip(self.ask(&looks).await?) {
+            answers[*place] = shown;
+        }
+        for ((place, _), shown) in events.iter().zip(self.ask(&looks_at).await?) {
+            answers[*place] = shown.into_iter().collect();
+        }
+        Ok(answers)
     }
 
     async fn look_at(&self, batch: &[(Subject, DedupSlot)]) -> Result<Vec<Option<Shown>>, RegisterError> {
@@ -155,13 +160,20 @@ const fn place((place, _): &(Place, Shown)) -> &Place {
     place
 }
 
-/// Reads the slots of one home.
+/// Reads the slots of a reference. Each is in the hash of the slot `i`.
 struct Look(Subject);
 
-impl Look {
-    fn slot(&self) -> DedupSlot {
-        if self.0.reference.is_some() { DedupSlot::Immediate } else { DedupSlot::Event(self.0.id.clone()) }
-    }
+/// Field, slot, details, and 1 if the slot holds the lease.
+type Raw = (String, Vec<u8>, Vec<u8>, u8);
+
+fn shown(subject: &Subject, home: &Home<'_>, (field, state, details, leased): &Raw) -> Option<Shown> {
+    let slot = packed::slot_of(home.name(), field)?;
+    Some(Shown {
+        state: packed::state(&slot, state).unwrap_or_default(),
+        slot,
+        leased: *leased > 0,
+        entry: packed::entry(&subject.event_type, &home.place(), field, details),
+    })
 }
 
 impl Call for Look {
@@ -176,31 +188,16 @@ impl Call for Look {
         &self.0
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        let slot = self.slot();
-        to.key(keys.home(shard, &self.0, &slot)).key(keys.lease_of(shard, &self.0, &slot));
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+        to.arg(keys.place(&self.0, &DedupSlot::Immediate));
     }
 
-    fn read(&self, mut raw: Self::Raw) -> Vec<Shown> {
+    fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Vec<Shown>> {
+        let mut raw = raw.next()?;
         raw.sort_unstable();
-        let slot = self.slot();
-        let home = self.0.home(&slot);
-        let shown = raw.iter().filter_map(|raw| shown(&self.0, &home, raw));
-        // An event without a reference has one slot, whatever a foreign publisher wrote into its home.
-        shown.filter(|shown| self.0.reference.is_some() || shown.slot == slot).collect()
+        let home = self.0.home(&DedupSlot::Immediate);
+        Some(raw.iter().filter_map(|raw| shown(&self.0, &home, raw)).collect())
     }
-}
-
-/// Field, slot, details, and 1 if the slot holds the lease.
-type Raw = (String, Vec<u8>, Vec<u8>, u8);
-
-fn shown(subject: &Subject, home: &Home<'_>, (field, state, details, leased): &Raw) -> Option<Shown> {
-    Some(Shown {
-        slot: packed::slot_of(home.name(), field)?,
-        state: packed::slot(state).unwrap_or_default(),
-        leased: *leased > 0,
-        entry: packed::entry(&subject.event_type, &home.place(), field, details),
-    })
 }
 
 /// Reads one slot.
@@ -221,14 +218,13 @@ impl Call for LookAt {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        to.key(keys.home(shard, &self.subject, &self.slot))
-            .key(keys.lease_of(shard, &self.subject, &self.slot))
-            .arg(self.slot.field());
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+        to.arg(keys.place(&self.subject, &self.slot)).arg(self.slot.field());
     }
 
-    fn read(&self, raw: Self::Raw) -> Option<Shown> {
-        shown(&self.subject, &self.subject.home(&self.slot), raw.first()?)
+    fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Option<Shown>> {
+        let raw = raw.next()?;
+        Some(raw.first().and_then(|raw| shown(&self.subject, &self.subject.home(&self.slot), raw)))
     }
 }
 
@@ -250,13 +246,11 @@ impl Call for Kept {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        to.key(keys.home(shard, &self.subject, &self.slot))
-            .key(keys.kept(shard, &self.subject, &self.slot))
-            .arg(self.slot.field());
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+        to.arg(keys.place(&self.subject, &self.slot)).arg(self.slot.field());
     }
 
-    fn read(&self, raw: Self::Raw) -> Option<Bytes> {
-        raw.map(Bytes::from)
+    fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Option<Bytes>> {
+        raw.next().map(|raw| raw.map(Bytes::from))
     }
 }

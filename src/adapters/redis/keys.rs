@@ -83,44 +83,34 @@ impl Keys {
         self.key(shard, "none")
     }
 
-    /// Returns the key of the hash that has a slot.
-    pub(super) fn home(&self, shard: u16, subject: &Subject, slot: &DedupSlot) -> String {
-        self.key(shard, &self.first(subject).home(slot).to_string())
+    /// Returns the beginning of all keys of a shard.
+    pub(super) fn base(&self, shard: u16) -> String {
+        self.key(shard, "")
     }
 
-    /// Returns the key of the hash that has the slot `e:<id>` of an event, which competes with nothing.
-    pub(super) fn own_home(&self, shard: u16, subject: &Subject) -> String {
-        self.key(shard, &self.first(subject).own_home().to_string())
+    /// Returns the place of a slot: the key without [`base`](Self::base).
+    pub(super) fn place(&self, subject: &Subject, slot: &DedupSlot) -> String {
+        self.first(subject).home(slot).to_string()
     }
 
-    /// Returns the key of a type's index, which orders its events by due time.
-    pub(super) fn index(&self, shard: u16, event_type: &EventType) -> String {
-        self.key(shard, &format!("{}:x", self.first_type(event_type)))
+    /// Returns the place of the slot `e:<id>` of an event, which competes with nothing.
+    pub(super) fn own_place(&self, subject: &Subject) -> String {
+        self.first(subject).own_home().to_string()
     }
 
-    /// Returns the prefix of the keys of all homes of a type.
-    pub(super) fn homes(&self, shard: u16, event_type: &EventType) -> String {
-        self.key(shard, &format!("{}:", self.first_type(event_type)))
+    /// Returns the place with the lease that a handler of this event holds.
+    pub(super) fn lease_place(&self, subject: &Subject, terms: &Terms) -> String {
+        self.first(subject).leaseholder(terms).to_string()
     }
 
-    /// Returns the key of the messages that are kept of the events in a home.
-    pub(super) fn kept(&self, shard: u16, subject: &Subject, slot: &DedupSlot) -> String {
-        self.key(shard, &self.first(subject).home(slot).kept())
+    /// Returns the name of a type in the keys.
+    pub(super) fn event_type<'a>(&'a self, event_type: &'a EventType) -> &'a str {
+        self.first_type(event_type).as_str()
     }
 
     /// Returns the number of shards.
     pub(super) const fn shards(&self) -> u16 {
         self.shards
-    }
-
-    /// Returns the key of the lease that a handler of this event holds.
-    pub(super) fn lease(&self, shard: u16, subject: &Subject, terms: &Terms) -> String {
-        self.key(shard, &self.first(subject).leaseholder(terms).lease())
-    }
-
-    /// Returns the key of the lease that has the same name as a home.
-    pub(super) fn lease_of(&self, shard: u16, subject: &Subject, slot: &DedupSlot) -> String {
-        self.key(shard, &self.first(subject).home(slot).lease())
     }
 
     fn key(&self, shard: u16, name: &str) -> String {
@@ -150,27 +140,27 @@ mod tests {
         let mut terms =
             Terms { exclusive: true, lease: Duration::ZERO, dedup_retention: Duration::ZERO, max_wait: Duration::ZERO };
         assert_eq!(keys.last(0), "hatchery:{%2F:billing:0}:last");
-        assert_eq!(keys.home(0, &subject, &DedupSlot::DatedAt(5)), "hatchery:{%2F:billing:0}:mail:r:1234");
-        assert_eq!(keys.home(0, &subject, &DedupSlot::Event("b".to_owned())), "hatchery:{%2F:billing:0}:mail:i:b");
-        assert_eq!(keys.own_home(0, &subject), "hatchery:{%2F:billing:0}:mail:i:a");
-        assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{%2F:billing:0}:mail:l:r:1234");
-        assert_eq!(keys.index(0, &subject.event_type), "hatchery:{%2F:billing:0}:mail:x");
-        assert_eq!(keys.kept(0, &subject, &DedupSlot::DatedAt(5)), "hatchery:{%2F:billing:0}:mail:p:r:1234");
-        assert_eq!(keys.kept(0, &subject, &DedupSlot::Event("b".to_owned())), "hatchery:{%2F:billing:0}:mail:p:i:b");
+        assert_eq!(
+            keys.base(0) + &keys.place(&subject, &DedupSlot::DatedAt(5)),
+            "hatchery:{%2F:billing:0}:mail:r:1234"
+        );
+        assert_eq!(keys.place(&subject, &DedupSlot::Event("b".to_owned())), "mail:i:b");
+        assert_eq!(keys.own_place(&subject), "mail:i:a");
+        assert_eq!(keys.lease_place(&subject, &terms), "mail:r:1234");
+        assert_eq!(keys.event_type(&subject.event_type), "mail");
         terms.exclusive = false;
-        assert_eq!(keys.lease(0, &subject, &terms), "hatchery:{%2F:billing:0}:mail:l:i:a");
+        assert_eq!(keys.lease_place(&subject, &terms), "mail:i:a");
         // A renamed type finds the keys of the events that are under way.
         let word = |text: &str| text.parse().expect("a word");
         let keys = Keys::new("hatchery", "/", "billing", 7).with_first_names([(word("letter"), word("mail"))].into());
         let renamed = Subject { event_type: word("letter"), ..subject.clone() };
         assert_eq!(keys.shard(&renamed), keys.shard(&subject));
         for slot in [DedupSlot::DatedAt(5), DedupSlot::Event("b".to_owned())] {
-            assert_eq!(keys.home(0, &renamed, &slot), keys.home(0, &subject, &slot));
+            assert_eq!(keys.place(&renamed, &slot), keys.place(&subject, &slot));
         }
-        assert_eq!(keys.own_home(0, &renamed), keys.own_home(0, &subject));
-        assert_eq!(keys.index(0, &renamed.event_type), keys.index(0, &subject.event_type));
-        assert_eq!(keys.homes(0, &renamed.event_type), keys.homes(0, &subject.event_type));
-        assert_eq!(keys.lease(0, &renamed, &terms), keys.lease(0, &subject, &terms));
+        assert_eq!(keys.own_place(&renamed), keys.own_place(&subject));
+        assert_eq!(keys.event_type(&renamed.event_type), "mail");
+        assert_eq!(keys.lease_place(&renamed, &terms), keys.lease_place(&subject, &terms));
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl RedisRegister {
             async move {
                 let text = |name: &Option<String>| name.clone().unwrap_or_default();
                 let mut script = unnamed.begin(&scripts::OWN, shard);
-                script.key(unnamed.keys.none(shard)).arg(act).arg(text(&owner.topology)).arg(text(&owner.cluster_name));
+                script.arg(act).arg(text(&owner.topology)).arg(text(&owner.cluster_name));
                 unnamed.call::<(String, String)>(&script, shard, unnamed.limit.into()).await
             }
         });
@@ -214,12 +214,14 @@ impl RedisRegister {
     /// Begins a script call with the key and the arguments that every script takes first.
     fn begin<'a>(&self, script: &'a Script, shard: u16) -> ScriptInvocation<'a> {
         let mut call = script.prepare_invoke();
-        call.key(self.keys.last(shard)).arg(millis(self.backlog_retention));
+        // The second key never exists. While a hash slot moves between two nodes, Redis serves no call with a key that the
+        // node lacks, so no script runs while some of the keys that it touches are on the other node.
+        call.key(self.keys.last(shard)).key(self.keys.none(shard)).arg(millis(self.backlog_retention));
         match &self.clock {
             Some(clock) => call.arg(clock.now().as_microsecond()),
             None => call.arg(""),
         };
-        call.arg((self.cluster_name)().unwrap_or_default());
+        call.arg((self.cluster_name)().unwrap_or_default()).arg(self.keys.base(shard));
         call
     }
 
@@ -243,16 +245,17 @@ impl RedisRegister {
     ) -> Result<Vec<(usize, C::Answer)>, RegisterError> {
         let mut script = self.begin(C::script(), shard);
         for (_, call) in &calls {
-            call.write(&self.keys, shard, &mut script);
-        }
-        if C::REACHES_OUT {
-            script.key(self.keys.none(shard));
+            call.write(&self.keys, &mut script);
         }
         let raw: Vec<C::Raw> = self.call(&script, shard, self.limit.into()).await?;
-        if raw.len() != calls.len() {
-            return Err(self.link.unexpected(format!("{} answers to {} questions", raw.len(), calls.len())));
+        let answered = raw.len();
+        let unexpected = || self.link.unexpected(format!("{answered} values answer {} questions", calls.len()));
+        if answered != calls.len() * C::VALUES {
+            return Err(unexpected());
         }
-        Ok(calls.into_iter().zip(raw).map(|((place, call), raw)| (place, call.read(raw))).collect())
+        let mut raw = raw.into_iter();
+        let answers = calls.iter().map(|(place, call)| Some((*place, call.read(&mut raw)?)));
+        answers.collect::<Option<_>>().ok_or_else(unexpected)
     }
 }
 
@@ -303,9 +306,7 @@ impl RedisRegister {
         // Only a script that writes meets every refusal. A server reports a missing password at the first command, a
         // missing permission for scripts at the first script, and that it takes no writes at the first write.
         let mut script = self.begin(&scripts::PING, shard);
-        // A key that never exists. While a hash slot moves between two nodes, Redis serves no call with a key that the
-        // node lacks. The ping must fail then, as a claim would.
-        script.key(self.keys.none(shard));
+        script.arg("");
         self.call::<u8>(&script, shard, within).await.map(drop)
     }
 }

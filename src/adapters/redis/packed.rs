@@ -108,8 +108,26 @@ pub(super) fn slot_of(name: &str, field: &str) -> Option<DedupSlot> {
     if field == "e" { Some(DedupSlot::Event(name.to_owned())) } else { field.parse().ok() }
 }
 
-/// Unpacks a slot's state.
-pub(super) fn slot(packed: &[u8]) -> Option<SlotState> {
+/// Unpacks the state of a slot: an event's own slot has no versions, and a form of its own.
+pub(super) fn state(slot: &DedupSlot, packed: &[u8]) -> Option<SlotState> {
+    if matches!(slot, DedupSlot::Event(_)) { event(packed) } else { self::slot(packed) }
+}
+
+/// Unpacks the state at the beginning of an event's value.
+fn event(packed: &[u8]) -> Option<SlotState> {
+    let mut rest = Bytes(packed);
+    let (until, due, generation) = (rest.number(6)?, rest.number(6)?, rest.number(4)?);
+    let (crashes, flags) = (u32::try_from(rest.number(1)?).ok()?, rest.number(1)?);
+    let has = |flag| flags & flag != 0;
+    let later =
+        if has(4) { Some(Later { at: rest.number(6)?, version: 0, generation: rest.number(4)? }) } else { None };
+    let version = if has(8) { rest.number(7)? } else { 0 };
+    let mark = Mark { version, finished: has(1), generation };
+    Some(SlotState { mark, later, begun: has(2), crashes, cancelled: has(16), due, until, ..SlotState::default() })
+}
+
+/// Unpacks the state of a slot of a reference.
+fn slot(packed: &[u8]) -> Option<SlotState> {
     let mut rest = Bytes(packed);
     let (until, due, since) = (rest.number(6)?, rest.number(6)?, rest.number(6)?);
     let (version, generation, newest) = (rest.number(7)?, rest.number(4)?, rest.number(7)?);

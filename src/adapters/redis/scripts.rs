@@ -1,6 +1,6 @@
 //! The Lua scripts, and how each call is written for its script and its answer read.
 
-use std::sync::LazyLock;
+use std::{sync::LazyLock, vec};
 
 use jiff::Timestamp;
 use redis::{FromRedisValue, Script, ScriptInvocation};
@@ -50,30 +50,88 @@ indexed!(KEPT, "scripts/kept.lua");
 
 /// One item of a batch, as its script takes and answers it.
 pub(super) trait Call: Sync {
-    /// The script's answer for one item.
+    /// A value of the script's answer.
     type Raw: FromRedisValue + Send;
-    /// The meaning of that answer.
+    /// The meaning of the answer for one item.
     type Answer: Send;
-    /// Whether the script may touch keys that the call does not name: kept messages, and homes that the index names.
-    /// Then the call names a key that never exists, so that no node runs the script while the hash slot moves and
-    /// another node has some of these keys.
-    const REACHES_OUT: bool = false;
+    /// The number of values in the answer for one item.
+    const VALUES: usize = 1;
 
     fn script() -> &'static Script;
     fn subject(&self) -> &Subject;
-    /// Appends the keys and arguments that the first lines of the script list, in that order.
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>);
-    fn read(&self, raw: Self::Raw) -> Self::Answer;
+    /// Appends the arguments that the first lines of the script list, in that order.
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>);
+    /// Takes the item's values from the answer. `None` if one of them is missing.
+    fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Self::Answer>;
 }
 
-/// Appends what all calls about a copy begin with: the keys home, own home and lease, and the arguments field and
-/// version.
-fn copy(keys: &Keys, shard: u16, subject: &Subject, stamp: &CopyVersion, terms: &Terms, to: &mut ScriptInvocation<'_>) {
-    to.key(keys.home(shard, subject, &stamp.slot))
-        .key(keys.own_home(shard, subject))
-        .key(keys.lease(shard, subject, terms))
-        .arg(stamp.slot.field())
-        .arg(stamp.counted_version(subject));
+/// The numbers, the token and the field of an item, in one argument. A script unpacks them with one command.
+struct Header(Vec<u8>);
+
+/// The lease is that of the reference, in its hash. Otherwise it is that of the event.
+const BY_REFERENCE: u8 = 2;
+
+impl Header {
+    fn new() -> Self {
+        Self(Vec::with_capacity(64))
+    }
+
+    /// Appends a number in this many bytes, lowest byte first. A negative number counts as 0, and one that does not fit
+    /// as the largest that does.
+    fn number(mut self, number: i64, bytes: usize) -> Self {
+        let largest = (1_i64 << (8 * bytes)) - 1;
+        self.0.extend_from_slice(&number.clamp(0, largest).to_le_bytes()[..bytes]);
+        self
+    }
+
+    /// Appends a time or duration in ms.
+    fn millis(self, millis: i64) -> Self {
+        self.number(millis, 6)
+    }
+
+    fn version(self, version: i64) -> Self {
+        self.number(version, 7)
+    }
+
+    fn generation(self, generation: i64) -> Self {
+        self.number(generation, 4)
+    }
+
+    fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+
+    fn field(self, field: &str) -> Vec<u8> {
+        self.bytes(field.as_bytes()).0
+    }
+}
+
+/// The places of a copy: that of its slot, the event's own, and that of the lease. One that repeats the first is empty.
+struct Places {
+    slot: String,
+    /// The name of the slot in its place.
+    field: String,
+    own: String,
+    lease: String,
+    /// [`BY_REFERENCE`] or 0.
+    flag: u8,
+}
+
+impl Places {
+    fn of(keys: &Keys, subject: &Subject, stamp: &CopyVersion, terms: &Terms) -> Self {
+        let unless = |place: String, slot: &str| if place == slot { String::new() } else { place };
+        let slot = keys.place(subject, &stamp.slot);
+        let (_, field) = subject.key(&stamp.slot);
+        let own = unless(keys.own_place(subject), &slot);
+        let lease = unless(keys.lease_place(subject, terms), &slot);
+        let flag = if terms.exclusive && subject.reference.is_some() { BY_REFERENCE } else { 0 };
+        Self { slot, field, own, lease, flag }
+    }
+
+    fn write(self, header: Header, to: &mut ScriptInvocation<'_>) {
+        to.arg(header.field(&self.field)).arg(self.slot).arg(self.own).arg(self.lease);
+    }
 }
 
 impl Call for Reserve {
@@ -88,29 +146,31 @@ impl Call for Reserve {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
         let subject = &self.subject;
-        to.key(keys.home(shard, subject, &self.slot));
-        let asker_slot = self.asked_by.as_ref().map_or(&self.slot, |asker| &asker.slot);
-        to.key(keys.home(shard, subject, asker_slot)).key(keys.own_home(shard, subject));
-        to.arg(self.slot.field()).arg(due_millis(self.due));
+        let header = Header::new().millis(due_millis(self.due));
+        let place = keys.place(subject, &self.slot);
         match &self.asked_by {
             Some(asker) => {
-                to.arg(asker.slot.field()).arg(asker.counted_version(subject)).arg(asker.counted_generation())
+                let header = header.version(asker.counted_version(subject)).generation(asker.counted_generation());
+                to.arg(header.field(&self.subject.key(&self.slot).1)).arg(place).arg(subject.key(&asker.slot).1);
+                to.arg(keys.place(subject, &asker.slot)).arg(keys.own_place(subject));
             }
-            None => to.arg("").arg(0).arg(0),
-        };
+            None => {
+                let header = header.version(0).generation(0);
+                to.arg(header.field(&self.subject.key(&self.slot).1)).arg(place).arg("").arg("").arg("");
+            }
+        }
     }
 
-    fn read(&self, raw: i64) -> Reserved {
-        if raw > 0 { Reserved::Version(raw) } else { Reserved::Stale }
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Reserved> {
+        raw.next().map(|raw| if raw > 0 { Reserved::Version(raw) } else { Reserved::Stale })
     }
 }
 
 impl Call for Record {
     type Raw = i64;
     type Answer = ();
-    const REACHES_OUT: bool = true;
 
     fn script() -> &'static Script {
         &RECORD
@@ -120,24 +180,26 @@ impl Call for Record {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
         let Self { subject, slot, .. } = self;
         let note = Note { stage: Stage::Waiting, attempts: 0, reason: self.reason.clone() };
-        to.key(keys.home(shard, subject, slot))
-            .key(keys.index(shard, &subject.event_type))
-            .arg(slot.field())
-            .arg(self.version)
-            .arg(millis(self.terms.dedup_retention))
-            .arg(packed::details(subject, slot, self.due, &note, self.kept.is_some()))
-            .arg(self.kept.as_deref().unwrap_or_default());
+        to.arg(
+            Header::new().version(self.version).millis(millis(self.terms.dedup_retention)).field(&subject.key(slot).1),
+        )
+        .arg(keys.place(subject, slot))
+        .arg(packed::details(subject, slot, self.due, &note, self.kept.is_some()))
+        .arg(self.kept.as_deref().unwrap_or_default());
     }
 
-    fn read(&self, _: i64) {}
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
+        raw.next().map(drop)
+    }
 }
 
 impl Call for Claim {
-    type Raw = (String, i64, u32, u8);
+    type Raw = i64;
     type Answer = Claimed;
+    const VALUES: usize = 2;
 
     fn script() -> &'static Script {
         &CLAIM
@@ -147,30 +209,36 @@ impl Call for Claim {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        copy(keys, shard, &self.subject, &self.stamp, &self.terms, to);
-        to.arg(self.stamp.counted_generation())
-            .arg(self.token.as_bytes())
-            .arg(u8::from(self.alone))
-            .arg(millis(self.terms.lease))
-            .arg(millis(self.terms.max_wait));
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+        let Self { subject, stamp, terms, .. } = self;
+        let places = Places::of(keys, subject, stamp, terms);
+        let header = Header::new()
+            .version(stamp.counted_version(subject))
+            .generation(stamp.counted_generation())
+            .millis(millis(terms.lease))
+            .millis(millis(terms.max_wait))
+            .number((u8::from(self.alone) | places.flag).into(), 1);
+        places.write(header.bytes(self.token.as_bytes()), to);
     }
 
-    fn read(&self, (what, number, crashes, own): Self::Raw) -> Claimed {
-        match what.as_str() {
-            "run" => Claimed::run(self, number, crashes, own == 1),
-            "stale" => Claimed::Stale,
-            "replaced" => Claimed::Replaced,
-            "later" => Claimed::Later(Timestamp::from_millisecond(number).unwrap_or(Timestamp::MAX)),
-            "alone" => Claimed::Alone,
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Claimed> {
+        let (what, number) = (raw.next()?, raw.next()?);
+        let crashes = u32::try_from(what / 8).unwrap_or_default();
+        Some(match what % 8 {
+            0 => Claimed::Stale,
+            1 => Claimed::Replaced,
+            2 => Claimed::Later(Timestamp::from_millisecond(number).unwrap_or(Timestamp::MAX)),
+            4 => Claimed::Alone,
+            5 => Claimed::run(self, number, crashes, false),
+            6 => Claimed::run(self, number, crashes, true),
             // After this answer nothing is lost, whatever an unknown answer means.
             _ => Claimed::Busy,
-        }
+        })
     }
 }
 
 impl Call for Renew {
-    type Raw = u8;
+    type Raw = i64;
     type Answer = Renewed;
 
     fn script() -> &'static Script {
@@ -181,21 +249,25 @@ impl Call for Renew {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        copy(keys, shard, &self.subject, &self.stamp, &self.terms, to);
-        to.arg(self.token.as_bytes())
-            .arg(self.due.as_millisecond())
-            .arg(millis(self.terms.lease))
-            .arg(millis(self.terms.dedup_retention));
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+        let Self { subject, stamp, terms, .. } = self;
+        let places = Places::of(keys, subject, stamp, terms);
+        let header = Header::new()
+            .version(stamp.counted_version(subject))
+            .millis(self.due.as_millisecond())
+            .millis(millis(terms.lease))
+            .millis(millis(terms.dedup_retention))
+            .number(places.flag.into(), 1);
+        places.write(header.bytes(self.token.as_bytes()), to);
     }
 
-    fn read(&self, raw: u8) -> Renewed {
-        if raw == 1 { Renewed::Held } else { Renewed::Lost }
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Renewed> {
+        raw.next().map(|raw| if raw == 1 { Renewed::Held } else { Renewed::Lost })
     }
 }
 
 impl Call for Release {
-    type Raw = u8;
+    type Raw = i64;
     type Answer = ();
 
     fn script() -> &'static Script {
@@ -206,21 +278,26 @@ impl Call for Release {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        copy(keys, shard, &self.subject, &self.stamp, &self.terms, to);
-        to.arg(self.stamp.counted_generation())
-            .arg(self.token.as_bytes())
-            .arg(self.due.as_millisecond())
-            .arg(millis(self.terms.dedup_retention));
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+        let Self { subject, stamp, terms, .. } = self;
+        let places = Places::of(keys, subject, stamp, terms);
+        let header = Header::new()
+            .version(stamp.counted_version(subject))
+            .generation(stamp.counted_generation())
+            .millis(self.due.as_millisecond())
+            .millis(millis(terms.dedup_retention))
+            .number(places.flag.into(), 1);
+        places.write(header.bytes(self.token.as_bytes()), to);
     }
 
-    fn read(&self, _: u8) {}
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
+        raw.next().map(drop)
+    }
 }
 
 impl Call for Settle {
-    type Raw = u8;
+    type Raw = i64;
     type Answer = ();
-    const REACHES_OUT: bool = true;
 
     fn script() -> &'static Script {
         &SETTLE
@@ -230,32 +307,39 @@ impl Call for Settle {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        let Self { subject, stamp, .. } = self;
-        copy(keys, shard, subject, stamp, &self.terms, to);
-        to.key(keys.index(shard, &subject.event_type))
-            .arg(stamp.counted_generation())
-            .arg(self.fence)
-            .arg(self.token.as_bytes())
-            .arg(self.due.as_millisecond())
-            .arg(millis(self.terms.dedup_retention));
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+        let Self { subject, stamp, terms, .. } = self;
+        let places = Places::of(keys, subject, stamp, terms);
+        let (copy_due, copied) = match &self.end {
+            End::Finished => (0, 0),
+            End::Copied { due, .. } => (due_millis(*due), 1),
+        };
+        let header = Header::new()
+            .version(stamp.counted_version(subject))
+            .generation(stamp.counted_generation())
+            .version(self.fence)
+            .millis(self.due.as_millisecond())
+            .millis(millis(terms.dedup_retention))
+            .millis(copy_due)
+            .number((copied | places.flag).into(), 1);
+        places.write(header.bytes(self.token.as_bytes()), to);
         match &self.end {
-            End::Finished => to.arg("").arg("").arg(""),
+            End::Finished => to.arg("").arg(""),
             End::Copied { due, note } => {
                 let details = |slot: &DedupSlot| packed::details(subject, slot, *due, note, false);
-                let alone = DedupSlot::Event(subject.id.clone());
-                to.arg(due_millis(*due)).arg(details(&stamp.slot)).arg(details(&alone))
+                to.arg(details(&stamp.slot)).arg(details(&DedupSlot::Event(subject.id.clone())))
             }
         };
     }
 
-    fn read(&self, _: u8) {}
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
+        raw.next().map(drop)
+    }
 }
 
 impl Call for Later {
-    type Raw = u8;
+    type Raw = i64;
     type Answer = Postponed;
-    const REACHES_OUT: bool = true;
 
     fn script() -> &'static Script {
         &LATER
@@ -265,22 +349,23 @@ impl Call for Later {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        to.key(keys.home(shard, &self.subject, &self.stamp.slot))
-            .key(keys.own_home(shard, &self.subject))
-            .key(keys.index(shard, &self.subject.event_type))
-            .arg(self.stamp.slot.field())
-            .arg(self.stamp.counted_version(&self.subject))
-            .arg(self.stamp.counted_generation())
-            .arg(due_millis(self.at));
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+        let Self { subject, stamp, .. } = self;
+        let header = Header::new()
+            .version(stamp.counted_version(subject))
+            .generation(stamp.counted_generation())
+            .millis(due_millis(self.at));
+        to.arg(header.field(&subject.key(&stamp.slot).1))
+            .arg(keys.place(subject, &stamp.slot))
+            .arg(keys.own_place(subject));
     }
 
-    fn read(&self, raw: u8) -> Postponed {
-        match raw {
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Postponed> {
+        raw.next().map(|raw| match raw {
             2 => Postponed::Until,
             1 => Postponed::Running,
             _ => Postponed::Unwanted,
-        }
+        })
     }
 }
 
@@ -299,12 +384,12 @@ impl Call for Now<'_> {
         self.0
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
-        to.key(keys.none(shard));
+    fn write(&self, _: &Keys, to: &mut ScriptInvocation<'_>) {
+        to.arg("");
     }
 
-    fn read(&self, raw: i64) -> i64 {
-        raw
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<i64> {
+        raw.next()
     }
 }
 
@@ -317,7 +402,6 @@ pub(super) struct Timely<'a> {
 impl Call for Timely<'_> {
     type Raw = Vec<(String, u8, u8, u8)>;
     type Answer = Vec<Cancelled>;
-    const REACHES_OUT: bool = true;
 
     fn script() -> &'static Script {
         &CANCEL
@@ -327,22 +411,22 @@ impl Call for Timely<'_> {
         &self.call.subject
     }
 
-    fn write(&self, keys: &Keys, shard: u16, to: &mut ScriptInvocation<'_>) {
+    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
         let Cancel { subject, slot, due, horizon } = self.call;
         let alone = DedupSlot::Event(subject.id.clone());
         let slot = match slot {
             None if subject.reference.is_none() => Some(&alone),
             slot => slot.as_ref(),
         };
-        to.key(keys.home(shard, subject, slot.unwrap_or(&DedupSlot::Immediate)))
-            .key(keys.index(shard, &subject.event_type))
+        to.arg(keys.place(subject, slot.unwrap_or(&DedupSlot::Immediate)))
             .arg(slot.map_or_else(String::new, DedupSlot::field))
             .arg(due.map_or(0, due_millis))
             .arg(millis(*horizon))
             .arg(self.until);
     }
 
-    fn read(&self, mut raw: Self::Raw) -> Vec<Cancelled> {
+    fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Vec<Cancelled>> {
+        let mut raw = raw.next()?;
         raw.sort_unstable();
         let slot = |field: &str| match &self.call.slot {
             Some(slot) => Some(slot.clone()),
@@ -352,6 +436,6 @@ impl Call for Timely<'_> {
         let cancelled = |(field, waiting, running, already): (String, u8, u8, u8)| {
             Some(Cancelled { slot: slot(&field)?, waiting: waiting == 1, running: running == 1, already: already == 1 })
         };
-        raw.into_iter().filter_map(cancelled).collect()
+        Some(raw.into_iter().filter_map(cancelled).collect())
     }
 }

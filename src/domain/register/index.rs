@@ -116,7 +116,7 @@ impl Index {
     /// wait and gets no entry. An event may start, and even fail, before this call: then it has an entry, and only its
     /// message is added.
     pub fn record(&mut self, at: At, shard: &Shard, call: &Record) {
-        let key = key(&call.subject, &call.slot);
+        let key = call.subject.key(&call.slot);
         let slot = shard.slot(at, &key);
         let (is_newest, is_new) = match &call.slot {
             DedupSlot::Event(_) => (slot.mark.version == 0, false),
@@ -180,7 +180,7 @@ impl Index {
     /// known to the index alone.
     pub fn cancel(&mut self, call: &Cancel, answer: &mut [Cancelled]) {
         for cancelled in answer {
-            let key = key(&call.subject, &cancelled.slot);
+            let key = call.subject.key(&cancelled.slot);
             cancelled.waiting |= !cancelled.running && self.entries.contains_key(&key);
             self.forget(&key);
         }
@@ -234,7 +234,7 @@ impl Index {
     /// Returns one slot, if it is known.
     #[must_use]
     pub fn look_at(&self, at: At, shard: &Shard, subject: &Subject, slot: &DedupSlot) -> Option<Shown> {
-        let key = key(subject, slot);
+        let key = subject.key(slot);
         let entry = self.entries.get(&key).filter(|entry| lives(at, shard, &key, entry));
         let lease = shard.leases.get(&subject.home(slot).lease());
         let leased = lease.is_some_and(|lease| lease.until > at.micros.div_euclid(1000) && lease.field == key.1);
@@ -245,7 +245,7 @@ impl Index {
     /// Returns the message of the newest event of a slot, if it was kept.
     #[must_use]
     pub fn kept(&self, at: At, shard: &Shard, subject: &Subject, slot: &DedupSlot) -> Option<Bytes> {
-        let key = key(subject, slot);
+        let key = subject.key(slot);
         self.entries.get(&key).filter(|entry| lives(at, shard, &key, entry))?;
         self.kept.get(&key).cloned()
     }
@@ -273,8 +273,4 @@ fn lives(at: At, shard: &Shard, key: &(String, String), entry: &Entry) -> bool {
 /// Rounds a time down to milliseconds, as the index stores it.
 fn in_millis(time: Timestamp) -> Timestamp {
     Timestamp::from_millisecond(due_millis(time)).unwrap_or(time)
-}
-
-fn key(subject: &Subject, slot: &DedupSlot) -> (String, String) {
-    (subject.home(slot).to_string(), slot.field())
 }

@@ -75,6 +75,14 @@ impl Subject {
         }
     }
 
+    /// Returns the home of a slot and its name there. An event without a reference has its own slot only, whatever slot
+    /// a copy names.
+    #[must_use]
+    pub fn key(&self, slot: &DedupSlot) -> (String, String) {
+        let field = if self.reference.is_none() { "e".to_owned() } else { slot.field() };
+        (self.home(slot).to_string(), field)
+    }
+
     /// Returns the home of the event's own `e:` slot.
     #[must_use]
     pub fn own_home(&self) -> Home<'_> {

@@ -60,7 +60,7 @@ impl Shard {
             }
         }
         let version = self.give(at);
-        let key = key(&call.subject, &call.slot);
+        let key = call.subject.key(&call.slot);
         let mut slot = self.load(at, &key);
         slot.due = slot.due.max(due_millis(call.due));
         stay_open(&mut slot, at);
@@ -75,7 +75,7 @@ impl Shard {
         if matches!(call.slot, DedupSlot::Event(_)) || !self.was_given(at, call.version) {
             return;
         }
-        let key = key(&call.subject, &call.slot);
+        let key = call.subject.key(&call.slot);
         let mut slot = self.load(at, &key);
         let latest = slot.newest.max(slot.mark.version).max(slot.covered);
         slot.overtaken |= call.version < latest && call.version != slot.mark.version;
@@ -93,8 +93,9 @@ impl Shard {
         let lease_key = call.subject.leaseholder(&call.terms).lease();
         let held = self.held(at, &lease_key);
         if let Some(lease) = held.filter(|lease| lease.token == call.token) {
-            let own = lease.field == call.stamp.slot.field();
-            let slot = if own { key(&call.subject, &call.stamp.slot) } else { own_key(&call.subject) };
+            let key = call.subject.key(&call.stamp.slot);
+            let own = lease.field == key.1;
+            let slot = if own { key } else { own_key(&call.subject) };
             // The first answer to this claim was lost, and the event has been cancelled since. But if only the call
             // came twice, the worker heard the first answer and runs the event, so the lease stays.
             if self.load(at, &slot).stale(lease.version, lease.generation) {
@@ -240,7 +241,7 @@ impl Shard {
     }
 
     fn cancel_slot(&mut self, at: At, call: &Cancel, which: DedupSlot, version: i64) -> Cancelled {
-        let key = key(&call.subject, &which);
+        let key = call.subject.key(&which);
         let mut slot = self.load(at, &key);
         let (seen, already) = (slot.until > 0, slot.cancelled);
         let running = slot.begun && !slot.mark.finished;
@@ -299,9 +300,9 @@ impl Shard {
         let generation = stamp.counted_generation();
         let version = stamp.counted_version(subject);
         if self.was_given(at, version) {
-            Counted { key: key(subject, &stamp.slot), version, generation, own: true }
+            Counted { key: subject.key(&stamp.slot), version, generation, own: true }
         } else if matches!(stamp.slot, DedupSlot::Event(_)) {
-            Counted { key: key(subject, &stamp.slot), version: 0, generation, own: true }
+            Counted { key: subject.key(&stamp.slot), version: 0, generation, own: true }
         } else {
             Counted { key: own_key(subject), version: 0, generation, own: false }
         }
@@ -330,10 +331,6 @@ impl Shard {
     }
 }
 
-fn key(subject: &Subject, slot: &DedupSlot) -> (String, String) {
-    (subject.home(slot).to_string(), slot.field())
-}
-
 /// Returns the key of the event's own `e:` slot.
 fn own_key(subject: &Subject) -> (String, String) {
     (subject.own_home().to_string(), "e".to_owned())
@@ -342,7 +339,9 @@ fn own_key(subject: &Subject) -> (String, String) {
 impl Claimed {
     /// Returns the answer that lets a handler start. If `own` is false, the stamp is that of the event's own `e:` slot.
     pub(crate) fn run(call: &Claim, fence: i64, crashes: u32, own: bool) -> Self {
-        let stamp = if own { call.stamp.own() } else { CopyVersion::alone(&call.subject.id, call.stamp.generation) };
+        let has_slot = matches!(call.stamp.slot, DedupSlot::Event(_)) || call.subject.reference.is_some();
+        let alone = || CopyVersion::alone(&call.subject.id, call.stamp.generation);
+        let stamp = if own && has_slot { call.stamp.own() } else { alone() };
         Self::Run { fence, crashes, stamp }
     }
 }

@@ -103,7 +103,7 @@ async fn keys_are_named_as_documented_and_all_but_the_counter_and_the_index_expi
         .await
         .unwrap();
     let names = stored.names().await;
-    assert_eq!(names, ["import:i:b", "import:l:i:b", "import:l:r:1", "import:p:r:1", "import:r:1", "import:x", "last"]);
+    assert_eq!(names, ["import:i:b", "import:p:r:1", "import:r:1", "import:x", "last"]);
     for name in names {
         let left: i64 = stored.connection().pttl(stored.key(&name)).await.unwrap();
         assert_eq!(left > 0, name != "last" && name != "import:x", "{name}: {left}");

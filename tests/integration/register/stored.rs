@@ -65,17 +65,23 @@ impl Stored {
                 let value: String = connection.get(&key).await.unwrap();
                 // The owner of the register follows the counter.
                 shard.last = value.split('|').next().unwrap().parse().unwrap();
-            } else if name.contains(":l:") {
-                let packed: Vec<u8> = connection.get(&key).await.unwrap();
-                let end: i64 = connection.pexpire_time(&key).await.unwrap();
-                let lease = lease(&packed);
-                assert_eq!(lease.until, end, "the key of a lease does not expire when the lease ends");
-                shard.leases.insert(name, lease);
-            } else if name.contains(":r:") || name.contains(":i:") {
+            } else if name.contains(":i:") {
+                let value: Vec<u8> = connection.get(&key).await.unwrap();
+                ends.insert(name.clone(), connection.pexpire_time(&key).await.unwrap());
+                let (slot, lease) = event(&value);
+                if slot.until > 0 {
+                    shard.slots.insert((name.clone(), "e".to_owned()), slot);
+                }
+                shard.leases.extend(lease.map(|lease| (name.replacen(":i:", ":l:i:", 1), lease)));
+            } else if name.contains(":r:") {
                 let packed: BTreeMap<String, Vec<u8>> = connection.hgetall(&key).await.unwrap();
                 ends.insert(name.clone(), connection.pexpire_time(&key).await.unwrap());
                 for (field, packed) in packed.into_iter().filter(|(field, _)| !field.ends_with('+')) {
-                    shard.slots.insert((name.clone(), field), slot(&packed));
+                    if field == "!" {
+                        shard.leases.insert(name.replacen(":r:", ":l:r:", 1), lease(&packed).0);
+                    } else {
+                        shard.slots.insert((name.clone(), field), slot(&packed));
+                    }
                 }
             }
         }
@@ -91,7 +97,12 @@ impl Stored {
             let home = name.replacen(":p:", ":", 1);
             let messages: BTreeMap<String, Vec<u8>> = connection.hgetall(self.key(&name)).await.unwrap();
             for (field, message) in messages {
-                let details: Option<Vec<u8>> = connection.hget(self.key(&home), format!("{field}+")).await.unwrap();
+                let details: Option<Vec<u8>> = if home.contains(":i:") {
+                    let value: Option<Vec<u8>> = connection.get(self.key(&home)).await.unwrap();
+                    value.map(|value| details(&value).to_vec())
+                } else {
+                    connection.hget(self.key(&home), format!("{field}+")).await.unwrap()
+                };
                 let is_known = details.is_some_and(|details| details[6] & 64 != 0);
                 assert!(is_known, "a message is kept in {name} of {field}, and the index does not know of it");
                 kept.insert((home.clone(), field), message);
@@ -166,12 +177,35 @@ fn pack(slot: &SlotState) -> Vec<u8> {
     packed
 }
 
-fn lease(packed: &[u8]) -> Lease {
+/// Unpacks an event's own slot and its lease.
+fn event(packed: &[u8]) -> (SlotState, Option<Lease>) {
+    let mut numbers = Numbers(packed);
+    let (until, due, generation) = (numbers.next(6), numbers.next(6), numbers.next(4));
+    let (crashes, flags) = (u32::try_from(numbers.next(1)).unwrap(), numbers.next(1));
+    let later = (flags & 4 != 0).then(|| Later { at: numbers.next(6), version: 0, generation: numbers.next(4) });
+    let version = if flags & 8 == 0 { 0 } else { numbers.next(7) };
+    let mark = Mark { version, finished: flags & 1 != 0, generation };
+    let (begun, cancelled) = (flags & 2 != 0, flags & 16 != 0);
+    let slot = SlotState { mark, later, begun, crashes, cancelled, due, until, ..SlotState::default() };
+    (slot, (flags & 64 != 0).then(|| lease(numbers.0).0))
+}
+
+/// Returns the details for the index at the end of an event's value.
+fn details(packed: &[u8]) -> &[u8] {
+    let flags = packed[17];
+    let rest = &packed[18 + if flags & 4 == 0 { 0 } else { 10 } + if flags & 8 == 0 { 0 } else { 7 }..];
+    if flags & 64 == 0 { rest } else { lease(rest).1 }
+}
+
+/// Unpacks a lease. Returns what follows it, too.
+fn lease(packed: &[u8]) -> (Lease, &[u8]) {
     let (token, rest) = packed.split_at(16);
     let mut numbers = Numbers(rest);
     let until = numbers.next(6);
     let (version, generation, fence) = (numbers.next(7), numbers.next(4), numbers.next(7));
     let crashes = u32::try_from(numbers.next(1)).unwrap();
-    let field = String::from_utf8(numbers.0.to_vec()).unwrap();
-    Lease { token: Uuid::from_slice(token).unwrap(), until, field, version, generation, fence, crashes }
+    let length = usize::try_from(numbers.next(1)).unwrap();
+    let (field, rest) = numbers.0.split_at(length);
+    let field = String::from_utf8(field.to_vec()).unwrap();
+    (Lease { token: Uuid::from_slice(token).unwrap(), until, field, version, generation, fence, crashes }, rest)
 }

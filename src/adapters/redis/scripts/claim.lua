@@ -1,5 +1,7 @@
--- claim: keys home, own home, lease; arguments field, version, generation, token, alone (1 or 0), lease, max-wait.
--- Answers what to do, the fence or the date of `later`, crashes, and 1 if the copy's own stamp counts.
+-- claim: header (version, generation, lease in ms, max-wait in ms, flags: 1 alone, 2 the lease is a reference's; token;
+-- then the field), place, own place and the lease's place (both empty if they are the place). Answers two numbers: what
+-- to do (and 8 times the crashes), and the fence or the date of `later`.
+local STALE, REPLACED, LATER_THAN, BUSY, ALONE, RUN_OWN, RUN = 0, 1, 2, 3, 4, 5, 6
 
 -- A worker that claims has found its topology on its broker. So it may restore the owner of an emptied register, before
 -- the next `apply` does.
@@ -7,57 +9,85 @@ if used_by.broker == '' then
   used_by.broker = broker
 end
 
-return each(3, 7, function(k, a)
-  local lease_key = KEYS[k + 2]
-  local field, generation, token = ARGV[a], tonumber(ARGV[a + 2]), ARGV[a + 3]
-  local lease = holder(lease_key)
+local function answer(what, number)
+  reply(what)
+  reply(number)
+end
+
+return each(4, function(a)
+  local header, place = ARGV[a], ARGV[a + 1]
+  local version, generation, duration, max_wait, flags, rest = unpack_numbers('<I7I4I6I6B', header)
+  local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
+  local alone, by_reference = flags % 2 == 1, flags >= 2
+  local lease_place = ARGV[a + 3] == '' and place or ARGV[a + 3]
+  local slot_place, slot_field, counts = counted(place, ARGV[a + 2], field, version)
+  local slot = load(slot_place, slot_field)
+  local same = lease_place == slot_place
+  local packed = slot.lease
+  if not same then
+    packed = other_lease(lease_place, by_reference)
+  end
+  local lease = holder(packed)
   if lease and lease.token == token then
-    local own = lease.field == field
-    local slot = load(own and KEYS[k] or KEYS[k + 1], own and field or 'e')
+    local own, held, held_place, held_field = lease.field == field, slot, place, field
+    if not own then
+      held_place, held_field = ARGV[a + 2] == '' and place or ARGV[a + 2], 'e'
+    end
+    if held_place ~= slot_place or held_field ~= slot_field then
+      held = load(held_place, held_field)
+    end
     -- A repeated claim: the caller did not get the first answer, and the event was cancelled since. The lease stays: if
     -- the call only arrived twice, the first answer was read and the handler runs.
-    if stale(slot, lease.version, lease.generation) then
-      return { 'stale', 0, 0, 0 }
+    if stale(held, lease.version, lease.generation) then
+      return answer(STALE, 0)
     end
-    return { 'run', lease.fence, lease.crashes, own and 1 or 0 }
+    return answer((own and RUN or RUN_OWN) + 8 * lease.crashes, lease.fence)
   end
 
-  local home, slot_field, version = counted(KEYS[k], KEYS[k + 1], field, tonumber(ARGV[a + 1]))
-  local slot = load(home, slot_field)
-  if stale(slot, version, generation) then
-    return { 'stale', 0, 0, 0 }
+  if stale(slot, counts, generation) then
+    return answer(STALE, 0)
   end
-  local overdue = slot_field == 'i' and version > slot.version
-    and slot.since > 0 and now - slot.since > tonumber(ARGV[a + 6])
-  if replaced(slot, slot_field, version) and not overdue then
-    return { 'replaced', 0, 0, 0 }
+  if replaced(slot, slot_field, counts) and not (slot_field == 'i' and counts > slot.version
+    and slot.since > 0 and now - slot.since > max_wait) then
+    return answer(REPLACED, 0)
   end
-  if slot.later > now and slot.later_version == version and slot.later_generation == generation then
-    return { 'later', slot.later, 0, 0 }
+  if slot.later > now and slot.later_version == counts and slot.later_generation == generation then
+    return answer(LATER_THAN, slot.later)
   end
   if lease then
-    return { 'busy', 0, 0, 0 }
+    return answer(BUSY, 0)
   end
   local crashes = 0
-  if is_at(slot, version, generation) then
+  if is_at(slot, counts, generation) then
     crashes = min(slot.crashes + (slot.begun and 1 or 0), MOST_CRASHES)
   end
-  if crashes >= 2 and ARGV[a + 4] ~= '1' then
-    return { 'alone', 0, 0, 0 }
+  if crashes >= 2 and not alone then
+    return answer(ALONE, 0)
   end
 
   local fence = give()
-  hold(lease_key, {
-    token = token, field = slot_field, version = version, generation = generation, fence = fence, crashes = crashes,
-  }, tonumber(ARGV[a + 5]))
+  local given_lease = lease_of({
+    token = token, field = slot_field, version = counts, generation = generation, fence = fence, crashes = crashes,
+  }, duration)
+  if same then
+    slot.lease, slot.held = given_lease, true
+  else
+    hold_other(lease_place, by_reference, given_lease)
+  end
   -- Only the first run of a version covers. A later claim may come so late that its caller is gone and nothing runs.
-  if slot_field == 'f' and version > slot.version then
+  if slot_field == 'f' and counts > slot.version then
     slot.covered = max(slot.covered, fence)
   end
-  raise(slot, version, false, generation)
+  raise(slot, counts, false, generation)
   slot.begun, slot.crashes = true, crashes
-  slot.since = slot.newest > version and now or 0
+  slot.since = slot.newest > counts and now or 0
   stay_open(slot)
-  save(home, slot_field, slot)
-  return { 'run', fence, crashes, slot_field == field and 1 or 0 }
+  if slot_field == 'e' then
+    save_event(slot_place, slot)
+  else
+    -- The slot only stays longer, so nothing has to be counted or swept.
+    write(slot_place, slot_field, slot)
+    expire_at_least(base .. slot_place, max(slot.ends, same and now + duration or 0))
+  end
+  return answer((slot_field == field and RUN or RUN_OWN) + 8 * crashes, fence)
 end)

@@ -1,43 +1,54 @@
 -- Shared by all scripts, each of which answers a batch of calls about one shard. docs/register.md has the protocol, and
 -- src/domain/register/transitions.rs has the same rules in Rust.
 --
--- KEYS[1] is the shard's counter, ARGV[1] the backlog-retention in ms, ARGV[2] the time in us in tests and otherwise
--- empty, ARGV[3] the caller's cluster name, empty if it is not known. The items of the batch follow: the same number of
--- keys and of arguments for each item. For a script that touches more keys than the items name, the last key is one
--- that never exists. Each call has at least two keys, so that in a Cluster no node serves it while some keys of the
--- hash slot are on another node.
+-- KEYS[1] is the shard's counter, KEYS[2] a key that never exists. With it, no node of a Cluster serves the call while
+-- the hash slot moves and some keys are on another node. ARGV[1] is the backlog-retention in ms, ARGV[2] the time in us
+-- in tests and otherwise empty, ARGV[3] the caller's cluster name, empty if it is not known, and ARGV[4] the beginning
+-- of all keys of the shard. The items of the batch follow from ARGV[5]. An item names a key by its place, which is the
+-- key without that beginning: `<type>:r:<reference>` or `<type>:i:<id>`.
 --
--- Lua's numbers are doubles. They are exact up to 2^53, and a version in us is below that. But tostring and .. keep
--- only 14 digits.
+-- Numbers of an item come packed in one argument, its header, because Redis spends more time on ten arguments than on
+-- the rules. Lua's numbers are doubles. They are exact up to 2^53, and a version in us is below that. But tostring and
+-- .. keep only 14 digits.
 
-local max, min, floor = math.max, math.min, math.floor
+local max, min, floor, sub = math.max, math.min, math.floor, string.sub
+local redis_call, pack, unpack_numbers = redis.call, struct.pack, struct.unpack
 
 local END_OF_TIME = 2 ^ 48 - 1 -- six bytes
 local LAST_GENERATION = 2 ^ 32 - 1 -- four bytes
 local MOST_CRASHES = 255 -- one byte
 
--- The form of a slot: until, due, since, mark.version, mark.generation, newest, crashes, flags; then `later` and
--- `covered` if their flags are set. It has at most 62 bytes. Above 64 Redis would give up the compact form of small
--- hashes.
+-- The form of a slot of a reference: until, due, since, mark.version, mark.generation, newest, crashes, flags; then
+-- `later` and `covered` if their flags are set. It has at most 62 bytes. Above 64 Redis would give up the compact form
+-- of small hashes.
 local SLOT = '<I6I6I6I7I4I7BB'
 local LATER = '<I6I7I4'
 local COVERED = '<I7'
-local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED, OVERTAKEN = 1, 2, 4, 8, 16, 32
+-- The form of an event's own slot `e`: until, due, mark.generation, crashes, flags; then `later` (date and generation),
+-- the version of a cancel (copies have none), the lease and the details if they exist. Until is 0 if there is only a
+-- lease or details.
+local EVENT = '<I6I6I4BB'
+local EVENT_LATER = '<I6I4'
+local VERSION = '<I7'
+local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED, OVERTAKEN, LEASED = 1, 2, 4, 8, 16, 32, 64
+local HAS_VERSION = HAS_COVERED
 
--- The form of a lease: the token's 16 bytes, then until, version, generation, fence, crashes, then the slot's field.
-local LEASE = '<I6I7I4I7B'
+-- The form of a lease: the token's 16 bytes, then until, version, generation, fence, crashes and the length of the
+-- slot's field, then the field. A reference has its lease in the field `!` of its hash, an event in its value.
+local LEASE = '<I6I7I4I7BB'
+local LEASE_HEAD = 42
 
--- Writing a slot also removes expired slots of its home. All fields of a home with up to SMALL fields are checked. Of a
--- larger home SAMPLE random fields are checked: whenever a slot is added, so that expired slots go faster than new ones
--- come, and otherwise once for each call. Sampling a home of thousands of fields takes longer than all other work for
--- one slot, and all slots of a batch may be in one home.
+-- Settling a slot also removes expired slots of its hash. All fields of a hash with up to SMALL fields are checked. Of a
+-- larger hash SAMPLE random fields are checked: whenever a slot is added, so that expired slots go faster than new ones
+-- come, and otherwise once for each call. Sampling a hash of thousands of fields takes longer than all other work for
+-- one slot, and all slots of a batch may be in one hash.
 local SMALL, SAMPLE = 16, 8
 local looked_at = {}
 
-local backlog = tonumber(ARGV[1])
+local backlog, base = tonumber(ARGV[1]), ARGV[4]
 local now_us = tonumber(ARGV[2])
 if not now_us then
-  local time = redis.call('TIME')
+  local time = redis_call('TIME')
   now_us = tonumber(time[1]) * 1000000 + tonumber(time[2])
 end
 local now = floor(now_us / 1000)
@@ -45,7 +56,7 @@ local now = floor(now_us / 1000)
 -- The counter's value: the highest version given, the topology's name in the last `apply`, and the cluster name of the
 -- broker, with `|` between them. A name that is not known is empty or left out. `own` writes the names, and `claim`
 -- writes the broker's name if there is none.
-local counter, used_by, broker = redis.call('GET', KEYS[1]) or '0', {}, ARGV[3]
+local counter, used_by, broker = redis_call('GET', KEYS[1]) or '0', {}, ARGV[3]
 local given
 given, used_by.topology, used_by.broker = string.match(counter, '^([^|]*)|?([^|]*)|?(.*)$')
 given = tonumber(given)
@@ -103,58 +114,97 @@ local function was_given(version)
   return version >= 1 and version <= max(last, now_us)
 end
 
--- Returns the home, the field and the version that count for a copy.
-local function counted(home, own_home, field, version)
+-- Returns the place, the field and the version that count for a copy. `own` is empty if it is the same place.
+local function counted(place, own, field, version)
   if field == 'e' then
-    return home, field, 0
+    return place, field, 0
   elseif was_given(version) then
-    return home, field, version
+    return place, field, version
   end
-  return own_home, 'e', 0
+  return own == '' and place or own, 'e', 0
 end
 
--- Unpacks a slot. A slot that has expired or does not exist is all zero.
-local function unpacked(packed)
-  local slot = {
+-- A slot that does not exist. One that has expired counts as such.
+local function absent()
+  return {
     ends = 0, due = 0, since = 0, version = 0, generation = 0, newest = 0, covered = 0, crashes = 0,
     finished = false, begun = false, cancelled = false, overtaken = false, later = 0,
   }
-  if not packed or struct.unpack('<I6', packed) <= now then
+end
+
+local function set_flags(slot, flags)
+  slot.finished = flags % 2 >= FINISHED
+  slot.begun = flags % 4 >= BEGUN
+  slot.cancelled = flags % 32 >= CANCELLED
+  slot.overtaken = flags % 64 >= OVERTAKEN
+end
+
+local function flags_of(slot)
+  return (slot.finished and FINISHED or 0) + (slot.begun and BEGUN or 0) + (slot.cancelled and CANCELLED or 0)
+    + (slot.overtaken and OVERTAKEN or 0)
+end
+
+-- Unpacks a slot of a reference.
+local function unpacked(packed)
+  local slot = absent()
+  if not packed or unpack_numbers('<I6', packed) <= now then
     return slot
   end
   local flags, rest
   slot.ends, slot.due, slot.since, slot.version, slot.generation, slot.newest, slot.crashes, flags, rest =
-    struct.unpack(SLOT, packed)
-  slot.finished = bit.band(flags, FINISHED) ~= 0
-  slot.begun = bit.band(flags, BEGUN) ~= 0
-  slot.cancelled = bit.band(flags, CANCELLED) ~= 0
-  slot.overtaken = bit.band(flags, OVERTAKEN) ~= 0
-  if bit.band(flags, HAS_LATER) ~= 0 then
-    slot.later, slot.later_version, slot.later_generation, rest = struct.unpack(LATER, packed, rest)
+    unpack_numbers(SLOT, packed)
+  set_flags(slot, flags)
+  if flags % 8 >= HAS_LATER then
+    slot.later, slot.later_version, slot.later_generation, rest = unpack_numbers(LATER, packed, rest)
   end
-  if bit.band(flags, HAS_COVERED) ~= 0 then
-    slot.covered = struct.unpack(COVERED, packed, rest)
+  if flags % 16 >= HAS_COVERED then
+    slot.covered = unpack_numbers(COVERED, packed, rest)
   end
   return slot
 end
 
--- Returns the key of the hash with the messages that are kept of a home's events, by the home's fields:
--- <type>:p:<kind>:<name>. Only `kept` is given this key: few types keep messages, so the other calls build it here. It
--- begins like all keys of the shard, with the hash tag.
-local BASE = #KEYS[1] - #'last'
-
-local function kept_key(home)
-  local event_type, name = string.match(home, '^([^:]*:)(.*)$', BASE + 1)
-  return string.sub(home, 1, BASE) .. event_type .. 'p:' .. name
+-- Splits an event's value into its slot as `unpacked` returns it, its lease and its details; nil for those that do not
+-- exist.
+local function parted(value)
+  local ends, due, generation, crashes, flags, rest = unpack_numbers(EVENT, value)
+  local later, version, later_generation, lease = 0, 0, nil, nil
+  if flags % 8 >= HAS_LATER then
+    later, later_generation, rest = unpack_numbers(EVENT_LATER, value, rest)
+  end
+  if flags % 16 >= HAS_VERSION then
+    version, rest = unpack_numbers(VERSION, value, rest)
+  end
+  if flags >= LEASED then
+    local length = LEASE_HEAD + string.byte(value, rest + LEASE_HEAD - 1)
+    lease, rest = sub(value, rest, rest + length - 1), rest + length
+  end
+  local slot = absent()
+  if ends > now then
+    slot.ends, slot.due, slot.version, slot.generation, slot.crashes = ends, due, version, generation, crashes
+    set_flags(slot, flags)
+    slot.later, slot.later_version, slot.later_generation = later, 0, later_generation
+  end
+  return slot, lease, rest <= #value and sub(value, rest) or nil
 end
 
--- The index's details of a slot are in the field beside it, whose name is the slot's and a `+`. They begin with the due
--- time. They last as long as the slot. An event without coalescing has no slot until it is claimed: then its details
--- last as long as an open slot would. Details shorter than the due time and the flags are foreign, and count as none.
+-- Returns the key of the hash with the messages that are kept of a place's events, by field:
+-- <type>:p:<kind>:<name>. Few types keep messages, so the calls build this key only where it is needed.
+local function kept_key(place)
+  local event_type, name = string.match(place, '^([^:]*:)(.*)$')
+  return base .. event_type .. 'p:' .. name
+end
+
+-- The index's details of a slot. They begin with the due time. They last as long as the slot. An event without
+-- coalescing has no slot until it is claimed: then its details last as long as an open slot would. Details shorter than
+-- the due time and the flags are foreign, and count as none.
 local LEAST = 7
 
+local function end_of_details(details)
+  return #details >= LEAST and unpack_numbers('<I6', details) + backlog or 0
+end
+
 local function outlasts(field, details)
-  return field == 'e' and #details >= LEAST and struct.unpack('<I6', details) + backlog > now
+  return field == 'e' and end_of_details(details) > now
 end
 
 local HAS_KEPT = 64
@@ -165,96 +215,163 @@ end
 
 -- Deletes a kept message. An error is ignored (the hash slot may be moving to another node), because the key expires by
 -- itself.
-local function forget_kept(home, field)
-  redis.pcall('HDEL', kept_key(home), field)
+local function forget_kept(place, field)
+  redis.pcall('HDEL', kept_key(place), field)
 end
 
--- Reads a slot and its details. `leftover` means that the details have expired and their message is still kept.
-local function load(home, field)
-  local packed = redis.call('HMGET', home, field, field .. '+')
-  local slot = unpacked(packed[1])
-  slot.details, slot.is_new = packed[2], not packed[1]
-  if slot.details and (#slot.details < LEAST or slot.ends == 0 and not outlasts(field, slot.details)) then
-    slot.leftover = is_kept(slot.details)
+-- Reads a slot with its details, and the lease in the same key. `leftover` means that the details have expired and
+-- their message is still kept.
+local function load(place, field)
+  local slot
+  if field == 'e' then
+    local value = redis_call('GET', base .. place)
+    if value then
+      local lease, details
+      slot, lease, details = parted(value)
+      slot.lease, slot.details = lease, details
+    else
+      slot = absent()
+    end
+  else
+    local packed = redis_call('HMGET', base .. place, field, field .. '+', '!')
+    slot = unpacked(packed[1])
+    slot.details, slot.lease, slot.is_new = packed[2], packed[3], not packed[1]
+  end
+  local details = slot.details
+  if details and (#details < LEAST or slot.ends == 0 and not outlasts(field, details)) then
+    slot.leftover = is_kept(details)
     slot.details, slot.noted = false, ''
   end
   return slot
 end
 
--- Writes a slot. `noted` is the new value of its details: nil leaves them as they are, an empty text deletes them.
-local function write(home, field, slot)
+-- Writes an event's value, with its lease and details. `noted` is the new value of the details: nil leaves them as they
+-- are, an empty text deletes them. The key expires with its last part.
+local function save_event(place, slot)
   if slot.leftover then
-    forget_kept(home, field)
+    forget_kept(place, 'e')
     slot.leftover = false
   end
-  local flags = (slot.finished and FINISHED or 0) + (slot.begun and BEGUN or 0) + (slot.cancelled and CANCELLED or 0)
-    + (slot.overtaken and OVERTAKEN or 0)
-  local more = ''
+  local details, ends = slot.noted or slot.details or '', slot.ends
+  local flags, more = flags_of(slot), ''
+  if slot.later > 0 then
+    flags, more = flags + HAS_LATER, pack(EVENT_LATER, slot.later, slot.later_generation)
+  end
+  if slot.version > 0 then
+    flags, more = flags + HAS_VERSION, more .. pack(VERSION, slot.version)
+  end
+  local leased = slot.lease and unpack_numbers('<I6', slot.lease, 17) or 0
+  if leased > now then
+    flags, more, ends = flags + LEASED, more .. slot.lease, max(ends, leased)
+  end
+  if details ~= '' then
+    more = more .. details
+    -- Without a slot they stay for a while, even if the event is long overdue: a kept message is found by them.
+    ends = max(ends, end_of_details(details), slot.ends == 0 and now + backlog or 0)
+  end
+  if ends <= now then
+    redis_call('DEL', base .. place)
+    return
+  end
+  redis_call('SET', base .. place, pack(EVENT, slot.ends, slot.due, slot.generation, slot.crashes, flags) .. more,
+    'PXAT', text(min(ends, END_OF_TIME)))
+end
+
+-- Writes a slot of a reference, its details as `save_event` does, and the lease: `released` deletes it.
+local function write(place, field, slot)
+  local key = base .. place
+  if slot.leftover then
+    forget_kept(place, field)
+    slot.leftover = false
+  end
+  local flags, more = flags_of(slot), ''
   if slot.later > 0 then
     flags = flags + HAS_LATER
-    more = struct.pack(LATER, slot.later, slot.later_version, slot.later_generation)
+    more = pack(LATER, slot.later, slot.later_version, slot.later_generation)
   end
   if slot.covered > 0 then
     flags = flags + HAS_COVERED
-    more = more .. struct.pack(COVERED, slot.covered)
+    more = more .. pack(COVERED, slot.covered)
   end
-  local packed = struct.pack(SLOT, slot.ends, slot.due, slot.since, slot.version, slot.generation, slot.newest,
+  local packed = pack(SLOT, slot.ends, slot.due, slot.since, slot.version, slot.generation, slot.newest,
     slot.crashes, flags) .. more
-  if slot.noted and slot.noted ~= '' then
-    redis.call('HSET', home, field, packed, field .. '+', slot.noted)
-    slot.details = slot.noted
-    return
+  local noted = slot.noted
+  if slot.held then
+    redis_call('HSET', key, field, packed, '!', slot.lease)
+  elseif noted and noted ~= '' then
+    redis_call('HSET', key, field, packed, field .. '+', noted)
+    slot.details = noted
+  else
+    redis_call('HSET', key, field, packed)
   end
-  redis.call('HSET', home, field, packed)
-  if slot.noted then
-    redis.call('HDEL', home, field .. '+')
+  if noted == '' and slot.released then
+    redis_call('HDEL', key, field .. '+', '!')
+  elseif noted == '' then
+    redis_call('HDEL', key, field .. '+')
+  elseif slot.released then
+    redis_call('HDEL', key, '!')
+  end
+  if noted == '' then
     slot.details = false
   end
 end
 
--- Removes an expired slot, its details and its kept message.
-local function remove(home, field)
-  if is_kept(redis.call('HGET', home, field .. '+')) then
-    forget_kept(home, field)
+-- Removes an expired slot of a reference, its details and its kept message.
+local function remove(place, field)
+  if is_kept(redis_call('HGET', base .. place, field .. '+')) then
+    forget_kept(place, field)
   end
-  redis.call('HDEL', home, field, field .. '+')
+  redis_call('HDEL', base .. place, field, field .. '+')
 end
 
--- Writes a slot and sets the expiry of its home, which expires with its last slot. Also removes expired slots.
-local function save(home, field, slot)
-  write(home, field, slot)
-  local ends = slot.ends
-  local count = redis.call('HLEN', home)
+-- Lets a key expire at this time, or later if it does so already.
+local function expire_at_least(key, ends)
+  if redis_call('PEXPIREAT', key, text(ends), 'GT') == 0 then
+    redis_call('PEXPIREAT', key, text(ends), 'NX')
+  end
+end
+
+-- Writes a slot and sets the expiry of its key, which expires with its last slot. Also removes expired slots.
+local function save(place, field, slot)
+  if field == 'e' then
+    return save_event(place, slot)
+  end
+  write(place, field, slot)
+  local key, ends = base .. place, slot.ends
+  local count = redis_call('HLEN', key)
   if count > (slot.details and 2 or 1) then
     local seen
     if count <= SMALL then
-      seen = redis.call('HGETALL', home)
+      seen = redis_call('HGETALL', key)
     else
-      -- The latest expiry of so many slots is not known without reading all of them. It is not later than the home's
+      -- The latest expiry of so many slots is not known without reading all of them. It is not later than the key's
       -- present expiry.
-      local looks = slot.is_new or not looked_at[home]
-      looked_at[home] = true
-      seen = looks and redis.call('HRANDFIELD', home, SAMPLE, 'WITHVALUES') or {}
-      ends = max(ends, redis.call('PEXPIRETIME', home))
+      local looks = slot.is_new or not looked_at[place]
+      looked_at[place] = true
+      seen = looks and redis_call('HRANDFIELD', key, SAMPLE, 'WITHVALUES') or {}
+      ends = max(ends, redis_call('PEXPIRETIME', key))
     end
     for i = 1, #seen, 2 do
       local name, packed = seen[i], seen[i + 1]
-      if name == 'e+' then
-        ends = max(ends, #packed >= LEAST and struct.unpack('<I6', packed) + backlog or 0)
-      elseif string.sub(name, -1) ~= '+' then
-        local other = struct.unpack('<I6', packed)
+      if name == '!' then
+        local leased = unpack_numbers('<I6', packed, 17)
+        if leased > now then
+          ends = max(ends, leased)
+        else
+          redis_call('HDEL', key, '!')
+        end
+      elseif sub(name, -1) ~= '+' then
+        local other = unpack_numbers('<I6', packed)
         if other > now then
           ends = max(ends, other)
-        elseif name == 'e' then
-          redis.call('HDEL', home, name)
         else
-          remove(home, name)
+          remove(place, name)
         end
       end
     end
     ends = min(ends, END_OF_TIME)
   end
-  redis.call('PEXPIREAT', home, text(ends))
+  redis_call('PEXPIREAT', key, text(ends))
 end
 
 local function stale(slot, version, generation)
@@ -312,51 +429,101 @@ local function keep(slot, dedup, due)
   end
 end
 
--- Returns a lease, nil if nobody holds it.
-local function holder(key)
-  local packed = redis.call('GET', key)
+-- Unpacks a lease. Returns nil if it does not exist or has expired.
+local function holder(packed)
   if not packed then
     return nil
   end
-  local lease, rest = { token = string.sub(packed, 1, 16) }, nil
-  lease.ends, lease.version, lease.generation, lease.fence, lease.crashes, rest = struct.unpack(LEASE, packed, 17)
-  if lease.ends <= now then
+  local ends, version, generation, fence, crashes = unpack_numbers(LEASE, packed, 17)
+  if ends <= now then
     return nil
   end
-  lease.field = string.sub(packed, rest)
+  return {
+    token = sub(packed, 1, 16), field = sub(packed, LEASE_HEAD + 1),
+    version = version, generation = generation, fence = fence, crashes = crashes,
+  }
+end
+
+local function lease_of(lease, duration)
+  return lease.token .. pack(LEASE, min(now + duration, END_OF_TIME), lease.version, lease.generation, lease.fence,
+    lease.crashes, #lease.field) .. lease.field
+end
+
+-- A lease mostly lies in the key of its slot, and is read and written with it. These three are for a lease in another
+-- key: of a reference for an event that does not compete, or of an event for a slot of a reference.
+local function other_lease(place, by_reference)
+  if by_reference then
+    return redis_call('HGET', base .. place, '!')
+  end
+  local value = redis_call('GET', base .. place)
+  if not value then
+    return nil
+  end
+  local _, lease = parted(value)
   return lease
 end
 
-local function hold(key, lease, duration)
-  lease.ends = min(now + duration, END_OF_TIME)
-  local packed = struct.pack(LEASE, lease.ends, lease.version, lease.generation, lease.fence, lease.crashes)
-  redis.call('SET', key, lease.token .. packed .. lease.field, 'PXAT', text(lease.ends))
+local function hold_other(place, by_reference, lease)
+  if by_reference then
+    redis_call('HSET', base .. place, '!', lease)
+    expire_at_least(base .. place, (unpack_numbers('<I6', lease, 17)))
+    return
+  end
+  local slot = load(place, 'e')
+  slot.lease = lease
+  save_event(place, slot)
 end
 
--- Gives a lease back if this token holds it. Returns whether it did.
-local function give_back(key, token)
-  local lease = holder(key)
-  if not lease or lease.token ~= token then
+local function release_other(place, by_reference)
+  if by_reference then
+    redis_call('HDEL', base .. place, '!')
+    return
+  end
+  local slot = load(place, 'e')
+  slot.lease = nil
+  save_event(place, slot)
+end
+
+-- Takes the lease of a token out of a slot that is saved afterwards, or out of the other key. Returns whether the token
+-- held it.
+local function give_back(slot, slot_place, place, by_reference, token)
+  local same = slot_place == place
+  local packed = slot.lease
+  if not same then
+    packed = other_lease(place, by_reference)
+  end
+  if not packed or sub(packed, 1, 16) ~= token or unpack_numbers('<I6', packed, 17) <= now then
     return false
   end
-  redis.call('DEL', key)
+  if same then
+    slot.lease, slot.released = nil, true
+  else
+    release_other(place, by_reference)
+  end
   return true
 end
 
--- Answers every item of the batch. `answer` is called with the places at which the item's keys and arguments begin.
+-- The answers of a batch, in one list.
+local answers, answered = {}, 0
+
+local function reply(value)
+  answered = answered + 1
+  answers[answered] = value
+end
+
+-- Answers every item of the batch. `answer` is called with the place at which the item's arguments begin, and replies.
 -- Returns 2 if the counter existed before, 1 if it exists only now, and 0 if it does not exist: a caller that knew a
 -- counter learns from 1 or 0 that Redis was emptied. Then follow the answers, the key of the index that could not be
 -- used (if any), and the owner's cluster name if the owner may be another broker.
-local function each(keys, arguments, answer)
-  local answers = {}
+local function each(arguments, answer)
   local done, failure = pcall(function()
-    for i = 0, (#KEYS - 1) / keys - 1 do
-      answers[i + 1] = answer(2 + keys * i, 4 + arguments * i)
+    for at = 5, #ARGV, arguments do
+      answer(at)
     end
   end)
   -- Written even if an item failed: versions that the items before it were given must not be given again.
   if last > given then
-    redis.call('SET', KEYS[1], value_of_counter())
+    redis_call('SET', KEYS[1], value_of_counter())
   end
   if not done then
     -- An error of Redis is returned, because raising it again would lose the code that tells it from an error of the

@@ -1,10 +1,11 @@
--- find: keys index, one that never exists; arguments prefix of the homes' keys, first due time, due time before which
--- to stop (ms), the place to go on after (due time and member; empty: from the beginning), limit, and 1 for only those
--- events that compete with nothing. Answers the events (member, due, slot, details; the slot is empty if there is
--- none), the last place that was looked at (due time, member), and 1 if there may be more.
-local index, base = KEYS[2], ARGV[4]
-local from, before, after, limit = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[9])
-local alone = ARGV[10] == '1'
+-- find: type, first due time, due time before which to stop (ms), the place to go on after (due time and member; empty:
+-- from the beginning), limit, and 1 for only those events that compete with nothing. Answers the events (member, due,
+-- slot, details; the slot is empty if there is none), the last place that was looked at (due time, member), and 1 if
+-- there may be more.
+local event_type = ARGV[5]
+local index = base .. event_type .. ':x'
+local from, before, after, limit = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10])
+local alone = ARGV[11] == '1'
 
 -- How many more members are read than looked at, if only events that compete with nothing are asked for. Passing over a
 -- member by its name costs a small part of looking at its home.
@@ -32,7 +33,7 @@ if after then
   local low, high = earlier(after, false), earlier(after, true)
   while low < high do
     local middle = floor((low + high) / 2)
-    if behind(ask('ZRANGE', index, middle, middle)[1], ARGV[8]) then
+    if behind(ask('ZRANGE', index, middle, middle)[1], ARGV[9]) then
       high = middle
     else
       low = middle + 1
@@ -41,9 +42,9 @@ if after then
   rank = max(rank, low)
 end
 
--- Whether a member is in the home of one event. These members come before the references that are due at the same time.
+-- Whether a member is an event that competes with nothing. These members come before the references that are due at the same time.
 local function is_alone(place)
-  return string.sub(place, 1, 2) == 'i:'
+  return sub(place, 1, 2) == 'i:'
 end
 
 local function looks_at(place)
@@ -62,21 +63,29 @@ local page = final < rank and {} or ask('ZRANGE', index, rank, final)
 local found, gone, last_due, last_member = {}, {}, 0, ''
 local more = final + 1 < stop
 
-local function look_at(place, due)
-  local name, field = string.match(place, '^(.*)%z([^%z]*)$')
-  local home = name and base .. name
-  local packed = home and ask('HMGET', home, field, field .. '+') or {}
-  local slot, details = packed[1], packed[2]
-  if slot and #slot < 6 then
-    error({ err = 'WRONGTYPE a slot is too short (' .. home .. ')' }, 0)
+local function look_at(member, due)
+  local name, field = string.match(member, '^(.*)%z([^%z]*)$')
+  local place, slot, details = name and event_type .. ':' .. name, nil, nil
+  if place and field == 'e' then
+    slot = ask('GET', base .. place)
+  elseif place then
+    local found_there = ask('HMGET', base .. place, field, field .. '+')
+    slot, details = found_there[1], found_there[2]
   end
-  local lives = slot and struct.unpack('<I6', slot) > now
+  if slot and #slot < 6 then
+    error({ err = 'WRONGTYPE a slot is too short (' .. base .. place .. ')' }, 0)
+  end
+  if slot and field == 'e' then
+    local _, _, noted = parted(slot)
+    details = noted
+  end
+  local lives = slot and unpack_numbers('<I6', slot) > now
   if details and (lives or outlasts(field, details)) then
-    found[#found + 1] = { place, due, lives and slot or '', details }
+    found[#found + 1] = { member, due, lives and slot or '', details }
   else
-    gone[#gone + 1] = place
-    if home then
-      forget_kept(home, field)
+    gone[#gone + 1] = member
+    if place then
+      forget_kept(place, field)
     end
   end
 end

@@ -7,21 +7,21 @@
 local IS_UUID, IS_TEXT = 4, 8
 
 local function due_of(details)
-  return (struct.unpack('<I6', details))
+  return (unpack_numbers('<I6', details))
 end
 
 local function id_of(details)
   local flags = string.byte(details, 7)
   if bit.band(flags, IS_UUID) ~= 0 then
-    return string.sub(details, 8, 23)
+    return sub(details, 8, 23)
   elseif bit.band(flags, IS_TEXT) ~= 0 and #details >= 9 then
-    return string.sub(details, 8, 9 + struct.unpack('<I2', details, 8))
+    return sub(details, 8, 9 + unpack_numbers('<I2', details, 8))
   end
   return ''
 end
 
 local function with_kept(details)
-  return string.sub(details, 1, 6) .. string.char(string.byte(details, 7) + HAS_KEPT) .. string.sub(details, 8)
+  return sub(details, 1, 6) .. string.char(string.byte(details, 7) + HAS_KEPT) .. sub(details, 8)
 end
 
 local function without_kept(details)
@@ -29,72 +29,75 @@ local function without_kept(details)
   if bit.band(flags, HAS_KEPT) == 0 then
     return details
   end
-  return string.sub(details, 1, 6) .. string.char(flags - HAS_KEPT) .. string.sub(details, 8)
+  return sub(details, 1, 6) .. string.char(flags - HAS_KEPT) .. sub(details, 8)
 end
 
-local function member(index, home, field)
-  return string.sub(home, #index) .. '\0' .. field
+-- Returns the key of the index in which a place is, and the place's name there.
+local function listed(place, field)
+  local event_type, name = string.match(place, '^([^:]*):(.*)$')
+  return base .. event_type .. ':x', name .. '\0' .. field
 end
 
 -- Sets the expiry of kept messages: they last as long as an open slot that is due at the same time.
-local function keep_kept(home, details)
-  local key = kept_key(home)
+local function keep_kept(place, details)
+  local key = kept_key(place)
   local ends = min(max(due_of(details), now) + backlog, END_OF_TIME)
   try('PEXPIREAT', key, text(max(ends, try('PEXPIRETIME', key) or 0)))
 end
 
 -- Keeps a message. Returns whether that worked.
-local function keep_message(home, field, details, message)
-  if not try('HSET', kept_key(home), field, message) then
+local function keep_message(place, field, details, message)
+  if not try('HSET', kept_key(place), field, message) then
     return false
   end
-  keep_kept(home, details)
+  keep_kept(place, details)
   return true
 end
 
 -- Sets the details of a slot, which the caller writes afterwards. The message is empty if none is kept.
-local function note(index, home, field, slot, details, message)
+local function note(place, field, slot, details, message)
   if message ~= '' then
-    if not keep_message(home, field, details, message) then
+    if not keep_message(place, field, details, message) then
       details = without_kept(details)
     end
   elseif is_kept(slot.details) or slot.leftover then
-    try('HDEL', kept_key(home), field)
+    try('HDEL', kept_key(place), field)
   end
   slot.leftover = false
   slot.noted = details
-  try('ZADD', index, text(due_of(details)), member(index, home, field))
+  local index, name = listed(place, field)
+  try('ZADD', index, text(due_of(details)), name)
 end
 
 -- Sets the details for a later copy. If the index has details of the same event, its kept message stays.
-local function note_copy(index, home, field, slot, details)
+local function note_copy(place, field, slot, details)
   local before = slot.details
   if is_kept(before) and id_of(before) == id_of(details) then
     details = with_kept(details)
-    keep_kept(home, details)
+    keep_kept(place, details)
     slot.details = false
   end
-  note(index, home, field, slot, details, '')
+  note(place, field, slot, details, '')
 end
 
 -- Keeps the message of an event that has failed before it was recorded: the index has its details, and not yet its
 -- message.
-local function note_message(index, home, field, slot, details, message)
+local function note_message(place, field, slot, details, message)
   local known = slot.details
   if message ~= '' and known and not is_kept(known) and id_of(known) == id_of(details)
-    and keep_message(home, field, known, message) then
+    and keep_message(place, field, known, message) then
     slot.noted = with_kept(known)
   end
 end
 
 -- Removes a slot's details from the index, and its kept message. The caller writes the slot afterwards.
-local function forget(index, home, field, slot)
+local function forget(place, field, slot)
   if is_kept(slot.details) then
-    try('HDEL', kept_key(home), field)
+    try('HDEL', kept_key(place), field)
   end
   if slot.details then
     slot.noted = ''
-    try('ZREM', index, member(index, home, field))
+    try('ZREM', listed(place, field))
   end
 end
 

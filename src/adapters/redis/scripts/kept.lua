@@ -1,5 +1,5 @@
--- kept: keys home, kept messages of the home; argument field. Answers the message, or false if none is kept.
-return each(2, 1, function(k, a)
-  local slot = load(KEYS[k], ARGV[a])
-  return is_kept(slot.details) and ask('HGET', KEYS[k + 1], ARGV[a])
+-- kept: place, field. Answers the message, or false if none is kept.
+return each(2, function(a)
+  local slot = load(ARGV[a], ARGV[a + 1])
+  reply(is_kept(slot.details) and ask('HGET', kept_key(ARGV[a]), ARGV[a + 1]) or false)
 end)

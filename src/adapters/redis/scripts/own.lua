@@ -1,7 +1,7 @@
--- own: a key that never exists; arguments `read`, `take` or `leave`, and for `take` the topology's name and the cluster
--- name (if that is empty, the former one stays). Answers the two names as they were. ARGV[3] is empty in this call:
--- otherwise a register that another broker owns would refuse it.
-return each(1, 3, function(_, a)
+-- own: arguments `read`, `take` or `leave`, and for `take` the topology's name and the cluster name (if that is empty,
+-- the former one stays). Answers the two names as they were. ARGV[3] is empty in this call: otherwise a register that
+-- another broker owns would refuse it.
+return each(3, function(a)
   local act, were = ARGV[a], { used_by.topology, used_by.broker }
   if act == 'take' then
     used_by = { topology = ARGV[a + 1], broker = ARGV[a + 2] ~= '' and ARGV[a + 2] or used_by.broker }
@@ -10,5 +10,5 @@ return each(1, 3, function(_, a)
     used_by = { topology = '', broker = '' }
     give()
   end
-  return were
+  reply(were)
 end)

@@ -1,14 +1,25 @@
--- release: keys home, own home, lease; arguments field, version, generation, token, due, dedup-retention. Answers 1.
-return each(3, 6, function(k, a)
-  if not give_back(KEYS[k + 2], ARGV[a + 3]) then
-    return 1
+-- release: header (version, generation, due, dedup-retention, 2 if the lease is a reference's; token; then the field),
+-- place, own place and the lease's place (both empty if they are the place). Answers 1.
+return each(4, function(a)
+  local header, place = ARGV[a], ARGV[a + 1]
+  local version, generation, due, dedup, flags, rest = unpack_numbers('<I7I4I6I6B', header)
+  local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
+  local lease_place, by_reference = ARGV[a + 3] == '' and place or ARGV[a + 3], flags >= 2
+  reply(1)
+  place, field, version = counted(place, ARGV[a + 2], field, version)
+  local slot = load(place, field)
+  if not give_back(slot, place, lease_place, by_reference, token) then
+    return
   end
-  local home, field, version = counted(KEYS[k], KEYS[k + 1], ARGV[a], tonumber(ARGV[a + 1]))
-  local slot = load(home, field)
-  if slot.begun and is_at(slot, version, tonumber(ARGV[a + 2])) then
+  if slot.begun and is_at(slot, version, generation) then
     slot.begun = false
-    keep(slot, tonumber(ARGV[a + 5]), tonumber(ARGV[a + 4]))
-    save(home, field, slot)
+    keep(slot, dedup, due)
+    save(place, field, slot)
+  elseif slot.released then
+    if field == 'e' then
+      save_event(place, slot)
+    else
+      redis_call('HDEL', base .. place, '!')
+    end
   end
-  return 1
 end)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hatchery::internals::{
     redis::RedisRegister,
-    register::{CopyVersion, Record, Reserve, Subject, Terms},
+    register::{CopyVersion, DedupSlot, Record, Reserve, Subject, Terms},
     spec::RedisSpec,
 };
 use jiff::Timestamp;
@@ -21,6 +21,11 @@ pub(super) const TERMS: Terms = Terms {
     dedup_retention: Duration::from_hours(1),
     max_wait: Duration::from_secs(30),
 };
+
+/// Returns the terms of a slot's type: one that coalesces nothing does not exclude its events from each other either.
+pub(super) fn terms(slot: &DedupSlot) -> Terms {
+    Terms { exclusive: !matches!(slot, DedupSlot::Event(_)), ..TERMS }
+}
 
 pub(super) const HORIZON: Duration = Duration::from_hours(365 * 24);
 
@@ -45,7 +50,7 @@ pub(super) async fn register(server: &Server) -> anyhow::Result<RedisRegister> {
 }
 
 pub(super) fn reserve(subject: &Subject, stamp: &CopyVersion, due: Timestamp) -> Reserve {
-    Reserve { subject: subject.clone(), slot: stamp.slot.clone(), due, asked_by: None, terms: TERMS }
+    Reserve { subject: subject.clone(), slot: stamp.slot.clone(), due, asked_by: None, terms: terms(&stamp.slot) }
 }
 
 pub(super) fn note(subject: &Subject, stamp: &CopyVersion, due: Timestamp, reason: Option<&str>) -> Record {
@@ -56,6 +61,6 @@ pub(super) fn note(subject: &Subject, stamp: &CopyVersion, due: Timestamp, reaso
         due,
         reason: reason.map(str::to_owned),
         kept: None,
-        terms: TERMS,
+        terms: terms(&stamp.slot),
     }
 }

@@ -17,7 +17,7 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use self::{
-    calls::{BATCH, HORIZON, TERMS, note, register, reserve, subject},
+    calls::{BATCH, HORIZON, note, register, reserve, subject, terms},
     server::Server,
 };
 use crate::{
@@ -232,7 +232,7 @@ async fn handle(
             token: Uuid::now_v7(),
             due,
             alone: false,
-            terms: TERMS,
+            terms: terms(&stamp.slot),
         };
         let calls: Vec<_> = batch.iter().zip(stamps).map(claim).collect();
         let before = server.busy().await?;

@@ -150,16 +150,13 @@ impl Call for Reserve {
         let subject = &self.subject;
         let header = Header::new().millis(due_millis(self.due));
         let place = keys.place(subject, &self.slot);
-        match &self.asked_by {
-            Some(asker) => {
-                let header = header.version(asker.counted_version(subject)).generation(asker.counted_generation());
-                to.arg(header.field(&self.subject.key(&self.slot).1)).arg(place).arg(subject.key(&asker.slot).1);
-                to.arg(keys.place(subject, &asker.slot)).arg(keys.own_place(subject));
-            }
-            None => {
-                let header = header.version(0).generation(0);
-                to.arg(header.field(&self.subject.key(&self.slot).1)).arg(place).arg("").arg("").arg("");
-            }
+        let (_, field) = subject.key(&self.slot);
+        if let Some(asker) = &self.asked_by {
+            let header = header.version(asker.counted_version(subject)).generation(asker.counted_generation());
+            to.arg(header.field(&field)).arg(place).arg(subject.key(&asker.slot).1);
+            to.arg(keys.place(subject, &asker.slot)).arg(keys.own_place(subject));
+        } else {
+            to.arg(header.version(0).generation(0).field(&field)).arg(place).arg("").arg("").arg("");
         }
     }
 

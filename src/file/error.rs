@@ -170,7 +170,7 @@ impl Draft {
         let column = text[start..from].chars().count() + 1;
         // A message may quote part of the file, and the file may consist of a URL with a password.
         let (message, help) = if may_be_url(text[from..to].lines().next().unwrap_or_default()) {
-            let message = "no URL belongs here; it is not repeated, for it may have a password";
+            let message = "no URL belongs here; it is not repeated, because it may contain a password";
             (message.to_owned(), "give the path of a topology.yaml".to_owned())
         } else {
             (self.message, self.help)

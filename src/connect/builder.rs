@@ -191,7 +191,7 @@ impl Builder {
         Self { quiet: Some(quiet), ..self }
     }
 
-    /// Returns the events without a connection to the broker. Must be called within a tokio runtime.
+    /// Returns an [`Events`] without a connection to the broker. Must be called within a tokio runtime.
     ///
     /// Redis is connected at the first call, and the broker at the first publish. A program that only lists and cancels events
     /// needs no broker.

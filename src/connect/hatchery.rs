@@ -146,7 +146,7 @@ impl Hatchery {
         Worker::new(Arc::clone(&self.topology), self.broker(), register, Arc::new(SystemClock))
     }
 
-    /// Returns the events that wait, to list, cancel or reschedule them.
+    /// Returns an [`Events`], with which to list, cancel and reschedule waiting events.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::EventsError> {
@@ -199,9 +199,10 @@ impl Hatchery {
         self.broker.require(&[names::scheduler(self.topology.name.as_str())], &[]).await
     }
 
-    /// Returns whether the last attempt of the workers to connect to the broker succeeded, for a health check.
+    /// Returns a function for a health check: it tells whether the last attempt of the workers to connect to the broker
+    /// succeeded.
     ///
-    /// It is false until the first worker runs. It does not depend on Redis, for which workers wait.
+    /// It returns false until the first worker runs. It does not depend on Redis, for which workers wait.
     ///
     /// ```no_run
     /// # async fn example(hatchery: hatchery::Hatchery) -> std::io::Result<()> {

@@ -3,7 +3,7 @@
 //! ```text
 //!                    <type>.now
 //!  scheduler ───────────────────────────────────────────────► processor ─► processor.<type> ─► workers
-//!      │  *.5m                                                    ▲  ▲              │ rejected too often
+//!      │  *.5m                                                    ▲  ▲              │ rejected, or returned too often
 //!      ├──────► hatchery.5m  (TTL) ───────────────────────────────┤  │              ▼
 //!      │  *.250ms-27.0.1…                                         │  │         dead-letter ─► dead-letter.<type>
 //!      └──────► ladder.250ms-27.<n> (TTL) ─► next set bit … ──────┘  │

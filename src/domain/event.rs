@@ -58,8 +58,8 @@ pub struct Event {
     pub attempts: u32,
     /// How often a claim found the event's reference busy since the event last ran.
     pub busy: u32,
-    /// Deaths of its worker that are counted nowhere else. With `register: off`: deaths while the event ran alone,
-    /// before the copy was published. With the register: 1 for the return of a delivery that had no id.
+    /// The crashes that this copy carries over from earlier copies. With `register: off`: deaths of the worker while the
+    /// event ran alone. With the register: 1 if an earlier delivery, which had no id, came back.
     pub crashes: u32,
     /// Whether a person sent the event to its queue, out of dead-letter for instance.
     pub by_hand: bool,

@@ -99,8 +99,7 @@ pub struct Claim {
     pub subject: Subject,
     /// The stamp of the copy that was delivered.
     pub stamp: CopyVersion,
-    /// The name of this claim, so that a repeated call gets the same answer. Each delivery has its own; a process has
-    /// none.
+    /// The name of this claim. A new claim has a new one, and a repeated call keeps it, so that it gets the same answer.
     pub token: Uuid,
     /// The time at which this copy was due. How late it came tells how long older copies may still wait in a queue.
     pub due: Timestamp,
@@ -229,7 +228,7 @@ pub enum Stage {
     DeadLetter,
 }
 
-/// The call *later*: a person reschedules an event whose payload is not kept to a later time.
+/// The call *later*: a person puts off an event whose payload the register does not keep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Later {
     /// The event to reschedule.

@@ -72,8 +72,8 @@ pub enum Outcome {
     Retry {
         /// What failed, for people.
         reason: String,
-        /// The delay, rounded up to milliseconds, instead of the type's own. A delay above the ladder's `horizon` is
-        /// cut to it, with a warning in the log.
+        /// The delay, rounded up to milliseconds, instead of the type's own. A delay longer than
+        /// one round of the ladder (at least its `horizon`) is cut to that, with a warning in the log.
         after: Option<Duration>,
     },
     /// The event will never succeed. It goes to the dead-letter queue, where people find it with the reason.
@@ -235,9 +235,9 @@ fn after_failure(error: &str, after: Option<Duration>, ran: Ran<'_>, on_failure:
 /// event may run again.
 ///
 /// `crashes` are the deaths that the register has counted. `back` are redeliveries before the event had an id: each may
-/// have been a crash, so each counts, but they alone are no proof. An event starts at most `limit` times, and it is
-/// given up only after its worker died while it ran alone. With the lowest limit, 3, that proof may take a fourth
-/// start.
+/// have been a crash, so each counts, but they alone are no proof: an event is given up only after its worker died while
+/// it ran alone. So an event starts at most `limit` times, or four times if the limit is 3 and a redelivery before it had
+/// an id counts.
 #[must_use]
 pub fn crashed(crashes: u32, back: u32, attempts: u32, limit: u32, now: Timestamp) -> Option<Decision> {
     let ran_alone = crashes > SUSPECT;

@@ -39,7 +39,7 @@ pub enum TtlError {
     #[error("`{0}` is not a duration; write a number and a unit, like 250ms, 90s, 5m, 1h or 30d")]
     NotADuration(String),
     /// The TTL is zero, negative, or not whole milliseconds.
-    #[error("{0} is too short; the shortest TTL is 1ms, in whole milliseconds")]
+    #[error("{0} is no TTL; write at least 1ms, in whole milliseconds")]
     TooShort(String),
     /// The duration is negative.
     #[error("`{0}` is negative; write how long from now, like 5s")]
@@ -223,8 +223,8 @@ pub enum TimeError {
 /// early.
 ///
 /// # Errors
-/// When the text is not a time, or has no offset from UTC ([`TimeError::NotATime`]); or when the time is in the last
-/// two days of the year 9999, which a `Timestamp` cannot hold ([`TimeError::TooLate`]).
+/// When the text is not a time, or has no offset from UTC ([`TimeError::NotATime`]); or when the time is later than
+/// 9999-12-30T22:00:00Z, the latest that a `Timestamp` holds ([`TimeError::TooLate`]).
 ///
 /// ```
 /// use hatchery::parse_time;
@@ -284,10 +284,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case("0s", "too short")]
-    #[case("-5s", "too short")]
-    #[case("100us", "too short")]
-    #[case("1500us", "too short")]
+    #[case("0s", "is no TTL")]
+    #[case("-5s", "is no TTL")]
+    #[case("100us", "is no TTL")]
+    #[case("1500us", "is no TTL")]
     #[case("3651d", "too long")]
     #[case("5", "not a duration")]
     #[case("", "not a duration")]

@@ -151,7 +151,7 @@ fn read(
     let generation = headers.number(header::GENERATION, 0..=i64::MAX)?.map_or(0, |generation| generation.min(EXACT));
     // The register gives out only positive versions, so any other counts as absent.
     let version = headers.number(header::VERSION, i64::MIN..=i64::MAX)?.filter(|version| *version > 0);
-    let slot: Option<DedupSlot> = headers.parsed(header::SLOT, "i, d, d:<ms>, q:<ms> or e:<id>")?;
+    let slot: Option<DedupSlot> = headers.parsed(header::SLOT, "i, f, d, d:<ms>, q:<ms> or e:<id>")?;
     let stamp = match (slot, version) {
         // Events compete for a reference, so an event without one competes with nothing.
         (Some(slot), Some(version)) if reference.is_some() && !matches!(slot, DedupSlot::Event(_)) => {
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
     }
 
     fn time(&self, name: &'static str) -> Result<Option<Timestamp>, Poison> {
-        let expected = "a time like 2026-06-01T09:00:00.000Z, before the last two days of 9999";
+        let expected = "a time like 2026-06-01T09:00:00.000Z, not after 9999-12-30T22:00:00Z";
         let text = self.text(name, expected)?;
         text.map(|text| parse_time(text).map_err(|_| Poison::Header { name, expected })).transpose()
     }

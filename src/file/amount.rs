@@ -40,9 +40,10 @@ pub(super) fn bytes(key: &Key, most: u64, found: Option<u64>) -> Checked<Item> {
     match found {
         Some(number) if (1..=most).contains(&number) => Ok(Item::Whole(number)),
         Some(0) => Err((format!("`{}` is 0; nothing could be published", key.name), help)),
-        Some(_) => {
-            Err((format!("`{}` is above {}MiB, the largest message that RabbitMQ takes", key.name, most >> 20), help))
-        }
+        Some(_) => Err((
+            format!("`{}` is above {}MiB, the largest message that RabbitMQ takes by default", key.name, most >> 20),
+            help,
+        )),
         None => Err((format!("`{}` is not a number of bytes", key.name), help)),
     }
 }

@@ -131,7 +131,7 @@ fn retry(section: &Section) -> Option<Retry> {
     let retry = section.get(&RETRY)?;
     let max_attempts = u32::try_from(retry.get(&MAX_ATTEMPTS).copied()?).ok()?;
     let jitter = u16::try_from(retry.get(&JITTER).copied()?).ok()?;
-    // The tries in place are followed by the retry queues that the file names. The default delays do not count.
+    // The tries in place are followed by retry queues only if the file has the key `retry`.
     let none = section.get(&ON_FAILURE) == Some(&FailureWord::InPlace) && !is_said(section, RETRY.name);
     let delays = if none { Vec::new() } else { ttls(retry.get(&DELAYS)?)? };
     Some(Retry { delays, max_attempts, jitter })

@@ -4,7 +4,7 @@ use std::{fmt, ops::Range};
 
 use crate::domain::words::may_be_url;
 
-/// The most findings that are kept. More would hide the first ones.
+/// The most findings that `Display` shows. More would hide the first ones.
 const SHOWN: usize = 30;
 
 /// Why a file was refused, with every finding in the order of the file.

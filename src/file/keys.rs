@@ -103,7 +103,7 @@ pub(super) static LADDER_LEVEL: Level = Level {
     name: "`ladder`",
     keys: &[
         RESOLUTION.duration(MILLI, LONGEST, Value("250ms"), "One step: no event is further behind its time."),
-        HORIZON.duration(MILLI, LONGEST, Value("365d"), "The longest delay in one round."),
+        HORIZON.duration(MILLI, LONGEST, Value("365d"), "The ladder makes at least this delay in one round."),
     ],
 };
 
@@ -153,7 +153,12 @@ pub(super) static TYPE: Level = Level {
         RETRY.section(&RETRY_LEVEL, Value("{}"), "When a failed event is tried again."),
         ON_FAILURE.choice(Value("retry"), "What follows a failure."),
         // After two deaths every event that ran in the process is suspected. Only the third run is alone.
-        CRASH_LIMIT.whole(3, MOST_TRIES, Value("5"), "Deaths of its worker before an event is put aside, alone."),
+        CRASH_LIMIT.whole(
+            3,
+            MOST_TRIES,
+            Value("5"),
+            "The number of crashes of its worker after which an event goes to dead-letter.",
+        ),
         EXCLUSIVE.switch(
             Depends("on where anything coalesces"),
             "One event of a reference at a time, in all workers together.",

@@ -14,7 +14,7 @@ use super::error::{Draft, Refusal, floor, quote};
 pub(super) const MOST_BYTES: usize = 1 << 20;
 /// The deepest nesting. A topology needs 5 levels.
 const DEPTH: usize = 16;
-/// The most entries of a map. A type with every key has about 40.
+/// The most values of a file, also counting those behind aliases. A type with every key has about 40.
 const MOST_VALUES: usize = 50_000;
 
 /// A value and its place in the file.
@@ -47,7 +47,6 @@ pub(super) struct Word {
 /// Parses a text of exactly one YAML document.
 pub(super) fn parse(text: &str) -> Result<Node, (Refusal, Draft)> {
     if text.len() > MOST_BYTES {
-        // The reader stops at the second document, so the number of documents is unknown.
         let message = format!("the file has more than {MOST_BYTES} bytes, the most that a topology has");
         return Err((Refusal::Size, Draft::new(0..0, message, "give the path of a topology.yaml")));
     }

@@ -13,8 +13,8 @@ use crate::domain::settlement::Outcome;
 ///
 /// | error type | outcome |
 /// | --- | --- |
-/// | `String`, `&'static str`, `std::io::Error`, `Box<dyn Error>`, errors of this crate, of `serde_json` and of `tokio` | [`Outcome::Retry`], with the error's text as the reason |
-/// | `anyhow::Error` (feature `anyhow`) | [`Outcome::Retry`], with the whole chain of causes as the reason |
+/// | `String`, `&'static str` | [`Outcome::Retry`], with the text as the reason |
+/// | `std::io::Error`, `Box<dyn Error>`, `anyhow::Error` (feature `anyhow`), errors of this crate, of `serde_json` and of `tokio` | [`Outcome::Retry`], with the error and its causes as the reason |
 /// | [`Outcome`] | itself |
 /// | a type of the program | whatever its implementation decides |
 ///

@@ -269,7 +269,7 @@ impl TestHatchery {
         Worker::new(Arc::clone(topology), Arc::new(broker.clone()), register.clone(), clock.clone())
     }
 
-    /// Returns the events that wait, like [`Hatchery::events`](crate::Hatchery::events).
+    /// Returns an [`Events`], like [`Hatchery::events`](crate::Hatchery::events), to list and change waiting events.
     #[must_use]
     pub fn events(&self) -> Events {
         let Shared { topology, clock, broker, register, .. } = &*self.shared;
@@ -364,7 +364,7 @@ impl TestHatchery {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Advances the time to a date. A date in the past changes nothing.
+    /// Advances the time to a date. For a date in the past it runs what is due now, and takes its one millisecond.
     ///
     /// # Errors
     /// As [`advance`](Self::advance).

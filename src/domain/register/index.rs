@@ -113,8 +113,8 @@ impl Index {
     }
 
     /// Updates the index after [`Shard::record`]. An event that is handled, or older than another of its slot, does not
-    /// wait and gets no entry. An event may start, and even fail, before this call: then it has an entry, and only its
-    /// message is added.
+    /// wait and gets no entry. An event that was started before this call gets its entry here. One that has failed before this
+    /// call has an entry, and only its message is added.
     pub fn record(&mut self, at: At, shard: &Shard, call: &Record) {
         let key = call.subject.key(&call.slot);
         let slot = shard.slot(at, &key);

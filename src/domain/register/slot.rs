@@ -85,7 +85,8 @@ pub struct CopyVersion {
     pub slot: DedupSlot,
     /// The order of publishing within a (type, reference). It is 0 in an `e:` slot.
     pub version: i64,
-    /// 0 for the message that was published, and one more for each later copy.
+    /// 0 for the first message of a version, and one more for each follow-up in the same slot. A copy that is only sent
+    /// on, because its reference is busy for example, keeps its number.
     pub generation: i64,
 }
 

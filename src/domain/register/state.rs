@@ -173,7 +173,7 @@ pub struct SlotState {
     pub later: Option<Later>,
     /// Whether the mark's (version, generation) has been started.
     pub begun: bool,
-    /// How often the mark's (version, generation) was started and never settled.
+    /// How often a claim of the mark's (version, generation) found that an earlier start was not settled.
     pub crashes: u32,
     /// Whether a cancel has set the mark.
     pub cancelled: bool,

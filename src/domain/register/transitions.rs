@@ -41,13 +41,13 @@ pub fn due_millis(due: Timestamp) -> i64 {
     due.as_millisecond().max(0)
 }
 
-/// The slot, version and generation with which the register counts a copy. `own` is false if the copy names another
-/// slot.
+/// The slot, version and generation with which the register counts a copy.
 struct Counted {
     key: (String, String),
     version: i64,
     generation: i64,
-    own: bool,
+    /// Whether the copy counts in the slot that it names. If not, it counts in the event's `e:` slot.
+    as_named: bool,
 }
 
 impl Shard {
@@ -94,17 +94,17 @@ impl Shard {
         let held = self.held(at, &lease_key);
         if let Some(lease) = held.filter(|lease| lease.token == call.token) {
             let key = call.subject.key(&call.stamp.slot);
-            let own = lease.field == key.1;
-            let slot = if own { key } else { own_key(&call.subject) };
+            let as_named = lease.field == key.1;
+            let slot = if as_named { key } else { own_key(&call.subject) };
             // The first answer to this claim was lost, and the event has been cancelled since. But if only the call
             // came twice, the worker heard the first answer and runs the event, so the lease stays.
             if self.load(at, &slot).stale(lease.version, lease.generation) {
                 return Claimed::Stale;
             }
-            return Claimed::run(call, lease.fence, lease.crashes, own);
+            return Claimed::run(call, lease.fence, lease.crashes, as_named);
         }
         let busy = held.is_some();
-        let Counted { key, version, generation, own } = self.counted(at, &call.subject, &call.stamp);
+        let Counted { key, version, generation, as_named } = self.counted(at, &call.subject, &call.stamp);
         let mut slot = self.load(at, &key);
         if slot.stale(version, generation) {
             return Claimed::Stale;
@@ -147,7 +147,7 @@ impl Shard {
         slot.since = if slot.newest > version { now } else { 0 };
         stay_open(&mut slot, at);
         self.slots.insert(key, slot);
-        Claimed::run(call, fence, crashes, own)
+        Claimed::run(call, fence, crashes, as_named)
     }
 
     /// Carries out [`Renew`].
@@ -300,11 +300,11 @@ impl Shard {
         let generation = stamp.counted_generation();
         let version = stamp.counted_version(subject);
         if self.was_given(at, version) {
-            Counted { key: subject.key(&stamp.slot), version, generation, own: true }
+            Counted { key: subject.key(&stamp.slot), version, generation, as_named: true }
         } else if matches!(stamp.slot, DedupSlot::Event(_)) {
-            Counted { key: subject.key(&stamp.slot), version: 0, generation, own: true }
+            Counted { key: subject.key(&stamp.slot), version: 0, generation, as_named: true }
         } else {
-            Counted { key: own_key(subject), version: 0, generation, own: false }
+            Counted { key: own_key(subject), version: 0, generation, as_named: false }
         }
     }
 
@@ -337,11 +337,12 @@ fn own_key(subject: &Subject) -> (String, String) {
 }
 
 impl Claimed {
-    /// Returns the answer that lets a handler start. If `own` is false, the stamp is that of the event's own `e:` slot.
-    pub(crate) fn run(call: &Claim, fence: i64, crashes: u32, own: bool) -> Self {
+    /// Returns the answer that lets a handler start. If the copy does not count as it names itself, the stamp is that of
+    /// the event's own `e:` slot.
+    pub(crate) fn run(call: &Claim, fence: i64, crashes: u32, as_named: bool) -> Self {
         let has_slot = matches!(call.stamp.slot, DedupSlot::Event(_)) || call.subject.reference.is_some();
         let alone = || CopyVersion::alone(&call.subject.id, call.stamp.generation);
-        let stamp = if own && has_slot { call.stamp.own() } else { alone() };
+        let stamp = if as_named && has_slot { call.stamp.own() } else { alone() };
         Self::Run { fence, crashes, stamp }
     }
 }

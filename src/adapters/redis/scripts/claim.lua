@@ -32,7 +32,7 @@ local function claim_first(place, duration, token)
     first_lease, first_duration = pack('<I6I7I4', ends, 0, 0), duration
     first_end = max(min(now + backlog, END_OF_TIME), ends)
   end
-  local fence, details, ends = give(), '', first_end
+  local details, ends = '', first_end
   if value and #value > 18 then
     details = sub(value, 19)
     if not outlasts('e', details) then
@@ -40,6 +40,7 @@ local function claim_first(place, duration, token)
     end
     ends = max(ends, end_of_details(details))
   end
+  local fence = give()
   redis_call('SET', key, first_slot .. token .. first_lease .. pack('<I7', fence) .. '\0\1e' .. details,
     'PXAT', text(ends))
   return fence

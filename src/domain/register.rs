@@ -39,7 +39,8 @@ pub struct Subject {
 /// The settings of a type that the register needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Whether only one event of a reference runs at a time. If so, the reference has the lease, and else the event.
+    /// Whether only one event of a reference runs at a time. If so, a run takes the lease of its reference, and
+    /// otherwise that of its event.
     pub exclusive: bool,
     /// How long a lease lasts without being renewed.
     pub lease: Duration,
@@ -101,7 +102,8 @@ pub struct Claim {
     pub stamp: CopyVersion,
     /// The name of this claim. A new claim has a new one, and a repeated call keeps it, so that it gets the same answer.
     pub token: Uuid,
-    /// The time at which this copy was due. How late it came tells how long older copies may still wait in a queue.
+    /// The time at which this copy was due. The later it came, the longer older copies may still wait
+    /// in the queue, and the longer the register has to remember what made them stale.
     pub due: Timestamp,
     /// Whether nothing else runs in this process, nor will until this event is settled.
     pub alone: bool,
@@ -261,7 +263,8 @@ pub struct Cancel {
     pub slot: Option<DedupSlot>,
     /// The time at which the cancelled event is due, if the caller knows it. Only the index may have it.
     pub due: Option<Timestamp>,
-    /// The longest time until an event can be due in a slot that the register has never seen: the ladder's horizon.
+    /// How long the cancel of a slot that the register has never seen is remembered: the longest time that an event can wait
+    /// in the ladder or a hatchery. An unseen event that is due later than this runs.
     pub horizon: Duration,
 }
 

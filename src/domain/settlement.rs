@@ -1,4 +1,5 @@
-//! Decides what follows from a handler's answer: a pure function of (outcome, attempts, policy).
+//! Decides what follows from a handler's answer: a pure function of the outcome, the run, and the type's `on-failure` and
+//! `retry`.
 //!
 //! Decide, then act: `settle.rs` in `flow` carries out the [`Decision`].
 
@@ -58,8 +59,8 @@ pub enum Outcome {
     /// The event is handled to the end.
     Done,
     /// The event runs again at a later time, by the handler's wish. No attempt is spent: the event starts again with 0
-    /// attempts. If the type coalesces immediate events, then of those with one reference that are requeued to the same
-    /// time only the newest runs.
+    /// attempts. In a type that coalesces immediate events, two of one reference that are requeued to the same time become
+    /// one: the newest runs.
     Requeue {
         /// The time of the next run, rounded up to milliseconds. A time in the past, or less than a second away,
         /// becomes one second from now.
@@ -67,8 +68,8 @@ pub enum Outcome {
         /// Why the event is requeued, for people.
         reason: String,
     },
-    /// The run failed for a reason that may pass. The type's `on-failure` decides what follows. An attempt is spent,
-    /// and after `max-attempts` of them the event goes to dead-letter.
+    /// The run failed for a reason that may pass. The type's `on-failure` decides what follows. With `retry`,
+    /// and after a round of `in-place`, an attempt is spent, and after `max-attempts` the event goes to dead-letter.
     Retry {
         /// What failed, for people.
         reason: String,

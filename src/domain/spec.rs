@@ -34,7 +34,7 @@ pub struct Topology {
     pub name: Word,
     /// The former names of the topology, the oldest first.
     pub renamed_from: Vec<Word>,
-    /// Existing exchanges and queues without the label that the topology takes over.
+    /// Existing exchanges and queues that the topology takes over although they have no label.
     pub adopt: BTreeSet<String>,
     /// The type of every queue.
     pub queue_type: QueueType,

@@ -40,7 +40,7 @@ impl Trouble {
     pub const ALL: [Self; 7] =
         [Self::Away, Self::Slow, Self::ReadOnly, Self::OutOfMemory, Self::Busy, Self::FailingOver, Self::Refusing];
 
-    /// Returns the cause as one word, for the label of a metric.
+    /// Returns the cause as a text without spaces, for the label of a metric.
     ///
     /// ```
     /// assert_eq!(hatchery::Trouble::FailingOver.label(), "failing-over");

@@ -50,7 +50,7 @@ pub(super) fn topology(top: &Section) -> Option<Topology> {
     })
 }
 
-/// Returns the ladder, or `None` if its horizon is shorter than one step.
+/// Returns the ladder, or `None` if no ladder has this resolution and horizon.
 pub(super) fn ladder(section: &Section) -> Option<Ladder> {
     let ttl = |field| Ttl::new(*section.get(field)?).ok();
     Ladder::new(ttl(&RESOLUTION)?, ttl(&HORIZON)?).ok()

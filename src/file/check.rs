@@ -199,7 +199,7 @@ fn lower(
         ways.push(format!("`handler-timeout` to {}", say(whole_seconds(longest))));
     }
     if ways.is_empty() {
-        ways.push("`drain-timeout`, which alone takes as long".to_owned());
+        ways.push("`drain-timeout`, which leaves no time for a run".to_owned());
     }
     format!("lower {}", ways.join(", or "))
 }

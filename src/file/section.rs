@@ -108,7 +108,8 @@ impl Section {
         self
     }
 
-    /// Returns this section with its absent keys taken from `other`, also inside nested sections.
+    /// Returns this section with its absent keys taken from `base`, also inside nested sections. A short form sets all its
+    /// keys, and takes none.
     pub(super) fn over(mut self, base: &Self) -> Self {
         if self.short {
             return self;

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::domain::settlement::Outcome;
 
-/// A payload that does not parse never will. Its event is dead-lettered, with the place of the error as the reason.
+/// A handler that parses the payload as JSON first. An event whose payload is not a `T` is dead-lettered, because a retry
+/// would not change it.
 pub(crate) struct Json<T, F> {
     handler: F,
     payload: PhantomData<fn() -> T>,

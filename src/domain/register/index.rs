@@ -46,8 +46,8 @@ pub struct Shown {
     pub slot: DedupSlot,
     /// The state that decides about the slot's copies. It is all zero if no call has written the slot yet.
     pub state: SlotState,
-    /// Whether a run of the slot holds the lease with the name of the slot's home. The run may have been cancelled
-    /// since. In a list it is always `false`, because a list does not read leases.
+    /// Whether a run of the slot holds the lease of the slot's home. The run may have been cancelled since. Always `false`
+    /// in a list, which reads no leases, and for an `e:` slot of a type that excludes, whose lease is the reference's.
     pub leased: bool,
     /// The entry in the index. `None` if the event is handled or cancelled, or if the entry was lost.
     pub entry: Option<Entry>,

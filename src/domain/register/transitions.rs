@@ -96,8 +96,8 @@ impl Shard {
             let key = call.subject.key(&call.stamp.slot);
             let as_named = lease.field == key.1;
             let slot = if as_named { key } else { own_key(&call.subject) };
-            // The first answer to this claim was lost, and the event has been cancelled since. But if only the call
-            // came twice, the worker heard the first answer and runs the event, so the lease stays.
+            // The first answer to this claim was lost, and the event has been cancelled since. The lease is not removed: if
+            // the first answer did arrive, the worker runs the event and still needs the lease.
             if self.load(at, &slot).stale(lease.version, lease.generation) {
                 return Claimed::Stale;
             }
@@ -137,8 +137,9 @@ impl Shard {
         let until = (now + millis(call.terms.lease)).min(END_OF_TIME);
         let lease = Lease { token: call.token, until, field: key.1.clone(), version, generation, fence, crashes };
         self.leases.insert(lease_key, lease);
-        // Only the first run of a version covers. The claim of a later run may come so late that its worker is gone,
-        // while a run that began before settles. Then no run would serve the events in between.
+        // Only the first run of a version covers. Example: a run of version 1 began; its claim is repeated so late that its
+        // worker is gone, after version 2 was published. If that claim covered, the first run's settle would not count, no
+        // run would serve version 2, and version 2 would count as replaced.
         if key.1 == "f" && version > slot.mark.version {
             slot.covered = slot.covered.max(fence);
         }
@@ -362,10 +363,12 @@ fn stay_open(slot: &mut SlotState, at: At) {
 
 /// Sets the time at which a slot expires.
 ///
-/// `due` is the time at which the caller's delivery was due. Copies that are still queued are about as late as that
-/// delivery. The time is at most that of an open slot, because a foreign publisher may date its events back by years. A
-/// slot with an overtaken copy lives as long as an open one, because that copy is behind the delivery for an unknown
-/// time. A caller without a delivery passes `None`, and never shortens the time.
+/// - A slot that is open, cancelled, overtaken or not yet due expires like an open one: an overtaken copy is behind the
+///   delivery for an unknown time.
+/// - Any other expires after `dedup_retention` or twice the lateness of the caller's delivery, whichever is longer. Copies
+///   that are still queued are about as late as that delivery. The lateness counts up to the backlog-retention, because a
+///   foreign publisher may date its events back by years.
+/// - A caller without a delivery passes `None` as `due`, and never shortens the time.
 fn keep(slot: &mut SlotState, at: At, terms: &Terms, due: Option<Timestamp>) {
     let now = at.millis();
     if slot.open() || slot.cancelled || slot.overtaken || slot.due > now {

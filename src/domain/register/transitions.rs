@@ -137,9 +137,9 @@ impl Shard {
         let until = (now + millis(call.terms.lease)).min(END_OF_TIME);
         let lease = Lease { token: call.token, until, field: key.1.clone(), version, generation, fence, crashes };
         self.leases.insert(lease_key, lease);
-        // Only the first run of a version covers. Example: a run of version 1 began; its claim is repeated so late that its
-        // worker is gone, after version 2 was published. If that claim covered, the first run's settle would not count, no
-        // run would serve version 2, and version 2 would count as replaced.
+        // Only the first run of a version covers. Example: a run of version 1 began, version 2 was published, and a second
+        // claim of version 1 arrives so late that its worker is gone. If that claim covered, the first run's settle would
+        // not count, no run would serve version 2, and version 2 would count as replaced.
         if key.1 == "f" && version > slot.mark.version {
             slot.covered = slot.covered.max(fence);
         }

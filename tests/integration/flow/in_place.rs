@@ -85,7 +85,7 @@ async fn a_type_without_retry_queues_dead_letters_after_its_tries() {
 #[tokio::test]
 async fn each_try_has_its_own_timeout_and_the_lease_lasts_through_all_tries() {
     let declared = Declared::new(
-        "types: { mail: { on-failure: in-place, in-place: { tries: 6, delay: 50ms }, handler-timeout: 150ms, lease: 300ms } }",
+        "types: { mail: { on-failure: in-place, in-place: { tries: 6, delay: 50ms }, handler-timeout: 500ms, lease: 1500ms } }",
     )
     .await;
     let hatchery = declared.connect().await;

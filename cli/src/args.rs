@@ -30,7 +30,7 @@ redis://localhost:6379]";
 
 const MANAGEMENT_HELP: &str = "\
 The broker's management API; prefer RABBITMQ_MANAGEMENT_URL, or RABBITMQ_MANAGEMENT_URL_FILE [default: the broker's \
-host and user, port 15672, or 15671 with TLS]";
+hosts and user, port 15672; with TLS 15671, then 15672]";
 
 /// Flags that every verb takes, before or after the verb. clap does not parse the URLs, because its error message would
 /// repeat a wrong URL with its password. clap does not read them from the environment either, because the environment

@@ -39,13 +39,13 @@ pub(super) async fn lock(
     output: Output,
 ) -> anyhow::Result<Declarer> {
     let queues: Vec<String> = desired.owners().map(names::lock).collect();
-    let waiting = |queue: &str| output.note(&format!("Waiting for another apply, which holds {queue} …"));
+    let waiting = |queue: &str| output.note(&format!("Waiting for another apply or destroy, which holds {queue} …"));
     Declarer::lock(url, &connect::here("topology apply"), &queues, patience, waiting).await.map_err(|error| match error
     {
         BrokerError::Locked { object } => {
-            let advice = "nothing was written. Run it again, or wait longer with --lock-timeout; if no other apply is \
+            let advice = "nothing was written. Run it again, or wait longer with --lock-timeout; if none is \
                           running, look up the connection that owns that queue";
-            Ended::new(Exit::Locked, format!("another apply holds {object}; {advice}")).into()
+            Ended::new(Exit::Locked, format!("another apply or destroy holds {object}; {advice}")).into()
         }
         error => error.into(),
     })

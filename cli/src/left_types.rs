@@ -98,8 +98,8 @@ impl LeftTypes {
                  no worker of this file takes them"
             ));
             output.help(&format!(
-                "if the type has another name now, write `renamed-from: {event_type}` there; else put it back until its events \
-                 have run or are cancelled"
+                "if the type was renamed, write `renamed-from: {event_type}` under its new name; else put it back into the file \
+                 until its events have run or are cancelled"
             ));
         }
         if let Some((left, why)) = &self.unknown {

@@ -30,7 +30,7 @@ use crate::plan::Move;
 /// acknowledgements.
 const IN_FLIGHT: u16 = 500;
 
-/// How long no message may have come before the queue is checked for being empty.
+/// After this long without a message, the queue is checked for being empty.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// The number of checks in a row after which the ready messages count as those of another consumer: a queue with a

@@ -94,7 +94,7 @@ impl Declarer {
     }
 
     /// Empties queues, and deletes those without bindings once they are provably empty: no message ready, none
-    /// unacknowledged, none on its way to its dead-letter exchange, known at two readings a statistics interval apart.
+    /// unacknowledged, none on its way to its dead-letter exchange, in every reading of at least 12 s.
     /// It waits for at most `patience`; a queue that is not empty by then stays, and is in the next plan again. Returns
     /// the number of messages moved.
     ///

@@ -133,7 +133,7 @@ fn misspelt(object: &serde_json::Map<String, Value>) -> Option<(&str, &'static s
 }
 
 /// Whether a text that was cut off begins like an answer, which has one key that leads to an object. If the text ends
-/// within the key, half of the key is enough.
+/// within the key, its first four characters are enough.
 pub(super) fn begins(text: &str) -> bool {
     const HALF: usize = 4;
     let key = bare(text).strip_prefix('{').and_then(|rest| rest.trim_start().strip_prefix('"'));

@@ -39,7 +39,7 @@ impl ManagementUrl {
         Ok(Self { nodes, tls: broker.tls().clone() })
     }
 
-    /// Returns the URLs for the broker's own hosts and user: port 15672, or 15671 with TLS.
+    /// Returns the URLs for the broker's own hosts and user: port 15672; with TLS 15671, then 15672.
     #[must_use]
     pub fn of(broker: &AmqpUrl) -> Self {
         Self { nodes: broker.management(), tls: broker.tls().clone() }

@@ -40,13 +40,14 @@ const TELL: Duration = Duration::from_secs(2);
 #[derive(clap::Args)]
 #[command(after_help = "\
 Objects that the topology does not own are never touched. Nothing is removed if
-a queue holds messages or has consumers, or if the broker does not report both
-counts; with --force such a queue is removed and its messages are lost. If the
-command is interrupted, run it again.
+a queue holds messages or has consumers, if the broker does not report both
+counts, or if an object that is not owned leads to a queue; with --force they
+are removed, and messages in them are lost. A queue that comes into use later
+stops the command half-way (exit 5). After an interruption, run it again.
 
 Signs:
   -  is removed
-  !  is in use, so that nothing is removed
+  !  is in use, or has an object that is not owned before it: nothing is removed
 
 Examples:
   topology destroy                         show the objects, ask, remove
@@ -59,7 +60,7 @@ pub(crate) struct Args {
     #[arg(long)]
     auto_approve: bool,
 
-    /// Remove queues that are in use too: their messages are lost
+    /// Remove objects that are in use too: messages in their queues are lost
     #[arg(long)]
     force: bool,
 

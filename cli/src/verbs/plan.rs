@@ -30,7 +30,7 @@ Signs:
   ~  has drifted, and is changed back
   -  owned, and no longer in the file: stays, or is removed with --prune
   !  blocks the apply, so that nothing would be written
-  *  a policy of others that wins on owned queues, and does no harm
+  *  a warning that blocks nothing
   ?  not owned, never touched (shown with -v)
 
 Examples:

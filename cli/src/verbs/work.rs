@@ -77,7 +77,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "CMD", num_args = 1.., allow_hyphen_values = true)]
     exec: Vec<OsString>,
 
-    /// Leave the variables that name broker and Redis in the program's environment, with their passwords
+    /// Pass the variables with the URLs of broker and Redis, and their passwords, to the program
     #[arg(long, requires = "exec")]
     pass_urls: bool,
 

@@ -44,7 +44,7 @@ use crate::{
 };
 
 /// A RabbitMQ broker with three connections: one publishes, one consumes, and one takes single messages with
-/// `basic.get`. Publishing has a connection of its own because a blocked publisher would block the acknowledgements on
+/// `basic.get`. (Queues with unreadable messages have more.) Publishing has a connection of its own because a blocked publisher would block the acknowledgements on
 /// the same connection. Each connection is opened when it is first needed, and again after it is lost.
 pub struct RabbitMq {
     url: AmqpUrl,

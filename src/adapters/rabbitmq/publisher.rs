@@ -202,8 +202,8 @@ impl Owner {
     }
 
     /// Returns the open channel, or opens one. A channel that a missing exchange has closed, or on which a message was
-    /// refused, is replaced on the same connection. A lost connection is replaced, and so is one on which nothing is
-    /// confirmed, whose node is left.
+    /// refused, is replaced on the same connection. A lost connection is replaced. So is one on which
+    /// nothing is confirmed, if possible by a connection to another node.
     async fn open(&mut self) -> Result<&Open, BrokerError> {
         let open = match self.open.take() {
             Some(open) if open.is_good() => open,
@@ -241,7 +241,7 @@ impl Open {
 
 /// Returns the error of a message on a silent connection. The message may have arrived.
 fn silent(url: &AmqpUrl) -> BrokerError {
-    url.unreachable(format!("no publisher confirm for {} s; reconnecting to another node", silence::LIMIT.as_secs()))
+    url.unreachable(format!("no publisher confirm for {} s; opening a new connection", silence::LIMIT.as_secs()))
 }
 
 /// Checks the broker's answer to a publish.

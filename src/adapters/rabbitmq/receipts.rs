@@ -1,6 +1,6 @@
-//! Acknowledges, requeues and rejects a consumer's deliveries. Acknowledgements are joined: one `basic.ack` with
-//! `multiple` for all deliveries up to a tag costs the broker a third of one for each (measured: 31 to 33 k/s singly,
-//! 114 to 129 k/s in groups of fifty).
+//! Acknowledges, requeues and rejects a consumer's deliveries. Acknowledgements are joined: fifty
+//! deliveries in one `basic.ack` with `multiple` are acknowledged 3.5 times as fast as one by one (measured: 114 to 129
+//! k/s, and 31 to 33 k/s).
 //!
 //! An acknowledgement must never cover a delivery that is not settled, whose event would be lost if the worker died. So
 //! one task owns the answers of a channel, and joins only deliveries without an unsettled one before them. A channel

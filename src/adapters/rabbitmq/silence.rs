@@ -67,7 +67,7 @@ impl Confirms {
     }
 
     /// Returns how long the connection has been silent, given the silence at the last look. A blocked connection does
-    /// not count as silent: a broker that blocks publishers confirms nothing, by whichever node.
+    /// not count as silent: a broker that blocks publishers confirms nothing on any node.
     fn look(&self, before: Duration, blocked: bool) -> Duration {
         if self.taken.swap(false, Ordering::Relaxed) || blocked {
             self.refused.store(false, Ordering::Relaxed);

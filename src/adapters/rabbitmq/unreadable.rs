@@ -1,15 +1,14 @@
 //! Consumes queues with messages that lapin cannot read: a property, a header's name or a routing key is not UTF-8.
 //!
 //! Such a message ends its connection whenever it is delivered, and is delivered again. Only the broker's delivery
-//! limit stops that, and each time it also counts against every other message that was delivered on the same
-//! connection. So after such a failure each message gets a connection of its own ([`Careful`]), until the broker has
+//! limit stops that, and each failure also counts as a return of every other message of the connection. So after such a failure each message gets a connection of its own ([`Careful`]), until the broker has
 //! dead-lettered the unreadable one.
 //!
 //! A queue whose order is kept gets one connection, and one message at a time on it: [`InOrder`]. RabbitMQ puts a
-//! returned message behind those that were returned earlier (measured on 3.10 and 4.3). If the connection were closed
-//! after each message, it would return the next message behind others. So only the unreadable message is returned by
-//! itself, behind those that were delivered with it the first time, and the others keep their order. Such a queue has
-//! no delivery limit: the unreadable message then stays at the head until somebody removes it.
+//! returned message behind those that were returned earlier (measured on 3.10 and 4.3). So the
+//! connection is not closed after each message, which would return the next message behind others. Only the unreadable
+//! message goes back, behind the messages that its first failure returned. Those are handled in their order. Such a queue
+//! has no delivery limit, so the unreadable message then stays at the head until somebody removes it.
 
 use std::{sync::Arc, time::Duration};
 
@@ -34,7 +33,7 @@ use crate::{
 /// The highest number of connections at a time.
 const CONNECTIONS: usize = 10;
 
-/// How long no message must come until the unreadable message counts as gone.
+/// If no message comes for this long, the unreadable message counts as gone.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// A consumer that takes each message on a connection of its own. It ends once as many messages in a row as its
@@ -51,7 +50,7 @@ pub(super) struct Careful {
     unreadable: i64,
     /// Whether this program has cancelled the consumer. That does not mean that the queue is readable.
     cancelled: bool,
-    /// Ends the consumer when it is cancelled.
+    /// Ends the consumer when this token is cancelled.
     closed: CancellationToken,
 }
 
@@ -188,7 +187,7 @@ pub(super) struct InOrder {
     count: Count,
     /// Whether the connection is open. While it is, its deliveries stay with the worker.
     lasts: bool,
-    /// Ends the consumer when it is cancelled.
+    /// Ends the consumer when this token is cancelled.
     closed: CancellationToken,
 }
 

@@ -22,7 +22,7 @@ use crate::{
 /// time. RabbitMQ's own default is a minute.
 const HEARTBEAT: u16 = 20;
 
-/// How long a node that was left is tried last. After that it gets its share of the connections again.
+/// For this long after a connection to a node was given up, the node is tried last. After that it gets its share of the connections again.
 const ASKED_LAST: Duration = Duration::from_mins(1);
 
 /// The URL of a broker, or one URL for each node of a cluster. `Display` and `Debug` show it without passwords.
@@ -119,8 +119,8 @@ impl AmqpUrl {
 /// One node of a broker.
 pub(super) struct Node {
     url: SecretUrl,
-    /// The URL as lapin needs it. It is not parsed by lapin, which gets two things wrong: an empty path is the default
-    /// virtual host here, and an IPv6 address has no brackets.
+    /// The URL as lapin needs it. It is not parsed by lapin, which reads an empty path as the virtual host with the
+    /// empty name, and an IPv6 address as localhost.
     pub(super) uri: AMQPUri,
 }
 

@@ -37,8 +37,8 @@ impl Counters {
         Known(self.of(shard).load(Ordering::Relaxed))
     }
 
-    /// Notes a script's answer, and returns whether it shows that Redis was emptied. Only one call is told of each
-    /// loss, for all shards, because they were lost together.
+    /// Notes a script's answer, and returns whether it shows that Redis was emptied. One loss is reported once:
+    /// all shards count as lost. A shard on another master of a Cluster counts as there again at its next answer.
     pub(super) fn met(&self, shard: u16, Known(known): Known, Met { before, after }: Met) -> bool {
         let gone = known.wrapping_add(u32::from(is_there(known)));
         let is_lost = !before && known != gone && self.change(shard, known, gone);

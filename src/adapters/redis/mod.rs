@@ -58,7 +58,8 @@ type Batch<R> = (u8, Vec<R>, Option<Vec<u8>>, Option<Vec<u8>>);
 /// Returns the name of the cluster that the newest connection to the broker leads to, if the name is known.
 type ClusterName = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
-/// The register in Redis. Clones share one connection, which is opened on first use and again after every loss.
+/// The register in Redis. Clones share its connections (one, or one for each node of a Cluster), which are opened on first use
+/// and again after every loss.
 #[derive(Clone)]
 pub struct RedisRegister {
     link: Arc<Link>,
@@ -314,8 +315,8 @@ impl RedisRegister {
 #[async_trait]
 impl Register for RedisRegister {
     async fn ping(&self) -> Result<(), RegisterError> {
-        // All shards are pinged: only a call to it shows that a master is down or a hash slot is moving, and a caller
-        // that waits for Redis needs every shard.
+        // All shards are pinged, because a caller that waits for Redis needs every shard. Only a call about a shard shows
+        // that its master is down or its hash slot is moving.
         let within = self.limit.into();
         let pings = (0..self.keys.shards()).map(|shard| self.ping_shard(shard, within));
         let answers: Vec<_> = stream::iter(pings).buffered(TOGETHER).collect().await;

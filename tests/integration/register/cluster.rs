@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
+use futures_util::future::join_all;
 use hatchery::{
     RegisterError, Tls,
     internals::{
@@ -11,6 +12,7 @@ use hatchery::{
         trouble::Trouble,
     },
 };
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::bench::{EXCLUSIVE, SHARDS, VIRTUAL_HOST, event, register, spec, stamp, token, topology};
 use crate::support::{
@@ -342,6 +344,31 @@ async fn a_master_without_a_replica_is_waited_for() {
     cluster.nodes[lost].restart();
     eventually("the restarted master answers", async || register.ping().await.ok()).await;
     register.reserve(&batch()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_master_that_hangs_delays_no_call_to_another() {
+    let cluster = Cluster::start(Kind { timeout: Some(60_000), ..Kind::default() }).await;
+    let prefix = prefix();
+    let register = register(&cluster.url(), &prefix, SHARDS).with_limit(Duration::from_secs(1));
+    register.reserve(&batch()).await.unwrap();
+    let hung = &cluster.nodes[cluster.master_of(&last(&prefix, 3)).await];
+    let about: String = hung.ask(&["INFO", "server"]).await.unwrap();
+    let pid = about.lines().find_map(|line| line.strip_prefix("process_id:")).unwrap().trim().parse().unwrap();
+    // Its connections are gone, so each call to it connects anew, and waits.
+    hung.ask::<()>(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await.unwrap();
+    kill_process(Pid::from_raw(pid).unwrap(), Signal::STOP).unwrap();
+    let mut calls = batch();
+    for _ in 0..3 {
+        let answers = join_all(calls.iter().map(|call| register.reserve(std::slice::from_ref(call)))).await;
+        let others: Vec<Reserve> =
+            calls.iter().zip(&answers).filter(|(_, answer)| answer.is_ok()).map(|(call, _)| call.clone()).collect();
+        assert!((20..60).contains(&others.len()), "{} of {} calls were served", others.len(), calls.len());
+        if calls.len() < 60 {
+            assert_eq!(others.len(), calls.len(), "{answers:?}");
+        }
+        calls = others;
+    }
 }
 
 #[tokio::test]

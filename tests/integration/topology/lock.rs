@@ -26,7 +26,10 @@ async fn an_apply_ends_with_exit_code_7_while_the_lock_is_held() {
     let bench = Bench::new(TOPOLOGY);
     let _other = hold(&bench).await;
     let ran = bench.expect(7, &["apply", "--auto-approve", "--lock-timeout", "0s"]);
-    assert!(ran.stderr.contains("another apply holds the lock billing.lock; nothing was written"), "{ran:?}");
+    assert!(
+        ran.stderr.contains("another apply or destroy holds the lock billing.lock; nothing was written"),
+        "{ran:?}"
+    );
     let ran = bench.expect(7, &["apply", "--auto-approve", "--lock-timeout", "100ms"]);
     assert!(ran.stderr.contains("Waiting for another apply"), "{ran:?}");
     assert_eq!(bench.host.names("exchanges"), Vec::<String>::new());
@@ -63,7 +66,7 @@ async fn an_apply_goes_on_once_the_lock_is_released() {
     let mut stderr = BufReader::new(apply.stderr.take().unwrap());
     let mut line = String::new();
     stderr.read_line(&mut line).unwrap();
-    assert!(line.starts_with("Waiting for another apply, which holds billing.lock"), "{line}");
+    assert!(line.starts_with("Waiting for another apply or destroy, which holds billing.lock"), "{line}");
     other.close(200, "done".into()).await.unwrap();
     let status = apply.wait().unwrap();
     stderr.read_to_string(&mut line).unwrap();

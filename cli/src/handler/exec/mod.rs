@@ -193,8 +193,9 @@ impl Handler for Exec {
     }
 }
 
-/// Chooses the answer: the line that the program had printed by its end, unless that means done. Output of processes
-/// that it left behind does not hide an answer, but an answer may come late through another program, like `tee`.
+/// Chooses the answer. If the last line at the end of the program is an answer, it counts: later output of other
+/// processes does not hide it. Otherwise the last line of all counts, because a program like `tee` may pass an answer on
+/// late.
 fn answer(by_itself: Line, later: Line) -> Line {
     if matches!(meaning(&by_itself), Ok(Outcome::Done)) { later } else { by_itself }
 }

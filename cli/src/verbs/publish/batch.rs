@@ -31,7 +31,7 @@ use crate::{
 const IN_FLIGHT: usize = 1_000;
 /// How many bytes these lines may hold together.
 const BYTES_IN_FLIGHT: usize = 64 * 1024 * 1024;
-/// How long no line is sent after the broker did not confirm one.
+/// After a line without a confirm, no line is sent for this long.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
 /// The input of lines, and the file for refused lines.

@@ -1,8 +1,8 @@
 //! A Redis Cluster: sends each call to the master of its shard's hash slot.
 //!
-//! This module does not use the redis crate's own cluster client: that one loads a script on every node, so that one
-//! node that is down prevents it for all others, and it retries by a clock of its own. All keys of a call are in one
-//! slot, so this module need only know the master of each slot, and follow redirections.
+//! This module does not use the redis crate's own cluster client: while one master hangs, that client serves few calls to
+//! the others (`docs/decisions.md`). All keys of a call are in one slot, so this module need only know the master of each
+//! slot, and follow redirections.
 
 use std::{
     collections::BTreeMap,

@@ -57,7 +57,7 @@ impl Failure {
         Self::FailingOver(format!("the hash slot {slot} is moving between two nodes: {error}"))
     }
 
-    /// Returns the failure that is nearest to an answer, of those of several servers.
+    /// Returns the most telling of several servers' failures: the one that was nearest to an answer.
     pub(super) fn most_telling(failures: Vec<Self>) -> Self {
         let nearness = |failure: &Self| match failure {
             Self::FailingOver(_) => 3,

@@ -1,4 +1,4 @@
-//! Asks several servers, one after the other.
+//! Asks several servers: the next one as soon as one fails, or as well after a moment of silence.
 
 use std::time::Duration;
 

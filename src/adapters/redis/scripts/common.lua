@@ -38,9 +38,9 @@ local HAS_VERSION = HAS_COVERED
 local LEASE = '<I6I7I4I7BB'
 local LEASE_HEAD = 42
 
--- Settling a slot also removes expired slots of its hash. All fields of a hash with up to SMALL fields are checked. Of a
+-- Saving a slot also removes expired slots of its hash. All fields of a hash with up to SMALL fields are checked. Of a
 -- larger hash SAMPLE random fields are checked: whenever a slot is added, so that expired slots go faster than new ones
--- come, and otherwise once for each call. Sampling a hash of thousands of fields takes longer than all other work for
+-- come, and otherwise once in a batch. Sampling a hash of thousands of fields takes longer than all other work for
 -- one slot, and all slots of a batch may be in one hash.
 local SMALL, SAMPLE = 16, 8
 local looked_at = {}

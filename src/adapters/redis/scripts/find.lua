@@ -7,7 +7,7 @@ local index = base .. event_type .. ':x'
 local from, before, after, limit = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10])
 local alone = ARGV[11] == '1'
 
--- How many more members are read than looked at, if only events that compete with nothing are asked for. Passing over a
+-- How many times as many members are read as are looked at, if only events that compete with nothing are asked for. Passing over a
 -- member by its name costs a small part of looking at its home.
 local NAMES = 4
 

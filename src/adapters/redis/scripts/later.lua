@@ -1,4 +1,4 @@
--- later: header (version, generation, date; then the field), place and own place (empty if it is the place). Answers 0
+-- later: header (version, generation, date; then the field), place and own place. Answers 0
 -- if the copy is not wanted any more, 1 if it has been started, 2 if it waits until the date.
 return each(3, function(a)
   local version, generation, date, rest = unpack_numbers('<I7I4I6', ARGV[a])

@@ -48,7 +48,7 @@ async fn a_rescheduled_event_does_not_run_at_its_old_time() {
     let hatchery = declared.connect().await;
     let (soon, later) = (from_now(Duration::from_secs(10)), from_now(Duration::from_secs(40)));
     let place = Place::new(&declared);
-    let to = later.to_string();
+    let to = format!("{later:.3}");
     for (event_type, id) in [("import", "a"), ("newest", "b"), ("mail", "c"), ("light", "d")] {
         publish(&hatchery, NewEvent::new(event_type, "{}").reference("1234").id(id).at(soon)).await;
         let arguments = ["reschedule", "--type", event_type, "--reference", "1234", "--to", &to];

@@ -7,8 +7,8 @@ use redis::aio::MultiplexedConnection;
 
 use crate::servers::connect_to_redis;
 
-/// The offset of the flags in a packed slot, and the flag of a handled event.
-const FLAGS: usize = 37;
+/// The offset of the flags in an event's value, and the flag of a handled event.
+const FLAGS: usize = 17;
 const FINISHED: u8 = 1;
 
 pub(super) struct Register {
@@ -32,7 +32,7 @@ impl Register {
         }
         let mut asked = redis::pipe();
         for number in numbers {
-            asked.cmd("HGET").arg(format!("{}{number}", self.before)).arg("e");
+            asked.get(format!("{}{number}", self.before));
         }
         let slots: Vec<Option<Vec<u8>>> = asked.query_async(&mut self.connection).await?;
         let finished =

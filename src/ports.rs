@@ -3,12 +3,16 @@
 //! `flow` depends on these traits alone, and `adapters` implement them.
 
 mod error;
+mod turn;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-pub use self::error::{BrokerError, RegisterError};
+pub use self::{
+    error::{BrokerError, RegisterError},
+    turn::{Turn, turn_in_parts},
+};
 use crate::domain::{
     register::{
         Cancel, Cancelled, Claim, Claimed, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
@@ -155,6 +159,10 @@ pub trait Register: Send + Sync + 'static {
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError>;
     /// Records how runs ended.
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError>;
+    /// Settles, and then claims, in as few calls as possible. Answers each of them by itself.
+    async fn turn(&self, settles: &[Settle], claims: &[Claim]) -> Result<Turn, RegisterError> {
+        turn_in_parts(self, settles, claims).await
+    }
     /// Postpones waiting events.
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError>;
     /// Cancels slots. Returns the contents of each of them.

@@ -4,6 +4,7 @@
 
 mod error;
 mod turn;
+mod written;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 pub use self::{
     error::{BrokerError, RegisterError},
     turn::{Turn, turn_in_parts},
+    written::Written,
 };
 use crate::domain::{
     register::{
@@ -92,6 +94,15 @@ pub trait Deliveries: Send {
     /// connection is gone. Dropping the future loses no delivery.
     async fn next(&mut self) -> Option<Delivery>;
 
+    /// Waits for the next delivery, and adds to `batch` that one and those that have arrived with it. Returns whether there
+    /// was one: if not, the consumer has ended. Dropping the future loses no delivery.
+    async fn next_batch(&mut self, batch: &mut Vec<Delivery>) -> bool {
+        let delivery = self.next().await;
+        let any = delivery.is_some();
+        batch.extend(delivery);
+        any
+    }
+
     /// Stops consuming. The worker keeps its deliveries, and [`next`](Self::next) still returns those that it has not
     /// read.
     async fn cancel(&mut self);
@@ -115,18 +126,17 @@ pub struct Delivery {
     pub receipt: Box<dyn Receipt>,
 }
 
-/// Settles one delivery. If the delivery's connection is gone, the broker has returned the delivery to its queue, and
-/// the calls do nothing.
-#[async_trait]
+/// Settles one delivery. The answer is under way when the function returns; [`Written`] tells when it is written. If the
+/// delivery's connection is gone, the broker has returned the delivery to its queue, and the calls do nothing.
 pub trait Receipt: Send + Sync {
     /// Acknowledges the delivery, so that the broker removes the message.
-    async fn acknowledge(self: Box<Self>);
+    fn acknowledge(self: Box<Self>) -> Written;
 
     /// Returns the delivery to its queue (`requeue` as RabbitMQ means it).
-    async fn requeue(self: Box<Self>);
+    fn requeue(self: Box<Self>) -> Written;
 
     /// Rejects the delivery, so that the broker itself dead-letters the message unchanged.
-    async fn reject(self: Box<Self>);
+    fn reject(self: Box<Self>) -> Written;
 }
 
 /// The register, which tells which copies are stale. A call takes a batch and answers in the order of the batch. Each

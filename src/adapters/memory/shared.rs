@@ -6,7 +6,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 use tokio::sync::Notify;
@@ -19,7 +18,7 @@ use crate::{
         compile::Desired,
         wire::{Headers, Incoming, Properties, Value},
     },
-    ports::{BrokerError, Clock, Delivery, Order, Receipt},
+    ports::{BrokerError, Clock, Delivery, Order, Receipt, Written},
 };
 
 pub(super) struct Shared {
@@ -191,26 +190,28 @@ struct Tag {
     number: u64,
 }
 
-#[async_trait]
 impl Receipt for Tag {
-    async fn acknowledge(self: Box<Self>) {
+    fn acknowledge(self: Box<Self>) -> Written {
         #[cfg(test)]
         self.shared.script.note_of_broker("acknowledge");
         self.shared.settle(self.number, |_, _| {});
+        Written::default()
     }
 
-    async fn requeue(self: Box<Self>) {
+    fn requeue(self: Box<Self>) -> Written {
         #[cfg(test)]
         self.shared.script.note_of_broker("give back");
         self.shared.give_back(self.number);
+        Written::default()
     }
 
-    async fn reject(self: Box<Self>) {
+    fn reject(self: Box<Self>) -> Written {
         #[cfg(test)]
         self.shared.script.note_of_broker("reject");
         self.shared.settle(self.number, |state, Unacknowledged { queue, message, .. }| {
             state.queues.reject(&queue, message);
         });
+        Written::default()
     }
 }
 

@@ -8,7 +8,7 @@
 use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
-use futures_util::StreamExt;
+use futures_util::{FutureExt as _, StreamExt as _};
 use lapin::{
     Channel, Consumer,
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
@@ -29,6 +29,9 @@ use crate::ports::{BrokerError, Deliveries, Delivery, Order};
 /// How long a consumer waits for a delivery before it consumes anew. That costs a quorum queue two entries of its log
 /// for each worker.
 pub(super) const QUIET: Duration = Duration::from_secs(30);
+
+/// The largest number of deliveries that are read at once.
+const LARGEST: usize = 256;
 
 /// How a queue is consumed.
 #[derive(Clone, Copy)]
@@ -53,6 +56,7 @@ pub(super) async fn consume(
         link,
         channel,
         consumer,
+        end: None,
         answers,
         name: queue.to_owned(),
         how,
@@ -87,6 +91,8 @@ struct Queue {
     link: Arc<Link>,
     channel: Channel,
     consumer: Consumer,
+    /// The end of the consumer, read with the deliveries before it.
+    end: Option<Option<Received>>,
     answers: Answers,
     name: String,
     how: How,
@@ -120,6 +126,13 @@ impl Queue {
         self.quiet_since = Instant::now();
     }
 
+    fn delivery(&self, mut received: lapin::message::Delivery) -> Delivery {
+        let message = codec::incoming(&mut received);
+        let redelivered = received.redelivered;
+        let receipt = self.answers.receipt(received.delivery_tag, received.acker);
+        Delivery { message, redelivered, receipt }
+    }
+
     /// Ends the new consumer of a task whose result was not read yet, its channel first. Waits for a call that is under
     /// way, in the background: otherwise lapin would keep the channel open, with a consumer that nobody reads.
     fn give_up_reconsume(&mut self) -> Option<JoinHandle<()>> {
@@ -140,6 +153,17 @@ async fn end(channel: Channel, consumer: Consumer) {
         tracing::debug!(%error, "closing a channel");
     }
     drop(consumer);
+}
+
+/// A delivery, or the error that ends the consumer.
+type Received = lapin::Result<lapin::message::Delivery>;
+
+/// Reads the next delivery, unless the end was read before.
+async fn read(end: &mut Option<Option<Received>>, consumer: &mut Consumer) -> Option<Received> {
+    match end.take() {
+        Some(end) => end,
+        None => consumer.next().await,
+    }
 }
 
 /// A task that opens a new consumer in place of one that had no deliveries.
@@ -171,7 +195,7 @@ impl Deliveries for Queue {
                     }
                     continue;
                 }
-                received = self.consumer.next(), if !reconsumes => received,
+                received = read(&mut self.end, &mut self.consumer), if !reconsumes => received,
                 () = tokio::time::sleep_until(quiet_until), if !self.cancelled && !reconsumes => {
                     if self.answers.are_awaited() {
                         self.quiet_since = Instant::now();
@@ -182,12 +206,9 @@ impl Deliveries for Queue {
                 }
             };
             match received {
-                Some(Ok(mut received)) => {
+                Some(Ok(received)) => {
                     self.quiet_since = Instant::now();
-                    let message = codec::incoming(&mut received);
-                    let redelivered = received.redelivered;
-                    let receipt = self.answers.receipt(received.delivery_tag, received.acker);
-                    return Some(Delivery { message, redelivered, receipt });
+                    return Some(self.delivery(received));
                 }
                 Some(Err(error)) => {
                     self.suspects.note(&self.name, &error);
@@ -203,6 +224,22 @@ impl Deliveries for Queue {
             self.ended = true;
         }
         None
+    }
+
+    async fn next_batch(&mut self, batch: &mut Vec<Delivery>) -> bool {
+        let Some(first) = self.next().await else { return false };
+        batch.push(first);
+        while batch.len() < LARGEST {
+            match self.consumer.next().now_or_never() {
+                Some(Some(Ok(received))) => batch.push(self.delivery(received)),
+                Some(end) => {
+                    self.end = Some(end);
+                    break;
+                }
+                None => break,
+            }
+        }
+        true
     }
 
     async fn cancel(&mut self) {

@@ -11,7 +11,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use lapin::{
     Acker, Channel,
     options::{BasicAckOptions, BasicNackOptions},
@@ -22,7 +21,7 @@ use tokio::{
     time::Instant,
 };
 
-use crate::ports::Receipt;
+use crate::ports::{Receipt, Written};
 
 /// How long an acknowledgement waits behind an unsettled delivery before it is sent singly.
 const COMPANY: Duration = Duration::from_millis(50);
@@ -44,11 +43,11 @@ struct Answered {
     acker: Acker,
     tag: DeliveryTag,
     answer: Answer,
-    written: Written,
+    written: Writing,
 }
 
 /// Dropped once the answer is written.
-type Written = oneshot::Sender<()>;
+type Writing = oneshot::Sender<()>;
 
 impl Answers {
     /// Starts the task that writes the answers. It ends with the last receipt.
@@ -76,34 +75,33 @@ struct Joined {
 }
 
 impl Joined {
-    async fn answer(self, answer: Answer) {
+    fn answer(self, answer: Answer) -> Written {
+        // The sender is dropped once the answer is written, and never sends a value.
         let (written, wait) = oneshot::channel();
         let Self { answers, tag, acker } = self;
-        if answers.0.send(Answered { acker, tag, answer, written }).is_ok() {
-            // The sender is dropped once the answer is written, and never sends a value.
-            let _ = wait.await;
-        }
+        // The task lives as long as the last receipt, so it is there.
+        let _ = answers.0.send(Answered { acker, tag, answer, written });
+        Written::when_dropped(wait)
     }
 }
 
-#[async_trait]
 impl Receipt for Joined {
-    async fn acknowledge(self: Box<Self>) {
-        self.answer(Answer::Acknowledge).await;
+    fn acknowledge(self: Box<Self>) -> Written {
+        self.answer(Answer::Acknowledge)
     }
 
-    async fn requeue(self: Box<Self>) {
-        self.answer(Answer::Requeue).await;
+    fn requeue(self: Box<Self>) -> Written {
+        self.answer(Answer::Requeue)
     }
 
-    async fn reject(self: Box<Self>) {
-        self.answer(Answer::Reject).await;
+    fn reject(self: Box<Self>) -> Written {
+        self.answer(Answer::Reject)
     }
 }
 
 /// Writes the answers to the broker. The task holds the channel, which closes with its last owner, until every delivery
 /// is answered.
-async fn write(mut inbox: mpsc::UnboundedReceiver<Answered>, _channel: Channel, mut ledger: Ledger<(Acker, Written)>) {
+async fn write(mut inbox: mpsc::UnboundedReceiver<Answered>, _channel: Channel, mut ledger: Ledger<(Acker, Writing)>) {
     let mut answered = Vec::new();
     loop {
         let overdue = ledger.deadline();

@@ -15,7 +15,10 @@ use std::{sync::Arc, time::Duration};
 use async_trait::async_trait;
 use futures_util::StreamExt as _;
 use lapin::{Acker, Channel, Consumer, options::BasicCancelOptions};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore, oneshot},
+};
 use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
@@ -27,7 +30,7 @@ use super::{
 };
 use crate::{
     domain::compile::DELIVERY_LIMIT,
-    ports::{BrokerError, Deliveries, Delivery, Order, Receipt},
+    ports::{BrokerError, Deliveries, Delivery, Order, Receipt, Written},
 };
 
 /// The highest number of connections at a time.
@@ -275,21 +278,36 @@ struct Alone {
     _permit: OwnedSemaphorePermit,
 }
 
-#[async_trait]
+impl Alone {
+    /// Acknowledges the delivery, or gives it back, requeued or not. Then closes its connection.
+    fn answer(self: Box<Self>, given_back: Option<bool>) -> Written {
+        let (written, wait) = oneshot::channel::<()>();
+        // Without a runtime there is no connection either.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                let _written = written;
+                match given_back {
+                    None => receipts::acknowledge(&self.acker, false).await,
+                    Some(requeue) => receipts::give_back(&self.acker, requeue).await,
+                }
+                closing::close(&self.held.0.connection).await;
+            });
+        }
+        Written::when_dropped(wait)
+    }
+}
+
 impl Receipt for Alone {
-    async fn acknowledge(self: Box<Self>) {
-        receipts::acknowledge(&self.acker, false).await;
-        closing::close(&self.held.0.connection).await;
+    fn acknowledge(self: Box<Self>) -> Written {
+        self.answer(None)
     }
 
-    async fn requeue(self: Box<Self>) {
-        receipts::give_back(&self.acker, true).await;
-        closing::close(&self.held.0.connection).await;
+    fn requeue(self: Box<Self>) -> Written {
+        self.answer(Some(true))
     }
 
-    async fn reject(self: Box<Self>) {
-        receipts::give_back(&self.acker, false).await;
-        closing::close(&self.held.0.connection).await;
+    fn reject(self: Box<Self>) -> Written {
+        self.answer(Some(false))
     }
 }
 

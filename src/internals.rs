@@ -7,12 +7,12 @@ pub use crate::{
     },
 };
 
-pub mod flow {
-    //! The event's way.
-    pub use crate::flow::events;
-}
-
 pub mod ports {
     //! What the event's way needs from outside.
     pub use crate::ports::*;
+}
+
+pub mod operate {
+    //! The commands for people.
+    pub use crate::operate::*;
 }

@@ -122,14 +122,16 @@
 //!
 //! # Layout
 //!
-//! Dependencies point one way: `flow -> ports -> domain`, and `adapters -> ports`. The command line is a crate of its own, in
+//! Dependencies point one way: `publish`, `work`, `operate` -> `ports` -> `domain`, and `adapters -> ports`. The command line is a crate of its own, in
 //! `cli/`.
 //!
 //! - `domain`: the rules, as pure functions and values: the topology and the objects that it compiles to, events and
 //!   their form on the wire, the calls to the register, the consequence of each outcome.
 //! - [`mod@file`]: reads `topology.yaml`, with errors that point at the line, and prints its JSON Schema.
 //! - `ports`: traits for a broker, a register and a clock.
-//! - `flow`: the event's way, in reading order, and the order of its effects.
+//! - `publish`, `work`: the two halves of the event's way, and the order of its effects.
+//! - `operate`: the commands for people.
+//! - `routes`, `outage`: what the three have in common.
 //! - `handler`: the functions, services and types that a worker runs.
 //! - `adapters`: RabbitMQ and Redis; and a broker and a register in memory, for tests.
 //! - `testing`: a topology in memory, with a clock that a test advances.
@@ -145,15 +147,19 @@ mod adapters;
 mod connect;
 mod domain;
 pub mod file;
-mod flow;
 mod handler;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+mod operate;
+mod outage;
 mod ports;
+mod publish;
+mod routes;
 mod shutdown;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod work;
 
 pub use connect::{Builder, ConnectError, Hatchery};
 // The documentation of these items is at the root: users need not know the modules.
@@ -178,16 +184,15 @@ pub use {
         words::{EventType, Reference, UnknownType, Word, WordError},
     },
     file::{FileError, Finding, ReadError, Refusal, read_file},
-    flow::{
-        counters::Summary,
-        events::{EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept},
-        new_event::NewEvent,
-        publish::{PublishError, Published, Publisher},
-        worker::{WorkError, Worker},
-    },
     handler::{Handler, HandlerError, IntoOutcome, Outcome, Run},
+    operate::{EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept},
     ports::{BrokerError, RegisterError},
+    publish::{
+        new_event::NewEvent,
+        publisher::{PublishError, Published, Publisher},
+    },
     shutdown::shutdown_signal,
+    work::{Summary, WorkError, Worker},
 };
 // Items of other crates that are part of the interface.
 #[doc(no_inline)]

@@ -1,6 +1,6 @@
 //! The ports: traits for the broker, the register and the clock.
 //!
-//! `flow` depends on these traits alone, and `adapters` implement them.
+//! `publish`, `work` and `operate` depend on these traits alone, and `adapters` implement them.
 
 mod error;
 mod turn;

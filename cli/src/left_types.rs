@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, time::Duration};
 use anyhow::ensure;
 use hatchery::{
     Events, Topology,
-    internals::{flow::events::LeftBehind, time::millis_text, words::EventType},
+    internals::{operate::LeftBehind, time::millis_text, words::EventType},
 };
 use serde_json::{Value, json};
 

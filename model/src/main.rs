@@ -1,7 +1,7 @@
 //! `scripts/soak model` explores all states of the protocol between publishers, broker, workers and register.
 //!
 //! It checks `docs/register.md`: the register's calls are the library's own transitions, and the order of effects is
-//! that of `src/flow`.
+//! that of `src/publish` and `src/work`.
 //!
 //! - [`scenario`] defines what is explored, [`world`] a state, [`message`] a copy of an event, and [`order`] and
 //!   [`step`] what can happen next.

@@ -1,37 +1,37 @@
-//! The order of effects in `src/flow`. A step of a publisher or a worker is one effect, so that a crash may come
+//! The order of effects in `src/publish` and `src/work`. A step of a publisher or a worker is one effect, so that a crash may come
 //! between any two.
 
-/// One effect, named after its place in `src/flow`. Each effect is confirmed before the next one.
+/// One effect, named after its place in the code. Each effect is confirmed before the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Effect {
-    /// `flow::publish`: `ask`, and `flow::versions`: `wait`.
+    /// `publish::publisher`: `ask`, and `publish::versions`: `wait`.
     Reserve,
-    /// `flow::publish`: `send`. The publish and its confirm are one step, because nobody else sees a difference between
+    /// `publish::publisher`: `send`. The publish and its confirm are one step, because nobody else sees a difference between
     /// them, and the model demands more if the event counts as confirmed at once. A lost confirm is a fault of this
     /// step.
     Publish,
-    /// `flow::publish`: the step after `publish.confirmed`.
+    /// `publish::publisher`: the step after `publish.confirmed`.
     Record,
-    /// `flow::events::sending`: a person moves an event within its slot, and reserves the later of both dates.
+    /// `operate::sending`: a person moves an event within its slot, and reserves the later of both dates.
     ReserveCopy,
-    /// `flow::settle`: `to_retry` and `to_scheduler`, and a person's replay and run-now. They publish a copy with the
+    /// `work::follow_up`: `to_retry` and `to_scheduler`, and a person's replay and run-now. They publish a copy with the
     /// next generation.
     PublishCopy,
     /// `PublishCopy` after `raise_due`: the copy waits longer than the type's own delays.
     PublishCopyLater,
-    /// `flow::settle`: `to_dead_letter`.
+    /// `work::follow_up`: `to_dead_letter`.
     PublishLetter,
-    /// `flow::settle`: `requeue` reserves a version for the later run. A person's reschedule does the same.
+    /// `work::follow_up`: `requeue` reserves a version for the later run. A person's reschedule does the same.
     ReserveAgain,
     PublishAgain,
     RecordAgain,
-    /// `flow::settle`: `carry_out`, with `End::Finished`.
+    /// `work::lane::turns`, with `End::Finished`.
     SettleFinished,
-    /// `flow::settle`: `carry_out`, with `End::Copied`.
+    /// `work::lane::turns`, with `End::Copied`.
     SettleCopied,
-    /// `flow::settle`: the claim is released, and nothing is settled.
+    /// `work::follow_up`: the claim is released, and nothing is settled.
     Release,
-    /// `flow::work`: `answer`.
+    /// `work::stage`: `Settled::acknowledge`.
     Acknowledge,
     /// Mutant: a requeued event goes to `d:<at>` with its old version.
     #[cfg(test)]
@@ -69,7 +69,7 @@ use Effect::{
 };
 
 impl Order {
-    /// The order of `src/flow`.
+    /// The order of the code.
     pub(crate) const OURS: Self = Self {
         publish: &[Reserve, Publish, Record],
         publish_alone: &[Publish],

@@ -1,4 +1,4 @@
-//! The steps of a publisher, as in `src/flow/publish.rs`.
+//! The steps of a publisher, as in `src/publish/publisher.rs`.
 
 use hatchery::internals::register::Reserved;
 

@@ -1,4 +1,4 @@
-//! The steps of a worker, as in `work.rs`, `claim.rs` and `settle.rs` of `src/flow`.
+//! The steps of a worker, as in `src/work`.
 //!
 //! A delivery that is not claimed yet makes no difference to a message in its queue. So delivery and claim are one
 //! step, and a copy whose reference is busy stays in the queue. A copy that the register does not want is acknowledged

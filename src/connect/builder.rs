@@ -12,8 +12,9 @@ use crate::{
         tls::Tls,
     },
     domain::spec::Topology,
-    flow::{events::Events, publish::Publisher, versions::VERSION_WAIT},
+    operate::Events,
     ports::{Register, RegisterError},
+    publish::{publisher::Publisher, versions::VERSION_WAIT},
 };
 
 /// The bounds of `version_wait`. No Redis answers reliably below the lower one, and the upper one keeps timers from overflowing.

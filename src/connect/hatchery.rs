@@ -9,8 +9,10 @@ use crate::{
         redis::RedisRegister,
     },
     domain::{names, spec::Topology},
-    flow::{events::Events, publish::Publisher, worker::Worker},
+    operate::Events,
     ports::{Broker, BrokerError, Register, RegisterError},
+    publish::publisher::Publisher,
+    work::Worker,
 };
 
 /// A topology, connected to its broker and its Redis. Creates publishers, workers and [`Events`].

@@ -1,7 +1,7 @@
 //! Decides what follows from a handler's answer: a pure function of the outcome, the run, and the type's `on-failure` and
 //! `retry`.
 //!
-//! Decide, then act: `settle.rs` in `flow` carries out the [`Decision`].
+//! Decide, then act: `work::follow_up` carries out the [`Decision`].
 
 use std::time::Duration;
 

@@ -185,13 +185,10 @@ use crate::{
         wire,
         words::{EventType, UnknownType},
     },
-    flow::{
-        counters::Summary,
-        events::Events,
-        publish::Publisher,
-        worker::{WorkError, Worker},
-    },
+    operate::Events,
     ports::{Clock, Register},
+    publish::publisher::Publisher,
+    work::{Summary, WorkError, Worker},
 };
 
 /// The time at which a [`TestHatchery`] begins by default.

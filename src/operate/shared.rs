@@ -1,0 +1,107 @@
+//! The broker, the register and the topology that all calls of [`Events`] share.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use super::error::EventsError;
+use crate::{
+    domain::{
+        register::Terms,
+        spec::{Topology, TypeSpec},
+        words::{EventType, UnknownType},
+    },
+    outage::BrokerOutage,
+    ports::{Broker, Clock, Index, Register},
+    routes::Routes,
+};
+
+/// The waiting events of a topology: finds, cancels and moves them.
+///
+/// Created by [`Hatchery::events`](crate::Hatchery::events), or by [`Builder::events`](crate::Builder::events) for a program
+/// that neither publishes nor works. Clones share the connections.
+///
+/// | events | methods |
+/// | --- | --- |
+/// | of one reference or id: an [`EventSelector`](super::EventSelector) | [`show`](Self::show), [`cancel`](Self::cancel), [`reschedule`](Self::reschedule), [`run_now`](Self::run_now) |
+/// | that match a [`Filter`](crate::Filter) | [`search`](Self::search), [`cancel_all`](Self::cancel_all), [`reschedule_all`](Self::reschedule_all), [`run_now_all`](Self::run_now_all); these return streams |
+///
+/// Only events in the register are found: types with `register: off` have none. An event whose payload is not kept
+/// (`keep-payload`) can be cancelled and delayed, but not run earlier.
+///
+/// ```no_run
+/// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::EventsError> {
+/// use futures_util::{StreamExt, TryStreamExt};
+/// use hatchery::{Filter, State, EventSelector};
+///
+/// let events = hatchery.events();
+/// // Events that wait for their next attempt, sorted by due time.
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Events {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Events").field("topology", &self.shared.topology.name).finish_non_exhaustive()
+    }
+}
+
+pub(super) struct Shared {
+    pub(super) topology: Arc<Topology>,
+    pub(super) routes: Routes,
+    pub(super) broker: Arc<dyn Broker>,
+    pub(super) register: Arc<dyn Register>,
+    pub(super) index: Arc<dyn Index>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) outage: BrokerOutage,
+}
+
+impl Events {
+    /// Creates it over any broker and register, for tests. Programs use [`Hatchery::events`](crate::Hatchery::events). Not part of
+    /// the stable interface.
+    #[must_use]
+    pub fn new(
+        topology: Arc<Topology>,
+        broker: Arc<dyn Broker>,
+        register: Arc<dyn Register>,
+        index: Arc<dyn Index>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let routes = Routes::of(&topology);
+        Self {
+            shared: Arc::new(Shared {
+                topology,
+                routes,
+                broker,
+                register,
+                index,
+                clock,
+                outage: BrokerOutage::default(),
+            }),
+        }
+    }
+}
+
+impl Shared {
+    /// Returns the settings of a type, which must use the register.
+    pub(super) fn registered(&self, name: &str) -> Result<(&EventType, &TypeSpec), EventsError> {
+        let types = &self.topology.types;
+        match types.get_key_value(name) {
+            Some((event_type, spec)) if spec.register => Ok((event_type, spec)),
+            Some((event_type, _)) => Err(EventsError::Unregistered { event_type: event_type.to_string() }),
+            None => Err(UnknownType::among(name, types.keys()).into()),
+        }
+    }
+
+    pub(super) fn terms(&self, event_type: &EventType) -> Option<Terms> {
+        self.topology.types.get(event_type).map(|spec| spec.terms(&self.topology.redis))
+    }
+
+    /// Returns the longest time that an event may wait in the ladder or a hatchery.
+    pub(super) fn horizon(&self) -> Duration {
+        let named = self.topology.hatcheries.iter().map(|ttl| ttl.as_duration()).max().unwrap_or_default();
+        self.topology.ladder.longest().max(named)
+    }
+}

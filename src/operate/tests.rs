@@ -1,0 +1,406 @@
+//! What people do to events that wait, with a register and a broker in memory.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures_util::{FutureExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use rstest::rstest;
+use uuid::Uuid;
+
+use super::{EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept};
+use crate::{
+    adapters::memory::{MemoryBroker, MemoryRegister, script::Script},
+    domain::{
+        compile::compile,
+        event::Event,
+        register::{
+            Cancelled, Claim, Claimed, CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage,
+            Subject, event_info::EventInfo, event_state::State, filter::Filter,
+        },
+        spec::Topology,
+        wire::{self, Incoming, Message, Properties, kept},
+    },
+    ports::{BrokerError, Clock, Register},
+    publish::publisher::PublishError,
+};
+
+mod cancelled;
+mod left_behind;
+mod moving;
+
+const FILE: &str = "
+version: 1
+name: t
+hatcheries: [1h]
+ladder: { resolution: 250ms, horizon: 1d }
+types:
+  import: { coalesce: latest }
+  newest: { coalesce: { delayed: latest } }
+  first: { coalesce: first }
+  mail: {}
+  plain: { register: off }
+";
+
+/// Seconds since 1970. Tests begin at 1,000,000.
+struct Now(AtomicI64);
+
+impl Clock for Now {
+    fn now(&self) -> Timestamp {
+        second(self.0.load(Ordering::SeqCst))
+    }
+}
+
+fn second(second: i64) -> Timestamp {
+    Timestamp::from_second(second).expect("a time")
+}
+
+struct World {
+    topology: Arc<Topology>,
+    clock: Arc<Now>,
+    register: Arc<MemoryRegister>,
+    broker: Arc<MemoryBroker>,
+    script: Arc<Script>,
+    events: Events,
+}
+
+impl World {
+    fn new() -> Self {
+        let topology = Arc::new(crate::file::read(FILE, "topology.yaml").expect("a valid file"));
+        let clock = Arc::new(Now(AtomicI64::new(1_000_000)));
+        let script = Arc::new(Script::default());
+        let register = MemoryRegister::scripted(clock.clone(), Duration::from_hours(24), script.clone());
+        let desired = compile(&topology).expect("a safe topology");
+        let broker = Arc::new(MemoryBroker::scripted(&desired, clock.clone(), script.clone()));
+        let register = Arc::new(register);
+        let events = Events::new(topology.clone(), broker.clone(), register.clone(), register.clone(), clock.clone());
+        Self { topology, clock, register, broker, script, events }
+    }
+
+    /// Does this at each publish.
+    fn on_publish(&self, then: impl FnMut(&Message) -> Result<(), BrokerError> + Send + 'static) {
+        *self.script.on_publish.lock().expect("no panic") = Some(Box::new(then));
+    }
+
+    /// The broker refuses the next publish.
+    fn refuse_one(&self) {
+        let mut refuses = true;
+        self.on_publish(move |_| {
+            if std::mem::take(&mut refuses) {
+                return Err(BrokerError::Missing { object: "t.scheduler".into() });
+            }
+            Ok(())
+        });
+    }
+
+    fn at(&self, seconds: i64) -> Timestamp {
+        self.clock.now() + Duration::from_secs(seconds.unsigned_abs())
+    }
+
+    /// Publishes an event into a slot as a publisher does it, and keeps its message if it is told to.
+    async fn put(&self, event_type: &str, reference: &str, id: &str, slot: &str, keep: bool) -> Event {
+        let due = match slot.parse().expect("a slot") {
+            DedupSlot::DatedAt(ms) | DedupSlot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).expect("a time"),
+            _ => self.at(600),
+        };
+        self.put_at(due, event_type, reference, id, slot, keep).await
+    }
+
+    /// The same for this date.
+    async fn put_at(
+        &self,
+        due: Timestamp,
+        event_type: &str,
+        reference: &str,
+        id: &str,
+        slot: &str,
+        keep: bool,
+    ) -> Event {
+        let slot: DedupSlot = slot.parse().expect("a slot");
+        let event_type: crate::domain::words::EventType = event_type.parse().expect("a word");
+        let reference = Some(reference).filter(|r| !r.is_empty()).map(|r| r.parse().expect("a reference"));
+        let subject = Subject { event_type: event_type.clone(), reference: reference.clone(), id: id.into() };
+        let terms = self.topology.types[&event_type].terms(&self.topology.redis);
+        let mut stamp = CopyVersion::alone(id, 0);
+        if !matches!(slot, DedupSlot::Event(_)) {
+            let ask = Reserve { subject: subject.clone(), slot: slot.clone(), due, asked_by: None, terms };
+            let Reserved::Version(version) = self.register.reserve(&[ask]).await.expect("it answers")[0] else {
+                unreachable!("nobody asks")
+            };
+            stamp = CopyVersion { slot: slot.clone(), version, generation: 0 };
+        }
+        let message = Incoming {
+            routing_key: event_type.to_string(),
+            properties: Properties { message_id: Some(id.into()), ..Properties::default() },
+            body: format!("payload of {id}").into(),
+        };
+        let event = wire::decode(&event_type, message, self.clock.now(), String::new).expect("an event");
+        let event = Event { reference, nbf: Some(due), stamp: stamp.clone(), ..event };
+        let kept = kept::of(&event, keep.then_some(4_096));
+        let record = Record { subject, slot, version: stamp.version, due, reason: None, kept, terms };
+        self.register.record(&[record]).await.expect("it answers");
+        event
+    }
+
+    fn ask(&self, event: &Event) -> Claim {
+        Claim {
+            subject: event.subject(),
+            stamp: event.stamp.clone(),
+            token: Uuid::now_v7(),
+            due: event.due(),
+            alone: false,
+            terms: self.topology.types[&event.event_type].terms(&self.topology.redis),
+        }
+    }
+
+    async fn claim(&self, event: &Event) -> Claimed {
+        self.register.claim(&[self.ask(event)]).await.expect("it answers").remove(0)
+    }
+
+    /// Runs an event that fails, up to this stage.
+    async fn fail(&self, event: &Event, stage: Stage, attempts: u32) -> Event {
+        self.fail_as(event, Note { stage, attempts, reason: Some(format!("attempt={attempts}")) }).await
+    }
+
+    async fn fail_as(&self, event: &Event, note: Note) -> Event {
+        let attempts = note.attempts;
+        self.run(event, End::Copied { due: self.at(60), note }).await;
+        Event { stamp: event.stamp.next(), attempts, nbf: None, ..event.clone() }
+    }
+
+    /// Runs an event, which ends so.
+    async fn run(&self, event: &Event, end: End) {
+        let Claimed::Run { fence, stamp, .. } = self.claim(event).await else { unreachable!("it is wanted") };
+        let settle = Settle {
+            subject: event.subject(),
+            stamp,
+            fence,
+            token: Uuid::nil(),
+            due: event.due(),
+            end,
+            terms: self.topology.types[&event.event_type].terms(&self.topology.redis),
+        };
+        self.register.settle(&[settle]).await.expect("it answers");
+        self.register.with_shard(|shard| shard.leases.clear());
+    }
+
+    /// What was published, each with its exchange and routing key.
+    fn sent(&self) -> Vec<(String, Event)> {
+        let published = self.script.published.lock().expect("no panic").clone();
+        let read = |message: Message| {
+            let Message { exchange, routing_key, properties, body } = message;
+            let event_type = routing_key.split('.').next().expect("a type").parse().expect("a word");
+            let incoming = Incoming { routing_key: routing_key.clone(), properties, body };
+            let event = wire::decode(&event_type, incoming, self.clock.now(), String::new).expect("an event");
+            (format!("{exchange} {routing_key}"), event)
+        };
+        published.into_iter().map(read).collect()
+    }
+
+    async fn found(&self, filter: &Filter) -> Vec<EventInfo> {
+        self.events.search(filter).try_collect().await.expect("it answers")
+    }
+
+    async fn ids(&self, filter: &Filter) -> Vec<String> {
+        self.found(filter).await.into_iter().filter_map(|event| event.id).collect()
+    }
+}
+
+fn of_1234() -> EventSelector {
+    EventSelector::reference("import", "1234")
+}
+
+fn waits(slot: &str) -> Cancelled {
+    Cancelled { slot: slot.parse().expect("a slot"), waiting: true, running: false, already: false }
+}
+
+#[tokio::test]
+async fn a_search_is_sorted_by_due_time_over_all_types_and_pages() {
+    let world = World::new();
+    let mut expected = Vec::new();
+    for n in 0..1_200_i64 {
+        let (event_type, reference) = if n % 3 == 0 { ("newest", "d") } else { ("import", "") };
+        let slot = if n % 3 == 0 { "d".to_owned() } else { format!("d:{}", 1_000_000_000 + n * 1_000) };
+        let reference = if reference.is_empty() { "1234".to_owned() } else { format!("{n:04}") };
+        world.put(event_type, &reference, &n.to_string(), &slot, false).await;
+        expected.push(n.to_string());
+    }
+    let all = world.found(&Filter::default()).await;
+    assert_eq!(all.len(), 1_200);
+    assert!(all.is_sorted_by_key(|event| event.due));
+    let mut ids: Vec<String> = all.into_iter().filter_map(|event| event.id).collect();
+    ids.sort_by_key(|id| id.parse::<u32>().expect("a number"));
+    assert_eq!(ids, expected);
+    let some = Filter::default().event_type("newest").reference_prefix("000");
+    assert_eq!(world.ids(&some).await, ["0", "3", "6", "9"]);
+}
+
+#[tokio::test]
+async fn events_of_a_reference_are_found_whether_they_coalesce_or_not() {
+    let world = World::new();
+    world.put("newest", "7", "dated", "d", false).await;
+    world.put("newest", "7", "alone", "e:alone", false).await;
+    world.put("newest", "8", "other", "d", false).await;
+    world.put("import", "7", "another type", "i", false).await;
+    let mut ids = world.ids(&Filter::default().event_type("newest").reference("7")).await;
+    ids.sort();
+    assert_eq!(ids, ["alone", "dated"]);
+    for id in ["dated", "alone"] {
+        assert_eq!(world.ids(&Filter::default().event_type("newest").id(id)).await, [id]);
+        let which = EventSelector::id("newest", id);
+        assert_eq!(world.events.show(&which.clone().of("7")).await.expect("known").len(), 1);
+        assert_eq!(world.events.show(&which).await.expect("known").len(), 1);
+    }
+}
+
+/// Published while Redis was slow: noted when it answered again, without a version.
+#[tokio::test]
+async fn a_reference_selects_all_its_events_also_those_without_a_version() {
+    let world = World::new();
+    world.put("import", "1234", "june", "d:1001000000", false).await;
+    let june =
+        world.put_at(second(1_001_000), "import", "1234", "june, unversioned", "e:june, unversioned", false).await;
+    let now = world.put("import", "1234", "unversioned", "e:unversioned", false).await;
+    world.put_at(second(1_001_000), "import", "5678", "another's", "e:another's", false).await;
+    let of_1234_all = ["unversioned", "june", "june, unversioned"];
+    assert_eq!(world.ids(&Filter::default().event_type("import").reference("1234")).await, of_1234_all);
+    let shown = world.events.show(&of_1234()).await.expect("it answers");
+    assert_eq!(shown.len(), 3, "{shown:?}");
+    let mut cancelled = world.events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
+    cancelled.sort_by_key(|slot| slot.slot.to_string());
+    assert_eq!(cancelled, [waits("d:1001000000"), waits("e:june, unversioned")]);
+    assert_eq!(world.claim(&june).await, Claimed::Stale);
+    let cancelled = world.events.cancel(&of_1234()).await.expect("it answers");
+    assert!(cancelled.contains(&waits("e:unversioned")), "{cancelled:?}");
+    assert_eq!(world.claim(&now).await, Claimed::Stale);
+    assert_eq!(world.ids(&Filter::default()).await, ["another's"]);
+}
+
+#[rstest]
+#[case(EventSelector::reference("improt", "1"), "is it `import`?")]
+#[case(EventSelector::reference("plain", "1"), "register: off")]
+#[case(EventSelector::reference("import", ""), "1 to 255 bytes")]
+#[case(EventSelector::id("import", ""), "1 to 255 bytes")]
+#[case(EventSelector::reference("mail", "1").immediate(), "by its id")]
+#[tokio::test]
+async fn an_invalid_selection_is_refused(#[case] which: EventSelector, #[case] why: &str) {
+    let error = World::new().events.cancel(&which).await.expect_err("refused").to_string();
+    assert!(error.contains(why), "{error}");
+}
+
+#[tokio::test]
+async fn a_cancelled_reference_starts_nothing() {
+    let world = World::new();
+    let events = [
+        world.put("import", "1234", "now", "i", false).await,
+        world.put("import", "1234", "june", "d:1001000000", false).await,
+    ];
+    let other = world.put("import", "5678", "other", "i", false).await;
+    let mut cancelled = world.events.cancel(&of_1234()).await.expect("it answers");
+    cancelled.sort_by_key(|slot| slot.slot.to_string());
+    assert_eq!(cancelled, [waits("d:1001000000"), waits("i")]);
+    for event in &events {
+        assert_eq!(world.claim(event).await, Claimed::Stale);
+    }
+    assert!(matches!(world.claim(&other).await, Claimed::Run { .. }));
+    assert_eq!(world.ids(&Filter::default()).await, ["other"]);
+    let shown = world.events.show(&of_1234()).await.expect("it answers");
+    assert!(shown.len() == 2 && shown.iter().all(|event| event.state == State::Cancelled), "{shown:?}");
+    // Nothing waits any more.
+    let again = world.events.cancel(&of_1234()).await.expect("it answers");
+    assert!(again.iter().all(|slot| !slot.waiting && !slot.running), "{again:?}");
+    // What is published from now on is another matter.
+    let later = world.put("import", "1234", "later", "i", false).await;
+    assert!(matches!(world.claim(&later).await, Claimed::Run { .. }));
+}
+
+#[tokio::test]
+async fn one_slot_is_cancelled_and_the_others_stay() {
+    let world = World::new();
+    let now = world.put("import", "1234", "now", "i", false).await;
+    let june = world.put("import", "1234", "june", "d:1001000000", false).await;
+    let july = world.put("import", "1234", "july", "d:1002000000", false).await;
+    let cancelled = world.events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
+    assert_eq!(cancelled, [waits("d:1001000000")]);
+    assert_eq!(world.claim(&june).await, Claimed::Stale);
+    assert_eq!(world.events.cancel(&of_1234().immediate()).await.expect("it answers"), [waits("i")]);
+    assert_eq!(world.claim(&now).await, Claimed::Stale);
+    assert!(matches!(world.claim(&july).await, Claimed::Run { .. }));
+}
+
+#[tokio::test]
+async fn events_that_do_not_compete_are_cancelled_by_reference_or_id() {
+    let world = World::new();
+    let events = [
+        world.put("mail", "ann", "a", "e:a", false).await,
+        world.put("mail", "ann", "b", "e:b", false).await,
+        world.put("mail", "", "c", "e:c", false).await,
+    ];
+    assert_eq!(world.events.cancel(&EventSelector::id("mail", "c")).await.expect("it answers"), [waits("e:c")]);
+    let mut cancelled = world.events.cancel(&EventSelector::reference("mail", "ann")).await.expect("it answers");
+    cancelled.sort_by_key(|slot| slot.slot.to_string());
+    assert_eq!(cancelled, [waits("e:a"), waits("e:b")]);
+    for event in &events {
+        assert_eq!(world.claim(event).await, Claimed::Stale);
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_is_not_in_the_register_is_cancelled_by_its_id() {
+    let world = World::new();
+    let unknown = Cancelled { slot: DedupSlot::Event("x".into()), waiting: false, running: false, already: false };
+    assert_eq!(world.events.cancel(&EventSelector::id("mail", "x")).await.expect("it answers"), [unknown]);
+    let event = world.put("mail", "", "x", "e:x", false).await;
+    assert_eq!(world.claim(&event).await, Claimed::Stale);
+    // As long as the longest delay there is.
+    world.clock.0.fetch_add(86_400, Ordering::SeqCst);
+    assert_eq!(world.claim(&event).await, Claimed::Stale);
+}
+
+#[tokio::test]
+async fn an_id_of_a_slot_cancels_that_slot_and_remembers_nothing_else() {
+    let world = World::new();
+    let event = world.put("import", "1234", "a", "i", false).await;
+    assert_eq!(world.events.cancel(&EventSelector::id("import", "a")).await.expect("it answers"), [waits("i")]);
+    assert_eq!(world.claim(&event).await, Claimed::Stale);
+    assert_eq!(world.register.with_shard(|shard| shard.slots.len()), 1);
+}
+
+#[tokio::test]
+async fn a_cancel_reports_a_running_event_which_goes_on() {
+    let world = World::new();
+    let event = world.put("import", "1234", "a", "i", true).await;
+    world.claim(&event).await;
+    assert_eq!(world.found(&Filter::default().state(State::Running)).await.len(), 1);
+    for moved in [
+        world.events.run_now(&of_1234()).await.expect("it answers"),
+        world.events.reschedule(&of_1234(), world.at(5)).await.expect("it answers"),
+    ] {
+        assert!(matches!(&moved[..], [(_, MoveOutcome::Running)]), "{moved:?}");
+    }
+    let running = Cancelled { slot: DedupSlot::Immediate, waiting: false, running: true, already: false };
+    assert_eq!(world.events.cancel(&of_1234()).await.expect("it answers"), [running]);
+    assert!(world.sent().is_empty());
+}
+
+#[tokio::test]
+async fn every_event_that_a_filter_finds_is_cancelled_once() {
+    let world = World::new();
+    let mut events = Vec::new();
+    for n in 0..1_000 {
+        events.push(world.put("import", &format!("{n:04}"), &n.to_string(), "d:1001000000", false).await);
+    }
+    let filter = Filter::default().reference_prefix("00");
+    let cancelled: Vec<_> = world.events.cancel_all(&filter).try_collect().await.expect("it answers");
+    assert_eq!(cancelled.len(), 100);
+    assert!(cancelled.iter().all(|(_, slot)| slot.waiting && !slot.running));
+    for (n, event) in events.iter().enumerate() {
+        assert_eq!(world.claim(event).await == Claimed::Stale, n < 100, "{n}");
+    }
+}

@@ -1,0 +1,13 @@
+//! The publisher's half of the event's way: [`publisher`] with `versions`, which asks the register in batches (`register`,
+//! `batch`).
+//!
+//! The order of effects: reserve a version, publish, wait for the broker's confirm, record the version.
+
+mod batch;
+pub(crate) mod new_event;
+pub(crate) mod publisher;
+mod register;
+#[cfg(test)]
+mod tests;
+mod trial;
+pub(crate) mod versions;

@@ -1,0 +1,483 @@
+//! Publishing: reserve a version in the register, publish, wait for the broker's confirm, record the version.
+//!
+//! After a crash before the confirm, the program has no result and publishes again. If both copies arrive, the register
+//! recognizes them by their version or id. After a crash between the confirm and *record*, the event runs, but older events of
+//! its reference may run before it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use backon::Retryable;
+use fail::fail_point;
+use futures_util::{Stream, StreamExt, stream};
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use super::{
+    new_event::NewEvent,
+    versions::{Answer, Asked, VERSION_WAIT, Versions},
+};
+use crate::{
+    domain::{
+        delay::Route,
+        event::{self, Event},
+        register::{CopyVersion, DedupSlot, Record, Reserve, Terms},
+        spec::{Topology, TypeSpec},
+        time,
+        wire::{Message, kept},
+        words::{EventType, UnknownType, WordError},
+    },
+    handler::{IntoOutcome, Outcome},
+    outage::{BrokerOutage, backoff},
+    ports::{Broker, BrokerError, Clock, Register},
+    routes::Routes,
+};
+
+/// How long a publish is tried before it fails.
+pub(crate) const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
+/// The default of [`Publisher::in_flight`].
+const IN_FLIGHT: usize = 1_000;
+/// The longest short string of AMQP, in bytes.
+const SHORT: usize = 255;
+
+/// An event that the broker has confirmed.
+///
+/// From here on the event is not lost: it runs to an outcome, waits in a queue where people can see it, is replaced by a newer
+/// event of its reference, or is cancelled.
+///
+/// ```no_run
+/// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
+/// use hatchery::NewEvent;
+///
+/// let published = publisher.publish(NewEvent::new("hr-import", "{}").reference("1234")).await?;
+/// if published.unversioned {
+///     eprintln!("{}: an older import of 1234 may run after this one", published.id);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Published {
+    /// The event's id: the caller's own, or a new UUIDv7.
+    pub id: String,
+    /// True if the event should coalesce, but the register gave no version in time
+    /// ([`Builder::version_wait`](crate::Builder::version_wait), 250 ms by default). Older events of its reference then run as
+    /// well, and may run after it.
+    pub unversioned: bool,
+}
+
+/// Why an event was not published.
+///
+/// An invalid event is refused before anything is sent, and publishing it again is of no use. After
+/// [`Broker`](Self::Broker) and [`Timeout`](Self::Timeout), publish the event again: with the same id, or if its type
+/// coalesces, both copies count as one event.
+///
+/// ```no_run
+/// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
+/// use hatchery::{BrokerError, NewEvent, PublishError};
+///
+/// match publisher.publish(NewEvent::new("hr-imprt", "{}")).await {
+///     Ok(published) => println!("{}", published.id),
+///     // there is no type `hr-imprt` in the file; is it `hr-import`?
+///     Err(PublishError::UnknownType(error)) => println!("{error}"),
+///     Err(PublishError::TooLarge { length, limit }) => println!("{length} bytes, not {limit}"),
+///     // `topology apply` has not run here.
+///     Err(PublishError::Broker(BrokerError::Missing { object })) => println!("no {object}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PublishError {
+    /// The file has no such type.
+    #[error(transparent)]
+    UnknownType(#[from] UnknownType),
+    /// The reference is empty, longer than 255 bytes, or has a control character.
+    #[error(transparent)]
+    Reference(#[from] WordError),
+    /// The id, the correlation id, the content type or the traceparent is empty, or longer than 255 bytes.
+    #[error("the {field} has {length} bytes; it takes 1 to {SHORT}")]
+    Length {
+        /// The name of the property.
+        field: &'static str,
+        /// Its length in bytes.
+        length: usize,
+    },
+    /// The payload is larger than the file allows.
+    #[error("the payload has {length} bytes, more than max-payload ({limit})")]
+    TooLarge {
+        /// Its length in bytes.
+        length: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The event's time would be after the latest possible one, 9999-12-30T22:00:00Z.
+    #[error("the delay leads beyond the year 9999")]
+    TooLate,
+    /// The broker did not confirm the event. It may have arrived.
+    #[error("not confirmed: {0}")]
+    Broker(BrokerError),
+    /// The broker did not confirm the event within 30 seconds, because it cannot be reached, blocks publishers, or is
+    /// overloaded. The event may have arrived.
+    ///
+    /// Also returned if half the `dedup-retention` has passed since the event's version was reserved, because the register may
+    /// forget it soon.
+    #[error("not confirmed within {} s (half the dedup-retention, if that is less); it may have arrived all the same", PUBLISH_LIMIT.as_secs())]
+    Timeout,
+}
+
+// The text includes the cause, so there is no source: a program that prints the chain would print the cause twice.
+impl From<BrokerError> for PublishError {
+    fn from(error: BrokerError) -> Self {
+        Self::Broker(error)
+    }
+}
+
+/// Publishes events. Clones are cheap and share one connection.
+///
+/// At most [`in_flight`](Self::in_flight) events are unconfirmed at a time; further publishes wait. For more events than fit
+/// into memory, use [`publish_stream`](Self::publish_stream), which takes the next event only when there is room for it, also
+/// while the broker cannot be reached or blocks publishers.
+///
+/// Publishing needs RabbitMQ only. While Redis cannot be reached, one publish a second tries it and waits up to 250 ms
+/// ([`Builder::version_wait`](crate::Builder::version_wait)). Events are published without a version
+/// ([`Published::unversioned`]).
+///
+/// ```no_run
+/// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::PublishError> {
+/// use hatchery::{NewEvent, PublishError, Publisher};
+///
+/// /// A service that publishes keeps a clone.
+/// struct Personnel { publisher: Publisher }
+///
+/// impl Personnel {
+///     async fn change(&self, employee: u32, change: String) -> Result<String, PublishError> {
+///         let event = NewEvent::new("hr-import", change).reference(employee.to_string());
+///         Ok(self.publisher.publish(event).await?.id)
+///     }
+/// }
+///
+/// let personnel = Personnel { publisher: hatchery.publisher() };
+/// personnel.change(1234, r#"{"salary": 6000}"#.to_owned()).await?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Publisher {
+    shared: Arc<Shared>,
+    room: Arc<Semaphore>,
+    in_flight: usize,
+}
+
+impl fmt::Debug for Publisher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let topology = &self.shared.topology.name;
+        f.debug_struct("Publisher")
+            .field("topology", topology)
+            .field("in_flight", &self.in_flight)
+            .finish_non_exhaustive()
+    }
+}
+
+struct Shared {
+    topology: Arc<Topology>,
+    routes: Routes,
+    broker: Arc<dyn Broker>,
+    versions: Versions,
+    clock: Arc<dyn Clock>,
+    broker_outage: BrokerOutage,
+}
+
+/// An event on its way to the broker.
+struct Draft {
+    event: Event,
+    route: Route,
+    due: Timestamp,
+    /// When its version was reserved.
+    asked: Timestamp,
+    terms: Terms,
+    /// Whether the register records the event.
+    register: bool,
+    /// The largest payload that the register keeps.
+    keeps: Option<usize>,
+}
+
+impl IntoOutcome for PublishError {
+    fn into_outcome(self) -> Outcome {
+        Outcome::from(self)
+    }
+}
+
+impl Publisher {
+    /// Creates a publisher over any broker and register, for tests. Programs use
+    /// [`Hatchery::publisher`](crate::Hatchery::publisher). Not part of the stable interface.
+    #[must_use]
+    pub fn new(
+        topology: Arc<Topology>,
+        broker: Arc<dyn Broker>,
+        register: &Arc<dyn Register>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self::waiting(topology, broker, register, clock, VERSION_WAIT)
+    }
+
+    /// Creates a publisher that waits this long for a version.
+    pub(crate) fn waiting(
+        topology: Arc<Topology>,
+        broker: Arc<dyn Broker>,
+        register: &Arc<dyn Register>,
+        clock: Arc<dyn Clock>,
+        version_wait: Duration,
+    ) -> Self {
+        let shared = Shared {
+            routes: Routes::of(&topology),
+            topology,
+            broker,
+            versions: Versions::new(register, version_wait),
+            clock,
+            broker_outage: BrokerOutage::default(),
+        };
+        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(IN_FLIGHT)), in_flight: IN_FLIGHT }
+    }
+
+    /// Sets how many events may be unconfirmed at a time, at least 1. Default: 1,000. This publisher and its later clones
+    /// share the limit.
+    ///
+    /// A higher limit is faster until the broker is saturated, and needs more memory, because each event holds its payload.
+    ///
+    /// ```no_run
+    /// # fn example(hatchery: hatchery::Hatchery) {
+    /// // Documents of a megabyte: at most 64 MiB are unconfirmed.
+    /// let publisher = hatchery.publisher().in_flight(64);
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn in_flight(self, events: usize) -> Self {
+        let in_flight = events.clamp(1, Semaphore::MAX_PERMITS);
+        Self { room: Arc::new(Semaphore::new(in_flight)), in_flight, ..self }
+    }
+
+    /// Publishes one event and waits for the broker's confirm, for 30 seconds at most.
+    ///
+    /// Many calls may run at a time. For events of one reference, the order of the calls decides which event is newer. The
+    /// future borrows nothing, so it can be spawned. Nothing is sent before it is polled. If it is dropped, the event may or may
+    /// not have been published.
+    ///
+    /// # Errors
+    /// If the event is invalid, or the broker does not confirm it; [`PublishError`] says what to do. A missing Redis is no
+    /// error: the event is published without a version.
+    ///
+    /// ```no_run
+    /// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
+    /// use hatchery::NewEvent;
+    ///
+    /// publisher.publish(NewEvent::new("mail", r#"{"to": "ann"}"#)).await?;
+    ///
+    /// // Two at a time. The second call has the newer event.
+    /// let earns = |salary| NewEvent::new("hr-import", format!("{{\"salary\": {salary}}}")).reference("1234");
+    /// tokio::try_join!(publisher.publish(earns(5_000)), publisher.publish(earns(6_000)))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn publish(&self, event: NewEvent) -> impl Future<Output = Result<Published, PublishError>> + Send + use<> {
+        let (shared, room) = (Arc::clone(&self.shared), Arc::clone(&self.room));
+        let draft = shared.draft(event);
+        // Reserved now and not at the first poll, so that the order of the calls is the order of the versions.
+        let version = draft.as_ref().ok().and_then(|draft| shared.ask(draft));
+        async move {
+            let mut draft = draft?;
+            let version = match version {
+                Some(version) => shared.versions.wait(&draft.event, version).await,
+                None => None,
+            };
+            let _room = room.acquire_owned().await;
+            shared.publish(&mut draft, version).await
+        }
+    }
+
+    /// Publishes many events, up to [`in_flight`](Self::in_flight) at a time, and returns their results in the same order. A
+    /// failure does not affect the other events. For more events than fit into memory, use
+    /// [`publish_stream`](Self::publish_stream).
+    ///
+    /// ```no_run
+    /// # async fn example(publisher: hatchery::Publisher) {
+    /// use hatchery::NewEvent;
+    ///
+    /// let names = ["ann", "ben", "cem"];
+    /// let mail = |name| NewEvent::new("mail", format!(r#"{{"to": "{name}"}}"#));
+    /// let mails = names.iter().map(mail).collect();
+    /// for (name, answer) in names.iter().zip(publisher.publish_batch(mails).await) {
+    ///     match answer {
+    ///         Ok(published) => println!("{name}: {}", published.id),
+    ///         Err(error) => eprintln!("{name}: {error}"),
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn publish_batch(&self, events: Vec<NewEvent>) -> Vec<Result<Published, PublishError>> {
+        self.publish_stream(stream::iter(events)).collect().await
+    }
+
+    /// Publishes the events of a stream, up to [`in_flight`](Self::in_flight) at a time, and returns their results in the same
+    /// order. The next event is taken when there is room for it, so memory stays bounded.
+    ///
+    /// Nothing is published unless the returned stream is read, for example with `StreamExt` or `TryStreamExt` of
+    /// `futures-util`.
+    ///
+    /// ```no_run
+    /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::PublishError> {
+    /// use futures_util::{StreamExt, TryStreamExt, stream};
+    /// use hatchery::NewEvent;
+    ///
+    /// let employees = stream::iter(0..1_000_000);
+    /// let events = employees.map(|number: u32| NewEvent::new("hr-import", "{}").reference(format!("{number}")));
+    /// let publisher = hatchery.publisher().in_flight(500);
+    /// publisher.publish_stream(events).try_for_each(|_| async { Ok(()) }).await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn publish_stream(
+        &self,
+        events: impl Stream<Item = NewEvent>,
+    ) -> impl Stream<Item = Result<Published, PublishError>> {
+        events.map(|event| self.publish(event)).buffered(self.in_flight)
+    }
+}
+
+impl Shared {
+    fn draft(&self, new: NewEvent) -> Result<Draft, PublishError> {
+        let (event_type, spec) = self.spec(&new.event_type)?;
+        let now = self.clock.now();
+        let (nbf, mut delay) = new.date(now);
+        let mut event = new.into_event(event_type.clone(), nbf, now)?;
+        for (field, text) in [
+            ("id", Some(&event.id)),
+            ("correlation id", event.correlation_id.as_ref()),
+            ("content type", event.content_type.as_ref()),
+            ("traceparent", event.traceparent.as_ref()),
+        ] {
+            if let Some(length) = text.map(String::len).filter(|length| !(1..=SHORT).contains(length)) {
+                return Err(PublishError::Length { field, length });
+            }
+        }
+        if event.payload.len() > self.topology.max_payload {
+            return Err(PublishError::TooLarge { length: event.payload.len(), limit: self.topology.max_payload });
+        }
+
+        let slot = event::slot(spec, event.reference.as_ref(), nbf, &event.id);
+        if let (DedupSlot::Immediate | DedupSlot::First, Some(window)) = (&slot, spec.coalesce.window) {
+            delay = window.as_duration();
+        }
+        // In milliseconds, like the date: the due time is also the name of the event's slot.
+        let due = time::due(now, delay).map(time::ceil_millis).ok_or(PublishError::TooLate)?;
+        event.stamp = CopyVersion { slot, version: 0, generation: 0 };
+        let route = self.routes.after(delay);
+        Ok(Draft {
+            event,
+            route,
+            due,
+            asked: now,
+            terms: spec.terms(&self.topology.redis),
+            register: spec.register,
+            keeps: spec.keep_payload,
+        })
+    }
+
+    fn spec(&self, name: &str) -> Result<(&EventType, &TypeSpec), PublishError> {
+        self.topology
+            .types
+            .get_key_value(name)
+            .ok_or_else(|| UnknownType::among(name, self.topology.types.keys()).into())
+    }
+
+    /// Reserves a version, unless events of this type do not compete.
+    fn ask(&self, draft: &Draft) -> Option<Asked<impl Future<Output = Answer> + Send + use<>>> {
+        let Draft { event, due, terms, .. } = draft;
+        if matches!(event.stamp.slot, DedupSlot::Event(_)) {
+            return None;
+        }
+        let (subject, slot) = (event.subject(), event.stamp.slot.clone());
+        self.versions.ask(Reserve { subject, slot, due: *due, asked_by: None, terms: *terms })
+    }
+
+    async fn publish(&self, draft: &mut Draft, version: Option<i64>) -> Result<Published, PublishError> {
+        let Draft { event, route, register, asked, terms, .. } = draft;
+        let unversioned = version.is_none() && !matches!(event.stamp.slot, DedupSlot::Event(_));
+        match version {
+            Some(version) => event.stamp.version = version,
+            None => event.stamp = CopyVersion::alone(&event.id, 0),
+        }
+        fail_point!("publish.reserved");
+        // The register forgets finished events after the retention: a version older than that could run after a newer one. With
+        // half of the retention, the event reaches the broker well before that.
+        let limit = version.and_then(|_| time::due(*asked, terms.dedup_retention / 2));
+        self.send(event, *route, limit).await?;
+        fail_point!("publish.confirmed");
+        if unversioned {
+            self.versions.went_without();
+        }
+        if version.is_some() || (*register && !self.versions.is_away()) {
+            let Draft { event, terms, due, keeps, .. } = draft;
+            let record = Record {
+                subject: event.subject(),
+                slot: event.stamp.slot.clone(),
+                version: event.stamp.version,
+                due: *due,
+                reason: event.reason.clone(),
+                kept: kept::of(event, *keeps),
+                terms: *terms,
+            };
+            self.versions.record(record).await;
+        }
+        fail_point!("publish.recorded");
+        Ok(Published { id: draft.event.id.clone(), unversioned })
+    }
+
+    /// Publishes the event again if the connection broke. The register recognizes both copies by their id or version. The delay
+    /// is computed anew for each try. Nothing is sent after `limit`, because the adapter drops a publish whose caller is gone.
+    async fn send(&self, event: &Event, route: Route, limit: Option<Timestamp>) -> Result<(), PublishError> {
+        let mut first = Some(route);
+        let again = || match event.nbf {
+            Some(_) => self.routes.after(event.early_by(self.clock.now())),
+            None => route,
+        };
+        let within = limit.map_or(PUBLISH_LIMIT, |limit| time::until(self.clock.now(), limit).min(PUBLISH_LIMIT));
+        send(&*self.broker, &self.broker_outage, within, || {
+            let is_late = limit.is_some_and(|limit| self.clock.now() > limit);
+            (!is_late).then(|| self.routes.by(first.take().unwrap_or_else(again), event))
+        })
+        .await
+    }
+}
+
+/// Publishes until the broker confirms, at most until the limit. `message` builds the message anew for each try, and returns
+/// `None` once it is too late.
+pub(crate) async fn send(
+    broker: &dyn Broker,
+    outage: &BrokerOutage,
+    within: Duration,
+    mut message: impl FnMut() -> Option<Message>,
+) -> Result<(), PublishError> {
+    let publish = || {
+        let message = message().ok_or(PublishError::Timeout);
+        async move { Ok(broker.publish(message?).await?) }
+    };
+    let sent = publish
+        .retry(backoff())
+        .when(|error| matches!(error, PublishError::Broker(error) if error.is_transient()))
+        .notify(|error, _| {
+            if let PublishError::Broker(error) = error {
+                outage.begins(error);
+            }
+        });
+    match tokio::time::timeout(within, sent).await {
+        Ok(sent) => {
+            sent?;
+            outage.ends();
+            Ok(())
+        }
+        Err(_) => Err(PublishError::Timeout),
+    }
+}

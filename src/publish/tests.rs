@@ -1,0 +1,163 @@
+//! How many events a publisher has under way, and when it says that they are due.
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream};
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use super::publisher::{PublishError, Publisher};
+use crate::{
+    EventsError, NewEvent,
+    adapters::{
+        clock::SystemClock,
+        memory::{MemoryBroker, MemoryRegister, script::Script},
+    },
+    domain::{
+        compile::compile,
+        register::{DedupSlot, Subject},
+        spec::Topology,
+    },
+    ports::{BrokerError, Clock, Index as _, Register},
+};
+
+/// A broker with this topology that confirms a message when it is told to.
+fn slow(file: &str) -> (Arc<Topology>, Arc<MemoryBroker>, Arc<Script>) {
+    let topology = crate::file::read(file, "topology.yaml").expect("a valid file");
+    let script = Arc::new(Script { confirms: Some(Semaphore::new(0)), ..Script::default() });
+    let desired = compile(&topology).expect("a safe topology");
+    let broker = MemoryBroker::scripted(&desired, Arc::new(SystemClock), script.clone());
+    (Arc::new(topology), Arc::new(broker), script)
+}
+
+fn confirms(script: &Script) -> &Semaphore {
+    script.confirms.as_ref().expect("it confirms when it is told to")
+}
+
+fn publisher() -> (Arc<Script>, Publisher) {
+    let (topology, broker, script) = slow("version: 1\nname: t\ntypes: { mail: {} }");
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(Arc::new(SystemClock), Duration::from_secs(1)));
+    (script, Publisher::new(topology, broker, &register, Arc::new(SystemClock)))
+}
+
+#[tokio::test]
+async fn no_more_events_are_sent_than_may_be_in_flight() {
+    let (script, publisher) = publisher();
+    let publisher = publisher.in_flight(7);
+    let other = publisher.clone();
+    let publishes = (0..50).map(|n| [&publisher, &other][n % 2].publish(NewEvent::new("mail", "{}")));
+    let confirming = async {
+        for _ in 0..50 {
+            confirms(&script).add_permits(1);
+            tokio::task::yield_now().await;
+        }
+    };
+    let (published, ()) = tokio::join!(join_all(publishes), confirming);
+    assert!(published.iter().all(Result::is_ok));
+    assert_eq!(script.most_unconfirmed.load(Ordering::SeqCst), 7);
+}
+
+#[tokio::test]
+async fn no_event_is_asked_for_before_there_is_room() {
+    let (script, publisher) = publisher();
+    let publisher = publisher.in_flight(5);
+    let asked = AtomicUsize::new(0);
+    let events = stream::iter(0..100).map(|_| {
+        asked.fetch_add(1, Ordering::SeqCst);
+        NewEvent::new("mail", "{}")
+    });
+    let mut published = std::pin::pin!(publisher.publish_stream(events));
+    assert!(published.next().now_or_never().is_none());
+    assert_eq!(asked.load(Ordering::SeqCst), 5);
+    confirms(&script).add_permits(1);
+    assert!(published.next().await.is_some_and(|published| published.is_ok()));
+    assert!(published.next().now_or_never().is_none());
+    assert_eq!(asked.load(Ordering::SeqCst), 6);
+    confirms(&script).add_permits(99);
+    assert_eq!(published.count().await, 99);
+}
+
+/// Half-way between two milliseconds.
+struct Between;
+
+impl Clock for Between {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_microsecond(1_000_000_000_500).expect("a time")
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_shown_to_be_due_at_the_date_that_it_competes_for() {
+    let (topology, broker, script) = slow("version: 1\nname: t\ntypes: { import: { coalesce: latest } }");
+    confirms(&script).add_permits(1);
+    let register = Arc::new(MemoryRegister::new(Arc::new(Between), Duration::from_secs(1)));
+    let asked: Arc<dyn Register> = register.clone();
+    let publisher = Publisher::new(topology, broker, &asked, Arc::new(Between));
+    let event = NewEvent::new("import", "{}").reference("1234").delay(Duration::from_hours(1));
+    publisher.publish(event).await.expect("published");
+
+    let (event_type, reference) = ("import".parse().expect("a word"), "1234".parse().ok());
+    let shown = register.look(&[Subject { event_type, reference, id: String::new() }]).await.expect("it answers");
+    let (slot, entry) = (&shown[0][0].slot, shown[0][0].entry.as_ref().expect("it waits"));
+    assert_eq!(*slot, DedupSlot::DatedAt(entry.due.as_millisecond()));
+}
+
+/// A clock that is set by hand.
+struct Set(Mutex<Timestamp>);
+
+impl Clock for Set {
+    fn now(&self) -> Timestamp {
+        *self.0.lock().expect("no panic")
+    }
+}
+
+#[tokio::test]
+async fn a_publisher_that_stood_still_with_a_version_does_not_send_it_when_the_register_may_have_forgotten_newer_ones()
+{
+    let file = "version: 1\nname: t\nredis: { dedup-retention: 1h }\ntypes: { import: { coalesce: latest } }";
+    let (topology, broker, script) = slow(file);
+    confirms(&script).add_permits(2);
+    let clock = Arc::new(Set(Mutex::new(Timestamp::UNIX_EPOCH)));
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(clock.clone(), Duration::from_hours(24)));
+    let publisher = Publisher::new(topology, broker, &register, clock.clone());
+    let change = || NewEvent::new("import", "{}").reference("1234");
+    // The version is asked for at the call.
+    let (in_time, late) = (publisher.publish(change()), publisher.publish(change()));
+    *clock.0.lock().expect("no panic") += Duration::from_mins(29);
+    in_time.await.expect("published");
+    *clock.0.lock().expect("no panic") += Duration::from_mins(2);
+    let told = late.await;
+    assert!(matches!(told, Err(PublishError::Timeout)), "{told:?}");
+    assert_eq!(confirms(&script).available_permits(), 1, "nothing is sent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_publish_with_a_version_waits_no_longer_for_the_broker_than_the_register_remembers_newer_ones() {
+    let file = "version: 1\nname: t\nredis: { dedup-retention: 20s }\ntypes: { import: { coalesce: latest, retry: { delays: [5s] } }, mail: {} }";
+    let (topology, broker, _) = slow(file);
+    let clock = Arc::new(Set(Mutex::new(Timestamp::UNIX_EPOCH)));
+    let register: Arc<dyn Register> = Arc::new(MemoryRegister::new(clock.clone(), Duration::from_hours(24)));
+    let publisher = Publisher::new(topology, broker, &register, clock);
+    for (event, limit) in [(NewEvent::new("import", "{}").reference("1234"), 10), (NewEvent::new("mail", "{}"), 30)] {
+        let began = tokio::time::Instant::now();
+        let told = publisher.publish(event).await;
+        assert!(matches!(told, Err(PublishError::Timeout)), "{told:?}");
+        // The paused clock goes on by whole milliseconds.
+        assert_eq!(began.elapsed().as_secs(), limit);
+    }
+}
+
+#[test]
+fn whoever_shows_the_whole_chain_of_an_error_shows_nothing_twice() {
+    let away = BrokerError::Unreachable { url: "amqp://rabbit".to_owned(), reason: "cut".to_owned() };
+    let error = anyhow::Error::from(EventsError::from(PublishError::from(away)));
+    let chain = format!("{error:#}");
+    assert_eq!(chain.matches("amqp://rabbit").count(), 1, "{chain}");
+    assert_eq!(chain, error.to_string());
+}

@@ -1,0 +1,114 @@
+//! Where copies of an event go, and the messages that they become.
+
+use std::time::Duration;
+
+use crate::domain::{
+    compile,
+    delay::{Ladder, Route},
+    event::Event,
+    names::{self, Names},
+    safety::Unsafe,
+    spec::Topology,
+    ttl::Ttl,
+    wire::{self, Message},
+    words::EventType,
+};
+
+/// The ways of one topology.
+pub(crate) struct Routes {
+    pub(crate) names: Names,
+    hatcheries: Vec<Ttl>,
+    ladder: Ladder,
+}
+
+impl Routes {
+    pub(crate) fn of(topology: &Topology) -> Self {
+        Self {
+            names: Names::new(topology.name.clone()),
+            hatcheries: compile::hatcheries(topology).into_iter().collect(),
+            ladder: topology.ladder,
+        }
+    }
+
+    /// The way that takes this long.
+    pub(crate) fn after(&self, wait: Duration) -> Route {
+        Route::after(wait, &self.hatcheries, self.ladder)
+    }
+
+    /// To the scheduler, by a way that has been chosen.
+    pub(crate) fn by(&self, route: Route, copy: &Event) -> Message {
+        message(self.names.scheduler(), route.key(&copy.event_type), copy)
+    }
+
+    /// To the scheduler, by the way that takes this long.
+    pub(crate) fn to_scheduler(&self, copy: &Event, wait: Duration) -> Message {
+        self.by(self.after(wait), copy)
+    }
+
+    pub(crate) fn to_retry(&self, copy: &Event, ttl: Ttl) -> Message {
+        message(self.names.retry(), names::retry_key(&copy.event_type, ttl), copy)
+    }
+
+    pub(crate) fn to_dead_letter(&self, copy: &Event) -> Message {
+        message(self.names.dead_letter(), names::dead_letter_key(&copy.event_type), copy)
+    }
+
+    pub(crate) fn to_aside(&self, copy: &Event) -> Message {
+        message(self.names.aside(), names::aside_key(&copy.event_type), copy)
+    }
+}
+
+fn message(exchange: String, routing_key: String, copy: &Event) -> Message {
+    Message { exchange, routing_key, properties: wire::encode(copy), body: copy.payload.clone() }
+}
+
+/// The exchanges and queues on the ways of these types. What is missing would be found out by the first event that fails
+/// or waits: its copy would be confirmed into `unrouted`, or into nowhere.
+pub(crate) fn needed(
+    topology: &Topology,
+    handled: impl Fn(&EventType) -> bool,
+) -> Result<(Vec<String>, Vec<String>), Unsafe> {
+    // An event that waits as long as the window of another type takes its hatchery.
+    let hatcheries = compile::hatcheries(topology).into_iter().collect();
+    let mut needed = Topology { hatcheries, ..topology.clone() };
+    needed.types.retain(|event_type, _| handled(event_type));
+    let desired = compile::compile(&needed)?;
+    let exchanges = desired.exchanges.into_iter().map(|exchange| exchange.name).collect();
+    Ok((exchanges, desired.queues.into_iter().map(|queue| queue.name).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_type_needs_is_all_that_its_events_may_pass_and_nothing_of_other_types() {
+        let text = "version: 1
+name: t
+hatcheries: [5s]
+ladder: { resolution: 1s, horizon: 3s }
+types:
+  mail: { retry: { delays: [1m] } }
+  import: { coalesce: { immediate: latest, window: 2s }, retry: { delays: [2m] } }
+  plain: { register: off }
+";
+        let topology = crate::file::read(text, "topology.yaml").expect("a valid file");
+        let (mut exchanges, mut queues) = needed(&topology, |event_type| event_type.as_str() == "mail").expect("safe");
+        exchanges.sort();
+        queues.sort();
+        let expected = ["dead-letter", "ladder.1s-2.0", "ladder.1s-2.1", "processor", "retry", "scheduler", "unrouted"];
+        assert_eq!(exchanges, expected.map(|name| format!("t.{name}")));
+        let expected = [
+            "dead-letter.mail",
+            "hatchery.250ms",
+            "hatchery.2s",
+            "hatchery.5s",
+            "ladder.1s-2.0",
+            "ladder.1s-2.1",
+            "processor.mail",
+            "retry.mail.1m",
+            "unrouted",
+        ];
+        assert_eq!(queues, expected.map(|name| format!("t.{name}")));
+    }
+}

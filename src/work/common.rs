@@ -1,0 +1,122 @@
+//! What the lanes of a worker share.
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::sync::CancellationToken;
+
+use super::{builder::WorkError, counters::Counters, isolation::Isolation, leases::Leases};
+use crate::{
+    domain::spec::Topology,
+    outage::{BrokerOutage, RegisterHealth, Side},
+    ports::{Broker, Clock, Register, RegisterError},
+    routes::Routes,
+};
+
+/// How long the last publishes and settlements of a stopping worker may take.
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
+
+/// What all lanes of a worker share.
+pub(super) struct Common {
+    pub(super) topology: Arc<Topology>,
+    pub(super) routes: Routes,
+    pub(super) broker: Arc<dyn Broker>,
+    pub(super) register: Arc<dyn Register>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) isolation: Isolation,
+    pub(super) leases: Arc<Leases>,
+    /// Cancelled when the worker stops: nothing is started any more, and deliveries that have not started are given back.
+    pub(super) stop: CancellationToken,
+    /// Cancelled after the drain limit: events that run are given back too.
+    pub(super) give_back: CancellationToken,
+    /// Cancelled when even the last publishes and settlements have taken too long. The broker delivers again what was not
+    /// acknowledged.
+    pub(super) abandon: CancellationToken,
+    /// The number of deliveries that the worker holds.
+    pub(super) held: Arc<AtomicUsize>,
+    /// Until when copies that the worker has sent to a hatchery come back.
+    pub(super) expected: Mutex<Option<Instant>>,
+    /// Wakes the quarantine when this worker has put an event there.
+    pub(super) quarantined: Notify,
+    /// Whether Redis answers.
+    pub(super) health: RegisterHealth,
+    /// Why the worker stops by itself.
+    pub(super) failure: Mutex<Option<WorkError>>,
+    /// Whether follow-ups wait for the broker.
+    pub(super) broker_outage: BrokerOutage,
+    pub(super) counters: Counters,
+}
+
+/// Counts a delivery that the worker holds, until it is dropped.
+pub(super) struct Holding(Arc<AtomicUsize>);
+
+impl Drop for Holding {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Common {
+    /// Counts a delivery that has come.
+    pub(super) fn hold(&self) -> Holding {
+        self.counters.delivered();
+        self.held.fetch_add(1, Ordering::Relaxed);
+        Holding(Arc::clone(&self.held))
+    }
+
+    /// Returns the number of deliveries that the worker holds.
+    pub(super) fn holds(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a copy comes back after this long. A worker that stops when its queues are empty waits for it.
+    pub(super) fn expect_back(&self, wait: Duration) {
+        let then = Some(Instant::now() + wait);
+        let mut expected = self.expected.lock().unwrap_or_else(PoisonError::into_inner);
+        *expected = then.max(*expected);
+    }
+
+    pub(super) fn expects_nothing(&self) -> bool {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner).is_none_or(|then| then <= Instant::now())
+    }
+
+    /// Notes that a call to the register, made at `asked`, had no answer.
+    pub(super) fn register_failed(&self, asked: Instant, error: &RegisterError) {
+        self.count_emptied();
+        // Waiting would not help: a person has to say whose register it is.
+        if let RegisterError::InUse { .. } = error {
+            self.fail(WorkError::Register(error.clone()));
+        }
+        self.health.failed(asked, error);
+    }
+
+    /// Notes that a call to the register about events, made at `asked`, was answered.
+    pub(super) fn register_answered(&self, asked: Instant) {
+        self.count_emptied();
+        self.health.answered(asked);
+    }
+
+    /// Any call may be the first to find the register emptied.
+    fn count_emptied(&self) {
+        Side::Worker.count_emptied(self.register.times_emptied());
+    }
+
+    /// Waits until a publish that the broker does not take is given up: after the drain limit, and half the time that the last
+    /// publishes have after it.
+    pub(super) async fn cannot_wait(&self) {
+        self.give_back.cancelled().await;
+        tokio::time::sleep(LAST_WORDS / 2).await;
+    }
+
+    /// Stops the worker for a reason that more events would only meet again.
+    pub(super) fn fail(&self, reason: WorkError) {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.stop.cancel();
+    }
+}

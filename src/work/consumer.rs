@@ -1,0 +1,188 @@
+//! The consumer of a lane: opens it, reads from it, leaves it, and waits between two consumers.
+
+use std::{sync::Arc, time::Duration};
+
+use backon::{BackoffBuilder as _, ExponentialBackoff, Retryable as _};
+use futures_util::future::BoxFuture;
+use tokio::time::Instant;
+
+use super::{builder::WorkError, lane::Lane};
+use crate::{
+    domain::ttl::roughly,
+    outage::backoff,
+    ports::{BrokerError, Deliveries, Delivery, Order},
+};
+
+/// A consumer that lasts for this long was well: the next pause is short again.
+const LONG: Duration = Duration::from_mins(1);
+
+/// What a consumer brings.
+pub(super) enum Consumed {
+    /// Deliveries have come.
+    Delivered,
+    /// The consumer has ended by itself. Unless the deliveries outlive it, the broker has them back.
+    Ended { outlived: bool },
+    /// The worker has left the consumer. The last deliveries have come with this.
+    Left,
+    /// Nothing; the state has changed.
+    Nothing,
+}
+
+/// The consumer of one lane, or the wait for one.
+pub(super) struct Consumer {
+    lane: Arc<Lane>,
+    order: Order,
+    state: State,
+    /// A consumer of a type that keeps its order, which has ended by itself. It may have to outlive its deliveries.
+    ended: Option<Box<dyn Deliveries>>,
+    pauses: ExponentialBackoff,
+}
+
+enum State {
+    Idle { until: Instant },
+    Opening { opening: BoxFuture<'static, Result<Box<dyn Deliveries>, BrokerError>>, is_probe: bool },
+    Open { deliveries: Box<dyn Deliveries>, is_probe: bool, since: Instant, any: bool },
+    Leaving(BoxFuture<'static, Vec<Delivery>>),
+}
+
+impl Consumer {
+    pub(super) fn new(lane: &Arc<Lane>) -> Self {
+        let order = if lane.spec.keeps_order() { Order::Kept } else { Order::Any };
+        let state = State::Idle { until: Instant::now() };
+        Self { lane: Arc::clone(lane), order, state, ended: None, pauses: backoff().build() }
+    }
+
+    /// Returns when the next consumer may be opened. `None` if there is one.
+    pub(super) fn idle_until(&self) -> Option<Instant> {
+        match &self.state {
+            State::Idle { until } => Some(*until),
+            _ => None,
+        }
+    }
+
+    /// Whether the consumer is a probe: it takes one event at a time, to find out whether Redis answers. `None` if there is
+    /// no consumer.
+    pub(super) fn is_probe(&self) -> Option<bool> {
+        match &self.state {
+            State::Opening { is_probe, .. } | State::Open { is_probe, .. } => Some(*is_probe),
+            State::Idle { .. } | State::Leaving(_) => None,
+        }
+    }
+
+    /// Begins to consume. Redis may answer a ping and no claim, so the first event after an outage comes alone, and is not
+    /// given back before it has an answer.
+    pub(super) fn open(&mut self, is_probe: bool) {
+        let (lane, order) = (Arc::clone(&self.lane), self.order);
+        // Where order is kept, the first event comes with all that came with it before: RabbitMQ puts what goes back behind
+        // what has gone back before.
+        let prefetch = if is_probe && order == Order::Any { 1 } else { lane.prefetch };
+        let opening = async move {
+            let queue = lane.common.routes.names.processing(&lane.event_type);
+            let opened = (|| lane.common.broker.consume(&queue, prefetch, order))
+                .retry(backoff())
+                .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
+                .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {}", roughly(wait)))
+                .await?;
+            let probing = if is_probe { ", and one event at first: Redis is there again" } else { "" };
+            tracing::info!("consuming {queue}{probing}");
+            Ok(opened)
+        };
+        self.state = State::Opening { opening: Box::pin(opening), is_probe };
+    }
+
+    /// Leaves the consumer. The deliveries stay with the worker.
+    pub(super) fn leave(&mut self) {
+        let idle = State::Idle { until: Instant::now() };
+        self.state = match std::mem::replace(&mut self.state, idle) {
+            State::Open { mut deliveries, .. } => State::Leaving(Box::pin(async move {
+                deliveries.cancel().await;
+                let mut rest = Vec::new();
+                while deliveries.next_batch(&mut rest).await {}
+                rest
+            })),
+            State::Opening { .. } => State::Idle { until: Instant::now() },
+            state => state,
+        };
+    }
+
+    /// Whether a consumer that has ended by itself is still to be closed.
+    pub(super) const fn has_ended(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// Notes that Redis answers: the consumer is no probe any more.
+    pub(super) fn end_probe(&mut self) {
+        if let State::Opening { is_probe, .. } | State::Open { is_probe, .. } = &mut self.state {
+            *is_probe = false;
+        }
+    }
+
+    /// Ends the consumer, and returns all its deliveries to the head of the queue, in order.
+    pub(super) async fn close(&mut self) {
+        let idle = State::Idle { until: Instant::now() };
+        match std::mem::replace(&mut self.state, idle) {
+            State::Open { deliveries, .. } => {
+                deliveries.close().await;
+                self.pause();
+            }
+            idle @ State::Idle { .. } => self.state = idle,
+            State::Opening { .. } | State::Leaving(_) => {}
+        }
+        if let Some(ended) = self.ended.take() {
+            ended.close().await;
+        }
+    }
+
+    /// Waits for what comes next, and adds deliveries to `batch`. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self, batch: &mut Vec<Delivery>) -> Consumed {
+        match &mut self.state {
+            State::Idle { .. } => std::future::pending().await,
+            State::Opening { opening, is_probe } => {
+                let opened = opening.await;
+                let is_probe = *is_probe;
+                match opened {
+                    Ok(deliveries) => {
+                        self.state = State::Open { deliveries, is_probe, since: Instant::now(), any: false };
+                    }
+                    // There is no connection any more, or this user may not consume this queue, and waiting does not help.
+                    // A client that is refused as a whole had been let in before, and waits: a broker that starts knows
+                    // nobody at first, and a password is mended.
+                    Err(error) => {
+                        self.pause();
+                        self.lane.common.fail(WorkError::Broker(error));
+                    }
+                }
+                Consumed::Nothing
+            }
+            State::Open { deliveries, since, any, .. } => {
+                if deliveries.next_batch(batch).await {
+                    *any = true;
+                    return Consumed::Delivered;
+                }
+                let (outlived, was_well) = (deliveries.outlived(), *any || since.elapsed() >= LONG);
+                if was_well {
+                    self.pauses = backoff().build();
+                }
+                let pause = self.pauses.next().unwrap_or_default();
+                let idle = State::Idle { until: Instant::now() + pause };
+                if let (State::Open { deliveries, .. }, Order::Kept) =
+                    (std::mem::replace(&mut self.state, idle), self.order)
+                {
+                    self.ended = Some(deliveries);
+                }
+                Consumed::Ended { outlived }
+            }
+            State::Leaving(leaving) => {
+                batch.append(&mut leaving.await);
+                self.pause();
+                Consumed::Left
+            }
+        }
+    }
+
+    /// A queue that is deleted as soon as it is consumed must not make the lane spin, and neither must a Redis that answers
+    /// pings alone.
+    fn pause(&mut self) {
+        self.state = State::Idle { until: Instant::now() + self.pauses.next().unwrap_or_default() };
+    }
+}

@@ -1,0 +1,123 @@
+//! Runs an event that may kill the process while nothing else runs, so that no other event is blamed for the crash.
+//!
+//! One lock of the worker. Each lane holds it shared while it starts and runs events; an event that must run alone takes it
+//! exclusively. While one waits for it, no lane starts anything. Nobody holds it for what may last for ever, for a broker
+//! that is blocked or a Redis that is away: [`for_a_while`].
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
+
+/// How long an event that does not run yet, or any more, may keep others from starting.
+pub(super) const A_WHILE: Duration = Duration::from_secs(5);
+
+/// What else may run in this process until this is dropped.
+pub(super) enum Permit {
+    /// Whatever else holds a shared permit.
+    Shared { _guard: OwnedRwLockReadGuard<()> },
+    /// Nothing.
+    Alone { _guard: OwnedRwLockWriteGuard<()> },
+}
+
+/// The lock.
+pub(super) struct Isolation {
+    lock: Arc<RwLock<()>>,
+    /// How many events wait to run alone.
+    wanted: watch::Sender<usize>,
+}
+
+impl Default for Isolation {
+    fn default() -> Self {
+        Self { lock: Arc::default(), wanted: watch::Sender::new(0) }
+    }
+}
+
+impl Isolation {
+    /// Returns a shared permit, unless an event runs alone or waits for that.
+    pub(super) fn try_shared(&self) -> Option<Permit> {
+        Arc::clone(&self.lock).try_read_owned().ok().map(|guard| Permit::Shared { _guard: guard })
+    }
+
+    /// Waits for a shared permit.
+    pub(super) async fn shared(&self) -> Permit {
+        Permit::Shared { _guard: Arc::clone(&self.lock).read_owned().await }
+    }
+
+    /// Waits until nothing runs. From this call on nothing starts.
+    pub(super) async fn alone(&self) -> Permit {
+        let _wanted = Wanted::new(&self.wanted);
+        Permit::Alone { _guard: Arc::clone(&self.lock).write_owned().await }
+    }
+
+    /// Whether an event waits to run alone.
+    pub(super) fn is_wanted(&self) -> bool {
+        *self.wanted.borrow() > 0
+    }
+
+    /// Returns a receiver of the number of events that wait to run alone.
+    pub(super) fn subscribe(&self) -> watch::Receiver<usize> {
+        self.wanted.subscribe()
+    }
+}
+
+/// One event that waits to run alone.
+struct Wanted<'a>(&'a watch::Sender<usize>);
+
+impl<'a> Wanted<'a> {
+    fn new(wanted: &'a watch::Sender<usize>) -> Self {
+        wanted.send_modify(|wanted| *wanted += 1);
+        Self(wanted)
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|wanted| *wanted -= 1);
+    }
+}
+
+/// Does work for an event that does not run yet, or any more, and returns the permit that was held meanwhile. If the work
+/// takes long, the permit is given up and not returned.
+pub(super) async fn for_a_while<T, P>(permit: Option<P>, work: impl Future<Output = T>) -> (T, Option<P>) {
+    let mut work = std::pin::pin!(work);
+    if let Ok(done) = tokio::time::timeout(A_WHILE, &mut work).await {
+        return (done, permit);
+    }
+    drop(permit);
+    (work.await, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_waits_to_run_alone_keeps_others_from_starting() {
+        let isolation = Arc::new(Isolation::default());
+        let runs = isolation.try_shared().expect("nothing waits to run alone");
+        let waits = tokio::spawn({
+            let isolation = Arc::clone(&isolation);
+            async move { drop(isolation.alone().await) }
+        });
+        tokio::task::yield_now().await;
+        assert!(isolation.is_wanted() && isolation.try_shared().is_none());
+        drop(runs);
+        waits.await.expect("no panic");
+        assert!(!isolation.is_wanted() && isolation.try_shared().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_event_that_gives_up_waiting_keeps_nothing_from_starting() {
+        let isolation = Isolation::default();
+        let _runs = isolation.try_shared();
+        assert!(tokio::time::timeout(A_WHILE, isolation.alone()).await.is_err());
+        assert!(!isolation.is_wanted() && isolation.try_shared().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_permit_is_given_up_for_work_that_takes_long() {
+        let long = tokio::time::sleep(A_WHILE * 2);
+        assert!(for_a_while(Some(()), long).await.1.is_none());
+        assert!(for_a_while(Some(()), async {}).await.1.is_some());
+    }
+}

@@ -1,0 +1,35 @@
+//! The worker's half of the event's way.
+//!
+//! - [`builder`], `run`: the public [`Worker`]: its handlers, its start and its end.
+//! - `lane`: one task for a type, which is the worker in one page; `stage` has the types of a delivery on its way.
+//! - `consumer`, `open`, `execute`, `follow_up`: the steps, in the order of the way.
+//! - `alone`: the same steps for one event by itself; `ordered` and `quarantine` use it.
+//! - `isolation`, `leases`, `not_run`, `counters`, `common`: what the steps need.
+//!
+//! What is decided is decided in [`crate::domain`]; here is the order of effects: the broker's confirm first, then the
+//! register, then the acknowledgement, so that a crash between any two of them repeats work and loses nothing.
+
+mod alone;
+mod builder;
+mod common;
+mod consumer;
+mod counters;
+mod execute;
+mod follow_up;
+mod isolation;
+mod lane;
+mod leases;
+mod not_run;
+mod open;
+mod ordered;
+mod quarantine;
+mod run;
+mod stage;
+mod stateful;
+#[cfg(test)]
+mod tests;
+
+pub use self::{
+    builder::{WorkError, Worker},
+    counters::Summary,
+};

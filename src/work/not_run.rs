@@ -1,0 +1,146 @@
+//! What becomes of a delivery that the register does not let run.
+
+use std::{sync::Arc, time::Duration};
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+use super::{
+    lane::{Detour, Lane},
+    open::COPY_LIMIT,
+    stage::{Disposition, Ready},
+};
+use crate::{
+    domain::{
+        event::Event,
+        register::Claimed,
+        time,
+        words::{Reference, plain},
+    },
+    ports::RegisterError,
+};
+
+/// The shortest wait of an event that the register puts off. The event is due by Redis's clock: if this machine's clock is
+/// ahead of that, the event would go round without a pause until Redis's clock is there too.
+const SOONEST_LATER: Duration = Duration::from_millis(250);
+
+/// How long an event whose reference is busy waits in memory at most, before it goes through the busy hatchery.
+const IN_MEMORY: Duration = Duration::from_secs(1);
+
+/// Why an event may not run now, and waits as a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// The register puts the event off until then.
+    Until(jiff::Timestamp),
+    /// Its reference is busy.
+    Busy,
+    /// The key of its reference holds a value that the register did not write, so nobody can tell whether the event may run.
+    /// In the busy hatchery it is neither lost nor counted by RabbitMQ as given back.
+    Unreadable,
+    /// The machine has no room for its handler.
+    NoRoom,
+}
+
+/// The wait of an event in memory for its reference.
+pub(super) struct BusyWait {
+    end: Instant,
+    pauses: ExponentialBackoff,
+}
+
+impl BusyWait {
+    pub(super) fn new() -> Self {
+        Self { end: Instant::now() + IN_MEMORY, pauses: looks().build() }
+    }
+
+    /// Returns when to claim again. `None` if the event has waited long enough.
+    pub(super) fn next(&mut self) -> Option<Instant> {
+        let now = Instant::now();
+        (now < self.end).then(|| (now + self.pauses.next().unwrap_or_default()).min(self.end))
+    }
+}
+
+/// The pauses between two claims of an event whose reference is busy.
+pub(super) fn looks() -> ExponentialBuilder {
+    ExponentialBuilder::default()
+        .with_min_delay(Duration::from_millis(25))
+        .with_max_delay(Duration::from_millis(200))
+        .without_max_times()
+        .with_jitter()
+}
+
+impl Lane {
+    /// Drops a copy that is not wanted any more: logs it as a warning if a person has re-sent it, else for debugging.
+    pub(super) async fn drop_copy(&self, event: &Event, claimed: &Claimed) {
+        let id = plain(&event.id);
+        self.common.counters.unwanted(claimed);
+        if !event.by_hand {
+            return tracing::debug!(%id, ?claimed, "dropped");
+        }
+        let why = match self.common.register.slot(&event.subject(), &event.stamp.slot).await {
+            Ok(Some(slot)) => slot.why_dropped(event.stamp.version),
+            Ok(None) | Err(_) => "it was handled, cancelled or replaced by a newer event".to_owned(),
+        };
+        let (reference, version) = (event.reference.as_ref().map(Reference::as_str).map(plain), event.stamp.version);
+        tracing::warn!(%id, event_type = %self.event_type, reference = reference.as_deref(), version, %why, "dropped an event that was re-sent by hand");
+    }
+
+    /// Publishes a copy of an event that may not run now, and acknowledges the delivery. If the broker does not confirm the
+    /// copy in time, the event is tried again as it came: while the broker blocks publishers, its reference may become free.
+    pub(super) async fn wait_as_copy(self: Arc<Self>, mut ready: Ready, why: Wait) -> Detour {
+        let mut copying = ready.copying.take().unwrap_or_else(|| {
+            let (lane, event) = (Arc::clone(&self), Arc::clone(&ready.event));
+            AbortOnDropHandle::new(tokio::spawn(async move { lane.copy_until(&event, why).await }))
+        });
+        match timeout(COPY_LIMIT, &mut copying).await {
+            Ok(copied) => {
+                // A task that has ended without a result has published nothing for sure.
+                self.answer(ready.0, copied.unwrap_or(Disposition::GiveBack)).await;
+                Detour::Over
+            }
+            Err(_) => {
+                ready.copying = Some(copying);
+                Detour::Ready(ready)
+            }
+        }
+    }
+
+    pub(super) async fn copy_until(&self, event: &Event, why: Wait) -> Disposition {
+        match why {
+            Wait::Until(time) => {
+                let wait = time::until(self.common.clock.now(), time).max(SOONEST_LATER);
+                self.send_on(event, wait).await.into()
+            }
+            Wait::Busy | Wait::NoRoom => self.send_busy(event, true).await.into(),
+            Wait::Unreadable => self.send_busy(event, false).await.into(),
+        }
+    }
+
+    /// Finds out whether a claim failed because of its key alone. Otherwise Redis is away, and the event is claimed again.
+    pub(super) async fn unreadable(self: Arc<Self>, mut ready: Ready, error: RegisterError) -> Detour {
+        let asked = Instant::now();
+        if let Err(error) = self.common.register.ping().await {
+            self.common.register_failed(asked, &error);
+            ready.is_claim_open = true;
+            return Detour::Ready(ready);
+        }
+        self.common.register_answered(asked);
+        self.leave_unreadable(ready, error).await
+    }
+
+    /// Takes back what a claim may have come to whose key cannot be read, and lets the event wait.
+    pub(super) async fn leave_unreadable(self: Arc<Self>, mut ready: Ready, error: RegisterError) -> Detour {
+        self.log_unreadable(&ready.event, &error, ready.event.busy);
+        self.unclaim(&mut ready).await;
+        self.wait_as_copy(ready, Wait::Unreadable).await
+    }
+
+    /// Names an event whose key cannot be read, less and less often while the event comes again.
+    pub(super) fn log_unreadable(&self, event: &Event, error: &RegisterError, before: u32) {
+        if before == 0 || before.is_power_of_two() {
+            let (id, event_type) = (&event.id, &self.event_type);
+            let reference = event.reference.as_ref().map(Reference::as_str);
+            tracing::error!(%error, id, %event_type, reference, "it is not started until that key is deleted or mended");
+        }
+    }
+}

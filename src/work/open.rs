@@ -1,0 +1,185 @@
+//! Opens a delivery: decodes its event, and finds out what must happen before the event may run.
+
+use std::{sync::Arc, time::Duration};
+
+use fail::fail_point;
+use tokio::time::{Instant, timeout};
+use uuid::Uuid;
+
+use super::{
+    common::Holding,
+    follow_up::{ON_ITS_WAY, Unpublished},
+    lane::{Detour, Lane},
+    stage::{Disposition, Ready, Work},
+};
+use crate::{
+    domain::{
+        event::Event,
+        names,
+        settlement::{OFTEN, SUSPECT, suspect},
+        wire::{self, Incoming, Message, Poison},
+        words::plain,
+    },
+    ports::{Delivery, Receipt},
+};
+
+/// How long an event that has not run waits for the confirm of its copy. Then it is handled as it came: a broker that blocks
+/// publishers must be emptied, and a prefetch full of events that wait for it would stop that for ever. The copy may be
+/// published all the same. With the register both are one event, and the second is dropped; without it both run.
+pub(super) const COPY_LIMIT: Duration = Duration::from_secs(5);
+
+/// The delay of a copy that has to wait for its first delivery's acknowledgement.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// What a delivery is.
+pub(super) enum Opened {
+    /// An event that is due.
+    Ready(Ready),
+    /// An event of which a copy is published first, with the delivery that is acknowledged for it.
+    Copy(Ready, Copy),
+    /// A message whose copy takes its place, or a message that the broker has to dead-letter.
+    Over(Box<dyn Receipt>, Instead, Holding),
+}
+
+/// Why a copy of a due event is published instead of running it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copy {
+    /// The event had no id, and is a redelivery. The register would take each redelivery for another event, and count no
+    /// crash.
+    WithId,
+    /// The event has come back so often that RabbitMQ would soon dead-letter it, for crashes that other events caused. The
+    /// register knows better who is to blame. RabbitMQ counts the returns of the copy from 0.
+    CountAnew(u32),
+    /// The event has no register, and may have killed its worker.
+    Quarantine(u32),
+}
+
+/// What becomes of a delivery that holds no due event.
+pub(super) enum Instead {
+    /// The broker dead-letters the message unchanged.
+    Reject,
+    /// The message is no event: it is dead-lettered with the reason.
+    Bury(Box<(Poison, Incoming)>),
+    /// The event is not due yet.
+    Wait(Box<Event>),
+}
+
+impl Lane {
+    /// Opens a delivery.
+    pub(super) fn open(&self, delivery: Delivery) -> Opened {
+        fail_point!("work.delivered");
+        let held = self.common.hold();
+        let Delivery { message, redelivered, receipt } = delivery;
+        let returns = wire::returns(&message.properties);
+        let is_unnamed = redelivered && !wire::has_id(&message.properties);
+        let event = match self.decode(message) {
+            Ok(event) => event,
+            Err(instead) => return Opened::Over(receipt, instead, held),
+        };
+        let deadline = Instant::now() + self.common.topology.ack_timeout / 2;
+        let ready = Ready(Work::new(event, receipt, deadline, held));
+        // Types that keep their order publish no copies: they would lose their place.
+        if self.spec.keeps_order() {
+            return Opened::Ready(ready);
+        }
+        match self.spec.register {
+            true if is_unnamed => Opened::Copy(ready, Copy::WithId),
+            true if returns >= OFTEN => Opened::Copy(ready, Copy::CountAnew(returns)),
+            false if returns >= SUSPECT => Opened::Copy(ready, Copy::Quarantine(returns)),
+            _ => Opened::Ready(ready),
+        }
+    }
+
+    /// Returns the event in a message, or what becomes of the delivery if the message holds no due event.
+    fn decode(&self, message: Incoming) -> Result<Event, Instead> {
+        if wire::is_too_large_to_copy(&message.properties) {
+            let id = message.properties.message_id.as_deref();
+            tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&message.routing_key), "its headers leave no room for those of a copy: rejected");
+            self.common.counters.poisoned();
+            return Err(Instead::Reject);
+        }
+        let now = self.common.clock.now();
+        let event = wire::decode(&self.event_type, message, now, fresh_id)
+            .map_err(|poisoned| Instead::Bury(poisoned.into()))?;
+        if event.early_by(now).is_zero() { Ok(event) } else { Err(Instead::Wait(Box::new(event))) }
+    }
+
+    /// Publishes what takes the place of a delivery that holds no due event.
+    pub(super) async fn instead(&self, instead: Instead) -> Disposition {
+        match instead {
+            Instead::Reject => Disposition::Reject,
+            Instead::Bury(poisoned) => self.bury(&poisoned.0, &poisoned.1).await.into(),
+            Instead::Wait(event) => self.send_on(&event, event.early_by(self.common.clock.now())).await.into(),
+        }
+    }
+
+    /// Dead-letters a message that is no event, unchanged but for the reason.
+    async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Unpublished> {
+        let id = incoming.properties.message_id.as_deref();
+        tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&incoming.routing_key), "{poison}");
+        self.common.counters.poisoned();
+        let message = Message {
+            exchange: self.common.routes.names.dead_letter(),
+            routing_key: names::dead_letter_key(&self.event_type),
+            properties: wire::encode_poison(incoming, poison, self.common.clock.now(), fresh_id),
+            body: incoming.body.clone(),
+        };
+        self.publish(|| message.clone()).await
+    }
+
+    /// Publishes a copy of an event and acknowledges the delivery. If the broker does not confirm the copy in time, the event
+    /// is handled as it came.
+    pub(super) async fn copy(self: Arc<Self>, ready: Ready, why: Copy) -> Detour {
+        let event = &ready.event;
+        let (id, event_type) = (plain(&event.id), &self.event_type);
+        let publishing = async {
+            match why {
+                Copy::WithId => {
+                    // The redelivery counts as a crash, for the worker may have died while the event ran. The copy waits: a
+                    // copy that kills the process before the acknowledgement has left would be made again at each start,
+                    // with another id.
+                    let copy = Event { crashes: 1, ..Event::clone(event) };
+                    self.send_on(&copy, PAUSE).await?;
+                    self.common.expect_back(PAUSE + ON_ITS_WAY);
+                    tracing::info!(%id, %event_type, "a redelivered event had no id; published it again with one");
+                }
+                Copy::CountAnew(returns) => {
+                    tracing::warn!(%id, %event_type, returns, "it comes back again and again; published again, to be counted anew");
+                    self.send_on(event, Duration::ZERO).await?;
+                }
+                Copy::Quarantine(returns) => {
+                    tracing::warn!(%id, %event_type, returns, "put aside, for its worker may have died while it ran");
+                    let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..Event::clone(event) };
+                    self.send_to_quarantine(&copy).await?;
+                    self.common.counters.put_aside();
+                    self.common.quarantined.notify_one();
+                }
+            }
+            Ok(())
+        };
+        let Ok(published) = timeout(COPY_LIMIT, publishing).await else { return Detour::Ready(ready) };
+        fail_point!("work.put-aside");
+        self.answer(ready.0, published.into()).await;
+        Detour::Over
+    }
+
+    /// Answers a delivery, and waits until the answer is written.
+    pub(super) async fn answer(&self, work: Box<Work>, disposition: Disposition) {
+        self.answer_receipt(work.into_receipt(), disposition).await;
+    }
+
+    /// The same for a delivery that holds no due event.
+    pub(super) async fn answer_receipt(&self, receipt: Box<dyn Receipt>, disposition: Disposition) {
+        if disposition == Disposition::GiveBack {
+            self.common.counters.given_back();
+        }
+        disposition.answer(receipt).await;
+        if disposition != Disposition::GiveBack {
+            fail_point!("work.acknowledged");
+        }
+    }
+}
+
+fn fresh_id() -> String {
+    Uuid::now_v7().to_string()
+}

@@ -1,0 +1,178 @@
+//! Types with `register: off`: an event that may have killed its worker is put into quarantine, the aside queue, and runs there
+//! by itself. Types that keep their order put nothing there.
+//!
+//! No register knows what ran when a worker died, and RabbitMQ counts the death against every delivery that the worker held.
+//! So an event that has come back twice is a suspect and not a culprit. It is published to the aside queue, where its returns
+//! are counted anew, and there it is taken one at a time while the worker holds nothing else that could be counted: the
+//! innocent ones run through, and the culprit alone comes back again.
+//!
+//! A worker does one or the other, for all such types together: it consumes their processing queues, or it empties their
+//! aside queues. In between it finishes what it holds. (Measured: doing both by turns, with deliveries prefetched
+//! meanwhile, convicts the neighbours all the same.)
+
+use std::{ops::ControlFlow, sync::Arc, time::Duration};
+
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    alone::Turn,
+    builder::WorkError,
+    common::Common,
+    isolation::{Permit, for_a_while},
+    lane::{self, Lane},
+    open::Opened,
+    stage::{Disposition, Ready, Work},
+};
+use crate::{
+    domain::{event::Event, settlement::crashed_alone, wire},
+    ports::{BrokerError, Delivery},
+};
+
+/// How long a worker that puts nothing into quarantine itself waits at least until it looks for what another one has left
+/// there, and how much longer at most.
+const LOOK: Duration = Duration::from_secs(5);
+const LOOK_LONGER: Duration = Duration::from_secs(10);
+
+/// Returns how long until the next look. All workers see one and the same event, and each that sees it pauses: so they look
+/// at times of their own, and the first one has taken it when the others look.
+fn look() -> Duration {
+    let (_, random) = Uuid::now_v7().as_u64_pair();
+    LOOK + LOOK_LONGER * u32::try_from(random % 1_000).unwrap_or_default() / 1_000
+}
+
+/// Works on these types, all of which have a quarantine, until the worker stops.
+pub(super) async fn work(common: Arc<Common>, lanes: Vec<Arc<Lane>>) {
+    while !common.stop.is_cancelled() {
+        for lane in &lanes {
+            lane.empty_quarantine().await;
+        }
+        let over = common.stop.child_token();
+        let mut consuming = JoinSet::new();
+        for lane in &lanes {
+            consuming.spawn(lane::work(Arc::clone(lane), over.clone()));
+        }
+        until_something_is_there(&common, &lanes, &over).await;
+        over.cancel();
+        while consuming.join_next().await.is_some() {}
+    }
+}
+
+async fn until_something_is_there(common: &Common, lanes: &[Arc<Lane>], over: &CancellationToken) {
+    loop {
+        tokio::select! {
+            biased;
+            () = over.cancelled() => return,
+            () = common.quarantined.notified() => return,
+            () = tokio::time::sleep(look()) => {}
+        }
+        for lane in lanes {
+            if lane.has_quarantined().await {
+                return;
+            }
+        }
+    }
+}
+
+impl Lane {
+    /// Runs what is in quarantine, one event at a time and nothing else beside it, until there is no more, or no room to run
+    /// it: then it waits for the next look, and nothing waits for it. The queue is looked at first, because another worker may
+    /// have emptied it while this one finished what it held: nothing has to stand still for that.
+    async fn empty_quarantine(&self) {
+        while self.has_quarantined().await {
+            let alone = self.common.isolation.alone();
+            let Some(permit) = self.common.stop.run_until_cancelled(alone).await else { return };
+            // Only now: a neighbour that kills the process before this one runs must not be counted against it.
+            match self.common.broker.take(&self.quarantine()).await {
+                Ok(Some(delivery)) => {
+                    if self.run_quarantined(delivery, permit).await.is_break() {
+                        return;
+                    }
+                }
+                Ok(None) => return,
+                Err(error @ (BrokerError::Refused { .. } | BrokerError::Rejected { .. } | BrokerError::Closed)) => {
+                    return self.common.fail(WorkError::Broker(error));
+                }
+                Err(error) => return tracing::warn!(%error, "the quarantine waits"),
+            }
+        }
+    }
+
+    /// Runs one event. Breaks off if there was no room for its handler. Nothing else runs until its delivery is acknowledged,
+    /// unless the event has run and what follows takes long.
+    async fn run_quarantined(&self, delivery: Delivery, permit: Permit) -> ControlFlow<()> {
+        let returns = wire::returns(&delivery.message.properties);
+        let (work, disposition, next, permit) = match self.open(delivery) {
+            Opened::Ready(ready) | Opened::Copy(ready, _) => self.handle_quarantined(ready, returns, permit).await,
+            Opened::Over(receipt, instead, _held) => {
+                let (disposition, _permit) = for_a_while(Some(permit), self.instead(instead)).await;
+                self.answer_receipt(receipt, disposition).await;
+                return ControlFlow::Continue(());
+            }
+        };
+        self.answer(work, disposition).await;
+        drop(permit);
+        next
+    }
+
+    async fn handle_quarantined(
+        &self,
+        ready: Ready,
+        returns: u32,
+        permit: Permit,
+    ) -> (Box<Work>, Disposition, ControlFlow<()>, Option<Permit>) {
+        let event = &ready.event;
+        let deaths = event.crashes.saturating_add(returns);
+        let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit, self.common.clock.now());
+        // The reason for the quarantine, which failed tries in place replace.
+        let reason = event.reason.clone();
+        let (turn, permit) = self.turn((ready.claimed(None), too_often), Some(permit)).await;
+        let (work, next) = match turn {
+            Turn::Settled(settled) => {
+                return (settled.into_work(), Disposition::Acknowledge, ControlFlow::Continue(()), permit);
+            }
+            Turn::Refused(work) => return (work, Disposition::Reject, ControlFlow::Continue(()), permit),
+            Turn::NoRoom(work, why) => {
+                self.log_no_room(&why);
+                (work, ControlFlow::Break(()))
+            }
+            Turn::GivenBack(work) | Turn::Again(work, _) => (work, ControlFlow::Continue(())),
+        };
+        // As a copy: before RabbitMQ 4.3 a delivery that is given back counts like a crash.
+        self.common.counters.given_back();
+        let copy = Event { crashes: deaths, reason, ..Event::clone(&work.event) };
+        let (published, permit) = for_a_while(permit, self.send_to_quarantine(&copy)).await;
+        (work, published.into(), next, permit)
+    }
+
+    async fn has_quarantined(&self) -> bool {
+        if self.common.stop.is_cancelled() {
+            return false;
+        }
+        match self.common.broker.ready(&self.quarantine()).await {
+            Ok(ready) => ready > 0,
+            Err(error) => {
+                tracing::debug!(%error, "cannot tell whether {} is empty", self.quarantine());
+                false
+            }
+        }
+    }
+
+    fn quarantine(&self) -> String {
+        self.common.routes.names.put_aside(&self.event_type)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn workers_look_at_times_of_their_own() {
+        let looks: Vec<_> = (0..100).map(|_| look()).collect();
+        let (first, last) = (looks.iter().min().expect("some"), looks.iter().max().expect("some"));
+        assert!(*first >= LOOK && *last < LOOK + LOOK_LONGER, "{looks:?}");
+        assert!(*last > *first + LOOK_LONGER / 2, "{looks:?}");
+    }
+}

@@ -1,0 +1,297 @@
+//! The worker as a whole: its start, its end, and what it has done.
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicUsize},
+    time::Duration,
+};
+
+use backon::BackoffBuilder as _;
+use tokio::{sync::Notify, time::Instant};
+use tokio_util::{
+    sync::CancellationToken,
+    task::{AbortOnDropHandle, TaskTracker},
+};
+
+use super::{
+    builder::{WorkError, Worker},
+    common::{Common, LAST_WORDS},
+    counters::{Counters, Summary},
+    isolation::Isolation,
+    lane::{self, Lane},
+    leases, ordered, quarantine,
+};
+use crate::{
+    domain::{
+        ttl::roughly,
+        versions,
+        words::{EventType, UnknownType},
+    },
+    handler::Handler,
+    outage::{BrokerOutage, Health, RegisterHealth, Side, backoff},
+    ports::BrokerIdentity,
+    routes::{self, Routes},
+};
+
+/// How often a worker that stops when its queues are empty looks at them.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A type and who handles it.
+type TypeHandler = (EventType, Arc<dyn Handler>);
+
+impl<S> Worker<S> {
+    /// Works until `stop` is ready, then drains as [`run`](Self::run) does.
+    ///
+    /// ```no_run
+    /// # async fn example(worker: hatchery::Worker) -> Result<(), Box<dyn std::error::Error>> {
+    /// let summary = worker.run_until(hatchery::shutdown_signal()?).await?;
+    /// println!("{} done, {} given back", summary.done, summary.given_back);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<Summary, WorkError> {
+        let token = CancellationToken::new();
+        let mut working = pin!(self.run(token.clone()));
+        tokio::select! {
+            ended = &mut working => return ended,
+            () = stop => token.cancel(),
+        }
+        working.await
+    }
+
+    /// Works until `stop` is cancelled. Then the worker stops consuming, waits for the running handlers within the drain
+    /// limit, and gives the other events back to their queues.
+    ///
+    /// [`run_until`](Self::run_until) takes a future instead of a token. Dropping the future of either stops the worker
+    /// at once: the events that ran are delivered again, and that counts as a crash of their worker.
+    ///
+    /// # Errors
+    /// If the worker cannot start (no handler, a handler for a type that the file does not have, the broker is away,
+    /// refuses or misses an object), if a handler cannot be started ([`HandlerError::CannotStart`](crate::HandlerError::CannotStart)),
+    /// or if the program closes the connection. Once the worker has started, it waits for a lost connection to come back,
+    /// and for Redis.
+    ///
+    /// ```no_run
+    /// # async fn example(worker: hatchery::Worker) -> Result<(), Box<dyn std::error::Error>> {
+    /// use hatchery::CancellationToken;
+    ///
+    /// let stop = CancellationToken::new();
+    /// let working = tokio::spawn(worker.run(stop.clone()));
+    /// // Later, from anywhere in the program:
+    /// stop.cancel();
+    /// let summary = working.await??;
+    /// println!("{} done, {} given back", summary.done, summary.given_back);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn run(self, stop: CancellationToken) -> Result<Summary, WorkError> {
+        self.with_state(()).work(stop).await
+    }
+}
+
+impl Worker {
+    async fn work(self, stop: CancellationToken) -> Result<Summary, WorkError> {
+        let lanes_of = self.lanes()?;
+        let routes = Routes::of(&self.topology);
+        let names = &routes.names;
+        let puts_aside = |event_type: &&EventType| self.topology.types[*event_type].puts_aside();
+        let types = lanes_of.iter().map(|(event_type, _)| event_type);
+        let aside = types.clone().filter(puts_aside).map(|event_type| names.put_aside(event_type));
+        let worked_on: Vec<String> = types.map(|event_type| names.processing(event_type)).chain(aside).collect();
+        let (exchanges, queues) =
+            routes::needed(&self.topology, |event_type| self.handlers.contains_key(event_type.as_str()))?;
+        match stop.run_until_cancelled(self.broker.require(&exchanges, &queues)).await {
+            Some(required) => required?,
+            // Nothing has begun yet that could be finished, and the broker may never answer.
+            None => return Ok(Summary::default()),
+        }
+        // Nothing depends on it.
+        let BrokerIdentity { version, .. } = self.broker.identity().await.unwrap_or_default();
+        if let Some(fault) = version.as_deref().and_then(versions::fault) {
+            tracing::warn!("{fault}");
+        }
+
+        let drain = self.drain_timeout.unwrap_or_else(|| self.longest_drain(&lanes_of));
+        let common = Arc::new(Common {
+            routes,
+            broker: self.broker,
+            register: self.register,
+            clock: self.clock,
+            isolation: Isolation::default(),
+            leases: Arc::default(),
+            stop: stop.child_token(),
+            give_back: CancellationToken::new(),
+            abandon: CancellationToken::new(),
+            held: Arc::new(AtomicUsize::new(0)),
+            expected: Mutex::new(None),
+            quarantined: Notify::new(),
+            health: RegisterHealth::new(Side::Worker),
+            failure: Mutex::new(None),
+            broker_outage: BrokerOutage::default(),
+            counters: Counters::default(),
+            topology: self.topology,
+        });
+        // Dropping this future ends everything with it.
+        let _stop = common.stop.clone().drop_guard();
+        let _abandon = common.abandon.clone().drop_guard();
+        let tasks = TaskTracker::new();
+        let mut isolating = Vec::new();
+        for (event_type, handler) in lanes_of {
+            let lane = common.lane(event_type, handler, self.concurrency);
+            if lane.spec.puts_aside() {
+                isolating.push(lane);
+            } else if lane.spec.keeps_order() {
+                common.spawn(&tasks, ordered::work(lane));
+            } else {
+                common.spawn(&tasks, lane::work(lane, common.stop.clone()));
+            }
+        }
+        if !isolating.is_empty() {
+            common.spawn(&tasks, quarantine::work(Arc::clone(&common), isolating));
+        }
+        let leases = common.clone();
+        let _renewing = AbortOnDropHandle::new(tokio::spawn(async move { leases::renew(&leases).await }));
+        let health = common.clone();
+        let _asking = AbortOnDropHandle::new(tokio::spawn(async move { health.ask_while_down().await }));
+        if self.stop_when_empty {
+            tokio::select! {
+                () = common.until_empty(&worked_on) => common.stop.cancel(),
+                () = common.stop.cancelled() => {}
+            }
+        }
+        common.stop.cancelled().await;
+        common.drain(&tasks, drain).await;
+        let failure = common.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failure.map_or_else(|| Ok(common.counters.summary()), Err)
+    }
+
+    fn lanes(&self) -> Result<Vec<TypeHandler>, WorkError> {
+        if self.handlers.is_empty() {
+            return Err(WorkError::NoHandler);
+        }
+        let types = &self.topology.types;
+        let lane = |(name, handler): (&String, &Arc<dyn Handler>)| match types.get_key_value(name.as_str()) {
+            Some((event_type, _)) => Ok((event_type.clone(), Arc::clone(handler))),
+            None => Err(UnknownType::among(name, types.keys()).into()),
+        };
+        self.handlers.iter().map(lane).collect()
+    }
+
+    fn longest_drain(&self, lanes: &[TypeHandler]) -> Duration {
+        lanes.iter().map(|(event_type, _)| self.topology.types[event_type].drain_timeout).max().unwrap_or_default()
+    }
+}
+
+fn deliveries(count: usize) -> String {
+    if count == 1 { "1 delivery".to_owned() } else { format!("{count} deliveries") }
+}
+
+fn given_back(count: usize) -> String {
+    format!("{} {} given back", deliveries(count), if count == 1 { "is" } else { "are" })
+}
+
+impl Common {
+    fn lane(self: &Arc<Self>, event_type: EventType, handler: Arc<dyn Handler>, concurrency: Option<u16>) -> Arc<Lane> {
+        let spec = self.topology.types[&event_type].clone();
+        let concurrency = spec.concurrency_for(concurrency);
+        Arc::new(Lane {
+            terms: spec.terms(&self.topology.redis),
+            concurrency: concurrency.into(),
+            prefetch: spec.prefetch_for(concurrency),
+            no_room: Mutex::default(),
+            common: Arc::clone(self),
+            event_type,
+            spec,
+            handler,
+        })
+    }
+
+    fn spawn(self: &Arc<Self>, tasks: &TaskTracker, work: impl Future<Output = ()> + Send + 'static) {
+        let common = Arc::clone(self);
+        tasks.spawn(async move { common.abandon.run_until_cancelled(work).await });
+    }
+
+    /// Pings Redis while it is down.
+    async fn ask_while_down(&self) {
+        let mut health = self.health.subscribe();
+        // The sender lives as long as the worker.
+        while health.wait_for(|health| *health == Health::Down).await.is_ok() {
+            let mut pauses = backoff().build();
+            while *health.borrow_and_update() == Health::Down {
+                let asked = Instant::now();
+                match self.register.ping().await {
+                    Ok(()) if self.health.is_there(asked) => break,
+                    Ok(()) => {}
+                    Err(error) => self.register_failed(asked, &error),
+                }
+                tokio::time::sleep(pauses.next().unwrap_or_default()).await;
+            }
+        }
+    }
+
+    /// Waits until every queue has nothing ready and the worker holds nothing, at two looks in a row.
+    async fn until_empty(&self, queues: &[String]) {
+        let mut before = None;
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let delivered = self.counters.summary().delivered;
+            let idle = self.holds() == 0 && self.expects_nothing() && self.nothing_ready(queues).await;
+            if idle && before == Some(delivered) {
+                return;
+            }
+            before = idle.then_some(delivered);
+        }
+    }
+
+    async fn nothing_ready(&self, queues: &[String]) -> bool {
+        for queue in queues {
+            match self.broker.ready(queue).await {
+                Ok(0) => {}
+                Ok(_) => return false,
+                Err(error) => {
+                    tracing::warn!(%error, "cannot tell whether {queue} is empty");
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    /// Waits for what runs, then gives it back; then for the last confirms and settlements, then gives those up: the broker
+    /// delivers again what was not acknowledged.
+    async fn drain(&self, tasks: &TaskTracker, limit: Duration) {
+        tasks.close();
+        if tokio::time::timeout(limit, tasks.wait()).await.is_ok() {
+            return;
+        }
+        if self.holds() > 0 {
+            tracing::warn!("after the drain limit of {}: {}", roughly(limit), given_back(self.holds()));
+        }
+        self.give_back.cancel();
+        if tokio::time::timeout(LAST_WORDS, tasks.wait()).await.is_err() {
+            if self.holds() > 0 {
+                tracing::warn!(
+                    "{} could not be settled; the broker delivers what is left again",
+                    deliveries(self.holds())
+                );
+            }
+            self.abandon.cancel();
+            tasks.wait().await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_delivery_is_not_many() {
+        assert_eq!(given_back(1), "1 delivery is given back");
+        assert_eq!(given_back(2), "2 deliveries are given back");
+    }
+}

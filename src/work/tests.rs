@@ -1,0 +1,52 @@
+//! The order of effects, seen from outside: a broker and a register in memory that write down what they are asked.
+
+mod claiming;
+mod delivered;
+mod in_order;
+mod large;
+mod logged;
+mod no_room;
+mod probing;
+mod publishing;
+mod quarantine;
+mod reconnecting;
+mod returned;
+mod runs;
+mod settling;
+mod unclaimed;
+mod unsettled;
+mod world;
+
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use jiff::Timestamp;
+use rstest::rstest;
+use tokio_util::sync::CancellationToken;
+
+use self::world::{
+    Log, Noon, Passing, World, came_back, fail_and_stop, failure, header, incoming, publish, stamped, topology,
+    versioned, work, work_at,
+};
+use super::Worker;
+use crate::{
+    NewEvent, Outcome, Summary,
+    adapters::memory::{
+        MemoryBroker, MemoryRegister,
+        script::{Diary, Script, unreachable},
+    },
+    domain::{
+        compile::compile,
+        register::{Claimed, CopyVersion},
+        spec::Topology,
+        wire::{Incoming, Message, Properties, Value},
+    },
+    ports::{BrokerError, Clock, Register, RegisterError},
+    publish::publisher::Publisher,
+};

@@ -7,7 +7,9 @@ use redis::aio::MultiplexedConnection;
 
 use crate::servers::connect_to_redis;
 
-/// The offset of the flags in an event's value, and the flag of a handled event.
+/// The length of a lease without the name of its slot. The last byte is the length of that name.
+const LEASE_HEAD: usize = 42;
+/// The offset of the flags in an event's slot, and the flag of a handled event.
 const FLAGS: usize = 17;
 const FINISHED: u8 = 1;
 
@@ -34,10 +36,18 @@ impl Register {
         for number in numbers {
             asked.get(format!("{}{number}", self.before));
         }
-        let slots: Vec<Option<Vec<u8>>> = asked.query_async(&mut self.connection).await?;
-        let finished =
-            |slot: Option<Vec<u8>>| slot.is_some_and(|slot| slot.get(FLAGS).is_some_and(|f| f & FINISHED != 0));
-        let open = numbers.iter().zip(slots).filter(|(_, slot)| !finished(slot.clone()));
+        let values: Vec<Option<Vec<u8>>> = asked.query_async(&mut self.connection).await?;
+        let open = numbers.iter().zip(values).filter(|(_, value)| value.as_deref().and_then(is_finished) != Some(true));
         Ok(open.map(|(number, _)| *number).collect())
     }
+}
+
+/// Tells whether the value of an event's key says that the event is finished. Returns `None` for a value that is too
+/// short.
+fn is_finished(value: &[u8]) -> Option<bool> {
+    let rest = value.get(2..)?;
+    let lease = if value.get(1) == Some(&1) { LEASE_HEAD + usize::from(*rest.get(LEASE_HEAD - 1)?) } else { 0 };
+    // The slot follows its letter, `e`.
+    let slot = rest.get(lease + 1..)?;
+    Some(slot.get(FLAGS)? & FINISHED != 0)
 }

@@ -68,9 +68,6 @@ pub(super) trait Call: Sync {
 /// The numbers, the token and the field of an item, in one argument. A script unpacks them with one command.
 struct Header(Vec<u8>);
 
-/// The lease is that of the reference, in its hash. Otherwise it is that of the event.
-const BY_REFERENCE: u8 = 2;
-
 impl Header {
     fn new() -> Self {
         Self(Vec::with_capacity(64))
@@ -114,8 +111,6 @@ struct Places {
     field: String,
     own: String,
     lease: String,
-    /// [`BY_REFERENCE`] or 0.
-    flag: u8,
 }
 
 impl Places {
@@ -125,8 +120,7 @@ impl Places {
         let (_, field) = subject.key(&stamp.slot);
         let own = unless(keys.own_place(subject), &slot);
         let lease = unless(keys.lease_place(subject, terms), &slot);
-        let flag = if terms.exclusive && subject.reference.is_some() { BY_REFERENCE } else { 0 };
-        Self { slot, field, own, lease, flag }
+        Self { slot, field, own, lease }
     }
 
     fn write(self, header: Header, to: &mut ScriptInvocation<'_>) {
@@ -214,7 +208,7 @@ impl Call for Claim {
             .generation(stamp.counted_generation())
             .millis(millis(terms.lease))
             .millis(millis(terms.max_wait))
-            .number((u8::from(self.alone) | places.flag).into(), 1);
+            .number(self.alone.into(), 1);
         places.write(header.bytes(self.token.as_bytes()), to);
     }
 
@@ -253,8 +247,7 @@ impl Call for Renew {
             .version(stamp.counted_version(subject))
             .millis(self.due.as_millisecond())
             .millis(millis(terms.lease))
-            .millis(millis(terms.dedup_retention))
-            .number(places.flag.into(), 1);
+            .millis(millis(terms.dedup_retention));
         places.write(header.bytes(self.token.as_bytes()), to);
     }
 
@@ -282,8 +275,7 @@ impl Call for Release {
             .version(stamp.counted_version(subject))
             .generation(stamp.counted_generation())
             .millis(self.due.as_millisecond())
-            .millis(millis(terms.dedup_retention))
-            .number(places.flag.into(), 1);
+            .millis(millis(terms.dedup_retention));
         places.write(header.bytes(self.token.as_bytes()), to);
     }
 
@@ -318,7 +310,7 @@ impl Call for Settle {
             .millis(self.due.as_millisecond())
             .millis(millis(terms.dedup_retention))
             .millis(copy_due)
-            .number((copied | places.flag).into(), 1);
+            .number(copied, 1);
         places.write(header.bytes(self.token.as_bytes()), to);
         match &self.end {
             End::Finished => to.arg("").arg(""),

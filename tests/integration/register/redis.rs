@@ -177,9 +177,9 @@ async fn a_batch_over_many_shards_is_answered_in_its_order() {
 async fn twenty_dates_with_full_fields_stay_in_redis_compact_encoding() {
     let (register, stored) = fresh(1).await;
     let a = event("1", "a");
-    let first = publish(&register, &a, &DedupSlot::Dated).await;
+    let first = publish(&register, &a, &DedupSlot::DatedAt(20)).await;
     stored
-        .change("import:r:1", "d", |slot| {
+        .change("import:r:1", "d:20", |slot| {
             slot.later = Some(hatchery::internals::register::state::Later {
                 at: 1 << 47,
                 version: first.version,
@@ -193,7 +193,7 @@ async fn twenty_dates_with_full_fields_stay_in_redis_compact_encoding() {
     }
     let encoding: String = redis::cmd("OBJECT")
         .arg("ENCODING")
-        .arg(stored.key("import:r:1"))
+        .arg(stored.key("import:d:1"))
         .query_async(&mut stored.connection())
         .await
         .unwrap();
@@ -209,11 +209,11 @@ async fn calls_remove_a_few_expired_slots_of_a_reference_with_many() {
     }
     let latest = 9_000_000_000_000;
     stored.change("import:r:1", "d:55", |slot| slot.until = latest).await;
-    let () = stored.connection().pexpire_at(stored.key("import:r:1"), latest).await.unwrap();
+    let () = stored.connection().pexpire_at(stored.key("import:d:1"), latest).await.unwrap();
     for date in 0..50 {
         stored.change("import:r:1", &format!("d:{date}"), |slot| slot.until = 1).await;
     }
-    publish(&register, &a, &DedupSlot::Immediate).await;
+    publish(&register, &a, &DedupSlot::DatedAt(60)).await;
     assert!(stored.read().await.0.slots.len() >= 61 - 2 * 8, "one call removed more than a few slots");
     // Expired slots are searched at random, so the number of calls that it takes varies.
     for _ in 0..10_000 {
@@ -222,11 +222,11 @@ async fn calls_remove_a_few_expired_slots_of_a_reference_with_many() {
         if shard.slots.len() == 11 {
             break;
         }
-        publish(&register, &a, &DedupSlot::Immediate).await;
+        publish(&register, &a, &DedupSlot::DatedAt(60)).await;
     }
     let shard = stored.read().await.0;
     let fields: BTreeSet<_> = shard.slots.keys().map(|(_, field)| field.clone()).collect();
-    assert_eq!(fields, (50..60).map(|date| format!("d:{date}")).chain(["i".to_owned()]).collect());
+    assert_eq!(fields, (50..61).map(|date| format!("d:{date}")).collect());
 }
 
 #[tokio::test]
@@ -332,6 +332,8 @@ async fn a_kept_message_is_removed_with_its_expired_slot() {
     for slot in [DedupSlot::Dated, DedupSlot::Immediate] {
         keep().await;
         publish(&register, &a, &slot).await;
+        assert_eq!(kept().await, ["import:i:b e", "import:r:1 d:5"]);
+        publish(&register, &a, &DedupSlot::DatedAt(6)).await;
         assert_eq!(kept().await, ["import:i:b e"]);
         register.record(&[record(&alone, &slots[2], 0)]).await.unwrap();
         assert!(kept().await.is_empty());
@@ -362,7 +364,7 @@ async fn kept_messages_of_a_reference_with_many_slots_are_removed_with_the_expir
             break;
         }
         assert!(n < 9_999, "{:?}", stored.kept().await);
-        publish(&register, &a, &DedupSlot::Immediate).await;
+        publish(&register, &a, &DedupSlot::DatedAt(60)).await;
     }
     assert_eq!(stored.read().await.0.slots.len(), 1);
 }

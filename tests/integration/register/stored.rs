@@ -65,24 +65,24 @@ impl Stored {
                 let value: String = connection.get(&key).await.unwrap();
                 // The owner of the register follows the counter.
                 shard.last = value.split('|').next().unwrap().parse().unwrap();
-            } else if name.contains(":i:") {
-                let value: Vec<u8> = connection.get(&key).await.unwrap();
-                ends.insert(name.clone(), connection.pexpire_time(&key).await.unwrap());
-                let (slot, lease) = event(&value);
-                if slot.until > 0 {
-                    shard.slots.insert((name.clone(), "e".to_owned()), slot);
-                }
-                shard.leases.extend(lease.map(|lease| (name.replacen(":i:", ":l:i:", 1), lease)));
-            } else if name.contains(":r:") {
+            } else if name.contains(":d:") {
                 let packed: BTreeMap<String, Vec<u8>> = connection.hgetall(&key).await.unwrap();
-                ends.insert(name.clone(), connection.pexpire_time(&key).await.unwrap());
+                let home = name.replacen(":d:", ":r:", 1);
+                let end: i64 = connection.pexpire_time(&key).await.unwrap();
+                ends.entry(home.clone()).and_modify(|latest: &mut i64| *latest = end.max(*latest)).or_insert(end);
                 for (field, packed) in packed.into_iter().filter(|(field, _)| !field.ends_with('+')) {
-                    if field == "!" {
-                        shard.leases.insert(name.replacen(":r:", ":l:r:", 1), lease(&packed).0);
-                    } else {
-                        shard.slots.insert((name.clone(), field), slot(&packed));
-                    }
+                    shard.slots.insert((home.clone(), field), slot(&packed));
                 }
+            } else if name.contains(":i:") || name.contains(":r:") {
+                let value: Vec<u8> = connection.get(&key).await.unwrap();
+                let end: i64 = connection.pexpire_time(&key).await.unwrap();
+                ends.entry(name.clone()).and_modify(|latest: &mut i64| *latest = end.max(*latest)).or_insert(end);
+                let (lease, slots) = parts(&value);
+                for (field, slot, _) in slots.into_iter().filter(|(_, slot, _)| slot.until > 0) {
+                    shard.slots.insert((name.clone(), field), slot);
+                }
+                let leaseholder = name.replacen(":i:", ":l:i:", 1).replacen(":r:", ":l:r:", 1);
+                shard.leases.extend(lease.map(|lease| (leaseholder, lease)));
             }
         }
         (shard, ends)
@@ -97,13 +97,14 @@ impl Stored {
             let home = name.replacen(":p:", ":", 1);
             let messages: BTreeMap<String, Vec<u8>> = connection.hgetall(self.key(&name)).await.unwrap();
             for (field, message) in messages {
-                let details: Option<Vec<u8>> = if home.contains(":i:") {
+                let details: Option<Vec<u8>> = if field.len() == 1 {
                     let value: Option<Vec<u8>> = connection.get(self.key(&home)).await.unwrap();
-                    value.map(|value| details(&value).to_vec())
+                    let slots = value.map(|value| parts(&value).1).unwrap_or_default();
+                    slots.into_iter().find(|(name, ..)| *name == field).map(|(.., details)| details)
                 } else {
-                    connection.hget(self.key(&home), format!("{field}+")).await.unwrap()
+                    connection.hget(self.key(&home.replacen(":r:", ":d:", 1)), format!("{field}+")).await.unwrap()
                 };
-                let is_known = details.is_some_and(|details| details[6] & 64 != 0);
+                let is_known = details.is_some_and(|details| details.len() > 6 && details[6] & 64 != 0);
                 assert!(is_known, "a message is kept in {name} of {field}, and the index does not know of it");
                 kept.insert((home.clone(), field), message);
             }
@@ -111,14 +112,45 @@ impl Stored {
         kept
     }
 
-    /// Changes a slot without the register.
+    /// Changes a slot of a reference without the register.
     pub(crate) async fn change(&self, home: &str, field: &str, change: impl FnOnce(&mut SlotState)) {
-        let key = self.key(home);
         let mut connection = self.connection();
+        if field.len() == 1 {
+            let (_, mut state, details) = self.only_slot(home, field).await;
+            change(&mut state);
+            return self.set_only_slot(home, field, &state, &details).await;
+        }
+        let key = self.key(&home.replacen(":r:", ":d:", 1));
         let packed: Vec<u8> = connection.hget(&key, field).await.unwrap();
         let mut state = slot(&packed);
         change(&mut state);
         let () = connection.hset(&key, field, pack(&state)).await.unwrap();
+    }
+
+    /// Changes the details of a slot of a reference without the register.
+    pub(crate) async fn set_details(&self, home: &str, field: &str, details: &str) {
+        if field.len() == 1 {
+            let (_, state, _) = self.only_slot(home, field).await;
+            return self.set_only_slot(home, field, &state, details.as_bytes()).await;
+        }
+        let key = self.key(&home.replacen(":r:", ":d:", 1));
+        let () = self.connection().hset(&key, format!("{field}+"), details).await.unwrap();
+    }
+
+    async fn only_slot(&self, home: &str, field: &str) -> Part {
+        let value: Vec<u8> = self.connection().get(self.key(home)).await.unwrap();
+        let (lease, mut slots) = parts(&value);
+        assert_eq!((lease, slots.len()), (None, 1), "the key has more than this slot");
+        assert_eq!(slots[0].0, field);
+        slots.remove(0)
+    }
+
+    async fn set_only_slot(&self, home: &str, field: &str, state: &SlotState, details: &[u8]) {
+        let length = u16::try_from(details.len()).unwrap().to_le_bytes();
+        let value = [&[1, 0], field.as_bytes(), &pack(state), &length, details].concat();
+        let key = self.key(home);
+        let () =
+            redis::cmd("SET").arg(key).arg(value).arg("KEEPTTL").query_async(&mut self.connection()).await.unwrap();
     }
 
     pub(crate) async fn clear(&self) {
@@ -139,15 +171,46 @@ impl Numbers<'_> {
     }
 }
 
+/// The name, the state and the details of a slot.
+type Part = (String, SlotState, Vec<u8>);
+
+/// Splits a place's value into the lease and the slots.
+fn parts(value: &[u8]) -> (Option<Lease>, Vec<Part>) {
+    assert_eq!(value[0], 1);
+    let mut rest = &value[2..];
+    let lease = (value[1] == 1).then(|| {
+        let (lease, after) = lease(rest);
+        rest = after;
+        lease
+    });
+    let mut slots = Vec::new();
+    while !rest.is_empty() {
+        let mut numbers = Numbers(&rest[1..]);
+        let name = String::from_utf8(rest[..1].to_vec()).unwrap();
+        let state = if name == "e" { event(&mut numbers) } else { state(&mut numbers) };
+        let length = usize::try_from(numbers.next(2)).unwrap();
+        let (details, after) = numbers.0.split_at(length);
+        slots.push((name, state, details.to_vec()));
+        rest = after;
+    }
+    (lease, slots)
+}
+
 fn slot(packed: &[u8]) -> SlotState {
     let mut numbers = Numbers(packed);
+    let state = state(&mut numbers);
+    assert!(numbers.0.is_empty());
+    state
+}
+
+/// Unpacks a slot of a reference.
+fn state(numbers: &mut Numbers<'_>) -> SlotState {
     let (until, due, since) = (numbers.next(6), numbers.next(6), numbers.next(6));
     let (version, generation, newest) = (numbers.next(7), numbers.next(4), numbers.next(7));
     let (crashes, flags) = (u32::try_from(numbers.next(1)).unwrap(), numbers.next(1));
     let later =
         (flags & 4 != 0).then(|| Later { at: numbers.next(6), version: numbers.next(7), generation: numbers.next(4) });
     let covered = if flags & 8 == 0 { 0 } else { numbers.next(7) };
-    assert!(numbers.0.is_empty());
     let mark = Mark { version, finished: flags & 1 != 0, generation };
     let (begun, cancelled, overtaken) = (flags & 2 != 0, flags & 16 != 0, flags & 32 != 0);
     SlotState { mark, newest, covered, since, later, begun, crashes, cancelled, overtaken, due, until }
@@ -177,24 +240,15 @@ fn pack(slot: &SlotState) -> Vec<u8> {
     packed
 }
 
-/// Unpacks an event's own slot and its lease.
-fn event(packed: &[u8]) -> (SlotState, Option<Lease>) {
-    let mut numbers = Numbers(packed);
+/// Unpacks the slot `e` of an event.
+fn event(numbers: &mut Numbers<'_>) -> SlotState {
     let (until, due, generation) = (numbers.next(6), numbers.next(6), numbers.next(4));
     let (crashes, flags) = (u32::try_from(numbers.next(1)).unwrap(), numbers.next(1));
     let later = (flags & 4 != 0).then(|| Later { at: numbers.next(6), version: 0, generation: numbers.next(4) });
     let version = if flags & 8 == 0 { 0 } else { numbers.next(7) };
     let mark = Mark { version, finished: flags & 1 != 0, generation };
     let (begun, cancelled) = (flags & 2 != 0, flags & 16 != 0);
-    let slot = SlotState { mark, later, begun, crashes, cancelled, due, until, ..SlotState::default() };
-    (slot, (flags & 64 != 0).then(|| lease(numbers.0).0))
-}
-
-/// Returns the details for the index at the end of an event's value.
-fn details(packed: &[u8]) -> &[u8] {
-    let flags = packed[17];
-    let rest = &packed[18 + if flags & 4 == 0 { 0 } else { 10 } + if flags & 8 == 0 { 0 } else { 7 }..];
-    if flags & 64 == 0 { rest } else { lease(rest).1 }
+    SlotState { mark, later, begun, crashes, cancelled, due, until, ..SlotState::default() }
 }
 
 /// Unpacks a lease. Returns what follows it, too.

@@ -21,27 +21,35 @@ end
 
 -- Cancels every slot of a reference, all with the same version.
 local function cancel_all(place, due, horizon)
-  local fields, all = {}, redis_call('HGETALL', base .. place)
+  local cancelled, version, ends = {}, nil, 0
+  for _, field in ipairs({ 'i', 'f', 'd' }) do
+    local slot = load(place, field)
+    if slot.ends > 0 then
+      version = version or give()
+      cancelled[#cancelled + 1] = cancel(place, field, slot, version, due, horizon)
+      save_value(place, field, slot)
+    end
+  end
+  local fields, all = {}, redis_call('HGETALL', dated_key(place))
   for i = 1, #all, 2 do
     fields[all[i]] = all[i + 1]
   end
-  local cancelled, version, ends = {}, nil, 0
   for field, packed in pairs(fields) do
-    if field ~= '!' and sub(field, -1) ~= '+' then
+    if sub(field, -1) ~= '+' then
       local slot = unpacked(packed)
       if slot.ends > 0 then
         version = version or give()
         slot.details = fields[field .. '+']
         cancelled[#cancelled + 1] = cancel(place, field, slot, version, due, horizon)
-        write(place, field, slot)
+        write_dated(place, field, slot)
         ends = max(ends, slot.ends)
       else
-        remove(place, field)
+        remove_dated(place, field)
       end
     end
   end
-  if version then
-    redis_call('PEXPIREAT', base .. place, text(ends))
+  if ends > 0 then
+    redis_call('PEXPIREAT', dated_key(place), text(ends))
   end
   return cancelled
 end

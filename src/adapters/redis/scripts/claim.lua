@@ -1,5 +1,5 @@
--- claim: header (version, generation, lease in ms, max-wait in ms, flags: 1 alone, 2 the lease is a reference's; token;
--- then the field), place, own place and the lease's place (both empty if they are the place). Answers two numbers: what
+-- claim: header (version, generation, lease in ms, max-wait in ms, flags: 1 alone; token; then the
+-- field), place, own place and the lease's place (both empty if they are the place). Answers two numbers: what
 -- to do (and 8 times the crashes), and the fence or the date of `later`.
 local STALE, REPLACED, LATER_THAN, BUSY, ALONE, RUN_OWN, RUN = 0, 1, 2, 3, 4, 5, 6
 
@@ -16,32 +16,34 @@ end
 
 -- The common case: the first claim of an event that competes with nothing, whose lease is its own. One read and one
 -- write, of a value whose parts are mostly those of the whole batch.
-local FIRST = '\0\0\0\0\0\0'
-local first_slot = pack(EVENT, min(now + backlog, END_OF_TIME), 0, 0, 0, BEGUN + LEASED)
+local UNCLAIMED = '\1\0e' .. string.rep('\0', EVENT_BYTES)
+local first_slot = '\1ee' .. pack(EVENT, min(now + backlog, END_OF_TIME), 0, 0, 0, BEGUN)
 local first_lease, first_duration, first_end
 
 local function claim_first(place, duration, token)
   local key = base .. place
   local value = redis_call('GET', key)
-  -- Anything but details is for the general case.
-  if value and (sub(value, 1, 6) ~= FIRST or string.byte(value, 18) ~= 0) then
-    return nil
-  end
+  local details = '\0\0'
   if duration ~= first_duration then
     local ends = min(now + duration, END_OF_TIME)
     first_lease, first_duration = pack('<I6I7I4', ends, 0, 0), duration
     first_end = max(min(now + backlog, END_OF_TIME), ends)
   end
-  local details, ends = '', first_end
-  if value and #value > 18 then
-    details = sub(value, 19)
-    if not outlasts('e', details) then
+  local ends = first_end
+  if value then
+    -- The details of the event that was recorded, and nothing else: the letter, an absent slot, and their length. Anything
+    -- else is for the general case.
+    if sub(value, 1, 21) ~= UNCLAIMED then
       return nil
     end
-    ends = max(ends, end_of_details(details))
+    details = sub(value, 22)
+    if #details < 2 + LEAST or unpack_numbers('<I6', details, 3) + backlog <= now then
+      return nil
+    end
+    ends = max(ends, unpack_numbers('<I6', details, 3) + backlog)
   end
   local fence = give()
-  redis_call('SET', key, first_slot .. token .. first_lease .. pack('<I7', fence) .. '\0\1e' .. details,
+  redis_call('SET', key, '\1\1' .. token .. first_lease .. pack('<I7', fence) .. '\0' .. first_slot .. details,
     'PXAT', text(ends))
   return fence
 end
@@ -50,22 +52,18 @@ return each(4, function(a)
   local header, place = ARGV[a], ARGV[a + 1]
   local version, generation, duration, max_wait, flags, rest = unpack_numbers('<I7I4I6I6B', header)
   local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
-  if field == 'e' and generation == 0 and flags < 2 and ARGV[a + 3] == '' then
+  if field == 'e' and generation == 0 and ARGV[a + 3] == '' then
     local fence = claim_first(place, duration, token)
     if fence then
       return answer(RUN, fence)
     end
   end
-  local alone, by_reference = flags % 2 == 1, flags >= 2
+  local alone = flags == 1
   local lease_place = ARGV[a + 3] == '' and place or ARGV[a + 3]
   local slot_place, slot_field, counts = counted(place, ARGV[a + 2], field, version)
   local slot = load(slot_place, slot_field)
-  local same = lease_place == slot_place
-  local packed = slot.lease
-  if not same then
-    packed = other_lease(lease_place, by_reference)
-  end
-  local lease = holder(packed)
+  local same = has_lease(slot_place, slot_field, lease_place)
+  local lease = holder(lease_at(slot, slot_place, slot_field, lease_place))
   if lease and lease.token == token then
     local own, held, held_place, held_field = lease.field == field, slot, place, field
     if not own then
@@ -108,9 +106,9 @@ return each(4, function(a)
     token = token, field = slot_field, version = counts, generation = generation, fence = fence, crashes = crashes,
   }, duration)
   if same then
-    slot.lease, slot.held = given_lease, true
+    slot.lease = given_lease
   else
-    hold_other(lease_place, by_reference, given_lease)
+    change_other_lease(lease_place, given_lease)
   end
   -- Only the first run of a version covers. A later claim may come so late that its caller is gone and nothing runs.
   if slot_field == 'f' and counts > slot.version then
@@ -120,12 +118,6 @@ return each(4, function(a)
   slot.begun, slot.crashes = true, crashes
   slot.since = slot.newest > counts and now or 0
   stay_open(slot)
-  if slot_field == 'e' then
-    save_event(slot_place, slot)
-  else
-    -- The slot only stays longer, so nothing has to be counted or swept.
-    write(slot_place, slot_field, slot)
-    expire_at_least(base .. slot_place, max(slot.ends, same and now + duration or 0))
-  end
+  save(slot_place, slot_field, slot)
   return answer((slot_field == field and RUN or RUN_OWN) + 8 * crashes, fence)
 end)

@@ -4,8 +4,8 @@
 -- KEYS[1] is the shard's counter, KEYS[2] a key that never exists. With it, no node of a Cluster serves the call while
 -- the hash slot moves and some keys are on another node. ARGV[1] is the backlog-retention in ms, ARGV[2] the time in us
 -- in tests and otherwise empty, ARGV[3] the caller's cluster name, empty if it is not known, and ARGV[4] the beginning
--- of all keys of the shard. The items of the batch follow from ARGV[5]. An item names a key by its place, which is the
--- key without that beginning: `<type>:r:<reference>` or `<type>:i:<id>`.
+-- of all keys of the shard. The items of the batch follow from ARGV[5]. An item names a reference or an event by its
+-- place, which is a key without that beginning: `<type>:r:<reference>` or `<type>:i:<id>`.
 --
 -- Numbers of an item come packed in one argument, its header, because Redis spends more time on ten arguments than on
 -- the rules. Lua's numbers are doubles. They are exact up to 2^53, and a version in us is below that. But tostring and
@@ -18,30 +18,38 @@ local END_OF_TIME = 2 ^ 48 - 1 -- six bytes
 local LAST_GENERATION = 2 ^ 32 - 1 -- four bytes
 local MOST_CRASHES = 255 -- one byte
 
+-- A place has one string with its lease and its slots of one letter: `i`, `f` and `d` of a reference, `e` of an event. One
+-- command reads it, and one writes it. The dated slots of a reference (`d:<ms>`, `q:<ms>`), of which there may be very
+-- many, are the fields of a hash, `<type>:d:<reference>`.
+--
+-- The string is the byte VALUE, 1 and the lease or 0, and for each slot its letter, the slot, the length of its details in
+-- two bytes, and the details. A slot without a state has `until` 0: then the index alone knows its event.
+local VALUE = 1
+
 -- The form of a slot of a reference: until, due, since, mark.version, mark.generation, newest, crashes, flags; then
 -- `later` and `covered` if their flags are set. It has at most 62 bytes. Above 64 Redis would give up the compact form
 -- of small hashes.
 local SLOT = '<I6I6I6I7I4I7BB'
 local LATER = '<I6I7I4'
 local COVERED = '<I7'
--- The form of an event's own slot `e`: until, due, mark.generation, crashes, flags; then `later` (date and generation),
--- the version of a cancel (copies have none), the lease and the details if they exist. Until is 0 if there is only a
--- lease or details.
+-- The form of the slot `e`: until, due, mark.generation, crashes, flags; then `later` (date and generation) and the
+-- version of a cancel if their flags are set. Copies in this slot have no version.
 local EVENT = '<I6I6I4BB'
 local EVENT_LATER = '<I6I4'
 local VERSION = '<I7'
-local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED, OVERTAKEN, LEASED = 1, 2, 4, 8, 16, 32, 64
+local SLOT_BYTES, EVENT_BYTES = 38, 18
+local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED, OVERTAKEN = 1, 2, 4, 8, 16, 32
 local HAS_VERSION = HAS_COVERED
 
 -- The form of a lease: the token's 16 bytes, then until, version, generation, fence, crashes and the length of the
--- slot's field, then the field. A reference has its lease in the field `!` of its hash, an event in its value.
+-- slot's field, then the field.
 local LEASE = '<I6I7I4I7BB'
 local LEASE_HEAD = 42
 
--- Saving a slot also removes expired slots of its hash. All fields of a hash with up to SMALL fields are checked. Of a
--- larger hash SAMPLE random fields are checked: whenever a slot is added, so that expired slots go faster than new ones
--- come, and otherwise once in a batch. Sampling a hash of thousands of fields takes longer than all other work for
--- one slot, and all slots of a batch may be in one hash.
+-- Saving a dated slot also removes expired slots of its hash. All fields of a hash with up to SMALL fields are checked.
+-- Of a larger hash SAMPLE random fields are checked: whenever a slot is added, so that expired slots go faster than new
+-- ones come, and otherwise once in a batch. Sampling a hash of thousands of fields takes longer than all other work
+-- for one slot, and all slots of a batch may be in one hash.
 local SMALL, SAMPLE = 16, 8
 local looked_at = {}
 
@@ -163,28 +171,89 @@ local function unpacked(packed)
   return slot
 end
 
--- Splits an event's value into its slot as `unpacked` returns it, its lease and its details; nil for those that do not
--- exist.
-local function parted(value)
-  local ends, due, generation, crashes, flags, rest = unpack_numbers(EVENT, value)
-  local later, version, later_generation, lease = 0, 0, nil, nil
+-- Unpacks the slot `e` of an event.
+local function unpacked_event(packed)
+  local slot = absent()
+  if not packed or unpack_numbers('<I6', packed) <= now then
+    return slot
+  end
+  local flags, rest
+  slot.ends, slot.due, slot.generation, slot.crashes, flags, rest = unpack_numbers(EVENT, packed)
+  set_flags(slot, flags)
   if flags % 8 >= HAS_LATER then
-    later, later_generation, rest = unpack_numbers(EVENT_LATER, value, rest)
+    slot.later, slot.later_generation, rest = unpack_numbers(EVENT_LATER, packed, rest)
+    slot.later_version = 0
   end
   if flags % 16 >= HAS_VERSION then
-    version, rest = unpack_numbers(VERSION, value, rest)
+    slot.version = unpack_numbers(VERSION, packed, rest)
   end
-  if flags >= LEASED then
-    local length = LEASE_HEAD + string.byte(value, rest + LEASE_HEAD - 1)
-    lease, rest = sub(value, rest, rest + length - 1), rest + length
+  return slot
+end
+
+local function packed_slot(slot)
+  local flags, more = flags_of(slot), ''
+  if slot.later > 0 then
+    flags, more = flags + HAS_LATER, pack(LATER, slot.later, slot.later_version, slot.later_generation)
   end
-  local slot = absent()
-  if ends > now then
-    slot.ends, slot.due, slot.version, slot.generation, slot.crashes = ends, due, version, generation, crashes
-    set_flags(slot, flags)
-    slot.later, slot.later_version, slot.later_generation = later, 0, later_generation
+  if slot.covered > 0 then
+    flags, more = flags + HAS_COVERED, more .. pack(COVERED, slot.covered)
   end
-  return slot, lease, rest <= #value and sub(value, rest) or nil
+  return pack(SLOT, slot.ends, slot.due, slot.since, slot.version, slot.generation, slot.newest, slot.crashes, flags)
+    .. more
+end
+
+local function packed_event(slot)
+  local flags, more = flags_of(slot), ''
+  if slot.later > 0 then
+    flags, more = flags + HAS_LATER, pack(EVENT_LATER, slot.later, slot.later_generation)
+  end
+  if slot.version > 0 then
+    flags, more = flags + HAS_VERSION, more .. pack(VERSION, slot.version)
+  end
+  return pack(EVENT, slot.ends, slot.due, slot.generation, slot.crashes, flags) .. more
+end
+
+local function foreign(place)
+  error({ err = 'WRONGTYPE the value was not written by the register (' .. base .. place .. ')' }, 0)
+end
+
+-- Splits a place's string into its lease, nil if there is none, and its slots: letter, packed slot, details, one after
+-- the other in one list.
+local function parts(place, value)
+  if string.byte(value, 1) ~= VALUE or #value < 2 then
+    foreign(place)
+  end
+  local list, count, at, lease = {}, 0, 3, nil
+  if string.byte(value, 2) == 1 then
+    local length = LEASE_HEAD + (string.byte(value, at + LEASE_HEAD - 1) or foreign(place))
+    lease, at = sub(value, at, at + length - 1), at + length
+  end
+  while at <= #value do
+    local letter = sub(value, at, at)
+    local length = letter == 'e' and EVENT_BYTES or SLOT_BYTES
+    local flags = string.byte(value, at + length) or foreign(place)
+    if flags % 8 >= HAS_LATER then
+      length = length + (letter == 'e' and 10 or 17)
+    end
+    if flags % 16 >= HAS_COVERED then
+      length = length + 7
+    end
+    local next = at + 1 + length + 2
+    if next > #value + 1 then
+      foreign(place)
+    end
+    local noted = unpack_numbers('<I2', value, next - 2)
+    list[count + 1], list[count + 2] = letter, sub(value, at + 1, at + length)
+    list[count + 3] = noted > 0 and sub(value, next, next + noted - 1) or false
+    count, at = count + 3, next + noted
+  end
+  return lease, list
+end
+
+-- Returns the key of the hash with the dated slots of a reference.
+local function dated_key(place)
+  local event_type, name = string.match(place, '^([^:]*:)r:(.*)$')
+  return base .. event_type .. 'd:' .. name
 end
 
 -- Returns the key of the hash with the messages that are kept of a place's events, by field:
@@ -219,24 +288,12 @@ local function forget_kept(place, field)
   redis.pcall('HDEL', kept_key(place), field)
 end
 
--- Reads a slot with its details, and the lease in the same key. `leftover` means that the details have expired and
--- their message is still kept.
-local function load(place, field)
-  local slot
-  if field == 'e' then
-    local value = redis_call('GET', base .. place)
-    if value then
-      local lease, details
-      slot, lease, details = parted(value)
-      slot.lease, slot.details = lease, details
-    else
-      slot = absent()
-    end
-  else
-    local packed = redis_call('HMGET', base .. place, field, field .. '+', '!')
-    slot = unpacked(packed[1])
-    slot.details, slot.lease, slot.is_new = packed[2], packed[3], not packed[1]
-  end
+local function is_dated(field)
+  return #field > 1
+end
+
+-- Drops details that have expired. `leftover` means that their message is still kept.
+local function without_old_details(slot, field)
   local details = slot.details
   if details and (#details < LEAST or slot.ends == 0 and not outlasts(field, details)) then
     slot.leftover = is_kept(details)
@@ -245,99 +302,113 @@ local function load(place, field)
   return slot
 end
 
--- Writes an event's value, with its lease and details. `noted` is the new value of the details: nil leaves them as they
--- are, an empty text deletes them. The key expires with its last part.
-local function save_event(place, slot)
-  if slot.leftover then
-    forget_kept(place, 'e')
-    slot.leftover = false
+-- Reads a slot with its details. A slot of one letter comes with the lease of its place, and with the other slots there
+-- (`others`, `others_end`). An empty field reads these alone.
+local function load(place, field)
+  if is_dated(field) then
+    local packed = redis_call('HMGET', dated_key(place), field, field .. '+')
+    local slot = unpacked(packed[1])
+    slot.details, slot.is_new = packed[2], not packed[1]
+    return without_old_details(slot, field)
   end
-  local details, ends = slot.noted or slot.details or '', slot.ends
-  local flags, more = flags_of(slot), ''
-  if slot.later > 0 then
-    flags, more = flags + HAS_LATER, pack(EVENT_LATER, slot.later, slot.later_generation)
+  local value = redis_call('GET', base .. place)
+  if not value then
+    return absent()
   end
-  if slot.version > 0 then
-    flags, more = flags + HAS_VERSION, more .. pack(VERSION, slot.version)
+  local slot, others, others_end = nil, '', 0
+  local lease, list = parts(place, value)
+  for i = 1, #list, 3 do
+    local letter, packed, details = list[i], list[i + 1], list[i + 2]
+    if letter == field then
+      slot = letter == 'e' and unpacked_event(packed) or unpacked(packed)
+      slot.details = details
+    else
+      local ends = unpack_numbers('<I6', packed)
+      if details and letter == 'e' then
+        ends = max(ends, end_of_details(details))
+      end
+      if ends > now then
+        others = others .. letter .. packed .. pack('<I2', details and #details or 0) .. (details or '')
+        others_end = max(others_end, ends)
+      elseif is_kept(details) then
+        forget_kept(place, letter)
+      end
+    end
   end
-  local leased = slot.lease and unpack_numbers('<I6', slot.lease, 17) or 0
-  if leased > now then
-    flags, more, ends = flags + LEASED, more .. slot.lease, max(ends, leased)
-  end
-  if details ~= '' then
-    more = more .. details
-    -- Without a slot they stay for a while, even if the event is long overdue: a kept message is found by them.
-    ends = max(ends, end_of_details(details), slot.ends == 0 and now + backlog or 0)
-  end
-  if ends <= now then
-    redis_call('DEL', base .. place)
-    return
-  end
-  redis_call('SET', base .. place, pack(EVENT, slot.ends, slot.due, slot.generation, slot.crashes, flags) .. more,
-    'PXAT', text(min(ends, END_OF_TIME)))
+  slot = slot or absent()
+  slot.lease, slot.others, slot.others_end = lease, others, others_end
+  return without_old_details(slot, field)
 end
 
--- Writes a slot of a reference, its details as `save_event` does, and the lease: `released` deletes it.
-local function write(place, field, slot)
-  local key = base .. place
+-- Writes the string of a place: a slot of one letter, the lease and the other slots. `noted` is the new value of the
+-- details: nil leaves them as they are, an empty text deletes them. The key expires with its last part.
+local function save_value(place, field, slot)
   if slot.leftover then
     forget_kept(place, field)
     slot.leftover = false
   end
-  local flags, more = flags_of(slot), ''
-  if slot.later > 0 then
-    flags = flags + HAS_LATER
-    more = pack(LATER, slot.later, slot.later_version, slot.later_generation)
+  local details, ends, value = slot.noted or slot.details or '', slot.ends, slot.others or ''
+  if slot.others_end then
+    ends = max(ends, slot.others_end)
   end
-  if slot.covered > 0 then
-    flags = flags + HAS_COVERED
-    more = more .. pack(COVERED, slot.covered)
+  if slot.ends > 0 or details ~= '' then
+    local packed = field == 'e' and packed_event(slot) or packed_slot(slot)
+    value = field .. packed .. pack('<I2', #details) .. details .. value
+    -- Without a slot details stay for a while, even if the event is long overdue: a kept message is found by them.
+    if field == 'e' and details ~= '' then
+      ends = max(ends, end_of_details(details), slot.ends == 0 and now + backlog or 0)
+    end
   end
-  local packed = pack(SLOT, slot.ends, slot.due, slot.since, slot.version, slot.generation, slot.newest,
-    slot.crashes, flags) .. more
-  local noted = slot.noted
-  if slot.held then
-    redis_call('HSET', key, field, packed, '!', slot.lease)
-  elseif noted and noted ~= '' then
-    redis_call('HSET', key, field, packed, field .. '+', noted)
-    slot.details = noted
+  local leased = slot.lease and unpack_numbers('<I6', slot.lease, 17) or 0
+  if leased > now then
+    value, ends = '\1\1' .. slot.lease .. value, max(ends, leased)
   else
-    redis_call('HSET', key, field, packed)
+    value = '\1\0' .. value
   end
-  if noted == '' and slot.released then
-    redis_call('HDEL', key, field .. '+', '!')
-  elseif noted == '' then
+  if ends <= now then
+    redis_call('DEL', base .. place)
+  else
+    redis_call('SET', base .. place, value, 'PXAT', text(min(ends, END_OF_TIME)))
+  end
+  slot.details = details ~= '' and details
+end
+
+-- Writes a dated slot and its details.
+local function write_dated(place, field, slot)
+  local key = dated_key(place)
+  if slot.leftover then
+    forget_kept(place, field)
+    slot.leftover = false
+  end
+  local noted = slot.noted
+  if noted and noted ~= '' then
+    redis_call('HSET', key, field, packed_slot(slot), field .. '+', noted)
+    slot.details = noted
+    return
+  end
+  redis_call('HSET', key, field, packed_slot(slot))
+  if noted then
     redis_call('HDEL', key, field .. '+')
-  elseif slot.released then
-    redis_call('HDEL', key, '!')
-  end
-  if noted == '' then
     slot.details = false
   end
 end
 
--- Removes an expired slot of a reference, its details and its kept message.
-local function remove(place, field)
-  if is_kept(redis_call('HGET', base .. place, field .. '+')) then
+-- Removes an expired dated slot, its details and its kept message.
+local function remove_dated(place, field)
+  local key = dated_key(place)
+  if is_kept(redis_call('HGET', key, field .. '+')) then
     forget_kept(place, field)
   end
-  redis_call('HDEL', base .. place, field, field .. '+')
-end
-
--- Lets a key expire at this time, or later if it does so already.
-local function expire_at_least(key, ends)
-  if redis_call('PEXPIREAT', key, text(ends), 'GT') == 0 then
-    redis_call('PEXPIREAT', key, text(ends), 'NX')
-  end
+  redis_call('HDEL', key, field, field .. '+')
 end
 
 -- Writes a slot and sets the expiry of its key, which expires with its last slot. Also removes expired slots.
 local function save(place, field, slot)
-  if field == 'e' then
-    return save_event(place, slot)
+  if not is_dated(field) then
+    return save_value(place, field, slot)
   end
-  write(place, field, slot)
-  local key, ends = base .. place, slot.ends
+  write_dated(place, field, slot)
+  local key, ends = dated_key(place), slot.ends
   local count = redis_call('HLEN', key)
   if count > (slot.details and 2 or 1) then
     local seen
@@ -353,19 +424,12 @@ local function save(place, field, slot)
     end
     for i = 1, #seen, 2 do
       local name, packed = seen[i], seen[i + 1]
-      if name == '!' then
-        local leased = unpack_numbers('<I6', packed, 17)
-        if leased > now then
-          ends = max(ends, leased)
-        else
-          redis_call('HDEL', key, '!')
-        end
-      elseif sub(name, -1) ~= '+' then
+      if sub(name, -1) ~= '+' then
         local other = unpack_numbers('<I6', packed)
         if other > now then
           ends = max(ends, other)
         else
-          remove(place, name)
+          remove_dated(place, name)
         end
       end
     end
@@ -449,56 +513,37 @@ local function lease_of(lease, duration)
     lease.crashes, #lease.field) .. lease.field
 end
 
--- A lease mostly lies in the key of its slot, and is read and written with it. These three are for a lease in another
--- key: of a reference for an event that does not compete, or of an event for a slot of a reference.
-local function other_lease(place, by_reference)
-  if by_reference then
-    return redis_call('HGET', base .. place, '!')
-  end
-  local value = redis_call('GET', base .. place)
-  if not value then
-    return nil
-  end
-  local _, lease = parted(value)
-  return lease
-end
-
-local function hold_other(place, by_reference, lease)
-  if by_reference then
-    redis_call('HSET', base .. place, '!', lease)
-    expire_at_least(base .. place, (unpack_numbers('<I6', lease, 17)))
-    return
-  end
-  local slot = load(place, 'e')
+-- A lease mostly lies in the key of its slot, and is read and written with it. These are for a lease in another key: of a
+-- reference for a dated slot or for an event that does not compete, or of an event for a slot of a reference.
+local function change_other_lease(place, lease)
+  local slot = load(place, '')
   slot.lease = lease
-  save_event(place, slot)
+  save_value(place, '', slot)
 end
 
-local function release_other(place, by_reference)
-  if by_reference then
-    redis_call('HDEL', base .. place, '!')
-    return
+-- Whether a slot's key has the lease of this place.
+local function has_lease(slot_place, field, place)
+  return slot_place == place and not is_dated(field)
+end
+
+local function lease_at(slot, slot_place, field, place)
+  if has_lease(slot_place, field, place) then
+    return slot.lease
   end
-  local slot = load(place, 'e')
-  slot.lease = nil
-  save_event(place, slot)
+  return load(place, '').lease
 end
 
 -- Takes the lease of a token out of a slot that is saved afterwards, or out of the other key. Returns whether the token
 -- held it.
-local function give_back(slot, slot_place, place, by_reference, token)
-  local same = slot_place == place
-  local packed = slot.lease
-  if not same then
-    packed = other_lease(place, by_reference)
-  end
+local function give_back(slot, slot_place, field, place, token)
+  local packed = lease_at(slot, slot_place, field, place)
   if not packed or sub(packed, 1, 16) ~= token or unpack_numbers('<I6', packed, 17) <= now then
     return false
   end
-  if same then
-    slot.lease, slot.released = nil, true
+  if has_lease(slot_place, field, place) then
+    slot.lease = nil
   else
-    release_other(place, by_reference)
+    change_other_lease(place, nil)
   end
   return true
 end

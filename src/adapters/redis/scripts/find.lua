@@ -66,18 +66,20 @@ local more = final + 1 < stop
 local function look_at(member, due)
   local name, field = string.match(member, '^(.*)%z([^%z]*)$')
   local place, slot, details = name and event_type .. ':' .. name, nil, nil
-  if place and field == 'e' then
-    slot = ask('GET', base .. place)
-  elseif place then
-    local found_there = ask('HMGET', base .. place, field, field .. '+')
+  if place and is_dated(field) then
+    local found_there = ask('HMGET', dated_key(place), field, field .. '+')
     slot, details = found_there[1], found_there[2]
+  elseif place then
+    local value = ask('GET', base .. place)
+    local _, list = parts(place, value or '\1\0')
+    for i = 1, #list, 3 do
+      if list[i] == field then
+        slot, details = list[i + 1], list[i + 2]
+      end
+    end
   end
   if slot and #slot < 6 then
     error({ err = 'WRONGTYPE a slot is too short (' .. base .. place .. ')' }, 0)
-  end
-  if slot and field == 'e' then
-    local _, _, noted = parted(slot)
-    details = noted
   end
   local lives = slot and unpack_numbers('<I6', slot) > now
   if details and (lives or outlasts(field, details)) then

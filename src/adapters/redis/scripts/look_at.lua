@@ -2,15 +2,18 @@
 -- holds the lease. A part that does not exist is empty.
 return each(2, function(a)
   local field, packed, details, lease = ARGV[a + 1], nil, nil, nil
-  if field == 'e' then
-    packed = redis_call('GET', base .. ARGV[a])
-    if packed then
-      local _, leased, noted = parted(packed)
-      lease, details = leased, noted
+  local value, list = redis_call('GET', base .. ARGV[a]), {}
+  if value then
+    lease, list = parts(ARGV[a], value)
+  end
+  if is_dated(field) then
+    local found = redis_call('HMGET', dated_key(ARGV[a]), field, field .. '+')
+    packed, details = found[1], found[2]
+  end
+  for i = 1, #list, 3 do
+    if list[i] == field then
+      packed, details = list[i + 1], list[i + 2]
     end
-  else
-    local found = redis_call('HMGET', base .. ARGV[a], field, field .. '+', '!')
-    packed, details, lease = found[1], found[2], found[3]
   end
   local lives = packed and unpack_numbers('<I6', packed) > now
   if not lives and not (details and outlasts(field, details)) then

@@ -17,9 +17,24 @@ local function record_alone(place, details, message)
   if not slot.finished then
     note_recorded(place, 'e', slot, details, message)
     if slot.noted and slot.noted ~= '' then
-      save_event(place, slot)
+      save_value(place, 'e', slot)
     end
   end
+end
+
+-- Whether a slot has details, as far as its key can be read.
+local function has_details(place, field)
+  if is_dated(field) then
+    return try('HEXISTS', dated_key(place), field .. '+') == 1
+  end
+  local value = try('GET', base .. place)
+  local read, _, list = pcall(parts, place, value or '\1\0')
+  for i = 1, read and #list or 0, 3 do
+    if list[i] == field then
+      return list[i + 2]
+    end
+  end
+  return false
 end
 
 -- Removes the two oldest members of the index if they are past the backlog-retention and have no details any more. An
@@ -29,12 +44,7 @@ local function tidy(event_type)
   for _, old in ipairs(try('ZRANGEBYSCORE', index, '-inf', text(max(now - backlog, 0)), 'LIMIT', 0, 2) or {}) do
     local name, field = string.match(old, '^(.*)%z([^%z]*)$')
     local place = name and event_type .. ':' .. name
-    local lasts
-    if place and field == 'e' then
-      lasts = try('EXISTS', base .. place) == 1
-    else
-      lasts = place and try('HEXISTS', base .. place, field .. '+') == 1
-    end
+    local lasts = place and has_details(place, field)
     if not lasts then
       try('ZREM', index, old)
       if place then

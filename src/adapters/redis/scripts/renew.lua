@@ -1,38 +1,28 @@
--- renew: header (version, due, lease in ms, dedup-retention, 2 if the lease is a reference's; token; then the field),
--- place, own place and the lease's place (both empty if they are the place). Answers 1 if the lease is extended, 0 if it
--- is lost.
+-- renew: header (version, due, lease in ms, dedup-retention; token; then the field), place, own place and the lease's
+-- place (both empty if they are the place). Answers 1 if the lease is extended, 0 if it is lost.
 return each(4, function(a)
   local header, place = ARGV[a], ARGV[a + 1]
-  local version, due, duration, dedup, flags, rest = unpack_numbers('<I7I6I6I6B', header)
+  local version, due, duration, dedup, rest = unpack_numbers('<I7I6I6I6', header)
   local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
-  local lease_place, by_reference = ARGV[a + 3] == '' and place or ARGV[a + 3], flags >= 2
+  local lease_place = ARGV[a + 3] == '' and place or ARGV[a + 3]
   place, field = counted(place, ARGV[a + 2], field, version)
   local slot = load(place, field)
-  local same = lease_place == place
-  local packed = slot.lease
-  if not same then
-    packed = other_lease(lease_place, by_reference)
-  end
-  local lease = holder(packed)
+  local lease = holder(lease_at(slot, place, field, lease_place))
   if not lease or lease.token ~= token then
     return reply(0)
   end
-  packed = lease_of(lease, duration)
+  local packed, same = lease_of(lease, duration), has_lease(place, field, lease_place)
   if same then
-    slot.lease, slot.held = packed, true
+    slot.lease = packed
   else
-    hold_other(lease_place, by_reference, packed)
+    change_other_lease(lease_place, packed)
   end
   -- If Redis has lost the slot, there is nothing to keep: settle writes it again.
   if slot.ends > 0 then
     keep(slot, dedup, due)
     save(place, field, slot)
   elseif same then
-    if field == 'e' then
-      save_event(place, slot)
-    else
-      hold_other(place, true, packed)
-    end
+    save_value(place, field, slot)
   end
   return reply(1)
 end)

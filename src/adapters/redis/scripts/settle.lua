@@ -1,5 +1,5 @@
 -- settle: header (version, generation, fence, due, dedup-retention, due time of a copy with the next generation, flags:
--- 1 there is such a copy, 2 the lease is a reference's; token; then the field), place, own place and the lease's place
+-- 1 there is such a copy; token; then the field), place, own place and the lease's place
 -- (both empty if they are the place), and the copy's details for its place and for its own place. Answers 1.
 -- The common case: the run that holds an event's own lease has finished the event. One read and one write.
 local finished_end, finished_text
@@ -7,17 +7,18 @@ local finished_end, finished_text
 local function finish_first(place, generation, due, dedup, token)
   local key = base .. place
   local value = redis_call('GET', key)
-  if not value then
+  -- The lease of the token for the slot `e`, which has begun and nothing else, and its details. The head is VALUE, 1, the
+  -- lease with a field of one letter, and the letter of the slot.
+  if not value or sub(value, 1, 18) ~= '\1\1' .. token or sub(value, 44, 46) ~= '\1ee' then
     return false
   end
-  local ends, slot_due, slot_generation, _, flags = unpack_numbers(EVENT, value)
-  -- Flags 66 are those of a slot that has begun and has a lease, and nothing else.
-  if flags ~= BEGUN + LEASED or ends <= now or slot_due > now or slot_generation ~= generation
-    or sub(value, 19, 34) ~= token or unpack_numbers('<I6', value, 35) <= now then
+  local ends, slot_due, slot_generation, _, flags, noted = unpack_numbers('<I6I6I4BBI2', value, 47)
+  if flags ~= BEGUN or ends <= now or slot_due > now or slot_generation ~= generation
+    or unpack_numbers('<I6', value, 19) <= now or #value ~= 66 + noted then
     return false
   end
-  local details = sub(value, 19 + LEASE_HEAD + string.byte(value, 18 + LEASE_HEAD))
-  if details ~= '' then
+  if noted > 0 then
+    local details = sub(value, 67)
     if is_kept(details) or not outlasts('e', details) then
       return false
     end
@@ -27,7 +28,7 @@ local function finish_first(place, generation, due, dedup, token)
   if ends ~= finished_end then
     finished_end, finished_text = ends, text(ends)
   end
-  redis_call('SET', key, pack(EVENT, ends, slot_due, generation, 0, FINISHED), 'PXAT', finished_text)
+  redis_call('SET', key, '\1\0e' .. pack(EVENT, ends, slot_due, generation, 0, FINISHED) .. '\0\0', 'PXAT', finished_text)
   return true
 end
 
@@ -38,7 +39,7 @@ return each(6, function(a)
   if field == 'e' and flags == 0 and ARGV[a + 3] == '' and finish_first(place, generation, due, dedup, token) then
     return reply(1)
   end
-  local copied, by_reference = flags % 2 == 1, flags >= 2
+  local copied = flags == 1
   local lease_place = ARGV[a + 3] == '' and place or ARGV[a + 3]
   local slot_place
   slot_place, field, version = counted(place, ARGV[a + 2], field, version)
@@ -68,7 +69,7 @@ return each(6, function(a)
       note_copy(slot_place, field, slot, ARGV[a + (slot_place == place and 4 or 5)])
     end
   end
-  give_back(slot, slot_place, lease_place, by_reference, token)
+  give_back(slot, slot_place, field, lease_place, token)
   save(slot_place, field, slot)
   return reply(1)
 end)

@@ -16,35 +16,54 @@ end
 
 -- The common case: the first claim of an event that competes with nothing, whose lease is its own. One read and one
 -- write, of a value whose parts are mostly those of the whole batch.
-local UNCLAIMED = '\1\0e' .. string.rep('\0', EVENT_BYTES)
-local first_slot = '\1ee' .. pack(EVENT, min(now + backlog, END_OF_TIME), 0, 0, 0, BEGUN)
-local first_lease, first_duration, first_end
+local EVENT_LEASE = '<c2c16I6I7I4I7BBc1c1I6I6I4BB'
+local PLAIN_LEASE = '<c2c16I6I7I4I7BBc1c1I6I6I6I7I4I7BB'
 
-local function claim_first(place, duration, token)
-  local key = base .. place
+-- The common cases: the first claim of a copy, whose lease is in its place. One read and one write. They return the fence,
+-- or nil if the general case has to decide.
+
+-- Claims an event that competes with nothing. The index may know it.
+local function claim_event(key, duration, token)
   local value = redis_call('GET', key)
-  local details = '\0\0'
-  if duration ~= first_duration then
-    local ends = min(now + duration, END_OF_TIME)
-    first_lease, first_duration = pack('<I6I7I4', ends, 0, 0), duration
-    first_end = max(min(now + backlog, END_OF_TIME), ends)
-  end
-  local ends = first_end
+  local leased, ends, details = min(now + duration, END_OF_TIME), min(now + backlog, END_OF_TIME), '\0\0'
+  local last_end = max(ends, leased)
   if value then
-    -- The details of the event that was recorded, and nothing else: the letter, an absent slot, and their length. Anything
-    -- else is for the general case.
-    if sub(value, 1, 21) ~= UNCLAIMED then
+    -- The details of the event that was recorded, and nothing else.
+    if sub(value, 1, #UNCLAIMED) ~= UNCLAIMED then
       return nil
     end
-    details = sub(value, 22)
-    if #details < 2 + LEAST or unpack_numbers('<I6', details, 3) + backlog <= now then
+    details = sub(value, #UNCLAIMED + 1)
+    if #details < 2 + LEAST or end_of_details(sub(details, 3)) <= now then
       return nil
     end
-    ends = max(ends, unpack_numbers('<I6', details, 3) + backlog)
+    last_end = max(last_end, end_of_details(sub(details, 3)))
   end
   local fence = give()
-  redis_call('SET', key, '\1\1' .. token .. first_lease .. pack('<I7', fence) .. '\0' .. first_slot .. details,
-    'PXAT', text(ends))
+  redis_call('SET', key, pack(EVENT_LEASE, '\1\1', token, leased, 0, 0, fence, 0, 1, 'e', 'e', ends, 0, 0, 0, BEGUN)
+    .. details, 'PXAT', expiry(last_end))
+  return fence
+end
+
+-- Claims the newest event of a plain place.
+local function claim_plain(key, field, version, generation, duration, token)
+  local value = redis_call('GET', key)
+  if not value then
+    return nil
+  end
+  local ends, due, _, mark, at, newest, crashes, flags, _, rest = plain(value, HEADS[field])
+  if not ends or version < newest or version < mark or not was_given(version) then
+    return nil
+  end
+  -- A copy of an event that was claimed before: only one that has not been started since it was settled.
+  if version == mark and (generation < at or crashes > 0 or flags % 4 > 0) then
+    return nil
+  end
+  local leased = min(now + duration, END_OF_TIME)
+  ends = min(max(due, now) + backlog, END_OF_TIME)
+  local fence = give()
+  redis_call('SET', key, pack(PLAIN_LEASE, '\1\1', token, leased, version, generation, fence, 0, 1, field, field, ends, due,
+    0, version, generation, newest, 0, flags >= OVERTAKEN and BEGUN + OVERTAKEN or BEGUN) .. sub(value, rest - 2),
+    'PXAT', expiry(max(ends, leased)))
   return fence
 end
 
@@ -52,8 +71,13 @@ return each(4, function(a)
   local header, place = ARGV[a], ARGV[a + 1]
   local version, generation, duration, max_wait, flags, rest = unpack_numbers('<I7I4I6I6B', header)
   local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
-  if field == 'e' and generation == 0 and ARGV[a + 3] == '' then
-    local fence = claim_first(place, duration, token)
+  if ARGV[a + 3] == '' then
+    local fence
+    if HEADS[field] then
+      fence = claim_plain(base .. place, field, version, generation, duration, token)
+    elseif field == 'e' and generation == 0 then
+      fence = claim_event(base .. place, duration, token)
+    end
     if fence then
       return answer(RUN, fence)
     end

@@ -38,6 +38,15 @@ local EVENT = '<I6I6I4BB'
 local EVENT_LATER = '<I6I4'
 local VERSION = '<I7'
 local SLOT_BYTES, EVENT_BYTES = 38, 18
+-- The common case is a place with nothing but one slot `i` or `d` without `later` and `covered`. Each script first tries
+-- to unpack its string with one command: the beginning (VALUE, no lease, the letter) as one number, which is in HEADS by
+-- the letter, the slot, and the length of the details. Nothing is decided differently for this case, it only takes less
+-- time.
+local PLAIN = '<I3I6I6I6I7I4I7BBI2'
+local PLAIN_BYTES, PLAIN_HEAD = 43, 3
+local HEADS = { i = VALUE + 65536 * string.byte('i'), d = VALUE + 65536 * string.byte('d') }
+-- The string of an event that the index knows, and that was never claimed: what stands before its details.
+local UNCLAIMED = '\1\0e' .. string.rep('\0', EVENT_BYTES)
 local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED, OVERTAKEN = 1, 2, 4, 8, 16, 32
 local HAS_VERSION = HAS_COVERED
 
@@ -82,6 +91,16 @@ end
 
 local function text(number)
   return string.format('%.0f', number)
+end
+
+-- Returns the time of an expiry as text. Most keys of a batch expire together.
+local ends_before, text_before
+
+local function expiry(ends)
+  if ends ~= ends_before then
+    ends_before, text_before = ends, text(min(ends, END_OF_TIME))
+  end
+  return text_before
 end
 
 local function value_of_counter()
@@ -251,9 +270,14 @@ local function parts(place, value)
 end
 
 -- Returns the key of the hash with the dated slots of a reference.
+local dated_place, dated
+
 local function dated_key(place)
-  local event_type, name = string.match(place, '^([^:]*:)r:(.*)$')
-  return base .. event_type .. 'd:' .. name
+  if place ~= dated_place then
+    local event_type, name = string.match(place, '^([^:]*:)r:(.*)$')
+    dated_place, dated = place, base .. event_type .. 'd:' .. name
+  end
+  return dated
 end
 
 -- Returns the key of the hash with the messages that are kept of a place's events, by field:
@@ -280,6 +304,21 @@ local HAS_KEPT = 64
 
 local function is_kept(details)
   return details and #details >= LEAST and bit.band(string.byte(details, 7), HAS_KEPT) ~= 0
+end
+
+-- Unpacks the string of a place in the common case, see PLAIN: until, due, since, mark.version, mark.generation, newest,
+-- crashes, flags, the length of the details and where they begin. Returns nil for every other string, also if the slot
+-- has expired or a message is kept.
+local function plain(value, head)
+  if not head or #value < PLAIN_BYTES then
+    return nil
+  end
+  local is, ends, due, since, version, generation, newest, crashes, flags, noted, rest = unpack_numbers(PLAIN, value)
+  if is ~= head or ends <= now or flags % 16 >= HAS_LATER or #value ~= PLAIN_BYTES + noted
+    or noted > 0 and (noted < LEAST or string.byte(value, rest + 6) >= HAS_KEPT) then
+    return nil
+  end
+  return ends, due, since, version, generation, newest, crashes, flags, noted, rest
 end
 
 -- Deletes a kept message. An error is ignored (the hash slot may be moving to another node), because the key expires by
@@ -368,7 +407,7 @@ local function save_value(place, field, slot)
   if ends <= now then
     redis_call('DEL', base .. place)
   else
-    redis_call('SET', base .. place, value, 'PXAT', text(min(ends, END_OF_TIME)))
+    redis_call('SET', base .. place, value, 'PXAT', expiry(ends))
   end
   slot.details = details ~= '' and details
 end

@@ -32,10 +32,28 @@ local function without_kept(details)
   return sub(details, 1, 6) .. string.char(flags - HAS_KEPT) .. sub(details, 8)
 end
 
--- Returns the key of the index in which a place is, and the place's name there.
+-- Returns the key of the index in which a place is, and the place's name there. Most places of a batch have one type.
+local listed_type, index_of_type
+
 local function listed(place, field)
-  local event_type, name = string.match(place, '^([^:]*):(.*)$')
-  return base .. event_type .. ':x', name .. '\0' .. field
+  local colon = string.find(place, ':', 1, true)
+  local event_type = sub(place, 1, colon)
+  if event_type ~= listed_type then
+    listed_type, index_of_type = event_type, base .. event_type .. 'x'
+  end
+  return index_of_type, sub(place, colon + 1) .. '\0' .. field
+end
+
+-- Puts an event into the index. Most events of a batch are due together.
+local due_before, score_before
+
+local function list(place, field, details)
+  local due = due_of(details)
+  if due ~= due_before then
+    due_before, score_before = due, text(due)
+  end
+  local index, name = listed(place, field)
+  try('ZADD', index, score_before, name)
 end
 
 -- Sets the expiry of kept messages: they last as long as an open slot that is due at the same time.
@@ -65,8 +83,7 @@ local function note(place, field, slot, details, message)
   end
   slot.leftover = false
   slot.noted = details
-  local index, name = listed(place, field)
-  try('ZADD', index, text(due_of(details)), name)
+  list(place, field, details)
 end
 
 -- Sets the details for a later copy. If the index has details of the same event, its kept message stays.

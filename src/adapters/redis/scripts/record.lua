@@ -11,8 +11,32 @@ local function note_recorded(place, field, slot, details, message)
   end
 end
 
+-- Records the newest event of a plain place. Returns whether that is the case.
+local function record_plain(place, field, version, details)
+  local key, head = base .. place, HEADS[field]
+  local value = redis_call('GET', key)
+  if not value then
+    return false
+  end
+  local ends, due, since, mark, generation, newest, crashes, flags = plain(value, head)
+  if not ends or version < newest or version <= mark then
+    return false
+  end
+  ends = min(max(due, now) + backlog, END_OF_TIME)
+  redis_call('SET', key, pack(PLAIN, head, ends, due, since > 0 and since or now, mark, generation, version, crashes,
+    flags, #details) .. details, 'PXAT', expiry(ends))
+  list(place, field, details)
+  return true
+end
+
 -- Records an event that competes with nothing. It has no slot until it is claimed, so only the index notes it.
 local function record_alone(place, details, message)
+  local key = base .. place
+  if message == '' and not redis_call('GET', key) then
+    local value = UNCLAIMED .. pack('<I2', #details) .. details
+    redis_call('SET', key, value, 'PXAT', expiry(max(due_of(details), now) + backlog))
+    return list(place, 'e', details)
+  end
   local slot = load(place, 'e')
   if not slot.finished then
     note_recorded(place, 'e', slot, details, message)
@@ -66,6 +90,9 @@ return each(4, function(a)
   end
   -- If `newest` rose to a version that no claim accepts, every event with a lower version would be dropped.
   if not was_given(version) then
+    return
+  end
+  if message == '' and HEADS[field] and record_plain(place, field, version, details) then
     return
   end
   local slot = load(place, field)

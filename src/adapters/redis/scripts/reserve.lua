@@ -1,6 +1,26 @@
 -- reserve: header (due, the asker's version and generation, then the field), place, the asker's field, place and own
 -- place. The asker is the event whose handler publishes; its field is empty if there is none. Answers the version, or 0
 -- if the asker is stale.
+
+-- Reserves in a place that is empty or plain. Returns whether it is.
+local function reserve_plain(key, head, due)
+  local value = redis_call('GET', key)
+  if not value then
+    local ends = min(max(due, now) + backlog, END_OF_TIME)
+    redis_call('SET', key, pack(PLAIN, head, ends, due, 0, 0, 0, 0, 0, 0, 0), 'PXAT', expiry(ends))
+    return true
+  end
+  local ends, former = plain(value, head)
+  if not ends then
+    return false
+  end
+  due = max(former, due)
+  ends = min(max(due, now) + backlog, END_OF_TIME)
+  value = sub(value, 1, PLAIN_HEAD) .. pack('<I6I6', ends, due) .. sub(value, PLAIN_HEAD + 13)
+  redis_call('SET', key, value, 'PXAT', expiry(ends))
+  return true
+end
+
 return each(5, function(a)
   local due, version, generation, rest = unpack_numbers('<I6I7I4', ARGV[a])
   local field, place, asker = sub(ARGV[a], rest), ARGV[a + 1], ARGV[a + 2]
@@ -12,7 +32,10 @@ return each(5, function(a)
       return
     end
   end
-  local given_version = give()
+  local given_version, head = give(), HEADS[field]
+  if head and reserve_plain(base .. place, head, due) then
+    return reply(given_version)
+  end
   local slot = load(place, field)
   slot.due = max(slot.due, due)
   stay_open(slot)

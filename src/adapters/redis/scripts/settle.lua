@@ -1,34 +1,72 @@
 -- settle: header (version, generation, fence, due, dedup-retention, due time of a copy with the next generation, flags:
 -- 1 there is such a copy; token; then the field), place, own place and the lease's place
 -- (both empty if they are the place), and the copy's details for its place and for its own place. Answers 1.
--- The common case: the run that holds an event's own lease has finished the event. One read and one write.
-local finished_end, finished_text
+local EVENT_FINISHED = '<c3I6I6I4BBI2'
 
-local function finish_first(place, generation, due, dedup, token)
+-- The common cases: the run that holds the lease of the place has finished its event, of which nothing newer is known. One
+-- read and one write. They return false if the general case has to decide.
+
+-- Whether a place's string begins with the lease of this token, for a slot of one letter in that place: VALUE and 1, the
+-- token, until; the length of the name, the name, and the letter of the slot.
+local LEASED_BYTES = 2 + LEASE_HEAD + 1
+
+local function is_held(value, token, field)
+  return #value > LEASED_BYTES and sub(value, 1, 18) == '\1\1' .. token
+    and sub(value, LEASED_BYTES - 1, LEASED_BYTES + 1) == '\1' .. field .. field and unpack_numbers('<I6', value, 19) > now
+end
+
+local function end_of_finished(due, dedup)
+  return min(now + max(dedup, min(2 * (now - due), backlog)), END_OF_TIME)
+end
+
+-- Finishes an event that competes with nothing.
+local function finish_event(place, generation, due, dedup, token)
   local key = base .. place
   local value = redis_call('GET', key)
-  -- The lease of the token for the slot `e`, which has begun and nothing else, and its details. The head is VALUE, 1, the
-  -- lease with a field of one letter, and the letter of the slot.
-  if not value or sub(value, 1, 18) ~= '\1\1' .. token or sub(value, 44, 46) ~= '\1ee' then
+  if not value or not is_held(value, token, 'e') or #value < LEASED_BYTES + 1 + EVENT_BYTES + 2 then
     return false
   end
-  local ends, slot_due, slot_generation, _, flags, noted = unpack_numbers('<I6I6I4BBI2', value, 47)
+  local ends, slot_due, slot_generation, _, flags, noted = unpack_numbers('<I6I6I4BBI2', value, LEASED_BYTES + 2)
   if flags ~= BEGUN or ends <= now or slot_due > now or slot_generation ~= generation
-    or unpack_numbers('<I6', value, 19) <= now or #value ~= 66 + noted then
+    or #value ~= LEASED_BYTES + 1 + EVENT_BYTES + 2 + noted then
     return false
   end
   if noted > 0 then
-    local details = sub(value, 67)
-    if is_kept(details) or not outlasts('e', details) then
+    local details = sub(value, -noted)
+    if is_kept(details) or #details < LEAST then
       return false
     end
     try('ZREM', listed(place, 'e'))
   end
-  ends = min(now + max(dedup, min(2 * (now - due), backlog)), END_OF_TIME)
-  if ends ~= finished_end then
-    finished_end, finished_text = ends, text(ends)
+  ends = end_of_finished(due, dedup)
+  redis_call('SET', key, pack(EVENT_FINISHED, '\1\0e', ends, slot_due, generation, 0, FINISHED, 0), 'PXAT', expiry(ends))
+  return true
+end
+
+-- Finishes the newest event of a place that is plain but for the lease.
+local function finish_plain(place, field, version, generation, due, dedup, token)
+  local key, head = base .. place, HEADS[field]
+  local value = redis_call('GET', key)
+  if not value or not is_held(value, token, field) then
+    return false
   end
-  redis_call('SET', key, '\1\0e' .. pack(EVENT, ends, slot_due, generation, 0, FINISHED) .. '\0\0', 'PXAT', finished_text)
+  local slot_due, since, mark, at, newest, _, flags, noted
+  value = '\1\0' .. sub(value, LEASED_BYTES + 1)
+  _, slot_due, since, mark, at, newest, _, flags, noted = plain(value, head)
+  if not slot_due or mark ~= version or at ~= generation or newest > version or flags % 32 ~= BEGUN then
+    return false
+  end
+  if noted > 0 then
+    try('ZREM', listed(place, field))
+  end
+  local ends
+  if flags >= OVERTAKEN or slot_due > now then
+    ends = min(max(slot_due, now) + backlog, END_OF_TIME)
+  else
+    ends = end_of_finished(due, dedup)
+  end
+  redis_call('SET', key, pack(PLAIN, head, ends, slot_due, since, mark, at, newest, 0, flags - BEGUN + FINISHED, 0),
+    'PXAT', expiry(ends))
   return true
 end
 
@@ -36,8 +74,11 @@ return each(6, function(a)
   local header, place = ARGV[a], ARGV[a + 1]
   local version, generation, fence, due, dedup, copy_due, flags, rest = unpack_numbers('<I7I4I7I6I6I6B', header)
   local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
-  if field == 'e' and flags == 0 and ARGV[a + 3] == '' and finish_first(place, generation, due, dedup, token) then
-    return reply(1)
+  if flags == 0 and ARGV[a + 3] == '' then
+    if field == 'e' and finish_event(place, generation, due, dedup, token)
+      or HEADS[field] and finish_plain(place, field, version, generation, due, dedup, token) then
+      return reply(1)
+    end
   end
   local copied = flags == 1
   local lease_place = ARGV[a + 3] == '' and place or ARGV[a + 3]

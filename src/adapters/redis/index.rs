@@ -11,7 +11,7 @@ use super::{
     RedisRegister,
     keys::Keys,
     packed,
-    scripts::{self, Call},
+    scripts::{self, Call, Item},
 };
 use crate::{
     domain::register::{
@@ -176,13 +176,9 @@ fn shown(subject: &Subject, home: &Home<'_>, (field, state, details, leased): &R
     })
 }
 
-impl Call for Look {
+impl Item for Look {
     type Raw = Vec<Raw>;
     type Answer = Vec<Shown>;
-
-    fn script() -> &'static Script {
-        &scripts::LOOK
-    }
 
     fn subject(&self) -> &Subject {
         &self.0
@@ -200,19 +196,21 @@ impl Call for Look {
     }
 }
 
+impl Call for Look {
+    fn script() -> &'static Script {
+        &scripts::LOOK
+    }
+}
+
 /// Reads one slot.
 struct LookAt {
     subject: Subject,
     slot: DedupSlot,
 }
 
-impl Call for LookAt {
+impl Item for LookAt {
     type Raw = Vec<Raw>;
     type Answer = Option<Shown>;
-
-    fn script() -> &'static Script {
-        &scripts::LOOK_AT
-    }
 
     fn subject(&self) -> &Subject {
         &self.subject
@@ -228,19 +226,21 @@ impl Call for LookAt {
     }
 }
 
+impl Call for LookAt {
+    fn script() -> &'static Script {
+        &scripts::LOOK_AT
+    }
+}
+
 /// Reads the message that is kept of a slot's newest event.
 struct Kept {
     subject: Subject,
     slot: DedupSlot,
 }
 
-impl Call for Kept {
+impl Item for Kept {
     type Raw = Option<Vec<u8>>;
     type Answer = Option<Bytes>;
-
-    fn script() -> &'static Script {
-        &scripts::KEPT
-    }
 
     fn subject(&self) -> &Subject {
         &self.subject
@@ -252,5 +252,11 @@ impl Call for Kept {
 
     fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Option<Bytes>> {
         raw.next().map(|raw| raw.map(Bytes::from))
+    }
+}
+
+impl Call for Kept {
+    fn script() -> &'static Script {
+        &scripts::KEPT
     }
 }

@@ -7,6 +7,7 @@ mod keys;
 mod link;
 mod packed;
 mod scripts;
+mod turn;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -42,7 +43,7 @@ use crate::{
         spec::RedisSpec,
         words::{EventType, Word},
     },
-    ports::{Clock, Index as _, Register, RegisterError},
+    ports::{Clock, Index as _, Register, RegisterError, Turn},
 };
 
 /// The time limit of a call, unless the caller sets another one.
@@ -52,8 +53,8 @@ const DEFAULT_LIMIT: Duration = Duration::from_secs(1);
 const TOGETHER: usize = 128;
 
 /// The answer of a script to a batch: whether there was a counter, the answers, the key of the index that could not be
-/// used, and the owner if that may be another broker.
-type Batch<R> = (u8, Vec<R>, Option<Vec<u8>>, Option<Vec<u8>>);
+/// used, the owner if that may be another broker, and why items could not be answered.
+type Batch<R> = (u8, Vec<R>, Option<Vec<u8>>, Option<Vec<u8>>, Vec<Vec<u8>>);
 
 /// Returns the name of the cluster that the newest connection to the broker leads to, if the name is known.
 type ClusterName = Arc<dyn Fn() -> Option<String> + Send + Sync>;
@@ -268,8 +269,19 @@ impl RedisRegister {
         shard: u16,
         within: Within,
     ) -> Result<Vec<R>, RegisterError> {
+        self.call_with_failures(script, shard, within).await.map(|(answers, _)| answers)
+    }
+
+    /// Calls a script that answers a batch. Also returns why items could not be answered, in their order.
+    async fn call_with_failures<R: FromRedisValue>(
+        &self,
+        script: &ScriptInvocation<'_>,
+        shard: u16,
+        within: Within,
+    ) -> Result<(Vec<R>, Vec<Vec<u8>>), RegisterError> {
         let known = self.counters.known(shard);
-        let (counter, answers, damage, other): Batch<R> = self.link.call(script, self.keys.slot(shard), within).await?;
+        let (counter, answers, damage, other, failures): Batch<R> =
+            self.link.call(script, self.keys.slot(shard), within).await?;
         self.observe(shard, known, counter);
         if let Some(damage) = damage.filter(|_| self.damage.is_due()) {
             self.link.log_damaged(&String::from_utf8_lossy(&damage));
@@ -277,7 +289,7 @@ impl RedisRegister {
         if let Some(other) = other {
             self.doubted.call_once(|| self.log_doubted(&String::from_utf8_lossy(&other)));
         }
-        Ok(answers)
+        Ok((answers, failures))
     }
 
     /// Logs that a broker with another name may use the register.
@@ -345,7 +357,7 @@ impl Register for RedisRegister {
     }
 
     async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
-        self.ask(batch).await
+        self.turn(&[], batch).await?.claimed.into_iter().collect()
     }
 
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
@@ -357,7 +369,11 @@ impl Register for RedisRegister {
     }
 
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError> {
-        self.ask(batch).await.map(drop)
+        self.turn(batch, &[]).await?.settled.into_iter().collect()
+    }
+
+    async fn turn(&self, settles: &[Settle], claims: &[Claim]) -> Result<Turn, RegisterError> {
+        turn::turn(self, settles, claims).await
     }
 
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {

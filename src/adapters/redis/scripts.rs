@@ -21,12 +21,12 @@ macro_rules! script {
 
 /// Defines a script that writes into the index or reads it.
 macro_rules! indexed {
-    ($name:ident, $file:literal) => {
+    ($name:ident, $($file:literal),+) => {
         pub(super) static $name: LazyLock<Script> = LazyLock::new(|| {
             Script::new(concat!(
                 include_str!("scripts/common.lua"),
                 include_str!("scripts/index.lua"),
-                include_str!($file)
+                $(include_str!($file)),+
             ))
         });
     };
@@ -36,20 +36,19 @@ script!(PING, "scripts/ping.lua");
 script!(NOW, "scripts/now.lua");
 script!(OWN, "scripts/own.lua");
 script!(RESERVE, "scripts/reserve.lua");
-script!(CLAIM, "scripts/claim.lua");
 script!(RENEW, "scripts/renew.lua");
 script!(RELEASE, "scripts/release.lua");
 indexed!(RECORD, "scripts/record.lua");
-indexed!(SETTLE, "scripts/settle.lua");
 indexed!(LATER, "scripts/later.lua");
+indexed!(TURN, "scripts/settle.lua", "scripts/claim.lua", "scripts/turn.lua");
 indexed!(CANCEL, "scripts/cancel.lua");
 script!(FIND, "scripts/find.lua");
 script!(LOOK, "scripts/look.lua");
 script!(LOOK_AT, "scripts/look_at.lua");
 indexed!(KEPT, "scripts/kept.lua");
 
-/// One item of a batch, as its script takes and answers it.
-pub(super) trait Call: Sync {
+/// One item of a batch, as a script takes and answers it.
+pub(super) trait Item: Sync {
     /// A value of the script's answer.
     type Raw: FromRedisValue + Send;
     /// The meaning of the answer for one item.
@@ -57,13 +56,20 @@ pub(super) trait Call: Sync {
     /// The number of values in the answer for one item.
     const VALUES: usize = 1;
 
-    fn script() -> &'static Script;
     fn subject(&self) -> &Subject;
     /// Appends the arguments that the first lines of the script list, in that order.
     fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>);
     /// Takes the item's values from the answer. `None` if one of them is missing.
     fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Self::Answer>;
 }
+
+/// An item whose script takes no other.
+pub(super) trait Call: Item {
+    fn script() -> &'static Script;
+}
+
+/// The answer of the script `turn` to an item whose key cannot be read.
+pub(super) const UNREADABLE: i64 = -1;
 
 /// The numbers, the token and the field of an item, in one argument. A script unpacks them with one command.
 struct Header(Vec<u8>);
@@ -128,13 +134,9 @@ impl Places {
     }
 }
 
-impl Call for Reserve {
+impl Item for Reserve {
     type Raw = i64;
     type Answer = Reserved;
-
-    fn script() -> &'static Script {
-        &RESERVE
-    }
 
     fn subject(&self) -> &Subject {
         &self.subject
@@ -159,13 +161,15 @@ impl Call for Reserve {
     }
 }
 
-impl Call for Record {
+impl Call for Reserve {
+    fn script() -> &'static Script {
+        &RESERVE
+    }
+}
+
+impl Item for Record {
     type Raw = i64;
     type Answer = ();
-
-    fn script() -> &'static Script {
-        &RECORD
-    }
 
     fn subject(&self) -> &Subject {
         &self.subject
@@ -187,14 +191,16 @@ impl Call for Record {
     }
 }
 
-impl Call for Claim {
+impl Call for Record {
+    fn script() -> &'static Script {
+        &RECORD
+    }
+}
+
+impl Item for Claim {
     type Raw = i64;
     type Answer = Claimed;
     const VALUES: usize = 2;
-
-    fn script() -> &'static Script {
-        &CLAIM
-    }
 
     fn subject(&self) -> &Subject {
         &self.subject
@@ -228,13 +234,9 @@ impl Call for Claim {
     }
 }
 
-impl Call for Renew {
+impl Item for Renew {
     type Raw = i64;
     type Answer = Renewed;
-
-    fn script() -> &'static Script {
-        &RENEW
-    }
 
     fn subject(&self) -> &Subject {
         &self.subject
@@ -256,13 +258,15 @@ impl Call for Renew {
     }
 }
 
-impl Call for Release {
+impl Call for Renew {
+    fn script() -> &'static Script {
+        &RENEW
+    }
+}
+
+impl Item for Release {
     type Raw = i64;
     type Answer = ();
-
-    fn script() -> &'static Script {
-        &RELEASE
-    }
 
     fn subject(&self) -> &Subject {
         &self.subject
@@ -284,13 +288,15 @@ impl Call for Release {
     }
 }
 
-impl Call for Settle {
+impl Call for Release {
+    fn script() -> &'static Script {
+        &RELEASE
+    }
+}
+
+impl Item for Settle {
     type Raw = i64;
     type Answer = ();
-
-    fn script() -> &'static Script {
-        &SETTLE
-    }
 
     fn subject(&self) -> &Subject {
         &self.subject
@@ -326,13 +332,9 @@ impl Call for Settle {
     }
 }
 
-impl Call for Later {
+impl Item for Later {
     type Raw = i64;
     type Answer = Postponed;
-
-    fn script() -> &'static Script {
-        &LATER
-    }
 
     fn subject(&self) -> &Subject {
         &self.subject
@@ -358,16 +360,18 @@ impl Call for Later {
     }
 }
 
+impl Call for Later {
+    fn script() -> &'static Script {
+        &LATER
+    }
+}
+
 /// Reads the time of the Redis server that has this subject, in µs.
 pub(super) struct Now<'a>(pub(super) &'a Subject);
 
-impl Call for Now<'_> {
+impl Item for Now<'_> {
     type Raw = i64;
     type Answer = i64;
-
-    fn script() -> &'static Script {
-        &NOW
-    }
 
     fn subject(&self) -> &Subject {
         self.0
@@ -382,19 +386,21 @@ impl Call for Now<'_> {
     }
 }
 
+impl Call for Now<'_> {
+    fn script() -> &'static Script {
+        &NOW
+    }
+}
+
 /// A cancel, and until when its caller waits, in µs of Redis's time.
 pub(super) struct Timely<'a> {
     pub(super) call: &'a Cancel,
     pub(super) until: i64,
 }
 
-impl Call for Timely<'_> {
+impl Item for Timely<'_> {
     type Raw = Vec<(String, u8, u8, u8)>;
     type Answer = Vec<Cancelled>;
-
-    fn script() -> &'static Script {
-        &CANCEL
-    }
 
     fn subject(&self) -> &Subject {
         &self.call.subject
@@ -426,5 +432,11 @@ impl Call for Timely<'_> {
             Some(Cancelled { slot: slot(&field)?, waiting: waiting == 1, running: running == 1, already: already == 1 })
         };
         Some(raw.into_iter().filter_map(cancelled).collect())
+    }
+}
+
+impl Call for Timely<'_> {
+    fn script() -> &'static Script {
+        &CANCEL
     }
 }

@@ -1,21 +1,13 @@
--- claim: header (version, generation, lease in ms, max-wait in ms, flags: 1 alone; token; then the
+-- claim, a part of turn.lua. An item is: header (version, generation, lease in ms, max-wait in ms, flags: 1 alone; token; then the
 -- field), place, own place and the lease's place (both empty if they are the place). Answers two numbers: what
 -- to do (and 8 times the crashes), and the fence or the date of `later`.
 local STALE, REPLACED, LATER_THAN, BUSY, ALONE, RUN_OWN, RUN = 0, 1, 2, 3, 4, 5, 6
 
--- A worker that claims has found its topology on its broker. So it may restore the owner of an emptied register, before
--- the next `apply` does.
-if used_by.broker == '' then
-  used_by.broker = broker
-end
-
-local function answer(what, number)
+local function grant(what, number)
   reply(what)
   reply(number)
 end
 
--- The common case: the first claim of an event that competes with nothing, whose lease is its own. One read and one
--- write, of a value whose parts are mostly those of the whole batch.
 local EVENT_LEASE = '<c2c16I6I7I4I7BBc1c1I6I6I4BB'
 local PLAIN_LEASE = '<c2c16I6I7I4I7BBc1c1I6I6I6I7I4I7BB'
 
@@ -67,7 +59,7 @@ local function claim_plain(key, field, version, generation, duration, token)
   return fence
 end
 
-return each(4, function(a)
+local function claim(a)
   local header, place = ARGV[a], ARGV[a + 1]
   local version, generation, duration, max_wait, flags, rest = unpack_numbers('<I7I4I6I6B', header)
   local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
@@ -79,7 +71,7 @@ return each(4, function(a)
       fence = claim_event(base .. place, duration, token)
     end
     if fence then
-      return answer(RUN, fence)
+      return grant(RUN, fence)
     end
   end
   local alone = flags == 1
@@ -99,30 +91,30 @@ return each(4, function(a)
     -- A repeated claim: the caller did not get the first answer, and the event was cancelled since. The lease stays: if
     -- the call only arrived twice, the first answer was read and the handler runs.
     if stale(held, lease.version, lease.generation) then
-      return answer(STALE, 0)
+      return grant(STALE, 0)
     end
-    return answer((own and RUN or RUN_OWN) + 8 * lease.crashes, lease.fence)
+    return grant((own and RUN or RUN_OWN) + 8 * lease.crashes, lease.fence)
   end
 
   if stale(slot, counts, generation) then
-    return answer(STALE, 0)
+    return grant(STALE, 0)
   end
   if replaced(slot, slot_field, counts) and not (slot_field == 'i' and counts > slot.version
     and slot.since > 0 and now - slot.since > max_wait) then
-    return answer(REPLACED, 0)
+    return grant(REPLACED, 0)
   end
   if slot.later > now and slot.later_version == counts and slot.later_generation == generation then
-    return answer(LATER_THAN, slot.later)
+    return grant(LATER_THAN, slot.later)
   end
   if lease then
-    return answer(BUSY, 0)
+    return grant(BUSY, 0)
   end
   local crashes = 0
   if is_at(slot, counts, generation) then
     crashes = min(slot.crashes + (slot.begun and 1 or 0), MOST_CRASHES)
   end
   if crashes >= 2 and not alone then
-    return answer(ALONE, 0)
+    return grant(ALONE, 0)
   end
 
   local fence = give()
@@ -143,5 +135,5 @@ return each(4, function(a)
   slot.since = slot.newest > counts and now or 0
   stay_open(slot)
   save(slot_place, slot_field, slot)
-  return answer((slot_field == field and RUN or RUN_OWN) + 8 * crashes, fence)
-end)
+  return grant((slot_field == field and RUN or RUN_OWN) + 8 * crashes, fence)
+end

@@ -595,16 +595,14 @@ local function reply(value)
   answers[answered] = value
 end
 
--- Answers every item of the batch. `answer` is called with the place at which the item's arguments begin, and replies.
--- Returns 2 if the counter existed before, 1 if it exists only now, and 0 if it does not exist: a caller that knew a
+-- Why items could not be answered, in their order.
+local failures = {}
+
+-- Answers a batch. Returns 2 if the counter existed before, 1 if it exists only now, and 0 if it does not exist: a caller that knew a
 -- counter learns from 1 or 0 that Redis was emptied. Then follow the answers, the key of the index that could not be
--- used (if any), and the owner's cluster name if the owner may be another broker.
-local function each(arguments, answer)
-  local done, failure = pcall(function()
-    for at = 5, #ARGV, arguments do
-      answer(at)
-    end
-  end)
+-- used (if any), the owner's cluster name if the owner may be another broker, and the failures.
+local function answer_all(answer)
+  local done, failure = pcall(answer)
   -- Written even if an item failed: versions that the items before it were given must not be given again.
   if last > given then
     redis_call('SET', KEYS[1], value_of_counter())
@@ -615,6 +613,17 @@ local function each(arguments, answer)
     local said = type(failure) == 'table' and failure.err or failure
     return string.find(said, '^%u+ ') and { err = said } or error(said, 0)
   end
-  return { given > 0 and 2 or (last > 0 and 1 or 0), answers, damage, is_used_by_another() and used_by.broker }
+  return {
+    given > 0 and 2 or (last > 0 and 1 or 0), answers, damage, is_used_by_another() and used_by.broker, failures,
+  }
+end
+
+-- Answers every item of a batch. `answer` is called with the place at which the item's arguments begin, and replies.
+local function each(arguments, answer)
+  return answer_all(function()
+    for at = 5, #ARGV, arguments do
+      answer(at)
+    end
+  end)
 end
 

@@ -1,4 +1,4 @@
--- settle: header (version, generation, fence, due, dedup-retention, due time of a copy with the next generation, flags:
+-- settle, a part of turn.lua. An item is: header (version, generation, fence, due, dedup-retention, due time of a copy with the next generation, flags:
 -- 1 there is such a copy; token; then the field), place, own place and the lease's place
 -- (both empty if they are the place), and the copy's details for its place and for its own place. Answers 1.
 local EVENT_FINISHED = '<c3I6I6I4BBI2'
@@ -70,7 +70,7 @@ local function finish_plain(place, field, version, generation, due, dedup, token
   return true
 end
 
-return each(6, function(a)
+local function settle(a)
   local header, place = ARGV[a], ARGV[a + 1]
   local version, generation, fence, due, dedup, copy_due, flags, rest = unpack_numbers('<I7I4I7I6I6I6B', header)
   local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
@@ -113,4 +113,4 @@ return each(6, function(a)
   give_back(slot, slot_place, field, lease_place, token)
   save(slot_place, field, slot)
   return reply(1)
-end)
+end

@@ -3,6 +3,8 @@
 
 mod account;
 mod broker;
+#[path = "../../soak/src/console.rs"]
+#[allow(unreachable_pub, reason = "also a module of the library hatchery_soak")]
 mod console;
 mod processes;
 mod publish;

@@ -1,18 +1,21 @@
 //! Random numbers from a seed, so that a run can be repeated (`SplitMix64`).
 
-pub(crate) struct Chance(u64);
+/// A source of random numbers.
+pub struct Chance(u64);
 
 impl Chance {
-    pub(crate) const fn new(seed: u64) -> Self {
+    /// Starts from a seed.
+    pub const fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Returns a whole number from `low` to `high`, both included.
-    pub(crate) const fn between(&mut self, low: u64, high: u64) -> u64 {
+    pub const fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
 
-    pub(crate) fn shuffle<T>(&mut self, items: &mut [T]) {
+    /// Puts the items into a random order.
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
         for last in (1..items.len()).rev() {
             let other = usize::try_from(self.between(0, last as u64)).unwrap_or(last);
             items.swap(last, other);

@@ -1,10 +1,11 @@
 //! Statistics of how late events were.
 
 /// The times by which events were late, in microseconds, sorted.
-pub(crate) struct Lateness(Vec<i64>);
+pub struct Lateness(Vec<i64>);
 
 impl Lateness {
-    pub(crate) fn of(times: impl IntoIterator<Item = i64>) -> Self {
+    /// Sorts the times.
+    pub fn of(times: impl IntoIterator<Item = i64>) -> Self {
         let mut times: Vec<i64> = times.into_iter().collect();
         times.sort_unstable();
         Self(times)
@@ -12,19 +13,19 @@ impl Lateness {
 
     /// Returns the lateness that this many of a thousand events do not exceed, in microseconds; 0 if there are no
     /// events.
-    pub(crate) fn permille(&self, permille: usize) -> i64 {
+    pub fn permille(&self, permille: usize) -> i64 {
         let rank = (self.0.len() * permille).div_ceil(1_000).max(1);
         self.0.get(rank - 1).or(self.0.last()).copied().unwrap_or(0)
     }
 }
 
 /// Formats microseconds as milliseconds with one decimal.
-pub(crate) fn millis(micros: i64) -> String {
+pub fn millis(micros: i64) -> String {
     format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100)
 }
 
 /// Returns `one` divided by `other`.
-pub(crate) fn ratio(one: i64, other: i64) -> f64 {
+pub fn ratio(one: i64, other: i64) -> f64 {
     let float = |n: i64| f64::from(i32::try_from(n.max(1)).unwrap_or(i32::MAX));
     float(one) / float(other)
 }

@@ -4,32 +4,26 @@
 mod account;
 mod bursts;
 mod cancel;
-mod chance;
 mod child;
 mod cluster;
 mod common;
-#[path = "../../demo/src/console.rs"]
-mod console;
 mod kills;
 mod ladder;
-mod lateness;
 mod memory;
 mod notes;
-mod plan;
 mod queues;
 mod register;
-mod runs;
-mod servers;
-mod stage;
-mod table;
 mod traffic;
 mod wedge;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-
-use self::console::{Console, GREEN, RED};
+use hatchery_soak::{
+    chance,
+    console::{self, Console, GREEN, RED},
+    lateness, plan, runs, servers, stage, table,
+};
 
 #[derive(Parser)]
 #[command(name = "scripts/soak")]

@@ -6,24 +6,29 @@ use crate::runs::Run;
 
 /// Events that are published in bursts, in this order. An event's number is its id.
 #[derive(Clone)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// The number of the first event.
-    pub(crate) first: u32,
-    pub(crate) events: Vec<Planned>,
+    pub first: u32,
+    /// The events, in the order in which they are published.
+    pub events: Vec<Planned>,
     /// The number of events in a burst.
-    pub(crate) burst: usize,
+    pub burst: usize,
     /// The time between two bursts.
-    pub(crate) every: Duration,
+    pub every: Duration,
 }
 
+/// An event of a plan.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Planned {
-    pub(crate) event_type: &'static str,
-    pub(crate) wait: Wait,
+pub struct Planned {
+    /// The event's type.
+    pub event_type: &'static str,
+    /// How long it waits.
+    pub wait: Wait,
 }
 
+/// An event's delay.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Wait {
+pub enum Wait {
     /// A delay that a named hatchery makes.
     Named(Duration),
     /// A delay that the ladder makes, which rounds it up to its step.
@@ -31,24 +36,26 @@ pub(crate) enum Wait {
 }
 
 impl Plan {
-    pub(crate) fn numbers(&self) -> Range<u32> {
+    /// Returns the numbers of the events.
+    pub fn numbers(&self) -> Range<u32> {
         self.first..self.first + u32::try_from(self.events.len()).unwrap_or(u32::MAX - self.first)
     }
 
-    pub(crate) fn bursts(&self) -> impl Iterator<Item = Vec<(u32, Planned)>> {
+    /// Returns the bursts, each with the numbers of its events.
+    pub fn bursts(&self) -> impl Iterator<Item = Vec<(u32, Planned)>> {
         let numbered: Vec<(u32, Planned)> = self.numbers().zip(self.events.iter().copied()).collect();
         let bursts: Vec<_> = numbered.chunks(self.burst.max(1)).map(<[_]>::to_vec).collect();
         bursts.into_iter()
     }
 
     /// Returns the longest delay.
-    pub(crate) fn longest(&self) -> Duration {
+    pub fn longest(&self) -> Duration {
         self.events.iter().map(|planned| planned.wait.duration()).max().unwrap_or_default()
     }
 
     /// Returns how late each event ran, in microseconds. An event is due when its timer should expire; time after that
     /// is spent in the broker and the worker.
-    pub(crate) fn lateness<'a>(&'a self, runs: &'a [Run], step: Duration) -> impl Iterator<Item = i64> + 'a {
+    pub fn lateness<'a>(&'a self, runs: &'a [Run], step: Duration) -> impl Iterator<Item = i64> + 'a {
         runs.iter().filter_map(move |run| {
             let planned = self.events.get(usize::try_from(run.number.checked_sub(self.first)?).ok()?)?;
             Some(run.at - planned.wait.due(run, step))
@@ -57,7 +64,8 @@ impl Plan {
 }
 
 impl Wait {
-    pub(crate) const fn duration(self) -> Duration {
+    /// Returns the delay.
+    pub const fn duration(self) -> Duration {
         match self {
             Self::Named(wait) | Self::Ladder(wait) => wait,
         }

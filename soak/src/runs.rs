@@ -7,43 +7,50 @@ use jiff::Timestamp;
 
 /// One run. Times are microseconds since 1970.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Run {
-    pub(crate) number: u32,
+pub struct Run {
+    /// The event's number.
+    pub number: u32,
     /// The time at which the event was published.
-    pub(crate) created: i64,
-    pub(crate) nbf: i64,
-    pub(crate) at: i64,
+    pub created: i64,
+    /// The time before which the event must not run.
+    pub nbf: i64,
+    /// The time at which it ran.
+    pub at: i64,
 }
 
 impl Run {
-    pub(crate) const fn is_early(&self) -> bool {
+    /// Returns whether the event ran before its time.
+    pub const fn is_early(&self) -> bool {
         self.at < self.nbf
     }
 }
 
 /// All runs, in the order in which they began.
 #[derive(Clone, Default)]
-pub(crate) struct Runs(Arc<Mutex<Vec<Run>>>);
+pub struct Runs(Arc<Mutex<Vec<Run>>>);
 
 impl Runs {
     /// Notes that this event runs now. The event's number is its id.
-    pub(crate) fn note(&self, event: &Event) {
+    pub fn note(&self, event: &Event) {
         let created = event.created_at.as_microsecond();
         let nbf = event.nbf.map_or(created, Timestamp::as_microsecond);
         // An id that is no number is not the soak's; `u32::MAX` makes the account count it as a stranger.
         self.push(event.id.parse().unwrap_or(u32::MAX), created, nbf);
     }
 
-    pub(crate) fn push(&self, number: u32, created: i64, nbf: i64) {
+    /// Notes that the event with this number runs now.
+    pub fn push(&self, number: u32, created: i64, nbf: i64) {
         let at = Timestamp::now().as_microsecond();
         self.lock().push(Run { number, created, nbf, at });
     }
 
-    pub(crate) fn len(&self) -> usize {
+    /// Returns the number of runs.
+    pub fn len(&self) -> usize {
         self.lock().len()
     }
 
-    pub(crate) fn all(&self) -> Vec<Run> {
+    /// Returns a copy of all runs.
+    pub fn all(&self) -> Vec<Run> {
         self.lock().clone()
     }
 

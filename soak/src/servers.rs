@@ -11,15 +11,19 @@ use tokio::{
 };
 
 /// Connects to Redis without time limits. The crate's own limit of half a second is too short on a busy machine.
-pub(crate) async fn connect_to_redis(url: &str) -> RedisResult<MultiplexedConnection> {
+pub async fn connect_to_redis(url: &str) -> RedisResult<MultiplexedConnection> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     Client::open(url)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-pub(crate) struct Servers {
-    pub(crate) amqp: String,
-    pub(crate) management: String,
-    pub(crate) redis: String,
+/// A RabbitMQ and a Redis for this run only.
+pub struct Servers {
+    /// The AMQP URL.
+    pub amqp: String,
+    /// The URL of the management API.
+    pub management: String,
+    /// The URL of Redis.
+    pub redis: String,
     rabbitmq: Hold,
     redis_hold: Hold,
     /// RabbitMQ's settings, which a node reads again when it starts again.
@@ -28,13 +32,13 @@ pub(crate) struct Servers {
 
 impl Servers {
     /// Starts both. RabbitMQ is a version of `scripts/brokers`, or the installed one.
-    pub(crate) async fn start(version: Option<&str>) -> anyhow::Result<Self> {
+    pub async fn start(version: Option<&str>) -> anyhow::Result<Self> {
         Self::with(Hold::of(&mut broker(version)).await?, None).await
     }
 
     /// Starts both, with a cluster of this many RabbitMQ nodes and with settings for `rabbitmq.conf`. The URLs name all
     /// nodes; `said` has the URLs of each node, `AMQP_URL_1` and so on.
-    pub(crate) async fn start_cluster(version: Option<&str>, nodes: usize, settings: &str) -> anyhow::Result<Self> {
+    pub async fn start_cluster(version: Option<&str>, nodes: usize, settings: &str) -> anyhow::Result<Self> {
         let mut file = NamedTempFile::new()?;
         file.write_all(settings.as_bytes())?;
         let mut command = broker(version);
@@ -57,21 +61,22 @@ impl Servers {
     }
 
     /// Returns a value that the script printed about RabbitMQ.
-    pub(crate) fn said(&self, name: &str) -> anyhow::Result<String> {
+    pub fn said(&self, name: &str) -> anyhow::Result<String> {
         self.rabbitmq.said(name)
     }
 
     /// Sends a command for RabbitMQ to the script: a line for `scripts/services hold`. Waits until it is done.
-    pub(crate) async fn tell(&mut self, line: &str) -> anyhow::Result<()> {
+    pub async fn tell(&mut self, line: &str) -> anyhow::Result<()> {
         self.rabbitmq.tell(line).await
     }
 
     /// Runs rabbitmqctl.
-    pub(crate) async fn ctl(&mut self, arguments: &str) -> anyhow::Result<()> {
+    pub async fn ctl(&mut self, arguments: &str) -> anyhow::Result<()> {
         self.tell(&format!("ctl {arguments}")).await
     }
 
-    pub(crate) async fn end(self) {
+    /// Stops both.
+    pub async fn end(self) {
         tokio::join!(self.rabbitmq.end(), self.redis_hold.end());
     }
 }
@@ -88,7 +93,7 @@ fn broker(version: Option<&str>) -> Command {
 }
 
 /// A running script that keeps a server up until its standard input ends.
-pub(crate) struct Hold {
+pub struct Hold {
     script: Child,
     input: ChildStdin,
     answers: Lines<BufReader<ChildStdout>>,
@@ -96,7 +101,8 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
-    pub(crate) async fn start(script: &str, arguments: &[&str]) -> anyhow::Result<Self> {
+    /// Starts the script, and waits until its server is ready.
+    pub async fn start(script: &str, arguments: &[&str]) -> anyhow::Result<Self> {
         Self::of(Command::new(script).args(arguments)).await
     }
 
@@ -120,7 +126,8 @@ impl Hold {
         bail!("{said} started no server, see above")
     }
 
-    pub(crate) fn said(&self, name: &str) -> anyhow::Result<String> {
+    /// Returns a value that the script printed.
+    pub fn said(&self, name: &str) -> anyhow::Result<String> {
         self.said.get(name).cloned().with_context(|| format!("no {name}"))
     }
 
@@ -131,7 +138,8 @@ impl Hold {
         Ok(())
     }
 
-    pub(crate) async fn end(mut self) {
+    /// Stops the server.
+    pub async fn end(mut self) {
         drop(self.input);
         let _ = self.script.wait().await;
     }

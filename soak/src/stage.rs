@@ -16,24 +16,27 @@ use tracing_subscriber::filter::LevelFilter;
 
 use crate::{console::Console, runs::Run, servers::Servers};
 
-pub(crate) struct Stage {
-    pub(crate) servers: Servers,
-    pub(crate) topology: Topology,
+/// The servers, with the topology applied.
+pub struct Stage {
+    /// The servers of this run.
+    pub servers: Servers,
+    /// The topology, as read from the file.
+    pub topology: Topology,
     /// The broker's version.
-    pub(crate) version: String,
+    pub version: String,
     folder: TempDir,
 }
 
 impl Stage {
     /// Starts the servers and applies the topology.
-    pub(crate) async fn set(console: &mut Console, version: Option<&str>, text: &str) -> anyhow::Result<Self> {
+    pub async fn set(console: &mut Console, version: Option<&str>, text: &str) -> anyhow::Result<Self> {
         console.step("Start RabbitMQ and Redis, and apply the topology");
         Self::on(console, Servers::start(version).await?, text).await
     }
 
     /// Applies the topology on these servers.
-    pub(crate) async fn on(console: &Console, servers: Servers, text: &str) -> anyhow::Result<Self> {
-        let broker = AmqpUrl::new(&servers.amqp)?.ask_identity("soak").await?;
+    pub async fn on(console: &Console, servers: Servers, text: &str) -> anyhow::Result<Self> {
+        let broker = AmqpUrl::new(&servers.amqp)?.ask_identity("stage").await?;
         let version = broker.version.unwrap_or_else(|| "of an unknown version".to_owned());
         console.note(&format!("RabbitMQ {version}"));
         let folder = TempDir::new()?;
@@ -46,30 +49,33 @@ impl Stage {
     }
 
     /// Runs `topology apply`, as a deployment does.
-    pub(crate) async fn apply(&self) -> anyhow::Result<()> {
+    pub async fn apply(&self) -> anyhow::Result<()> {
         let binary = std::env::current_exe()?.with_file_name("topology");
-        ensure!(binary.exists(), "{} is missing; scripts/soak builds it", binary.display());
+        ensure!(binary.exists(), "{} is missing; scripts/soak and scripts/bench build it", binary.display());
         let status = self.with_urls(Command::new(binary).args(["apply", "--auto-approve"])).status().await?;
         ensure!(status.success(), "topology apply: {status}");
         Ok(())
     }
 
-    pub(crate) async fn connect(&self) -> anyhow::Result<Hatchery> {
+    /// Connects the library to the servers.
+    pub async fn connect(&self) -> anyhow::Result<Hatchery> {
         Ok(self.builder().connect().await?)
     }
 
-    pub(crate) fn builder(&self) -> Builder {
+    /// Returns a builder of the library with the URLs of the servers.
+    pub fn builder(&self) -> Builder {
         let builder = Hatchery::builder(self.topology.clone()).name("soak");
         builder.amqp_url(&self.servers.amqp).redis_url(&self.servers.redis)
     }
 
-    pub(crate) fn path(&self, name: &str) -> PathBuf {
+    /// Returns the path of a file in the folder of this run.
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// Sets the environment of a command so that it finds the topology and the servers. Discards its standard output,
     /// and kills it when it is dropped.
-    pub(crate) fn with_urls<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+    pub fn with_urls<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("TOPOLOGY_FILE", self.path("topology.yaml"))
             .env("AMQP_URL", &self.servers.amqp)
@@ -81,7 +87,7 @@ impl Stage {
 
     /// Writes the runs to a file in the folder, for a closer look: a line each, with number, published, not before and
     /// started.
-    pub(crate) fn keep(&self, name: &str, runs: &[Run]) -> anyhow::Result<()> {
+    pub fn keep(&self, name: &str, runs: &[Run]) -> anyhow::Result<()> {
         let mut file = BufWriter::new(File::create(self.path(name))?);
         for Run { number, created, nbf, at } in runs {
             writeln!(file, "{number}\t{created}\t{nbf}\t{at}")?;
@@ -90,7 +96,7 @@ impl Stage {
     }
 
     /// Stops the servers. Keeps the folder for a closer look if a number was outside its limit.
-    pub(crate) async fn end(self, console: &Console, holds: bool) {
+    pub async fn end(self, console: &Console, holds: bool) {
         self.servers.end().await;
         if !holds {
             let folder: &Path = &self.folder.keep();
@@ -100,7 +106,7 @@ impl Stage {
 }
 
 /// Connects to the servers that [`Stage::with_urls`] has set in the environment.
-pub(crate) async fn connect_from_environment(name: &str) -> anyhow::Result<Hatchery> {
+pub async fn connect_from_environment(name: &str) -> anyhow::Result<Hatchery> {
     let variable = |name: &str| std::env::var(name).with_context(|| format!("{name} is not set"));
     let topology = hatchery::read_file(variable("TOPOLOGY_FILE")?)?;
     Ok(Hatchery::builder(topology)
@@ -112,7 +118,7 @@ pub(crate) async fn connect_from_environment(name: &str) -> anyhow::Result<Hatch
 }
 
 /// Sends the library's warnings to this file. Only the first call in a process has an effect.
-pub(crate) fn log_to(file: File) {
+pub fn log_to(file: File) {
     let subscriber = tracing_subscriber::fmt().with_max_level(LevelFilter::WARN).with_ansi(false);
     let _ = subscriber.with_writer(Mutex::new(file)).try_init();
 }

@@ -7,7 +7,7 @@ use comfy_table::{CellAlignment, ContentArrangement, presets};
 use crate::console::{BOLD, GREEN, RED};
 
 /// The table. The first and the last column are texts, the others numbers.
-pub(crate) struct Table {
+pub struct Table {
     head: Vec<String>,
     rows: Vec<Row>,
 }
@@ -18,17 +18,18 @@ struct Row {
 }
 
 impl Table {
-    pub(crate) fn new(head: &[&str]) -> Self {
+    /// Starts a table with this head.
+    pub fn new(head: &[&str]) -> Self {
         Self { head: head.iter().map(ToString::to_string).collect(), rows: Vec::new() }
     }
 
     /// Adds a row that is only shown.
-    pub(crate) fn tell(&mut self, cells: &[&str]) {
+    pub fn tell(&mut self, cells: &[&str]) {
         self.push(cells, None);
     }
 
     /// Adds a row with a limit, and whether its numbers are within it.
-    pub(crate) fn must(&mut self, holds: bool, cells: &[&str]) {
+    pub fn must(&mut self, holds: bool, cells: &[&str]) {
         self.push(cells, Some(holds));
     }
 
@@ -36,11 +37,13 @@ impl Table {
         self.rows.push(Row { cells: cells.iter().map(ToString::to_string).collect(), holds });
     }
 
-    pub(crate) fn holds(&self) -> bool {
+    /// Returns whether all numbers are within their limits.
+    pub fn holds(&self) -> bool {
         self.rows.iter().all(|row| row.holds != Some(false))
     }
 
-    pub(crate) fn render(&self) -> String {
+    /// Returns the table as text.
+    pub fn render(&self) -> String {
         let mut table = comfy_table::Table::new();
         table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
         table.set_header(self.head.iter().map(String::as_str).chain([""]));
@@ -75,7 +78,7 @@ impl Table {
 }
 
 /// Formats a number with its digits in groups of three: `1,234,567`.
-pub(crate) fn grouped(number: impl TryInto<u64>) -> String {
+pub fn grouped(number: impl TryInto<u64>) -> String {
     let digits = number.try_into().unwrap_or(u64::MAX).to_string();
     let mut text = String::new();
     for (n, digit) in digits.chars().enumerate() {

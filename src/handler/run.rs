@@ -100,7 +100,7 @@ pub enum HandlerError {
     #[error("the handler cannot be started: {0}")]
     CannotStart(String),
     /// The machine has no room for the handler at the moment (processes, open files, memory, local ports), so it was not
-    /// started. The worker tries again in a second. The event keeps its attempts, and its time limit starts anew.
+    /// started. The event waits as if its reference were busy. It keeps its attempts, and its time limit starts anew.
     #[error("there is no room for the handler: {0}")]
     NoRoom(String),
 }

@@ -92,17 +92,13 @@ impl Lane {
             let (lane, event) = (Arc::clone(&self), Arc::clone(&ready.event));
             AbortOnDropHandle::new(tokio::spawn(async move { lane.copy_until(&event, why).await }))
         });
-        match timeout(COPY_LIMIT, &mut copying).await {
-            Ok(copied) => {
-                // A task that has ended without a result has published nothing for sure.
-                self.answer(ready.0, copied.unwrap_or(Disposition::GiveBack)).await;
-                Detour::Over
-            }
-            Err(_) => {
-                ready.copying = Some(copying);
-                Detour::Ready(ready)
-            }
-        }
+        let Ok(copied) = timeout(COPY_LIMIT, &mut copying).await else {
+            ready.copying = Some(copying);
+            return Detour::Ready(ready);
+        };
+        // A task that has ended without a result may have published nothing.
+        self.answer(ready.0, copied.unwrap_or(Disposition::GiveBack)).await;
+        Detour::Over
     }
 
     pub(super) async fn copy_until(&self, event: &Event, why: Wait) -> Disposition {

@@ -77,7 +77,7 @@ impl Lane {
             Err(instead) => return Opened::Over(receipt, instead, held),
         };
         let deadline = Instant::now() + self.common.topology.ack_timeout / 2;
-        let ready = Ready(Work::new(event, receipt, deadline, held));
+        let ready = Ready(Box::new(Work::new(event, receipt, deadline, held)));
         // Types that keep their order publish no copies: they would lose their place.
         if self.spec.keeps_order() {
             return Opened::Ready(ready);
@@ -99,8 +99,7 @@ impl Lane {
             return Err(Instead::Reject);
         }
         let now = self.common.clock.now();
-        let event = wire::decode(&self.event_type, message, now, fresh_id)
-            .map_err(|poisoned| Instead::Bury(poisoned.into()))?;
+        let event = wire::decode(&self.event_type, message, now, fresh_id).map_err(Instead::Bury)?;
         if event.early_by(now).is_zero() { Ok(event) } else { Err(Instead::Wait(Box::new(event))) }
     }
 

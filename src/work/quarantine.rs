@@ -130,7 +130,7 @@ impl Lane {
         let (turn, permit) = self.turn((ready.claimed(None), too_often), Some(permit)).await;
         let (work, next) = match turn {
             Turn::Settled(settled) => {
-                return (settled.into_work(), Disposition::Acknowledge, ControlFlow::Continue(()), permit);
+                return (Box::new(settled.into_work()), Disposition::Acknowledge, ControlFlow::Continue(()), permit);
             }
             Turn::Refused(work) => return (work, Disposition::Reject, ControlFlow::Continue(()), permit),
             Turn::NoRoom(work, why) => {

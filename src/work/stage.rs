@@ -51,8 +51,8 @@ pub(super) enum Disposition {
 }
 
 impl Work {
-    pub(super) fn new(event: Event, receipt: Box<dyn Receipt>, deadline: Instant, held: Holding) -> Box<Self> {
-        Box::new(Self {
+    pub(super) fn new(event: Event, receipt: Box<dyn Receipt>, deadline: Instant, held: Holding) -> Self {
+        Self {
             event: Arc::new(event),
             receipt,
             deadline,
@@ -62,7 +62,7 @@ impl Work {
             busy: None,
             copying: None,
             _held: held,
-        })
+        }
     }
 
     /// Returns the receipt of a delivery that was not run, or whose run was given up.
@@ -163,8 +163,8 @@ impl Settled {
     }
 
     /// Returns the delivery, which is to be acknowledged.
-    pub(super) fn into_work(self) -> Box<Work> {
-        self.0
+    pub(super) fn into_work(self) -> Work {
+        *self.0
     }
 }
 

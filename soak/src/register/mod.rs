@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The most bytes that a waiting event may cost, without a reason.
-const MOST: u64 = 400;
+const MOST: u64 = 420;
 /// A reason of 40 characters.
 const REASON: &str = "message: queue=hr-changes id=1234-567890";
 

@@ -92,7 +92,7 @@ struct Queue {
     channel: Channel,
     consumer: Consumer,
     /// The end of the consumer, read with the deliveries before it.
-    end: Option<Option<Received>>,
+    end: Option<End>,
     answers: Answers,
     name: String,
     how: How,
@@ -158,10 +158,13 @@ async fn end(channel: Channel, consumer: Consumer) {
 /// A delivery, or the error that ends the consumer.
 type Received = lapin::Result<lapin::message::Delivery>;
 
+/// The end of a consumer, perhaps with an error.
+struct End(Option<Received>);
+
 /// Reads the next delivery, unless the end was read before.
-async fn read(end: &mut Option<Option<Received>>, consumer: &mut Consumer) -> Option<Received> {
+async fn read(end: &mut Option<End>, consumer: &mut Consumer) -> Option<Received> {
     match end.take() {
-        Some(end) => end,
+        Some(End(end)) => end,
         None => consumer.next().await,
     }
 }
@@ -233,7 +236,7 @@ impl Deliveries for Queue {
             match self.consumer.next().now_or_never() {
                 Some(Some(Ok(received))) => batch.push(self.delivery(received)),
                 Some(end) => {
-                    self.end = Some(end);
+                    self.end = Some(End(end));
                     break;
                 }
                 None => break,

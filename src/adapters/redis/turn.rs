@@ -57,8 +57,12 @@ async fn turn_shard(
 ) -> Result<(Placed<<Settle as Item>::Answer>, Placed<<Claim as Item>::Answer>), RegisterError> {
     let mut script = register.begin(&scripts::TURN, shard);
     script.arg(settles.len());
-    settles.iter().for_each(|(_, settle)| settle.write(&register.keys, &mut script));
-    claims.iter().for_each(|(_, claim)| claim.write(&register.keys, &mut script));
+    for (_, settle) in &settles {
+        settle.write(&register.keys, &mut script);
+    }
+    for (_, claim) in &claims {
+        claim.write(&register.keys, &mut script);
+    }
     let (raw, failures) = register.call_with_failures::<i64>(&script, shard, register.limit.into()).await?;
     let (answered, asked) = (raw.len(), settles.len() * Settle::VALUES + claims.len() * Claim::VALUES);
     if answered != asked {

@@ -73,7 +73,7 @@ impl Loop {
                 common.register_answered(asked);
                 (self.turn_at, self.pauses) = (None, backoff().build());
                 for (confirmed, answer) in settles.into_iter().zip(answers.settled) {
-                    self.settled(confirmed, answer);
+                    self.settled(confirmed, answer.is_ok());
                 }
                 for (ready, answer) in claims.into_iter().zip(answers.claimed) {
                     self.claimed(ready, answer, asked);
@@ -94,21 +94,19 @@ impl Loop {
         }
     }
 
-    pub(super) fn settled(&mut self, confirmed: Confirmed, answer: Result<(), RegisterError>) {
-        match answer {
-            Ok(()) => self.acknowledge(confirmed.settled()),
-            // The key of this event cannot be read. Others are not to wait for it.
-            Err(_) => {
-                let lane = Arc::clone(&self.lane);
-                self.detours.spawn(async move {
-                    let settled = lane.settle_one(confirmed).await;
-                    fail_point!("work.settled");
-                    settled.acknowledge().await;
-                    fail_point!("work.acknowledged");
-                    Detour::Over
-                });
-            }
+    pub(super) fn settled(&mut self, confirmed: Confirmed, is_settled: bool) {
+        if is_settled {
+            return self.acknowledge(confirmed.settled());
         }
+        // The key of this event cannot be read. Others are not to wait for it.
+        let lane = Arc::clone(&self.lane);
+        self.detours.spawn(async move {
+            let settled = lane.settle_one(confirmed).await;
+            fail_point!("work.settled");
+            settled.acknowledge().await;
+            fail_point!("work.acknowledged");
+            Detour::Over
+        });
     }
 
     pub(super) fn acknowledge(&mut self, settled: Settled) {

@@ -1,4 +1,4 @@
-//! The demo's output: numbered steps, with a progress bar on a terminal and plain lines in a pipe.
+//! The output of a run: numbered steps, with a progress bar on a terminal and plain lines in a pipe.
 
 use std::{
     io::{IsTerminal as _, Write as _},
@@ -8,15 +8,20 @@ use std::{
 use anstyle::{AnsiColor, Style};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-pub(crate) const BOLD: Style = Style::new().bold();
-pub(crate) const DIM: Style = Style::new().dimmed();
-pub(crate) const GREEN: Style = AnsiColor::Green.on_default().bold();
-pub(crate) const RED: Style = AnsiColor::Red.on_default().bold();
+/// Titles, and the heads of tables.
+pub const BOLD: Style = Style::new().bold();
+/// What is less important.
+pub const DIM: Style = Style::new().dimmed();
+/// A number within its limit.
+pub const GREEN: Style = AnsiColor::Green.on_default().bold();
+/// A number outside its limit, and errors.
+pub const RED: Style = AnsiColor::Red.on_default().bold();
 
 /// How often a pipe gets a line of progress.
 const LINE: Duration = Duration::from_secs(2);
 
-pub(crate) struct Console {
+/// The output of a run.
+pub struct Console {
     started: Instant,
     step: usize,
     bar: Option<ProgressBar>,
@@ -24,16 +29,18 @@ pub(crate) struct Console {
 }
 
 impl Console {
-    pub(crate) fn new() -> Self {
+    /// Starts the clock.
+    pub fn new() -> Self {
         Self { started: Instant::now(), step: 0, bar: None, said: None }
     }
 
-    pub(crate) fn elapsed(&self) -> Duration {
+    /// Returns the time since the start.
+    pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
 
     /// Begins the next step.
-    pub(crate) fn step(&mut self, title: &str) {
+    pub fn step(&mut self, title: &str) {
         self.end_progress();
         self.step += 1;
         let (step, seconds) = (self.step, self.elapsed().as_secs_f64());
@@ -41,12 +48,12 @@ impl Console {
     }
 
     /// Writes a line about the step.
-    pub(crate) fn note(&self, text: &str) {
+    pub fn note(&self, text: &str) {
         self.say(&format!("   {text}"));
     }
 
     /// Writes a line. A closed standard output is no reason to stop, so failures are ignored.
-    pub(crate) fn say(&self, text: &str) {
+    pub fn say(&self, text: &str) {
         let write = || drop(writeln!(anstream::stdout(), "{text}"));
         match &self.bar {
             Some(bar) => bar.suspend(write),
@@ -55,7 +62,7 @@ impl Console {
     }
 
     /// Shows the progress.
-    pub(crate) fn progress(&mut self, done: usize, total: usize, text: &str) {
+    pub fn progress(&mut self, done: usize, total: usize, text: &str) {
         if std::io::stderr().is_terminal() && std::io::stdout().is_terminal() {
             let bar = self.bar.get_or_insert_with(bar);
             bar.set_length(total as u64);
@@ -71,7 +78,8 @@ impl Console {
         }
     }
 
-    pub(crate) fn end_progress(&mut self) {
+    /// Removes the progress bar.
+    pub fn end_progress(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }

@@ -1,0 +1,75 @@
+//! The arguments.
+
+use std::path::PathBuf;
+
+use clap::{Parser, value_parser};
+
+use crate::cases;
+
+/// Measures what an event costs with hatchery, beside bare lapin.
+#[derive(Parser)]
+#[command(name = "scripts/bench", disable_version_flag = true)]
+pub(crate) struct Args {
+    /// Only this case, or all cases whose names begin with this word; repeatable
+    #[arg(long = "case", value_name = "NAME", value_parser = cases::check_name)]
+    pub(crate) cases: Vec<String>,
+    /// Events of each side in a round [default: 50000; 100000 for events that are due at one instant or at random]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(100..=1_000_000))]
+    pub(crate) events: Option<u32>,
+    /// Bytes of each payload
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(crate) bytes: usize,
+    /// Rounds; the figures are their medians [default: 5]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=99))]
+    rounds: Option<u32>,
+    /// Unacknowledged deliveries of a consumer
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = value_parser!(u16).range(1..))]
+    pub(crate) prefetch: u16,
+    /// Handlers that run at a time
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = value_parser!(u16).range(1..))]
+    pub(crate) concurrency: u16,
+    /// RabbitMQ version of scripts/brokers: 3.10, 4.0, 4.3 [default: the installed one]
+    #[arg(long, value_name = "V")]
+    pub(crate) version: Option<String>,
+    /// Write every round to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// 2,000 events and one round: shows that everything runs, and the figures mean little
+    #[arg(long)]
+    pub(crate) short: bool,
+    /// Print the cases with their baselines, and do nothing else
+    #[arg(long)]
+    pub(crate) list: bool,
+}
+
+impl Args {
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.short { 1 } else { 5 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Args, clap::Error> {
+        Args::try_parse_from([&["bench"], arguments].concat())
+    }
+
+    #[test]
+    fn short_runs_have_one_round_unless_another_number_is_asked_for() {
+        assert_eq!(parsed(&[]).unwrap().rounds(), 5);
+        assert_eq!(parsed(&["--short"]).unwrap().rounds(), 1);
+        assert_eq!(parsed(&["--short", "--rounds", "3"]).unwrap().rounds(), 3);
+    }
+
+    #[test]
+    fn a_case_is_selected_by_its_name_or_first_word() {
+        for known in ["publish", "publish-latest", "work", "end-to-end"] {
+            assert!(parsed(&["--case", known]).is_ok(), "{known}");
+        }
+        for unknown in ["publ", "publish-", "latest", ""] {
+            assert!(parsed(&["--case", unknown]).is_err(), "{unknown}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Bare lapin: one connection with one channel that publishes with confirms, or consumes and acknowledges by fifties.
+
+use anyhow::{Context as _, ensure};
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
+    message::Delivery,
+    options::{BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions},
+    types::{FieldTable, ShortString},
+};
+
+use crate::{
+    load::{Load, WINDOW},
+    topology::{SCHEDULER, Type},
+};
+
+/// How many deliveries one acknowledgement covers.
+const JOINED: u16 = 50;
+
+pub(crate) struct Bare {
+    pub(crate) connection: Connection,
+    pub(crate) channel: Channel,
+}
+
+impl Bare {
+    pub(crate) async fn connect(amqp: &str) -> anyhow::Result<Self> {
+        let connection = Connection::connect(amqp, ConnectionProperties::default()).await?;
+        let channel = connection.create_channel().await?;
+        Ok(Self { connection, channel })
+    }
+
+    /// Publishes the events that are due now.
+    pub(crate) async fn publish_now(&self, event_type: Type, load: &Load) -> anyhow::Result<()> {
+        let key = ShortString::from(format!("{}.now", event_type.name()));
+        self.publish(load, |number| (key.clone(), properties(number))).await
+    }
+
+    /// Publishes each event with the routing key and the properties that `message` returns for its number, and waits for
+    /// all confirms.
+    pub(crate) async fn publish(
+        &self,
+        load: &Load,
+        message: impl Fn(u32) -> (ShortString, BasicProperties),
+    ) -> anyhow::Result<()> {
+        self.channel.confirm_select(ConfirmSelectOptions::default()).await?;
+        let payload: Bytes = load.payload.clone();
+        let mut unconfirmed = FuturesUnordered::new();
+        for number in load.numbers() {
+            if unconfirmed.len() == WINDOW {
+                confirmed(unconfirmed.next().await)?;
+            }
+            let (key, properties) = message(number);
+            let options = BasicPublishOptions::default();
+            unconfirmed.push(self.channel.basic_publish(SCHEDULER.into(), key, options, &payload, properties).await?);
+        }
+        while !unconfirmed.is_empty() {
+            confirmed(unconfirmed.next().await)?;
+        }
+        Ok(())
+    }
+
+    /// Consumes all events, and calls `note` for each. Returns once the broker has all acknowledgements.
+    pub(crate) async fn consume(&self, event_type: Type, load: &Load, note: impl Fn(&Delivery)) -> anyhow::Result<()> {
+        let Self { channel, .. } = self;
+        channel.basic_qos(load.prefetch, BasicQosOptions::default()).await?;
+        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        let mut consumer = channel.basic_consume(event_type.queue().into(), "bare".into(), options, arguments).await?;
+        let joined = u32::from(JOINED.min(load.prefetch));
+        for n in 1..=load.events {
+            let delivery = consumer.next().await.context("the broker cancelled the consumer")??;
+            note(&delivery);
+            if n % joined == 0 || n == load.events {
+                ensure!(delivery.ack(BasicAckOptions { multiple: true }).await?, "an acknowledgement came too late");
+            }
+        }
+        Ok(channel.close(200, "done".into()).await?)
+    }
+
+    pub(crate) async fn close(self) -> anyhow::Result<()> {
+        Ok(self.connection.close(200, "done".into()).await?)
+    }
+}
+
+/// Returns the properties of a persistent message that has the number as its id.
+pub(crate) fn properties(number: u32) -> BasicProperties {
+    BasicProperties::default().with_delivery_mode(2).with_message_id(number.to_string().into())
+}
+
+fn confirmed(confirm: Option<lapin::Result<Confirmation>>) -> anyhow::Result<()> {
+    let confirm = confirm.context("a confirm is missing")??;
+    ensure!(matches!(confirm, Confirmation::Ack(_)), "the broker refused a message");
+    Ok(())
+}

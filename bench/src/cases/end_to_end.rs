@@ -1,0 +1,42 @@
+//! Publishes and works at the same time.
+
+use super::Side;
+use crate::{load::Load, meter::Measured, ours, surroundings::Surroundings, topology::Type};
+
+pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, side: Side) -> anyhow::Result<Measured> {
+    match side {
+        Side::Ours => {
+            let (publishing, working) = (around.hatchery().await?, around.hatchery().await?);
+            let measuring = around.meter.begin()?;
+            let publish = tokio::spawn({
+                let load = load.clone();
+                async move {
+                    ours::publish_now(&publishing, event_type, &load).await?;
+                    publishing.close().await;
+                    anyhow::Ok(())
+                }
+            });
+            ours::work(&working, event_type, load.events, |_| ()).await?;
+            publish.await??;
+            let measured = measuring.end(load.events)?;
+            working.close().await;
+            Ok(measured)
+        }
+        Side::Bare => {
+            let (publishing, working) = (around.bare().await?, around.bare().await?);
+            let measuring = around.meter.begin()?;
+            let publish = tokio::spawn({
+                let load = load.clone();
+                async move {
+                    publishing.publish_now(event_type, &load).await?;
+                    publishing.close().await
+                }
+            });
+            working.consume(event_type, load, |_| ()).await?;
+            publish.await??;
+            let measured = measuring.end(load.events)?;
+            working.close().await?;
+            Ok(measured)
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! Works on events that wait in the processing queue, with a handler that does nothing.
+
+use super::Side;
+use crate::{load::Load, meter::Measured, ours, surroundings::Surroundings, topology::Type};
+
+pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, side: Side) -> anyhow::Result<Measured> {
+    let hatchery = around.hatchery().await?;
+    // Both sides get hatchery's events, with all their headers.
+    ours::publish_now(&hatchery, event_type, load).await?;
+    match side {
+        Side::Ours => {
+            let measuring = around.meter.begin()?;
+            ours::work(&hatchery, event_type, load.events, |_| ()).await?;
+            let measured = measuring.end(load.events)?;
+            hatchery.close().await;
+            Ok(measured)
+        }
+        Side::Bare => {
+            hatchery.close().await;
+            let bare = around.bare().await?;
+            let measuring = around.meter.begin()?;
+            bare.consume(event_type, load, |_| ()).await?;
+            let measured = measuring.end(load.events)?;
+            bare.close().await?;
+            Ok(measured)
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! How much is published and worked in one round of a case.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::args::Args;
+
+/// The most unconfirmed publishes at a time, the library's default.
+pub(crate) const WINDOW: usize = 1_000;
+
+/// How many events a side publishes in a second at least. The wait of a delayed event is chosen by this, so that all are
+/// published before the first one is due.
+const SLOWEST: u32 = 2_500;
+
+/// The load that both sides get.
+#[derive(Clone)]
+pub(crate) struct Load {
+    pub(crate) events: u32,
+    pub(crate) payload: Bytes,
+    pub(crate) prefetch: u16,
+}
+
+impl Load {
+    /// Returns the load of a case whose usual number of events is `usual`.
+    pub(crate) fn of(args: &Args, usual: u32) -> Self {
+        let few = if args.short { 2_000 } else { usual };
+        Self {
+            events: args.events.unwrap_or(few),
+            payload: Bytes::from(vec![b'x'; args.bytes]),
+            prefetch: args.prefetch,
+        }
+    }
+
+    /// Returns the numbers of the events.
+    pub(crate) const fn numbers(&self) -> std::ops::Range<u32> {
+        0..self.events
+    }
+
+    /// Returns how long events wait that are all published before the first one is due.
+    pub(crate) fn wait(&self) -> Duration {
+        Duration::from_secs(4 + u64::from(self.events / SLOWEST))
+    }
+}

@@ -1,0 +1,68 @@
+//! `scripts/bench` measures what an event costs with hatchery, beside bare lapin. `scripts/bench --help` says more.
+//!
+//! - [`cases`]: what is measured, a file a kind of case.
+//! - [`ours`] and [`bare`]: the two sides, the library and bare lapin.
+//! - [`meter`]: the time and the CPU time of a part of a run.
+//! - [`rounds`]: the sides in turns, and their medians.
+//! - [`report`] and [`json`]: the table, and every round.
+
+mod args;
+mod bare;
+mod cases;
+mod json;
+mod load;
+mod meter;
+mod ours;
+mod report;
+mod rounds;
+mod statistics;
+mod surroundings;
+mod topology;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use hatchery_soak::console::{Console, RED};
+
+use self::{args::Args, rounds::Results, surroundings::Surroundings};
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    // Fails if a provider is installed already; that one serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let args = Args::parse();
+    let mut console = Console::new();
+    if args.list {
+        report::list(&args, &console);
+        return ExitCode::SUCCESS;
+    }
+    let ended = run(&args, &mut console).await;
+    console.end_progress();
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            anstream::eprintln!("{RED}bench:{RED:#} {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
+    let mut around = Surroundings::start(args, console).await?;
+    let cases = measure(args, &mut around, console).await?;
+    report::print(&cases, &around.about, console);
+    if let Some(file) = &args.json {
+        json::write(file, args, &around.about, &cases)?;
+    }
+    around.stage.end(console, true).await;
+    Ok(())
+}
+
+async fn measure(args: &Args, around: &mut Surroundings, console: &mut Console) -> anyhow::Result<Vec<Results>> {
+    let mut all = Vec::new();
+    for case in cases::selected(&args.cases) {
+        console.step(&format!("{}: {}", case.name, case.about));
+        all.push(Results::run(args, case, around, console).await?);
+    }
+    Ok(all)
+}

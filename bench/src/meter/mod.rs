@@ -1,0 +1,127 @@
+//! Measures the time and the CPU time of a part of a run.
+
+mod processes;
+
+use std::{
+    ops::Sub,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context as _;
+use serde::Serialize;
+use url::Url;
+
+/// CPU time in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Cpu {
+    /// This process: the library or bare lapin, and what makes the load.
+    pub(crate) client: f64,
+    /// RabbitMQ with all its processes.
+    pub(crate) broker: f64,
+    pub(crate) redis: f64,
+}
+
+impl Cpu {
+    pub(crate) fn map(self, to: impl Fn(f64) -> f64) -> Self {
+        Self { client: to(self.client), broker: to(self.broker), redis: to(self.redis) }
+    }
+}
+
+impl Sub for Cpu {
+    type Output = Self;
+
+    fn sub(self, before: Self) -> Self {
+        Self {
+            client: self.client - before.client,
+            broker: self.broker - before.broker,
+            redis: self.redis - before.redis,
+        }
+    }
+}
+
+/// What one side of a case did in one round.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Measured {
+    pub(crate) events: u32,
+    pub(crate) seconds: f64,
+    pub(crate) events_per_second: f64,
+    /// For each event, in microseconds.
+    pub(crate) cpu_micros_per_event: Cpu,
+    /// How late delayed events were, where that is measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) late_millis: Option<Late>,
+}
+
+/// How late events were beyond the ladder's step, in milliseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Late {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+}
+
+/// Knows the processes whose CPU time is measured.
+pub(crate) struct Meter {
+    broker: u32,
+    redis: u32,
+    micros_per_tick: f64,
+}
+
+impl Meter {
+    /// Finds the processes of the servers with these URLs, which run on this machine.
+    pub(crate) async fn of(amqp: &str, redis: &str) -> anyhow::Result<Self> {
+        let port = Url::parse(amqp)?.port().context("the AMQP URL has no port")?;
+        let mut connection = hatchery_soak::servers::connect_to_redis(redis).await?;
+        let told: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
+        let redis = told.lines().find_map(|line| line.strip_prefix("process_id:"));
+        #[expect(clippy::cast_precision_loss, reason = "100 on nearly every machine")]
+        let micros_per_tick = 1e6 / rustix::param::clock_ticks_per_second() as f64;
+        Ok(Self {
+            broker: processes::listening_on(port)?,
+            redis: redis.context("Redis does not report its process")?.parse()?,
+            micros_per_tick,
+        })
+    }
+
+    /// Begins to measure.
+    pub(crate) fn begin(&self) -> anyhow::Result<Measuring<'_>> {
+        Ok(Measuring { meter: self, before: self.read()?, started: Instant::now(), took: None })
+    }
+
+    fn read(&self) -> anyhow::Result<Cpu> {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
+        let micros = |ticks: processes::Ticks| ticks as f64 * self.micros_per_tick;
+        Ok(Cpu {
+            client: micros(processes::of_process(std::process::id())?),
+            broker: micros(processes::of_tree(self.broker)?),
+            redis: micros(processes::of_process(self.redis)?),
+        })
+    }
+}
+
+/// A measurement that has begun.
+pub(crate) struct Measuring<'a> {
+    meter: &'a Meter,
+    before: Cpu,
+    started: Instant,
+    took: Option<Duration>,
+}
+
+impl Measuring<'_> {
+    /// Stops the clock. The CPU time counts until [`end`](Self::end), because some work follows the last event.
+    pub(crate) fn stop_clock(&mut self) {
+        self.took = Some(self.started.elapsed());
+    }
+
+    pub(crate) fn end(self, events: u32) -> anyhow::Result<Measured> {
+        let took = self.took.unwrap_or_else(|| self.started.elapsed());
+        let seconds = took.as_secs_f64().max(1e-6);
+        let cpu = self.meter.read()? - self.before;
+        Ok(Measured {
+            events,
+            seconds,
+            events_per_second: f64::from(events) / seconds,
+            cpu_micros_per_event: cpu.map(|micros| micros / f64::from(events)),
+            late_millis: None,
+        })
+    }
+}

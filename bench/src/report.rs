@@ -1,0 +1,61 @@
+//! The table, which fits 80 columns, and the list of the cases.
+
+use hatchery_soak::{
+    console::Console,
+    table::{Table, grouped},
+};
+
+use crate::{
+    args::Args,
+    cases,
+    meter::{Cpu, Late},
+    rounds::Results,
+    surroundings::{About, load_average},
+};
+
+/// Prints the cases with their baselines.
+pub(crate) fn list(args: &Args, console: &Console) {
+    for case in cases::selected(&args.cases) {
+        console.say(&format!("{:<21} {}", case.name, case.about));
+        console.say(&format!("{:<21} beside: {}", "", case.beside));
+    }
+}
+
+pub(crate) fn print(all: &[Results], about: &About, console: &Console) {
+    let mut table = Table::new(&["case", "ours/s", "bare/s", "ratio", "from..to", "CPU ours", "CPU bare"]);
+    for results in all {
+        let ratio = results.ratio;
+        table.tell(&[
+            results.case,
+            &whole(results.ours.events_per_second),
+            &whole(results.bare.events_per_second),
+            &format!("{:.2}", ratio.median),
+            &format!("{:.2}..{:.2}", ratio.from, ratio.to),
+            &cpu(results.ours.cpu_micros_per_event),
+            &cpu(results.bare.cpu_micros_per_event),
+        ]);
+    }
+    console.say(&table.render());
+    console.note("/s: events a second, the median; ratio: ours to bare, the median, and all rounds");
+    console.note("CPU: microseconds an event of client+broker+redis, the median");
+    for results in all {
+        if let (Some(ours), Some(bare)) = (results.ours.late_millis, results.bare.late_millis) {
+            let [ours, bare] = [ours, bare].map(|Late { p50, p99 }| format!("p50 {p50:.0} ms, p99 {p99:.0} ms"));
+            console.note(&format!("{}, late beyond the step: ours {ours}; bare {bare}", results.case));
+        }
+    }
+    let About { rabbitmq, redis, cores, load_at_start } = about;
+    console.note(&format!(
+        "RabbitMQ {rabbitmq}, Redis {redis}, {cores} cores, load average {load_at_start} before and {} after",
+        load_average()
+    ));
+}
+
+fn whole(number: f64) -> String {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, far below 2^53")]
+    grouped(number.round() as u64)
+}
+
+fn cpu(cpu: Cpu) -> String {
+    format!("{:.0}+{:.0}+{:.0}", cpu.client, cpu.broker, cpu.redis)
+}

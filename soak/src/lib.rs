@@ -1,0 +1,18 @@
+//! What the soak and the benchmark share: servers of their own, an applied topology, progress, tables and notes of runs.
+
+#![allow(
+    clippy::len_without_is_empty,
+    clippy::missing_errors_doc,
+    clippy::must_use_candidate,
+    clippy::new_without_default,
+    reason = "only programs of this repository use this, and all its errors end them"
+)]
+
+pub mod chance;
+pub mod console;
+pub mod lateness;
+pub mod plan;
+pub mod runs;
+pub mod servers;
+pub mod stage;
+pub mod table;

@@ -5,13 +5,13 @@ use std::{collections::VecDeque, ops::Range, vec};
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::future::try_join_all;
-use redis::{Script, ScriptInvocation};
+use redis::Script;
 
 use super::{
     RedisRegister,
     keys::Keys,
     packed,
-    scripts::{self, Call, Item},
+    scripts::{self, Argument, Call, Item},
 };
 use crate::{
     domain::register::{
@@ -184,8 +184,8 @@ impl Item for Look {
         &self.0
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
-        to.arg(keys.place(&self.0, &DedupSlot::Immediate));
+    fn argument(&self, keys: &Keys) -> Argument {
+        Argument::new().text(keys.place(&self.0, &DedupSlot::Immediate))
     }
 
     fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Vec<Shown>> {
@@ -216,8 +216,8 @@ impl Item for LookAt {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
-        to.arg(keys.place(&self.subject, &self.slot)).arg(self.slot.field());
+    fn argument(&self, keys: &Keys) -> Argument {
+        Argument::new().text(keys.place(&self.subject, &self.slot)).text(self.slot.field())
     }
 
     fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Option<Shown>> {
@@ -246,8 +246,8 @@ impl Item for Kept {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
-        to.arg(keys.place(&self.subject, &self.slot)).arg(self.slot.field());
+    fn argument(&self, keys: &Keys) -> Argument {
+        Argument::new().text(keys.place(&self.subject, &self.slot)).text(self.slot.field())
     }
 
     fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Option<Bytes>> {

@@ -247,7 +247,7 @@ impl RedisRegister {
     ) -> Result<Vec<(usize, C::Answer)>, RegisterError> {
         let mut script = self.begin(C::script(), shard);
         for (_, call) in &calls {
-            call.write(&self.keys, &mut script);
+            script.arg(call.argument(&self.keys));
         }
         let raw: Vec<C::Raw> = self.call(&script, shard, self.limit.into()).await?;
         let answered = raw.len();
@@ -318,8 +318,7 @@ impl RedisRegister {
     async fn ping_shard(&self, shard: u16, within: Within) -> Result<(), RegisterError> {
         // Only a script that writes meets every refusal. A server reports a missing password at the first command, a
         // missing permission for scripts at the first script, and that it takes no writes at the first write.
-        let mut script = self.begin(&scripts::PING, shard);
-        script.arg("");
+        let script = self.begin(&scripts::PING, shard);
         self.call::<u8>(&script, shard, within).await.map(drop)
     }
 }

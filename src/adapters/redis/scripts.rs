@@ -3,7 +3,8 @@
 use std::{sync::LazyLock, vec};
 
 use jiff::Timestamp;
-use redis::{FromRedisValue, Script, ScriptInvocation};
+use redis::{FromRedisValue, RedisWrite, Script, ToRedisArgs};
+use uuid::Uuid;
 
 use super::{keys::Keys, packed};
 use crate::domain::register::{
@@ -57,8 +58,8 @@ pub(super) trait Item: Sync {
     const VALUES: usize = 1;
 
     fn subject(&self) -> &Subject;
-    /// Appends the arguments that the first lines of the script list, in that order.
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>);
+    /// Packs what the first lines of the script list, in that order.
+    fn argument(&self, keys: &Keys) -> Argument;
     /// Takes the item's values from the answer. `None` if one of them is missing.
     fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Self::Answer>;
 }
@@ -71,12 +72,12 @@ pub(super) trait Call: Item {
 /// The answer of the script `turn` to an item whose key cannot be read.
 pub(super) const UNREADABLE: i64 = -1;
 
-/// The numbers, the token and the field of an item, in one argument. A script unpacks them with one command.
-struct Header(Vec<u8>);
+/// The argument of an item: numbers and texts, packed, which the script unpacks with one command.
+pub(super) struct Argument(Vec<u8>);
 
-impl Header {
-    fn new() -> Self {
-        Self(Vec::with_capacity(64))
+impl Argument {
+    pub(super) fn new() -> Self {
+        Self(Vec::with_capacity(192))
     }
 
     /// Appends a number in this many bytes, lowest byte first. A negative number counts as 0, and one that does not fit
@@ -100,37 +101,45 @@ impl Header {
         self.number(generation, 4)
     }
 
-    fn bytes(mut self, bytes: &[u8]) -> Self {
-        self.0.extend_from_slice(bytes);
+    fn flag(self, flag: bool) -> Self {
+        self.number(flag.into(), 1)
+    }
+
+    fn token(mut self, token: &Uuid) -> Self {
+        self.0.extend_from_slice(token.as_bytes());
         self
     }
 
-    fn field(self, field: &str) -> Vec<u8> {
-        self.bytes(field.as_bytes()).0
+    /// Appends a text after its length in two bytes. Names, references and reasons are much shorter than that.
+    pub(super) fn text(self, text: impl AsRef<[u8]>) -> Self {
+        let text = &text.as_ref()[..text.as_ref().len().min(usize::from(u16::MAX))];
+        self.after_its_length(text, 2)
     }
-}
 
-/// The places of a copy: that of its slot, the event's own, and that of the lease. One that repeats the first is empty.
-struct Places {
-    slot: String,
-    /// The name of the slot in its place.
-    field: String,
-    own: String,
-    lease: String,
-}
+    /// Appends a message after its length in four bytes.
+    fn message(self, message: &[u8]) -> Self {
+        self.after_its_length(message, 4)
+    }
 
-impl Places {
-    fn of(keys: &Keys, subject: &Subject, stamp: &CopyVersion, terms: &Terms) -> Self {
-        let unless = |place: String, slot: &str| if place == slot { String::new() } else { place };
+    fn after_its_length(self, text: &[u8], bytes: usize) -> Self {
+        let mut argument = self.number(i64::try_from(text.len()).unwrap_or_default(), bytes);
+        argument.0.extend_from_slice(text);
+        argument
+    }
+
+    /// Appends the field of a copy's slot, and its places: that of its slot, the event's own, and that of the lease. One
+    /// that repeats the first is empty.
+    fn places(self, keys: &Keys, subject: &Subject, stamp: &CopyVersion, terms: &Terms) -> Self {
         let slot = keys.place(subject, &stamp.slot);
-        let (_, field) = subject.key(&stamp.slot);
-        let own = unless(keys.own_place(subject), &slot);
-        let lease = unless(keys.lease_place(subject, terms), &slot);
-        Self { slot, field, own, lease }
+        let unless = |place: String| if place == slot { String::new() } else { place };
+        let (own, lease) = (unless(keys.own_place(subject)), unless(keys.lease_place(subject, terms)));
+        self.text(subject.key(&stamp.slot).1).text(slot).text(own).text(lease)
     }
+}
 
-    fn write(self, header: Header, to: &mut ScriptInvocation<'_>) {
-        to.arg(header.field(&self.field)).arg(self.slot).arg(self.own).arg(self.lease);
+impl ToRedisArgs for Argument {
+    fn write_redis_args<W: RedisWrite + ?Sized>(&self, out: &mut W) {
+        out.write_arg(&self.0);
     }
 }
 
@@ -142,18 +151,20 @@ impl Item for Reserve {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
-        let subject = &self.subject;
-        let header = Header::new().millis(due_millis(self.due));
-        let place = keys.place(subject, &self.slot);
-        let (_, field) = subject.key(&self.slot);
-        if let Some(asker) = &self.asked_by {
-            let header = header.version(asker.counted_version(subject)).generation(asker.counted_generation());
-            to.arg(header.field(&field)).arg(place).arg(subject.key(&asker.slot).1);
-            to.arg(keys.place(subject, &asker.slot)).arg(keys.own_place(subject));
-        } else {
-            to.arg(header.version(0).generation(0).field(&field)).arg(place).arg("").arg("").arg("");
-        }
+    fn argument(&self, keys: &Keys) -> Argument {
+        let Self { subject, slot, .. } = self;
+        let (version, generation, field, place, own) = match &self.asked_by {
+            Some(asker) => (
+                asker.counted_version(subject),
+                asker.counted_generation(),
+                subject.key(&asker.slot).1,
+                keys.place(subject, &asker.slot),
+                keys.own_place(subject),
+            ),
+            None => (0, 0, String::new(), String::new(), String::new()),
+        };
+        let argument = Argument::new().millis(due_millis(self.due)).version(version).generation(generation);
+        argument.text(subject.key(slot).1).text(keys.place(subject, slot)).text(field).text(place).text(own)
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Reserved> {
@@ -175,15 +186,16 @@ impl Item for Record {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+    fn argument(&self, keys: &Keys) -> Argument {
         let Self { subject, slot, .. } = self;
         let note = Note { stage: Stage::Waiting, attempts: 0, reason: self.reason.clone() };
-        to.arg(
-            Header::new().version(self.version).millis(millis(self.terms.dedup_retention)).field(&subject.key(slot).1),
-        )
-        .arg(keys.place(subject, slot))
-        .arg(packed::details(subject, slot, self.due, &note, self.kept.is_some()))
-        .arg(self.kept.as_deref().unwrap_or_default());
+        Argument::new()
+            .version(self.version)
+            .millis(millis(self.terms.dedup_retention))
+            .text(subject.key(slot).1)
+            .text(keys.place(subject, slot))
+            .text(packed::details(subject, slot, self.due, &note, self.kept.is_some()))
+            .message(self.kept.as_deref().unwrap_or_default())
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
@@ -206,16 +218,16 @@ impl Item for Claim {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+    fn argument(&self, keys: &Keys) -> Argument {
         let Self { subject, stamp, terms, .. } = self;
-        let places = Places::of(keys, subject, stamp, terms);
-        let header = Header::new()
+        Argument::new()
             .version(stamp.counted_version(subject))
             .generation(stamp.counted_generation())
             .millis(millis(terms.lease))
             .millis(millis(terms.max_wait))
-            .number(self.alone.into(), 1);
-        places.write(header.bytes(self.token.as_bytes()), to);
+            .flag(self.alone)
+            .token(&self.token)
+            .places(keys, subject, stamp, terms)
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Claimed> {
@@ -242,15 +254,15 @@ impl Item for Renew {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+    fn argument(&self, keys: &Keys) -> Argument {
         let Self { subject, stamp, terms, .. } = self;
-        let places = Places::of(keys, subject, stamp, terms);
-        let header = Header::new()
+        Argument::new()
             .version(stamp.counted_version(subject))
             .millis(self.due.as_millisecond())
             .millis(millis(terms.lease))
-            .millis(millis(terms.dedup_retention));
-        places.write(header.bytes(self.token.as_bytes()), to);
+            .millis(millis(terms.dedup_retention))
+            .token(&self.token)
+            .places(keys, subject, stamp, terms)
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Renewed> {
@@ -272,15 +284,15 @@ impl Item for Release {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+    fn argument(&self, keys: &Keys) -> Argument {
         let Self { subject, stamp, terms, .. } = self;
-        let places = Places::of(keys, subject, stamp, terms);
-        let header = Header::new()
+        Argument::new()
             .version(stamp.counted_version(subject))
             .generation(stamp.counted_generation())
             .millis(self.due.as_millisecond())
-            .millis(millis(terms.dedup_retention));
-        places.write(header.bytes(self.token.as_bytes()), to);
+            .millis(millis(terms.dedup_retention))
+            .token(&self.token)
+            .places(keys, subject, stamp, terms)
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
@@ -302,29 +314,27 @@ impl Item for Settle {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+    fn argument(&self, keys: &Keys) -> Argument {
         let Self { subject, stamp, terms, .. } = self;
-        let places = Places::of(keys, subject, stamp, terms);
-        let (copy_due, copied) = match &self.end {
-            End::Finished => (0, 0),
-            End::Copied { due, .. } => (due_millis(*due), 1),
+        let (copy_due, is_copied, details, own_details) = match &self.end {
+            End::Finished => (0, false, Vec::new(), Vec::new()),
+            End::Copied { due, note } => {
+                let details = |slot: &DedupSlot| packed::details(subject, slot, *due, note, false);
+                (due_millis(*due), true, details(&stamp.slot), details(&DedupSlot::Event(subject.id.clone())))
+            }
         };
-        let header = Header::new()
+        Argument::new()
             .version(stamp.counted_version(subject))
             .generation(stamp.counted_generation())
             .version(self.fence)
             .millis(self.due.as_millisecond())
             .millis(millis(terms.dedup_retention))
             .millis(copy_due)
-            .number(copied, 1);
-        places.write(header.bytes(self.token.as_bytes()), to);
-        match &self.end {
-            End::Finished => to.arg("").arg(""),
-            End::Copied { due, note } => {
-                let details = |slot: &DedupSlot| packed::details(subject, slot, *due, note, false);
-                to.arg(details(&stamp.slot)).arg(details(&DedupSlot::Event(subject.id.clone())))
-            }
-        };
+            .flag(is_copied)
+            .token(&self.token)
+            .places(keys, subject, stamp, terms)
+            .text(details)
+            .text(own_details)
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
@@ -340,15 +350,15 @@ impl Item for Later {
         &self.subject
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+    fn argument(&self, keys: &Keys) -> Argument {
         let Self { subject, stamp, .. } = self;
-        let header = Header::new()
+        Argument::new()
             .version(stamp.counted_version(subject))
             .generation(stamp.counted_generation())
-            .millis(due_millis(self.at));
-        to.arg(header.field(&subject.key(&stamp.slot).1))
-            .arg(keys.place(subject, &stamp.slot))
-            .arg(keys.own_place(subject));
+            .millis(due_millis(self.at))
+            .text(subject.key(&stamp.slot).1)
+            .text(keys.place(subject, &stamp.slot))
+            .text(keys.own_place(subject))
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Postponed> {
@@ -377,8 +387,8 @@ impl Item for Now<'_> {
         self.0
     }
 
-    fn write(&self, _: &Keys, to: &mut ScriptInvocation<'_>) {
-        to.arg("");
+    fn argument(&self, _: &Keys) -> Argument {
+        Argument::new()
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<i64> {
@@ -406,18 +416,19 @@ impl Item for Timely<'_> {
         &self.call.subject
     }
 
-    fn write(&self, keys: &Keys, to: &mut ScriptInvocation<'_>) {
+    fn argument(&self, keys: &Keys) -> Argument {
         let Cancel { subject, slot, due, horizon } = self.call;
         let alone = DedupSlot::Event(subject.id.clone());
         let slot = match slot {
             None if subject.reference.is_none() => Some(&alone),
             slot => slot.as_ref(),
         };
-        to.arg(keys.place(subject, slot.unwrap_or(&DedupSlot::Immediate)))
-            .arg(slot.map_or_else(String::new, DedupSlot::field))
-            .arg(due.map_or(0, due_millis))
-            .arg(millis(*horizon))
-            .arg(self.until);
+        Argument::new()
+            .millis(due.map_or(0, due_millis))
+            .millis(millis(*horizon))
+            .version(self.until)
+            .text(keys.place(subject, slot.unwrap_or(&DedupSlot::Immediate)))
+            .text(slot.map_or_else(String::new, DedupSlot::field))
     }
 
     fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Vec<Cancelled>> {

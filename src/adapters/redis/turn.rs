@@ -58,10 +58,10 @@ async fn turn_shard(
     let mut script = register.begin(&scripts::TURN, shard);
     script.arg(settles.len());
     for (_, settle) in &settles {
-        settle.write(&register.keys, &mut script);
+        script.arg(settle.argument(&register.keys));
     }
     for (_, claim) in &claims {
-        claim.write(&register.keys, &mut script);
+        script.arg(claim.argument(&register.keys));
     }
     let (raw, failures) = register.call_with_failures::<i64>(&script, shard, register.limit.into()).await?;
     let (answered, asked) = (raw.len(), settles.len() * Settle::VALUES + claims.len() * Claim::VALUES);

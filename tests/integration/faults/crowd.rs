@@ -15,6 +15,8 @@ use crate::support::{
 const EVENTS: usize = 60;
 /// How many events run at the same time.
 const CONCURRENCY: usize = 4;
+/// What runs, and what has run while its end was being settled, runs again.
+const TWICE: usize = 2 * CONCURRENCY;
 /// The worker is killed when it passes the fail point for this many times.
 const PASSING: usize = 25;
 
@@ -33,7 +35,7 @@ const SCRIPT: &str = "echo \"$EVENT_ID $EVENT_ATTEMPTS\" >> runs; test \"$EVENT_
 
 #[tokio::test]
 #[ignore = "kills a worker at each of seven fail points; scripts/test --all runs it"]
-async fn a_killed_worker_runs_no_more_events_twice_than_its_concurrency() {
+async fn a_killed_worker_runs_no_more_events_again_than_twice_its_concurrency() {
     let defaults = format!(
         "defaults: {{ lease: 1s, prefetch: 20, concurrency: {CONCURRENCY}, \
          retry: {{ delays: [200ms], max-attempts: 3 }} }}\n"
@@ -64,7 +66,7 @@ async fn a_killed_worker_runs_no_more_events_twice_than_its_concurrency() {
         second.stop().await;
         let runs = count(&place.lines("runs"));
         let twice: Vec<_> = runs.iter().filter(|(_, count)| **count > 1).collect();
-        assert!(twice.len() <= CONCURRENCY && twice.iter().all(|(_, count)| **count == 2), "{point}: {twice:?}");
+        assert!(twice.len() <= TWICE && twice.iter().all(|(_, count)| **count == 2), "{point}: {twice:?}");
         assert_eq!(runs.len(), 2 * EVENTS, "{point}");
     });
     join_all(cases).await;

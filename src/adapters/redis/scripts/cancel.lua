@@ -1,6 +1,8 @@
--- cancel: place, field (empty: every slot of the reference), due time as far as the caller knows it (0: not known), how
--- far ahead an unknown slot may be due, until when the caller waits (us). Answers for each slot the field, 1 if an event
+-- cancel: due time as far as the caller knows it (0: not known), how far ahead an unknown slot may be due, until when the
+-- caller waits (us), place, field (empty: every slot of the reference). Answers for each slot the field, 1 if an event
 -- waited, 1 if a run had begun, and 1 if the slot had been cancelled before.
+local CANCEL = '<I6I6I7I2c0I2c0'
+
 local function cancel(place, field, slot, version, due, horizon)
   local seen, already = slot.ends > 0, slot.cancelled
   local running = slot.begun and not slot.finished
@@ -56,12 +58,14 @@ end
 
 -- The caller has given up waiting, and the cancel must not reach what was published since. The caller waits for the
 -- batch as a whole, so the first item's deadline counts.
-if ARGV[9] and now_us > tonumber(ARGV[9]) then
-  return redis.error_reply('LATE it came when nobody waited for it any more')
+if ARGV[5] then
+  local _, _, until_us = unpack_numbers(CANCEL, ARGV[5])
+  if now_us > until_us then
+    return redis.error_reply('LATE it came when nobody waited for it any more')
+  end
 end
-return each(5, function(a)
-  local place, field = ARGV[a], ARGV[a + 1]
-  local due, horizon = tonumber(ARGV[a + 2]), tonumber(ARGV[a + 3])
+return each(function(item)
+  local due, horizon, _, place, field = unpack_numbers(CANCEL, item)
   if field == '' then
     return reply(cancel_all(place, due, horizon))
   end

@@ -1,6 +1,7 @@
--- claim, a part of turn.lua. An item is: header (version, generation, lease in ms, max-wait in ms, flags: 1 alone; token; then the
--- field), place, own place and the lease's place (both empty if they are the place). Answers two numbers: what
--- to do (and 8 times the crashes), and the fence or the date of `later`.
+-- claim, a part of turn.lua. An item is: version, generation, lease in ms, max-wait in ms, 1 if the event runs alone,
+-- token, field, place, own place and the lease's place (both empty if they are the place). Answers two numbers: what to
+-- do (and 8 times the crashes), and the fence or the date of `later`.
+local CLAIM = '<I7I4I6I6Bc16I2c0I2c0I2c0I2c0'
 local STALE, REPLACED, LATER_THAN, BUSY, ALONE, RUN_OWN, RUN = 0, 1, 2, 3, 4, 5, 6
 
 local function grant(what, number)
@@ -9,6 +10,7 @@ local function grant(what, number)
 end
 
 local EVENT_LEASE = '<c2c16I6I7I4I7BBc1c1I6I6I4BB'
+local NOTED_EVENT = '<c' .. #UNCLAIMED .. 'I2I6'
 local PLAIN_LEASE = '<c2c16I6I7I4I7BBc1c1I6I6I6I7I4I7BB'
 
 -- The common cases: the first claim of a copy, whose lease is in its place. One read and one write. They return the fence,
@@ -21,14 +23,14 @@ local function claim_event(key, duration, token)
   local last_end = max(ends, leased)
   if value then
     -- The details of the event that was recorded, and nothing else.
-    if sub(value, 1, #UNCLAIMED) ~= UNCLAIMED then
+    if #value < #UNCLAIMED + 2 + LEAST then
       return nil
     end
-    details = sub(value, #UNCLAIMED + 1)
-    if #details < 2 + LEAST or end_of_details(sub(details, 3)) <= now then
+    local head, _, due = unpack_numbers(NOTED_EVENT, value)
+    if head ~= UNCLAIMED or due + backlog <= now then
       return nil
     end
-    last_end = max(last_end, end_of_details(sub(details, 3)))
+    details, last_end = sub(value, #UNCLAIMED + 1), max(last_end, due + backlog)
   end
   local fence = give()
   redis_call('SET', key, pack(EVENT_LEASE, '\1\1', token, leased, 0, 0, fence, 0, 1, 'e', 'e', ends, 0, 0, 0, BEGUN)
@@ -59,11 +61,10 @@ local function claim_plain(key, field, version, generation, duration, token)
   return fence
 end
 
-local function claim(a)
-  local header, place = ARGV[a], ARGV[a + 1]
-  local version, generation, duration, max_wait, flags, rest = unpack_numbers('<I7I4I6I6B', header)
-  local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
-  if ARGV[a + 3] == '' then
+local function claim(item)
+  local version, generation, duration, max_wait, alone, token, field, place, own_place, lease_place =
+    unpack_numbers(CLAIM, item)
+  if lease_place == '' then
     local fence
     if HEADS[field] then
       fence = claim_plain(base .. place, field, version, generation, duration, token)
@@ -74,16 +75,15 @@ local function claim(a)
       return grant(RUN, fence)
     end
   end
-  local alone = flags == 1
-  local lease_place = ARGV[a + 3] == '' and place or ARGV[a + 3]
-  local slot_place, slot_field, counts = counted(place, ARGV[a + 2], field, version)
+  lease_place = lease_place == '' and place or lease_place
+  local slot_place, slot_field, counts = counted(place, own_place, field, version)
   local slot = load(slot_place, slot_field)
   local same = has_lease(slot_place, slot_field, lease_place)
   local lease = holder(lease_at(slot, slot_place, slot_field, lease_place))
   if lease and lease.token == token then
     local own, held, held_place, held_field = lease.field == field, slot, place, field
     if not own then
-      held_place, held_field = ARGV[a + 2] == '' and place or ARGV[a + 2], 'e'
+      held_place, held_field = own_place == '' and place or own_place, 'e'
     end
     if held_place ~= slot_place or held_field ~= slot_field then
       held = load(held_place, held_field)
@@ -113,7 +113,7 @@ local function claim(a)
   if is_at(slot, counts, generation) then
     crashes = min(slot.crashes + (slot.begun and 1 or 0), MOST_CRASHES)
   end
-  if crashes >= 2 and not alone then
+  if crashes >= 2 and alone == 0 then
     return grant(ALONE, 0)
   end
 

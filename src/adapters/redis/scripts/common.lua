@@ -7,8 +7,8 @@
 -- of all keys of the shard. The items of the batch follow from ARGV[5]. An item names a reference or an event by its
 -- place, which is a key without that beginning: `<type>:r:<reference>` or `<type>:i:<id>`.
 --
--- Numbers of an item come packed in one argument, its header, because Redis spends more time on ten arguments than on
--- the rules. Lua's numbers are doubles. They are exact up to 2^53, and a version in us is below that. But tostring and
+-- An item is one argument, packed, because Redis spends more time on ten arguments than on the rules. A text in it
+-- follows its length in two bytes. Lua's numbers are doubles. They are exact up to 2^53, and a version in us is below that. But tostring and
 -- .. keep only 14 digits.
 
 local max, min, floor, sub = math.max, math.min, math.floor, string.sub
@@ -45,7 +45,8 @@ local SLOT_BYTES, EVENT_BYTES = 38, 18
 local PLAIN = '<I3I6I6I6I7I4I7BBI2'
 local PLAIN_BYTES, PLAIN_HEAD = 43, 3
 local HEADS = { i = VALUE + 65536 * string.byte('i'), d = VALUE + 65536 * string.byte('d') }
--- The string of an event that the index knows, and that was never claimed: what stands before its details.
+-- The string of an event that the index knows, and that was never claimed: what stands before its details and their
+-- length.
 local UNCLAIMED = '\1\0e' .. string.rep('\0', EVENT_BYTES)
 local FINISHED, BEGUN, HAS_LATER, HAS_COVERED, CANCELLED, OVERTAKEN = 1, 2, 4, 8, 16, 32
 local HAS_VERSION = HAS_COVERED
@@ -93,10 +94,12 @@ local function text(number)
   return string.format('%.0f', number)
 end
 
--- Returns the time of an expiry as text. Most keys of a batch expire together.
+-- Returns the time at which a key expires, as text: the whole second in which its last part expires, so that most keys
+-- of a batch have the same text.
 local ends_before, text_before
 
 local function expiry(ends)
+  ends = ends - ends % 1000 + 1000
   if ends ~= ends_before then
     ends_before, text_before = ends, text(min(ends, END_OF_TIME))
   end
@@ -618,11 +621,11 @@ local function answer_all(answer)
   }
 end
 
--- Answers every item of a batch. `answer` is called with the place at which the item's arguments begin, and replies.
-local function each(arguments, answer)
+-- Answers every item of a batch. `answer` is called with the item, and replies.
+local function each(answer)
   return answer_all(function()
-    for at = 5, #ARGV, arguments do
-      answer(at)
+    for at = 5, #ARGV do
+      answer(ARGV[at])
     end
   end)
 end

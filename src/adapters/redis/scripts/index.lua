@@ -33,15 +33,14 @@ local function without_kept(details)
 end
 
 -- Returns the key of the index in which a place is, and the place's name there. Most places of a batch have one type.
-local listed_type, index_of_type
+local listed_type, index_of_type = ':', nil
 
 local function listed(place, field)
-  local colon = string.find(place, ':', 1, true)
-  local event_type = sub(place, 1, colon)
-  if event_type ~= listed_type then
-    listed_type, index_of_type = event_type, base .. event_type .. 'x'
+  if sub(place, 1, #listed_type) ~= listed_type then
+    listed_type = sub(place, 1, (string.find(place, ':', 1, true)))
+    index_of_type = base .. listed_type .. 'x'
   end
-  return index_of_type, sub(place, colon + 1) .. '\0' .. field
+  return index_of_type, sub(place, #listed_type + 1) .. '\0' .. field
 end
 
 -- Puts an event into the index. Most events of a batch are due together.

@@ -1,9 +1,8 @@
--- later: header (version, generation, date; then the field), place and own place. Answers 0
--- if the copy is not wanted any more, 1 if it has been started, 2 if it waits until the date.
-return each(3, function(a)
-  local version, generation, date, rest = unpack_numbers('<I7I4I6', ARGV[a])
-  local place, field
-  place, field, version = counted(ARGV[a + 1], ARGV[a + 2], sub(ARGV[a], rest), version)
+-- later: version, generation, date, field, place and own place. Answers 0 if the copy is not wanted any more, 1 if it has
+-- been started, 2 if it waits until the date.
+return each(function(item)
+  local version, generation, date, field, place, own_place = unpack_numbers('<I7I4I6I2c0I2c0I2c0', item)
+  place, field, version = counted(place, own_place, field, version)
   local slot = load(place, field)
   if stale(slot, version, generation) or replaced(slot, field, version) then
     return reply(0)

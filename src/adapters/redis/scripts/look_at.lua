@@ -1,13 +1,14 @@
 -- look_at: place, field. Answers what `look` does, for this slot alone: the field, the slot, the details, and 1 if it
 -- holds the lease. A part that does not exist is empty.
-return each(2, function(a)
-  local field, packed, details, lease = ARGV[a + 1], nil, nil, nil
-  local value, list = redis_call('GET', base .. ARGV[a]), {}
+return each(function(item)
+  local place, field = unpack_numbers('<I2c0I2c0', item)
+  local packed, details, lease
+  local value, list = redis_call('GET', base .. place), {}
   if value then
-    lease, list = parts(ARGV[a], value)
+    lease, list = parts(place, value)
   end
   if is_dated(field) then
-    local found = redis_call('HMGET', dated_key(ARGV[a]), field, field .. '+')
+    local found = redis_call('HMGET', dated_key(place), field, field .. '+')
     packed, details = found[1], found[2]
   end
   for i = 1, #list, 3 do

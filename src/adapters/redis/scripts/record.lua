@@ -1,5 +1,6 @@
--- record: header (version, dedup-retention; then the field), place, details and message for the index (an empty message
--- is not kept). Answers 1.
+-- record: version, dedup-retention, field, place, details and message for the index (the message's length is in four
+-- bytes, and an empty one is not kept). Answers 1.
+local RECORD = '<I7I6I2c0I2c0I2c0I4c0'
 
 -- Notes the details of an event in the index. The event may have been started, and even have failed, before it is
 -- recorded.
@@ -78,12 +79,12 @@ local function tidy(event_type)
   end
 end
 
-if ARGV[6] then
-  tidy(string.match(ARGV[6], '^[^:]*'))
+if ARGV[5] then
+  local _, _, _, place = unpack_numbers(RECORD, ARGV[5])
+  tidy(string.match(place, '^[^:]*'))
 end
-return each(4, function(a)
-  local version, dedup, rest = unpack_numbers('<I7I6', ARGV[a])
-  local field, place, details, message = sub(ARGV[a], rest), ARGV[a + 1], ARGV[a + 2], ARGV[a + 3]
+return each(function(item)
+  local version, dedup, field, place, details, message = unpack_numbers(RECORD, item)
   reply(1)
   if field == 'e' then
     return record_alone(place, details, message)

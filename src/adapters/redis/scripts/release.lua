@@ -1,12 +1,11 @@
--- release: header (version, generation, due, dedup-retention; token; then the field), place, own place and the lease's
--- place (both empty if they are the place). Answers 1.
-return each(4, function(a)
-  local header, place = ARGV[a], ARGV[a + 1]
-  local version, generation, due, dedup, rest = unpack_numbers('<I7I4I6I6', header)
-  local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
-  local lease_place = ARGV[a + 3] == '' and place or ARGV[a + 3]
+-- release: version, generation, due, dedup-retention, token, field, place, own place and the lease's place (both empty
+-- if they are the place). Answers 1.
+return each(function(item)
+  local version, generation, due, dedup, token, field, place, own_place, lease_place =
+    unpack_numbers('<I7I4I6I6c16I2c0I2c0I2c0I2c0', item)
+  lease_place = lease_place == '' and place or lease_place
   reply(1)
-  place, field, version = counted(place, ARGV[a + 2], field, version)
+  place, field, version = counted(place, own_place, field, version)
   local slot = load(place, field)
   if not give_back(slot, place, field, lease_place, token) then
     return

@@ -1,11 +1,10 @@
--- renew: header (version, due, lease in ms, dedup-retention; token; then the field), place, own place and the lease's
--- place (both empty if they are the place). Answers 1 if the lease is extended, 0 if it is lost.
-return each(4, function(a)
-  local header, place = ARGV[a], ARGV[a + 1]
-  local version, due, duration, dedup, rest = unpack_numbers('<I7I6I6I6', header)
-  local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
-  local lease_place = ARGV[a + 3] == '' and place or ARGV[a + 3]
-  place, field = counted(place, ARGV[a + 2], field, version)
+-- renew: version, due, lease in ms, dedup-retention, token, field, place, own place and the lease's place (both empty if
+-- they are the place). Answers 1 if the lease is extended, 0 if it is lost.
+return each(function(item)
+  local version, due, duration, dedup, token, field, place, own_place, lease_place =
+    unpack_numbers('<I7I6I6I6c16I2c0I2c0I2c0I2c0', item)
+  lease_place = lease_place == '' and place or lease_place
+  place, field = counted(place, own_place, field, version)
   local slot = load(place, field)
   local lease = holder(lease_at(slot, place, field, lease_place))
   if not lease or lease.token ~= token then

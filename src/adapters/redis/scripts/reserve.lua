@@ -1,6 +1,6 @@
--- reserve: header (due, the asker's version and generation, then the field), place, the asker's field, place and own
--- place. The asker is the event whose handler publishes; its field is empty if there is none. Answers the version, or 0
+-- reserve: due, the asker's version and generation, field, place, the asker's field, place and own place. The asker is the event whose handler publishes; its field is empty if there is none. Answers the version, or 0
 -- if the asker is stale.
+local RESERVE = '<I6I7I4I2c0I2c0I2c0I2c0I2c0'
 
 -- Reserves in a place that is empty or plain. Returns whether it is.
 local function reserve_plain(key, head, due)
@@ -21,12 +21,10 @@ local function reserve_plain(key, head, due)
   return true
 end
 
-return each(5, function(a)
-  local due, version, generation, rest = unpack_numbers('<I6I7I4', ARGV[a])
-  local field, place, asker = sub(ARGV[a], rest), ARGV[a + 1], ARGV[a + 2]
-  if asker ~= '' then
-    local asker_place, asker_field
-    asker_place, asker_field, version = counted(ARGV[a + 3], ARGV[a + 4], asker, version)
+return each(function(item)
+  local due, version, generation, field, place, asker_field, asker_place, asker_own = unpack_numbers(RESERVE, item)
+  if asker_field ~= '' then
+    asker_place, asker_field, version = counted(asker_place, asker_own, asker_field, version)
     if stale(load(asker_place, asker_field), version, generation) then
       reply(0)
       return

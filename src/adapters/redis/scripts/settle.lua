@@ -1,19 +1,18 @@
--- settle, a part of turn.lua. An item is: header (version, generation, fence, due, dedup-retention, due time of a copy with the next generation, flags:
--- 1 there is such a copy; token; then the field), place, own place and the lease's place
--- (both empty if they are the place), and the copy's details for its place and for its own place. Answers 1.
+-- settle, a part of turn.lua. An item is: version, generation, fence, due, dedup-retention, due time of a copy with the
+-- next generation, 1 if there is such a copy, token, field, place, own place and the lease's place (both empty if they are
+-- the place), and the copy's details for its place and for its own place. Answers 1.
+local SETTLE = '<I7I4I7I6I6I6Bc16I2c0I2c0I2c0I2c0I2c0I2c0'
 local EVENT_FINISHED = '<c3I6I6I4BBI2'
 
 -- The common cases: the run that holds the lease of the place has finished its event, of which nothing newer is known. One
 -- read and one write. They return false if the general case has to decide.
 
--- Whether a place's string begins with the lease of this token, for a slot of one letter in that place: VALUE and 1, the
--- token, until; the length of the name, the name, and the letter of the slot.
-local LEASED_BYTES = 2 + LEASE_HEAD + 1
-
-local function is_held(value, token, field)
-  return #value > LEASED_BYTES and sub(value, 1, 18) == '\1\1' .. token
-    and sub(value, LEASED_BYTES - 1, LEASED_BYTES + 1) == '\1' .. field .. field and unpack_numbers('<I6', value, 19) > now
-end
+-- The string of a place that has a lease for its only slot, which has one letter: VALUE and 1; the token, until, version,
+-- generation, fence, crashes and the name of its slot; the letter and the slot, and the length of the details.
+local LEASED = '<I2c16I6I7I4I7BBc1c1'
+local LEASED_EVENT, LEASED_PLAIN = LEASED .. 'I6I6I4BBI2', LEASED .. 'I6I6I6I7I4I7BBI2'
+local LEASED_BYTES = 2 + LEASE_HEAD + 2
+local HAS_LEASE = VALUE + 256
 
 local function end_of_finished(due, dedup)
   return min(now + max(dedup, min(2 * (now - due), backlog)), END_OF_TIME)
@@ -23,12 +22,14 @@ end
 local function finish_event(place, generation, due, dedup, token)
   local key = base .. place
   local value = redis_call('GET', key)
-  if not value or not is_held(value, token, 'e') or #value < LEASED_BYTES + 1 + EVENT_BYTES + 2 then
+  if not value or #value < LEASED_BYTES + EVENT_BYTES + 2 then
     return false
   end
-  local ends, slot_due, slot_generation, _, flags, noted = unpack_numbers('<I6I6I4BBI2', value, LEASED_BYTES + 2)
-  if flags ~= BEGUN or ends <= now or slot_due > now or slot_generation ~= generation
-    or #value ~= LEASED_BYTES + 1 + EVENT_BYTES + 2 + noted then
+  local head, holds, leased, _, _, _, _, length, name, letter, ends, slot_due, slot_generation, _, flags, noted =
+    unpack_numbers(LEASED_EVENT, value)
+  if head ~= HAS_LEASE or holds ~= token or leased <= now or length ~= 1 or name ~= 'e' or letter ~= 'e' or flags ~= BEGUN
+    or ends <= now or slot_due > now or slot_generation ~= generation
+    or #value ~= LEASED_BYTES + EVENT_BYTES + 2 + noted then
     return false
   end
   if noted > 0 then
@@ -47,19 +48,20 @@ end
 local function finish_plain(place, field, version, generation, due, dedup, token)
   local key, head = base .. place, HEADS[field]
   local value = redis_call('GET', key)
-  if not value or not is_held(value, token, field) then
+  if not value or #value < LEASED_BYTES + SLOT_BYTES + 2 then
     return false
   end
-  local slot_due, since, mark, at, newest, _, flags, noted
-  value = '\1\0' .. sub(value, LEASED_BYTES + 1)
-  _, slot_due, since, mark, at, newest, _, flags, noted = plain(value, head)
-  if not slot_due or mark ~= version or at ~= generation or newest > version or flags % 32 ~= BEGUN then
+  local lease, holds, leased, _, _, _, _, length, name, letter, ends, slot_due, since, mark, at, newest, _, flags, noted =
+    unpack_numbers(LEASED_PLAIN, value)
+  if lease ~= HAS_LEASE or holds ~= token or leased <= now or length ~= 1 or name ~= field or letter ~= field
+    or flags % 32 ~= BEGUN or ends <= now or mark ~= version or at ~= generation or newest > version
+    or #value ~= LEASED_BYTES + SLOT_BYTES + 2 + noted
+    or noted > 0 and (noted < LEAST or string.byte(value, -noted + 6) >= HAS_KEPT) then
     return false
   end
   if noted > 0 then
     try('ZREM', listed(place, field))
   end
-  local ends
   if flags >= OVERTAKEN or slot_due > now then
     ends = min(max(slot_due, now) + backlog, END_OF_TIME)
   else
@@ -70,20 +72,19 @@ local function finish_plain(place, field, version, generation, due, dedup, token
   return true
 end
 
-local function settle(a)
-  local header, place = ARGV[a], ARGV[a + 1]
-  local version, generation, fence, due, dedup, copy_due, flags, rest = unpack_numbers('<I7I4I7I6I6I6B', header)
-  local token, field = sub(header, rest, rest + 15), sub(header, rest + 16)
-  if flags == 0 and ARGV[a + 3] == '' then
+local function settle(item)
+  local version, generation, fence, due, dedup, copy_due, copied, token, field, place, own_place, lease_place, details,
+    own_details = unpack_numbers(SETTLE, item)
+  if copied == 0 and lease_place == '' then
     if field == 'e' and finish_event(place, generation, due, dedup, token)
       or HEADS[field] and finish_plain(place, field, version, generation, due, dedup, token) then
       return reply(1)
     end
   end
-  local copied = flags == 1
-  local lease_place = ARGV[a + 3] == '' and place or ARGV[a + 3]
+  copied = copied == 1
+  lease_place = lease_place == '' and place or lease_place
   local slot_place
-  slot_place, field, version = counted(place, ARGV[a + 2], field, version)
+  slot_place, field, version = counted(place, own_place, field, version)
   local slot = load(slot_place, field)
   local next = min(generation + 1, LAST_GENERATION)
   -- In slot `f` a run must not hide what a newer run serves, which has covered the slot since.
@@ -107,7 +108,7 @@ local function settle(a)
     if not copied then
       forget(slot_place, field, slot)
     elseif is_at(slot, version, next) then
-      note_copy(slot_place, field, slot, ARGV[a + (slot_place == place and 4 or 5)])
+      note_copy(slot_place, field, slot, slot_place == place and details or own_details)
     end
   end
   give_back(slot, slot_place, field, lease_place, token)

@@ -1,10 +1,9 @@
 -- turn: settles, and then claims. ARGV[5] is the number of settlements, whose items follow (settle.lua), and then those
 -- of the claims (claim.lua). Answers the values of each item. The answer to an item whose key cannot be read is
 -- UNREADABLE, and the reasons are returned by themselves.
-local SETTLE, CLAIM = 6, 4
 local UNREADABLE = -1
 
-local first_claim = 6 + SETTLE * tonumber(ARGV[5])
+local first_claim = 6 + tonumber(ARGV[5])
 
 -- A worker that claims has found its topology on its broker. So it may restore the owner of an emptied register, before
 -- the next `apply` does.
@@ -13,11 +12,11 @@ if first_claim <= #ARGV and used_by.broker == '' then
 end
 
 -- Answers the items from one place to another. An error of Redis other than WRONGTYPE concerns the whole call.
-local function each_by_itself(at, last, arguments, values, answer)
+local function each_by_itself(at, last, values, answer)
   local function go_on()
     while at <= last do
-      answer(at)
-      at = at + arguments
+      answer(ARGV[at])
+      at = at + 1
     end
   end
   while at <= last do
@@ -32,12 +31,12 @@ local function each_by_itself(at, last, arguments, values, answer)
       for _ = 1, values do
         reply(UNREADABLE)
       end
-      at = at + arguments
+      at = at + 1
     end
   end
 end
 
 return answer_all(function()
-  each_by_itself(6, first_claim - 1, SETTLE, 1, settle)
-  each_by_itself(first_claim, #ARGV, CLAIM, 2, claim)
+  each_by_itself(6, first_claim - 1, 1, settle)
+  each_by_itself(first_claim, #ARGV, 2, claim)
 end)

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 
 pub use self::{
     error::{BrokerError, RegisterError},
-    turn::{Turn, turn_in_parts},
+    turn::Turn,
     written::Written,
 };
 use crate::domain::{
@@ -171,7 +171,10 @@ pub trait Register: Send + Sync + 'static {
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError>;
     /// Settles, and then claims, in as few calls as possible. Answers each of them by itself.
     async fn turn(&self, settles: &[Settle], claims: &[Claim]) -> Result<Turn, RegisterError> {
-        turn_in_parts(self, settles, claims).await
+        let settled =
+            turn::in_parts(settles, |part| Box::pin(async move { Ok(vec![self.settle(part).await?; part.len()]) }));
+        let settled = settled.await?;
+        Ok(Turn { settled, claimed: turn::in_parts(claims, |part| self.claim(part)).await? })
     }
     /// Postpones waiting events.
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError>;

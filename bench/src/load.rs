@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::args::Args;
-
 /// The most unconfirmed publishes at a time, the library's default.
 pub(crate) const WINDOW: usize = 1_000;
+
+/// The usual number of events that are due at one instant, or at random.
+pub(crate) const INSTANT: u32 = 100_000;
 
 /// How many events a side publishes in a second at least. The wait of a delayed event is chosen by this, so that all are
 /// published before the first one is due.
@@ -22,16 +23,6 @@ pub(crate) struct Load {
 }
 
 impl Load {
-    /// Returns the load of a case whose usual number of events is `usual`.
-    pub(crate) fn of(args: &Args, usual: u32) -> Self {
-        let few = if args.short { 2_000 } else { usual };
-        Self {
-            events: args.events.unwrap_or(few),
-            payload: Bytes::from(vec![b'x'; args.bytes]),
-            prefetch: args.prefetch,
-        }
-    }
-
     /// Returns the numbers of the events.
     pub(crate) const fn numbers(&self) -> std::ops::Range<u32> {
         0..self.events

@@ -15,6 +15,7 @@ mod meter;
 mod ours;
 mod report;
 mod rounds;
+mod side;
 mod statistics;
 mod surroundings;
 mod topology;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use hatchery_soak::console::{Console, RED};
 
-use self::{args::Args, rounds::Results, surroundings::Surroundings};
+use self::{args::Args, cases::Case, rounds::Results, surroundings::Surroundings};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -32,10 +33,6 @@ async fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let args = Args::parse();
     let mut console = Console::new();
-    if args.list {
-        report::list(&args, &console);
-        return ExitCode::SUCCESS;
-    }
     let ended = run(&args, &mut console).await;
     console.end_progress();
     match ended {
@@ -48,8 +45,13 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
+    let cases = cases::selected(&args.cases)?;
+    if args.list {
+        report::list(&cases, console);
+        return Ok(());
+    }
     let mut around = Surroundings::start(args, console).await?;
-    let cases = measure(args, &mut around, console).await?;
+    let cases = measure(args, &cases, &mut around, console).await?;
     report::print(&cases, &around.about, console);
     if let Some(file) = &args.json {
         json::write(file, args, &around.about, &cases)?;
@@ -58,9 +60,14 @@ async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn measure(args: &Args, around: &mut Surroundings, console: &mut Console) -> anyhow::Result<Vec<Results>> {
+async fn measure(
+    args: &Args,
+    cases: &[&Case],
+    around: &mut Surroundings,
+    console: &mut Console,
+) -> anyhow::Result<Vec<Results>> {
     let mut all = Vec::new();
-    for case in cases::selected(&args.cases) {
+    for case in cases {
         console.step(&format!("{}: {}", case.name, case.about));
         all.push(Results::run(args, case, around, console).await?);
     }

@@ -6,16 +6,15 @@ use hatchery_soak::{
 };
 
 use crate::{
-    args::Args,
-    cases,
+    cases::Case,
     meter::{Cpu, Late},
     rounds::Results,
     surroundings::{About, load_average},
 };
 
 /// Prints the cases with their baselines.
-pub(crate) fn list(args: &Args, console: &Console) {
-    for case in cases::selected(&args.cases) {
+pub(crate) fn list(cases: &[&Case], console: &Console) {
+    for case in cases {
         console.say(&format!("{:<21} {}", case.name, case.about));
         console.say(&format!("{:<21} beside: {}", "", case.beside));
     }

@@ -5,8 +5,9 @@ use serde::Serialize;
 
 use crate::{
     args::Args,
-    cases::{Case, Side},
+    cases::Case,
     meter::{Cpu, Late, Measured},
+    side::Side,
     statistics::{Middle, median},
     surroundings::Surroundings,
 };
@@ -47,7 +48,7 @@ impl Results {
         around: &mut Surroundings,
         console: &mut Console,
     ) -> anyhow::Result<Self> {
-        let load = case.load(args);
+        let load = args.load(case.events);
         let sides = 2 * args.rounds() as usize;
         let mut rounds = Vec::new();
         for _ in 0..args.rounds() {

@@ -6,7 +6,7 @@ use hatchery::{Hatchery, internals::compile};
 use hatchery_soak::{console::Console, servers::connect_to_redis, stage::Stage};
 use lapin::options::QueuePurgeOptions;
 
-use crate::{args::Args, bare::Bare, cases, load::Load, meter::Meter, topology};
+use crate::{args::Args, bare::Bare, load::INSTANT, meter::Meter, topology};
 
 pub(crate) struct Surroundings {
     pub(crate) stage: Stage,
@@ -28,7 +28,7 @@ pub(crate) struct About {
 impl Surroundings {
     pub(crate) async fn start(args: &Args, console: &mut Console) -> anyhow::Result<Self> {
         let load_at_start = load_average();
-        let hatchery = Load::of(args, cases::INSTANT).wait();
+        let hatchery = args.load(INSTANT).wait();
         let stage = Stage::set(console, args.version.as_deref(), &topology::text(args, hatchery)).await?;
         let meter = Meter::of(&stage.servers.amqp, &stage.servers.redis).await?;
         let queues = compile::compile(&stage.topology)?.queues.into_iter().map(|queue| queue.name).collect();

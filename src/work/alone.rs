@@ -12,9 +12,9 @@ use super::{
     execute::RunResult,
     follow_up::Unpublished,
     isolation::{Permit, for_a_while},
-    lane::{Detour, Lane},
+    lane::Lane,
     not_run::Wait,
-    stage::{Claimed, Confirmed, Disposition, Ready, Settled, Work},
+    stage::{Claimed, Confirmed, Detour, Disposition, Ready, Settled, Work},
 };
 use crate::{
     domain::{

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{builder::WorkError, counters::Counters, isolation::Isolation, leases::Leases};
 use crate::{
     domain::spec::Topology,
-    outage::{BrokerOutage, RegisterHealth, Side},
+    outage::{BrokerOutage, Health, RegisterHealth, Side},
     ports::{Broker, Clock, Register, RegisterError},
     routes::Routes,
 };
@@ -105,6 +105,25 @@ impl Common {
     /// Any call may be the first to find the register emptied.
     fn count_emptied(&self) {
         Side::Worker.count_emptied(self.register.times_emptied());
+    }
+
+    /// Notes a call that had no answer, and that holds its event up no longer. An outage is logged once, and not for each
+    /// event. Another refusal may concern this event alone.
+    pub(super) fn unanswered(
+        &self,
+        asked: Instant,
+        error: &RegisterError,
+        (id, event_type): (&str, &str),
+        consequence: &str,
+    ) {
+        if matches!(error, RegisterError::Unreachable { .. } | RegisterError::InUse { .. }) {
+            tracing::debug!(%error, id, %event_type, "{consequence}");
+            self.register_failed(asked, error);
+        } else if self.health.now() == Health::Up {
+            tracing::warn!(%error, id, %event_type, "{consequence}");
+        } else {
+            tracing::debug!(%error, id, %event_type, "{consequence}");
+        }
     }
 
     /// Waits until a publish that the broker does not take is given up: after the drain limit, and half the time that the last

@@ -2,14 +2,13 @@
 
 use std::{sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{
-    lane::{Detour, Lane},
+    lane::Lane,
     open::COPY_LIMIT,
-    stage::{Disposition, Ready},
+    stage::{Detour, Disposition, Ready},
 };
 use crate::{
     domain::{
@@ -25,9 +24,6 @@ use crate::{
 /// ahead of that, the event would go round without a pause until Redis's clock is there too.
 const SOONEST_LATER: Duration = Duration::from_millis(250);
 
-/// How long an event whose reference is busy waits in memory at most, before it goes through the busy hatchery.
-const IN_MEMORY: Duration = Duration::from_secs(1);
-
 /// Why an event may not run now, and waits as a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
@@ -40,33 +36,6 @@ pub(super) enum Wait {
     Unreadable,
     /// The machine has no room for its handler.
     NoRoom,
-}
-
-/// The wait of an event in memory for its reference.
-pub(super) struct BusyWait {
-    end: Instant,
-    pauses: ExponentialBackoff,
-}
-
-impl BusyWait {
-    pub(super) fn new() -> Self {
-        Self { end: Instant::now() + IN_MEMORY, pauses: looks().build() }
-    }
-
-    /// Returns when to claim again. `None` if the event has waited long enough.
-    pub(super) fn next(&mut self) -> Option<Instant> {
-        let now = Instant::now();
-        (now < self.end).then(|| (now + self.pauses.next().unwrap_or_default()).min(self.end))
-    }
-}
-
-/// The pauses between two claims of an event whose reference is busy.
-pub(super) fn looks() -> ExponentialBuilder {
-    ExponentialBuilder::default()
-        .with_min_delay(Duration::from_millis(25))
-        .with_max_delay(Duration::from_millis(200))
-        .without_max_times()
-        .with_jitter()
 }
 
 impl Lane {

@@ -9,8 +9,8 @@ use uuid::Uuid;
 use super::{
     common::Holding,
     follow_up::{ON_ITS_WAY, Unpublished},
-    lane::{Detour, Lane},
-    stage::{Disposition, Ready, Work},
+    lane::Lane,
+    stage::{Detour, Disposition, Ready, Work},
 };
 use crate::{
     domain::{

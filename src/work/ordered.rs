@@ -15,10 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     alone::Turn,
+    busy_wait::looks,
     consumer::{Consumed, Consumer},
     isolation::{Permit, for_a_while},
     lane::Lane,
-    not_run::{Wait, looks},
+    not_run::Wait,
     open::{Instead, Opened},
     stage::{Disposition, Ready, Work},
 };

@@ -20,8 +20,9 @@ use super::{
     alone::Turn,
     builder::WorkError,
     common::Common,
+    event_loop,
     isolation::{Permit, for_a_while},
-    lane::{self, Lane},
+    lane::Lane,
     open::Opened,
     stage::{Disposition, Ready, Work},
 };
@@ -51,7 +52,7 @@ pub(super) async fn work(common: Arc<Common>, lanes: Vec<Arc<Lane>>) {
         let over = common.stop.child_token();
         let mut consuming = JoinSet::new();
         for lane in &lanes {
-            consuming.spawn(lane::work(Arc::clone(lane), over.clone()));
+            consuming.spawn(event_loop::work(Arc::clone(lane), over.clone()));
         }
         until_something_is_there(&common, &lanes, &over).await;
         over.cancel();

@@ -18,9 +18,10 @@ use super::{
     builder::{WorkError, Worker},
     common::{Common, LAST_WORDS},
     counters::{Counters, Summary},
+    event_loop,
     isolation::Isolation,
-    lane::{self, Lane},
-    leases, ordered, quarantine,
+    lane::Lane,
+    ordered, quarantine, renewal,
 };
 use crate::{
     domain::{
@@ -147,14 +148,14 @@ impl Worker {
             } else if lane.spec.keeps_order() {
                 common.spawn(&tasks, ordered::work(lane));
             } else {
-                common.spawn(&tasks, lane::work(lane, common.stop.clone()));
+                common.spawn(&tasks, event_loop::work(lane, common.stop.clone()));
             }
         }
         if !isolating.is_empty() {
             common.spawn(&tasks, quarantine::work(Arc::clone(&common), isolating));
         }
         let leases = common.clone();
-        let _renewing = AbortOnDropHandle::new(tokio::spawn(async move { leases::renew(&leases).await }));
+        let _renewing = AbortOnDropHandle::new(tokio::spawn(async move { renewal::renew(&leases).await }));
         let health = common.clone();
         let _asking = AbortOnDropHandle::new(tokio::spawn(async move { health.ask_while_down().await }));
         if self.stop_when_empty {

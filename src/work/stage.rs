@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 use uuid::Uuid;
 
-use super::{common::Holding, leases::Lease, not_run::BusyWait};
+use super::{busy_wait::BusyWait, common::Holding, leases::Lease};
 use crate::{
     domain::{
         event::Event,
@@ -166,6 +166,22 @@ impl Settled {
     pub(super) fn into_work(self) -> Work {
         *self.0
     }
+}
+
+/// How a task beside the lane ended.
+pub(super) enum Detour {
+    /// The delivery is answered.
+    Over,
+    /// The event may be claimed.
+    Ready(Ready),
+    /// The follow-up is confirmed.
+    Confirmed(Confirmed),
+    /// The event is tried again in place.
+    Again(Claimed),
+    /// The event was given back instead of being tried again in place.
+    GivenUp,
+    /// The place of a handler that found no room is free again.
+    Cooled,
 }
 
 impl Deref for Ready {

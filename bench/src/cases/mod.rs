@@ -5,12 +5,13 @@ mod publish;
 mod work;
 
 use self::Kind::{EndToEnd, Publish, Work};
-use crate::{args::Args, load::Load, meter::Measured, surroundings::Surroundings, topology::Type};
+
+use anyhow::bail;
+
+use crate::{load::Load, meter::Measured, side::Side, surroundings::Surroundings, topology::Type};
 
 /// The usual number of events of most cases.
 const USUAL: u32 = 50_000;
-/// The usual number of events that are due at one instant, or at random.
-pub(crate) const INSTANT: u32 = 100_000;
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -19,7 +20,7 @@ pub(crate) struct Case {
     /// What it is compared with.
     pub(crate) beside: &'static str,
     /// The usual number of events.
-    events: u32,
+    pub(crate) events: u32,
     kind: Kind,
 }
 
@@ -27,12 +28,6 @@ enum Kind {
     Publish(Type),
     Work(Type),
     EndToEnd(Type),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Side {
-    Ours,
-    Bare,
 }
 
 const CONFIRMS: &str = "lapin, one confirm channel, as many unconfirmed";
@@ -90,24 +85,20 @@ const ALL: [Case; 7] = [
     },
 ];
 
-/// Checks the name of a case, or the first word of several names.
-pub(crate) fn check_name(name: &str) -> Result<String, String> {
-    let known = ALL.iter().any(|case| case.is_called(name));
-    known.then(|| name.to_owned()).ok_or_else(|| "no such case; --list prints all".to_owned())
-}
-
-/// Returns the selected cases, or all if none is selected.
-pub(crate) fn selected(names: &[String]) -> Vec<&'static Case> {
-    ALL.iter().filter(|case| names.is_empty() || names.iter().any(|name| case.is_called(name))).collect()
+/// Returns the cases that have these names or begin with these words, or all if there is no name.
+///
+/// # Errors
+/// When a name is not known.
+pub(crate) fn selected(names: &[String]) -> anyhow::Result<Vec<&'static Case>> {
+    if let Some(unknown) = names.iter().find(|name| !ALL.iter().any(|case| case.is_called(name))) {
+        bail!("there is no case {unknown:?}; --list prints all");
+    }
+    Ok(ALL.iter().filter(|case| names.is_empty() || names.iter().any(|name| case.is_called(name))).collect())
 }
 
 impl Case {
     fn is_called(&self, name: &str) -> bool {
         self.name.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('-')) && !name.is_empty()
-    }
-
-    pub(crate) fn load(&self, args: &Args) -> Load {
-        Load::of(args, self.events)
     }
 
     /// Runs one side once.
@@ -117,6 +108,22 @@ impl Case {
             Publish(event_type) => publish::run(around, event_type, load, side).await,
             Work(event_type) => work::run(around, event_type, load, side).await,
             EndToEnd(event_type) => end_to_end::run(around, event_type, load, side).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_case_is_selected_by_its_name_or_first_word() {
+        for (name, count) in [("publish", 3), ("publish-latest", 1), ("end-to-end", 1)] {
+            assert_eq!(selected(&[name.to_owned()]).unwrap().len(), count, "{name}");
+        }
+        assert_eq!(selected(&[]).unwrap().len(), ALL.len());
+        for unknown in ["publ", "publish-", "latest", ""] {
+            assert!(selected(&[unknown.to_owned()]).is_err(), "{unknown}");
         }
     }
 }

@@ -1,7 +1,6 @@
 //! Publishes events that are due now, with confirms.
 
-use super::Side;
-use crate::{load::Load, meter::Measured, ours, surroundings::Surroundings, topology::Type};
+use crate::{load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type};
 
 pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, side: Side) -> anyhow::Result<Measured> {
     match side {

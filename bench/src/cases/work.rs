@@ -1,7 +1,6 @@
 //! Works on events that wait in the processing queue, with a handler that does nothing.
 
-use super::Side;
-use crate::{load::Load, meter::Measured, ours, surroundings::Surroundings, topology::Type};
+use crate::{load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type};
 
 pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, side: Side) -> anyhow::Result<Measured> {
     let hatchery = around.hatchery().await?;

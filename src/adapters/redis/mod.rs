@@ -372,7 +372,7 @@ impl Register for RedisRegister {
     }
 
     async fn turn(&self, settles: &[Settle], claims: &[Claim]) -> Result<Turn, RegisterError> {
-        turn::turn(self, settles, claims).await
+        self.turn_shards(settles, claims).await
     }
 
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError> {

@@ -1,41 +1,27 @@
-//! The lane's calls to the register: one call at a time settles what has run and claims what may start.
+//! The loop's calls to the register, and what follows from the answers.
 
 use std::sync::Arc;
 
 use backon::BackoffBuilder as _;
 use fail::fail_point;
-use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{Detour, Loop};
+use super::{
+    Loop,
+    turn::{Turned, turn},
+};
 use crate::{
     domain::register,
     outage::{Health, backoff},
-    ports::{self, RegisterError, Written},
+    ports::{RegisterError, Written},
     work::{
-        not_run::BusyWait,
-        stage::{Confirmed, Ready, Settled},
+        busy_wait::BusyWait,
+        stage::{Confirmed, Detour, Ready, Settled},
     },
 };
 
 /// The most events of one call, of each kind. A script over them takes a few milliseconds, in which Redis serves nobody else.
 const LARGEST: usize = 256;
-
-/// The answers to a call.
-pub(super) struct Turned {
-    asked: Instant,
-    settles: Vec<Confirmed>,
-    claims: Vec<Ready>,
-    answers: Result<ports::Turn, RegisterError>,
-}
-
-/// Waits for the call that is under way; for ever if there is none.
-pub(super) async fn turned(turn: &mut Option<BoxFuture<'static, Turned>>) -> Turned {
-    match turn {
-        Some(turn) => turn.await,
-        None => std::future::pending().await,
-    }
-}
 
 impl Loop {
     /// Makes one call to the register that settles what has run and claims what may start.
@@ -52,15 +38,7 @@ impl Loop {
             return;
         }
         self.claiming = claims.len();
-        let lane = Arc::clone(&self.lane);
-        self.turn = Some(Box::pin(async move {
-            let terms = lane.terms;
-            let settle: Vec<_> = settles.iter().filter_map(|confirmed| confirmed.settle(terms)).collect();
-            let claim: Vec<_> = claims.iter().map(|ready| ready.claim(false, terms)).collect();
-            let asked = Instant::now();
-            let answers = lane.common.register.turn(&settle, &claim).await;
-            Turned { asked, settles, claims, answers }
-        }));
+        self.turn = Some(Box::pin(turn(Arc::clone(&self.lane), settles, claims)));
     }
 
     pub(super) fn turned(&mut self, turned: Turned) {

@@ -1,11 +1,11 @@
-//! The lane's runs: starts handlers, and takes their ends and the ends of detours.
+//! The loop's runs: starts handlers, and takes their ends and the ends of detours.
 
 use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
 use tokio::task::JoinError;
 
-use super::{Detour, Loop};
+use super::Loop;
 use crate::{
     domain::{
         register::End,
@@ -16,7 +16,7 @@ use crate::{
         follow_up::Unpublished,
         isolation::for_a_while,
         not_run::Wait,
-        stage::{Claimed, Disposition, Ready},
+        stage::{Claimed, Detour, Disposition, Ready},
     },
 };
 

@@ -68,7 +68,7 @@ impl RabbitMq {
     /// Must be called within a tokio runtime.
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
-        let publisher = Publisher::start(url.clone(), format!("{name} (publishing)"));
+        let publisher = Publisher::new(url.clone(), format!("{name} (publishing)"));
         let (consuming, taking, suspects) = (Mutex::new(None), Mutex::new(None), Suspects::default());
         let closed = CancellationToken::new();
         let is_reached = AtomicBool::new(false);

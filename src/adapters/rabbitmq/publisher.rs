@@ -1,141 +1,194 @@
-//! Publishes messages with publisher confirms. One task owns the confirm channel, because lapin gives wrong confirms to
-//! tasks that share one (measured). Each caller awaits its own confirm, so many confirms are in flight.
+//! Publishes messages with publisher confirms. All callers share one confirm channel, and each awaits its own confirm, so
+//! many confirms are in flight.
 //!
-//! lapin's publish returns once the message is written to the socket. So lapin holds one message at a time. While the
-//! broker blocks publishers, the other messages wait in this module with their callers.
+//! lapin takes the delivery tag of a message and queues its frames in the first poll of `basic_publish`, under two locks.
+//! Tasks that publish at the same time got each other's confirms (measured). So a mutex is held during that first poll.
+//!
+//! lapin holds a few messages until they are written to the socket. While the broker blocks publishers, the other
+//! messages wait in this module with their callers.
 
 use std::{
+    future::poll_fn,
+    pin::Pin,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    task::{Context, Poll},
     time::{Duration, Instant},
 };
 
 use fail::fail_point;
+use futures_util::future::BoxFuture;
 use lapin::{
     Channel, Confirmation, ErrorKind, PublisherConfirm,
     options::{BasicPublishOptions, ConfirmSelectOptions},
 };
-use tokio::sync::{mpsc, oneshot};
-use tokio_util::{
-    sync::{CancellationToken, DropGuard},
-    task::AbortOnDropHandle,
+use tokio::{
+    runtime::Handle,
+    sync::{OwnedSemaphorePermit, Semaphore},
 };
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 
 use super::{
     closing, codec,
     connection::{AmqpUrl, Link},
-    silence::{self, Confirms, Waiting},
+    silence::{self, Confirms},
 };
 use crate::{domain::wire::Message, ports::BrokerError};
 
-/// The number of messages that may wait for the channel. The callers bound the number of confirms in flight.
-const QUEUED: usize = 256;
+/// The number of messages that lapin may hold until they are written to the socket. It writes all of them at once. What a
+/// caller has given up is sent all the same once lapin has it.
+const UNWRITTEN: usize = 32;
 
 /// The age that a channel must reach before it is replaced because the broker has refused a message on it.
 const LEAST_AGE: Duration = Duration::from_secs(1);
 
 pub(super) struct Publisher {
-    jobs: mpsc::Sender<Job>,
     url: AmqpUrl,
+    name: String,
+    open: tokio::sync::Mutex<Option<Arc<Open>>>,
     closing: CancellationToken,
-    closed: CancellationToken,
-}
-
-enum Job {
-    Publish(Box<Message>, oneshot::Sender<Result<Sent, BrokerError>>),
-    Connect(oneshot::Sender<Result<(), BrokerError>>),
-}
-
-/// A message that is written to the socket and waits for its confirm.
-struct Sent {
-    confirm: PublisherConfirm,
-    waiting: Waiting,
-    /// Held because lapin closes a channel that nobody holds.
-    channel: ConfirmChannel,
 }
 
 impl Publisher {
-    pub(super) fn start(url: AmqpUrl, name: String) -> Self {
-        let (jobs, inbox) = mpsc::channel(QUEUED);
-        let (closing, closed) = (CancellationToken::new(), CancellationToken::new());
-        let owner = Owner { url: url.clone(), name, open: None };
-        tokio::spawn(owner.run(inbox, closing.clone(), closed.clone().drop_guard()));
-        Self { jobs, url, closing, closed }
+    /// Returns a publisher that connects when it is first used.
+    pub(super) fn new(url: AmqpUrl, name: String) -> Self {
+        Self { url, name, open: tokio::sync::Mutex::new(None), closing: CancellationToken::new() }
     }
 
     pub(super) async fn connect(&self) -> Result<(), BrokerError> {
-        self.ask(Job::Connect).await?
+        self.open().await.map(drop)
     }
 
-    /// Ends the owner task, whatever it waits for. Every publish without a confirm fails.
+    /// Closes the connection. Every publish without a confirm fails.
     pub(super) async fn close(&self) {
         self.closing.cancel();
-        self.closed.cancelled().await;
+        let open = self.open.lock().await.take();
+        if let Some(open) = open {
+            open.connection.confirms.give_up();
+            closing::close(&open.connection.link.connection).await;
+        }
     }
 
+    /// Publishes a message, and waits for the broker's confirm. If the returned future is dropped, the message may have
+    /// been sent.
     pub(super) async fn publish(&self, message: Message) -> Result<(), BrokerError> {
         let (exchange, size) = (message.exchange.clone(), message.body.len());
-        let Sent { confirm, waiting, channel } = self.ask(|reply| Job::Publish(Box::new(message), reply)).await??;
-        fail_point!("broker.sent");
+        let (to, routing_key) = (codec::short(&message.exchange)?, codec::short(&message.routing_key)?);
+        let properties = codec::write(&message.properties)?;
+        let open = self.open().await?;
+        let waiting = open.connection.confirms.begin();
+        let answer = async {
+            let room = open.connection.room().await;
+            let sharing = Arc::clone(&open);
+            let sending = Box::pin(async move {
+                let options = BasicPublishOptions::default();
+                sharing.channel.basic_publish(to, routing_key, options, &message.body, properties).await
+            });
+            let confirm = open.send(Sending { sending: Some(sending), room }).await?;
+            fail_point!("broker.sent");
+            confirm.await
+        };
         tokio::select! {
             // A confirm that comes at the last moment counts.
             biased;
-            answer = confirm => match answer {
+            answer = answer => match answer {
                 Ok(confirmation) => {
                     waiting.answered(&confirmation);
-                    channel.answered(&confirmation);
+                    open.answered(&confirmation);
                     confirmed(&confirmation, &exchange)
                 }
                 Err(error) => Err(fault(&self.url, &error, &exchange, size)),
             },
-            () = waiting.silent() => Err(silent(&self.url)),
+            () = waiting.silent() => Err(self.silent()),
         }
     }
 
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T, BrokerError> {
-        let (reply, answer) = oneshot::channel();
-        let gone = || {
-            if self.closing.is_cancelled() {
-                return BrokerError::Closed;
+    /// Returns the open channel, or opens one. A channel that a missing exchange has closed, or on which a message was
+    /// refused, is replaced on the same connection. A lost connection is replaced. So is one on which nothing is confirmed,
+    /// if possible by a connection to another node.
+    async fn open(&self) -> Result<Arc<Open>, BrokerError> {
+        let mut open = self.open.lock().await;
+        if let Some(open) = open.as_ref().filter(|open| open.is_good()) {
+            return Ok(Arc::clone(open));
+        }
+        let before = open.take();
+        let opened = self.closing.run_until_cancelled(self.replace(before)).await.ok_or(BrokerError::Closed)??;
+        Ok(Arc::clone(open.insert(Arc::new(opened))))
+    }
+
+    async fn replace(&self, before: Option<Arc<Open>>) -> Result<Open, BrokerError> {
+        if let Some(Open { connection, .. }) = before.as_deref() {
+            if connection.link.is_good() && !connection.confirms.is_silent() {
+                return Open::new(Arc::clone(connection), connection.link.channel().await?).await;
             }
-            self.url.unreachable("the publisher has ended".to_owned())
-        };
-        self.jobs.send(job(reply)).await.map_err(|_| gone())?;
-        answer.await.map_err(|_| gone())
+            if connection.confirms.is_silent() {
+                tracing::warn!("{}", self.silent());
+                connection.link.leave();
+            }
+        }
+        drop(before);
+        let (link, channel) = self.url.link(&self.name).await?;
+        Open::new(Arc::new(Connection::new(link)), channel).await
+    }
+
+    /// Returns the error of a message on a silent connection. The message may have arrived.
+    fn silent(&self) -> BrokerError {
+        if self.closing.is_cancelled() {
+            return BrokerError::Closed;
+        }
+        let limit = silence::LIMIT.as_secs();
+        self.url.unreachable(format!("no publisher confirm for {limit} s; opening a new connection"))
     }
 }
 
-/// The task that owns the channel.
-struct Owner {
-    url: AmqpUrl,
-    name: String,
-    open: Option<Open>,
+/// A connection that publishes.
+struct Connection {
+    link: Link,
+    confirms: Arc<Confirms>,
+    /// Room for messages that are not written yet.
+    room: Arc<Semaphore>,
+    _watching: AbortOnDropHandle<()>,
 }
 
-struct Open {
-    link: Link,
-    channel: ConfirmChannel,
-    confirms: Arc<Confirms>,
-    _watching: AbortOnDropHandle<()>,
+impl Connection {
+    fn new(link: Link) -> Self {
+        let confirms = Arc::<Confirms>::default();
+        let watching = confirms.watch(link.connection.status().clone());
+        Self { link, confirms, room: Arc::new(Semaphore::new(UNWRITTEN)), _watching: watching }
+    }
+
+    /// Waits until lapin may take another message.
+    async fn room(&self) -> Option<OwnedSemaphorePermit> {
+        // Nobody closes the semaphore.
+        Arc::clone(&self.room).acquire_owned().await.ok()
+    }
 }
 
 /// A channel in confirm mode. It is replaced after the broker has refused a message on it. RabbitMQ 3.10 keeps refusing
 /// a queue's messages on a channel whose first message to that queue came just after the queue had lost its leader,
 /// until the node of that leader is back (measured). It takes them on other channels.
-#[derive(Clone)]
-struct ConfirmChannel {
+struct Open {
     channel: Channel,
-    opened: Instant,
-    has_refused: Arc<AtomicBool>,
+    connection: Arc<Connection>,
+    since: Instant,
+    has_refused: AtomicBool,
+    /// Held while lapin takes a message.
+    order: Mutex<()>,
 }
 
-impl ConfirmChannel {
-    async fn open(link: &Link, channel: Channel) -> Result<Self, BrokerError> {
+impl Open {
+    async fn new(connection: Arc<Connection>, channel: Channel) -> Result<Self, BrokerError> {
         let confirming = channel.confirm_select(ConfirmSelectOptions::default());
-        link.answer("a channel with confirms", confirming).await?;
-        Ok(Self { channel, opened: Instant::now(), has_refused: Arc::default() })
+        connection.link.answer("a channel with confirms", confirming).await?;
+        Ok(Self { channel, connection, since: Instant::now(), has_refused: AtomicBool::new(false), order: Mutex::new(()) })
+    }
+
+    fn is_good(&self) -> bool {
+        let is_to_go = self.has_refused.load(Ordering::Relaxed) && self.since.elapsed() >= LEAST_AGE;
+        let Connection { link, confirms, .. } = &*self.connection;
+        link.is_good() && !confirms.is_silent() && self.channel.status().connected() && !is_to_go
     }
 
     fn answered(&self, confirmation: &Confirmation) {
@@ -144,104 +197,45 @@ impl ConfirmChannel {
         }
     }
 
-    fn is_good(&self) -> bool {
-        let is_to_go = self.has_refused.load(Ordering::Relaxed) && self.opened.elapsed() >= LEAST_AGE;
-        self.channel.status().connected() && !is_to_go
+    /// Gives a message to lapin, and waits until it is written to the socket.
+    async fn send(&self, mut sending: Sending) -> lapin::Result<PublisherConfirm> {
+        let mut is_taken = false;
+        poll_fn(|context| {
+            let _order = (!std::mem::replace(&mut is_taken, true))
+                .then(|| self.order.lock().unwrap_or_else(PoisonError::into_inner));
+            sending.poll(context)
+        })
+        .await
     }
 }
 
-impl Owner {
-    async fn run(mut self, mut inbox: mpsc::Receiver<Job>, closing: CancellationToken, _closed: DropGuard) {
-        let serving = async {
-            while let Some(job) = inbox.recv().await {
-                self.serve(job).await;
-            }
-        };
-        closing.run_until_cancelled(serving).await;
-        if let Some(open) = self.open.take() {
-            closing::close(&open.link.connection).await;
-        }
-    }
+/// A message that lapin is writing. It keeps its room until it is written, also if the caller gives up.
+struct Sending {
+    sending: Option<BoxFuture<'static, lapin::Result<PublisherConfirm>>>,
+    room: Option<OwnedSemaphorePermit>,
+}
 
-    /// Serves one job. A message whose caller has stopped waiting is not published.
-    async fn serve(&mut self, job: Job) {
-        match job {
-            Job::Publish(_, reply) if reply.is_closed() => {}
-            Job::Publish(message, reply) => {
-                let sent = self.publish(*message, || reply.is_closed()).await;
-                drop(reply.send(sent));
-            }
-            Job::Connect(reply) => drop(reply.send(self.open().await.map(|_| ()))),
+impl Sending {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<lapin::Result<PublisherConfirm>> {
+        let Some(sending) = &mut self.sending else { return Poll::Pending };
+        let sent = Pin::new(sending).poll(context);
+        if sent.is_ready() {
+            (self.sending, self.room) = (None, None);
         }
-    }
-
-    async fn publish(&mut self, message: Message, is_given_up: impl Fn() -> bool) -> Result<Sent, BrokerError> {
-        let exchange = codec::short(&message.exchange)?;
-        let routing_key = codec::short(&message.routing_key)?;
-        let properties = codec::write(&message.properties)?;
-        let url = self.url.clone();
-        let Open { channel, confirms, .. } = self.open().await?;
-        let channel = channel.clone();
-        // Connecting takes a while. A message that is sent after its caller has given up may follow a newer event, and
-        // run after it.
-        if is_given_up() {
-            return Err(BrokerError::Closed);
-        }
-        let waiting = confirms.begin();
-        let options = BasicPublishOptions::default();
-        // A peer that does not read from the socket blocks the write.
-        let sent = tokio::select! {
-            biased;
-            sent = channel.channel.basic_publish(exchange, routing_key, options, &message.body, properties) => sent,
-            () = waiting.silent() => return Err(silent(&url)),
-        };
-        match sent {
-            Ok(confirm) => Ok(Sent { confirm, waiting, channel }),
-            Err(error) => Err(fault(&url, &error, &message.exchange, message.body.len())),
-        }
-    }
-
-    /// Returns the open channel, or opens one. A channel that a missing exchange has closed, or on which a message was
-    /// refused, is replaced on the same connection. A lost connection is replaced. So is one on which
-    /// nothing is confirmed, if possible by a connection to another node.
-    async fn open(&mut self) -> Result<&Open, BrokerError> {
-        let open = match self.open.take() {
-            Some(open) if open.is_good() => open,
-            Some(open) if open.link.is_good() && !open.confirms.is_silent() => {
-                let channel = ConfirmChannel::open(&open.link, open.link.channel().await?).await?;
-                Open { channel, ..open }
-            }
-            before => {
-                if let Some(Open { link, confirms, .. }) = before
-                    && confirms.is_silent()
-                {
-                    tracing::warn!("{}", silent(&self.url));
-                    link.leave();
-                }
-                let (link, channel) = self.url.link(&self.name).await?;
-                Open::new(link, channel).await?
-            }
-        };
-        Ok(self.open.insert(open))
+        sent
     }
 }
 
-impl Open {
-    async fn new(link: Link, channel: Channel) -> Result<Self, BrokerError> {
-        let channel = ConfirmChannel::open(&link, channel).await?;
-        let confirms = Arc::<Confirms>::default();
-        let watching = confirms.watch(link.connection.status().clone());
-        Ok(Self { link, channel, confirms, _watching: watching })
+impl Drop for Sending {
+    fn drop(&mut self) {
+        // Without a runtime there is no connection either.
+        let (Some(sending), Ok(runtime)) = (self.sending.take(), Handle::try_current()) else { return };
+        let room = self.room.take();
+        runtime.spawn(async move {
+            let _ = sending.await;
+            drop(room);
+        });
     }
-
-    fn is_good(&self) -> bool {
-        self.link.is_good() && self.channel.is_good() && !self.confirms.is_silent()
-    }
-}
-
-/// Returns the error of a message on a silent connection. The message may have arrived.
-fn silent(url: &AmqpUrl) -> BrokerError {
-    url.unreachable(format!("no publisher confirm for {} s; opening a new connection", silence::LIMIT.as_secs()))
 }
 
 /// Checks the broker's answer to a publish.

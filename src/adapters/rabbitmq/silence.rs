@@ -51,6 +51,11 @@ impl Confirms {
         self.silent.is_cancelled()
     }
 
+    /// Ends the wait of every publish, because the program closes the connection.
+    pub(super) fn give_up(&self) {
+        self.silent.cancel();
+    }
+
     /// Starts a task that detects silence on this connection. Dropping the returned handle ends the task.
     pub(super) fn watch(self: &Arc<Self>, status: ConnectionStatus) -> AbortOnDropHandle<()> {
         let confirms = Arc::clone(self);

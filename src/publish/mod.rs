@@ -1,9 +1,10 @@
 //! The publisher's half of the event's way: [`publisher`] with `versions`, which asks the register in batches (`register`,
-//! `batch`).
+//! `batch`) and stops asking for a second where the register does not answer (`contact`).
 //!
 //! The order of effects: reserve a version, publish, wait for the broker's confirm, record the version.
 
 mod batch;
+mod contact;
 pub(crate) mod new_event;
 pub(crate) mod publisher;
 mod register;

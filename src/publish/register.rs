@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::batch::Batched;
+use tokio::time::Instant;
+
+use super::{batch::Batched, contact::Contact};
 use crate::{
     domain::register::{Record, Reserve, Reserved},
     outage::Side,
@@ -10,42 +12,49 @@ use crate::{
 };
 
 /// Asks the register in batches, for a publisher.
-pub(crate) struct Batches {
+pub(super) struct Batches {
     reserve: Batched<Reserve, Reserved>,
     record: Batched<Record, ()>,
 }
 
 impl Batches {
-    pub(super) fn new(register: &Arc<dyn Register>) -> Self {
-        let (reserve, record) = (Arc::clone(register), Arc::clone(register));
+    pub(super) fn new(register: &Arc<dyn Register>, contact: &Arc<Contact>) -> Self {
+        let reserving = (Arc::clone(register), Arc::clone(contact));
+        let recording = reserving.clone();
         Self {
             reserve: Batched::start(move |batch, part| {
-                let register = Arc::clone(&reserve);
-                Box::pin(async move { counted(&*register, register.reserve(&batch[part])).await })
+                let (register, contact) = reserving.clone();
+                Box::pin(async move { noted(&*register, &contact, register.reserve(&batch[part])).await })
             }),
             record: Batched::start(move |batch, part| {
-                let register = Arc::clone(&record);
+                let (register, contact) = recording.clone();
                 Box::pin(async move {
-                    let told = counted(&*register, register.record(&batch[part.clone()])).await;
-                    told.map(|()| vec![(); part.len()])
+                    let recorded = noted(&*register, &contact, register.record(&batch[part.clone()])).await;
+                    recorded.map(|()| vec![(); part.len()])
                 })
             }),
         }
     }
 
     /// Reserves a version. The call takes its place in the order from here on, not from the first poll.
-    pub(crate) fn reserve(&self, call: Reserve) -> impl Future<Output = Result<Reserved, RegisterError>> + use<> {
+    pub(super) fn reserve(&self, call: Reserve) -> impl Future<Output = Result<Reserved, RegisterError>> + use<> {
         self.reserve.ask(call)
     }
 
-    pub(crate) async fn record(&self, call: Record) -> Result<(), RegisterError> {
+    pub(super) async fn record(&self, call: Record) -> Result<(), RegisterError> {
         self.record.ask(call).await
     }
 }
 
-/// Waits for an answer. Any call may be the first to find the register emptied.
-async fn counted<T>(register: &dyn Register, answer: impl Future<Output = T> + Send) -> T {
-    let answer = answer.await;
+/// Waits for the answer to a call, and notes whether the register is there. Any call may be the first to find it emptied.
+async fn noted<T>(
+    register: &dyn Register,
+    contact: &Contact,
+    call: impl Future<Output = Result<T, RegisterError>> + Send,
+) -> Result<T, RegisterError> {
+    let asked = Instant::now();
+    let answer = call.await;
     Side::Publisher.count_emptied(register.times_emptied());
+    contact.ended(asked, answer.as_ref().err());
     answer
 }

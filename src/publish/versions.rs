@@ -8,23 +8,18 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::register::Batches;
+use super::{contact::Contact, register::Batches};
 use crate::{
     domain::{
         event::Event,
         register::{Record, Reserve, Reserved},
-        trouble::Trouble,
         words::{Reference, plain},
     },
-    outage::{RegisterHealth, Side},
     ports::{Register, RegisterError},
 };
 
 /// How long a publisher waits for a version, unless it is told otherwise. Without one the event competes with nothing.
 pub(crate) const VERSION_WAIT: Duration = Duration::from_millis(250);
-
-/// How long it does not ask again after that.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Between two lines about what cannot be read.
 const SAY_UNREAD: Duration = Duration::from_mins(1);
@@ -39,13 +34,9 @@ pub(super) struct Asked<F> {
 
 pub(super) struct Versions {
     register: Batches,
-    /// Where the register is, without the password.
-    url: String,
+    contact: Arc<Contact>,
     /// How long an answer is waited for.
     limit: Duration,
-    /// Until then the register is not asked.
-    away: Mutex<Option<Instant>>,
-    outage: RegisterHealth,
     /// Events whose keys in the register could not be read.
     unread: Mutex<Unread>,
 }
@@ -58,14 +49,8 @@ struct Unread {
 
 impl Versions {
     pub(super) fn new(register: &Arc<dyn Register>, limit: Duration) -> Self {
-        Self {
-            register: Batches::new(register),
-            url: register.url(),
-            limit,
-            away: Mutex::new(None),
-            outage: RegisterHealth::new(Side::Publisher),
-            unread: Mutex::default(),
-        }
+        let contact = Arc::new(Contact::new(register.url()));
+        Self { register: Batches::new(register, &contact), contact, limit, unread: Mutex::default() }
     }
 
     /// Asks for a version, unless the register did not answer a moment ago.
@@ -80,61 +65,40 @@ impl Versions {
     pub(super) async fn wait(&self, event: &Event, asked: Asked<impl Future<Output = Answer>>) -> Option<i64> {
         let Asked { at: asked, answer } = asked;
         match tokio::time::timeout(self.limit, answer).await {
-            Ok(Ok(Reserved::Version(version))) => {
-                self.outage.answered(asked);
-                return Some(version);
-            }
-            // Nobody asked, so nobody is stale.
-            Ok(Ok(Reserved::Stale)) => {}
-            // What is there is about its reference alone, and others are answered.
-            Ok(Err(error @ RegisterError::Unreadable { .. })) => {
-                self.outage.answered(asked);
-                self.log_unread(event, &error);
-            }
-            Ok(Err(error)) => self.went_away(asked, &error),
-            Err(_) => self.went_away(asked, &self.late()),
+            Ok(Ok(Reserved::Version(version))) => return Some(version),
+            // The key of this reference cannot be read. Other events are answered.
+            Ok(Err(error @ RegisterError::Unreadable { .. })) => self.log_unread(event, &error),
+            // No event asked, so none is stale.
+            Ok(Ok(Reserved::Stale) | Err(_)) => {}
+            Err(_) => self.contact.is_slow(asked, self.limit),
         }
         None
     }
 
-    /// An event was published without the version that it was to have.
+    /// Notes that an event was published without a version that it should have.
     pub(super) fn went_without(&self) {
-        self.outage.unversioned();
+        self.contact.health.unversioned();
     }
 
-    /// What it says is true already, and of what competes the next claim says it again: nothing waits for it to work. Until
-    /// then older events of the reference may run too.
+    /// Records an event that the broker has confirmed. If that fails, older events of the reference may run too, until the
+    /// next claim of the reference.
     pub(super) async fn record(&self, record: Record) {
         let (subject, asked) = (record.subject.clone(), Instant::now());
-        let error = match tokio::time::timeout(self.limit, self.register.record(record)).await {
-            Ok(Ok(())) => return self.outage.answered(asked),
-            Ok(Err(error)) => error,
-            Err(_) => self.late(),
+        let recorded = tokio::time::timeout(self.limit, self.register.record(record)).await;
+        let reason = match recorded {
+            Ok(Ok(())) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => {
+                self.contact.is_slow(asked, self.limit);
+                "no answer in time".to_owned()
+            }
         };
-        tracing::debug!(%error, id = %plain(&subject.id), event_type = %subject.event_type, "not recorded");
-        match error {
-            RegisterError::Unreadable { .. } => self.outage.answered(asked),
-            error => self.went_away(asked, &error),
-        }
+        tracing::debug!(reason, id = %plain(&subject.id), event_type = %subject.event_type, "not recorded");
     }
 
-    /// The register did not answer a moment ago.
+    /// Whether the register did not answer a moment ago.
     pub(super) fn is_away(&self) -> bool {
-        let away = self.away.lock().unwrap_or_else(PoisonError::into_inner);
-        away.is_some_and(|until| Instant::now() < until)
-    }
-
-    /// A question that was asked then had no answer: the register is not asked for a second.
-    fn went_away(&self, asked: Instant, error: &RegisterError) {
-        if self.outage.failed(asked, error) {
-            *self.away.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + ASK_AGAIN);
-        }
-    }
-
-    /// Nobody has said anything for as long as a publisher waits.
-    fn late(&self) -> RegisterError {
-        let reason = format!("no answer within {:?}", self.limit);
-        RegisterError::Unreachable { url: self.url.clone(), trouble: Trouble::Slow, reason }
+        self.contact.is_away()
     }
 
     /// Once a minute while it lasts: each publish meets it.
@@ -154,19 +118,5 @@ impl Versions {
             %error, id, %event_type, reference, so_far,
             "published without a version; so are others of its reference until that key is deleted or mended"
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::adapters::{clock::SystemClock, memory::MemoryRegister};
-
-    #[tokio::test]
-    async fn a_register_that_does_not_answer_in_time_is_named() {
-        let memory = MemoryRegister::new(Arc::new(SystemClock), Duration::from_hours(1));
-        let register: Arc<dyn Register> = Arc::new(memory);
-        let error = Versions::new(&register, Duration::from_millis(250)).late();
-        assert_eq!(error.to_string(), "Redis at memory is slow: no answer within 250ms");
     }
 }

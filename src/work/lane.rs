@@ -34,6 +34,8 @@ pub(super) struct Lane {
     pub(super) handler: Arc<dyn Handler>,
     pub(super) concurrency: usize,
     pub(super) prefetch: u16,
+    /// Whether runs begin in the event loop.
+    pub(super) inline: bool,
     /// When the log last said that there is no room for a handler.
     pub(super) no_room: Mutex<Option<Instant>>,
 }

@@ -24,8 +24,8 @@ struct Held {
     terms: Terms,
     /// When the last call that extended the lease was made.
     since: Instant,
-    /// The token of the run, if one is under way.
-    run: CancellationToken,
+    /// The token of the last run.
+    run: Option<CancellationToken>,
     is_lost: bool,
 }
 
@@ -50,7 +50,7 @@ impl Lease {
             if held.is_lost {
                 run.cancel();
             }
-            held.run = run.clone();
+            held.run = Some(run.clone());
         }
         run
     }
@@ -69,7 +69,7 @@ impl Leases {
         (token, fence): (Uuid, i64),
         since: Instant,
     ) -> Lease {
-        let held = Held { event: Arc::clone(event), terms, since, run: CancellationToken::new(), is_lost: false };
+        let held = Held { event: Arc::clone(event), terms, since, run: None, is_lost: false };
         self.held().insert(token, held);
         Lease { leases: Arc::clone(self), token, fence }
     }
@@ -102,7 +102,7 @@ impl Leases {
                     "the lease is lost; another worker may run an event of its reference by now"
                 );
                 held.is_lost = true;
-                held.run.cancel();
+                held.run.iter().for_each(CancellationToken::cancel);
             }
         }
     }

@@ -140,9 +140,10 @@ impl Worker {
         let _stop = common.stop.clone().drop_guard();
         let _abandon = common.abandon.clone().drop_guard();
         let tasks = TaskTracker::new();
+        let (concurrency, inline) = (self.concurrency, self.inline);
         let mut isolating = Vec::new();
         for (event_type, handler) in lanes_of {
-            let lane = common.lane(event_type, handler, self.concurrency);
+            let lane = common.lane((event_type, handler), concurrency, inline);
             if lane.spec.puts_aside() {
                 isolating.push(lane);
             } else if lane.spec.keeps_order() {
@@ -196,13 +197,14 @@ fn given_back(count: usize) -> String {
 }
 
 impl Common {
-    fn lane(self: &Arc<Self>, event_type: EventType, handler: Arc<dyn Handler>, concurrency: Option<u16>) -> Arc<Lane> {
+    fn lane(self: &Arc<Self>, (event_type, handler): TypeHandler, concurrency: Option<u16>, inline: bool) -> Arc<Lane> {
         let spec = self.topology.types[&event_type].clone();
         let concurrency = spec.concurrency_for(concurrency);
         Arc::new(Lane {
             terms: spec.terms(&self.topology.redis),
             concurrency: concurrency.into(),
             prefetch: spec.prefetch_for(concurrency),
+            inline,
             no_room: Mutex::default(),
             common: Arc::clone(self),
             event_type,

@@ -182,7 +182,13 @@ impl Open {
     async fn new(connection: Arc<Connection>, channel: Channel) -> Result<Self, BrokerError> {
         let confirming = channel.confirm_select(ConfirmSelectOptions::default());
         connection.link.answer("a channel with confirms", confirming).await?;
-        Ok(Self { channel, connection, since: Instant::now(), has_refused: AtomicBool::new(false), order: Mutex::new(()) })
+        Ok(Self {
+            channel,
+            connection,
+            since: Instant::now(),
+            has_refused: AtomicBool::new(false),
+            order: Mutex::new(()),
+        })
     }
 
     fn is_good(&self) -> bool {

@@ -3,7 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
-use tokio::task::JoinError;
+use futures_util::FutureExt as _;
+use tokio::task::{JoinError, unconstrained};
 
 use super::Loop;
 use crate::{
@@ -27,10 +28,20 @@ impl Loop {
     /// Starts a handler.
     pub(super) fn start(&mut self, claimed: Claimed) {
         let lane = Arc::clone(&self.lane);
-        self.running.spawn(async move {
+        let run = async move {
             let result = lane.execute(&claimed).await;
             (claimed, result)
-        });
+        };
+        if !self.lane.inline {
+            self.running.spawn(run);
+            return;
+        }
+        // The task's budget must not end here: what is not ready by then would be polled again for nothing.
+        let mut run = Box::pin(run);
+        match unconstrained(&mut run).now_or_never() {
+            Some(ran) => self.ran(Ok(ran)),
+            None => drop(self.running.spawn(run)),
+        }
     }
 
     /// Takes the end of a run.

@@ -33,7 +33,7 @@ use crate::{
 /// let worker = hatchery.worker().handle("hr-import", move |run: Run| {
 ///     let publisher = publisher.clone();
 ///     async move {
-///         publisher.publish(NewEvent::new("mail", run.event.payload)).await?;
+///         publisher.publish(NewEvent::new("mail", run.event.payload.clone())).await?;
 ///         Ok::<_, hatchery::PublishError>(Outcome::Done)
 ///     }
 /// });

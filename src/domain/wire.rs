@@ -71,6 +71,23 @@ mod header {
     pub(super) const BUSY: &str = "busy";
     pub(super) const CRASHES: &str = "crashes";
     pub(super) const TRACEPARENT: &str = "traceparent";
+
+    /// All headers of an event. [`encode`](super::encode) writes or removes each of them.
+    pub(super) const ALL: [&str; 13] = [
+        REFERENCE,
+        CREATED_AT,
+        NBF,
+        ATTEMPTS,
+        REASON,
+        FIRST_FAILURE,
+        LAST_FAILURE,
+        SLOT,
+        VERSION,
+        GENERATION,
+        BUSY,
+        CRASHES,
+        TRACEPARENT,
+    ];
 }
 
 /// Returns how often this delivery went back to its quorum queue: after a crash, a lost connection or an
@@ -114,7 +131,7 @@ pub fn decode(
     fresh_id: impl FnOnce() -> String,
 ) -> Result<Event, Box<(Poison, Incoming)>> {
     match read(event_type, &incoming, now, fresh_id) {
-        Ok(event) => Ok(Event { payload: incoming.body, properties: foreign(incoming.properties), ..event }),
+        Ok(event) => Ok(Event { payload: incoming.body, properties: kept_with(incoming.properties), ..event }),
         Err(poison) => Err(Box::new((poison, incoming))),
     }
 }
@@ -122,6 +139,12 @@ pub fn decode(
 /// Returns the date of a message, if it has a valid one.
 pub fn nbf(incoming: &Incoming) -> Option<Timestamp> {
     Reader(&incoming.properties.headers).time(header::NBF).ok()?
+}
+
+/// Returns the properties that an event keeps for its copies beside its own fields, which [`encode`] writes again.
+fn kept_with(mut properties: Properties) -> Properties {
+    properties.headers.retain(|name, _| !is_brokers_own(name) && !header::ALL.contains(&name.as_str()));
+    properties
 }
 
 /// Returns the properties that a copy keeps: all but the headers that RabbitMQ itself writes or acts upon.

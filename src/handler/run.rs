@@ -1,6 +1,6 @@
 //! The trait of a handler, its argument and its errors.
 
-use std::fmt::Display;
+use std::{fmt::Display, sync::Arc};
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
@@ -59,8 +59,8 @@ use crate::domain::{event::Event, settlement::Outcome};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Run {
-    /// The event.
-    pub event: Event,
+    /// The event. Clones share it.
+    pub event: Arc<Event>,
     /// A number that grows with every run of a (type, reference), by steps of any size. A handler that writes state can store
     /// it and refuse a write with a smaller one. `None` if the type has `register: off`.
     pub fence: Option<i64>,
@@ -73,7 +73,7 @@ impl Run {
     /// Returns a run for a test of a handler, with the fence 1, and not lost.
     #[must_use]
     pub fn for_test(event: Event) -> Self {
-        Self { event, fence: Some(1), lost: CancellationToken::new() }
+        Self { event: Arc::new(event), fence: Some(1), lost: CancellationToken::new() }
     }
 }
 

@@ -1,5 +1,7 @@
 //! A run without a worker.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 
@@ -7,10 +9,11 @@ use super::new_event::NewEvent;
 use crate::{domain::words::WordError, handler::Run};
 
 impl Run {
-    /// The first run of an event, to try a handler with where there is no broker: as if it was published a moment ago and is due;
-    /// a date that lies ahead is now. Nobody else has its reference, so its fence is 1.
+    /// The first run of an event, to try a handler with where there is no broker: as if it was published a moment ago and is due.
+    /// A date in the future becomes the present time. The fence is 1.
     ///
     /// ```
+    /// use std::sync::Arc;
     /// use hatchery::{NewEvent, Outcome, Run};
     ///
     /// async fn send(run: Run) -> std::io::Result<Outcome> {
@@ -28,17 +31,17 @@ impl Run {
     ///
     /// // In a later attempt.
     /// let mut run = Run::trial(NewEvent::new("mail", "Dear Ada"))?;
-    /// run.event.attempts = 3;
+    /// Arc::make_mut(&mut run.event).attempts = 3;
     /// # Ok(())
     /// # }
     /// ```
     ///
     /// # Errors
-    /// When the type or the reference is none.
+    /// If the type or the reference is invalid.
     pub fn trial(event: NewEvent) -> Result<Self, WordError> {
         let (event_type, now) = (event.event_type.parse()?, Timestamp::now());
         let nbf = event.date(now).0.map(|nbf| nbf.min(now));
         let event = event.into_event(event_type, nbf, now)?;
-        Ok(Self { event, fence: Some(1), lost: CancellationToken::new() })
+        Ok(Self { event: Arc::new(event), fence: Some(1), lost: CancellationToken::new() })
     }
 }

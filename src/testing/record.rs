@@ -18,7 +18,7 @@ pub struct RecordedRun {
     /// The time at which the run began.
     pub at: Timestamp,
     /// The event as the handler received it. Its attempts do not count this run.
-    pub event: Event,
+    pub event: Arc<Event>,
     /// See [`Run::fence`].
     pub fence: Option<i64>,
     /// The handler's outcome. An error is recorded as its [`Outcome::Retry`]. `None` while the handler runs, and if it did not

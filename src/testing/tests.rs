@@ -86,7 +86,7 @@ async fn a_type_that_blocks_runs_one_event_after_the_other() -> Tested {
         hatchery.publisher().publish(NewEvent::new("mail", "{}").id(id)).await?;
     }
     hatchery.advance(Duration::from_mins(1)).await?;
-    let ran: Vec<String> = hatchery.runs("mail").into_iter().map(|run| run.event.id).collect();
+    let ran: Vec<String> = hatchery.runs("mail").into_iter().map(|run| run.event.id.clone()).collect();
     assert_eq!(ran, ["a", "a", "b", "c"]);
     assert_eq!(seconds(&hatchery, "mail", start), [0.0, 2.0, 3.0, 4.0]);
     Ok(())

@@ -252,7 +252,7 @@ impl Worker {
     ///
     /// impl Payroll {
     ///     async fn import(self: Arc<Self>, run: Run) -> Result<(), Outcome> {
-    ///         let mail = NewEvent::new("mail", run.event.payload).id(format!("for-{}", run.event.id));
+    ///         let mail = NewEvent::new("mail", run.event.payload.clone()).id(format!("for-{}", run.event.id));
     ///         self.publisher.publish(mail).await?;
     ///         Ok(())
     ///     }

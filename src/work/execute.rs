@@ -1,6 +1,6 @@
 //! One run of a handler, and the decision that follows from it.
 
-use std::{any::Any, panic::AssertUnwindSafe};
+use std::{any::Any, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
@@ -35,7 +35,7 @@ impl Lane {
         };
         // Tells code that the handler has left running elsewhere, in a thread, that its run is over.
         let _over = lost.clone().drop_guard();
-        let run = Run { event: Event::clone(&claimed.work.event), fence, lost };
+        let run = Run { event: Arc::clone(&claimed.work.event), fence, lost };
         // A panic ends the run, and not the worker.
         let handling = AssertUnwindSafe(async { self.handler.handle(run).await }).catch_unwind();
         tokio::select! {

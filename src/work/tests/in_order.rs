@@ -13,7 +13,7 @@ async fn what_blocks_is_claimed_anew_for_each_try_and_what_is_behind_it_waits() 
     let noted = Arc::clone(&seen);
     let handler = move |run: crate::handler::Run| {
         let attempts = run.event.attempts;
-        noted.lock().expect("no panic").push((run.event.id.clone(), attempts, run.event.last_failure));
+        noted.lock().expect("no panic").push((run.event.id.clone(), attempts, run.event.last_failure.clone()));
         async move { if run.event.id == "id-1" && attempts < 2 { Err("no luck") } else { Ok(Outcome::Done) } }
     };
     let summary = worker.handle("strict", handler).run(CancellationToken::new()).await.expect("it stops when empty");

@@ -118,7 +118,7 @@ async fn a_suspect_without_room_stops_nothing_else() {
     let (stop, began, diary) = (CancellationToken::new(), Instant::now(), world.diary.clone());
     let told = stop.clone();
     let handler = move |run: Run| {
-        let id = run.event.id;
+        let id = run.event.id.clone();
         diary.note(id.clone());
         if id == "last" {
             told.cancel();
@@ -141,7 +141,7 @@ async fn what_runs_alone_and_has_no_room_keeps_no_other_event_waiting() {
     let (stop, diary) = (CancellationToken::new(), world.diary.clone());
     let told = stop.clone();
     let handler = move |run: Run| {
-        let id = run.event.id;
+        let id = run.event.id.clone();
         diary.note(id.clone());
         if id == "other" {
             told.cancel();
@@ -162,7 +162,7 @@ async fn a_type_without_room_keeps_no_suspect_of_another_type_waiting() {
     let (stop, diary) = (CancellationToken::new(), world.diary.clone());
     let (told, worker) = (stop.clone(), world.worker());
     let runs = move |run: Run| {
-        diary.note(run.event.id);
+        diary.note(run.event.id.clone());
         std::future::ready(Ok(Outcome::Done))
     };
     let cramped = Told(|_| std::future::ready(Err(no_room())));

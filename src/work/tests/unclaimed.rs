@@ -137,7 +137,7 @@ async fn a_suspect_that_gets_no_answer_keeps_nothing_else_from_starting_and_runs
     let (diary, end) = (world.diary.clone(), Arc::new(tokio::sync::Notify::new()));
     let ended = Arc::clone(&end);
     let handler = move |run: Run| {
-        let (id, ended, diary) = (run.event.id, Arc::clone(&ended), diary.clone());
+        let (id, ended, diary) = (run.event.id.clone(), Arc::clone(&ended), diary.clone());
         diary.note(format!("run {id}"));
         async move {
             if id.starts_with("long") {

@@ -190,7 +190,7 @@ async fn a_worker_continues_the_attempts_of_a_consumer() {
     let tried = runs(&place).len();
     let worker = Working::start(&hatchery, "mail", |_| Outcome::Done);
     let run = worker.runs.reach(1).await.remove(0);
-    assert_eq!((run.event.id, run.event.attempts as usize), (id, tried));
+    assert_eq!((run.event.id.clone(), run.event.attempts as usize), (id, tried));
     assert!(run.event.reason.unwrap().contains("error=\"no luck\""));
     assert_eq!(worker.stop().await.done, 1);
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());

@@ -86,7 +86,7 @@ impl Http {
 
     async fn ask(&self, run: Run) -> Result<Answer, reqwest::Error> {
         let headers = headers::headers(&run.event, run.fence);
-        let mut request = self.client.post(self.url.0.bare().clone()).headers(headers).body(run.event.payload);
+        let mut request = self.client.post(self.url.0.bare().clone()).headers(headers).body(run.event.payload.clone());
         if self.url.0.has_credentials() {
             request = request.basic_auth(self.url.0.user(), self.url.0.password());
         }

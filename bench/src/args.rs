@@ -14,9 +14,13 @@ pub(crate) struct Args {
     /// Only this case, or all cases whose names begin with this word; repeatable
     #[arg(long = "case", value_name = "NAME")]
     pub(crate) cases: Vec<String>,
-    /// Events of each side in a round [default: 50000; 100000 for events that are due at one instant or at random]
+    /// Events of each side in a round [default: 50000; 100000 for events that are due at one instant or at random;
+    /// 20000 with --peers]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(100..=1_000_000))]
     pub(crate) events: Option<u32>,
+    /// Run BullMQ, Dramatiq and Celery beside hatchery, instead of the cases; with --case, after them
+    #[arg(long)]
+    pub(crate) peers: bool,
     /// Bytes of each payload
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(crate) bytes: usize,

@@ -3,6 +3,7 @@
 //! - [`cases`]: what is measured, a file a kind of case.
 //! - [`ours`] and [`bare`]: the two sides, the library and bare lapin.
 //! - [`meter`]: the time and the CPU time of a part of a run.
+//! - [`peers`]: other job queues beside hatchery.
 //! - [`rounds`]: the sides in turns, and their medians.
 //! - [`report`] and [`json`]: the table, and every round.
 
@@ -13,6 +14,7 @@ mod json;
 mod load;
 mod meter;
 mod ours;
+mod peers;
 mod report;
 mod rounds;
 mod side;
@@ -45,16 +47,26 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
-    let cases = cases::selected(&args.cases)?;
+    let mut cases = cases::selected(&args.cases)?;
     if args.list {
         report::list(&cases, console);
         return Ok(());
     }
+    if args.peers && args.cases.is_empty() {
+        cases.clear();
+    }
     let mut around = Surroundings::start(args, console).await?;
     let cases = measure(args, &cases, &mut around, console).await?;
-    report::print(&cases, &around.about, console);
+    let peers = if args.peers { peers::run(args, &mut around, console).await? } else { Vec::new() };
+    if !cases.is_empty() {
+        report::print(&cases, console);
+    }
+    if args.peers {
+        peers::print(&peers, console);
+    }
+    report::print_about(&around.about, console);
     if let Some(file) = &args.json {
-        json::write(file, args, &around.about, &cases)?;
+        json::write(file, args, &around.about, &cases, &peers)?;
     }
     around.stage.end(console, true).await;
     Ok(())

@@ -20,7 +20,7 @@ pub(crate) fn list(cases: &[&Case], console: &Console) {
     }
 }
 
-pub(crate) fn print(all: &[Results], about: &About, console: &Console) {
+pub(crate) fn print(all: &[Results], console: &Console) {
     let mut table = Table::new(&["case", "ours/s", "bare/s", "ratio", "from..to", "CPU ours", "CPU bare"]);
     for results in all {
         let ratio = results.ratio;
@@ -43,6 +43,10 @@ pub(crate) fn print(all: &[Results], about: &About, console: &Console) {
             console.note(&format!("{}, late beyond the step: ours {ours}; bare {bare}", results.case));
         }
     }
+}
+
+/// Prints what the figures depend on.
+pub(crate) fn print_about(about: &About, console: &Console) {
     let About { rabbitmq, redis, cores, load_at_start } = about;
     console.note(&format!(
         "RabbitMQ {rabbitmq}, Redis {redis}, {cores} cores, load average {load_at_start} before and {} after",
@@ -50,11 +54,11 @@ pub(crate) fn print(all: &[Results], about: &About, console: &Console) {
     ));
 }
 
-fn whole(number: f64) -> String {
+pub(crate) fn whole(number: f64) -> String {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rate, far below 2^53")]
     grouped(number.round() as u64)
 }
 
-fn cpu(cpu: Cpu) -> String {
+pub(crate) fn cpu(cpu: Cpu) -> String {
     format!("{:.0}+{:.0}+{:.0}", cpu.client, cpu.broker, cpu.redis)
 }

@@ -72,7 +72,7 @@ impl Results {
 }
 
 impl Median {
-    fn of(rounds: impl Iterator<Item = Measured>) -> Self {
+    pub(crate) fn of(rounds: impl Iterator<Item = Measured>) -> Self {
         let rounds: Vec<Measured> = rounds.collect();
         let cpu = |of: fn(Cpu) -> f64| median(rounds.iter().map(|round| of(round.cpu_micros_per_event)));
         let late = |of: fn(Late) -> f64| median(rounds.iter().filter_map(|round| round.late_millis).map(of));

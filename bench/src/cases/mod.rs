@@ -6,7 +6,7 @@ mod work;
 
 use self::Kind::{EndToEnd, Publish, Work};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 
 use crate::{load::Load, meter::Measured, side::Side, surroundings::Surroundings, topology::Type};
 
@@ -94,6 +94,11 @@ pub(crate) fn selected(names: &[String]) -> anyhow::Result<Vec<&'static Case>> {
         bail!("there is no case {unknown:?}; --list prints all");
     }
     Ok(ALL.iter().filter(|case| names.is_empty() || names.iter().any(|name| case.is_called(name))).collect())
+}
+
+/// Returns the case that has this name.
+pub(crate) fn named(name: &str) -> anyhow::Result<&'static Case> {
+    ALL.iter().find(|case| case.name == name).with_context(|| format!("there is no case {name:?}"))
 }
 
 impl Case {

@@ -14,7 +14,7 @@ use url::Url;
 /// CPU time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Cpu {
-    /// This process: the library or bare lapin, and what makes the load.
+    /// This process: the library or bare lapin, and what makes the load. For a peer: its program with all its processes.
     pub(crate) client: f64,
     /// RabbitMQ with all its processes.
     pub(crate) broker: f64,
@@ -52,6 +52,13 @@ pub(crate) struct Measured {
     pub(crate) late_millis: Option<Late>,
 }
 
+impl Measured {
+    /// Returns this with a rate that the client has measured itself.
+    pub(crate) fn at(self, events_per_second: f64) -> Self {
+        Self { events_per_second, seconds: f64::from(self.events) / events_per_second, ..self }
+    }
+}
+
 /// How late events were beyond the ladder's step, in milliseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Late {
@@ -82,25 +89,46 @@ impl Meter {
         })
     }
 
-    /// Begins to measure.
+    /// Begins to measure, with this process as the client.
     pub(crate) fn begin(&self) -> anyhow::Result<Measuring<'_>> {
-        Ok(Measuring { meter: self, before: self.read()?, started: Instant::now(), took: None })
+        self.begin_client(Client::This)
     }
 
-    fn read(&self) -> anyhow::Result<Cpu> {
+    /// Begins to measure, with another process and all that it starts as the client.
+    pub(crate) fn begin_with(&self, pid: u32) -> anyhow::Result<Measuring<'_>> {
+        self.begin_client(Client::Tree(pid))
+    }
+
+    fn begin_client(&self, client: Client) -> anyhow::Result<Measuring<'_>> {
+        Ok(Measuring { meter: self, client, before: self.read(client)?, started: Instant::now(), took: None })
+    }
+
+    fn read(&self, client: Client) -> anyhow::Result<Cpu> {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let micros = |ticks: processes::Ticks| ticks as f64 * self.micros_per_tick;
         Ok(Cpu {
-            client: micros(processes::of_process(std::process::id())?),
+            client: micros(match client {
+                Client::This => processes::of_process(std::process::id())?,
+                Client::Tree(pid) => processes::of_tree(pid)?,
+            }),
             broker: micros(processes::of_tree(self.broker)?),
             redis: micros(processes::of_process(self.redis)?),
         })
     }
 }
 
+/// Whose CPU time is the client's.
+#[derive(Clone, Copy)]
+enum Client {
+    This,
+    /// This process and all that it starts.
+    Tree(u32),
+}
+
 /// A measurement that has begun.
 pub(crate) struct Measuring<'a> {
     meter: &'a Meter,
+    client: Client,
     before: Cpu,
     started: Instant,
     took: Option<Duration>,
@@ -115,7 +143,7 @@ impl Measuring<'_> {
     pub(crate) fn end(self, events: u32) -> anyhow::Result<Measured> {
         let took = self.took.unwrap_or_else(|| self.started.elapsed());
         let seconds = took.as_secs_f64().max(1e-6);
-        let cpu = self.meter.read()? - self.before;
+        let cpu = self.meter.read(self.client)? - self.before;
         Ok(Measured {
             events,
             seconds,

@@ -29,7 +29,7 @@ pub(super) fn of_process(pid: u32) -> anyhow::Result<Ticks> {
 /// Returns the CPU time of a process and all processes that it started, those that have ended included.
 pub(super) fn of_tree(root: u32) -> anyhow::Result<Ticks> {
     let all: BTreeMap<u32, Stat> = pids()?.filter_map(|pid| Some((pid, stat(pid).ok()?))).collect();
-    all.get(&root).with_context(|| format!("the broker's process {root} has ended"))?;
+    all.get(&root).with_context(|| format!("the process {root} has ended"))?;
     let belongs = |pid: u32| {
         let parents = std::iter::successors(Some(pid), |pid| all.get(pid).map(|stat| stat.parent));
         parents.take(all.len()).any(|pid| pid == root)

@@ -106,7 +106,7 @@ impl Payroll {
     /// Imports an employee. After a crash it may run again for the same event, so an event holds the employee's whole
     /// state and not a difference.
     async fn import(self: Arc<Self>, employee: Employee, run: Run) -> Result<Outcome, Outcome> {
-        let Some(reference) = run.event.reference else {
+        let Some(reference) = &run.event.reference else {
             return Err(Outcome::dead_letter("an import needs an employee as its reference"));
         };
         if employee.leaves.is_some_and(|leaves| leaves <= Timestamp::now()) {

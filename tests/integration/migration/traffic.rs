@@ -154,7 +154,7 @@ async fn work(hatchery: Hatchery, ledger: Ledger, stop: CancellationToken) {
             worker = worker.handle(event_type.as_str(), move |run: Run| {
                 let outcome = answer(&run);
                 if outcome == Outcome::Done {
-                    *ledger.0.lock().unwrap().handled.entry(run.event.id).or_default() += 1;
+                    *ledger.0.lock().unwrap().handled.entry(run.event.id.clone()).or_default() += 1;
                 }
                 std::future::ready(Ok::<_, String>(outcome))
             });

@@ -22,7 +22,7 @@ pub(crate) struct Seen {
 
 impl Runs {
     pub(crate) fn note(&self, run: &Run) {
-        let seen = Seen { event: run.event.clone(), fence: run.fence, at: Timestamp::now() };
+        let seen = Seen { event: Event::clone(&run.event), fence: run.fence, at: Timestamp::now() };
         self.0.lock().unwrap().push(seen);
     }
 

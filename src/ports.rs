@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 
+pub(crate) use self::turn::in_parts;
 pub use self::{
     error::{BrokerError, RegisterError},
     turn::Turn,

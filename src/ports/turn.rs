@@ -19,7 +19,7 @@ pub struct Turn {
 ///
 /// # Errors
 /// When the register does not answer, or refuses this client.
-pub(super) async fn in_parts<'a, C, A>(
+pub(crate) async fn in_parts<'a, C, A>(
     batch: &'a [C],
     call: impl Fn(&'a [C]) -> BoxFuture<'a, Result<Vec<A>, RegisterError>>,
 ) -> Result<Vec<Result<A, RegisterError>>, RegisterError> {

@@ -22,15 +22,15 @@ impl Batches {
         let reserving = (Arc::clone(register), Arc::clone(contact));
         let recording = reserving.clone();
         Self {
-            reserve: Batched::start(move |batch, part| {
+            reserve: Batched::start(move |batch: &[Reserve]| {
                 let (register, contact) = reserving.clone();
-                Box::pin(async move { noted(&*register, &contact, register.reserve(&batch[part])).await })
+                Box::pin(async move { noted(&*register, &contact, register.reserve(batch)).await })
             }),
-            record: Batched::start(move |batch, part| {
+            record: Batched::start(move |batch: &[Record]| {
                 let (register, contact) = recording.clone();
                 Box::pin(async move {
-                    let recorded = noted(&*register, &contact, register.record(&batch[part.clone()])).await;
-                    recorded.map(|()| vec![(); part.len()])
+                    let recorded = noted(&*register, &contact, register.record(batch)).await;
+                    recorded.map(|()| vec![(); batch.len()])
                 })
             }),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::common::Common;
-use crate::domain::register::Renew;
+use crate::ports::in_parts;
 
 /// The most leases that one call renews.
 const LARGEST: usize = 256;
@@ -20,20 +20,17 @@ pub(super) async fn renew(common: &Common) {
         ticks.tick().await;
         for batch in common.leases.due().chunks(LARGEST) {
             let asked = Instant::now();
-            match common.register.renew(batch).await {
-                Ok(answers) => {
-                    for (renew, answer) in batch.iter().zip(answers) {
-                        common.leases.renewed(renew, asked, Some(answer));
-                    }
-                }
-                Err(error) => {
-                    let Renew { subject, .. } = &batch[0];
-                    let event = (subject.id.as_str(), subject.event_type.as_str());
-                    common.unanswered(asked, &error, event, "the lease is not renewed");
-                    for renew in batch {
-                        common.leases.renewed(renew, asked, None);
-                    }
-                }
+            // A key that cannot be read costs its own event the lease, and no other event.
+            let answers = match in_parts(batch, |part| common.register.renew(part)).await {
+                Ok(answers) => answers,
+                Err(error) => vec![Err(error); batch.len()],
+            };
+            for (renew, answer) in batch.iter().zip(answers) {
+                let answer = answer.inspect_err(|error| {
+                    let event = (renew.subject.id.as_str(), renew.subject.event_type.as_str());
+                    common.unanswered(asked, error, event, "the lease is not renewed");
+                });
+                common.leases.renewed(renew, asked, answer.ok());
             }
         }
     }

@@ -168,7 +168,7 @@ impl Register for MemoryRegister {
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError> {
         #[cfg(test)]
         {
-            self.script.answer("renew")?;
+            self.script.renew(batch)?;
             if self.script.lost {
                 return Ok(vec![Renewed::Lost; batch.len()]);
             }

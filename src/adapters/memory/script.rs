@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::{
     domain::{
-        register::{Cancel, Claim, Claimed, End, Release, Reserve, Settle},
+        register::{Cancel, Claim, Claimed, End, Release, Renew, Reserve, Settle},
         trouble::Trouble,
         wire::Message,
     },
@@ -93,6 +93,9 @@ pub(crate) struct Script {
     pub(crate) stale: bool,
     /// Whether the register answers every `renew` with lost.
     pub(crate) lost: bool,
+    /// The ids of events whose leases cannot be renewed, because their keys cannot be read. The error is the answer to the
+    /// whole batch.
+    pub(crate) unrenewed: Vec<String>,
     /// Whether the register answers no claim. It answers every other call.
     pub(crate) deaf: AtomicBool,
     /// The errors of claims, by the event's id. The error is the answer to the whole batch.
@@ -254,6 +257,13 @@ impl Script {
         }
         lock(&self.settled).extend(batch.iter().map(|tell| tell.subject.id.clone()));
         self.answer(if batch[0].end == End::Finished { "settle finished" } else { "settle copied" })
+    }
+
+    pub(super) fn renew(&self, batch: &[Renew]) -> Result<(), RegisterError> {
+        if batch.iter().any(|renew| self.unrenewed.contains(&renew.subject.id)) {
+            return Err(RegisterError::Unreadable { url: "redis".into(), reason: "WRONGTYPE".into() });
+        }
+        self.answer("renew")
     }
 
     pub(super) fn cancel(&self, register: &dyn Register, batch: &[Cancel]) -> Result<(), RegisterError> {

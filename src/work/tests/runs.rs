@@ -41,6 +41,30 @@ async fn a_handler_hears_that_its_lease_is_lost_and_its_outcome_counts_all_the_s
     assert_eq!(world.diary.entries(), ["claim", "renew", "settle finished", "acknowledge"]);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_lease_whose_key_cannot_be_read_is_lost_alone() {
+    let world = World::new(Script { unrenewed: vec!["bad".to_owned()], ..Script::default() });
+    for id in ["bad", "good"] {
+        let mut message = incoming("hasty.now", &[]);
+        message.properties.message_id = Some(id.to_owned());
+        world.put(message);
+    }
+    let diary = world.diary.clone();
+    let handler = move |run: Run| {
+        let diary = diary.clone();
+        async move {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            diary.note(format!("{} lost: {}", run.event.id, run.lost.is_cancelled()));
+            Ok::<_, String>(Outcome::Done)
+        }
+    };
+    let worker = world.worker().stop_when_empty(true).handle("hasty", handler);
+    worker.run(CancellationToken::new()).await.expect("it stops when empty");
+    let entries = world.diary.entries();
+    let noted: Vec<_> = entries.iter().filter(|entry| entry.contains("lost")).collect();
+    assert_eq!(noted, ["bad lost: true", "good lost: false"]);
+}
+
 #[rstest]
 #[case::side_by_side("mail")]
 #[case::in_order("strict")]

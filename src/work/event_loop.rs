@@ -49,7 +49,7 @@ struct Loop {
     health: watch::Receiver<Health>,
     isolated: watch::Receiver<usize>,
     consumer: Consumer,
-    /// Events that wait for a free place, in the order of their deliveries.
+    /// Events that wait for a free place, in the order of their deadlines: so the first one is the first to be given back.
     waiting: VecDeque<Ready>,
     /// How many of them wait for a reference that is busy.
     busy: usize,
@@ -217,6 +217,12 @@ impl Loop {
         while self.waiting.front().is_some_and(|ready| ready.deadline <= Instant::now()) {
             self.waiting.pop_front().into_iter().for_each(|ready| self.give_back(ready));
         }
+    }
+
+    /// Lets an event wait that was on its way already, at its place among those that wait: it may be older than they are.
+    fn wait_again(&mut self, ready: Ready) {
+        let place = self.waiting.partition_point(|other| other.deadline < ready.deadline);
+        self.waiting.insert(place, ready);
     }
 
     fn give_back(&mut self, mut ready: Ready) {

@@ -128,7 +128,7 @@ impl Loop {
     pub(super) fn came_back(&mut self, detour: Result<Detour, JoinError>) {
         match detour {
             Ok(Detour::Over) => {}
-            Ok(Detour::Ready(ready)) => self.waiting.push_back(ready),
+            Ok(Detour::Ready(ready)) => self.wait_again(ready),
             Ok(Detour::Again(claimed)) => self.again.push_back(claimed),
             Ok(Detour::Confirmed(confirmed)) => self.finished.push_back(confirmed),
             Ok(Detour::GivenUp) => self.resting -= 1,

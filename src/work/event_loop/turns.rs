@@ -66,7 +66,7 @@ impl Loop {
                 }
                 for mut ready in claims.into_iter().rev() {
                     ready.is_claim_open = true;
-                    self.waiting.push_front(ready);
+                    self.wait_again(ready);
                 }
             }
         }

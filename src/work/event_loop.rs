@@ -33,7 +33,7 @@ use super::{
     stage::{Claimed, Confirmed, Detour, Disposition, Ready},
 };
 use crate::{
-    outage::{Health, backoff},
+    outage::{Health, Known, backoff},
     ports::{Delivery, Receipt, Written},
 };
 
@@ -46,7 +46,7 @@ pub(super) async fn work(lane: Arc<Lane>, until: CancellationToken) {
 struct Loop {
     lane: Arc<Lane>,
     until: CancellationToken,
-    health: watch::Receiver<Health>,
+    health: watch::Receiver<Known>,
     isolated: watch::Receiver<usize>,
     consumer: Consumer,
     /// Events that wait for a free place, in the order of their deadlines: so the first one is the first to be given back.
@@ -142,7 +142,7 @@ impl Loop {
     }
 
     fn health(&mut self) -> Health {
-        if self.lane.spec.register { *self.health.borrow_and_update() } else { Health::Up }
+        if self.lane.spec.register { self.health.borrow_and_update().health() } else { Health::Up }
     }
 
     /// Does all that can be done now.
@@ -276,7 +276,7 @@ impl Loop {
     /// Returns when something is to be done that nothing else wakes the lane for.
     fn wake_at(&self) -> Option<Instant> {
         let may_consume =
-            !self.until.is_cancelled() && (!self.lane.spec.register || *self.health.borrow() != Health::Down);
+            !self.until.is_cancelled() && (!self.lane.spec.register || self.health.borrow().health() != Health::Down);
         let times = [
             self.consumer.idle_until().filter(|_| may_consume),
             self.turn_at.filter(|_| self.turn.is_none()),

@@ -56,7 +56,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
     // Cancelled when the event at the head is to wait no longer: everything goes back.
     let mut over = CancellationToken::new();
     loop {
-        let now = if lane.spec.register { *health.borrow_and_update() } else { Health::Up };
+        let now = if lane.spec.register { health.borrow_and_update().health() } else { Health::Up };
         if now == Health::Up {
             // It has what came with the first event, too, and goes on: handed back, that would come again for nothing.
             consumer.end_probe();

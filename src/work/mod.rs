@@ -13,6 +13,7 @@
 mod alone;
 mod builder;
 mod busy_wait;
+mod claim;
 mod common;
 mod consumer;
 mod counters;
@@ -28,6 +29,7 @@ mod ordered;
 mod quarantine;
 mod renewal;
 mod run;
+mod settle;
 mod stage;
 mod stateful;
 #[cfg(test)]

@@ -62,11 +62,11 @@ async fn a_requeue_beyond_the_horizon_is_told_and_keeps_its_date() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_back_again_and_again_is_named() {
+async fn an_event_that_is_redelivered_often_is_logged() {
     let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
     world.put(incoming("mail.now", &[came_back(50)]));
     work(&world, Outcome::Done).await;
-    let said = log.lines("counted anew").concat();
+    let said = log.lines("event redelivered 50 times").concat();
     assert!(said.contains("WARN") && said.contains("id=id-1 event_type=mail returns=50"), "{:?}", log.lines(""));
 }

@@ -195,5 +195,5 @@ async fn a_lack_of_room_is_logged_once_a_minute() {
     let worker = worker.concurrency(16).handler("mail", Arc::new(Told(handler)));
     let summary = worker.run(CancellationToken::new()).await.expect("it goes on");
     assert_eq!(summary.done, 50);
-    assert_eq!(log.lines("there is no room for a handler").len(), 1, "{:?}", log.lines(""));
+    assert_eq!(log.lines("event runs again in a moment").len(), 1, "{:?}", log.lines(""));
 }

@@ -33,7 +33,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Notes a call about an event that had no answer, and that holds the event up no longer.
+    /// Notes a call about an event that failed, and for which the event does not wait.
     pub(super) fn unanswered(&self, asked: Instant, error: &RegisterError, id: &str, consequence: &str) {
         self.common.unanswered(asked, error, (id, self.event_type.as_str()), consequence);
     }

@@ -38,7 +38,7 @@ use crate::{
 /// How often a worker that stops when its queues are empty looks at them.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A type and who handles it.
+/// A type and its handler.
 type TypeHandler = (EventType, Arc<dyn Handler>);
 
 impl<S> Worker<S> {

@@ -150,7 +150,7 @@ impl Lane {
                     self.send_on(event, Duration::ZERO).await?;
                 }
                 Copy::Quarantine(returns) => {
-                    tracing::warn!(%id, %event_type, returns, "event moved to the aside queue, because its worker may have died while it ran");
+                    tracing::warn!(%id, %event_type, returns, "event put aside to run alone, because its worker may have died while it ran");
                     let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..Event::clone(event) };
                     self.send_to_quarantine(&copy).await?;
                     self.common.counters.put_aside();

@@ -14,7 +14,7 @@ use crate::domain::{
     words::EventType,
 };
 
-/// The ways of one topology.
+/// The routes of one topology.
 pub(crate) struct Routes {
     pub(crate) names: Names,
     hatcheries: Vec<Ttl>,
@@ -30,29 +30,32 @@ impl Routes {
         }
     }
 
-    /// The way that takes this long.
+    /// Returns the route that takes this long.
     pub(crate) fn after(&self, wait: Duration) -> Route {
         Route::after(wait, &self.hatcheries, self.ladder)
     }
 
-    /// To the scheduler, by a way that has been chosen.
+    /// Returns the message that sends a copy to the scheduler by a route that was chosen before.
     pub(crate) fn by(&self, route: Route, copy: &Event) -> Message {
         message(self.names.scheduler(), route.key(&copy.event_type), copy)
     }
 
-    /// To the scheduler, by the way that takes this long.
+    /// Returns the message that sends a copy to the scheduler by the route that takes this long.
     pub(crate) fn to_scheduler(&self, copy: &Event, wait: Duration) -> Message {
         self.by(self.after(wait), copy)
     }
 
+    /// Returns the message that sends a copy to the retry queue with this TTL.
     pub(crate) fn to_retry(&self, copy: &Event, ttl: Ttl) -> Message {
         message(self.names.retry(), names::retry_key(&copy.event_type, ttl), copy)
     }
 
+    /// Returns the message that sends a copy to the dead-letter queue.
     pub(crate) fn to_dead_letter(&self, copy: &Event) -> Message {
         message(self.names.dead_letter(), names::dead_letter_key(&copy.event_type), copy)
     }
 
+    /// Returns the message that sends a copy to the aside queue, where it runs alone.
     pub(crate) fn to_aside(&self, copy: &Event) -> Message {
         message(self.names.aside(), names::aside_key(&copy.event_type), copy)
     }

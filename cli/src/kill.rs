@@ -8,7 +8,7 @@ use rustix::process::{Signal, getpid, kill_process};
 
 /// All points: first those of an event, in the order in which it passes them, then those of a migration. A follow-up
 /// passes `broker.sent` too. Only an event that a worker republishes after its redelivery passes
-/// `work.put-aside`. Only an event that cannot be copied passes `work.released`.
+/// `work.put-aside`. Only an event whose run is given up after its claim passes `work.released`.
 const POINTS: [&str; 17] = [
     "publish.reserved",
     "broker.sent",

@@ -14,22 +14,22 @@ pub(crate) enum Effect {
     Record,
     /// `operate::sending`: a person moves an event within its slot, and reserves the later of both dates.
     ReserveCopy,
-    /// `work::follow_up`: `to_retry` and `to_scheduler`, and a person's replay and run-now. They publish a copy with the
-    /// next generation.
+    /// `work::follow_up`, by `to_retry` and `to_scheduler` of `routes`, and a person's replay and run-now. They publish a
+    /// copy with the next generation.
     PublishCopy,
     /// `PublishCopy` after `raise_due`: the copy waits longer than the type's own delays.
     PublishCopyLater,
-    /// `work::follow_up`: `to_dead_letter`.
+    /// `work::follow_up`, by `to_dead_letter` of `routes`.
     PublishLetter,
     /// `work::follow_up`: `requeue` reserves a version for the later run. A person's reschedule does the same.
     ReserveAgain,
     PublishAgain,
     RecordAgain,
-    /// `work::lane::turns`, with `End::Finished`.
+    /// `work::event_loop::register_calls`, with `End::Finished`.
     SettleFinished,
-    /// `work::lane::turns`, with `End::Copied`.
+    /// `work::event_loop::register_calls`, with `End::Copied`.
     SettleCopied,
-    /// `work::follow_up`: the claim is released, and nothing is settled.
+    /// `work::claim`: `let_go` releases the claim, and nothing is settled.
     Release,
     /// `work::stage`: `Settled::acknowledge`.
     Acknowledge,

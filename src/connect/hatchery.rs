@@ -17,8 +17,8 @@ use crate::{
 
 /// A topology, connected to its broker and its Redis. Creates publishers, workers and [`Events`].
 ///
-/// One is enough for a process. It has one connection for publishing and, once a worker runs, one for consuming. Redis is
-/// connected when it is first used. Lost connections are restored automatically. Publishers and workers keep the connections
+/// One is enough for a process. It has one connection for publishing and, once a worker runs, one for consuming; a worker whose
+/// types have `register: off` takes single messages over a third one. Redis is connected when it is first used. Lost connections are restored automatically. Publishers and workers keep the connections
 /// open after this value is dropped.
 ///
 /// ```no_run

@@ -10,7 +10,7 @@ use backon::ExponentialBuilder;
 
 pub(crate) use self::{
     broker::BrokerOutage,
-    register::{Health, RegisterHealth, Side},
+    register::{Health, Known, RegisterHealth, Side},
 };
 
 /// The pauses between tries that have no end: from a tenth of a second to five seconds, with jitter, which makes a pause up

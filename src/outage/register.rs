@@ -1,26 +1,23 @@
-//! A register that does not answer: what is told of it, in the log once and not for each event, and as metrics.
+//! A register that does not answer: its state, its log lines (one for an outage, not one for an event) and its metrics.
 //!
 //! - `hatchery_register_state{state, side}`: 1 while the register is in this state, as the publishers (`side="publisher"`)
 //!   or the workers of this process see it, else 0.
-//! - `hatchery_register_errors_total{state, side}`: questions that had no answer.
+//! - `hatchery_register_errors_total{state, side}`: calls that had no answer.
 //! - `hatchery_published_unversioned_total{side}`: events that compete with nothing, because the register gave no version.
-//! - `hatchery_register_emptied_total{side}`: how often a question found that what this process knew to be there was gone.
+//! - `hatchery_register_emptied_total{side}`: how often a call found that data which this process had seen was gone.
 
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::time::Duration;
 
 use metrics::{counter, gauge};
 use tokio::{sync::watch, time::Instant};
 
 use crate::{domain::trouble::Trouble, ports::RegisterError};
 
-/// So long nothing may have failed until a publisher says that it is over. Of a Cluster with one master away every other
-/// question may be answered.
+/// A publisher ends an outage after this long without a failed call. While one master of a Cluster is down, calls to the
+/// others succeed in between.
 const CALM: Duration = Duration::from_secs(5);
 
-/// Whose question had no answer.
+/// Whose call had no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Publisher,
@@ -35,14 +32,14 @@ impl Side {
         }
     }
 
-    /// The register was found emptied so often by its last question.
+    /// Counts how often the last call found the register emptied.
     pub(crate) fn count_emptied(self, times: u64) {
         if times > 0 {
             counter!("hatchery_register_emptied_total", "side" => self.label()).increment(times);
         }
     }
 
-    /// What is done until it answers.
+    /// Returns what this side does during an outage, for the log.
     const fn meanwhile(self) -> &'static str {
         match self {
             Self::Publisher => {
@@ -52,6 +49,10 @@ impl Side {
                 "no event of a type that needs it is started, and what has not started goes back to its queue"
             }
         }
+    }
+
+    fn gauge(self, trouble: Trouble, by: f64) {
+        gauge!("hatchery_register_state", "state" => trouble.label(), "side" => self.label()).increment(by);
     }
 }
 
@@ -69,195 +70,180 @@ pub(crate) enum Health {
 /// What a publisher or a worker knows of the register.
 pub(crate) struct RegisterHealth {
     side: Side,
-    known: Mutex<Known>,
-    state: watch::Sender<Health>,
+    known: watch::Sender<Known>,
 }
 
+/// The outage, if there is one. [`Known::health`] and the gauge follow from it.
 #[derive(Default)]
-struct Known {
-    now: Option<Lasting>,
-    /// When the last one was over.
+pub(crate) struct Known {
+    /// The present outage.
+    outage: Option<Outage>,
+    /// When the last outage ended.
     over: Option<Instant>,
-    /// What the metrics show.
-    shown: Option<Trouble>,
 }
 
-/// One that is not over.
-struct Lasting {
+struct Outage {
     since: Instant,
-    /// When the last question was asked that had no answer.
+    /// When the latest call that failed was made.
     failed: Instant,
-    /// All that it has been, and last what it is now.
-    been: Vec<Trouble>,
-    /// How many events had no version.
+    /// Every cause so far, the present one last.
+    causes: Vec<Trouble>,
+    /// The number of events that were published without a version.
     unversioned: u64,
-    /// Since when it has been there again: all of it has answered a ping, and no question has failed that was asked later.
+    /// When every shard answered a ping. Cleared by a later failure.
     there: Option<Instant>,
-    /// It has done something for an event since the last failure; for a publisher, for a while.
-    proven: bool,
+    /// Whether a call about an event has succeeded since; for a publisher, for [`CALM`].
+    is_proven: bool,
 }
 
-impl RegisterHealth {
-    pub(crate) fn new(side: Side) -> Self {
-        let outage = Self { side, known: Mutex::default(), state: watch::Sender::new(Health::Up) };
-        // Shown as 0 from the start.
-        for trouble in Trouble::ALL {
-            outage.gauge(trouble, 0.0);
-            counter!("hatchery_register_errors_total", "state" => trouble.label(), "side" => side.label()).increment(0);
-        }
-        counter!("hatchery_published_unversioned_total", "side" => side.label()).increment(0);
-        counter!("hatchery_register_emptied_total", "side" => side.label()).increment(0);
-        outage
-    }
-
-    /// A question that was asked then had no answer. Says whether the register is out of reach by it: it is not where it has
-    /// answered meanwhile.
-    pub(crate) fn failed(&self, asked: Instant, error: &RegisterError) -> bool {
-        let trouble = error.trouble();
-        counter!("hatchery_register_errors_total", "state" => trouble.label(), "side" => self.side.label())
-            .increment(1);
-        let mut known = self.known();
-        let answered = known.now.as_ref().map_or(known.over, |lasting| lasting.there);
-        if answered.is_some_and(|answered| asked < answered) {
-            return false;
-        }
-        match &mut known.now {
-            None => {
-                tracing::warn!(state = trouble.label(), "{error}; until it answers, {}", self.side.meanwhile());
-                let (since, been) = (Instant::now(), vec![trouble]);
-                known.now = Some(Lasting { since, failed: asked, been, unversioned: 0, there: None, proven: false });
-            }
-            Some(lasting) => {
-                // Once for each: a fail-over may be away and failing over by turns.
-                if !lasting.been.contains(&trouble) {
-                    let after = lasting.since.elapsed();
-                    tracing::warn!(state = trouble.label(), "{error}; it has not answered for {after:.1?}");
-                }
-                lasting.been.retain(|been| *been != trouble);
-                lasting.been.push(trouble);
-                lasting.failed = lasting.failed.max(asked);
-                (lasting.there, lasting.proven) = (None, false);
-            }
-        }
-        self.show(&mut known, Some(trouble));
-        self.announce(&known);
-        true
-    }
-
-    /// An event has no version.
-    pub(crate) fn unversioned(&self) {
-        counter!("hatchery_published_unversioned_total", "side" => self.side.label()).increment(1);
-        if let Some(lasting) = &mut self.known().now {
-            lasting.unversioned += 1;
-        }
-    }
-
-    /// All of it has answered a ping that was asked then. Says whether it is in reach by that: it is not where another
-    /// question has begun an outage meanwhile.
-    pub(crate) fn is_there(&self, asked: Instant) -> bool {
-        let mut known = self.known();
-        let Some(lasting) = &mut known.now else { return true };
-        if asked < lasting.failed {
-            return false;
-        }
-        lasting.there.get_or_insert_with(Instant::now);
-        // A worker that has no events would say for ever that it has no register.
-        self.show(&mut known, None);
-        self.end(&mut known);
-        self.announce(&known);
-        true
-    }
-
-    /// It did something for an event, as was asked then.
-    pub(crate) fn answered(&self, asked: Instant) {
-        if self.now() == Health::Up {
-            return;
-        }
-        let mut known = self.known();
-        let Some(lasting) = known.now.as_mut().filter(|lasting| lasting.failed < asked) else { return };
-        match self.side {
-            Side::Worker => lasting.proven = true,
-            // It waits for nothing, and asks none but those that it needs.
-            Side::Publisher => {
-                let there = *lasting.there.get_or_insert_with(Instant::now);
-                lasting.proven = there.elapsed() >= CALM;
-            }
-        }
-        self.end(&mut known);
-        self.announce(&known);
-    }
-
-    /// Returns the state.
-    pub(crate) fn now(&self) -> Health {
-        *self.state.borrow()
-    }
-
-    /// Returns a receiver of the state's changes.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<Health> {
-        self.state.subscribe()
-    }
-
-    /// Announces the state, under the lock, so that the last change is announced last.
-    fn announce(&self, known: &Known) {
-        let health = match &known.now {
+impl Known {
+    pub(crate) fn health(&self) -> Health {
+        match &self.outage {
             None => Health::Up,
-            Some(lasting) if lasting.there.is_none() => Health::Down,
+            Some(Outage { there: None, .. }) => Health::Down,
             Some(_) => Health::Probing,
-        };
-        self.state.send_if_modified(|state| std::mem::replace(state, health) != health);
+        }
     }
 
-    /// Where it is there again and has proven it.
-    fn end(&self, known: &mut Known) {
-        let Some(lasting) = known.now.take_if(|lasting| lasting.proven && lasting.there.is_some()) else { return };
-        let there = lasting.there.unwrap_or_else(Instant::now);
-        let (was, unversioned) = (words(&lasting.been), lasting.unversioned);
-        let lasted = there.duration_since(lasting.since);
-        known.over = Some(Instant::now());
-        self.show(known, None);
-        if self.side == Side::Worker && unversioned == 0 {
-            tracing::warn!("Redis answers again; it was {was} for {lasted:.1?}");
+    /// Returns the cause that the gauge shows. A worker's gauge ends with the first ping: a worker without events makes no
+    /// other call.
+    fn shown(&self, side: Side) -> Option<Trouble> {
+        let is_shown = |outage: &&Outage| side == Side::Publisher || outage.there.is_none();
+        self.outage.as_ref().filter(is_shown)?.causes.last().copied()
+    }
+
+    /// Ends the outage if Redis answers pings and a call about an event.
+    fn end(&mut self, side: Side) {
+        let Some(outage) = self.outage.take_if(|outage| outage.is_proven && outage.there.is_some()) else { return };
+        self.over = Some(Instant::now());
+        let there = outage.there.unwrap_or_else(Instant::now);
+        let causes = outage.causes.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let (lasted, unversioned) = (there.duration_since(outage.since), outage.unversioned);
+        if side == Side::Worker && unversioned == 0 {
+            tracing::warn!("Redis answers again; it was {causes} for {lasted:.1?}");
         } else {
             tracing::warn!(
                 unversioned,
-                "Redis answers again; it was {was} for {lasted:.1?}, in which {unversioned} events were published \
+                "Redis answers again; it was {causes} for {lasted:.1?}, in which {unversioned} events were published \
                  without a version"
             );
         }
     }
+}
 
-    fn show(&self, known: &mut Known, trouble: Option<Trouble>) {
-        let before = std::mem::replace(&mut known.shown, trouble);
-        if before != trouble {
-            before.inspect(|before| self.gauge(*before, -1.0));
-            trouble.inspect(|trouble| self.gauge(*trouble, 1.0));
+impl RegisterHealth {
+    pub(crate) fn new(side: Side) -> Self {
+        // The metrics show 0 from the start.
+        for trouble in Trouble::ALL {
+            side.gauge(trouble, 0.0);
+            counter!("hatchery_register_errors_total", "state" => trouble.label(), "side" => side.label()).increment(0);
         }
+        counter!("hatchery_published_unversioned_total", "side" => side.label()).increment(0);
+        counter!("hatchery_register_emptied_total", "side" => side.label()).increment(0);
+        Self { side, known: watch::Sender::new(Known::default()) }
     }
 
-    fn gauge(&self, trouble: Trouble, by: f64) {
-        gauge!("hatchery_register_state", "state" => trouble.label(), "side" => self.side.label()).increment(by);
+    /// Notes that a call made at `asked` failed. Returns false if a later call has succeeded.
+    pub(crate) fn failed(&self, asked: Instant, error: &RegisterError) -> bool {
+        let (trouble, meanwhile) = (error.trouble(), self.side.meanwhile());
+        counter!("hatchery_register_errors_total", "state" => trouble.label(), "side" => self.side.label())
+            .increment(1);
+        self.change(|known| {
+            let answered = known.outage.as_ref().map_or(known.over, |outage| outage.there);
+            if answered.is_some_and(|answered| asked < answered) {
+                return false;
+            }
+            let outage = known.outage.get_or_insert_with(|| {
+                tracing::warn!(state = trouble.label(), "{error}; until it answers, {meanwhile}");
+                let (since, causes) = (Instant::now(), vec![trouble]);
+                Outage { since, failed: asked, causes, unversioned: 0, there: None, is_proven: false }
+            });
+            // Each cause is logged once: during a fail-over two causes may alternate.
+            if !outage.causes.contains(&trouble) {
+                let after = outage.since.elapsed();
+                tracing::warn!(state = trouble.label(), "{error}; it has not answered for {after:.1?}");
+            }
+            outage.causes.retain(|cause| *cause != trouble);
+            outage.causes.push(trouble);
+            outage.failed = outage.failed.max(asked);
+            (outage.there, outage.is_proven) = (None, false);
+            true
+        })
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Counts an event that is published without a version.
+    pub(crate) fn unversioned(&self) {
+        counter!("hatchery_published_unversioned_total", "side" => self.side.label()).increment(1);
+        self.change(|known| known.outage.iter_mut().for_each(|outage| outage.unversioned += 1));
+    }
+
+    /// Notes that all shards answered a ping sent at `asked`. Returns false if a later call has failed.
+    pub(crate) fn is_there(&self, asked: Instant) -> bool {
+        self.change(|known| {
+            let Some(outage) = &mut known.outage else { return true };
+            if asked < outage.failed {
+                return false;
+            }
+            outage.there.get_or_insert_with(Instant::now);
+            known.end(self.side);
+            true
+        })
+    }
+
+    /// Notes that a call about an event, made at `asked`, succeeded.
+    pub(crate) fn answered(&self, asked: Instant) {
+        if self.now() == Health::Up {
+            return;
+        }
+        self.change(|known| {
+            let Some(outage) = known.outage.as_mut().filter(|outage| outage.failed < asked) else { return };
+            outage.is_proven = match self.side {
+                Side::Worker => true,
+                // A publisher sends no pings, so a success counts as one.
+                Side::Publisher => outage.there.get_or_insert_with(Instant::now).elapsed() >= CALM,
+            };
+            known.end(self.side);
+        });
+    }
+
+    /// Returns the state.
+    pub(crate) fn now(&self) -> Health {
+        self.known.borrow().health()
+    }
+
+    /// Returns a receiver of the state's changes.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Known> {
+        self.known.subscribe()
+    }
+
+    /// Changes what is known, and the gauge with it. Wakes the receivers if the state has changed.
+    fn change<T>(&self, change: impl FnOnce(&mut Known) -> T) -> T {
+        let mut answer = None;
+        self.known.send_if_modified(|known| {
+            let (health, shown) = (known.health(), known.shown(self.side));
+            answer = Some(change(known));
+            self.show(shown, known.shown(self.side));
+            known.health() != health
+        });
+        answer.expect("the change was made")
+    }
+
+    fn show(&self, before: Option<Trouble>, now: Option<Trouble>) {
+        if before != now {
+            before.inspect(|before| self.side.gauge(*before, -1.0));
+            now.inspect(|now| self.side.gauge(*now, 1.0));
+        }
     }
 }
 
 impl Drop for RegisterHealth {
     fn drop(&mut self) {
-        let shown = self.known.get_mut().unwrap_or_else(PoisonError::into_inner).shown.take();
-        shown.inspect(|shown| self.gauge(*shown, -1.0));
+        self.show(self.known.borrow().shown(self.side), None);
     }
-}
-
-fn words(been: &[Trouble]) -> String {
-    been.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn gone() -> RegisterError {
@@ -270,11 +256,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_worker_is_without_it_until_it_is_there_and_has_done_something() {
+    async fn an_outage_of_a_worker_ends_when_redis_answers_a_ping_and_a_call_about_an_event() {
         let outage = RegisterHealth::new(Side::Worker);
         let first = Instant::now();
         assert!(outage.failed(in_a_moment().await, &gone()));
-        assert!(!outage.is_there(first), "that was asked before");
+        assert!(!outage.is_there(first), "a ping from before the failure");
         outage.answered(first);
         assert!(outage.is_there(in_a_moment().await));
         assert_eq!(outage.now(), Health::Probing);
@@ -283,33 +269,33 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_of_several_masters_is_not_all_of_it() {
+    async fn an_answer_of_one_master_ends_no_outage_before_all_masters_answer_a_ping() {
         let outage = RegisterHealth::new(Side::Worker);
         assert!(outage.failed(in_a_moment().await, &gone()));
         outage.answered(in_a_moment().await);
         assert_eq!(outage.now(), Health::Down);
         assert!(outage.is_there(in_a_moment().await));
-        assert_eq!(outage.now(), Health::Up, "it has proven it already");
+        assert_eq!(outage.now(), Health::Up, "a call about an event has succeeded already");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failure_while_probing_is_the_same_outage() {
+    async fn a_failure_while_probing_continues_the_outage() {
         let outage = RegisterHealth::new(Side::Worker);
         assert!(outage.failed(in_a_moment().await, &gone()));
         let late = Instant::now();
         assert!(outage.is_there(in_a_moment().await));
-        assert!(!outage.failed(late, &gone()), "that was asked before it was there");
-        assert_eq!(outage.known().shown, None);
+        assert!(!outage.failed(late, &gone()), "an older call than the ping");
+        assert_eq!(outage.known.borrow().shown(Side::Worker), None);
         assert!(outage.failed(in_a_moment().await, &gone()));
-        assert_eq!(outage.known().shown, Some(Trouble::Away));
+        assert_eq!(outage.known.borrow().shown(Side::Worker), Some(Trouble::Away));
         outage.answered(in_a_moment().await);
-        assert_eq!(outage.now(), Health::Down, "that ping counts no more");
+        assert_eq!(outage.now(), Health::Down, "the failure came after the ping");
         assert!(outage.is_there(in_a_moment().await));
         assert_eq!(outage.now(), Health::Up);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_ping_says_nothing_of_what_failed_that_was_asked_later() {
+    async fn a_ping_does_not_outweigh_a_later_call_that_failed() {
         let outage = RegisterHealth::new(Side::Worker);
         assert!(outage.failed(in_a_moment().await, &gone()));
         let ping = in_a_moment().await;
@@ -319,21 +305,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn for_a_publisher_it_is_over_when_nothing_has_failed_for_a_while() {
+    async fn an_outage_of_a_publisher_ends_when_no_call_has_failed_for_a_while() {
         let outage = RegisterHealth::new(Side::Publisher);
         let before = Instant::now();
         assert!(outage.failed(in_a_moment().await, &gone()));
         outage.unversioned();
         outage.answered(before);
         let asked = in_a_moment().await;
-        // Of a Cluster one master may be away, and the others answer.
+        // One master of a Cluster is down, and the others answer.
         for _ in 0..10 {
             outage.answered(in_a_moment().await);
             tokio::time::sleep(CALM / 2).await;
             assert!(outage.failed(in_a_moment().await, &gone()));
         }
         outage.answered(in_a_moment().await);
-        assert!(!outage.failed(asked, &gone()), "it has answered since");
+        assert!(!outage.failed(asked, &gone()), "a later call has succeeded");
         assert_ne!(outage.now(), Health::Up);
         tokio::time::sleep(CALM).await;
         outage.answered(in_a_moment().await);

@@ -1,4 +1,4 @@
-//! What the lanes of a worker share.
+//! What the types of a worker share.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use crate::{
 /// How long the last publishes and settlements of a stopping worker may take.
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What all lanes of a worker share.
+/// What all types of a worker share.
 pub(super) struct Common {
     pub(super) topology: Arc<Topology>,
     pub(super) routes: Routes,
@@ -40,7 +40,7 @@ pub(super) struct Common {
     pub(super) abandon: CancellationToken,
     /// The number of deliveries that the worker holds.
     pub(super) held: Arc<AtomicUsize>,
-    /// Until when copies that the worker has sent to a hatchery come back.
+    /// When the last copy that the worker has sent to a hatchery comes back.
     pub(super) expected: Mutex<Option<Instant>>,
     /// Wakes the quarantine when this worker has put an event there.
     pub(super) quarantined: Notify,
@@ -107,8 +107,8 @@ impl Common {
         Side::Worker.count_emptied(self.register.times_emptied());
     }
 
-    /// Notes a call that had no answer, and that holds its event up no longer. An outage is logged once, and not for each
-    /// event. Another refusal may concern this event alone.
+    /// Notes a call about an event that failed, and for which the event does not wait. An outage is logged once, and not for
+    /// each event. Another refusal may concern this event alone.
     pub(super) fn unanswered(
         &self,
         asked: Instant,
@@ -133,7 +133,7 @@ impl Common {
         tokio::time::sleep(LAST_WORDS / 2).await;
     }
 
-    /// Stops the worker for a reason that more events would only meet again.
+    /// Stops the worker for a reason that would concern every further event.
     pub(super) fn fail(&self, reason: WorkError) {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
         self.stop.cancel();

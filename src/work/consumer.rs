@@ -1,4 +1,4 @@
-//! The consumer of a lane: opens it, reads from it, leaves it, and waits between two consumers.
+//! The consumer of a type: opens it, reads from it, leaves it, and waits between two consumers.
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,22 +13,10 @@ use crate::{
     ports::{BrokerError, Deliveries, Delivery, Order},
 };
 
-/// A consumer that lasts for this long was well: the next pause is short again.
+/// After a consumer that lasted for this long, the next pause is short again.
 const LONG: Duration = Duration::from_mins(1);
 
-/// What a consumer brings.
-pub(super) enum Consumed {
-    /// Deliveries have come.
-    Delivered,
-    /// The consumer has ended by itself. Unless the deliveries outlive it, the broker has them back.
-    Ended { outlived: bool },
-    /// The worker has left the consumer. The last deliveries have come with this.
-    Left,
-    /// Nothing; the state has changed.
-    Nothing,
-}
-
-/// The consumer of one lane, or the wait for one.
+/// The consumer of one type, or the wait for one.
 pub(super) struct Consumer {
     lane: Arc<Lane>,
     order: Order,
@@ -73,8 +61,7 @@ impl Consumer {
     /// given back before it has an answer.
     pub(super) fn open(&mut self, is_probe: bool) {
         let (lane, order) = (Arc::clone(&self.lane), self.order);
-        // Where order is kept, the first event comes with all that came with it before: RabbitMQ puts what goes back behind
-        // what has gone back before.
+        // An ordered type keeps its full prefetch: RabbitMQ puts a returned delivery behind those returned before.
         let prefetch = if is_probe && order == Order::Any { 1 } else { lane.prefetch };
         let opening = async move {
             let queue = lane.common.routes.names.processing(&lane.event_type);
@@ -133,8 +120,9 @@ impl Consumer {
         }
     }
 
-    /// Waits for what comes next, and adds deliveries to `batch`. Dropping the future loses nothing.
-    pub(super) async fn next(&mut self, batch: &mut Vec<Delivery>) -> Consumed {
+    /// Waits for what comes next, and adds deliveries to `batch`. Returns whether the consumer has ended and the broker has
+    /// the worker's deliveries back. Dropping the future loses nothing.
+    pub(super) async fn next(&mut self, batch: &mut Vec<Delivery>) -> bool {
         match &mut self.state {
             State::Idle { .. } => std::future::pending().await,
             State::Opening { opening, is_probe } => {
@@ -144,20 +132,19 @@ impl Consumer {
                     Ok(deliveries) => {
                         self.state = State::Open { deliveries, is_probe, since: Instant::now(), any: false };
                     }
-                    // There is no connection any more, or this user may not consume this queue, and waiting does not help.
-                    // A client that is refused as a whole had been let in before, and waits: a broker that starts knows
-                    // nobody at first, and a password is mended.
+                    // Consuming is refused, or the connection was closed by the program, so waiting does not help. A client
+                    // that is refused as a whole waits: it had been let in, and a broker that starts knows no users yet.
                     Err(error) => {
                         self.pause();
                         self.lane.common.fail(WorkError::Broker(error));
                     }
                 }
-                Consumed::Nothing
+                false
             }
             State::Open { deliveries, since, any, .. } => {
                 if deliveries.next_batch(batch).await {
                     *any = true;
-                    return Consumed::Delivered;
+                    return false;
                 }
                 let (outlived, was_well) = (deliveries.outlived(), *any || since.elapsed() >= LONG);
                 if was_well {
@@ -170,18 +157,18 @@ impl Consumer {
                 {
                     self.ended = Some(deliveries);
                 }
-                Consumed::Ended { outlived }
+                !outlived
             }
             State::Leaving(leaving) => {
                 batch.append(&mut leaving.await);
                 self.pause();
-                Consumed::Left
+                false
             }
         }
     }
 
-    /// A queue that is deleted as soon as it is consumed must not make the lane spin, and neither must a Redis that answers
-    /// pings alone.
+    /// Pauses before the next consumer. A queue that is deleted as soon as it is consumed must not make the event loop spin,
+    /// and neither must a Redis that answers pings alone.
     fn pause(&mut self) {
         self.state = State::Idle { until: Instant::now() + self.pauses.next().unwrap_or_default() };
     }

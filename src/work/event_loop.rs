@@ -1,4 +1,4 @@
-//! The event loop of a lane: one task that owns all events of one type in this worker.
+//! The event loop: one task that owns all events of one type in this worker.
 //!
 //! ```text
 //! deliver ─► open ─► waiting ─► claim ─► run ─► follow up ─► settle ─► acknowledge
@@ -11,33 +11,30 @@
 //! A crash at any point repeats work and loses nothing: a follow-up is confirmed by the broker before the event is settled,
 //! and the event is settled before its delivery is acknowledged.
 
+mod register_calls;
 mod runs;
-mod turn;
-mod turns;
 
 use std::{collections::VecDeque, sync::Arc};
 
-use backon::{BackoffBuilder as _, ExponentialBackoff};
-use futures_util::future::BoxFuture;
+use futures_util::future::OptionFuture;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use self::turn::{Turned, turned};
+use self::{register_calls::RegisterCalls, runs::Ran};
 use super::{
-    common::Holding,
-    consumer::{Consumed, Consumer},
-    execute::RunResult,
+    busy_wait::BusyPlaces,
+    consumer::Consumer,
     isolation::{A_WHILE, Permit},
     lane::Lane,
-    open::{Instead, Opened},
-    stage::{Claimed, Confirmed, Detour, Disposition, Ready},
+    open::NotDue,
+    stage::{Detour, Ended, Ready},
 };
 use crate::{
-    outage::{Health, backoff},
-    ports::{Delivery, Receipt, Written},
+    outage::{Health, Known},
+    ports::{Delivery, Written},
 };
 
-/// Consumes a type and works on its events until `until` is cancelled, and until then nothing is held any more.
+/// Consumes the type's queue until `until` is cancelled. Returns once no delivery is held.
 pub(super) async fn work(lane: Arc<Lane>, until: CancellationToken) {
     Loop::new(lane, until).run().await;
 }
@@ -46,28 +43,20 @@ pub(super) async fn work(lane: Arc<Lane>, until: CancellationToken) {
 struct Loop {
     lane: Arc<Lane>,
     until: CancellationToken,
-    health: watch::Receiver<Health>,
+    health: watch::Receiver<Known>,
     isolated: watch::Receiver<usize>,
     consumer: Consumer,
-    /// Events that wait for a free place, in the order of their deliveries.
+    /// Events that wait for a free place, in the order of their deadlines: so the first one is the first to be given back.
     waiting: VecDeque<Ready>,
-    /// How many of them wait for a reference that is busy.
-    busy: usize,
-    /// The call to the register that is under way.
-    turn: Option<BoxFuture<'static, Turned>>,
-    /// How many events it claims.
-    claiming: usize,
-    /// When the next call may be made after one that had no answer.
-    turn_at: Option<Instant>,
-    pauses: ExponentialBackoff,
-    running: JoinSet<(Claimed, RunResult)>,
-    /// Events that wait for their next try in place. They keep their places.
-    resting: usize,
-    /// Those of them whose pause is over.
-    again: VecDeque<Claimed>,
-    /// Places that stay empty because a handler found no room.
-    cooling: usize,
-    finished: VecDeque<Confirmed>,
+    /// The places of events that wait in memory for a reference that is busy.
+    busy: BusyPlaces,
+    calls: RegisterCalls,
+    /// The runs. An event keeps its place while it waits for its next try in place.
+    running: JoinSet<Ran>,
+    /// Until when places stay empty because a handler found no room, the first one first.
+    cooling: VecDeque<Instant>,
+    /// Events that wait to be settled.
+    finished: VecDeque<Ended>,
     detours: JoinSet<Detour>,
     /// Held while anything is claimed or runs.
     permit: Option<Arc<Permit>>,
@@ -85,15 +74,10 @@ impl Loop {
             isolated: lane.common.isolation.subscribe(),
             consumer: Consumer::new(&lane),
             waiting: VecDeque::new(),
-            busy: 0,
-            turn: None,
-            claiming: 0,
-            turn_at: None,
-            pauses: backoff().build(),
+            busy: BusyPlaces::default(),
+            calls: RegisterCalls::new(),
             running: JoinSet::new(),
-            resting: 0,
-            again: VecDeque::new(),
-            cooling: 0,
+            cooling: VecDeque::new(),
             finished: VecDeque::new(),
             detours: JoinSet::new(),
             permit: None,
@@ -120,7 +104,7 @@ impl Loop {
                 _ = self.health.changed() => {}
                 _ = self.isolated.changed() => {}
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
-                turned = turned(&mut self.turn) => self.turned(turned),
+                Some(answered) = OptionFuture::from(self.calls.under_way.as_mut()) => self.answered(answered),
                 Some(ran) = self.running.join_next() => {
                     self.ran(ran);
                     while let Some(ran) = self.running.try_join_next() {
@@ -129,7 +113,7 @@ impl Loop {
                 }
                 Some(detour) = self.detours.join_next() => self.came_back(detour),
                 permit = common.isolation.shared(), if wants_permit => self.permit = Some(Arc::new(permit)),
-                consumed = self.consumer.next(&mut batch) => self.consumed(&consumed, &mut batch),
+                is_taken_back = self.consumer.next(&mut batch) => self.consumed(is_taken_back, &mut batch),
             }
         }
         for written in self.written {
@@ -142,7 +126,7 @@ impl Loop {
     }
 
     fn health(&mut self) -> Health {
-        if self.lane.spec.register { *self.health.borrow_and_update() } else { Health::Up }
+        if self.lane.spec.register { self.health.borrow_and_update().health() } else { Health::Up }
     }
 
     /// Does all that can be done now.
@@ -150,29 +134,27 @@ impl Loop {
         let health = self.health();
         self.consume(health);
         self.give_back_late();
-        self.share_permit();
-        while let Some(claimed) = self.again.pop_front() {
-            self.resting -= 1;
-            self.start(claimed);
-        }
+        self.update_permit();
+        self.free_cooled();
         if self.lane.spec.register {
-            self.begin_turn(health);
+            self.call_register(health);
         } else {
             while self.free() > 0 && self.may_start() {
                 let Some(ready) = self.waiting.pop_front() else { break };
-                self.start(ready.claimed(None));
+                self.start(ready.unclaimed());
             }
-            while let Some(confirmed) = self.finished.pop_front() {
-                self.acknowledge(confirmed.settled());
+            while let Some(ended) = self.finished.pop_front() {
+                self.acknowledge(ended.settled());
             }
         }
     }
 
-    /// Opens or leaves the consumer, as the worker's stop and Redis demand.
+    /// Opens or leaves the consumer, and gives back what has not started, as the worker's stop and Redis demand.
     fn consume(&mut self, health: Health) {
         match self.consumer.is_probe() {
             _ if self.until.is_cancelled() => self.consumer.leave(),
-            // What waits goes back. What runs goes on. A probe keeps its event, and asks again.
+            // Redis is down: returns the events that have not started. Running handlers go on. A probe keeps its event and
+            // claims it again.
             Some(false) if health == Health::Down => self.consumer.leave(),
             Some(true) if health == Health::Up => self.consumer.leave(),
             None if health != Health::Down && self.consumer.idle_until().is_some_and(|at| at <= Instant::now()) => {
@@ -187,20 +169,16 @@ impl Loop {
     }
 
     /// Takes what the consumer has brought.
-    fn consumed(&mut self, consumed: &Consumed, batch: &mut Vec<Delivery>) {
+    fn consumed(&mut self, is_taken_back: bool, batch: &mut Vec<Delivery>) {
         for delivery in batch.drain(..) {
             match self.lane.open(delivery) {
-                Opened::Ready(ready) => self.waiting.push_back(ready),
-                Opened::Copy(ready, why) => {
-                    self.detours.spawn(Arc::clone(&self.lane).copy(ready, why));
-                }
-                Opened::Over(receipt, instead, held) => {
-                    self.detours.spawn(answer_instead(Arc::clone(&self.lane), receipt, instead, held));
-                }
+                Ok((ready, None)) => self.waiting.push_back(ready),
+                Ok((ready, Some(why))) => drop(self.detours.spawn(Arc::clone(&self.lane).copy(ready, why))),
+                Err(not_due) => drop(self.detours.spawn(answer_not_due(Arc::clone(&self.lane), not_due))),
             }
         }
-        // The broker has taken the deliveries back by itself, and delivers them again.
-        if let Consumed::Ended { outlived: false } = consumed {
+        // The broker delivers again what it has taken back.
+        if is_taken_back {
             self.give_all_back();
         }
     }
@@ -212,42 +190,31 @@ impl Loop {
         }
     }
 
-    /// Gives back what the broker would soon take.
+    /// Gives back the deliveries that the broker would soon take.
     fn give_back_late(&mut self) {
-        while self.waiting.front().is_some_and(|ready| ready.deadline <= Instant::now()) {
+        while self.waiting.front().is_some_and(|ready| ready.work.deadline <= Instant::now()) {
             self.waiting.pop_front().into_iter().for_each(|ready| self.give_back(ready));
         }
     }
 
-    fn give_back(&mut self, mut ready: Ready) {
-        self.end_busy(&mut ready);
-        if !ready.is_claim_open {
-            self.lane.common.counters.given_back();
-            self.written(Disposition::GiveBack.answer(ready.0.into_receipt()));
-            return;
-        }
-        // The claim may have been granted, and only the answer was lost.
-        let lane = Arc::clone(&self.lane);
-        self.detours.spawn(async move {
-            lane.unclaim(&mut ready).await;
-            lane.answer(ready.0, Disposition::GiveBack).await;
-            Detour::Over
-        });
+    /// Lets an event wait that comes back to the loop. It may be older than those that wait.
+    fn wait_again(&mut self, ready: Ready) {
+        let place = self.waiting.partition_point(|other| other.work.deadline < ready.work.deadline);
+        self.waiting.insert(place, ready);
     }
 
-    /// Gives the shared permit up for an event that waits to run alone, as soon as nothing runs here. What is not settled by
-    /// then keeps it for a while: if the suspect kills the process, that counts as a crash of what is not settled.
-    fn share_permit(&mut self) {
+    /// Takes the shared permit when it is free. Releases it for an event that waits to run alone, once no handler runs here.
+    /// While events are unsettled it waits up to `A_WHILE`: if the suspect kills the process, each of them counts a crash.
+    fn update_permit(&mut self) {
         let is_wanted = self.lane.common.isolation.is_wanted();
-        let runs = !self.running.is_empty() || self.resting > 0;
-        if !is_wanted || runs || self.permit.is_none() {
+        if !is_wanted || !self.running.is_empty() || self.permit.is_none() {
             self.yielding = None;
             if self.permit.is_none() && !is_wanted {
                 self.permit = self.lane.common.isolation.try_shared().map(Arc::new);
             }
             return;
         }
-        let is_idle = self.turn.is_none() && self.finished.is_empty();
+        let is_idle = self.calls.under_way.is_none() && self.finished.is_empty();
         let since = *self.yielding.get_or_insert_with(Instant::now);
         if is_idle || since.elapsed() >= A_WHILE {
             self.permit = None;
@@ -264,17 +231,18 @@ impl Loop {
 
     /// The number of events that may start beside those that run.
     fn free(&self) -> usize {
-        self.lane.concurrency.saturating_sub(self.running.len() + self.claiming + self.resting + self.cooling)
+        self.lane.concurrency.saturating_sub(self.running.len() + self.calls.claiming + self.cooling.len())
     }
 
-    /// Returns when something is to be done that nothing else wakes the lane for.
+    /// Returns when something is to be done that nothing else wakes the loop for.
     fn wake_at(&self) -> Option<Instant> {
         let may_consume =
-            !self.until.is_cancelled() && (!self.lane.spec.register || *self.health.borrow() != Health::Down);
+            !self.until.is_cancelled() && (!self.lane.spec.register || self.health.borrow().health() != Health::Down);
         let times = [
             self.consumer.idle_until().filter(|_| may_consume),
-            self.turn_at.filter(|_| self.turn.is_none()),
-            self.waiting.front().map(|ready| ready.deadline),
+            self.calls.wake_at(),
+            self.waiting.front().map(|ready| ready.work.deadline),
+            self.cooling.front().copied(),
             self.yielding.map(|since| since + A_WHILE),
         ];
         times.into_iter().flatten().min()
@@ -283,14 +251,15 @@ impl Loop {
     fn is_over(&self) -> bool {
         self.until.is_cancelled()
             && self.consumer.idle_until().is_some()
-            && self.turn.is_none()
-            && (self.waiting.is_empty() && self.again.is_empty() && self.finished.is_empty())
+            && self.calls.under_way.is_none()
+            && (self.waiting.is_empty() && self.finished.is_empty())
             && (self.running.is_empty() && self.detours.is_empty())
     }
 }
 
-/// Publishes what takes the place of a message that holds no due event, and answers the delivery.
-async fn answer_instead(lane: Arc<Lane>, receipt: Box<dyn Receipt>, instead: Instead, _held: Holding) -> Detour {
+/// Publishes what takes the place of a delivery that holds no due event, and answers the delivery.
+async fn answer_not_due(lane: Arc<Lane>, not_due: NotDue) -> Detour {
+    let NotDue { receipt, instead, held: _held } = not_due;
     let disposition = lane.instead(instead).await;
     lane.answer_receipt(receipt, disposition).await;
     Detour::Over

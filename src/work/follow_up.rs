@@ -5,8 +5,8 @@
 //! one that is claimed first makes the other stale or runs twice at worst. Nothing is lost at any point.
 //!
 //! A follow-up that is larger than the broker takes never is in the broker. Then the delivery itself is all that is left: the
-//! claim is released, the delivery is rejected, and the broker moves it to dead-letter as it came. Whoever sends it
-//! there again finds it neither finished nor stale. A crash on either side of the release runs it once more.
+//! claim is released, the delivery is rejected, and the broker moves it to dead-letter as it came. The register calls it
+//! neither finished nor stale, so it runs if a person replays it. A crash on either side of the release runs it once more.
 
 use std::time::Duration;
 
@@ -40,45 +40,24 @@ const SOONEST: Duration = Duration::from_secs(1);
 /// How late a copy may come back before a worker that stops when its queues are empty counts it as gone.
 pub(super) const ON_ITS_WAY: Duration = Duration::from_secs(1);
 
-/// Why a copy is not published, and no further try would do it.
-pub(super) enum Unpublished {
-    /// This program has closed its connections to the broker, or its worker has stopped and cannot wait any longer.
-    Closed,
-    /// It is larger than the broker takes; the broker's limit was higher when the event came. The delivery itself is all
-    /// that there is of it.
-    TooLarge,
-}
-
-impl From<Result<(), Unpublished>> for Disposition {
-    /// What becomes of a delivery whose copy was published, or was not. The broker dead-letters by itself what it would not
-    /// take from us.
-    fn from(published: Result<(), Unpublished>) -> Self {
-        match published {
-            Ok(()) => Self::Acknowledge,
-            Err(Unpublished::Closed) => Self::GiveBack,
-            Err(Unpublished::TooLarge) => Self::Reject,
-        }
-    }
-}
-
-/// A copy to publish and where to, and how the run ended by it; no end where that is not this run's to say.
-type FollowUp = (Option<(Event, To)>, Option<End>, Counted);
+/// The copy, its destination, the run's end and its counter.
+type FollowUp = (Option<(Event, To)>, End, Counted);
 
 /// Where a copy goes.
 enum To {
     Retry(Ttl),
     DeadLetter,
-    /// To come out after this long.
+    /// The copy is due after this long.
     Scheduler(Duration),
 }
 
-/// What it is counted as, once the broker has it.
+/// The counter of a run's end. It counts once the broker has the copy.
 type Counted = fn(&Counters);
 
 impl Lane {
-    /// Publishes what follows from a decision, and waits for the broker's confirm. Returns the end of the run for the register;
-    /// `None` if that is not this run's to say.
-    pub(super) async fn follow_up(&self, event: &Event, decision: Decision) -> Result<Option<End>, Unpublished> {
+    /// Publishes what follows from a decision, and waits for the broker's confirm. Returns the end of the run for the register.
+    /// The error says what becomes of a delivery whose event is not settled.
+    pub(super) async fn follow_up(&self, event: &Event, decision: Decision) -> Result<End, Disposition> {
         let (copy, end, count) = self.prepare(event, decision).await?;
         let routes = &self.common.routes;
         match copy {
@@ -92,20 +71,20 @@ impl Lane {
         Ok(end)
     }
 
-    async fn prepare(&self, event: &Event, decision: Decision) -> Result<FollowUp, Unpublished> {
+    async fn prepare(&self, event: &Event, decision: Decision) -> Result<FollowUp, Disposition> {
         let now = self.common.clock.now();
         Ok(match decision {
-            Decision::Finish => (None, Some(End::Finished), |_| {}),
+            Decision::Finish => (None, End::Finished, |_| {}),
             Decision::Drop { reason } => {
-                tracing::warn!(id = %plain(&event.id), event_type = %event.event_type, %reason, "dropped after a failure");
-                (None, Some(End::Finished), Counters::dropped)
+                tracing::warn!(id = %plain(&event.id), event_type = %event.event_type, %reason, "event dropped after a failure");
+                (None, End::Finished, Counters::dropped)
             }
             Decision::Retry { ttl, failed } => {
                 self.log_failed(event, &failed, ttl.as_duration());
                 let copy = after_failure(event, failed);
                 let due = time::later(now, ttl.as_duration());
                 let end = copied(&copy, due, Stage::Retry);
-                (Some((copy, To::Retry(ttl))), Some(end), Counters::retried)
+                (Some((copy, To::Retry(ttl))), end, Counters::retried)
             }
             Decision::RetryAfter { after, failed } => {
                 self.log_failed(event, &failed, after);
@@ -113,13 +92,13 @@ impl Lane {
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
                 let end = copied(&copy, due, Stage::Retry);
-                (Some((copy, To::Scheduler(after))), Some(end), Counters::retried)
+                (Some((copy, To::Scheduler(after))), end, Counters::retried)
             }
             Decision::DeadLetter(failed) => {
-                tracing::warn!(id = %plain(&event.id), event_type = %event.event_type, reason = %failed.reason, "dead-lettered");
+                tracing::warn!(id = %plain(&event.id), event_type = %event.event_type, reason = %failed.reason, "event dead-lettered");
                 let copy = after_failure(event, failed);
                 let end = copied(&copy, now, Stage::DeadLetter);
-                (Some((copy, To::DeadLetter)), Some(end), Counters::dead_lettered)
+                (Some((copy, To::DeadLetter)), end, Counters::dead_lettered)
             }
             Decision::Requeue { at, reason } => self.requeue(event, time::ceil_millis(at), reason).await?,
         })
@@ -127,13 +106,13 @@ impl Lane {
 
     fn log_failed(&self, event: &Event, failed: &Failed, wait: Duration) {
         let (event_type, reason) = (&self.event_type, &failed.reason);
-        tracing::info!(id = %plain(&event.id), %event_type, %reason, "tried again in {}", roughly(wait));
+        tracing::info!(id = %plain(&event.id), %event_type, %reason, "event runs again in {}", roughly(wait));
     }
 
-    /// Again later, by the handler's wish. An immediate event is published like any other, into the slot of its date, where
+    /// Runs the event again later, as the handler asked. An immediate event is published like any other, into the slot of its date, where
     /// the newest of its reference counts. Any other stays in the slot that it has: dated events of a reference that are put
     /// off to one time would replace each other there, and an immediate one would replace them.
-    async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<FollowUp, Unpublished> {
+    async fn requeue(&self, event: &Event, at: Timestamp, reason: String) -> Result<FollowUp, Disposition> {
         let now = self.common.clock.now();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = time::until(now, at).max(SOONEST);
@@ -151,15 +130,16 @@ impl Lane {
         if !competes {
             self.raise_due(event, at).await;
             let end = copied(&fresh, at, Stage::Waiting);
-            return Ok((Some((fresh, To::Scheduler(delay))), Some(end), Counters::requeued));
+            return Ok((Some((fresh, To::Scheduler(delay))), end, Counters::requeued));
         }
         let slot = DedupSlot::RequeuedAt(at.as_millisecond());
         let (fresh, version) = loop {
             let (now, asked) = (self.common.clock.now(), Instant::now());
             let version = match self.reserve(event, slot.clone(), at, Some(event.stamp.clone())).await {
                 Ok(Reserved::Version(version)) => Some(version),
-                // Cancelled, or another run of it came to an end, by a copy perhaps: settled as done, that copy would be stale.
-                Ok(Reserved::Stale) => return Ok((None, None, |_| {})),
+                // The event was cancelled, or another run has settled it, so there is nothing to settle: the end of this run
+                // would make stale what the other one has published.
+                Ok(Reserved::Stale) => return Err(Disposition::Acknowledge),
                 Err(error) => {
                     self.unanswered(asked, &error, &event.id, "requeued without a version: it competes with nothing");
                     self.common.health.unversioned();
@@ -171,8 +151,8 @@ impl Lane {
                 None => alone.clone(),
             };
             let fresh = Event { stamp, ..fresh.clone() };
-            // The register forgets what was handled: a version older than that could run after a newer one. At least a second, so
-            // that a register which is slow to answer does not keep it from being sent.
+            // The register forgets handled events after a while: a version older than that could run after a newer one. The
+            // limit is at least a second, so that a slow register does not keep the copy from being sent.
             let sendable = (self.terms.dedup_retention / 2).max(SOONEST);
             let limit = version.and_then(|_| time::due(now, sendable));
             if self.send_before(limit, &fresh, time::until(now, at).max(SOONEST)).await? {
@@ -194,10 +174,10 @@ impl Lane {
                 self.unanswered(asked, &error, &event.id, "an older event of the same date may run too");
             }
         }
-        Ok((None, Some(End::Finished), Counters::requeued))
+        Ok((None, End::Finished, Counters::requeued))
     }
 
-    /// Before a copy that waits longer than the policy's own delays: what makes older copies stale must outlive it.
+    /// Tells the register that a copy waits longer than the type's own delays: what makes older copies stale must outlive it.
     async fn raise_due(&self, event: &Event, due: Timestamp) {
         if !self.spec.register {
             return;
@@ -221,14 +201,14 @@ impl Lane {
         answer.ok_or_else(|| RegisterError::Refused { url: self.common.register.url(), reason: "no answer".to_owned() })
     }
 
-    /// To the scheduler, to come out after this long from now, also where the broker takes it only later.
-    pub(super) async fn send_on(&self, copy: &Event, wait: Duration) -> Result<(), Unpublished> {
+    /// Publishes a copy that is due after `wait`, however late the broker takes it.
+    pub(super) async fn send_on(&self, copy: &Event, wait: Duration) -> Result<(), Disposition> {
         self.send_before(None, copy, wait).await.map(drop)
     }
 
-    /// The same, but nothing is sent after the limit: the adapter drops what its caller no longer waits for. Says whether the broker has
-    /// confirmed it.
-    async fn send_before(&self, limit: Option<Timestamp>, copy: &Event, wait: Duration) -> Result<bool, Unpublished> {
+    /// The same, but nothing is sent after the limit: the adapter drops what its caller no longer waits for. Returns whether
+    /// the broker has confirmed the copy.
+    async fn send_before(&self, limit: Option<Timestamp>, copy: &Event, wait: Duration) -> Result<bool, Disposition> {
         let now = self.common.clock.now();
         let due = time::later(now, wait);
         let mut first = Some(wait);
@@ -241,9 +221,9 @@ impl Lane {
         tokio::time::timeout(time::until(now, limit), sent).await.unwrap_or(Ok(false))
     }
 
-    /// The same copy again in a moment: its reference is busy. The wait doubles from 250 ms to 4 s. Who stops when nothing is left
-    /// waits for it, if that will not be for ever.
-    pub(super) async fn send_busy(&self, event: &Event, is_expected: bool) -> Result<(), Unpublished> {
+    /// Publishes the same copy, which is due in a moment: its reference is busy. The wait doubles from 250 ms to 4 s. If the copy
+    /// is expected, a worker that stops when its queues are empty waits for it.
+    pub(super) async fn send_busy(&self, event: &Event, is_expected: bool) -> Result<(), Disposition> {
         self.common.counters.busy();
         let wait = BUSY.as_duration().saturating_mul(1 << event.busy.min(8)).min(LONGEST_BUSY);
         let copy = Event { busy: event.busy.saturating_add(1), ..event.clone() };
@@ -254,14 +234,14 @@ impl Lane {
         Ok(())
     }
 
-    /// Publishes until the broker has confirmed it. A copy too many is known by its generation; one too few is a loss. The
-    /// message is made anew for each try.
-    pub(super) async fn publish(&self, mut message: impl FnMut() -> Message + Send) -> Result<(), Unpublished> {
+    /// Retries until confirmed: the register drops a duplicate, and a missing copy would lose the event. The message is made anew
+    /// for each try. The error says what becomes of the delivery.
+    pub(super) async fn publish(&self, mut message: impl FnMut() -> Message + Send) -> Result<(), Disposition> {
         self.publish_if(|| Some(message())).await.map(drop)
     }
 
-    /// The same until there is no message any more. Says whether the broker has confirmed one.
-    async fn publish_if(&self, mut message: impl FnMut() -> Option<Message> + Send) -> Result<bool, Unpublished> {
+    /// The same until there is no message any more. Returns whether the broker has confirmed one.
+    async fn publish_if(&self, mut message: impl FnMut() -> Option<Message> + Send) -> Result<bool, Disposition> {
         let publish = || {
             let message = message();
             async move {
@@ -275,13 +255,12 @@ impl Lane {
             .retry(backoff())
             .when(|error| !matches!(error, BrokerError::Closed | BrokerError::TooLarge { .. }))
             .notify(|error, _| self.common.broker_outage.begins(error));
-        // There is no last try.
         let published = tokio::select! {
             biased;
             published = published => published,
-            // Given up while there is still time to release the claim: a broker that takes nothing is no crash of the event's.
-            // The copy may be there all the same, as after a crash at this point.
-            () = self.common.cannot_wait() => return Err(Unpublished::Closed),
+            // Given up while there is still time to release the claim: a broker that takes nothing is no crash of the event.
+            // The copy may be in the broker all the same, as after a crash at this point.
+            () = self.common.cannot_wait() => return Err(Disposition::GiveBack),
         };
         match published {
             Ok(confirmed) => {
@@ -290,37 +269,39 @@ impl Lane {
                 }
                 Ok(confirmed)
             }
+            // The broker's limit was higher when the event came. The delivery is all that there is of the event.
             Err(error @ BrokerError::TooLarge { .. }) => {
                 self.common.broker_outage.ends();
                 let id = message().and_then(|message| message.properties.message_id);
-                tracing::error!(%error, id, event_type = %self.event_type, "its copy is not published: it is rejected, and the broker dead-letters it as it came");
+                tracing::error!(%error, id, event_type = %self.event_type, "the event's copy is too large to publish; its delivery is rejected, and the broker dead-letters it unchanged");
                 self.common.counters.rejected();
-                Err(Unpublished::TooLarge)
+                Err(Disposition::Reject)
             }
+            // This program has closed its connections.
             Err(error) => {
                 self.common.fail(WorkError::Broker(error));
-                Err(Unpublished::Closed)
+                Err(Disposition::GiveBack)
             }
         }
     }
 
     /// Publishes the same copy to the aside queue, where it runs alone, and where RabbitMQ counts its returns from 0.
-    pub(super) async fn send_to_quarantine(&self, copy: &Event) -> Result<(), Unpublished> {
+    pub(super) async fn send_to_quarantine(&self, copy: &Event) -> Result<(), Disposition> {
         self.publish(|| self.common.routes.to_aside(copy)).await
     }
 }
 
-/// A run that ended with this copy.
+/// Returns the end of a run that published this copy.
 fn copied(copy: &Event, due: Timestamp, stage: Stage) -> End {
     End::Copied { due, note: Note { stage, attempts: copy.attempts, reason: copy.reason.clone() } }
 }
 
-/// The event's next copy, with a fresh start as far as waiting for its reference goes.
+/// Returns the event's next copy. It has waited for no reference yet.
 fn next(event: &Event) -> Event {
     Event { stamp: event.stamp.next(), busy: 0, crashes: 0, ..event.clone() }
 }
 
-/// The copy of an event that has failed.
+/// Returns the copy of an event that has failed.
 fn after_failure(event: &Event, failed: Failed) -> Event {
     let mut copy = next(event);
     copy.fail(failed);

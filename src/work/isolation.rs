@@ -1,22 +1,25 @@
 //! Runs an event that may kill the process while nothing else runs, so that no other event is blamed for the crash.
 //!
-//! One lock of the worker. Each lane holds it shared while it starts and runs events; an event that must run alone takes it
-//! exclusively. While one waits for it, no lane starts anything. Nobody holds it for what may last for ever, for a broker
-//! that is blocked or a Redis that is away: [`for_a_while`].
+//! One lock of the worker. Each event loop holds it shared while it starts and runs events; an event that must run alone takes
+//! it exclusively. While one waits for it, no event loop starts anything. No permit is held across a call that may never
+//! return (blocked broker, Redis down): [`for_a_while`].
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, watch};
+use tokio::sync::{RwLock, watch};
 
-/// How long an event that does not run yet, or any more, may keep others from starting.
+/// The longest time that an event may hold its permit while its handler does not run.
 pub(super) const A_WHILE: Duration = Duration::from_secs(5);
 
-/// What else may run in this process until this is dropped.
-pub(super) enum Permit {
-    /// Whatever else holds a shared permit.
-    Shared { _guard: OwnedRwLockReadGuard<()> },
-    /// Nothing.
-    Alone { _guard: OwnedRwLockWriteGuard<()> },
+/// A permit to run handlers in this process until it is dropped: beside others that hold one too, or alone.
+pub(super) struct Permit {
+    _guard: Box<dyn Send + Sync>,
+}
+
+impl Permit {
+    fn new(guard: impl Send + Sync + 'static) -> Self {
+        Self { _guard: Box::new(guard) }
+    }
 }
 
 /// The lock.
@@ -35,18 +38,18 @@ impl Default for Isolation {
 impl Isolation {
     /// Returns a shared permit, unless an event runs alone or waits for that.
     pub(super) fn try_shared(&self) -> Option<Permit> {
-        Arc::clone(&self.lock).try_read_owned().ok().map(|guard| Permit::Shared { _guard: guard })
+        Arc::clone(&self.lock).try_read_owned().ok().map(Permit::new)
     }
 
     /// Waits for a shared permit.
     pub(super) async fn shared(&self) -> Permit {
-        Permit::Shared { _guard: Arc::clone(&self.lock).read_owned().await }
+        Permit::new(Arc::clone(&self.lock).read_owned().await)
     }
 
     /// Waits until nothing runs. From this call on nothing starts.
     pub(super) async fn alone(&self) -> Permit {
         let _wanted = Wanted::new(&self.wanted);
-        Permit::Alone { _guard: Arc::clone(&self.lock).write_owned().await }
+        Permit::new(Arc::clone(&self.lock).write_owned().await)
     }
 
     /// Whether an event waits to run alone.
@@ -76,8 +79,8 @@ impl Drop for Wanted<'_> {
     }
 }
 
-/// Does work for an event that does not run yet, or any more, and returns the permit that was held meanwhile. If the work
-/// takes long, the permit is given up and not returned.
+/// Does work for an event whose handler does not run, and returns the permit that was held meanwhile. If the work takes
+/// longer than [`A_WHILE`], the permit is dropped and not returned.
 pub(super) async fn for_a_while<T, P>(permit: Option<P>, work: impl Future<Output = T>) -> (T, Option<P>) {
     let mut work = std::pin::pin!(work);
     if let Ok(done) = tokio::time::timeout(A_WHILE, &mut work).await {

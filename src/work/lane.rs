@@ -1,24 +1,16 @@
-//! A lane: one type in a worker, with its settings and its handler.
+//! A lane: one type in a worker, with its settings and its handler. The type's event loop is in `event_loop`.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use backon::Retryable as _;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::common::Common;
 use crate::{
-    domain::{
-        event::Event,
-        register::{CopyVersion, Release, Terms},
-        spec::TypeSpec,
-        words::{EventType, plain},
-    },
+    domain::{register::Terms, spec::TypeSpec, words::EventType},
     handler::Handler,
-    outage::backoff,
     ports::RegisterError,
 };
 
@@ -41,28 +33,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Releases a claim whose event is given back, so that its next start does not count as a crash. If Redis does not
-    /// answer, a task of its own tries again for as long as the lease may last: then the token holds nothing any more.
-    pub(super) async fn release(&self, event: &Event, stamp: &CopyVersion, token: Uuid) {
-        let (subject, due, terms) = (event.subject(), event.due(), self.terms);
-        let release = Release { subject, stamp: stamp.clone(), token, due, terms };
-        let asked = Instant::now();
-        let Err(error) = self.common.register.release(std::slice::from_ref(&release)).await else { return };
-        if matches!(error, RegisterError::Unreadable { .. }) {
-            // Whoever mends the key removes the claim with it.
-            return tracing::debug!(%error, id = %plain(&event.id), event_type = %self.event_type, "not released");
-        }
-        self.unanswered(asked, &error, &event.id, "not released; trying again");
-        let common = Arc::clone(&self.common);
-        tokio::spawn(async move {
-            let releasing = (|| common.register.release(std::slice::from_ref(&release))).retry(backoff());
-            if tokio::time::timeout(terms.lease, releasing).await.is_err() {
-                tracing::warn!(%error, id = %plain(&release.subject.id), "not released; its next start counts as a crash");
-            }
-        });
-    }
-
-    /// Notes a call about an event that had no answer, and that holds the event up no longer.
+    /// Notes a call about an event that failed, and for which the event does not wait.
     pub(super) fn unanswered(&self, asked: Instant, error: &RegisterError, id: &str, consequence: &str) {
         self.common.unanswered(asked, error, (id, self.event_type.as_str()), consequence);
     }
@@ -72,9 +43,9 @@ impl Lane {
         let mut said = self.no_room.lock().unwrap_or_else(PoisonError::into_inner);
         if said.is_none_or(|said| said.elapsed() >= SELDOM) {
             *said = Some(Instant::now());
-            tracing::warn!(event_type = %self.event_type, reason, "there is no room for a handler; its event is tried again in a moment, and no attempt is spent");
+            tracing::warn!(event_type = %self.event_type, reason, "no room for a handler on this machine; its event runs again in a moment, and no attempt is spent");
         } else {
-            tracing::debug!(event_type = %self.event_type, reason, "there is no room for a handler");
+            tracing::debug!(event_type = %self.event_type, reason, "no room for a handler on this machine");
         }
     }
 }

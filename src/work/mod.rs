@@ -1,18 +1,19 @@
 //! The worker's half of the event's way.
 //!
 //! - [`builder`], `run`: the public [`Worker`]: its handlers, its start and its end.
-//! - `event_loop`: one task for a type, which is the worker in one page; `lane` has the type's settings, `stage` the types of
-//!   a delivery on its way.
-//! - `consumer`, `open`, `execute`, `follow_up`: the steps, in the order of the way.
+//! - `event_loop`: one task for a type, which is the worker in one page; `lane` has the type's settings and handler, `stage` the
+//!   types of a delivery on its way.
+//! - `consumer`, `open`, `claim`, `execute`, `follow_up`, `settle`: the steps, in the order of the way.
 //! - `alone`: the same steps for one event by itself; `ordered` and `quarantine` use it.
 //! - `isolation`, `leases`, `renewal`, `not_run`, `busy_wait`, `counters`, `common`: what the steps need.
 //!
-//! What is decided is decided in [`crate::domain`]; here is the order of effects: the broker's confirm first, then the
+//! The decisions are in [`crate::domain`]; here is the order of effects: the broker's confirm first, then the
 //! register, then the acknowledgement, so that a crash between any two of them repeats work and loses nothing.
 
 mod alone;
 mod builder;
 mod busy_wait;
+mod claim;
 mod common;
 mod consumer;
 mod counters;
@@ -28,6 +29,7 @@ mod ordered;
 mod quarantine;
 mod renewal;
 mod run;
+mod settle;
 mod stage;
 mod stateful;
 #[cfg(test)]

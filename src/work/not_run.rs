@@ -1,4 +1,4 @@
-//! What becomes of a delivery that the register does not let run.
+//! An event that may not run now: a copy of it waits, or its delivery is dropped.
 
 use std::{sync::Arc, time::Duration};
 
@@ -29,22 +29,26 @@ const SOONEST_LATER: Duration = Duration::from_millis(250);
 pub(super) enum Wait {
     /// The register puts the event off until then.
     Until(jiff::Timestamp),
-    /// Its reference is busy.
+    /// Its reference is busy, or the machine has no room for its handler.
     Busy,
-    /// The key of its reference holds a value that the register did not write, so nobody can tell whether the event may run.
-    /// In the busy hatchery it is neither lost nor counted by RabbitMQ as given back.
+    /// Its key in Redis is damaged: it holds a value that the register did not write. In the busy hatchery the event is neither
+    /// lost nor counted by RabbitMQ as returned.
     Unreadable,
-    /// The machine has no room for its handler.
-    NoRoom,
 }
 
 impl Lane {
+    /// Drops the delivery of a copy that is not wanted any more.
+    pub(super) async fn drop_delivery(&self, ready: Ready, claimed: Claimed) -> Detour {
+        self.drop_copy(&ready.work.event, &claimed).await;
+        self.answer(ready, Disposition::Acknowledge).await
+    }
+
     /// Drops a copy that is not wanted any more: logs it as a warning if a person has re-sent it, else for debugging.
     pub(super) async fn drop_copy(&self, event: &Event, claimed: &Claimed) {
         let id = plain(&event.id);
         self.common.counters.unwanted(claimed);
         if !event.by_hand {
-            return tracing::debug!(%id, ?claimed, "dropped");
+            return tracing::debug!(%id, ?claimed, "event dropped: it is not wanted any more");
         }
         let why = match self.common.register.slot(&event.subject(), &event.stamp.slot).await {
             Ok(Some(slot)) => slot.why_dropped(event.stamp.version),
@@ -57,55 +61,55 @@ impl Lane {
     /// Publishes a copy of an event that may not run now, and acknowledges the delivery. If the broker does not confirm the
     /// copy in time, the event is tried again as it came: while the broker blocks publishers, its reference may become free.
     pub(super) async fn wait_as_copy(self: Arc<Self>, mut ready: Ready, why: Wait) -> Detour {
-        let mut copying = ready.copying.take().unwrap_or_else(|| {
-            let (lane, event) = (Arc::clone(&self), Arc::clone(&ready.event));
+        let mut copying = ready.work.copying.take().unwrap_or_else(|| {
+            let (lane, event) = (Arc::clone(&self), Arc::clone(&ready.work.event));
             AbortOnDropHandle::new(tokio::spawn(async move { lane.copy_until(&event, why).await }))
         });
         let Ok(copied) = timeout(COPY_LIMIT, &mut copying).await else {
-            ready.copying = Some(copying);
+            ready.work.copying = Some(copying);
             return Detour::Ready(ready);
         };
         // A task that has ended without a result may have published nothing.
-        self.answer(ready.0, copied.unwrap_or(Disposition::GiveBack)).await;
-        Detour::Over
+        self.answer(ready, copied.unwrap_or(Disposition::GiveBack)).await
     }
 
+    /// Publishes the copy. Returns what becomes of the delivery.
     pub(super) async fn copy_until(&self, event: &Event, why: Wait) -> Disposition {
-        match why {
+        Disposition::after(match why {
             Wait::Until(time) => {
                 let wait = time::until(self.common.clock.now(), time).max(SOONEST_LATER);
-                self.send_on(event, wait).await.into()
+                self.send_on(event, wait).await
             }
-            Wait::Busy | Wait::NoRoom => self.send_busy(event, true).await.into(),
-            Wait::Unreadable => self.send_busy(event, false).await.into(),
-        }
+            Wait::Busy => self.send_busy(event, true).await,
+            Wait::Unreadable => self.send_busy(event, false).await,
+        })
     }
 
-    /// Finds out whether a claim failed because of its key alone. Otherwise Redis is away, and the event is claimed again.
+    /// Finds out whether a claim failed because of its key alone. Otherwise Redis is down, and the event is claimed again.
     pub(super) async fn unreadable(self: Arc<Self>, mut ready: Ready, error: RegisterError) -> Detour {
         let asked = Instant::now();
         if let Err(error) = self.common.register.ping().await {
             self.common.register_failed(asked, &error);
-            ready.is_claim_open = true;
+            ready.work.is_claim_open = true;
             return Detour::Ready(ready);
         }
         self.common.register_answered(asked);
         self.leave_unreadable(ready, error).await
     }
 
-    /// Takes back what a claim may have come to whose key cannot be read, and lets the event wait.
+    /// Lets an event wait whose key in Redis is damaged, so that its claim has failed.
     pub(super) async fn leave_unreadable(self: Arc<Self>, mut ready: Ready, error: RegisterError) -> Detour {
-        self.log_unreadable(&ready.event, &error, ready.event.busy);
+        self.log_unreadable(&ready.work.event, &error, ready.work.event.busy);
         self.unclaim(&mut ready).await;
         self.wait_as_copy(ready, Wait::Unreadable).await
     }
 
-    /// Names an event whose key cannot be read, less and less often while the event comes again.
+    /// Logs an event whose key in Redis is damaged, less and less often while the event comes again.
     pub(super) fn log_unreadable(&self, event: &Event, error: &RegisterError, before: u32) {
         if before == 0 || before.is_power_of_two() {
             let (id, event_type) = (&event.id, &self.event_type);
             let reference = event.reference.as_ref().map(Reference::as_str);
-            tracing::error!(%error, id, %event_type, reference, "it is not started until that key is deleted or mended");
+            tracing::error!(%error, id, %event_type, reference, "event not started: its key in Redis is damaged; delete or mend it");
         }
     }
 }

@@ -8,9 +8,9 @@ use uuid::Uuid;
 
 use super::{
     common::Holding,
-    follow_up::{ON_ITS_WAY, Unpublished},
+    follow_up::ON_ITS_WAY,
     lane::Lane,
-    stage::{Detour, Disposition, Ready, Work},
+    stage::{Detour, Disposition, Ready},
 };
 use crate::{
     domain::{
@@ -31,14 +31,14 @@ pub(super) const COPY_LIMIT: Duration = Duration::from_secs(5);
 /// The delay of a copy that has to wait for its first delivery's acknowledgement.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a delivery is.
-pub(super) enum Opened {
-    /// An event that is due.
-    Ready(Ready),
-    /// An event of which a copy is published first, with the delivery that is acknowledged for it.
-    Copy(Ready, Copy),
-    /// A message whose copy takes its place, or a message that the broker has to dead-letter.
-    Over(Box<dyn Receipt>, Instead, Holding),
+/// A due event, and why a copy of it is published instead of running it, if that is so. The error is a delivery without one.
+pub(super) type Opened = Result<(Ready, Option<Copy>), NotDue>;
+
+/// A delivery that holds no due event.
+pub(super) struct NotDue {
+    pub(super) receipt: Box<dyn Receipt>,
+    pub(super) instead: Instead,
+    pub(super) held: Holding,
 }
 
 /// Why a copy of a due event is published instead of running it.
@@ -74,27 +74,28 @@ impl Lane {
         let is_unnamed = redelivered && !wire::has_id(&message.properties);
         let event = match self.decode(message) {
             Ok(event) => event,
-            Err(instead) => return Opened::Over(receipt, instead, held),
+            Err(instead) => return Err(NotDue { receipt, instead, held }),
         };
         let deadline = Instant::now() + self.common.topology.ack_timeout / 2;
-        let ready = Ready(Box::new(Work::new(event, receipt, deadline, held)));
+        let ready = Ready::new(event, receipt, deadline, held);
         // Types that keep their order publish no copies: they would lose their place.
         if self.spec.keeps_order() {
-            return Opened::Ready(ready);
+            return Ok((ready, None));
         }
-        match self.spec.register {
-            true if is_unnamed => Opened::Copy(ready, Copy::WithId),
-            true if returns >= OFTEN => Opened::Copy(ready, Copy::CountAnew(returns)),
-            false if returns >= SUSPECT => Opened::Copy(ready, Copy::Quarantine(returns)),
-            _ => Opened::Ready(ready),
-        }
+        let copy = match self.spec.register {
+            true if is_unnamed => Some(Copy::WithId),
+            true if returns >= OFTEN => Some(Copy::CountAnew(returns)),
+            false if returns >= SUSPECT => Some(Copy::Quarantine(returns)),
+            _ => None,
+        };
+        Ok((ready, copy))
     }
 
     /// Returns the event in a message, or what becomes of the delivery if the message holds no due event.
     fn decode(&self, message: Incoming) -> Result<Event, Instead> {
         if wire::is_too_large_to_copy(&message.properties) {
             let id = message.properties.message_id.as_deref();
-            tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&message.routing_key), "its headers leave no room for those of a copy: rejected");
+            tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&message.routing_key), "message rejected: its headers leave no room for those of a copy");
             self.common.counters.poisoned();
             return Err(Instead::Reject);
         }
@@ -103,17 +104,19 @@ impl Lane {
         if event.early_by(now).is_zero() { Ok(event) } else { Err(Instead::Wait(Box::new(event))) }
     }
 
-    /// Publishes what takes the place of a delivery that holds no due event.
+    /// Publishes what takes the place of a delivery that holds no due event. Returns what becomes of the delivery.
     pub(super) async fn instead(&self, instead: Instead) -> Disposition {
         match instead {
             Instead::Reject => Disposition::Reject,
-            Instead::Bury(poisoned) => self.bury(&poisoned.0, &poisoned.1).await.into(),
-            Instead::Wait(event) => self.send_on(&event, event.early_by(self.common.clock.now())).await.into(),
+            Instead::Bury(poisoned) => Disposition::after(self.bury(&poisoned.0, &poisoned.1).await),
+            Instead::Wait(event) => {
+                Disposition::after(self.send_on(&event, event.early_by(self.common.clock.now())).await)
+            }
         }
     }
 
     /// Dead-letters a message that is no event, unchanged but for the reason.
-    async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Unpublished> {
+    async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Disposition> {
         let id = incoming.properties.message_id.as_deref();
         tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&incoming.routing_key), "{poison}");
         self.common.counters.poisoned();
@@ -129,7 +132,7 @@ impl Lane {
     /// Publishes a copy of an event and acknowledges the delivery. If the broker does not confirm the copy in time, the event
     /// is handled as it came.
     pub(super) async fn copy(self: Arc<Self>, ready: Ready, why: Copy) -> Detour {
-        let event = &ready.event;
+        let event = &ready.work.event;
         let (id, event_type) = (plain(&event.id), &self.event_type);
         let publishing = async {
             match why {
@@ -140,14 +143,14 @@ impl Lane {
                     let copy = Event { crashes: 1, ..Event::clone(event) };
                     self.send_on(&copy, PAUSE).await?;
                     self.common.expect_back(PAUSE + ON_ITS_WAY);
-                    tracing::info!(%id, %event_type, "a redelivered event had no id; published it again with one");
+                    tracing::info!(%id, %event_type, "redelivered event had no id; republished with one");
                 }
                 Copy::CountAnew(returns) => {
-                    tracing::warn!(%id, %event_type, returns, "it comes back again and again; published again, to be counted anew");
+                    tracing::warn!(%id, %event_type, returns, "event redelivered {returns} times; republished so that RabbitMQ counts its returns from 0");
                     self.send_on(event, Duration::ZERO).await?;
                 }
                 Copy::Quarantine(returns) => {
-                    tracing::warn!(%id, %event_type, returns, "put aside, for its worker may have died while it ran");
+                    tracing::warn!(%id, %event_type, returns, "event put aside to run alone, because its worker may have died while it ran");
                     let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..Event::clone(event) };
                     self.send_to_quarantine(&copy).await?;
                     self.common.counters.put_aside();
@@ -158,24 +161,7 @@ impl Lane {
         };
         let Ok(published) = timeout(COPY_LIMIT, publishing).await else { return Detour::Ready(ready) };
         fail_point!("work.put-aside");
-        self.answer(ready.0, published.into()).await;
-        Detour::Over
-    }
-
-    /// Answers a delivery, and waits until the answer is written.
-    pub(super) async fn answer(&self, work: Box<Work>, disposition: Disposition) {
-        self.answer_receipt(work.into_receipt(), disposition).await;
-    }
-
-    /// The same for a delivery that holds no due event.
-    pub(super) async fn answer_receipt(&self, receipt: Box<dyn Receipt>, disposition: Disposition) {
-        if disposition == Disposition::GiveBack {
-            self.common.counters.given_back();
-        }
-        disposition.answer(receipt).await;
-        if disposition != Disposition::GiveBack {
-            fail_point!("work.acknowledged");
-        }
+        self.answer(ready, Disposition::after(published)).await
     }
 }
 

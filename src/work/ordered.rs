@@ -1,4 +1,4 @@
-//! A lane that keeps order (`on-failure: block`): the same stages, one event after the other, and the same event until it
+//! A type that keeps its order (`on-failure: block`): the same stages, one event after the other, and the same event until it
 //! works.
 //!
 //! The queue has a single active consumer, so no other worker has a delivery meanwhile. What goes back goes back with its
@@ -9,19 +9,18 @@ use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use backon::BackoffBuilder as _;
 use fail::fail_point;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    alone::Turn,
-    busy_wait::looks,
-    consumer::{Consumed, Consumer},
+    busy_wait::looks as looks_at_busy,
+    consumer::Consumer,
     isolation::{Permit, for_a_while},
     lane::Lane,
     not_run::Wait,
-    open::{Instead, Opened},
-    stage::{Disposition, Ready, Work},
+    open::{NotDue, Opened},
+    stage::{Disposition, NotSettled, Ready},
 };
 use crate::{
     domain::{event::Event, register, ttl::roughly, words::plain},
@@ -39,13 +38,11 @@ struct Tried {
     next: Instant,
 }
 
-/// What became of the event at the head.
-enum Head {
-    /// It is settled. Its delivery is answered like this.
-    Over(Box<dyn Receipt>, Disposition),
-    /// It goes back, with all that came after it.
-    Back(Option<Tried>),
-}
+/// The event at the head is answered, or everything goes back.
+type Head = Result<(), GivenBack>;
+
+/// Everything goes back, with this state.
+struct GivenBack(Option<Tried>);
 
 /// Consumes a type that keeps its order, until the worker stops.
 pub(super) async fn work(lane: Arc<Lane>) {
@@ -56,9 +53,9 @@ pub(super) async fn work(lane: Arc<Lane>) {
     // Cancelled when the event at the head is to wait no longer: everything goes back.
     let mut over = CancellationToken::new();
     loop {
-        let now = if lane.spec.register { *health.borrow_and_update() } else { Health::Up };
+        let now = if lane.spec.register { health.borrow_and_update().health() } else { Health::Up };
         if now == Health::Up {
-            // It has what came with the first event, too, and goes on: handed back, that would come again for nothing.
+            // The probe ends, but its deliveries stay: returned, they would only come again.
             consumer.end_probe();
         }
         let is_down = now == Health::Down && consumer.is_probe() == Some(false);
@@ -94,22 +91,19 @@ pub(super) async fn work(lane: Arc<Lane>) {
         tokio::select! {
             biased;
             () = stop.cancelled(), if !is_stopping => {}
-            ended = ended(&mut head) => {
+            Some(ended) = OptionFuture::from(head.as_mut()) => {
                 head = None;
-                match ended {
-                    Head::Over(receipt, disposition) => lane.answer_receipt(receipt, disposition).await,
-                    Head::Back(before) => {
-                        lane.common.counters.given_back();
-                        tried = before;
-                        over.cancel();
-                    }
+                if let Err(GivenBack(before)) = ended {
+                    lane.common.counters.given_back();
+                    tried = before;
+                    over.cancel();
                 }
             }
             _ = health.changed() => {}
-            // What comes meanwhile is read, to know since when it is here.
-            consumed = consumer.next(&mut batch), if !is_leaving => {
+            // Reads deliveries now, to know when each arrived.
+            is_taken_back = consumer.next(&mut batch), if !is_leaving => {
                 behind.extend(batch.drain(..).map(|delivery| lane.open(delivery)));
-                if let Consumed::Ended { outlived: false } = consumed {
+                if is_taken_back {
                     over.cancel();
                 }
             }
@@ -118,66 +112,72 @@ pub(super) async fn work(lane: Arc<Lane>) {
     }
 }
 
-/// Waits for the end of the event at the head; for ever if there is none.
-async fn ended(head: &mut Option<BoxFuture<'static, Head>>) -> Head {
-    match head {
-        Some(head) => head.await,
-        None => std::future::pending().await,
-    }
-}
-
 impl Lane {
-    /// Works on one delivery until it can be answered, or until everything goes back.
+    /// Works on one delivery until it is answered, or until everything goes back.
     async fn until_it_works(self: Arc<Self>, opened: Opened, tried: Option<Tried>, over: CancellationToken) -> Head {
         let mut ready = match opened {
-            Opened::Ready(ready) | Opened::Copy(ready, _) => ready,
-            Opened::Over(receipt, instead, _held) => return self.head_instead(receipt, instead).await,
+            Ok((ready, _)) => ready,
+            Err(NotDue { receipt, instead, held: _held }) => {
+                let disposition = self.instead(instead).await;
+                return self.answer_head(receipt, disposition).await;
+            }
         };
-        let mut next = Instant::now();
-        if let Some(before) = tried.filter(|tried| tried.is_about(&ready.event)) {
-            let event = Arc::make_mut(&mut ready.event);
-            next = before.apply(event);
+        let (mut next, mut looks) = (Instant::now(), looks_at_busy().build());
+        if let Some(before) = tried.filter(|tried| tried.is_about(&ready.work.event)) {
+            next = before.apply(Arc::make_mut(&mut ready.work.event));
         }
         loop {
-            // Nothing is claimed during a pause: a pause that is cut short by a crash is no crash of the event's.
-            let waited = self.unless_over(&over, ready.deadline, tokio::time::sleep_until(next)).await;
-            let (answer, permit) = match waited {
-                Some(()) => match self.claim_in_place(&mut ready, &over).await {
-                    Some(answered) => answered,
-                    None => return Head::Back(Some(Tried { event: Arc::clone(&ready.event), next })),
-                },
-                None => return Head::Back(Some(Tried { event: Arc::clone(&ready.event), next })),
+            // Nothing is claimed during a pause: a pause that is cut short by a crash does not count as a crash of the event.
+            let paused = self.unless_over(&over, ready.work.deadline, tokio::time::sleep_until(next)).await;
+            let claimed = match paused {
+                Some(()) => self.claim_in_place(&mut ready, &over).await,
+                None => None,
+            };
+            let Some((answer, permit)) = claimed else {
+                return Err(GivenBack(Some(Tried { event: Arc::clone(&ready.work.event), next })));
             };
             let claimed = match answer {
-                None => (ready.claimed(None), None),
+                None => (ready.unclaimed(), None),
                 Some((register::Claimed::Run { fence, crashes, stamp }, asked)) => {
                     fail_point!("work.claimed");
                     self.grant(ready, stamp, (fence, crashes), asked)
                 }
-                Some((answer, _)) => {
+                Some((register::Claimed::Busy | register::Claimed::Alone, _)) => {
+                    next = Instant::now() + looks.next().unwrap_or_default();
+                    continue;
+                }
+                Some((register::Claimed::Later(time), _)) => {
                     drop(permit);
-                    return self.head_not_granted(ready.0, &answer).await;
+                    let disposition = self.copy_until(&ready.work.event, Wait::Until(time)).await;
+                    return self.answer_head(ready.into_receipt(), disposition).await;
+                }
+                Some((answer @ (register::Claimed::Stale | register::Claimed::Replaced), _)) => {
+                    drop(permit);
+                    self.drop_delivery(ready, answer).await;
+                    return Ok(());
                 }
             };
-            let (turn, _permit) = self.turn(claimed, permit).await;
-            let (work, pause) = match turn {
-                Turn::Settled(settled) => {
-                    fail_point!("work.settled");
-                    return Head::Over(settled.into_work().into_receipt(), Disposition::Acknowledge);
+            let (end, _) = self.run_to_settlement(claimed, permit).await;
+            let pause;
+            (ready, pause) = match end {
+                Ok(settled) => {
+                    settled.acknowledge().await;
+                    return Ok(());
                 }
-                Turn::Refused(work) => return Head::Over(work.into_receipt(), Disposition::Reject),
-                Turn::GivenBack(_) => return Head::Back(None),
-                Turn::NoRoom(work, reason) => {
+                Err((ready, NotSettled::Answer(disposition))) => {
+                    return self.answer_head(ready.into_receipt(), disposition).await;
+                }
+                Err((ready, NotSettled::NoRoom(reason))) => {
                     self.log_no_room(&reason);
-                    (work, NO_ROOM)
+                    (ready, NO_ROOM)
                 }
-                Turn::Again(work, after) => {
-                    let (id, reason) = (&work.event.id, &work.event.reason);
-                    tracing::warn!(id = %plain(id), event_type = %self.event_type, reason, "it blocks its type, and is tried again in {}", roughly(after));
-                    (work, after)
+                Err((ready, NotSettled::Again(after))) => {
+                    let Event { id, reason, .. } = &*ready.work.event;
+                    tracing::warn!(id = %plain(id), event_type = %self.event_type, reason, "event blocks its type, and runs again in {}", roughly(after));
+                    (ready, after)
                 }
             };
-            (ready, next) = (Ready(work), Instant::now() + pause);
+            (next, looks) = (Instant::now() + pause, looks_at_busy().build());
         }
     }
 
@@ -188,58 +188,41 @@ impl Lane {
         ready: &mut Ready,
         over: &CancellationToken,
     ) -> Option<(Option<(register::Claimed, Instant)>, Option<Permit>)> {
-        let (mut looks, mut pauses, mut unread) = (looks().build(), backoff().build(), 0);
+        let (mut pauses, mut unread) = (backoff().build(), 0);
         loop {
-            let permit = self.unless_over(over, ready.deadline, self.common.isolation.shared()).await?;
+            let permit = self.unless_over(over, ready.work.deadline, self.common.isolation.shared()).await?;
             if !self.spec.register {
                 return Some((None, Some(permit)));
             }
             // The type never puts an event aside, however often its worker dies: the claim says that it is alone.
             let (answer, permit) = for_a_while(Some(permit), self.claim_one(ready, true, over)).await;
             let pause = match answer? {
-                Ok((register::Claimed::Busy, _)) => looks.next(),
+                // Redis was down for longer than this event may keep others from starting.
+                Ok((register::Claimed::Run { .. }, _)) if permit.is_none() => {
+                    self.unclaim(ready).await;
+                    None
+                }
+                Ok(answer) => return Some((Some(answer), permit)),
                 Err(error) => {
-                    self.log_unreadable(&ready.event, &error, unread);
+                    self.log_unreadable(&ready.work.event, &error, unread);
                     self.unclaim(ready).await;
                     unread += 1;
                     pauses.next()
                 }
-                Ok(answer) if permit.is_some() => return Some((Some(answer), permit)),
-                // Redis was away for longer than this event may keep others from starting.
-                Ok(_) => {
-                    self.unclaim(ready).await;
-                    None
-                }
             };
             drop(permit);
             let pause = tokio::time::sleep(pause.unwrap_or_default());
-            self.unless_over(over, ready.deadline, pause).await?;
+            self.unless_over(over, ready.work.deadline, pause).await?;
         }
     }
 
-    /// Publishes what takes the place of a delivery at the head that holds no due event.
-    async fn head_instead(&self, receipt: Box<dyn Receipt>, instead: Instead) -> Head {
-        match self.instead(instead).await {
-            Disposition::GiveBack => Head::Back(None),
-            disposition => Head::Over(receipt, disposition),
+    /// Answers the delivery at the head, unless it goes back, with all that came after it.
+    async fn answer_head(&self, receipt: Box<dyn Receipt>, disposition: Disposition) -> Head {
+        if disposition == Disposition::GiveBack {
+            return Err(GivenBack(None));
         }
-    }
-
-    /// Decides about an event at the head whose claim the register has not granted.
-    async fn head_not_granted(&self, work: Box<Work>, answer: &register::Claimed) -> Head {
-        let disposition = match answer {
-            register::Claimed::Stale | register::Claimed::Replaced => {
-                self.drop_copy(&work.event, answer).await;
-                Disposition::Acknowledge
-            }
-            register::Claimed::Later(time) => self.copy_until(&work.event, Wait::Until(*time)).await,
-            // Not an answer to a claim that says that it is alone.
-            register::Claimed::Busy | register::Claimed::Alone | register::Claimed::Run { .. } => Disposition::GiveBack,
-        };
-        match disposition {
-            Disposition::GiveBack => Head::Back(None),
-            disposition => Head::Over(work.into_receipt(), disposition),
-        }
+        self.answer_receipt(receipt, disposition).await;
+        Ok(())
     }
 }
 

@@ -17,14 +17,13 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    alone::Turn,
     builder::WorkError,
     common::Common,
     event_loop,
     isolation::{Permit, for_a_while},
     lane::Lane,
-    open::Opened,
-    stage::{Disposition, Ready, Work},
+    open::NotDue,
+    stage::{Disposition, NotSettled, Ready},
 };
 use crate::{
     domain::{event::Event, settlement::crashed_alone, wire},
@@ -77,14 +76,14 @@ async fn until_something_is_there(common: &Common, lanes: &[Arc<Lane>], over: &C
 }
 
 impl Lane {
-    /// Runs what is in quarantine, one event at a time and nothing else beside it, until there is no more, or no room to run
-    /// it: then it waits for the next look, and nothing waits for it. The queue is looked at first, because another worker may
-    /// have emptied it while this one finished what it held: nothing has to stand still for that.
+    /// Runs the events in quarantine, one at a time and nothing else beside it, until the queue is empty or the machine has no
+    /// room for a handler: then the event waits for the next look. The queue is looked at first, because another worker may
+    /// have emptied it meanwhile: then the other event loops do not have to pause.
     async fn empty_quarantine(&self) {
         while self.has_quarantined().await {
             let alone = self.common.isolation.alone();
             let Some(permit) = self.common.stop.run_until_cancelled(alone).await else { return };
-            // Only now: a neighbour that kills the process before this one runs must not be counted against it.
+            // Taken only now: if another event kills the process before this one runs, that must not count against this one.
             match self.common.broker.take(&self.quarantine()).await {
                 Ok(Some(delivery)) => {
                     if self.run_quarantined(delivery, permit).await.is_break() {
@@ -95,56 +94,55 @@ impl Lane {
                 Err(error @ (BrokerError::Refused { .. } | BrokerError::Rejected { .. } | BrokerError::Closed)) => {
                     return self.common.fail(WorkError::Broker(error));
                 }
-                Err(error) => return tracing::warn!(%error, "the quarantine waits"),
+                Err(error) => return tracing::warn!(%error, "cannot read {}; trying again later", self.quarantine()),
             }
         }
     }
 
     /// Runs one event. Breaks off if there was no room for its handler. Nothing else runs until its delivery is acknowledged,
-    /// unless the event has run and what follows takes long.
+    /// unless the event has run and its follow-up or settlement takes long.
     async fn run_quarantined(&self, delivery: Delivery, permit: Permit) -> ControlFlow<()> {
         let returns = wire::returns(&delivery.message.properties);
-        let (work, disposition, next, permit) = match self.open(delivery) {
-            Opened::Ready(ready) | Opened::Copy(ready, _) => self.handle_quarantined(ready, returns, permit).await,
-            Opened::Over(receipt, instead, _held) => {
+        match self.open(delivery) {
+            Ok((ready, _)) => self.handle_quarantined(ready, returns, permit).await,
+            Err(NotDue { receipt, instead, held: _held }) => {
                 let (disposition, _permit) = for_a_while(Some(permit), self.instead(instead)).await;
                 self.answer_receipt(receipt, disposition).await;
-                return ControlFlow::Continue(());
+                ControlFlow::Continue(())
             }
-        };
-        self.answer(work, disposition).await;
-        drop(permit);
-        next
+        }
     }
 
-    async fn handle_quarantined(
-        &self,
-        ready: Ready,
-        returns: u32,
-        permit: Permit,
-    ) -> (Box<Work>, Disposition, ControlFlow<()>, Option<Permit>) {
-        let event = &ready.event;
+    async fn handle_quarantined(&self, ready: Ready, returns: u32, permit: Permit) -> ControlFlow<()> {
+        let event = &ready.work.event;
         let deaths = event.crashes.saturating_add(returns);
         let too_often = crashed_alone(deaths, event.attempts, self.spec.crash_limit, self.common.clock.now());
         // The reason for the quarantine, which failed tries in place replace.
         let reason = event.reason.clone();
-        let (turn, permit) = self.turn((ready.claimed(None), too_often), Some(permit)).await;
-        let (work, next) = match turn {
-            Turn::Settled(settled) => {
-                return (Box::new(settled.into_work()), Disposition::Acknowledge, ControlFlow::Continue(()), permit);
+        let (end, permit) = self.run_to_settlement((ready.unclaimed(), too_often), Some(permit)).await;
+        let (ready, next) = match end {
+            Ok(settled) => {
+                settled.acknowledge().await;
+                return ControlFlow::Continue(());
             }
-            Turn::Refused(work) => return (work, Disposition::Reject, ControlFlow::Continue(()), permit),
-            Turn::NoRoom(work, why) => {
+            Err((ready, NotSettled::Answer(disposition @ (Disposition::Acknowledge | Disposition::Reject)))) => {
+                self.answer(ready, disposition).await;
+                return ControlFlow::Continue(());
+            }
+            Err((ready, NotSettled::NoRoom(why))) => {
                 self.log_no_room(&why);
-                (work, ControlFlow::Break(()))
+                (ready, ControlFlow::Break(()))
             }
-            Turn::GivenBack(work) | Turn::Again(work, _) => (work, ControlFlow::Continue(())),
+            Err((ready, NotSettled::Answer(Disposition::GiveBack) | NotSettled::Again(_))) => {
+                (ready, ControlFlow::Continue(()))
+            }
         };
         // As a copy: before RabbitMQ 4.3 a delivery that is given back counts like a crash.
         self.common.counters.given_back();
-        let copy = Event { crashes: deaths, reason, ..Event::clone(&work.event) };
-        let (published, permit) = for_a_while(permit, self.send_to_quarantine(&copy)).await;
-        (work, published.into(), next, permit)
+        let copy = Event { crashes: deaths, reason, ..Event::clone(&ready.work.event) };
+        let (published, _permit) = for_a_while(permit, self.send_to_quarantine(&copy)).await;
+        self.answer(ready, Disposition::after(published)).await;
+        next
     }
 
     async fn has_quarantined(&self) -> bool {

@@ -38,7 +38,7 @@ use crate::{
 /// How often a worker that stops when its queues are empty looks at them.
 const LOOK: Duration = Duration::from_millis(200);
 
-/// A type and who handles it.
+/// A type and its handler.
 type TypeHandler = (EventType, Arc<dyn Handler>);
 
 impl<S> Worker<S> {
@@ -222,9 +222,9 @@ impl Common {
     async fn ask_while_down(&self) {
         let mut health = self.health.subscribe();
         // The sender lives as long as the worker.
-        while health.wait_for(|health| *health == Health::Down).await.is_ok() {
+        while health.wait_for(|known| known.health() == Health::Down).await.is_ok() {
             let mut pauses = backoff().build();
-            while *health.borrow_and_update() == Health::Down {
+            while health.borrow_and_update().health() == Health::Down {
                 let asked = Instant::now();
                 match self.register.ping().await {
                     Ok(()) if self.health.is_there(asked) => break,

@@ -1,20 +1,22 @@
-//! The stages of a delivery: [`Ready`], [`Claimed`], [`Confirmed`], [`Settled`]. Each is made from the one before it, and only
-//! a settled delivery can be acknowledged, so the order of effects cannot be changed by mistake.
+//! The stages of a delivery: [`Ready`], [`Claimed`], [`Ended`], [`Settled`]. Each is made from the one before it.
+//!
+//! An event whose run is over is acknowledged only as `Settled`. A delivery that did not run, or whose run was given up, is
+//! answered by its [`Disposition`]. That acknowledges it where nothing is lost by it: a copy of the event is in the broker, or
+//! the register calls the event stale.
 
-use std::{
-    ops::{Deref, DerefMut},
-    sync::Arc,
-};
+use std::{sync::Arc, time::Duration};
 
+use fail::fail_point;
 use tokio::time::Instant;
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use uuid::Uuid;
 
 use super::{busy_wait::BusyWait, common::Holding, leases::Lease};
 use crate::{
     domain::{
         event::Event,
-        register::{Claim, End, Settle, Terms},
+        register::{Claim, CopyVersion, End, Settle, Terms},
+        settlement::Failed,
     },
     ports::{Receipt, Written},
 };
@@ -23,14 +25,14 @@ use crate::{
 pub(super) struct Work {
     pub(super) event: Arc<Event>,
     receipt: Box<dyn Receipt>,
-    /// When the delivery is better given back, because the broker would soon take it.
+    /// When the delivery is given back if it has not started, because the broker would soon take it.
     pub(super) deadline: Instant,
     /// The token of the event's claims.
     pub(super) token: Uuid,
     /// Whether a claim was sent and not answered. It may have been granted.
     pub(super) is_claim_open: bool,
     /// Failed runs in place so far.
-    pub(super) tries: u32,
+    tries: u32,
     /// The wait for a reference that is busy.
     pub(super) busy: Option<Box<BusyWait>>,
     /// A copy of the event that is being published. The broker has not confirmed it for so long that the event is tried again
@@ -39,10 +41,10 @@ pub(super) struct Work {
     _held: Holding,
 }
 
-/// What becomes of a delivery.
+/// What becomes of a delivery that is not settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disposition {
-    /// The delivery is acknowledged: it is settled, or a copy of it is in the broker.
+    /// The delivery is acknowledged: a copy of it is in the broker, or its event is stale.
     Acknowledge,
     /// The broker itself dead-letters the message unchanged.
     Reject,
@@ -50,9 +52,34 @@ pub(super) enum Disposition {
     GiveBack,
 }
 
-impl Work {
+impl Disposition {
+    /// Returns what becomes of a delivery after its copy was published. If no copy could be published, the error says it.
+    pub(super) fn after(published: Result<(), Self>) -> Self {
+        published.err().unwrap_or(Self::Acknowledge)
+    }
+
+    /// Answers a delivery.
+    pub(super) fn answer(self, receipt: Box<dyn Receipt>) -> Written {
+        let written = match self {
+            Self::Acknowledge => receipt.acknowledge(),
+            Self::Reject => receipt.reject(),
+            Self::GiveBack => receipt.requeue(),
+        };
+        if self != Self::GiveBack {
+            fail_point!("work.acknowledged");
+        }
+        written
+    }
+}
+
+/// A delivery whose event is due, and waits until its handler may start.
+pub(super) struct Ready {
+    pub(super) work: Box<Work>,
+}
+
+impl Ready {
     pub(super) fn new(event: Event, receipt: Box<dyn Receipt>, deadline: Instant, held: Holding) -> Self {
-        Self {
+        let work = Work {
             event: Arc::new(event),
             receipt,
             deadline,
@@ -62,68 +89,100 @@ impl Work {
             busy: None,
             copying: None,
             _held: held,
-        }
+        };
+        Self { work: Box::new(work) }
     }
 
-    /// Returns the receipt of a delivery that was not run, or whose run was given up.
-    pub(super) fn into_receipt(self) -> Box<dyn Receipt> {
-        self.receipt
-    }
-}
-
-impl Disposition {
-    /// Answers a delivery.
-    pub(super) fn answer(self, receipt: Box<dyn Receipt>) -> Written {
-        match self {
-            Self::Acknowledge => receipt.acknowledge(),
-            Self::Reject => receipt.reject(),
-            Self::GiveBack => receipt.requeue(),
-        }
-    }
-}
-
-/// A delivery whose event is due, and waits until its handler may start.
-pub(super) struct Ready(pub(super) Box<Work>);
-
-impl Ready {
     /// Returns the claim of the event.
     pub(super) fn claim(&self, alone: bool, terms: Terms) -> Claim {
-        let Work { event, token, .. } = &*self.0;
+        let Work { event, token, .. } = &*self.work;
         Claim { subject: event.subject(), stamp: event.stamp.clone(), token: *token, due: event.due(), alone, terms }
     }
 
     /// Gives the next claim a token of its own.
     pub(super) fn renew_token(&mut self) {
-        (self.0.token, self.0.is_claim_open) = (Uuid::now_v7(), false);
+        (self.work.token, self.work.is_claim_open) = (Uuid::now_v7(), false);
     }
 
-    /// Returns the event as one that may run. Without the register there is no lease.
-    pub(super) fn claimed(self, lease: Option<Lease>) -> Claimed {
-        Claimed { work: self.0, lease }
+    /// Returns the event as one that may run, because its type has no register.
+    pub(super) fn unclaimed(self) -> Claimed {
+        Claimed { work: self.work, lease: None }
+    }
+
+    /// Returns the event as one that may run, because the register has granted its claim.
+    pub(super) fn claimed(mut self, stamp: CopyVersion, lease: impl FnOnce(&Work) -> Lease) -> Claimed {
+        self.work.is_claim_open = false;
+        if self.work.event.stamp != stamp {
+            Arc::make_mut(&mut self.work.event).stamp = stamp;
+        }
+        Claimed { lease: Some(lease(&self.work)), work: self.work }
+    }
+
+    /// Returns the receipt of a delivery that did not run, or whose run was given up.
+    pub(super) fn into_receipt(self) -> Box<dyn Receipt> {
+        self.work.receipt
     }
 }
 
 /// A delivery whose event may run: the register has granted its claim, or its type has no register.
 pub(super) struct Claimed {
-    pub(super) work: Box<Work>,
-    pub(super) lease: Option<Lease>,
+    work: Box<Work>,
+    lease: Option<Lease>,
 }
 
 impl Claimed {
-    /// Returns the run as one that is over, and whose follow-up, if it has one, is confirmed by the broker.
-    pub(super) fn confirmed(self, end: End) -> Confirmed {
-        Confirmed { work: self.work, lease: self.lease, end }
+    pub(super) fn event(&self) -> &Arc<Event> {
+        &self.work.event
+    }
+
+    /// Returns the number of failed runs in place so far.
+    pub(super) fn tries(&self) -> u32 {
+        self.work.tries
+    }
+
+    /// Begins a run: returns its fence, and a token that is cancelled when the lease is lost.
+    pub(super) fn begin_run(&self) -> (Option<i64>, CancellationToken) {
+        match &self.lease {
+            Some(lease) => (Some(lease.fence), lease.begin_run()),
+            None => (None, CancellationToken::new()),
+        }
+    }
+
+    /// Notes a failed run after which the event runs again in place.
+    pub(super) fn fail(&mut self, failed: Failed) {
+        Arc::make_mut(&mut self.work.event).fail(failed);
+        self.work.tries += 1;
+    }
+
+    /// Returns the run as one that is over.
+    pub(super) fn ended(self, end: End) -> Ended {
+        Ended { work: self.work, lease: self.lease, end }
+    }
+
+    /// Gives the run up. The lease is renewed until it is dropped.
+    pub(super) fn given_up(self) -> (Ready, Option<Lease>) {
+        (Ready { work: self.work }, self.lease)
     }
 }
 
-/// A delivery whose run is over and whose follow-up is in the broker.
-pub(super) struct Confirmed {
+/// Why an event is not settled although its handler was to run. No attempt is spent but for `Again`.
+pub(super) enum NotSettled {
+    /// The delivery is answered like this: the worker stops, or nothing can be published.
+    Answer(Disposition),
+    /// The machine had no room for the handler, for this reason.
+    NoRoom(String),
+    /// The run failed, and the event runs again in place after this long.
+    Again(Duration),
+}
+
+/// A delivery whose run is over. Its follow-up, if it has one, is confirmed by the broker.
+pub(super) struct Ended {
     work: Box<Work>,
     lease: Option<Lease>,
     end: End,
 }
 
-impl Confirmed {
+impl Ended {
     /// Returns the settlement for the register. `None` if the type has no register.
     pub(super) fn settle(&self, terms: Terms) -> Option<Settle> {
         let (event, Lease { token, fence, .. }) = (&self.work.event, self.lease.as_ref()?);
@@ -140,7 +199,7 @@ impl Confirmed {
 
     /// Returns the delivery as one that the register has settled, or that has no register.
     pub(super) fn settled(self) -> Settled {
-        Settled(self.work)
+        Settled { work: self.work }
     }
 
     pub(super) fn id(&self) -> &str {
@@ -149,51 +208,24 @@ impl Confirmed {
 }
 
 /// A delivery that is settled.
-pub(super) struct Settled(Box<Work>);
+pub(super) struct Settled {
+    work: Box<Work>,
+}
 
 impl Settled {
-    /// Returns the delivery of an event that was cancelled or settled by another run meanwhile.
-    pub(super) const fn of_stale(work: Box<Work>) -> Self {
-        Self(work)
-    }
-
     /// Acknowledges the delivery.
     pub(super) fn acknowledge(self) -> Written {
-        self.0.receipt.acknowledge()
-    }
-
-    /// Returns the delivery, which is to be acknowledged.
-    pub(super) fn into_work(self) -> Work {
-        *self.0
+        fail_point!("work.settled");
+        Disposition::Acknowledge.answer(self.work.receipt)
     }
 }
 
-/// How a task beside the lane ended.
+/// How a task beside the event loop ended.
 pub(super) enum Detour {
     /// The delivery is answered.
     Over,
     /// The event may be claimed.
     Ready(Ready),
     /// The follow-up is confirmed.
-    Confirmed(Confirmed),
-    /// The event is tried again in place.
-    Again(Claimed),
-    /// The event was given back instead of being tried again in place.
-    GivenUp,
-    /// The place of a handler that found no room is free again.
-    Cooled,
-}
-
-impl Deref for Ready {
-    type Target = Work;
-
-    fn deref(&self) -> &Work {
-        &self.0
-    }
-}
-
-impl DerefMut for Ready {
-    fn deref_mut(&mut self) -> &mut Work {
-        &mut self.0
-    }
+    Ended(Ended),
 }

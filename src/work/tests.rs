@@ -15,6 +15,7 @@ mod runs;
 mod settling;
 mod unclaimed;
 mod unsettled;
+mod waiting;
 mod world;
 
 use std::{

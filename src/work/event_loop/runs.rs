@@ -4,33 +4,34 @@ use std::{sync::Arc, time::Duration};
 
 use fail::fail_point;
 use futures_util::FutureExt as _;
-use tokio::task::{JoinError, unconstrained};
+use tokio::{
+    task::{JoinError, unconstrained},
+    time::Instant,
+};
 
 use super::Loop;
 use crate::{
-    domain::{
-        register::End,
-        settlement::{Decision, Next},
-    },
+    domain::{register::End, settlement::Decision},
     work::{
-        execute::RunResult,
-        follow_up::Unpublished,
         isolation::for_a_while,
         not_run::Wait,
-        stage::{Claimed, Detour, Disposition, Ready},
+        stage::{Claimed, Detour, NotSettled},
     },
 };
 
 /// How long a place stays empty after a handler found no room on the machine.
 const NO_ROOM: Duration = Duration::from_secs(1);
 
+/// A run and how it ended.
+pub(super) type Ran = (Claimed, Result<Decision, NotSettled>);
+
 impl Loop {
     /// Starts a handler.
-    pub(super) fn start(&mut self, claimed: Claimed) {
+    pub(super) fn start(&mut self, mut claimed: Claimed) {
         let lane = Arc::clone(&self.lane);
         let run = async move {
-            let result = lane.execute(&claimed).await;
-            (claimed, result)
+            let ran = lane.run(&mut claimed).await;
+            (claimed, ran)
         };
         if !self.lane.inline {
             self.running.spawn(run);
@@ -45,8 +46,8 @@ impl Loop {
     }
 
     /// Takes the end of a run.
-    pub(super) fn ran(&mut self, ran: Result<(Claimed, RunResult), JoinError>) {
-        let (mut claimed, result) = match ran {
+    pub(super) fn ran(&mut self, ran: Result<Ran, JoinError>) {
+        let (mut claimed, ran) = match ran {
             Ok(ran) => ran,
             // The delivery is not answered: the broker delivers it again.
             Err(error) => {
@@ -54,45 +55,34 @@ impl Loop {
             }
         };
         let lane = Arc::clone(&self.lane);
-        match result {
-            RunResult::Outcome(outcome) => match lane.decide(&claimed.work.event, outcome, claimed.work.tries) {
-                Next::Settle(decision) => self.follow_up(claimed, decision),
-                Next::Again { after, failed } => {
-                    Arc::make_mut(&mut claimed.work.event).fail(failed);
-                    claimed.work.tries += 1;
-                    self.resting += 1;
-                    self.detours.spawn(async move {
-                        let give_back = &lane.common.give_back;
-                        if give_back.run_until_cancelled(tokio::time::sleep(after)).await.is_some() {
-                            return Detour::Again(claimed);
-                        }
-                        let work = lane.let_go(claimed).await;
-                        lane.answer(work, Disposition::GiveBack).await;
-                        Detour::GivenUp
-                    });
-                }
-            },
-            RunResult::GivenBack => {
-                self.detours.spawn(async move {
-                    let work = lane.let_go(claimed).await;
-                    lane.answer(work, Disposition::GiveBack).await;
-                    Detour::Over
+        match ran {
+            Ok(decision) => self.follow_up(claimed, decision),
+            // The event keeps its place.
+            Err(NotSettled::Again(after)) => {
+                self.running.spawn(async move {
+                    let ran = lane.run_after(after, &mut claimed).await;
+                    (claimed, ran)
                 });
             }
-            RunResult::NoRoom(reason) => {
+            Err(NotSettled::Answer(disposition)) => {
+                self.detours.spawn(lane.give_up(claimed, disposition));
+            }
+            Err(NotSettled::NoRoom(reason)) => {
                 lane.log_no_room(&reason);
                 // The place stays empty for a moment: the next handler would find no room either.
-                self.cooling += 1;
-                let stop = lane.common.stop.clone();
+                self.cooling.push_back(Instant::now() + NO_ROOM);
                 self.detours.spawn(async move {
-                    stop.run_until_cancelled(tokio::time::sleep(NO_ROOM)).await;
-                    Detour::Cooled
-                });
-                self.detours.spawn(async move {
-                    let work = lane.let_go(claimed).await;
-                    lane.wait_as_copy(Ready(work), Wait::NoRoom).await
+                    let ready = lane.let_go(claimed).await;
+                    lane.wait_as_copy(ready, Wait::Busy).await
                 });
             }
+        }
+    }
+
+    /// Frees the places that have been empty for long enough.
+    pub(super) fn free_cooled(&mut self) {
+        while self.cooling.front().is_some_and(|until| *until <= Instant::now()) {
+            self.cooling.pop_front();
         }
     }
 
@@ -101,26 +91,16 @@ impl Loop {
         fail_point!("work.handled");
         if decision == Decision::Finish {
             fail_point!("work.followed-up");
-            self.finished.push_back(claimed.confirmed(End::Finished));
+            self.finished.push_back(claimed.ended(End::Finished));
             return;
         }
         let (lane, permit) = (Arc::clone(&self.lane), self.permit.clone());
         self.detours.spawn(async move {
-            let publishing = lane.follow_up(&claimed.work.event, decision);
-            let (published, _) = for_a_while(permit, publishing).await;
-            let (claimed, disposition) = match published {
-                Ok(Some(end)) => return Detour::Confirmed(claimed.confirmed(end)),
-                // The register settles nothing: whoever made the event stale has said how it goes on.
-                Ok(None) => (claimed, Disposition::Acknowledge),
-                Err(Unpublished::Closed) => (claimed, Disposition::GiveBack),
-                Err(Unpublished::TooLarge) => (claimed, Disposition::Reject),
-            };
-            let work = lane.let_go(claimed).await;
-            if disposition == Disposition::Reject {
-                fail_point!("work.released");
+            let (published, _) = for_a_while(permit, lane.follow_up(claimed.event(), decision)).await;
+            match published {
+                Ok(end) => Detour::Ended(claimed.ended(end)),
+                Err(disposition) => lane.give_up(claimed, disposition).await,
             }
-            lane.answer(work, disposition).await;
-            Detour::Over
         });
     }
 
@@ -128,11 +108,8 @@ impl Loop {
     pub(super) fn came_back(&mut self, detour: Result<Detour, JoinError>) {
         match detour {
             Ok(Detour::Over) => {}
-            Ok(Detour::Ready(ready)) => self.waiting.push_back(ready),
-            Ok(Detour::Again(claimed)) => self.again.push_back(claimed),
-            Ok(Detour::Confirmed(confirmed)) => self.finished.push_back(confirmed),
-            Ok(Detour::GivenUp) => self.resting -= 1,
-            Ok(Detour::Cooled) => self.cooling -= 1,
+            Ok(Detour::Ready(ready)) => self.wait_again(ready),
+            Ok(Detour::Ended(ended)) => self.finished.push_back(ended),
             // The delivery is not answered: the broker delivers it again.
             Err(error) => tracing::error!(%error, event_type = %self.lane.event_type, "an event was left unsettled"),
         }

@@ -25,14 +25,14 @@ async fn the_register_decides_whether_it_runs(#[case] answer: Claimed, #[case] e
 #[case::now("2026-06-01T12:00:00Z")]
 #[case::in_a_moment("2026-06-01T12:00:00.001Z")]
 #[tokio::test(start_paused = true)]
-async fn what_is_put_off_by_a_clock_that_is_behind_does_not_go_round_without_a_pause(#[case] later: Timestamp) {
+async fn an_event_that_a_slow_clock_puts_off_does_not_go_round_without_a_pause(#[case] later: Timestamp) {
     let world = World::new(Script { claims: Mutex::new(vec![Claimed::Later(later)]), ..Script::default() });
     world.put(incoming("mail.now", &[]));
     assert_eq!(work(&world, Outcome::Done).await, ["claim", "publish t.scheduler mail.250ms", "acknowledge"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_finds_no_place_to_wait_in_goes_by_way_of_the_busy_hatchery() {
+async fn an_event_that_finds_no_place_in_memory_waits_in_the_busy_hatchery() {
     let world = World::new(Script { claims: Mutex::new(vec![Claimed::Busy]), ..Script::default() });
     world.put(incoming("ping.now", &[]));
     assert_eq!(work(&world, Outcome::Done).await, ["claim", "publish t.scheduler ping.250ms", "acknowledge"]);
@@ -40,7 +40,7 @@ async fn what_finds_no_place_to_wait_in_goes_by_way_of_the_busy_hatchery() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_stays_busy_waits_in_memory_for_a_second_at_most() {
+async fn an_event_whose_reference_stays_busy_waits_in_memory_for_a_second_at_most() {
     let world = World::new(Script { claims: Mutex::new(vec![Claimed::Busy; 50]), ..Script::default() });
     world.put(incoming("mail.now", &[]));
     let began = tokio::time::Instant::now();
@@ -52,7 +52,7 @@ async fn what_stays_busy_waits_in_memory_for_a_second_at_most() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_killed_its_worker_too_often_is_buried_and_not_started() {
+async fn an_event_that_killed_its_worker_too_often_is_dead_lettered_and_not_started() {
     let stamp = crate::domain::register::CopyVersion::alone("id-1", 0);
     let crashed = Claimed::Run { fence: 9, crashes: 5, stamp };
     let world = World::new(Script { claims: Mutex::new(vec![Claimed::Alone, crashed]), ..Script::default() });
@@ -79,7 +79,10 @@ async fn a_version_given_out_by_nobody_is_not_carried_on() {
     "publish t.scheduler mail.now", "acknowledge", "claim", "handler", "settle finished", "acknowledge",
 ])]
 #[tokio::test(start_paused = true)]
-async fn what_the_broker_would_soon_put_aside_is_counted_anew(#[case] times: i64, #[case] expected: &[&str]) {
+async fn an_event_that_the_broker_would_soon_dead_letter_is_republished_as_the_same_copy(
+    #[case] times: i64,
+    #[case] expected: &[&str],
+) {
     let world = World::default();
     world.put(incoming("mail.now", &[came_back(times), ("generation", Value::I64(3))]));
     assert_eq!(work(&world, Outcome::Done).await, expected);

@@ -1,9 +1,9 @@
-//! What is delivered and is no event, or not yet one.
+//! Deliveries that hold no event, or one that is not due.
 
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_too_early_goes_back_for_what_remains() {
+async fn an_event_that_comes_too_early_waits_for_the_rest_of_its_time() {
     let world = World::default();
     let nbf = Value::text("2026-06-01T12:00:00.001Z");
     world.put(incoming("mail.now", &[("nbf", nbf)]));
@@ -14,7 +14,7 @@ async fn what_comes_too_early_goes_back_for_what_remains() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_event_is_buried_as_it_came() {
+async fn a_message_that_is_no_event_is_dead_lettered_as_it_came() {
     let world = World::default();
     let foreign = ("x-foreign", Value::Array(vec![Value::Bool(true)]));
     let headers = [("attempts", Value::text("many")), foreign.clone(), ("x-death", Value::Void)];
@@ -30,7 +30,7 @@ async fn what_is_no_event_is_buried_as_it_came() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_could_not_be_copied_is_left_to_the_broker_to_bury() {
+async fn a_message_whose_headers_are_too_large_to_copy_is_rejected() {
     let world = World::default();
     world.put(incoming("mail.now", &[("x-large", Value::Text(vec![b'x'; 100_000]))]));
     assert_eq!(work(&world, Outcome::Done).await, ["reject"]);

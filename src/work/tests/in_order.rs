@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_blocks_is_claimed_anew_for_each_try_and_what_is_behind_it_waits() {
+async fn an_ordered_event_is_claimed_anew_for_each_try_and_those_behind_it_wait() {
     let world = World::default();
     let mut second = incoming("strict.now", &[]);
     second.properties.message_id = Some("id-2".into());
@@ -27,7 +27,7 @@ async fn what_blocks_is_claimed_anew_for_each_try_and_what_is_behind_it_waits() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_blocks_is_never_put_aside_for_its_crashes() {
+async fn an_ordered_event_is_never_put_aside_for_its_crashes() {
     let stamp = crate::domain::register::CopyVersion::alone("id-1", 0);
     let crashed = Claimed::Run { fence: 9, crashes: 200, stamp };
     let world = World::new(Script { claims: Mutex::new(vec![Claimed::Busy, crashed]), ..Script::default() });
@@ -54,7 +54,7 @@ async fn a_worker_that_stops_while_it_waits_to_try_again_gives_everything_back_w
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_blocks_without_the_register_is_never_put_aside_and_claims_nothing() {
+async fn an_ordered_event_without_the_register_is_never_put_aside_and_claims_nothing() {
     let world = World::new(Script { away: true, ..Script::default() });
     let mut second = incoming("exact.now", &[]);
     second.properties.message_id = Some("id-2".into());

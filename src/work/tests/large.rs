@@ -24,7 +24,7 @@ const REJECTED: [&str; 3] = ["too large", "release", "reject"];
 #[case::in_order("strict", never(), &["claim alone", "handler"], &["too large", "release", "reject", "close"])]
 #[case::without_the_register("plain", failure(), &["handler"], &["too large", "reject"])]
 #[tokio::test(start_paused = true)]
-async fn what_cannot_follow_is_left_to_the_broker_to_bury(
+async fn an_event_whose_follow_up_is_too_large_is_rejected(
     #[case] event_type: &str,
     #[case] outcome: Outcome,
     #[case] before: &[&str],
@@ -40,21 +40,21 @@ async fn what_cannot_follow_is_left_to_the_broker_to_bury(
 #[case::poison(incoming("mail.now", &[("attempts", Value::text("many"))]))]
 #[case::suspect(incoming("plain.now", &[came_back(2)]))]
 #[tokio::test(start_paused = true)]
-async fn neither_is_what_does_not_run(#[case] message: Incoming) {
+async fn an_event_that_does_not_run_and_is_too_large_to_copy_is_rejected(#[case] message: Incoming) {
     let world = World::new(Script { narrow: true.into(), ..Script::default() });
     world.put(message);
     assert_eq!(work(&world, Outcome::Done).await, ["too large", "reject"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nor_what_runs_alone() {
+async fn an_event_in_quarantine_whose_follow_up_is_too_large_is_rejected() {
     let world = World::new(Script { narrow: true.into(), ..Script::default() });
     world.put(incoming("plain.aside", &[]));
     assert_eq!(work(&world, failure()).await, ["handler", "too large", "reject"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_named_and_counted_as_nothing_else() {
+async fn a_follow_up_that_is_too_large_is_logged_and_counted_as_rejected() {
     let (log, world) = (Log::default(), World::new(Script { narrow: true.into(), ..Script::default() }));
     let _kept = log.keep();
     world.put(incoming("mail.now", &[]));

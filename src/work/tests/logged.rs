@@ -14,7 +14,7 @@ async fn an_outage_is_said_once_when_it_begins_and_once_when_it_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_killed_its_worker_before_is_named_when_it_runs_again() {
+async fn an_event_that_killed_its_worker_before_is_logged_when_it_runs_again() {
     let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
     let message = incoming("strict.now", &[]);
@@ -30,7 +30,7 @@ async fn who_killed_its_worker_before_is_named_when_it_runs_again() {
 #[case::no_event(incoming("mail.now", &[("attempts", Value::text("many"))]), "poison: the header `attempts`")]
 #[case::too_large(incoming("mail.now", &[("x", Value::text(&"x".repeat(100_000)))]), "no room for those of a copy")]
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_worked_on_is_named(#[case] message: Incoming, #[case] what: &str) {
+async fn a_message_that_is_no_event_is_logged(#[case] message: Incoming, #[case] what: &str) {
     let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
     world.put(message);
@@ -62,11 +62,11 @@ async fn a_requeue_beyond_the_horizon_is_told_and_keeps_its_date() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_back_again_and_again_is_named() {
+async fn an_event_that_is_redelivered_often_is_logged() {
     let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
     world.put(incoming("mail.now", &[came_back(50)]));
     work(&world, Outcome::Done).await;
-    let said = log.lines("counted anew").concat();
+    let said = log.lines("event redelivered 50 times").concat();
     assert!(said.contains("WARN") && said.contains("id=id-1 event_type=mail returns=50"), "{:?}", log.lines(""));
 }

@@ -75,7 +75,7 @@ async fn a_place_stays_empty_for_a_second_after_a_handler_found_no_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_alone_and_has_no_room_goes_back_aside_and_counts_as_no_death() {
+async fn an_event_in_quarantine_without_room_returns_there_and_counts_no_crash() {
     let world = World::default();
     world.put(incoming("plain.aside", &[("crashes", Value::I64(1))]));
     let (diary, _) = cramped(&world, "plain", 20).await;
@@ -134,7 +134,7 @@ async fn a_suspect_without_room_stops_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_alone_and_has_no_room_keeps_no_other_event_waiting() {
+async fn an_event_in_quarantine_without_room_keeps_no_other_event_waiting() {
     let world = World::default();
     world.put(named("plain.aside", "suspect"));
     world.put(named("plain.now", "other"));
@@ -195,5 +195,5 @@ async fn a_lack_of_room_is_logged_once_a_minute() {
     let worker = worker.concurrency(16).handler("mail", Arc::new(Told(handler)));
     let summary = worker.run(CancellationToken::new()).await.expect("it goes on");
     assert_eq!(summary.done, 50);
-    assert_eq!(log.lines("there is no room for a handler").len(), 1, "{:?}", log.lines(""));
+    assert_eq!(log.lines("event runs again in a moment").len(), 1, "{:?}", log.lines(""));
 }

@@ -6,7 +6,7 @@ use super::*;
 #[case::two_types("mail", "keen")]
 #[case::one_of_them_keeps_order("mail", "strict")]
 #[tokio::test(start_paused = true)]
-async fn what_is_prefetched_is_given_back_once_and_not_with_every_ping(#[case] one: &str, #[case] other: &str) {
+async fn a_prefetched_event_is_given_back_once_and_not_with_every_ping(#[case] one: &str, #[case] other: &str) {
     const EACH: usize = 50;
     let world = World::new(Script { is_broker_silent: true, deaf: true.into(), ..Script::default() });
     for event_type in [one, other] {
@@ -33,7 +33,7 @@ async fn what_is_prefetched_is_given_back_once_and_not_with_every_ping(#[case] o
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_said_once_when_that_begins_and_once_when_it_is_over() {
+async fn an_outage_of_claims_alone_is_logged_once_when_it_begins_and_once_when_it_ends() {
     let log = Log::default();
     let _kept = log.keep();
     let world = World::new(Script { deaf: true.into(), ..Script::default() });

@@ -11,7 +11,7 @@ async fn an_event_is_recorded_only_when_the_broker_has_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_competes_with_nothing_needs_no_register() {
+async fn an_event_that_competes_with_nothing_needs_no_register() {
     let world = World::new(Script { away: true, ..Script::default() });
     let (diary, unversioned) = publish(&world, NewEvent::new("mail", "{}").id("my-id").reference("1234")).await;
     assert_eq!(diary, ["publish t.scheduler mail.now"]);

@@ -28,7 +28,7 @@ async fn a_type_without_the_register_asks_it_nothing(#[case] outcome: Outcome, #
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_back_twice_without_a_register_is_put_aside_and_runs_there() {
+async fn an_event_without_the_register_that_came_back_twice_is_put_aside_and_runs_there() {
     let world = World::default();
     // In the order of the queue; what came back once starts as usual.
     let events =
@@ -51,7 +51,7 @@ async fn what_came_back_twice_without_a_register_is_put_aside_and_runs_there() {
 #[case::at_the_limit(&[came_back(3)], false)]
 #[case::carried_over_a_stop(&[came_back(1), ("crashes", Value::I64(2))], false)]
 #[tokio::test(start_paused = true)]
-async fn what_killed_its_worker_alone_too_often_is_buried_and_not_started(
+async fn an_event_that_killed_its_worker_alone_too_often_is_dead_lettered_and_not_started(
     #[case] headers: &[(&str, Value)],
     #[case] runs: bool,
 ) {
@@ -69,7 +69,7 @@ async fn what_killed_its_worker_alone_too_often_is_buried_and_not_started(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_alone_at_the_drain_limit_is_given_back_as_a_copy_that_knows_its_count() {
+async fn an_event_in_quarantine_at_the_drain_limit_is_given_back_as_a_copy_that_knows_its_count() {
     let world = World::default();
     world.put(incoming("plain.aside", &[came_back(1), ("crashes", Value::I64(1))]));
     let stop = CancellationToken::new();
@@ -134,7 +134,7 @@ async fn a_broker_that_takes_no_publish_stops_no_neighbour_of_what_is_put_aside(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_too_large_to_put_aside_does_not_count_and_wakes_nobody() {
+async fn an_event_too_large_to_put_aside_is_not_counted_and_does_not_wake_the_quarantine() {
     let world = World::new(Script { narrow: true.into(), ..Script::default() });
     world.put(incoming("plain.now", &[came_back(2)]));
     let worker = world.worker().stop_when_empty(true);

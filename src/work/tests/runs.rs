@@ -1,4 +1,4 @@
-//! How a run ends, and who hears of it.
+//! How a run ends, and what its handler learns of it.
 
 use super::*;
 use crate::{WorkError, handler::Run};
@@ -27,7 +27,7 @@ async fn run_one(world: &World, event_type: &str, waits: bool) -> CancellationTo
 #[case::registered("mail")]
 #[case::without_the_register("plain")]
 #[tokio::test(start_paused = true)]
-async fn what_goes_on_beyond_the_time_limit_hears_that_its_run_is_over(#[case] event_type: &str) {
+async fn a_handler_beyond_its_time_limit_learns_that_its_run_is_over(#[case] event_type: &str) {
     let world = World::default();
     let lost = run_one(&world, event_type, false).await;
     assert!(lost.is_cancelled());
@@ -69,7 +69,7 @@ async fn a_lease_whose_key_cannot_be_read_is_lost_alone() {
 #[case::side_by_side("mail")]
 #[case::in_order("strict")]
 #[tokio::test(start_paused = true)]
-async fn what_stays_with_the_worker_when_its_consumer_ends_is_not_given_back(#[case] event_type: &str) {
+async fn a_delivery_that_outlives_its_consumer_is_not_given_back(#[case] event_type: &str) {
     let world = World::new(Script { is_broker_silent: true, ..Script::default() });
     world.careful.store(true, Ordering::SeqCst);
     for n in 0..30 {
@@ -92,7 +92,7 @@ async fn what_stays_with_the_worker_when_its_consumer_ends_is_not_given_back(#[c
 #[case::a_follow_up_without_the_register("plain", &["give back"])]
 #[case::a_follow_up_in_order("exact", &["close"])]
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_published_because_the_connection_was_closed_is_given_back(
+async fn an_event_whose_follow_up_cannot_be_published_on_a_closed_connection_is_given_back(
     #[case] event_type: &str,
     #[case] expected: &[&str],
 ) {
@@ -106,7 +106,7 @@ async fn what_cannot_be_published_because_the_connection_was_closed_is_given_bac
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_redis_did_not_hear_of_is_released_once_it_does() {
+async fn a_claim_is_released_once_redis_answers_again() {
     let world =
         World::new(Script { deaf: true.into(), unreleased: 4.into(), forgets: true.into(), ..Script::default() });
     world.put(incoming("mail.now", &[]));
@@ -178,7 +178,7 @@ async fn a_panic_is_a_failure_of_the_event_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_runs_at_the_drain_limit_is_released_and_given_back() {
+async fn an_event_that_runs_at_the_drain_limit_is_released_and_given_back() {
     let world = World::default();
     world.put(incoming("mail.now", &[]));
     let stop = CancellationToken::new();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test(start_paused = true)]
-async fn what_is_done_is_settled_before_it_is_acknowledged() {
+async fn an_event_that_is_done_is_settled_before_it_is_acknowledged() {
     let world = World::default();
     world.put(incoming("mail.now", &[]));
     assert_eq!(work(&world, Outcome::Done).await, ["claim", "handler", "settle finished", "acknowledge"]);
@@ -183,17 +183,17 @@ async fn a_requeue_that_the_broker_takes_late_asks_for_another_version(
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_cancelled_while_it_runs_gets_no_follow_up() {
+async fn an_event_that_is_cancelled_while_it_runs_gets_no_follow_up() {
     let world = World::new(Script { stale: true, ..Script::default() });
     world.put(versioned());
     let outcome = Outcome::Requeue { at: Timestamp::MAX, reason: "later".into() };
     let diary = work(&world, outcome).await;
-    // Nothing is settled: whoever made it stale has said how it goes on.
+    // The event was cancelled, so there is nothing to settle.
     assert_eq!(diary[3..], ["release", "acknowledge"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_competes_with_nothing_stays_so_when_it_is_requeued() {
+async fn an_event_that_competes_with_nothing_keeps_its_slot_when_it_is_requeued() {
     let world = World::default();
     world.put(incoming("mail.now", &[]));
     let at = "2026-06-01T12:00:05Z".parse().expect("a time");

@@ -1,4 +1,4 @@
-//! What cannot be claimed, because of what Redis holds of it, and what it holds up.
+//! Events that cannot be claimed because their keys in Redis are damaged, and what they hold up.
 
 use super::*;
 use crate::handler::Run;
@@ -18,7 +18,7 @@ fn damaged(script: Script) -> World {
 }
 
 #[tokio::test]
-async fn it_goes_by_way_of_the_busy_hatchery_with_the_same_stamp() {
+async fn an_event_whose_key_is_damaged_waits_in_the_busy_hatchery_with_the_same_stamp() {
     let (world, log) = (damaged(Script::default()), Log::default());
     let _kept = log.keep();
     world.put(event("mail", "bad"));
@@ -43,7 +43,7 @@ async fn it_goes_by_way_of_the_busy_hatchery_with_the_same_stamp() {
 }
 
 #[tokio::test]
-async fn it_is_told_less_and_less_often() {
+async fn a_damaged_key_is_logged_less_and_less_often() {
     let (world, log) = (damaged(Script::default()), Log::default());
     let _kept = log.keep();
     for busy in 0..20 {
@@ -66,7 +66,7 @@ async fn it_is_told_less_and_less_often() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_keeps_its_place_holds_up_its_own_type_alone() {
+async fn an_ordered_event_whose_key_is_damaged_holds_up_its_own_type_alone() {
     let world = damaged(Script { is_broker_silent: true, ..Script::default() });
     let diary = world.diary.clone();
     let note = move |run: Run| {
@@ -99,7 +99,7 @@ async fn one_that_keeps_its_place_holds_up_its_own_type_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_nothing_is_answered_it_is_an_outage() {
+async fn a_damaged_key_counts_as_an_outage_while_redis_answers_nothing() {
     let world = World::new(Script { away: true, ..Script::default() });
     let unreadable = RegisterError::Unreadable { url: "redis".into(), reason: "WRONGTYPE".into() };
     world.unclaimed.lock().expect("no panic").insert("bad".to_owned(), unreadable);
@@ -119,7 +119,7 @@ async fn where_nothing_is_answered_it_is_an_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_stops_when_nothing_is_left_does_not_wait_for_it() {
+async fn a_worker_that_stops_when_empty_does_not_wait_for_an_event_whose_key_is_damaged() {
     let world = damaged(Script::default());
     world.put(event("mail", "bad"));
     let worker = world.worker().stop_when_empty(true);

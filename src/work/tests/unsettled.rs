@@ -1,4 +1,4 @@
-//! What cannot be settled, and what it holds up.
+//! Events that cannot be settled, and what they hold up.
 
 use super::*;
 use crate::handler::Run;
@@ -52,7 +52,7 @@ async fn a_suspect_that_has_run_holds_up_no_type_that_needs_no_redis() {
 #[case::settled_soon(Duration::from_secs(1), &["settle copied", "run other"])]
 #[case::not_settled_for_long(Duration::from_mins(1), &["run other", "settle copied"])]
 #[tokio::test(start_paused = true)]
-async fn until_a_dead_letter_for_crashes_is_settled_nothing_else_starts_for_a_while(
+async fn a_dead_letter_for_crashes_that_is_not_settled_keeps_others_from_starting_for_a_while(
     #[case] away: Duration,
     #[case] expected: &[&str],
 ) {
@@ -79,7 +79,7 @@ async fn until_a_dead_letter_for_crashes_is_settled_nothing_else_starts_for_a_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_redis_refuses_to_settle_holds_up_nothing_else() {
+async fn an_event_that_redis_refuses_to_settle_holds_up_no_other() {
     let world = World::new(Script { is_broker_silent: true, ..Script::default() });
     let log = Log::default();
     let _kept = log.keep();
@@ -110,13 +110,13 @@ async fn what_redis_refuses_to_settle_holds_up_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_settled_while_redis_is_away_holds_up_no_type_that_needs_none() {
+async fn an_event_that_cannot_be_settled_while_redis_is_down_holds_up_no_type_that_needs_none() {
     let world = World::new(Script { is_broker_silent: true, ..Script::default() });
     world.unsettled.lock().expect("no panic").insert("stuck".to_owned(), unreachable());
     world.put(event("mail", "stuck"));
     world.put(incoming("plain.aside", &[]));
     let (stop, worker) = start(&world);
-    // Whoever would run what is aside looks for it again and again meanwhile.
+    // The quarantine looks for events again and again meanwhile.
     for n in 0..10 {
         world.put(event("plain", &n.to_string()));
         a_while().await;

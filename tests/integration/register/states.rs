@@ -328,7 +328,7 @@ async fn an_unreadable_key_stops_only_its_own_reference() {
     let summary = worker.stop().await;
     assert_eq!((summary.done, summary.retried, summary.given_back), (13, 0, 0));
     assert!(logs.with(&[WAITING]).is_empty(), "{:#?}", logs.with(&[]));
-    assert!(logs.with(&[&told[..], &["it is not started"]].concat()).len() < 8, "{:#?}", logs.with(&[]));
+    assert!(logs.with(&[&told[..], &["event not started"]].concat()).len() < 8, "{:#?}", logs.with(&[]));
 }
 
 #[tokio::test]

@@ -107,6 +107,9 @@ impl Loop {
                 Some(answered) = OptionFuture::from(self.calls.under_way.as_mut()) => self.answered(answered),
                 Some(ran) = self.running.join_next() => {
                     self.ran(ran);
+                    // tokio resumes this task as soon as the first of many handlers ends. Lets the others end too, so that
+                    // one call settles all of them.
+                    tokio::task::yield_now().await;
                     while let Some(ran) = self.running.try_join_next() {
                         self.ran(ran);
                     }

@@ -109,3 +109,34 @@ async fn a_worker_logs_once_that_the_broker_is_blocked_and_stops_within_its_limi
     worker.stop().await;
     assert_eq!(said("its worker died while it ran"), 0, "{:?}", place.lines("log"));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "blocks a broker of its own; scripts/test --all runs it"]
+async fn failed_events_do_not_keep_others_from_running_while_the_broker_is_blocked() {
+    const EVENTS: usize = 2_000;
+    // Every twentieth event fails at first. Its delivery takes a place of the prefetch until its retry is published.
+    const FAIL: usize = EVENTS / 20;
+    let mut broker = private::broker().await;
+    let text = "types: { mail: { prefetch: 200, concurrency: 10, retry: { delays: [50ms] } } }";
+    let declared = Declared::on(broker.host(), text, redis::url()).await;
+    let hatchery = declared.connect().await;
+    for n in 0..EVENTS {
+        publish(&hatchery, NewEvent::new("mail", n.to_string())).await;
+    }
+    broker.block();
+    let worker = Working::start(&hatchery, "mail", |event| {
+        let n: usize = String::from_utf8_lossy(&event.payload).parse().unwrap();
+        match n % 20 {
+            0 if event.attempts == 0 => Outcome::Retry { reason: "no luck".into(), after: None },
+            _ => Outcome::Done,
+        }
+    });
+    // All events run, ten times as many as may fail at a time if a failed one kept its place among the runs.
+    worker.runs.reach(EVENTS).await;
+    assert!(worker.runs.seen().iter().all(|run| run.event.attempts == 0), "a retry came through a blocked broker");
+    broker.unblock();
+    worker.runs.reach(EVENTS + FAIL).await;
+    declared.amqp().await.expect_empty(&declared.queues()).await;
+    let summary = worker.stop().await;
+    assert_eq!((summary.done, summary.retried), (EVENTS as u64, FAIL as u64));
+}

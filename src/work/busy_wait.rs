@@ -28,7 +28,7 @@ pub(super) struct BusyWait {
 
 impl BusyWait {
     pub(super) fn new(places: &BusyPlaces) -> Self {
-        Self { _place: Arc::clone(&places.0), end: Instant::now() + IN_MEMORY, pauses: looks().build() }
+        Self { _place: Arc::clone(&places.0), end: Instant::now() + IN_MEMORY, pauses: looks_at_busy().build() }
     }
 
     /// Returns when to claim again. `None` if the event has waited long enough.
@@ -39,7 +39,7 @@ impl BusyWait {
 }
 
 /// The pauses between two claims of an event whose reference is busy.
-pub(super) fn looks() -> ExponentialBuilder {
+pub(super) fn looks_at_busy() -> ExponentialBuilder {
     ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(25))
         .with_max_delay(Duration::from_millis(200))

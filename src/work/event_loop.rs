@@ -11,6 +11,7 @@
 //! A crash at any point repeats work and loses nothing: a follow-up is confirmed by the broker before the event is settled,
 //! and the event is settled before its delivery is acknowledged.
 
+mod answers;
 mod register_calls;
 mod runs;
 
@@ -20,19 +21,23 @@ use futures_util::future::OptionFuture;
 use tokio::{sync::watch, task::JoinSet, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use self::{register_calls::RegisterCalls, runs::Ran};
+use self::register_calls::RegisterCalls;
 use super::{
     busy_wait::BusyPlaces,
     consumer::Consumer,
     isolation::{A_WHILE, Permit},
     lane::Lane,
     open::NotDue,
-    stage::{Detour, Ended, Ready},
+    stage::{Detour, Disposition, Ended, Ran, Ready},
 };
 use crate::{
     outage::{Health, Known},
     ports::{Delivery, Written},
 };
+
+/// The most events of one call to the register, of each kind. A script over them takes a few milliseconds, in which Redis
+/// serves nobody else.
+const LARGEST: usize = 256;
 
 /// Consumes the type's queue until `until` is cancelled. Returns once no delivery is held.
 pub(super) async fn work(lane: Arc<Lane>, until: CancellationToken) {
@@ -152,6 +157,18 @@ impl Loop {
         }
     }
 
+    /// Begins a call to the register that settles what has run and claims what may start, unless one is under way.
+    fn call_register(&mut self, health: Health) {
+        if !self.calls.may_begin() {
+            return;
+        }
+        let may_claim = self.may_start() && (health != Health::Down || self.consumer.is_probe() == Some(true));
+        let most = if may_claim { self.free().min(LARGEST).min(self.waiting.len()) } else { 0 };
+        let claims = self.waiting.drain(..most).collect();
+        let settles = self.finished.drain(..self.finished.len().min(LARGEST)).collect();
+        self.calls.begin(&self.lane, settles, claims);
+    }
+
     /// Opens or leaves the consumer, and gives back what has not started, as the worker's stop and Redis demand.
     fn consume(&mut self, health: Health) {
         match self.consumer.is_probe() {
@@ -204,6 +221,22 @@ impl Loop {
     fn wait_again(&mut self, ready: Ready) {
         let place = self.waiting.partition_point(|other| other.work.deadline < ready.work.deadline);
         self.waiting.insert(place, ready);
+    }
+
+    /// Gives an event back that has not started.
+    fn give_back(&mut self, mut ready: Ready) {
+        if !ready.work.is_claim_open {
+            self.lane.common.counters.given_back();
+            self.written(Disposition::GiveBack.answer(ready.into_receipt()));
+            return;
+        }
+        // The claim may have been granted, and only the answer was lost.
+        let lane = Arc::clone(&self.lane);
+        ready.work.busy = None;
+        self.detours.spawn(async move {
+            lane.unclaim(&mut ready).await;
+            lane.answer(ready, Disposition::GiveBack).await
+        });
     }
 
     /// Takes the shared permit when it is free. Releases it for an event that waits to run alone, once no handler runs here.

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    busy_wait::looks as looks_at_busy,
+    busy_wait::looks_at_busy,
     consumer::Consumer,
     isolation::{Permit, for_a_while},
     lane::Lane,
@@ -38,10 +38,10 @@ struct Tried {
     next: Instant,
 }
 
-/// The event at the head is answered, or everything goes back.
+/// The event at the head is answered, or all deliveries are returned.
 type Head = Result<(), GivenBack>;
 
-/// Everything goes back, with this state.
+/// All deliveries are returned. What is known of the event at the head is kept for its next delivery.
 struct GivenBack(Option<Tried>);
 
 /// Consumes a type that keeps its order, until the worker stops.
@@ -50,7 +50,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
     let (stop, mut batch) = (lane.common.stop.clone(), Vec::new());
     let (mut behind, mut tried): (VecDeque<Opened>, Option<Tried>) = (VecDeque::new(), None);
     let mut head: Option<BoxFuture<'static, Head>> = None;
-    // Cancelled when the event at the head is to wait no longer: everything goes back.
+    // Cancelled when the event at the head must not wait any longer, and all deliveries are returned.
     let mut over = CancellationToken::new();
     loop {
         let now = if lane.spec.register { health.borrow_and_update().health() } else { Health::Up };
@@ -113,7 +113,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
 }
 
 impl Lane {
-    /// Works on one delivery until it is answered, or until everything goes back.
+    /// Works on one delivery until it is answered, or until all deliveries are returned.
     async fn until_it_works(self: Arc<Self>, opened: Opened, tried: Option<Tried>, over: CancellationToken) -> Head {
         let mut ready = match opened {
             Ok((ready, _)) => ready,
@@ -216,7 +216,7 @@ impl Lane {
         }
     }
 
-    /// Answers the delivery at the head, unless it goes back, with all that came after it.
+    /// Answers the delivery at the head. If it is to be given back, all deliveries are returned.
     async fn answer_head(&self, receipt: Box<dyn Receipt>, disposition: Disposition) -> Head {
         if disposition == Disposition::GiveBack {
             return Err(GivenBack(None));

@@ -16,7 +16,7 @@ use crate::{
     domain::{
         event::Event,
         register::{Claim, CopyVersion, End, Settle, Terms},
-        settlement::Failed,
+        settlement::{Decision, Failed},
     },
     ports::{Receipt, Written},
 };
@@ -165,9 +165,12 @@ impl Claimed {
     }
 }
 
-/// Why an event is not settled although its handler was to run. No attempt is spent but for `Again`.
+/// A run and how it ended.
+pub(super) type Ran = (Claimed, Result<Decision, NotSettled>);
+
+/// Why an event is not settled although it was claimed. Only a failed run (`Again`) may spend an attempt.
 pub(super) enum NotSettled {
-    /// The delivery is answered like this: the worker stops, or nothing can be published.
+    /// The delivery is answered like this: the worker stops, the follow-up cannot be published, or the event is stale.
     Answer(Disposition),
     /// The machine had no room for the handler, for this reason.
     NoRoom(String),

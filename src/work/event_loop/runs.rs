@@ -15,15 +15,12 @@ use crate::{
     work::{
         isolation::for_a_while,
         not_run::Wait,
-        stage::{Claimed, Detour, NotSettled},
+        stage::{Claimed, Detour, NotSettled, Ran},
     },
 };
 
 /// How long a place stays empty after a handler found no room on the machine.
 const NO_ROOM: Duration = Duration::from_secs(1);
-
-/// A run and how it ended.
-pub(super) type Ran = (Claimed, Result<Decision, NotSettled>);
 
 impl Loop {
     /// Starts a handler.

@@ -108,8 +108,12 @@ impl Consumer {
     pub(super) async fn close(&mut self) {
         let idle = State::Idle { until: Instant::now() };
         match std::mem::replace(&mut self.state, idle) {
-            State::Open { deliveries, .. } => {
+            State::Open { deliveries, any, .. } => {
                 deliveries.close().await;
+                // Deliveries that are handed back before the acknowledgement timeout are no fault.
+                if any {
+                    self.pauses = backoff().build();
+                }
                 self.pause();
             }
             idle @ State::Idle { .. } => self.state = idle,

@@ -16,7 +16,7 @@ async fn a_change_is_replaced_only_by_one_of_the_same_slot() {
     let declared = declared("{ import: { coalesce: latest }, newest: { coalesce: { delayed: latest } } }").await;
     let hatchery = declared.connect().await;
     // Stand-ins for 1 June and 1 July.
-    let (june, july) = (from_now(Duration::from_secs(2)), from_now(Duration::from_secs(3)));
+    let (june, july) = (from_now(Duration::from_secs(4)), from_now(Duration::from_secs(5)));
     for event_type in ["import", "newest"] {
         let change = |id: &str| NewEvent::new(event_type, id.to_owned()).reference("1234").id(id);
         publish(&hatchery, change("june").at(june)).await;

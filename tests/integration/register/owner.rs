@@ -145,7 +145,7 @@ async fn a_register_that_has_moved_answers_only_the_new_broker_and_keeps_its_ver
 
 const TYPES: &str = "types: { import: { coalesce: latest } }";
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test]
 async fn a_worker_refuses_a_register_of_another_broker_and_a_publisher_goes_on_without_versions() {
     let declared = Declared::new(TYPES).await;
     let topology = &declared.topology;

@@ -2,6 +2,7 @@
 //!
 //! - [`cases`]: what is measured, a file a kind of case.
 //! - [`ours`] and [`bare`]: the two sides, the library and bare lapin.
+//! - [`consumer`] and [`handled`]: a consumer that is there before its events are due, and the account of what was handled.
 //! - [`meter`]: the time and the CPU time of a part of a run.
 //! - [`rounds`]: the sides in turns, and their medians.
 //! - [`report`] and [`json`]: the table, and every round.
@@ -9,6 +10,8 @@
 mod args;
 mod bare;
 mod cases;
+mod consumer;
+mod handled;
 mod json;
 mod load;
 mod meter;
@@ -50,8 +53,8 @@ async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
         report::list(&cases, console);
         return Ok(());
     }
-    let mut around = Surroundings::start(args, console).await?;
-    let cases = measure(args, &cases, &mut around, console).await?;
+    let around = Surroundings::start(args, console).await?;
+    let cases = measure(args, &cases, &around, console).await?;
     report::print(&cases, &around.about, console);
     if let Some(file) = &args.json {
         json::write(file, args, &around.about, &cases)?;
@@ -63,7 +66,7 @@ async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
 async fn measure(
     args: &Args,
     cases: &[&Case],
-    around: &mut Surroundings,
+    around: &Surroundings,
     console: &mut Console,
 ) -> anyhow::Result<Vec<Results>> {
     let mut all = Vec::new();

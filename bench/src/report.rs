@@ -7,7 +7,7 @@ use hatchery_soak::{
 
 use crate::{
     cases::Case,
-    meter::{Cpu, Late},
+    meter::{Cpu, Figure},
     rounds::Results,
     surroundings::{About, load_average},
 };
@@ -37,10 +37,9 @@ pub(crate) fn print(all: &[Results], about: &About, console: &Console) {
     console.say(&table.render());
     console.note("/s: events a second, the median; ratio: ours to bare, the median, and all rounds");
     console.note("CPU: microseconds an event of client+broker+redis, the median");
-    for results in all {
-        if let (Some(ours), Some(bare)) = (results.ours.late_millis, results.bare.late_millis) {
-            let [ours, bare] = [ours, bare].map(|Late { p50, p99 }| format!("p50 {p50:.0} ms, p99 {p99:.0} ms"));
-            console.note(&format!("{}, late beyond the step: ours {ours}; bare {bare}", results.case));
+    for Results { case, ours, bare, .. } in all {
+        for (ours, bare) in ours.figures.iter().zip(&bare.figures) {
+            console.note(&format!("{case}, {}: ours {}; bare {}", ours.what, shown(ours), shown(bare)));
         }
     }
     let About { rabbitmq, redis, cores, load_at_start } = about;
@@ -48,6 +47,13 @@ pub(crate) fn print(all: &[Results], about: &About, console: &Console) {
         "RabbitMQ {rabbitmq}, Redis {redis}, {cores} cores, load average {load_at_start} before and {} after",
         load_average()
     ));
+}
+
+/// Formats a figure with at least two digits.
+fn shown(figure: &Figure) -> String {
+    let Figure { value, unit, .. } = *figure;
+    let number = if value < 10.0 { format!("{value:.1}") } else { whole(value) };
+    format!("{number} {unit}").trim_end().to_owned()
 }
 
 fn whole(number: f64) -> String {

@@ -1,6 +1,6 @@
 //! The surroundings of all cases: servers of their own with the topology, and the meter of their processes.
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use hatchery::{Hatchery, internals::compile};
 use hatchery_soak::{console::Console, servers::connect_to_redis, stage::Stage};
@@ -12,6 +12,8 @@ pub(crate) struct Surroundings {
     pub(crate) stage: Stage,
     pub(crate) meter: Meter,
     pub(crate) about: About,
+    /// The TTL of the named hatchery.
+    pub(crate) hatchery_ttl: Duration,
     queues: Vec<String>,
 }
 
@@ -28,8 +30,8 @@ pub(crate) struct About {
 impl Surroundings {
     pub(crate) async fn start(args: &Args, console: &mut Console) -> anyhow::Result<Self> {
         let load_at_start = load_average();
-        let hatchery = args.load(INSTANT).wait();
-        let stage = Stage::set(console, args.version.as_deref(), &topology::text(args, hatchery)).await?;
+        let hatchery_ttl = args.load(INSTANT).wait();
+        let stage = Stage::set(console, args.version.as_deref(), &topology::text(args, hatchery_ttl)).await?;
         let meter = Meter::of(&stage.servers.amqp, &stage.servers.redis).await?;
         let queues = compile::compile(&stage.topology)?.queues.into_iter().map(|queue| queue.name).collect();
         let about = About {
@@ -38,7 +40,7 @@ impl Surroundings {
             cores: std::thread::available_parallelism()?.get(),
             load_at_start,
         };
-        Ok(Self { stage, meter, about, queues })
+        Ok(Self { stage, meter, about, hatchery_ttl, queues })
     }
 
     /// Empties all queues and Redis, so that each side begins with the same state.

@@ -6,7 +6,8 @@ mod work;
 
 use self::Kind::{EndToEnd, Publish, Work};
 
-use anyhow::bail;
+use anyhow::{Context as _, bail};
+use tokio::time::timeout;
 
 use crate::{load::Load, meter::Measured, side::Side, surroundings::Surroundings, topology::Type};
 
@@ -102,8 +103,16 @@ impl Case {
     }
 
     /// Runs one side once.
-    pub(crate) async fn run(&self, around: &mut Surroundings, load: &Load, side: Side) -> anyhow::Result<Measured> {
+    pub(crate) async fn run(&self, around: &Surroundings, load: &Load, side: Side) -> anyhow::Result<Measured> {
         around.clear().await?;
+        // Publishing, and then handling.
+        let limit = load.limit() * 2;
+        let ran = timeout(limit, self.run_side(around, load, side)).await;
+        ran.with_context(|| format!("{}, {side:?}: not done within {} s", self.name, limit.as_secs()))?
+            .with_context(|| format!("{}, {side:?}", self.name))
+    }
+
+    async fn run_side(&self, around: &Surroundings, load: &Load, side: Side) -> anyhow::Result<Measured> {
         match self.kind {
             Publish(event_type) => publish::run(around, event_type, load, side).await,
             Work(event_type) => work::run(around, event_type, load, side).await,

@@ -40,23 +40,31 @@ impl Sub for Cpu {
 }
 
 /// What one side of a case did in one round.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measured {
     pub(crate) events: u32,
     pub(crate) seconds: f64,
     pub(crate) events_per_second: f64,
     /// For each event, in microseconds.
     pub(crate) cpu_micros_per_event: Cpu,
-    /// How late delayed events were, where that is measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) late_millis: Option<Late>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) figures: Vec<Figure>,
 }
 
-/// How late events were beyond the ladder's step, in milliseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Late {
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
+/// A figure of a case besides its rate and its CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) what: &'static str,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
+}
+
+impl Measured {
+    /// Adds a figure.
+    pub(crate) fn with(mut self, what: &'static str, value: f64, unit: &'static str) -> Self {
+        self.figures.push(Figure { what, value, unit });
+        self
+    }
 }
 
 /// Knows the processes whose CPU time is measured.
@@ -121,7 +129,7 @@ impl Measuring<'_> {
             seconds,
             events_per_second: f64::from(events) / seconds,
             cpu_micros_per_event: cpu.map(|micros| micros / f64::from(events)),
-            late_millis: None,
+            figures: Vec::new(),
         })
     }
 }

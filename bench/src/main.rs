@@ -10,12 +10,15 @@
 mod args;
 mod bare;
 mod cases;
+mod child;
 mod consumer;
 mod handled;
 mod json;
 mod load;
 mod meter;
+mod objects;
 mod ours;
+mod pause;
 mod report;
 mod rounds;
 mod side;
@@ -48,6 +51,9 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
+    if let Some(side) = args.child {
+        return child::run(args, side).await;
+    }
     let cases = cases::selected(&args.cases)?;
     if args.list {
         report::list(&cases, console);

@@ -1,6 +1,6 @@
 //! hatchery: the library as an application uses it.
 
-use std::{convert::Infallible, future::ready, pin::pin, sync::Arc};
+use std::{convert::Infallible, future::ready, ops::Range, pin::pin, sync::Arc};
 
 use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};
@@ -24,9 +24,20 @@ pub(crate) async fn publish(
     load: &Load,
     shape: impl Fn(u32, NewEvent) -> NewEvent,
 ) -> anyhow::Result<()> {
+    publish_numbers(hatchery, event_type, load, load.numbers(), shape).await
+}
+
+/// Publishes the events with these numbers.
+pub(crate) async fn publish_numbers(
+    hatchery: &Hatchery,
+    event_type: Type,
+    load: &Load,
+    numbers: Range<u32>,
+    shape: impl Fn(u32, NewEvent) -> NewEvent,
+) -> anyhow::Result<()> {
     let publisher = hatchery.publisher().in_flight(WINDOW);
     let event = |number| shape(number, NewEvent::new(event_type.name(), load.payload.clone()));
-    let mut published = pin!(publisher.publish_stream(stream::iter(load.numbers().map(event))));
+    let mut published = pin!(publisher.publish_stream(stream::iter(numbers.map(event))));
     let mut unversioned = 0_u32;
     while let Some(published) = published.next().await {
         unversioned += u32::from(published.context("an event was not confirmed")?.unversioned);

@@ -21,7 +21,7 @@ pub(crate) fn list(cases: &[&Case], console: &Console) {
 }
 
 pub(crate) fn print(all: &[Results], about: &About, console: &Console) {
-    let mut table = Table::new(&["case", "ours/s", "bare/s", "ratio", "from..to", "CPU ours", "CPU bare"]);
+    let mut table = Table::new(&["case", "ours/s", "bare/s", "ratio", "from..to", "CPU ours", "CPU bare"]).narrow();
     for results in all {
         let ratio = results.ratio;
         table.tell(&[
@@ -36,6 +36,7 @@ pub(crate) fn print(all: &[Results], about: &About, console: &Console) {
     }
     console.say(&table.render());
     console.note("/s: events a second, the median; ratio: ours to bare, the median, and all rounds");
+    console.note("ours and bare are the two sides of a case; --list says what each is compared with");
     console.note("CPU: microseconds an event of client+broker+redis, the median");
     for Results { case, ours, bare, .. } in all {
         for (ours, bare) in ours.figures.iter().zip(&bare.figures) {

@@ -1,12 +1,15 @@
 //! The surroundings of all cases: servers of their own with the topology, and the meter of their processes.
 
-use std::{fs, time::Duration};
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use hatchery::{Hatchery, internals::compile};
 use hatchery_soak::{console::Console, servers::connect_to_redis, stage::Stage};
 use lapin::options::QueuePurgeOptions;
 
-use crate::{args::Args, bare::Bare, load::INSTANT, meter::Meter, topology};
+use crate::{args::Args, bare::Bare, load::INSTANT, meter::Meter, pause::Paused, topology};
 
 pub(crate) struct Surroundings {
     pub(crate) stage: Stage,
@@ -64,6 +67,11 @@ impl Surroundings {
     /// Connects bare lapin.
     pub(crate) async fn bare(&self) -> anyhow::Result<Bare> {
         Bare::connect(&self.amqp()).await
+    }
+
+    /// Pauses the broker until this time, and until the result is dropped.
+    pub(crate) async fn pause_broker(&self, until: Instant) -> anyhow::Result<Paused> {
+        Paused::until(self.meter.broker(), until).await
     }
 
     /// Returns the AMQP URL with a heartbeat so long that no side notices when the broker is paused.

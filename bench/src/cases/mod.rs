@@ -1,18 +1,38 @@
 //! The cases. Each has two sides that take turns: hatchery and a baseline.
 
+mod cancel;
+mod coalesce;
 mod end_to_end;
+mod instant;
+mod order;
 mod publish;
+mod random;
+mod shards;
+mod start;
 mod work;
 
-use self::Kind::{EndToEnd, Publish, Work};
+use self::{
+    Kind::{Cancel, Coalesce, EndToEnd, HatcheryShards, Instant, LadderOrder, Publish, Random, Start, Work},
+    cancel::Selection,
+    instant::Timer,
+};
 
 use anyhow::{Context as _, bail};
 use tokio::time::timeout;
 
-use crate::{load::Load, meter::Measured, side::Side, surroundings::Surroundings, topology::Type};
+use crate::{
+    load::{INSTANT, Load},
+    meter::Measured,
+    side::Side,
+    surroundings::Surroundings,
+    topology::Type,
+};
 
 /// The usual number of events of most cases.
 const USUAL: u32 = 50_000;
+
+/// The usual number of events where each call costs the more the more events wait.
+const FEW: u32 = 5_000;
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -29,12 +49,20 @@ enum Kind {
     Publish(Type),
     Work(Type),
     EndToEnd(Type),
+    Instant(Timer),
+    LadderOrder,
+    Random,
+    Coalesce,
+    Cancel(Selection),
+    HatcheryShards,
+    Start,
 }
 
 const CONFIRMS: &str = "lapin, one confirm channel, as many unconfirmed";
 const CONSUMER: &str = "a lapin consumer, same prefetch, one ack for 50";
+const SET: &str = "a Redis SET with expiry each, as many in flight";
 
-const ALL: [Case; 7] = [
+const ALL: [Case; 16] = [
     Case {
         name: "publish-each",
         about: "publish, register on, no coalescing",
@@ -84,6 +112,69 @@ const ALL: [Case; 7] = [
         events: USUAL,
         kind: EndToEnd(Type::Each),
     },
+    Case {
+        name: "instant-hatchery",
+        about: "work what one hatchery releases at once, register on",
+        beside: CONSUMER,
+        events: INSTANT,
+        kind: Instant(Timer::Hatchery),
+    },
+    Case {
+        name: "instant-ladder",
+        about: "work what is due at one instant in the ladder",
+        beside: CONSUMER,
+        events: INSTANT,
+        kind: Instant(Timer::Ladder),
+    },
+    Case {
+        name: "ladder-order",
+        about: "lapin, due at one instant: least significant bit first",
+        beside: "lapin: most significant bit first",
+        events: INSTANT,
+        kind: LadderOrder,
+    },
+    Case {
+        name: "random",
+        about: "random delays through the ladder, 1,000 events/s",
+        beside: CONSUMER,
+        events: INSTANT,
+        kind: Random,
+    },
+    Case {
+        name: "coalesce",
+        about: "100 changes of each reference, latest, window 1 s",
+        beside: "lapin that publishes as many and consumes each",
+        events: INSTANT,
+        kind: Coalesce,
+    },
+    Case {
+        name: "cancel-reference",
+        about: "cancel waiting events: all of a reference, which is one",
+        beside: SET,
+        events: FEW,
+        kind: Cancel(Selection::Reference),
+    },
+    Case {
+        name: "cancel-date",
+        about: "cancel waiting events: by reference and date",
+        beside: SET,
+        events: USUAL,
+        kind: Cancel(Selection::Date),
+    },
+    Case {
+        name: "hatchery-shards",
+        about: "lapin, due at one instant: in four hatcheries",
+        beside: "lapin: in one hatchery",
+        events: INSTANT,
+        kind: HatcheryShards,
+    },
+    Case {
+        name: "start",
+        about: "start a worker process with a backlog, register on",
+        beside: "a process with a lapin consumer",
+        events: INSTANT,
+        kind: Start,
+    },
 ];
 
 /// Returns the cases that have these names or begin with these words, or all if there is no name.
@@ -117,6 +208,13 @@ impl Case {
             Publish(event_type) => publish::run(around, event_type, load, side).await,
             Work(event_type) => work::run(around, event_type, load, side).await,
             EndToEnd(event_type) => end_to_end::run(around, event_type, load, side).await,
+            Instant(timer) => instant::run(around, timer, load, side).await,
+            LadderOrder => order::run(around, load, side).await,
+            Random => random::run(around, load, side).await,
+            Coalesce => coalesce::run(around, load, side).await,
+            Cancel(selection) => cancel::run(around, selection, load, side).await,
+            HatcheryShards => shards::run(around, load, side).await,
+            Start => start::run(around, load, side).await,
         }
     }
 }

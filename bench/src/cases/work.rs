@@ -1,6 +1,8 @@
 //! Works on events that wait in the processing queue, with a handler that does nothing.
 
-use crate::{handled::Handled, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type};
+use crate::{
+    handled::Handled, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type,
+};
 
 pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, side: Side) -> anyhow::Result<Measured> {
     let hatchery = around.hatchery().await?;

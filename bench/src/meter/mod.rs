@@ -14,7 +14,7 @@ use url::Url;
 /// CPU time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Cpu {
-    /// This process: the library or bare lapin, and what makes the load.
+    /// This process, or the child process that is measured: the library or bare lapin, and what makes the load.
     pub(crate) client: f64,
     /// RabbitMQ with all its processes.
     pub(crate) broker: f64,
@@ -92,14 +92,20 @@ impl Meter {
 
     /// Begins to measure.
     pub(crate) fn begin(&self) -> anyhow::Result<Measuring<'_>> {
-        Ok(Measuring { meter: self, before: self.read()?, started: Instant::now(), took: None })
+        let client = std::process::id();
+        Ok(Measuring { meter: self, client, before: self.read(client)?, started: Instant::now(), took: None })
     }
 
-    fn read(&self) -> anyhow::Result<Cpu> {
+    /// Returns the broker's process.
+    pub(crate) const fn broker(&self) -> u32 {
+        self.broker
+    }
+
+    fn read(&self, client: u32) -> anyhow::Result<Cpu> {
         #[expect(clippy::cast_precision_loss, reason = "far below 2^53")]
         let micros = |ticks: processes::Ticks| ticks as f64 * self.micros_per_tick;
         Ok(Cpu {
-            client: micros(processes::of_process(std::process::id())?),
+            client: micros(processes::of_process(client)?),
             broker: micros(processes::of_tree(self.broker)?),
             redis: micros(processes::of_process(self.redis)?),
         })
@@ -109,12 +115,23 @@ impl Meter {
 /// A measurement that has begun.
 pub(crate) struct Measuring<'a> {
     meter: &'a Meter,
+    client: u32,
     before: Cpu,
     started: Instant,
     took: Option<Duration>,
 }
 
 impl Measuring<'_> {
+    /// Takes this process for the client, all of whose CPU time counts, in place of the own one.
+    pub(crate) const fn set_client(&mut self, process: u32) {
+        (self.client, self.before.client) = (process, 0.0);
+    }
+
+    /// Starts the clock anew. The CPU time counts from the beginning.
+    pub(crate) fn restart_clock(&mut self) {
+        self.started = Instant::now();
+    }
+
     /// Stops the clock. The CPU time counts until [`end`](Self::end), because some work follows the last event.
     pub(crate) fn stop_clock(&mut self) {
         self.took = Some(self.started.elapsed());
@@ -123,7 +140,7 @@ impl Measuring<'_> {
     pub(crate) fn end(self, events: u32) -> anyhow::Result<Measured> {
         let took = self.took.unwrap_or_else(|| self.started.elapsed());
         let seconds = took.as_secs_f64().max(1e-6);
-        let cpu = self.meter.read()? - self.before;
+        let cpu = self.meter.read(self.client)? - self.before;
         Ok(Measured {
             events,
             seconds,

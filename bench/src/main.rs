@@ -60,25 +60,29 @@ async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
         return Ok(());
     }
     let around = Surroundings::start(args, console).await?;
-    let cases = measure(args, &cases, &around, console).await?;
+    let (cases, ended) = measure(args, &cases, &around, console).await;
     report::print(&cases, &around.about, console);
     if let Some(file) = &args.json {
         json::write(file, args, &around.about, &cases)?;
     }
-    around.stage.end(console, true).await;
-    Ok(())
+    around.stage.end(console, ended.is_ok()).await;
+    ended
 }
 
+/// Returns the results of all cases up to the first that fails, whose leftovers would falsify the next one.
 async fn measure(
     args: &Args,
     cases: &[&Case],
     around: &Surroundings,
     console: &mut Console,
-) -> anyhow::Result<Vec<Results>> {
+) -> (Vec<Results>, anyhow::Result<()>) {
     let mut all = Vec::new();
     for case in cases {
         console.step(&format!("{}: {}", case.name, case.about));
-        all.push(Results::run(args, case, around, console).await?);
+        match Results::run(args, case, around, console).await {
+            Ok(results) => all.push(results),
+            Err(error) => return (all, Err(error)),
+        }
     }
-    Ok(all)
+    (all, Ok(()))
 }

@@ -3,7 +3,7 @@
 /// Who does the work of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Side {
-    /// Hatchery.
+    /// Hatchery; or the first of two ways with bare lapin.
     Ours,
     /// The baseline.
     Bare,

@@ -1,4 +1,5 @@
-//! The cases. Each has two sides that take turns: hatchery and a baseline.
+//! The cases. Each has two sides that take turns: hatchery and a baseline. The cases that compare two ways with bare lapin
+//! run the first of them as hatchery's side.
 
 mod cancel;
 mod coalesce;

@@ -28,8 +28,8 @@ pub(crate) fn print(all: &[Results], about: &About, console: &Console) {
             results.case,
             &whole(results.ours.events_per_second),
             &whole(results.bare.events_per_second),
-            &format!("{:.2}", ratio.median),
-            &format!("{:.2}..{:.2}", ratio.from, ratio.to),
+            &share(ratio.median),
+            &format!("{}..{}", share(ratio.from), share(ratio.to)),
             &cpu(results.ours.cpu_micros_per_event),
             &cpu(results.bare.cpu_micros_per_event),
         ]);
@@ -48,6 +48,11 @@ pub(crate) fn print(all: &[Results], about: &About, console: &Console) {
         "RabbitMQ {rabbitmq}, Redis {redis}, {cores} cores, load average {load_at_start} before and {} after",
         load_average()
     ));
+}
+
+/// Formats a ratio with at least two digits, unless it is below 0.01.
+fn share(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.3}") } else { format!("{ratio:.2}") }
 }
 
 /// Formats a figure with at least two digits.

@@ -1,7 +1,7 @@
 //! Cancels events that wait in the ladder, each by its reference. The baseline says the same to Redis in the shortest way: a
 //! key for each reference, which a worker would have to look up.
 
-use std::time::Duration;
+use std::{cell::RefCell, time::Duration};
 
 use anyhow::ensure;
 use futures_util::{TryStreamExt as _, stream};
@@ -12,8 +12,9 @@ use jiff::Timestamp;
 use crate::{load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type};
 
 const TYPE: Type = Type::Latest;
-/// How long the events would wait.
-const WAIT: Duration = Duration::from_hours(1);
+/// The level of the ladder whose queue the events wait in, three days at most. They make no hop meanwhile, so the broker has
+/// nothing to do.
+const LEVEL: u8 = 20;
 /// Calls at a time.
 const IN_FLIGHT: usize = 100;
 /// How long the baseline's keys live, in seconds.
@@ -35,11 +36,16 @@ pub(super) async fn run(
     side: Side,
 ) -> anyhow::Result<Measured> {
     let hatchery = around.hatchery().await?;
-    // Each event has a date of its own, as events have that were not all published at once.
-    let first = Timestamp::now() + WAIT;
-    let date = |number: u32| first + Duration::from_millis(number.into());
-    let shape = |number: u32, event: hatchery::NewEvent| event.reference(number.to_string()).at(date(number));
+    // A delay of up to one step less is rounded up to one bit, so publishing may take that long.
+    let wait = Duration::from_millis(around.stage.topology.ladder.hold_millis(LEVEL) - 1);
+    let dates = RefCell::new(Vec::new());
+    let shape = |number: u32, event: hatchery::NewEvent| {
+        let date = Timestamp::now() + wait;
+        dates.borrow_mut().push(date);
+        event.reference(number.to_string()).at(date)
+    };
     ours::publish(&hatchery, TYPE, load, shape).await?;
+    let dates = dates.into_inner();
     let numbers = stream::iter(load.numbers().map(anyhow::Ok));
     let measured = match side {
         Side::Ours => {
@@ -49,7 +55,7 @@ pub(super) async fn run(
                 let all = EventSelector::reference(TYPE.name(), number.to_string());
                 let selected = match selection {
                     Selection::Reference => all,
-                    Selection::Date => all.at(date(number)),
+                    Selection::Date => all.at(dates[number as usize]),
                 };
                 let cancelled = events.cancel(&selected).await?;
                 let waiting = cancelled.iter().filter(|slot| slot.waiting).count();

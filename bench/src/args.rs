@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use bytes::Bytes;
 use clap::{Parser, value_parser};
 
-use crate::load::Load;
+use crate::{load::Load, side::Side};
 
 /// Measures what an event costs with hatchery, beside bare lapin.
 #[derive(Parser)]
@@ -14,8 +14,8 @@ pub(crate) struct Args {
     /// Only this case, or all cases whose names begin with this word; repeatable
     #[arg(long = "case", value_name = "NAME")]
     pub(crate) cases: Vec<String>,
-    /// Events of each side in a round [default: 50000; 100000 for events that are due at one instant or at random;
-    /// 20000 with --peers]
+    /// Events of each side in a round [default: 50000; 100000 for events that are due at one instant or at random, coalesce
+    /// and start; 5000 for cancel-reference; 20000 with --peers]
     #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(100..=1_000_000))]
     pub(crate) events: Option<u32>,
     /// Run BullMQ, Dramatiq and Celery beside hatchery, instead of the cases; with --case, after them
@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Print the cases with their baselines, and do nothing else
     #[arg(long)]
     pub(crate) list: bool,
+    /// Work on events as the child process of the case `start`
+    #[arg(long, hide = true)]
+    pub(crate) child: Option<Side>,
 }
 
 impl Args {

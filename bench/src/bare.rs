@@ -1,16 +1,15 @@
 //! Bare lapin: one connection with one channel that publishes with confirms, or consumes and acknowledges by fifties.
 
 use anyhow::{Context as _, ensure};
-use bytes::Bytes;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use lapin::{
     BasicProperties, Channel, Confirmation, Connection, ConnectionProperties,
-    message::Delivery,
     options::{BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions},
     types::{FieldTable, ShortString},
 };
 
 use crate::{
+    handled::Handled,
     load::{Load, WINDOW},
     topology::{SCHEDULER, Type},
 };
@@ -33,18 +32,19 @@ impl Bare {
     /// Publishes the events that are due now.
     pub(crate) async fn publish_now(&self, event_type: Type, load: &Load) -> anyhow::Result<()> {
         let key = ShortString::from(format!("{}.now", event_type.name()));
-        self.publish(load, |number| (key.clone(), properties(number))).await
+        self.publish(SCHEDULER, load, |number| (key.clone(), properties(number))).await
     }
 
-    /// Publishes each event with the routing key and the properties that `message` returns for its number, and waits for
+    /// Publishes each event to the exchange, with the routing key and the properties that `message` returns for its number, and waits for
     /// all confirms.
     pub(crate) async fn publish(
         &self,
+        exchange: &str,
         load: &Load,
         message: impl Fn(u32) -> (ShortString, BasicProperties),
     ) -> anyhow::Result<()> {
         self.channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        let payload: Bytes = load.payload.clone();
+        let (exchange, payload) = (ShortString::from(exchange), load.payload.clone());
         let mut unconfirmed = FuturesUnordered::new();
         for number in load.numbers() {
             if unconfirmed.len() == WINDOW {
@@ -52,7 +52,8 @@ impl Bare {
             }
             let (key, properties) = message(number);
             let options = BasicPublishOptions::default();
-            unconfirmed.push(self.channel.basic_publish(SCHEDULER.into(), key, options, &payload, properties).await?);
+            let sent = self.channel.basic_publish(exchange.clone(), key, options, &payload, properties);
+            unconfirmed.push(sent.await?);
         }
         while !unconfirmed.is_empty() {
             confirmed(unconfirmed.next().await)?;
@@ -60,24 +61,31 @@ impl Bare {
         Ok(())
     }
 
-    /// Consumes all events, and calls `note` for each. Returns once the broker has all acknowledgements.
-    pub(crate) async fn consume(&self, event_type: Type, load: &Load, note: impl Fn(&Delivery)) -> anyhow::Result<()> {
+    /// Consumes the queue until all awaited events are handled. Returns once the broker has all acknowledgements.
+    pub(crate) async fn consume(&self, queue: &str, load: &Load, handled: &Handled) -> anyhow::Result<()> {
+        handled.by(load.limit(), self.consume_all(queue, load, handled)).await
+    }
+
+    async fn consume_all(&self, queue: &str, load: &Load, handled: &Handled) -> anyhow::Result<()> {
         let Self { channel, .. } = self;
         channel.basic_qos(load.prefetch, BasicQosOptions::default()).await?;
         let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
-        let mut consumer = channel.basic_consume(event_type.queue().into(), "bare".into(), options, arguments).await?;
-        let joined = u32::from(JOINED.min(load.prefetch));
-        for n in 1..=load.events {
+        let mut consumer = channel.basic_consume(queue.into(), "bare".into(), options, arguments).await?;
+        let joined = JOINED.min(load.prefetch);
+        for n in 1_u64.. {
             let delivery = consumer.next().await.context("the broker cancelled the consumer")??;
-            note(&delivery);
-            if n % joined == 0 || n == load.events {
+            let all = handled.delivery(&delivery);
+            if all || n.is_multiple_of(joined.into()) {
                 ensure!(delivery.ack(BasicAckOptions { multiple: true }).await?, "an acknowledgement came too late");
+            }
+            if all {
+                break;
             }
         }
         Ok(channel.close(200, "done".into()).await?)
     }
 
-    pub(crate) async fn close(self) -> anyhow::Result<()> {
+    pub(crate) async fn close(&self) -> anyhow::Result<()> {
         Ok(self.connection.close(200, "done".into()).await?)
     }
 }

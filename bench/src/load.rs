@@ -14,6 +14,9 @@ pub(crate) const INSTANT: u32 = 100_000;
 /// published before the first one is due.
 const SLOWEST: u32 = 2_500;
 
+/// A side that handles fewer events in a second is stuck.
+const STUCK: u32 = 500;
+
 /// The load that both sides get.
 #[derive(Clone)]
 pub(crate) struct Load {
@@ -31,5 +34,10 @@ impl Load {
     /// Returns how long events wait that are all published before the first one is due.
     pub(crate) fn wait(&self) -> Duration {
         Duration::from_secs(4 + u64::from(self.events / SLOWEST))
+    }
+
+    /// Returns how long a side may take to handle all events. It is stuck if it takes longer.
+    pub(crate) fn limit(&self) -> Duration {
+        Duration::from_mins(1) + self.wait() + Duration::from_secs((self.events / STUCK).into())
     }
 }

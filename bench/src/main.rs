@@ -2,6 +2,7 @@
 //!
 //! - [`cases`]: what is measured, a file a kind of case.
 //! - [`ours`] and [`bare`]: the two sides, the library and bare lapin.
+//! - [`consumer`] and [`handled`]: a consumer that is there before its events are due, and the account of what was handled.
 //! - [`meter`]: the time and the CPU time of a part of a run.
 //! - [`peers`]: other job queues beside hatchery.
 //! - [`rounds`]: the sides in turns, and their medians.
@@ -10,10 +11,15 @@
 mod args;
 mod bare;
 mod cases;
+mod child;
+mod consumer;
+mod handled;
 mod json;
 mod load;
 mod meter;
+mod objects;
 mod ours;
+mod pause;
 mod peers;
 mod report;
 mod rounds;
@@ -47,6 +53,9 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
+    if let Some(side) = args.child {
+        return child::run(args, side).await;
+    }
     let mut cases = cases::selected(&args.cases)?;
     if args.list {
         report::list(&cases, console);
@@ -56,32 +65,42 @@ async fn run(args: &Args, console: &mut Console) -> anyhow::Result<()> {
         cases.clear();
     }
     let mut around = Surroundings::start(args, console).await?;
-    let cases = measure(args, &cases, &mut around, console).await?;
-    let peers = if args.peers { peers::run(args, &mut around, console).await? } else { Vec::new() };
+    let (cases, mut ended) = measure(args, &cases, &around, console).await;
+    let mut peers = Vec::new();
+    if args.peers && ended.is_ok() {
+        match peers::run(args, &mut around, console).await {
+            Ok(all) => peers = all,
+            Err(error) => ended = Err(error),
+        }
+    }
     if !cases.is_empty() {
         report::print(&cases, console);
     }
-    if args.peers {
+    if !peers.is_empty() {
         peers::print(&peers, console);
     }
     report::print_about(&around.about, console);
     if let Some(file) = &args.json {
         json::write(file, args, &around.about, &cases, &peers)?;
     }
-    around.stage.end(console, true).await;
-    Ok(())
+    around.stage.end(console, ended.is_ok()).await;
+    ended
 }
 
+/// Returns the results of all cases up to the first that fails, whose leftovers would falsify the next one.
 async fn measure(
     args: &Args,
     cases: &[&Case],
-    around: &mut Surroundings,
+    around: &Surroundings,
     console: &mut Console,
-) -> anyhow::Result<Vec<Results>> {
+) -> (Vec<Results>, anyhow::Result<()>) {
     let mut all = Vec::new();
     for case in cases {
         console.step(&format!("{}: {}", case.name, case.about));
-        all.push(Results::run(args, case, around, console).await?);
+        match Results::run(args, case, around, console).await {
+            Ok(results) => all.push(results),
+            Err(error) => return (all, Err(error)),
+        }
     }
-    Ok(all)
+    (all, Ok(()))
 }

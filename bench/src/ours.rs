@@ -1,17 +1,13 @@
 //! hatchery: the library as an application uses it.
 
-use std::{
-    convert::Infallible,
-    future::ready,
-    pin::pin,
-    sync::atomic::{AtomicU32, Ordering},
-};
+use std::{convert::Infallible, future::ready, ops::Range, pin::pin, sync::Arc};
 
 use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};
-use hatchery::{CancellationToken, Event, Hatchery, NewEvent, Outcome, Run, Summary};
+use hatchery::{CancellationToken, Hatchery, NewEvent, Outcome, Run, Summary, Worker};
 
 use crate::{
+    handled::Handled,
     load::{Load, WINDOW},
     topology::Type,
 };
@@ -28,9 +24,20 @@ pub(crate) async fn publish(
     load: &Load,
     shape: impl Fn(u32, NewEvent) -> NewEvent,
 ) -> anyhow::Result<()> {
+    publish_numbers(hatchery, event_type, load, load.numbers(), shape).await
+}
+
+/// Publishes the events with these numbers.
+pub(crate) async fn publish_numbers(
+    hatchery: &Hatchery,
+    event_type: Type,
+    load: &Load,
+    numbers: Range<u32>,
+    shape: impl Fn(u32, NewEvent) -> NewEvent,
+) -> anyhow::Result<()> {
     let publisher = hatchery.publisher().in_flight(WINDOW);
     let event = |number| shape(number, NewEvent::new(event_type.name(), load.payload.clone()));
-    let mut published = pin!(publisher.publish_stream(stream::iter(load.numbers().map(event))));
+    let mut published = pin!(publisher.publish_stream(stream::iter(numbers.map(event))));
     let mut unversioned = 0_u32;
     while let Some(published) = published.next().await {
         unversioned += u32::from(published.context("an event was not confirmed")?.unversioned);
@@ -39,23 +46,30 @@ pub(crate) async fn publish(
     Ok(())
 }
 
-/// Works with a handler that only calls `note`, until this many handlers have run and all is acknowledged.
-pub(crate) async fn work(
+/// Works with a handler that only marks its event, until all awaited events are handled and acknowledged.
+pub(crate) fn work(
     hatchery: &Hatchery,
     event_type: Type,
-    runs: u32,
-    note: impl Fn(&Event) + Send + Sync + 'static,
-) -> anyhow::Result<Summary> {
-    let (stop, ran) = (CancellationToken::new(), AtomicU32::new(0));
+    load: &Load,
+    handled: Arc<Handled>,
+) -> impl Future<Output = anyhow::Result<Summary>> + Send + use<> {
+    work_by(hatchery.worker(), event_type, load, handled)
+}
+
+/// The same with this worker.
+pub(crate) fn work_by(
+    worker: Worker,
+    event_type: Type,
+    load: &Load,
+    handled: Arc<Handled>,
+) -> impl Future<Output = anyhow::Result<Summary>> + Send + use<> {
+    let (stop, limit, marks) = (CancellationToken::new(), load.limit(), Arc::clone(&handled));
     let stopping = stop.clone();
-    let worker = hatchery.worker().handle(event_type.name(), move |run: Run| {
-        note(&run.event);
-        if ran.fetch_add(1, Ordering::Relaxed) + 1 == runs {
+    let worker = worker.handle(event_type.name(), move |run: Run| {
+        if marks.event(&run.event) {
             stopping.cancel();
         }
         ready(Ok::<_, Infallible>(Outcome::Done))
     });
-    let summary = worker.run(stop).await?;
-    ensure!(summary.done == u64::from(runs), "{} runs were done, and not {runs}", summary.done);
-    Ok(summary)
+    async move { handled.by(limit, async { Ok(worker.run(stop).await?) }).await }
 }

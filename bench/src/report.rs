@@ -7,7 +7,7 @@ use hatchery_soak::{
 
 use crate::{
     cases::Case,
-    meter::{Cpu, Late},
+    meter::{Cpu, Figure},
     rounds::Results,
     surroundings::{About, load_average},
 };
@@ -21,26 +21,26 @@ pub(crate) fn list(cases: &[&Case], console: &Console) {
 }
 
 pub(crate) fn print(all: &[Results], console: &Console) {
-    let mut table = Table::new(&["case", "ours/s", "bare/s", "ratio", "from..to", "CPU ours", "CPU bare"]);
+    let mut table = Table::new(&["case", "ours/s", "bare/s", "ratio", "from..to", "CPU ours", "CPU bare"]).narrow();
     for results in all {
         let ratio = results.ratio;
         table.tell(&[
             results.case,
             &whole(results.ours.events_per_second),
             &whole(results.bare.events_per_second),
-            &format!("{:.2}", ratio.median),
-            &format!("{:.2}..{:.2}", ratio.from, ratio.to),
+            &share(ratio.median),
+            &format!("{}..{}", share(ratio.from), share(ratio.to)),
             &cpu(results.ours.cpu_micros_per_event),
             &cpu(results.bare.cpu_micros_per_event),
         ]);
     }
     console.say(&table.render());
     console.note("/s: events a second, the median; ratio: ours to bare, the median, and all rounds");
+    console.note("ours and bare are the two sides of a case; --list says what each is compared with");
     console.note("CPU: microseconds an event of client+broker+redis, the median");
-    for results in all {
-        if let (Some(ours), Some(bare)) = (results.ours.late_millis, results.bare.late_millis) {
-            let [ours, bare] = [ours, bare].map(|Late { p50, p99 }| format!("p50 {p50:.0} ms, p99 {p99:.0} ms"));
-            console.note(&format!("{}, late beyond the step: ours {ours}; bare {bare}", results.case));
+    for Results { case, ours, bare, .. } in all {
+        for (ours, bare) in ours.figures.iter().zip(&bare.figures) {
+            console.note(&format!("{case}, {}: ours {}; bare {}", ours.what, shown(ours), shown(bare)));
         }
     }
 }
@@ -52,6 +52,18 @@ pub(crate) fn print_about(about: &About, console: &Console) {
         "RabbitMQ {rabbitmq}, Redis {redis}, {cores} cores, load average {load_at_start} before and {} after",
         load_average()
     ));
+}
+
+/// Formats a ratio with at least two digits, unless it is below 0.01.
+fn share(ratio: f64) -> String {
+    if ratio < 0.1 { format!("{ratio:.3}") } else { format!("{ratio:.2}") }
+}
+
+/// Formats a figure with at least two digits.
+fn shown(figure: &Figure) -> String {
+    let Figure { value, unit, .. } = *figure;
+    let number = if value < 10.0 { format!("{value:.1}") } else { whole(value) };
+    format!("{number} {unit}").trim_end().to_owned()
 }
 
 pub(crate) fn whole(number: f64) -> String {

@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::{
     args::Args,
     cases::Case,
-    meter::{Cpu, Late, Measured},
+    meter::{Cpu, Figure, Measured},
     side::Side,
     statistics::{Middle, median},
     surroundings::Surroundings,
@@ -37,15 +37,15 @@ struct Round {
 pub(crate) struct Median {
     pub(crate) events_per_second: f64,
     pub(crate) cpu_micros_per_event: Cpu,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) late_millis: Option<Late>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) figures: Vec<Figure>,
 }
 
 impl Results {
     pub(crate) async fn run(
         args: &Args,
         case: &Case,
-        around: &mut Surroundings,
+        around: &Surroundings,
         console: &mut Console,
     ) -> anyhow::Result<Self> {
         let load = args.load(case.events);
@@ -56,15 +56,16 @@ impl Results {
             let ours = case.run(around, &load, Side::Ours).await?;
             console.progress(2 * rounds.len() + 1, sides, "");
             let bare = case.run(around, &load, Side::Bare).await?;
-            rounds.push(Round { ours, bare, ratio: ours.events_per_second / bare.events_per_second });
+            let ratio = ours.events_per_second / bare.events_per_second;
+            rounds.push(Round { ours, bare, ratio });
         }
         console.end_progress();
         Ok(Self {
             case: case.name,
             about: case.about,
             beside: case.beside,
-            ours: Median::of(rounds.iter().map(|round| round.ours)),
-            bare: Median::of(rounds.iter().map(|round| round.bare)),
+            ours: Median::of(rounds.iter().map(|round| &round.ours)),
+            bare: Median::of(rounds.iter().map(|round| &round.bare)),
             ratio: Middle::of(rounds.iter().map(|round| round.ratio)),
             rounds,
         })
@@ -72,11 +73,14 @@ impl Results {
 }
 
 impl Median {
-    pub(crate) fn of(rounds: impl Iterator<Item = Measured>) -> Self {
-        let rounds: Vec<Measured> = rounds.collect();
+    pub(crate) fn of<'a>(rounds: impl Iterator<Item = &'a Measured>) -> Self {
+        let rounds: Vec<&Measured> = rounds.collect();
         let cpu = |of: fn(Cpu) -> f64| median(rounds.iter().map(|round| of(round.cpu_micros_per_event)));
-        let late = |of: fn(Late) -> f64| median(rounds.iter().filter_map(|round| round.late_millis).map(of));
-        let has_late = rounds.iter().any(|round| round.late_millis.is_some());
+        let figures = rounds.first().map_or(&[][..], |first| &first.figures);
+        let figure = |figure: &Figure| {
+            let same = rounds.iter().flat_map(|round| &round.figures).filter(|other| other.what == figure.what);
+            Figure { value: median(same.map(|figure| figure.value)), ..*figure }
+        };
         Self {
             events_per_second: median(rounds.iter().map(|round| round.events_per_second)),
             cpu_micros_per_event: Cpu {
@@ -84,7 +88,29 @@ impl Median {
                 broker: cpu(|cpu| cpu.broker),
                 redis: cpu(|cpu| cpu.redis),
             },
-            late_millis: has_late.then(|| Late { p50: late(|late| late.p50), p99: late(|late| late.p99) }),
+            figures: figures.iter().map(figure).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_figure_has_the_median_of_its_own_rounds() {
+        let round = |runs, ready| {
+            let measured = Measured {
+                events: 1,
+                seconds: 1.0,
+                events_per_second: runs,
+                cpu_micros_per_event: Cpu::default(),
+                figures: Vec::new(),
+            };
+            measured.with("runs", runs, "").with("ready", ready, "ms")
+        };
+        let median = Median::of([round(1.0, 30.0), round(3.0, 20.0), round(2.0, 10.0)].iter());
+        let values: Vec<_> = median.figures.iter().map(|figure| (figure.what, figure.value, figure.unit)).collect();
+        assert_eq!(values, [("runs", 2.0, ""), ("ready", 20.0, "ms")]);
     }
 }

@@ -1,17 +1,22 @@
 //! The surroundings of all cases: servers of their own with the topology, and the meter of their processes.
 
-use std::fs;
+use std::{
+    fs,
+    time::{Duration, Instant},
+};
 
 use hatchery::{Hatchery, internals::compile};
 use hatchery_soak::{console::Console, servers::connect_to_redis, stage::Stage};
 use lapin::options::QueuePurgeOptions;
 
-use crate::{args::Args, bare::Bare, load::INSTANT, meter::Meter, topology};
+use crate::{args::Args, bare::Bare, load::INSTANT, meter::Meter, pause::Paused, topology};
 
 pub(crate) struct Surroundings {
     pub(crate) stage: Stage,
     pub(crate) meter: Meter,
     pub(crate) about: About,
+    /// The TTL of the named hatchery.
+    pub(crate) hatchery_ttl: Duration,
     queues: Vec<String>,
 }
 
@@ -28,8 +33,8 @@ pub(crate) struct About {
 impl Surroundings {
     pub(crate) async fn start(args: &Args, console: &mut Console) -> anyhow::Result<Self> {
         let load_at_start = load_average();
-        let hatchery = args.load(INSTANT).wait();
-        let stage = Stage::set(console, args.version.as_deref(), &topology::text(args, hatchery)).await?;
+        let hatchery_ttl = args.load(INSTANT).wait();
+        let stage = Stage::set(console, args.version.as_deref(), &topology::text(args, hatchery_ttl)).await?;
         let meter = Meter::of(&stage.servers.amqp, &stage.servers.redis).await?;
         let queues = compile::compile(&stage.topology)?.queues.into_iter().map(|queue| queue.name).collect();
         let about = About {
@@ -38,7 +43,7 @@ impl Surroundings {
             cores: std::thread::available_parallelism()?.get(),
             load_at_start,
         };
-        Ok(Self { stage, meter, about, queues })
+        Ok(Self { stage, meter, about, hatchery_ttl, queues })
     }
 
     /// Empties all queues and Redis, so that each side begins with the same state.
@@ -62,6 +67,11 @@ impl Surroundings {
     /// Connects bare lapin.
     pub(crate) async fn bare(&self) -> anyhow::Result<Bare> {
         Bare::connect(&self.amqp()).await
+    }
+
+    /// Pauses the broker until this time, and until the result is dropped.
+    pub(crate) async fn pause_broker(&self, until: Instant) -> anyhow::Result<Paused> {
+        Paused::until(self.meter.broker(), until).await
     }
 
     /// Returns the AMQP URL with a heartbeat so long that no side notices when the broker is paused.

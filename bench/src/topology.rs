@@ -14,6 +14,8 @@ pub(crate) enum Type {
     Each,
     /// `coalesce: latest`.
     Latest,
+    /// `immediate: latest` with a window.
+    Windowed,
     /// `register: off`.
     Unregistered,
 }
@@ -23,6 +25,7 @@ impl Type {
         match self {
             Self::Each => "each",
             Self::Latest => "latest",
+            Self::Windowed => "windowed",
             Self::Unregistered => "unregistered",
         }
     }
@@ -35,14 +38,16 @@ impl Type {
 /// Returns the file. It has a named hatchery of this delay.
 pub(crate) fn text(args: &Args, hatchery: Duration) -> String {
     let Args { prefetch, concurrency, .. } = args;
-    let [each, latest, unregistered] = [Type::Each, Type::Latest, Type::Unregistered].map(Type::name);
+    let [each, latest, windowed, unregistered] =
+        [Type::Each, Type::Latest, Type::Windowed, Type::Unregistered].map(Type::name);
     format!(
         "version: 1\n\
          name: bench\n\
          hatcheries: [{}s]\n\
          ladder: {{ resolution: 250ms, horizon: 365d }}\n\
          defaults:\n  prefetch: {prefetch}\n  concurrency: {concurrency}\n  handler-timeout: 10s\n  retry: {{ delays: [1m] }}\n\
-         types:\n  {each}: {{}}\n  {latest}: {{ coalesce: latest }}\n  {unregistered}: {{ register: off }}\n",
+         types:\n  {each}: {{}}\n  {latest}: {{ coalesce: latest }}\n  {unregistered}: {{ register: off }}\n\
+         \x20 {windowed}: {{ coalesce: {{ immediate: latest, window: 1s }} }}\n",
         hatchery.as_secs()
     )
 }

@@ -1,6 +1,10 @@
 //! Publishes and works at the same time.
 
-use crate::{load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type};
+use std::time::{Duration, Instant};
+
+use crate::{
+    handled::Handled, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type,
+};
 
 pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, side: Side) -> anyhow::Result<Measured> {
     match side {
@@ -15,27 +19,33 @@ pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, si
                     anyhow::Ok(())
                 }
             });
-            ours::work(&working, event_type, load.events, |_| ()).await?;
+            ours::work(&working, event_type, load, Handled::all(load.events)).await?;
             publish.await??;
             let measured = measuring.end(load.events)?;
             working.close().await;
             Ok(measured)
         }
-        Side::Bare => {
-            let (publishing, working) = (around.bare().await?, around.bare().await?);
-            let measuring = around.meter.begin()?;
-            let publish = tokio::spawn({
-                let load = load.clone();
-                async move {
-                    publishing.publish_now(event_type, &load).await?;
-                    publishing.close().await
-                }
-            });
-            working.consume(event_type, load, |_| ()).await?;
-            publish.await??;
-            let measured = measuring.end(load.events)?;
-            working.close().await?;
-            Ok(measured)
-        }
+        Side::Bare => Ok(bare(around, event_type, load).await?.0),
     }
+}
+
+/// Publishes with bare lapin, and consumes all events at the same time. Returns also how long publishing took.
+pub(super) async fn bare(around: &Surroundings, event_type: Type, load: &Load) -> anyhow::Result<(Measured, Duration)> {
+    let (publishing, working) = (around.bare().await?, around.bare().await?);
+    let measuring = around.meter.begin()?;
+    let publish = tokio::spawn({
+        let load = load.clone();
+        async move {
+            let started = Instant::now();
+            publishing.publish_now(event_type, &load).await?;
+            let took = started.elapsed();
+            publishing.close().await?;
+            anyhow::Ok(took)
+        }
+    });
+    working.consume(&event_type.queue(), load, &Handled::all(load.events)).await?;
+    let took = publish.await??;
+    let measured = measuring.end(load.events)?;
+    working.close().await?;
+    Ok((measured, took))
 }

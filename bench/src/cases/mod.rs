@@ -1,17 +1,39 @@
-//! The cases. Each has two sides that take turns: hatchery and a baseline.
+//! The cases. Each has two sides that take turns: hatchery and a baseline. The cases that compare two ways with bare lapin
+//! run the first of them as hatchery's side.
 
+mod cancel;
+mod coalesce;
 mod end_to_end;
+mod instant;
+mod order;
 mod publish;
+mod random;
+mod shards;
+mod start;
 mod work;
 
-use self::Kind::{EndToEnd, Publish, Work};
+use self::{
+    Kind::{Cancel, Coalesce, EndToEnd, HatcheryShards, Instant, LadderOrder, Publish, Random, Start, Work},
+    cancel::Selection,
+    instant::Timer,
+};
 
 use anyhow::{Context as _, bail};
+use tokio::time::timeout;
 
-use crate::{load::Load, meter::Measured, side::Side, surroundings::Surroundings, topology::Type};
+use crate::{
+    load::{INSTANT, Load},
+    meter::Measured,
+    side::Side,
+    surroundings::Surroundings,
+    topology::Type,
+};
 
 /// The usual number of events of most cases.
 const USUAL: u32 = 50_000;
+
+/// The usual number of events where each call costs the more the more events wait.
+const FEW: u32 = 5_000;
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -26,14 +48,26 @@ pub(crate) struct Case {
 
 enum Kind {
     Publish(Type),
-    Work(Type),
+    /// With handlers that run in the event loop, or in tasks of their own.
+    Work {
+        of: Type,
+        inline: bool,
+    },
     EndToEnd(Type),
+    Instant(Timer),
+    LadderOrder,
+    Random,
+    Coalesce,
+    Cancel(Selection),
+    HatcheryShards,
+    Start,
 }
 
 const CONFIRMS: &str = "lapin, one confirm channel, as many unconfirmed";
 const CONSUMER: &str = "a lapin consumer, same prefetch, one ack for 50";
+const SET: &str = "a Redis SET with expiry each, as many in flight";
 
-const ALL: [Case; 7] = [
+const ALL: [Case; 17] = [
     Case {
         name: "publish-each",
         about: "publish, register on, no coalescing",
@@ -60,21 +94,28 @@ const ALL: [Case; 7] = [
         about: "work, register: off",
         beside: CONSUMER,
         events: USUAL,
-        kind: Work(Type::Unregistered),
+        kind: Work { of: Type::Unregistered, inline: false },
     },
     Case {
         name: "work-each",
         about: "work, register on, no coalescing",
         beside: CONSUMER,
         events: USUAL,
-        kind: Work(Type::Each),
+        kind: Work { of: Type::Each, inline: false },
+    },
+    Case {
+        name: "work-inline",
+        about: "work, register on, handlers in the event loop",
+        beside: CONSUMER,
+        events: USUAL,
+        kind: Work { of: Type::Each, inline: true },
     },
     Case {
         name: "work-latest",
         about: "work, coalesce: latest",
         beside: CONSUMER,
         events: USUAL,
-        kind: Work(Type::Latest),
+        kind: Work { of: Type::Latest, inline: false },
     },
     Case {
         name: "end-to-end",
@@ -82,6 +123,69 @@ const ALL: [Case; 7] = [
         beside: "lapin that does both",
         events: USUAL,
         kind: EndToEnd(Type::Each),
+    },
+    Case {
+        name: "instant-hatchery",
+        about: "work what one hatchery releases at once, register on",
+        beside: CONSUMER,
+        events: INSTANT,
+        kind: Instant(Timer::Hatchery),
+    },
+    Case {
+        name: "instant-ladder",
+        about: "work what is due at one instant in the ladder",
+        beside: CONSUMER,
+        events: INSTANT,
+        kind: Instant(Timer::Ladder),
+    },
+    Case {
+        name: "ladder-order",
+        about: "lapin, due at one instant: least significant bit first",
+        beside: "lapin: most significant bit first",
+        events: INSTANT,
+        kind: LadderOrder,
+    },
+    Case {
+        name: "random",
+        about: "random delays through the ladder, 1,000 events/s",
+        beside: CONSUMER,
+        events: INSTANT,
+        kind: Random,
+    },
+    Case {
+        name: "coalesce",
+        about: "100 changes of each reference, latest, window 1 s",
+        beside: "lapin that publishes as many and consumes each",
+        events: INSTANT,
+        kind: Coalesce,
+    },
+    Case {
+        name: "cancel-reference",
+        about: "cancel waiting events: all of a reference, which is one",
+        beside: SET,
+        events: FEW,
+        kind: Cancel(Selection::Reference),
+    },
+    Case {
+        name: "cancel-date",
+        about: "cancel waiting events: by reference and date",
+        beside: SET,
+        events: USUAL,
+        kind: Cancel(Selection::Date),
+    },
+    Case {
+        name: "hatchery-shards",
+        about: "lapin, due at one instant: in four hatcheries",
+        beside: "lapin: in one hatchery",
+        events: INSTANT,
+        kind: HatcheryShards,
+    },
+    Case {
+        name: "start",
+        about: "start a worker process with a backlog, register on",
+        beside: "a process with a lapin consumer",
+        events: INSTANT,
+        kind: Start,
     },
 ];
 
@@ -107,12 +211,27 @@ impl Case {
     }
 
     /// Runs one side once.
-    pub(crate) async fn run(&self, around: &mut Surroundings, load: &Load, side: Side) -> anyhow::Result<Measured> {
+    pub(crate) async fn run(&self, around: &Surroundings, load: &Load, side: Side) -> anyhow::Result<Measured> {
         around.clear().await?;
+        // Publishing, and then handling.
+        let limit = load.limit() * 2;
+        let ran = timeout(limit, self.run_side(around, load, side)).await;
+        ran.with_context(|| format!("{}, {side:?}: not done within {} s", self.name, limit.as_secs()))?
+            .with_context(|| format!("{}, {side:?}", self.name))
+    }
+
+    async fn run_side(&self, around: &Surroundings, load: &Load, side: Side) -> anyhow::Result<Measured> {
         match self.kind {
             Publish(event_type) => publish::run(around, event_type, load, side).await,
-            Work(event_type) => work::run(around, event_type, load, side).await,
+            Work { of, inline } => work::run(around, of, inline, load, side).await,
             EndToEnd(event_type) => end_to_end::run(around, event_type, load, side).await,
+            Instant(timer) => instant::run(around, timer, load, side).await,
+            LadderOrder => order::run(around, load, side).await,
+            Random => random::run(around, load, side).await,
+            Coalesce => coalesce::run(around, load, side).await,
+            Cancel(selection) => cancel::run(around, selection, load, side).await,
+            HatcheryShards => shards::run(around, load, side).await,
+            Start => start::run(around, load, side).await,
         }
     }
 }

@@ -1,15 +1,23 @@
 //! Works on events that wait in the processing queue, with a handler that does nothing.
 
-use crate::{load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type};
+use crate::{
+    handled::Handled, load::Load, meter::Measured, ours, side::Side, surroundings::Surroundings, topology::Type,
+};
 
-pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, side: Side) -> anyhow::Result<Measured> {
+pub(super) async fn run(
+    around: &Surroundings,
+    event_type: Type,
+    inline: bool,
+    load: &Load,
+    side: Side,
+) -> anyhow::Result<Measured> {
     let hatchery = around.hatchery().await?;
     // Both sides get hatchery's events, with all their headers.
     ours::publish_now(&hatchery, event_type, load).await?;
     match side {
         Side::Ours => {
             let measuring = around.meter.begin()?;
-            ours::work(&hatchery, event_type, load.events, |_| ()).await?;
+            ours::work_by(hatchery.worker().inline(inline), event_type, load, Handled::all(load.events)).await?;
             let measured = measuring.end(load.events)?;
             hatchery.close().await;
             Ok(measured)
@@ -18,7 +26,7 @@ pub(super) async fn run(around: &Surroundings, event_type: Type, load: &Load, si
             hatchery.close().await;
             let bare = around.bare().await?;
             let measuring = around.meter.begin()?;
-            bare.consume(event_type, load, |_| ()).await?;
+            bare.consume(&event_type.queue(), load, &Handled::all(load.events)).await?;
             let measured = measuring.end(load.events)?;
             bare.close().await?;
             Ok(measured)

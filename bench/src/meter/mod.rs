@@ -14,7 +14,8 @@ use url::Url;
 /// CPU time in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Cpu {
-    /// This process: the library or bare lapin, and what makes the load. For a peer: its program with all its processes.
+    /// This process, or the child process that is measured: the library or bare lapin, and what makes the load. For a peer: its
+    /// program with all its processes.
     pub(crate) client: f64,
     /// RabbitMQ with all its processes.
     pub(crate) broker: f64,
@@ -40,16 +41,23 @@ impl Sub for Cpu {
 }
 
 /// What one side of a case did in one round.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub(crate) struct Measured {
     pub(crate) events: u32,
     pub(crate) seconds: f64,
     pub(crate) events_per_second: f64,
     /// For each event, in microseconds.
     pub(crate) cpu_micros_per_event: Cpu,
-    /// How late delayed events were, where that is measured.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) late_millis: Option<Late>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) figures: Vec<Figure>,
+}
+
+/// A figure of a case besides its rate and its CPU time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Figure {
+    pub(crate) what: &'static str,
+    pub(crate) value: f64,
+    pub(crate) unit: &'static str,
 }
 
 impl Measured {
@@ -57,13 +65,12 @@ impl Measured {
     pub(crate) fn at(self, events_per_second: f64) -> Self {
         Self { events_per_second, seconds: f64::from(self.events) / events_per_second, ..self }
     }
-}
 
-/// How late events were beyond the ladder's step, in milliseconds.
-#[derive(Clone, Copy, Debug, Serialize)]
-pub(crate) struct Late {
-    pub(crate) p50: f64,
-    pub(crate) p99: f64,
+    /// Adds a figure.
+    pub(crate) fn with(mut self, what: &'static str, value: f64, unit: &'static str) -> Self {
+        self.figures.push(Figure { what, value, unit });
+        self
+    }
 }
 
 /// Knows the processes whose CPU time is measured.
@@ -87,6 +94,11 @@ impl Meter {
             redis: redis.context("Redis does not report its process")?.parse()?,
             micros_per_tick,
         })
+    }
+
+    /// Returns the broker's process.
+    pub(crate) const fn broker(&self) -> u32 {
+        self.broker
     }
 
     /// Begins to measure, with this process as the client.
@@ -135,6 +147,16 @@ pub(crate) struct Measuring<'a> {
 }
 
 impl Measuring<'_> {
+    /// Takes this process for the client, all of whose CPU time counts, in place of the own one.
+    pub(crate) const fn set_client(&mut self, process: u32) {
+        (self.client, self.before.client) = (Client::Tree(process), 0.0);
+    }
+
+    /// Starts the clock anew. The CPU time counts from the beginning.
+    pub(crate) fn restart_clock(&mut self) {
+        self.started = Instant::now();
+    }
+
     /// Stops the clock. The CPU time counts until [`end`](Self::end), because some work follows the last event.
     pub(crate) fn stop_clock(&mut self) {
         self.took = Some(self.started.elapsed());
@@ -149,7 +171,7 @@ impl Measuring<'_> {
             seconds,
             events_per_second: f64::from(events) / seconds,
             cpu_micros_per_event: cpu.map(|micros| micros / f64::from(events)),
-            late_millis: None,
+            figures: Vec::new(),
         })
     }
 }

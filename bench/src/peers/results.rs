@@ -45,8 +45,8 @@ impl Results {
     /// Returns nothing if there was no turn.
     pub(super) fn of(peer: &'static str, at_least: f64, turns: &[Turn]) -> Option<Self> {
         let (version, settings) = turns.first().map(|turn| (turn.peer.version.clone(), turn.peer.settings.clone()))?;
-        let work = Phase::of(turns.iter().map(|turn| (turn.work, turn.peer.work)));
-        let publish = Phase::of(turns.iter().map(|turn| (turn.publish, turn.peer.publish)));
+        let work = Phase::of(turns.iter().map(|turn| (turn.work.clone(), turn.peer.work.clone())));
+        let publish = Phase::of(turns.iter().map(|turn| (turn.publish.clone(), turn.peer.publish.clone())));
         Some(Self { peer, version, settings, work, publish, at_least })
     }
 }
@@ -59,8 +59,8 @@ impl Phase {
         };
         let rounds: Vec<Round> = sides.map(round).collect();
         Self {
-            ours: Median::of(rounds.iter().map(|round| round.ours)),
-            peer: Median::of(rounds.iter().map(|round| round.peer)),
+            ours: Median::of(rounds.iter().map(|round| &round.ours)),
+            peer: Median::of(rounds.iter().map(|round| &round.peer)),
             ratio: Middle::of(rounds.iter().map(|round| round.ratio)),
             rounds,
         }

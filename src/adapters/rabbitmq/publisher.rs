@@ -113,8 +113,9 @@ impl Publisher {
         if let Some(open) = open.as_ref().filter(|open| open.is_good()) {
             return Ok(Arc::clone(open));
         }
-        let before = open.take();
-        let opened = self.closing.run_until_cancelled(self.replace(before)).await.ok_or(BrokerError::Closed)??;
+        // Boxed, because each publish would be as large as the opening of a connection.
+        let replacing = Box::pin(self.replace(open.take()));
+        let opened = self.closing.run_until_cancelled(replacing).await.ok_or(BrokerError::Closed)??;
         Ok(Arc::clone(open.insert(Arc::new(opened))))
     }
 

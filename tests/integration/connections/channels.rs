@@ -1,6 +1,6 @@
 //! Channels and connections that end, or go silent, without the client's doing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures_util::future::join_all;
 use hatchery::{
@@ -11,10 +11,12 @@ use hatchery::{
         wire::{Message, Properties},
     },
 };
+use serde_json::json;
 use tokio::{io::AsyncReadExt as _, net::TcpListener};
 
 use crate::support::{
-    broker::{PASSWORD, eventually},
+    amqp::Amqp,
+    broker::{PASSWORD, VirtualHost, eventually},
     declared::{Declared, publish},
     private, redis,
     relay::Relay,
@@ -100,6 +102,46 @@ async fn an_abandoned_connection_attempt_closes_its_socket() {
     connecting.abort();
     let ended = tokio::time::timeout(Duration::from_secs(5), peer.read(&mut said)).await;
     assert_eq!(ended.expect("the connection stays open").unwrap(), 0);
+}
+
+/// Tasks that share a channel may swap their confirms. Here every other message is refused, so that a swap shows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn each_of_many_tasks_gets_the_confirm_of_its_own_message() {
+    const TASKS: usize = 16;
+    const MESSAGES: usize = 250;
+    let host = VirtualHost::new();
+    let full = json!({ "durable": true, "arguments": { "x-max-length": 1, "x-overflow": "reject-publish" } });
+    host.put("queues", "full", &full);
+    host.put("queues", "open", &json!({ "durable": true }));
+    let broker = Arc::new(RabbitMq::new(AmqpUrl::new(&host.amqp()).unwrap(), "publisher"));
+    let publish = |queue: &str| {
+        let (broker, routing_key) = (Arc::clone(&broker), queue.to_owned());
+        let message =
+            Message { exchange: String::new(), routing_key, properties: Properties::default(), body: "{}".into() };
+        async move { broker.publish(message).await }
+    };
+    publish("full").await.unwrap();
+    let tasks: Vec<_> = (0..TASKS)
+        .map(|task| {
+            let publishes: Vec<_> = (0..MESSAGES)
+                .map(|n| if (task + n) % 2 == 0 { "full" } else { "open" })
+                .map(|queue| (queue, publish(queue)))
+                .collect();
+            tokio::spawn(join_all(publishes.into_iter().map(async |(queue, publish)| (queue, publish.await))))
+        })
+        .collect();
+    for task in tasks {
+        for (queue, published) in task.await.unwrap() {
+            match published {
+                Ok(()) => assert_eq!(queue, "open"),
+                Err(BrokerError::Nacked { .. }) => assert_eq!(queue, "full"),
+                Err(error) => panic!("{queue}: {error}"),
+            }
+        }
+    }
+    let amqp = Amqp::connect(&host.amqp()).await;
+    assert_eq!((amqp.ready("full").await, amqp.ready("open").await as usize), (1, TASKS * MESSAGES / 2));
+    broker.close().await;
 }
 
 /// A message for an exchange that does not exist closes the channel, which all publishes share.

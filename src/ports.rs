@@ -133,6 +133,12 @@ pub trait Receipt: Send + Sync {
     /// Acknowledges the delivery, so that the broker removes the message.
     fn acknowledge(self: Box<Self>) -> Written;
 
+    /// The same at once: not together with deliveries that are still to be settled. For a delivery whose copy is in the broker,
+    /// because a crash before the acknowledgement makes two of them.
+    fn acknowledge_at_once(self: Box<Self>) -> Written {
+        self.acknowledge()
+    }
+
     /// Returns the delivery to its queue (`requeue` as RabbitMQ means it).
     fn requeue(self: Box<Self>) -> Written;
 

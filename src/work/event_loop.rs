@@ -27,7 +27,7 @@ use super::{
     consumer::Consumer,
     isolation::{A_WHILE, Permit},
     lane::Lane,
-    open::NotDue,
+    open::{Copy, NotDue},
     stage::{Detour, Disposition, Ended, Ran, Ready},
 };
 use crate::{
@@ -193,7 +193,17 @@ impl Loop {
         for delivery in batch.drain(..) {
             match self.lane.open(delivery) {
                 Ok((ready, None)) => self.waiting.push_back(ready),
-                Ok((ready, Some(why))) => drop(self.detours.spawn(Arc::clone(&self.lane).copy(ready, why))),
+                Ok((ready, Some(why))) => {
+                    let lane = Arc::clone(&self.lane);
+                    // A start that kills the process between the confirm of a copy and the acknowledgement would make two events
+                    // of one, each of which may kill the process again.
+                    let wanted = matches!(why, Copy::Quarantine(_)).then(|| lane.common.isolation.nothing_starts());
+                    self.detours.spawn(async move {
+                        let detour = lane.copy(ready, why).await;
+                        drop(wanted);
+                        detour
+                    });
+                }
                 Err(not_due) => drop(self.detours.spawn(answer_not_due(Arc::clone(&self.lane), not_due))),
             }
         }
@@ -258,7 +268,7 @@ impl Loop {
     }
 
     fn wants_permit(&self) -> bool {
-        self.permit.is_none() && !self.waiting.is_empty()
+        self.permit.is_none() && !self.waiting.is_empty() && !self.lane.common.isolation.is_wanted()
     }
 
     fn may_start(&self) -> bool {

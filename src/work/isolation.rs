@@ -1,7 +1,7 @@
 //! Runs an event that may kill the process while nothing else runs, so that no other event is blamed for the crash.
 //!
 //! One lock of the worker. Each event loop holds it shared while it starts and runs events; an event that must run alone takes
-//! it exclusively. While one waits for it, no event loop starts anything. No permit is held across a call that may never
+//! it exclusively. While one waits for it, and while suspects are put aside, no event loop starts anything. No permit is held across a call that may never
 //! return (blocked broker, Redis down): [`for_a_while`].
 
 use std::{sync::Arc, time::Duration};
@@ -25,7 +25,7 @@ impl Permit {
 /// The lock.
 pub(super) struct Isolation {
     lock: Arc<RwLock<()>>,
-    /// How many events wait to run alone.
+    /// How many events wait to run alone, or are put aside.
     wanted: watch::Sender<usize>,
 }
 
@@ -48,32 +48,31 @@ impl Isolation {
 
     /// Waits until nothing runs. From this call on nothing starts.
     pub(super) async fn alone(&self) -> Permit {
-        let _wanted = Wanted::new(&self.wanted);
+        let _wanted = self.nothing_starts();
         Permit::new(Arc::clone(&self.lock).write_owned().await)
     }
 
-    /// Whether an event waits to run alone.
+    /// Lets no event loop start anything until this is dropped.
+    pub(super) fn nothing_starts(&self) -> Wanted {
+        self.wanted.send_modify(|wanted| *wanted += 1);
+        Wanted(self.wanted.clone())
+    }
+
+    /// Whether nothing may start.
     pub(super) fn is_wanted(&self) -> bool {
         *self.wanted.borrow() > 0
     }
 
-    /// Returns a receiver of the number of events that wait to run alone.
+    /// Returns a receiver of the number of events for which nothing may start.
     pub(super) fn subscribe(&self) -> watch::Receiver<usize> {
         self.wanted.subscribe()
     }
 }
 
-/// One event that waits to run alone.
-struct Wanted<'a>(&'a watch::Sender<usize>);
+/// One event for which nothing may start.
+pub(super) struct Wanted(watch::Sender<usize>);
 
-impl<'a> Wanted<'a> {
-    fn new(wanted: &'a watch::Sender<usize>) -> Self {
-        wanted.send_modify(|wanted| *wanted += 1);
-        Self(wanted)
-    }
-}
-
-impl Drop for Wanted<'_> {
+impl Drop for Wanted {
     fn drop(&mut self) {
         self.0.send_modify(|wanted| *wanted -= 1);
     }

@@ -125,7 +125,12 @@ impl Lane {
                 settled.acknowledge().await;
                 return ControlFlow::Continue(());
             }
-            Err((ready, NotSettled::Answer(disposition @ (Disposition::Acknowledge | Disposition::Reject)))) => {
+            Err((
+                ready,
+                NotSettled::Answer(
+                    disposition @ (Disposition::Acknowledge | Disposition::Copied | Disposition::Reject),
+                ),
+            )) => {
                 self.answer(ready, disposition).await;
                 return ControlFlow::Continue(());
             }

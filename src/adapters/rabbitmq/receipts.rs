@@ -35,6 +35,7 @@ pub(super) struct Answers(mpsc::UnboundedSender<Answered>);
 
 enum Answer {
     Acknowledge,
+    AcknowledgeAtOnce,
     Requeue,
     Reject,
 }
@@ -90,6 +91,10 @@ impl Receipt for Joined {
         self.answer(Answer::Acknowledge)
     }
 
+    fn acknowledge_at_once(self: Box<Self>) -> Written {
+        self.answer(Answer::AcknowledgeAtOnce)
+    }
+
     fn requeue(self: Box<Self>) -> Written {
         self.answer(Answer::Requeue)
     }
@@ -111,15 +116,15 @@ async fn write(mut inbox: mpsc::UnboundedReceiver<Answered>, _channel: Channel, 
         }
         let now = Instant::now();
         for Answered { acker, tag, answer, written } in answered.drain(..) {
-            let requeue = match answer {
+            match answer {
                 Answer::Acknowledge => {
                     ledger.settled(tag, now, (acker, written));
                     continue;
                 }
-                Answer::Requeue => true,
-                Answer::Reject => false,
-            };
-            give_back(&acker, requeue).await;
+                Answer::AcknowledgeAtOnce => acknowledge(&acker, false).await,
+                Answer::Requeue => give_back(&acker, true).await,
+                Answer::Reject => give_back(&acker, false).await,
+            }
             ledger.answered(tag);
         }
         let joined = ledger.joined();

@@ -135,6 +135,7 @@ pub trait Receipt: Send + Sync {
 
     /// The same at once: not together with deliveries that are still to be settled. For a delivery whose copy is in the broker,
     /// because a crash before the acknowledgement makes two of them.
+    #[must_use]
     fn acknowledge_at_once(self: Box<Self>) -> Written {
         self.acknowledge()
     }

@@ -18,7 +18,11 @@ mod runs;
 use std::{collections::VecDeque, sync::Arc};
 
 use futures_util::future::OptionFuture;
-use tokio::{sync::watch, task::JoinSet, time::Instant};
+use tokio::{
+    sync::watch,
+    task::JoinSet,
+    time::{Instant, timeout},
+};
 use tokio_util::sync::CancellationToken;
 
 use self::register_calls::RegisterCalls;
@@ -190,18 +194,23 @@ impl Loop {
 
     /// Takes what the consumer has brought.
     fn consumed(&mut self, is_taken_back: bool, batch: &mut Vec<Delivery>) {
+        // Shared by the suspects of a batch.
+        let mut alone = None;
         for delivery in batch.drain(..) {
             match self.lane.open(delivery) {
                 Ok((ready, None)) => self.waiting.push_back(ready),
                 Ok((ready, Some(why))) => {
                     let lane = Arc::clone(&self.lane);
-                    // A start that kills the process between the confirm of a copy and the acknowledgement would make two events
+                    // A run that kills the process between the confirm of a copy and the acknowledgement would make two events
                     // of one, each of which may kill the process again.
-                    let wanted = matches!(why, Copy::Quarantine(_)).then(|| lane.common.isolation.nothing_starts());
+                    let alone = matches!(why, Copy::Quarantine(_))
+                        .then(|| alone.get_or_insert_with(|| lane.common.isolation.together_alone()).clone());
                     self.detours.spawn(async move {
-                        let detour = lane.copy(ready, why).await;
-                        drop(wanted);
-                        detour
+                        let _permit = match alone {
+                            Some(alone) => lane.common.stop.run_until_cancelled(timeout(A_WHILE, alone)).await,
+                            None => None,
+                        };
+                        lane.copy(ready, why).await
                     });
                 }
                 Err(not_due) => drop(self.detours.spawn(answer_not_due(Arc::clone(&self.lane), not_due))),

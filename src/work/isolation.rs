@@ -1,11 +1,15 @@
 //! Runs an event that may kill the process while nothing else runs, so that no other event is blamed for the crash.
 //!
 //! One lock of the worker. Each event loop holds it shared while it starts and runs events; an event that must run alone takes
-//! it exclusively. While one waits for it, and while suspects are put aside, no event loop starts anything. No permit is held across a call that may never
+//! it exclusively, and so do suspects that are put aside. While one waits for it, no event loop starts anything. No permit is held across a call that may never
 //! return (blocked broker, Redis down): [`for_a_while`].
 
 use std::{sync::Arc, time::Duration};
 
+use futures_util::{
+    FutureExt as _,
+    future::{BoxFuture, Shared},
+};
 use tokio::sync::{RwLock, watch};
 
 /// The longest time that an event may hold its permit while its handler does not run.
@@ -21,6 +25,9 @@ impl Permit {
         Self { _guard: Box::new(guard) }
     }
 }
+
+/// The wait of several events for one permit, which lasts until all of them have dropped it.
+pub(super) type Together = Shared<BoxFuture<'static, Arc<Permit>>>;
 
 /// The lock.
 pub(super) struct Isolation {
@@ -52,8 +59,18 @@ impl Isolation {
         Permit::new(Arc::clone(&self.lock).write_owned().await)
     }
 
-    /// Lets no event loop start anything until this is dropped.
-    pub(super) fn nothing_starts(&self) -> Wanted {
+    /// The same for several events that are put aside at a time. From this call on nothing starts.
+    pub(super) fn together_alone(&self) -> Together {
+        let (lock, wanted) = (Arc::clone(&self.lock), self.nothing_starts());
+        let alone = async move {
+            let permit = Permit::new(lock.write_owned().await);
+            drop(wanted);
+            Arc::new(permit)
+        };
+        alone.boxed().shared()
+    }
+
+    fn nothing_starts(&self) -> Wanted {
         self.wanted.send_modify(|wanted| *wanted += 1);
         Wanted(self.wanted.clone())
     }
@@ -70,7 +87,7 @@ impl Isolation {
 }
 
 /// One event for which nothing may start.
-pub(super) struct Wanted(watch::Sender<usize>);
+struct Wanted(watch::Sender<usize>);
 
 impl Drop for Wanted {
     fn drop(&mut self) {

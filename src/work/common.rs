@@ -1,4 +1,4 @@
-//! What the types of a worker share.
+//! The state that the types of a worker share.
 
 use std::{
     sync::{
@@ -22,7 +22,7 @@ use crate::{
 /// How long the last publishes and settlements of a stopping worker may take.
 pub(super) const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// What all types of a worker share.
+/// The state that all types of a worker share.
 pub(super) struct Common {
     pub(super) topology: Arc<Topology>,
     pub(super) routes: Routes,

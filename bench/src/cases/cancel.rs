@@ -20,7 +20,7 @@ const IN_FLIGHT: usize = 100;
 /// How long the baseline's keys live, in seconds.
 const KEPT: u32 = 3_600;
 
-/// What a call selects. Each reference has one event.
+/// The selection of a call. Each reference has one event.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Selection {
     /// All events of the reference.

@@ -14,7 +14,7 @@ use crate::{
     meter::{Measured, Meter},
 };
 
-/// What a peer did in one round.
+/// One round of a peer.
 pub(super) struct Ran {
     pub(super) version: String,
     pub(super) settings: serde_json::Value,

@@ -1,4 +1,4 @@
-//! What the rounds of a peer come to.
+//! The results of the rounds of a peer.
 
 use serde::Serialize;
 

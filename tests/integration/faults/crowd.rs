@@ -15,8 +15,8 @@ use crate::support::{
 const EVENTS: usize = 60;
 /// How many events run at the same time.
 const CONCURRENCY: usize = 4;
-/// What runs, and what has run while its end was being settled, runs again.
-const TWICE: usize = 2 * CONCURRENCY;
+/// A failed event keeps no place while its retry is published, so only the prefetch bounds how many wait for a confirm.
+const PREFETCH: usize = 20;
 /// The worker is killed when it passes the fail point for this many times.
 const PASSING: usize = 25;
 
@@ -35,9 +35,9 @@ const SCRIPT: &str = "echo \"$EVENT_ID $EVENT_ATTEMPTS\" >> runs; test \"$EVENT_
 
 #[tokio::test]
 #[ignore = "kills a worker at each of seven fail points; scripts/test --all runs it"]
-async fn a_killed_worker_runs_no_more_events_again_than_twice_its_concurrency() {
+async fn a_killed_worker_runs_no_more_events_again_than_its_prefetch() {
     let defaults = format!(
-        "defaults: {{ lease: 1s, prefetch: 20, concurrency: {CONCURRENCY}, \
+        "defaults: {{ lease: 1s, prefetch: {PREFETCH}, concurrency: {CONCURRENCY}, \
          retry: {{ delays: [200ms], max-attempts: 3 }} }}\n"
     );
     let declared = Declared::new(&(defaults + &types(&POINTS))).await;
@@ -64,9 +64,11 @@ async fn a_killed_worker_runs_no_more_events_again_than_twice_its_concurrency() 
         .await;
         amqp.expect_empty(&declared.passages()).await;
         second.stop().await;
+        // A queue may look empty while the second worker holds a redelivery of which it has run the retry.
+        place.run(place.worker(&event_type, &script).arg("--stop-when-empty")).await.expect(0);
         let runs = count(&place.lines("runs"));
         let twice: Vec<_> = runs.iter().filter(|(_, count)| **count > 1).collect();
-        assert!(twice.len() <= TWICE && twice.iter().all(|(_, count)| **count == 2), "{point}: {twice:?}");
+        assert!(twice.len() <= PREFETCH && twice.iter().all(|(_, count)| **count == 2), "{point}: {twice:?}");
         assert_eq!(runs.len(), 2 * EVENTS, "{point}");
     });
     join_all(cases).await;

@@ -130,10 +130,10 @@ impl Argument {
     /// Appends the field of a copy's slot, and its places: that of its slot, the event's own, and that of the lease. One
     /// that repeats the first is empty.
     fn places(self, keys: &Keys, subject: &Subject, stamp: &CopyVersion, terms: &Terms) -> Self {
-        let slot = keys.place(subject, &stamp.slot);
-        let unless = |place: String| if place == slot { String::new() } else { place };
-        let (own, lease) = (unless(keys.own_place(subject)), unless(keys.lease_place(subject, terms)));
-        self.text(subject.key(&stamp.slot).1).text(slot).text(own).text(lease)
+        let slot = subject.home(&stamp.slot);
+        let own = if subject.own_home() == slot { String::new() } else { keys.own_place(subject) };
+        let lease = if subject.leaseholder(terms) == slot { String::new() } else { keys.lease_place(subject, terms) };
+        self.text(subject.field(&stamp.slot)).text(keys.place(subject, &stamp.slot)).text(own).text(lease)
     }
 }
 
@@ -157,14 +157,14 @@ impl Item for Reserve {
             Some(asker) => (
                 asker.counted_version(subject),
                 asker.counted_generation(),
-                subject.key(&asker.slot).1,
+                subject.field(&asker.slot),
                 keys.place(subject, &asker.slot),
                 keys.own_place(subject),
             ),
             None => (0, 0, String::new(), String::new(), String::new()),
         };
         let argument = Argument::new().millis(due_millis(self.due)).version(version).generation(generation);
-        argument.text(subject.key(slot).1).text(keys.place(subject, slot)).text(field).text(place).text(own)
+        argument.text(subject.field(slot)).text(keys.place(subject, slot)).text(field).text(place).text(own)
     }
 
     fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Reserved> {
@@ -192,7 +192,7 @@ impl Item for Record {
         Argument::new()
             .version(self.version)
             .millis(millis(self.terms.dedup_retention))
-            .text(subject.key(slot).1)
+            .text(subject.field(slot))
             .text(keys.place(subject, slot))
             .text(packed::details(subject, slot, self.due, &note, self.kept.is_some()))
             .message(self.kept.as_deref().unwrap_or_default())
@@ -356,7 +356,7 @@ impl Item for Later {
             .version(stamp.counted_version(subject))
             .generation(stamp.counted_generation())
             .millis(due_millis(self.at))
-            .text(subject.key(&stamp.slot).1)
+            .text(subject.field(&stamp.slot))
             .text(keys.place(subject, &stamp.slot))
             .text(keys.own_place(subject))
     }

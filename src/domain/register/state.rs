@@ -79,8 +79,13 @@ impl Subject {
     /// a copy names.
     #[must_use]
     pub fn key(&self, slot: &DedupSlot) -> (String, String) {
-        let field = if self.reference.is_none() { "e".to_owned() } else { slot.field() };
-        (self.home(slot).to_string(), field)
+        (self.home(slot).to_string(), self.field(slot))
+    }
+
+    /// Returns the name of a slot in its home.
+    #[must_use]
+    pub fn field(&self, slot: &DedupSlot) -> String {
+        if self.reference.is_none() { "e".to_owned() } else { slot.field() }
     }
 
     /// Returns the home of the event's own `e:` slot.

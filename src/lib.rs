@@ -109,7 +109,7 @@
 //!
 //! ```text
 //!  Publisher ── reserve a version ── publish ── confirm ── record
-//!                                       │
+//!               (if it coalesces)       │
 //!            scheduler ─► processor     │ now
 //!            scheduler ─► hatchery ─► processor       a named delay
 //!            scheduler ─► ladder ─► … ─► processor    any other

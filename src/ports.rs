@@ -3,17 +3,19 @@
 //! `publish`, `work` and `operate` depend on these traits alone, and `adapters` implement them.
 
 mod error;
-mod turn;
+mod parts;
 mod written;
+
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use jiff::Timestamp;
 
-pub(crate) use self::turn::in_parts;
+pub(crate) use self::parts::in_parts;
 pub use self::{
     error::{BrokerError, RegisterError},
-    turn::Turn,
+    parts::SettledAndClaimed,
     written::Written,
 };
 use crate::domain::{
@@ -133,8 +135,8 @@ pub trait Receipt: Send + Sync {
     /// Acknowledges the delivery, so that the broker removes the message.
     fn acknowledge(self: Box<Self>) -> Written;
 
-    /// The same at once: not together with deliveries that are still to be settled. For a delivery whose copy is in the broker,
-    /// because a crash before the acknowledgement makes two of them.
+    /// The same at once: not together with deliveries that are still to be settled. For a delivery whose copy is in the broker and
+    /// may run at once: a crash before the acknowledgement makes two events of one.
     #[must_use]
     fn acknowledge_at_once(self: Box<Self>) -> Written {
         self.acknowledge()
@@ -177,12 +179,17 @@ pub trait Register: Send + Sync + 'static {
     async fn release(&self, batch: &[Release]) -> Result<(), RegisterError>;
     /// Records how runs ended.
     async fn settle(&self, batch: &[Settle]) -> Result<(), RegisterError>;
+    /// Returns how long a worker waits from one call to the next one if that is about few events. A call has costs of its own, so
+    /// events that come one by one cost several times as much as many in one call.
+    fn pace(&self) -> Duration {
+        Duration::ZERO
+    }
     /// Settles, and then claims, in as few calls as possible. Answers each of them by itself.
-    async fn turn(&self, settles: &[Settle], claims: &[Claim]) -> Result<Turn, RegisterError> {
-        let settled =
-            turn::in_parts(settles, |part| Box::pin(async move { Ok(vec![self.settle(part).await?; part.len()]) }));
+    async fn settle_and_claim(&self, settles: &[Settle], claims: &[Claim]) -> Result<SettledAndClaimed, RegisterError> {
+        let settled = in_parts(settles, |part| Box::pin(async move { Ok(vec![self.settle(part).await?; part.len()]) }));
         let settled = settled.await?;
-        Ok(Turn { settled, claimed: turn::in_parts(claims, |part| self.claim(part)).await? })
+        let claimed = in_parts(claims, |part| self.claim(part)).await?;
+        Ok(SettledAndClaimed { settled, claimed })
     }
     /// Postpones waiting events.
     async fn later(&self, batch: &[Later]) -> Result<Vec<Postponed>, RegisterError>;

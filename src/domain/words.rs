@@ -4,6 +4,7 @@ use std::{
     borrow::{Borrow, Cow},
     fmt,
     str::FromStr,
+    sync::Arc,
 };
 
 /// Why a text cannot be a name or a reference.
@@ -40,7 +41,8 @@ pub enum WordError {
 /// # Ok::<(), hatchery::WordError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Word(String);
+// Shared, because each call to the register and each copy of an event clones it.
+pub struct Word(Arc<str>);
 
 /// The type of an event: one word. It is the first word of the routing key and chooses the handler.
 ///
@@ -69,7 +71,7 @@ pub type EventType = Word;
 /// # Ok::<(), hatchery::WordError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Reference(String);
+pub struct Reference(Arc<str>);
 
 impl FromStr for Word {
     type Err = WordError;
@@ -77,7 +79,7 @@ impl FromStr for Word {
     fn from_str(text: &str) -> Result<Self, WordError> {
         let word =
             (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-');
-        if word { Ok(Self(text.to_owned())) } else { Err(WordError::NotAWord(text.to_owned())) }
+        if word { Ok(Self(text.into())) } else { Err(WordError::NotAWord(text.to_owned())) }
     }
 }
 
@@ -90,7 +92,7 @@ impl FromStr for Reference {
         }
         match text.char_indices().find(|(_, c)| c.is_control()) {
             Some((at, _)) => Err(WordError::Control(at)),
-            None => Ok(Self(text.to_owned())),
+            None => Ok(Self(text.into())),
         }
     }
 }

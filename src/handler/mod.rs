@@ -42,6 +42,6 @@ pub(crate) mod tests {
             Incoming { routing_key: "mail.now".to_owned(), properties: Properties::default(), body: payload.into() };
         let event_type = "mail".parse().expect("a type");
         let event = wire::decode(&event_type, incoming, jiff::Timestamp::UNIX_EPOCH, || "id-1".to_owned());
-        Run::for_test(event.expect("an event"))
+        Run::of(event.expect("an event"))
     }
 }

@@ -70,9 +70,9 @@ pub struct Run {
 }
 
 impl Run {
-    /// Returns a run for a test of a handler, with the fence 1, and not lost.
+    /// Returns a run of an event, for a test of a handler, with the fence 1.
     #[must_use]
-    pub fn for_test(event: Event) -> Self {
+    pub fn of(event: Event) -> Self {
         Self { event: Arc::new(event), fence: Some(1), lost: CancellationToken::new() }
     }
 }

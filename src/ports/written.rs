@@ -14,15 +14,15 @@ use tokio::sync::oneshot;
 pub struct Written(Option<oneshot::Receiver<()>>);
 
 impl Written {
-    /// Returns an answer that is written when the sender is dropped.
+    /// Returns an answer that is written when the sender of this channel is dropped.
     #[must_use]
-    pub const fn when_dropped(sender: oneshot::Receiver<()>) -> Self {
-        Self(Some(sender))
+    pub const fn when_dropped(receiver: oneshot::Receiver<()>) -> Self {
+        Self(Some(receiver))
     }
 
     /// Tells whether the answer is written.
     pub fn is_done(&mut self) -> bool {
-        self.0.as_mut().is_none_or(|sender| sender.try_recv() != Err(oneshot::error::TryRecvError::Empty))
+        self.0.as_mut().is_none_or(|receiver| receiver.try_recv() != Err(oneshot::error::TryRecvError::Empty))
     }
 }
 
@@ -31,7 +31,7 @@ impl Future for Written {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         match &mut self.0 {
-            Some(sender) => Pin::new(sender).poll(context).map(|_| ()),
+            Some(receiver) => Pin::new(receiver).poll(context).map(|_| ()),
             None => Poll::Ready(()),
         }
     }

@@ -1,5 +1,5 @@
-//! The publisher's half of the event's way: [`publisher`] with `versions`, which asks the register in batches (`register`,
-//! `batch`) and stops asking for a second where the register does not answer (`contact`).
+//! The publisher's half of the event's way: [`publisher`] with `versions`, which asks the register in batches (`batch`) and
+//! stops asking for a second where the register does not answer (`contact`).
 //!
 //! The order of effects: reserve a version, publish, wait for the broker's confirm, record the version.
 
@@ -7,8 +7,7 @@ mod batch;
 mod contact;
 pub(crate) mod new_event;
 pub(crate) mod publisher;
-mod register;
+mod run_for_test;
 #[cfg(test)]
 mod tests;
-mod trial;
 pub(crate) mod versions;

@@ -8,13 +8,14 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::{contact::Contact, register::Batches};
+use super::{batch::Batched, contact::Contact};
 use crate::{
     domain::{
         event::Event,
         register::{Record, Reserve, Reserved},
         words::{Reference, plain},
     },
+    outage::Side,
     ports::{Register, RegisterError},
 };
 
@@ -33,7 +34,8 @@ pub(super) struct Asked<F> {
 }
 
 pub(super) struct Versions {
-    register: Batches,
+    reserve: Batched<Reserve, Reserved>,
+    record: Batched<Record, ()>,
     contact: Arc<Contact>,
     /// How long an answer is waited for.
     limit: Duration,
@@ -50,15 +52,33 @@ struct Unread {
 impl Versions {
     pub(super) fn new(register: &Arc<dyn Register>, limit: Duration) -> Self {
         let contact = Arc::new(Contact::new(register.url()));
-        Self { register: Batches::new(register, &contact), contact, limit, unread: Mutex::default() }
+        let reserving = (Arc::clone(register), Arc::clone(&contact));
+        let recording = reserving.clone();
+        Self {
+            reserve: Batched::start(move |batch: &[Reserve]| {
+                let (register, contact) = reserving.clone();
+                Box::pin(async move { noted(&*register, &contact, register.reserve(batch)).await })
+            }),
+            record: Batched::start(move |batch: &[Record]| {
+                let (register, contact) = recording.clone();
+                Box::pin(async move {
+                    let recorded = noted(&*register, &contact, register.record(batch)).await;
+                    recorded.map(|()| vec![(); batch.len()])
+                })
+            }),
+            contact,
+            limit,
+            unread: Mutex::default(),
+        }
     }
 
-    /// Asks for a version, unless the register did not answer a moment ago.
+    /// Asks for a version, unless the register did not answer a moment ago. The call takes its place in the order from here
+    /// on, not from the first poll.
     pub(super) fn ask(&self, reserve: Reserve) -> Option<Asked<impl Future<Output = Answer> + Send + use<>>> {
         if self.is_away() {
             return None;
         }
-        let answer = self.register.reserve(reserve);
+        let answer = self.reserve.ask(reserve);
         Some(Asked { at: Instant::now(), answer })
     }
 
@@ -84,7 +104,7 @@ impl Versions {
     /// next claim of the reference.
     pub(super) async fn record(&self, record: Record) {
         let (subject, asked) = (record.subject.clone(), Instant::now());
-        let recorded = tokio::time::timeout(self.limit, self.register.record(record)).await;
+        let recorded = tokio::time::timeout(self.limit, self.record.ask(record)).await;
         let reason = match recorded {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error.to_string(),
@@ -119,4 +139,17 @@ impl Versions {
             "published without a version; so are others of its reference until that key is deleted or mended"
         );
     }
+}
+
+/// Waits for the answer to a call, and notes whether the register is there. Any call may be the first to find it emptied.
+async fn noted<T>(
+    register: &dyn Register,
+    contact: &Contact,
+    call: impl Future<Output = Result<T, RegisterError>> + Send,
+) -> Result<T, RegisterError> {
+    let asked = Instant::now();
+    let answer = call.await;
+    Side::Publisher.count_emptied(register.times_emptied());
+    contact.ended(asked, answer.as_ref().err());
+    answer
 }

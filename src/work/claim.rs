@@ -34,7 +34,7 @@ impl Lane {
         loop {
             let (asked, claim) = (Instant::now(), ready.claim(alone, self.terms));
             // Never given up half-way: a claim whose answer nobody reads would count as a crash.
-            let error = match self.common.register.turn(&[], &[claim]).await {
+            let error = match self.common.register.settle_and_claim(&[], &[claim]).await {
                 Ok(mut answers) => match answers.claimed.pop() {
                     Some(Ok(claimed)) => {
                         self.common.register_answered(asked);

@@ -31,7 +31,7 @@ use super::{
     consumer::Consumer,
     isolation::{A_WHILE, Permit},
     lane::Lane,
-    open::{Copy, NotDue},
+    open::{CopyReason, NotDue},
     stage::{Detour, Disposition, Ended, Ran, Ready},
 };
 use crate::{
@@ -84,7 +84,7 @@ impl Loop {
             consumer: Consumer::new(&lane),
             waiting: VecDeque::new(),
             busy: BusyPlaces::default(),
-            calls: RegisterCalls::new(),
+            calls: RegisterCalls::new(lane.common.register.pace()),
             running: JoinSet::new(),
             cooling: VecDeque::new(),
             finished: VecDeque::new(),
@@ -101,27 +101,25 @@ impl Loop {
         let until = self.until.clone();
         let mut batch = Vec::new();
         loop {
-            self.advance();
+            let next_call = self.advance();
             if self.is_over() {
                 break;
             }
             let (wants_permit, is_stopping) = (self.wants_permit(), until.is_cancelled());
-            let wake = self.wake_at();
+            let wake = self.wake_at(next_call);
             tokio::select! {
                 biased;
                 () = until.cancelled(), if !is_stopping => {}
                 _ = self.health.changed() => {}
                 _ = self.isolated.changed() => {}
                 () = tokio::time::sleep_until(wake.unwrap_or_else(Instant::now)), if wake.is_some() => {}
-                Some(answered) = OptionFuture::from(self.calls.under_way.as_mut()) => self.answered(answered),
+                Some(answered) = OptionFuture::from(self.calls.under_way.as_mut()) => {
+                    self.answered(answered);
+                    self.join_all_ready().await;
+                }
                 Some(ran) = self.running.join_next() => {
                     self.ran(ran);
-                    // tokio resumes this task as soon as the first of many handlers ends. Lets the others end too, so that
-                    // one call settles all of them.
-                    tokio::task::yield_now().await;
-                    while let Some(ran) = self.running.try_join_next() {
-                        self.ran(ran);
-                    }
+                    self.join_all_ready().await;
                 }
                 Some(detour) = self.detours.join_next() => self.came_back(detour),
                 permit = common.isolation.shared(), if wants_permit => self.permit = Some(Arc::new(permit)),
@@ -133,6 +131,15 @@ impl Loop {
         }
     }
 
+    /// Lets other tasks run once, and takes the ends of runs. tokio resumes the loop before the handlers that it has started,
+    /// and as soon as the first of many handlers ends: without this, a call to the register would be about a few events.
+    async fn join_all_ready(&mut self) {
+        tokio::task::yield_now().await;
+        while let Some(ran) = self.running.try_join_next() {
+            self.ran(ran);
+        }
+    }
+
     fn stops(&self) -> bool {
         self.lane.common.stop.is_cancelled()
     }
@@ -141,36 +148,40 @@ impl Loop {
         if self.lane.spec.register { self.health.borrow_and_update().health() } else { Health::Up }
     }
 
-    /// Does all that can be done now.
-    fn advance(&mut self) {
+    /// Does all that can be done now. Returns when the next call to the register may begin, if something waits for it.
+    fn advance(&mut self) -> Option<Instant> {
         let health = self.health();
         self.consume(health);
         self.give_back_late();
         self.update_permit();
         self.free_cooled();
         if self.lane.spec.register {
-            self.call_register(health);
-        } else {
-            while self.free() > 0 && self.may_start() {
-                let Some(ready) = self.waiting.pop_front() else { break };
-                self.start(ready.unclaimed());
-            }
-            while let Some(ended) = self.finished.pop_front() {
-                self.acknowledge(ended.settled());
-            }
+            return self.call_register(health);
         }
+        while self.free() > 0 && self.may_start() {
+            let Some(ready) = self.waiting.pop_front() else { break };
+            self.start(ready.unclaimed());
+        }
+        while let Some(ended) = self.finished.pop_front() {
+            self.acknowledge(ended.settled());
+        }
+        None
     }
 
-    /// Begins a call to the register that settles what has run and claims what may start, unless one is under way.
-    fn call_register(&mut self, health: Health) {
-        if !self.calls.may_begin() {
-            return;
-        }
+    /// Begins a call to the register that settles what has run and claims what may start, unless one is under way. Returns
+    /// when it may begin if that is later.
+    fn call_register(&mut self, health: Health) -> Option<Instant> {
         let may_claim = self.may_start() && (health != Health::Down || self.consumer.is_probe() == Some(true));
-        let most = if may_claim { self.free().min(LARGEST).min(self.waiting.len()) } else { 0 };
-        let claims = self.waiting.drain(..most).collect();
-        let settles = self.finished.drain(..self.finished.len().min(LARGEST)).collect();
+        let claims = if may_claim { self.free().min(LARGEST).min(self.waiting.len()) } else { 0 };
+        let settles = self.finished.len().min(LARGEST);
+        let may_begin_at = self.calls.may_begin_at(claims + settles, self.lane.concurrency)?;
+        if may_begin_at > Instant::now() {
+            return Some(may_begin_at);
+        }
+        let claims = self.waiting.drain(..claims).collect();
+        let settles = self.finished.drain(..settles).collect();
         self.calls.begin(&self.lane, settles, claims);
+        None
     }
 
     /// Opens or leaves the consumer, and gives back what has not started, as the worker's stop and Redis demand.
@@ -203,7 +214,7 @@ impl Loop {
                     let lane = Arc::clone(&self.lane);
                     // A run that kills the process between the confirm of a copy and the acknowledgement would make two events
                     // of one, each of which may kill the process again.
-                    let alone = matches!(why, Copy::Quarantine(_))
+                    let alone = matches!(why, CopyReason::Quarantine(_))
                         .then(|| alone.get_or_insert_with(|| lane.common.isolation.together_alone()).clone());
                     self.detours.spawn(async move {
                         let _permit = match alone {
@@ -290,12 +301,12 @@ impl Loop {
     }
 
     /// Returns when something is to be done that nothing else wakes the loop for.
-    fn wake_at(&self) -> Option<Instant> {
+    fn wake_at(&self, next_call: Option<Instant>) -> Option<Instant> {
         let may_consume =
             !self.until.is_cancelled() && (!self.lane.spec.register || self.health.borrow().health() != Health::Down);
         let times = [
             self.consumer.idle_until().filter(|_| may_consume),
-            self.calls.wake_at(),
+            next_call,
             self.waiting.front().map(|ready| ready.work.deadline),
             self.cooling.front().copied(),
             self.yielding.map(|since| since + A_WHILE),

@@ -32,7 +32,7 @@ pub(super) const COPY_LIMIT: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A due event, and why a copy of it is published instead of running it, if that is so. The error is a delivery without one.
-pub(super) type Opened = Result<(Ready, Option<Copy>), NotDue>;
+pub(super) type Opened = Result<(Ready, Option<CopyReason>), NotDue>;
 
 /// A delivery that holds no due event.
 pub(super) struct NotDue {
@@ -43,7 +43,7 @@ pub(super) struct NotDue {
 
 /// Why a copy of a due event is published instead of running it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Copy {
+pub(super) enum CopyReason {
     /// The event had no id, and is a redelivery. The register would take each redelivery for another event, and count no
     /// crash.
     WithId,
@@ -83,9 +83,9 @@ impl Lane {
             return Ok((ready, None));
         }
         let copy = match self.spec.register {
-            true if is_unnamed => Some(Copy::WithId),
-            true if returns >= OFTEN => Some(Copy::CountAnew(returns)),
-            false if returns >= SUSPECT => Some(Copy::Quarantine(returns)),
+            true if is_unnamed => Some(CopyReason::WithId),
+            true if returns >= OFTEN => Some(CopyReason::CountAnew(returns)),
+            false if returns >= SUSPECT => Some(CopyReason::Quarantine(returns)),
             _ => None,
         };
         Ok((ready, copy))
@@ -131,12 +131,12 @@ impl Lane {
 
     /// Publishes a copy of an event and acknowledges the delivery. If the broker does not confirm the copy in time, the event
     /// is handled as it came.
-    pub(super) async fn copy(self: Arc<Self>, ready: Ready, why: Copy) -> Detour {
+    pub(super) async fn copy(self: Arc<Self>, ready: Ready, why: CopyReason) -> Detour {
         let event = &ready.work.event;
         let (id, event_type) = (plain(&event.id), &self.event_type);
         let publishing = async {
             match why {
-                Copy::WithId => {
+                CopyReason::WithId => {
                     // The redelivery counts as a crash, for the worker may have died while the event ran. The copy waits: a
                     // copy that kills the process before the acknowledgement has left would be made again at each start,
                     // with another id.
@@ -145,11 +145,11 @@ impl Lane {
                     self.common.expect_back(PAUSE + ON_ITS_WAY);
                     tracing::info!(%id, %event_type, "redelivered event had no id; republished with one");
                 }
-                Copy::CountAnew(returns) => {
+                CopyReason::CountAnew(returns) => {
                     tracing::warn!(%id, %event_type, returns, "event redelivered {returns} times; republished so that RabbitMQ counts its returns from 0");
                     self.send_on(event, Duration::ZERO).await?;
                 }
-                Copy::Quarantine(returns) => {
+                CopyReason::Quarantine(returns) => {
                     tracing::warn!(%id, %event_type, returns, "event put aside to run alone, because its worker may have died while it ran");
                     let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..Event::clone(event) };
                     self.send_to_quarantine(&copy).await?;

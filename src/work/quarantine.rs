@@ -128,7 +128,7 @@ impl Lane {
             Err((
                 ready,
                 NotSettled::Answer(
-                    disposition @ (Disposition::Acknowledge | Disposition::Copied | Disposition::Reject),
+                    disposition @ (Disposition::Acknowledge | Disposition::AcknowledgeAtOnce | Disposition::Reject),
                 ),
             )) => {
                 self.answer(ready, disposition).await;

@@ -41,13 +41,13 @@ pub(super) struct Work {
     _held: Holding,
 }
 
-/// What becomes of a delivery that is not settled.
+/// How a delivery is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disposition {
-    /// The delivery is acknowledged: its event is stale.
+    /// The delivery is acknowledged: its event is settled, or stale. The acknowledgement may wait for those of its neighbours.
     Acknowledge,
-    /// The delivery is acknowledged at once: a copy of it is in the broker.
-    Copied,
+    /// The delivery is acknowledged at once: a copy of it is in the broker, and each may run.
+    AcknowledgeAtOnce,
     /// The broker itself dead-letters the message unchanged.
     Reject,
     /// The delivery returns to its queue.
@@ -57,14 +57,14 @@ pub(super) enum Disposition {
 impl Disposition {
     /// Returns what becomes of a delivery after its copy was published. If no copy could be published, the error says it.
     pub(super) fn after(published: Result<(), Self>) -> Self {
-        published.err().unwrap_or(Self::Copied)
+        published.err().unwrap_or(Self::AcknowledgeAtOnce)
     }
 
     /// Answers a delivery.
     pub(super) fn answer(self, receipt: Box<dyn Receipt>) -> Written {
         let written = match self {
             Self::Acknowledge => receipt.acknowledge(),
-            Self::Copied => receipt.acknowledge_at_once(),
+            Self::AcknowledgeAtOnce => receipt.acknowledge_at_once(),
             Self::Reject => receipt.reject(),
             Self::GiveBack => receipt.requeue(),
         };

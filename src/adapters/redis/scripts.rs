@@ -41,7 +41,7 @@ script!(RENEW, "scripts/renew.lua");
 script!(RELEASE, "scripts/release.lua");
 indexed!(RECORD, "scripts/record.lua");
 indexed!(LATER, "scripts/later.lua");
-indexed!(TURN, "scripts/settle.lua", "scripts/claim.lua", "scripts/turn.lua");
+indexed!(SETTLE_AND_CLAIM, "scripts/settle.lua", "scripts/claim.lua", "scripts/settle_and_claim.lua");
 indexed!(CANCEL, "scripts/cancel.lua");
 script!(FIND, "scripts/find.lua");
 script!(LOOK, "scripts/look.lua");
@@ -69,7 +69,7 @@ pub(super) trait Call: Item {
     fn script() -> &'static Script;
 }
 
-/// The answer of the script `turn` to an item whose key cannot be read.
+/// The answer of the script `settle_and_claim` to an item whose key cannot be read.
 pub(super) const UNREADABLE: i64 = -1;
 
 /// The argument of an item: numbers and texts, packed, which the script unpacks with one command.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fail::fail_point;
 use tokio::time::Instant;
 
-use super::{Loop, register_calls::Answered};
+use super::{Loop, register_calls::CallEnd};
 use crate::{
     domain::register,
     ports::{RegisterError, Written},
@@ -18,8 +18,8 @@ use crate::{
 
 impl Loop {
     /// Takes the answers to the call.
-    pub(super) fn answered(&mut self, answered: Answered) {
-        let Answered { asked, settles, claims, answers } = answered;
+    pub(super) fn answered(&mut self, answered: CallEnd) {
+        let CallEnd { asked, settles, claims, answers } = answered;
         self.calls.ended(answers.is_ok());
         let common = Arc::clone(&self.lane.common);
         match answers {

@@ -1,6 +1,6 @@
 //! The loop's calls to the register: one call settles what has run and claims what may start.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder as _, ExponentialBackoff};
 use futures_util::future::BoxFuture;
@@ -15,44 +15,49 @@ use crate::{
     },
 };
 
+/// The number of events from which on a call does not wait for the pace.
+const ENOUGH: usize = 32;
+
 /// The call that is under way, or when the next one may be made.
 pub(super) struct RegisterCalls {
-    pub(super) under_way: Option<BoxFuture<'static, Answered>>,
+    pub(super) under_way: Option<BoxFuture<'static, CallEnd>>,
     /// How many events the call under way claims.
     pub(super) claiming: usize,
+    /// The time from one call to the next one if that is small (see [`Register::pace`](ports::Register::pace)).
+    pace: Duration,
+    /// When the next small call may be made.
+    paced: Option<Instant>,
     /// When the next call may be made after one that had no answer.
     not_before: Option<Instant>,
     pauses: ExponentialBackoff,
 }
 
-/// What a call was about, and its answers.
-pub(super) struct Answered {
+/// The end of a call: what it was about, and its answers.
+pub(super) struct CallEnd {
     pub(super) asked: Instant,
     pub(super) settles: Vec<Ended>,
     pub(super) claims: Vec<Ready>,
-    pub(super) answers: Result<ports::Turn, RegisterError>,
+    pub(super) answers: Result<ports::SettledAndClaimed, RegisterError>,
 }
 
 impl RegisterCalls {
-    pub(super) fn new() -> Self {
-        Self { under_way: None, claiming: 0, not_before: None, pauses: backoff().build() }
+    pub(super) fn new(pace: Duration) -> Self {
+        Self { under_way: None, claiming: 0, pace, paced: None, not_before: None, pauses: backoff().build() }
     }
 
-    /// Returns when the pause after a call without an answer is over.
-    pub(super) fn wake_at(&self) -> Option<Instant> {
-        self.not_before.filter(|_| self.under_way.is_none())
-    }
-
-    pub(super) fn may_begin(&self) -> bool {
-        self.under_way.is_none() && self.not_before.is_none_or(|at| at <= Instant::now())
-    }
-
-    /// Begins a call, unless it would be about nothing.
-    pub(super) fn begin(&mut self, lane: &Arc<Lane>, settles: Vec<Ended>, claims: Vec<Ready>) {
-        self.not_before = None;
-        if settles.is_empty() && claims.is_empty() {
-            return;
+    /// Returns when a call about this many events may begin. `None` if a call is under way, whose end wakes the loop.
+    pub(super) fn may_begin_at(&self, events: usize, concurrency: usize) -> Option<Instant> {
+        if self.under_way.is_some() || events == 0 {
+            return None;
         }
+        let is_small = events < ENOUGH.min(concurrency);
+        let pace = self.paced.filter(|_| is_small);
+        Some(pace.max(self.not_before).unwrap_or_else(Instant::now))
+    }
+
+    /// Begins a call.
+    pub(super) fn begin(&mut self, lane: &Arc<Lane>, settles: Vec<Ended>, claims: Vec<Ready>) {
+        (self.not_before, self.paced) = (None, Some(Instant::now() + self.pace));
         self.claiming = claims.len();
         self.under_way = Some(Box::pin(call(Arc::clone(lane), settles, claims)));
     }
@@ -68,10 +73,29 @@ impl RegisterCalls {
     }
 }
 
-async fn call(lane: Arc<Lane>, settles: Vec<Ended>, claims: Vec<Ready>) -> Answered {
+async fn call(lane: Arc<Lane>, settles: Vec<Ended>, claims: Vec<Ready>) -> CallEnd {
     let settle: Vec<_> = settles.iter().filter_map(|ended| ended.settle(lane.terms)).collect();
     let claim: Vec<_> = claims.iter().map(|ready| ready.claim(false, lane.terms)).collect();
     let asked = Instant::now();
-    let answers = lane.common.register.turn(&settle, &claim).await;
-    Answered { asked, settles, claims, answers }
+    let answers = lane.common.register.settle_and_claim(&settle, &claim).await;
+    CallEnd { asked, settles, claims, answers }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_small_call_waits_for_the_pace_and_a_large_one_does_not() {
+        let (pace, now) = (Duration::from_millis(2), Instant::now());
+        let mut calls = RegisterCalls::new(pace);
+        assert_eq!(calls.may_begin_at(1, 100), Some(now), "the first call");
+        calls.paced = Some(now + pace);
+        assert_eq!(calls.may_begin_at(0, 100), None, "a call about nothing");
+        assert_eq!(calls.may_begin_at(ENOUGH - 1, 100), Some(now + pace));
+        assert!(calls.may_begin_at(ENOUGH, 100) <= Some(now));
+        assert!(calls.may_begin_at(1, 1) <= Some(now), "no more events can come meanwhile");
+        calls.ended(false);
+        assert!(calls.may_begin_at(ENOUGH, 100) > Some(now), "a call after one without an answer");
+    }
 }

@@ -1,13 +1,14 @@
-//! The call that a worker makes for many events at once: settles what has run, and claims what may start.
+//! Calls about batches in which one key may be unreadable.
 
 use futures_util::future::BoxFuture;
 
 use super::error::RegisterError;
 use crate::domain::register::Claimed;
 
-/// The answers to a turn, in the order of its calls. An error concerns one call alone: its key cannot be read.
+/// The answers to [`settle_and_claim`](super::Register::settle_and_claim), in the order of its items. An error concerns one
+/// item alone: its key cannot be read.
 #[derive(Debug)]
-pub struct Turn {
+pub struct SettledAndClaimed {
     /// The answers to the settlements.
     pub settled: Vec<Result<(), RegisterError>>,
     /// The answers to the claims.

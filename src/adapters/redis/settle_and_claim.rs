@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     domain::register::{Claim, Settle},
-    ports::{RegisterError, Turn},
+    ports::{RegisterError, SettledAndClaimed},
 };
 
 /// The calls about one shard, and their places in the batch.
@@ -25,7 +25,11 @@ type Placed<A> = Vec<(usize, Result<A, RegisterError>)>;
 
 impl RedisRegister {
     /// Makes one call for each shard.
-    pub(super) async fn turn_shards(&self, settles: &[Settle], claims: &[Claim]) -> Result<Turn, RegisterError> {
+    pub(super) async fn settle_and_claim_by_shard(
+        &self,
+        settles: &[Settle],
+        claims: &[Claim],
+    ) -> Result<SettledAndClaimed, RegisterError> {
         let mut shards: BTreeMap<u16, Part<'_>> = BTreeMap::new();
         for (place, settle) in settles.iter().enumerate() {
             shards.entry(self.keys.shard(&settle.subject)).or_default().settles.push((place, settle));
@@ -35,12 +39,12 @@ impl RedisRegister {
         }
         let (mut settled, mut claimed) = (Vec::with_capacity(settles.len()), Vec::with_capacity(claims.len()));
         // Waits for all shards even if one has failed, because the other calls are under way.
-        for answers in join_all(shards.into_iter().map(|(shard, part)| turn_shard(self, shard, part))).await {
+        for answers in join_all(shards.into_iter().map(|(shard, part)| call_shard(self, shard, part))).await {
             let (settles, claims) = answers?;
             settled.extend(settles);
             claimed.extend(claims);
         }
-        Ok(Turn { settled: in_order(settled), claimed: in_order(claimed) })
+        Ok(SettledAndClaimed { settled: in_order(settled), claimed: in_order(claimed) })
     }
 }
 
@@ -49,12 +53,12 @@ fn in_order<A>(mut answers: Placed<A>) -> Vec<Result<A, RegisterError>> {
     answers.into_iter().map(|(_, answer)| answer).collect()
 }
 
-async fn turn_shard(
+async fn call_shard(
     register: &RedisRegister,
     shard: u16,
     Part { settles, claims }: Part<'_>,
 ) -> Result<(Placed<<Settle as Item>::Answer>, Placed<<Claim as Item>::Answer>), RegisterError> {
-    let mut script = register.begin(&scripts::TURN, shard);
+    let mut script = register.begin(&scripts::SETTLE_AND_CLAIM, shard);
     script.arg(settles.len());
     for (_, settle) in &settles {
         script.arg(settle.argument(&register.keys));

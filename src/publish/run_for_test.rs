@@ -1,4 +1,4 @@
-//! A run without a worker.
+//! A run for the test of a handler, without a worker.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ impl Run {
     ///
     /// # #[tokio::main(flavor = "current_thread")]
     /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// assert_eq!(send(Run::trial(NewEvent::new("mail", "Dear Ada"))?).await?, Outcome::Done);
-    /// assert!(matches!(send(Run::trial(NewEvent::new("mail", ""))?).await?, Outcome::DeadLetter { .. }));
+    /// assert_eq!(send(Run::for_test(NewEvent::new("mail", "Dear Ada"))?).await?, Outcome::Done);
+    /// assert!(matches!(send(Run::for_test(NewEvent::new("mail", ""))?).await?, Outcome::DeadLetter { .. }));
     ///
     /// // In a later attempt.
-    /// let mut run = Run::trial(NewEvent::new("mail", "Dear Ada"))?;
+    /// let mut run = Run::for_test(NewEvent::new("mail", "Dear Ada"))?;
     /// Arc::make_mut(&mut run.event).attempts = 3;
     /// # Ok(())
     /// # }
@@ -38,7 +38,7 @@ impl Run {
     ///
     /// # Errors
     /// If the type or the reference is invalid.
-    pub fn trial(event: NewEvent) -> Result<Self, WordError> {
+    pub fn for_test(event: NewEvent) -> Result<Self, WordError> {
         let (event_type, now) = (event.event_type.parse()?, Timestamp::now());
         let nbf = event.date(now).0.map(|nbf| nbf.min(now));
         let event = event.into_event(event_type, nbf, now)?;

@@ -1,4 +1,4 @@
--- turn: settles, and then claims. ARGV[5] is the number of settlements, whose items follow (settle.lua), and then those
+-- settle_and_claim: settles, and then claims. ARGV[5] is the number of settlements, whose items follow (settle.lua), and then those
 -- of the claims (claim.lua). Answers the values of each item. The answer to an item whose key cannot be read is
 -- UNREADABLE, and the reasons are returned by themselves.
 local UNREADABLE = -1

@@ -1,6 +1,6 @@
--- claim, a part of settle_and_claim.lua. An item is: version, generation, lease in ms, max-wait in ms, 1 if the event runs alone,
--- token, field, place, own place and the lease's place (both empty if they are the place). Answers two numbers: what to
--- do (and 8 times the crashes), and the fence or the date of `later`.
+-- claim, a part of settle_and_claim.lua. An item is: version, generation, lease in ms, max-wait in ms, 1 if the event
+-- runs alone, token, field, place, own place and the lease's place (both empty if they are the place). Answers two numbers:
+-- what to do (and 8 times the crashes), and the fence or the date of `later`.
 local CLAIM = '<I7I4I6I6Bc16I2c0I2c0I2c0I2c0'
 local STALE, REPLACED, LATER_THAN, BUSY, ALONE, RUN_OWN, RUN = 0, 1, 2, 3, 4, 5, 6
 

@@ -1,6 +1,6 @@
--- settle, a part of settle_and_claim.lua. An item is: version, generation, fence, due, dedup-retention, due time of a copy with the
--- next generation, 1 if there is such a copy, token, field, place, own place and the lease's place (both empty if they are
--- the place), and the copy's details for its place and for its own place. Answers 1.
+-- settle, a part of settle_and_claim.lua. An item is: version, generation, fence, due, dedup-retention, due time of a copy
+-- with the next generation, 1 if there is such a copy, token, field, place, own place and the lease's place (both empty if
+-- they are the place), and the copy's details for its place and for its own place. Answers 1.
 local SETTLE = '<I7I4I7I6I6I6Bc16I2c0I2c0I2c0I2c0I2c0I2c0'
 local EVENT_FINISHED = '<c3I6I6I4BBI2'
 

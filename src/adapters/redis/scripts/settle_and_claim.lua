@@ -1,5 +1,5 @@
--- settle_and_claim: settles, and then claims. ARGV[5] is the number of settlements, whose items follow (settle.lua), and then those
--- of the claims (claim.lua). Answers the values of each item. The answer to an item whose key cannot be read is
+-- settle_and_claim: settles, and then claims. ARGV[5] is the number of settlements, whose items follow (settle.lua), and
+-- then those of the claims (claim.lua). Answers the values of each item. The answer to an item whose key cannot be read is
 -- UNREADABLE, and the reasons are returned by themselves.
 local UNREADABLE = -1
 

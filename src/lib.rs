@@ -189,7 +189,8 @@ pub use {
     ports::{BrokerError, RegisterError},
     publish::{
         new_event::NewEvent,
-        publisher::{PublishError, Published, Publisher},
+        published::{PublishError, Published},
+        publisher::Publisher,
     },
     shutdown::shutdown_signal,
     work::{Summary, WorkError, Worker},

@@ -20,7 +20,7 @@ pub use self::{
 };
 use crate::domain::{
     register::{
-        Cancel, Cancelled, Claim, Claimed, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
+        Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
         Reserved, Settle, Subject,
         index::{Find, Found, Shown},
         state::SlotState,
@@ -172,7 +172,7 @@ pub trait Register: Send + Sync + 'static {
     /// have it.
     async fn slot(&self, subject: &Subject, slot: &DedupSlot) -> Result<Option<SlotState>, RegisterError>;
     /// Asks whether a handler may start.
-    async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError>;
+    async fn claim(&self, batch: &[Claim]) -> Result<Vec<ClaimAnswer>, RegisterError>;
     /// Extends leases.
     async fn renew(&self, batch: &[Renew]) -> Result<Vec<Renewed>, RegisterError>;
     /// Releases claims.

@@ -9,7 +9,7 @@
 //! - A copy that the register does not want now is not wanted later either, unless Redis may still lose data, or time
 //!   makes the copy overdue. So it is removed from the queue at once.
 
-use hatchery::internals::register::{Claim, Claimed};
+use hatchery::internals::register::{Claim, ClaimAnswer};
 
 use crate::{
     message::Message,
@@ -79,7 +79,7 @@ impl World {
         };
         let mut copy = self.clone_for_a_question();
         let answer = copy.ask(scenario, |shard, at| scenario.protocol.rules.claim(shard, at, &call));
-        matches!(answer, Claimed::Stale | Claimed::Replaced)
+        matches!(answer, ClaimAnswer::Stale | ClaimAnswer::Replaced)
     }
 
     /// Returns a world with this one's register and nothing else, to ask a claim without consequences.

@@ -4,7 +4,7 @@
 //! `cargo test -p hatchery-model mutants -- --nocapture` prints a shortest path to each broken property.
 
 use hatchery::internals::register::{
-    Cancel, Cancelled, Claim, Claimed, DedupSlot, End, Reserve as Reserving, Reserved, Settle, Subject,
+    Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, End, Reserve as Reserving, Reserved, Settle, Subject,
     state::{Mark, Shard, SlotState},
     transitions::At,
 };
@@ -60,7 +60,7 @@ fn key(subject: &Subject, slot: &DedupSlot) -> (String, String) {
 struct NoGenerations;
 
 impl Rules for NoGenerations {
-    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> Claimed {
+    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> ClaimAnswer {
         let key = key(&call.subject, &call.stamp.slot);
         let before = shard.slots.get(&key).map(|slot| slot.mark);
         if let Some(slot) = shard.slots.get_mut(&key)
@@ -144,10 +144,10 @@ fn a_cancel_that_counts_whenever_it_arrives_loses_an_event() {
 struct SameAnswerAgain;
 
 impl Rules for SameAnswerAgain {
-    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> Claimed {
+    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> ClaimAnswer {
         let lease = shard.leases.get(&call.subject.leaseholder(&call.terms).lease());
         match lease.filter(|lease| lease.token == call.token) {
-            Some(lease) => Claimed::Run { fence: lease.fence, crashes: lease.crashes, stamp: call.stamp.clone() },
+            Some(lease) => ClaimAnswer::Run { fence: lease.fence, crashes: lease.crashes, stamp: call.stamp.clone() },
             None => shard.claim(at, call),
         }
     }
@@ -248,7 +248,7 @@ fn an_event_that_is_brought_forward_runs_again_if_its_old_date_is_forgotten() {
 struct FirstRaisesNoMark;
 
 impl Rules for FirstRaisesNoMark {
-    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> Claimed {
+    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> ClaimAnswer {
         let key = key(&call.subject, &call.stamp.slot);
         let before = shard.slots.get(&key).map(|slot| slot.mark).unwrap_or_default();
         let answer = shard.claim(at, call);
@@ -283,10 +283,10 @@ fn a_late_settle_in_slot_f_that_ignores_the_fence_loses_an_event() {
 struct EachRunCovers;
 
 impl Rules for EachRunCovers {
-    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> Claimed {
+    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> ClaimAnswer {
         let answer = shard.claim(at, call);
         let slot = shard.slots.get_mut(&key(&call.subject, &call.stamp.slot));
-        if let (DedupSlot::First, Claimed::Run { fence, .. }, Some(slot)) = (&call.stamp.slot, &answer, slot) {
+        if let (DedupSlot::First, ClaimAnswer::Run { fence, .. }, Some(slot)) = (&call.stamp.slot, &answer, slot) {
             slot.covered = slot.covered.max(*fence);
         }
         answer

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hatchery::internals::register::{
-    Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Later as PutOff, Note, Postponed, Record, Release, Renew,
+    Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Later as PutOff, Note, Postponed, Record, Release, Renew,
     Renewed, Reserve, Reserved, Settle, Stage, Subject,
     state::{self, END_OF_TIME, Shard},
     transitions::At,
@@ -190,7 +190,7 @@ impl World {
         self.ask(scenario, |shard, at| scenario.protocol.rules.record(shard, at, &call));
     }
 
-    pub(crate) fn claim(&mut self, scenario: &Scenario, message: &Message, token: u8, alone: bool) -> Claimed {
+    pub(crate) fn claim(&mut self, scenario: &Scenario, message: &Message, token: u8, alone: bool) -> ClaimAnswer {
         let call = Claim {
             subject: subject(message.event),
             stamp: message.stamp(),

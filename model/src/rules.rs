@@ -1,8 +1,8 @@
 //! The rules of the register's calls: the library's own transitions. A mutant changes the input or the result of one.
 
 use hatchery::internals::register::{
-    Cancel, Cancelled, Claim, Claimed, Later as PutOff, Postponed, Record, Release, Renew, Renewed, Reserve, Reserved,
-    Settle, state::Shard, transitions::At,
+    Cancel, Cancelled, Claim, ClaimAnswer, Later as PutOff, Postponed, Record, Release, Renew, Renewed, Reserve,
+    Reserved, Settle, state::Shard, transitions::At,
 };
 
 /// The calls, by default the library's own. A mutant overrides one of them.
@@ -13,7 +13,7 @@ pub(crate) trait Rules: Sync {
     fn record(&self, shard: &mut Shard, at: At, call: &Record) {
         shard.record(at, call);
     }
-    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> Claimed {
+    fn claim(&self, shard: &mut Shard, at: At, call: &Claim) -> ClaimAnswer {
         shard.claim(at, call)
     }
     fn renew(&self, shard: &mut Shard, at: At, call: &Renew) -> Renewed {

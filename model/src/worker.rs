@@ -5,7 +5,7 @@
 //! in the same step, because a crash in between would only lead to another claim.
 
 use hatchery::internals::{
-    register::{Claimed, Reserved},
+    register::{ClaimAnswer, Reserved},
     settlement::{self, Decision, Next, Outcome, Ran},
     spec::{OnFailure, Retry},
 };
@@ -118,23 +118,23 @@ pub(crate) fn claim(
     // An event runs alone only when nothing else runs in this process.
     let quiet = tasks.iter().all(|task| task.phase == Phase::Ended && task.doing.todo == [Effect::Acknowledge]);
     let mut claimed = world.claim(scenario, &message, token, false);
-    if claimed == Claimed::Alone && quiet {
+    if claimed == ClaimAnswer::Alone && quiet {
         claimed = world.claim(scenario, &message, token, true);
     }
     if fault == Some(Fault::CallLate) {
         world.late.push(Late::Claim(message));
     }
     match claimed {
-        Claimed::Busy | Claimed::Alone => return None,
-        Claimed::Stale | Claimed::Replaced if fault == Some(Fault::AnswerLost) => return None,
-        Claimed::Stale | Claimed::Replaced => {
+        ClaimAnswer::Busy | ClaimAnswer::Alone => return None,
+        ClaimAnswer::Stale | ClaimAnswer::Replaced if fault == Some(Fault::AnswerLost) => return None,
+        ClaimAnswer::Stale | ClaimAnswer::Replaced => {
             world.queue.remove(index);
         }
-        Claimed::Later(then) => {
+        ClaimAnswer::Later(then) => {
             let then = Tick::try_from(then.as_second()).ok()?;
             world.queue.get_mut(index)?.due = then;
         }
-        Claimed::Run { fence, crashes, .. } => {
+        ClaimAnswer::Run { fence, crashes, .. } => {
             let message = world.queue.remove(index);
             let stands = properties::starts(world, scenario, &message, fence);
             let doing = Doing { message, stands, fence, token, todo: &[], again: None };
@@ -163,15 +163,15 @@ pub(crate) fn claim_again(world: &mut World, scenario: &Scenario, worker: usize,
     let mut task = *world.workers.get(worker)?.get(index)?;
     let Doing { message, token, .. } = task.doing;
     let mut claimed = world.claim(scenario, &message, token, false);
-    if claimed == Claimed::Alone {
+    if claimed == ClaimAnswer::Alone {
         claimed = world.claim(scenario, &message, token, true);
     }
     match claimed {
-        Claimed::Busy | Claimed::Alone | Claimed::Later(_) => return None,
-        Claimed::Stale | Claimed::Replaced => {
+        ClaimAnswer::Busy | ClaimAnswer::Alone | ClaimAnswer::Later(_) => return None,
+        ClaimAnswer::Stale | ClaimAnswer::Replaced => {
             world.workers.get_mut(worker)?.remove(index);
         }
-        Claimed::Run { fence, crashes, .. } => {
+        ClaimAnswer::Run { fence, crashes, .. } => {
             // The handler starts by this answer. The earlier answer was lost.
             task.doing.stands = properties::starts(world, scenario, &message, fence);
             (task.doing.fence, task.lost) = (fence, false);

@@ -113,7 +113,7 @@ pub struct Claim {
 
 /// The answer to [`Claim`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Claimed {
+pub enum ClaimAnswer {
     /// The handler may start.
     Run {
         /// A number that grows with each claim of a (type, reference). A handler can fence its writes with it.

@@ -180,7 +180,7 @@ fn read(
         (Some(slot), Some(version)) if reference.is_some() && !matches!(slot, DedupSlot::Event(_)) => {
             CopyVersion { slot, version: version.min(EXACT), generation }
         }
-        _ => CopyVersion::alone(&id, generation),
+        _ => CopyVersion::uncontested(&id, generation),
     };
     let created_at = match headers.time(header::CREATED_AT)? {
         Some(created_at) => created_at,

@@ -51,7 +51,7 @@ fn a_message_with_a_key_and_a_body_alone_is_an_event() {
     let bare = Incoming { routing_key: "mail.now".into(), properties: Properties::default(), body: "x".into() };
     let event = decode(&word("mail"), bare, noon(), || "fresh".into()).expect("an event");
     assert_eq!((event.id.as_str(), event.created_at, event.attempts), ("fresh", noon(), 0));
-    assert_eq!(event.stamp, CopyVersion::alone("fresh", 0));
+    assert_eq!(event.stamp, CopyVersion::uncontested("fresh", 0));
 }
 
 fn death(reason: &str) -> Value {

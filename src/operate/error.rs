@@ -4,7 +4,7 @@ use crate::{
     domain::words::{UnknownType, WordError},
     handler::{IntoOutcome, Outcome},
     ports::RegisterError,
-    publish::publisher::PublishError,
+    publish::published::PublishError,
 };
 
 /// Why events could not be found, cancelled or moved.

@@ -17,9 +17,9 @@ pub(super) fn homes(subject: &Subject) -> Vec<Subject> {
 
 /// Returns the filter for the events of a reference that do not compete: their type does not coalesce, or they were published
 /// without a version. The register keeps such an event under its id, and every other event under its reference.
-pub(super) fn alone_of(subject: &Subject, filter: &Filter) -> Option<Find> {
+pub(super) fn uncontested_of(subject: &Subject, filter: &Filter) -> Option<Find> {
     let reference = subject.reference.clone().filter(|_| subject.id.is_empty())?;
-    Some(Find { alone_of: Some(reference), ..filter.find(subject.event_type.clone(), PAGE) })
+    Some(Find { uncontested_of: Some(reference), ..filter.find(subject.event_type.clone(), PAGE) })
 }
 
 /// Whether an event that is selected by its id may be under other keys. Only events that do not compete are kept

@@ -48,7 +48,7 @@ impl Events {
             event_type: event_type.clone(),
             due_from: None,
             due_before: Some(now),
-            alone_of: None,
+            uncontested_of: None,
             after: None,
             limit: PAGE,
         };

@@ -7,7 +7,7 @@ use futures_util::{Stream, TryStreamExt as _, stream};
 use super::{
     bulk::BATCH,
     error::EventsError,
-    homes::{PAGE, alone_of, homes, is_scattered},
+    homes::{PAGE, homes, is_scattered, uncontested_of},
     shared::{Events, Shared},
     which::EventSelector,
 };
@@ -142,7 +142,7 @@ impl Shared {
                 id: filter.id.clone().unwrap_or_default(),
             };
             let page = Next::Page(filter.find(event_type.clone(), PAGE));
-            match alone_of(&subject, filter) {
+            match uncontested_of(&subject, filter) {
                 Some(find) => vec![Lane::of(Next::Look(homes(&subject))), Lane::of(Next::Page(find))],
                 None if is_scattered(spec, &subject, self.topology.redis.shards) => vec![Lane::of(page)],
                 None => vec![Lane::of(Next::Look(homes(&subject)))],

@@ -22,7 +22,10 @@ use crate::{
         wire::{self, kept},
         words::{EventType, Reference},
     },
-    publish::publisher::{self, PUBLISH_LIMIT, PublishError},
+    publish::{
+        published::{PUBLISH_LIMIT, PublishError},
+        publisher,
+    },
 };
 
 /// Unconfirmed publishes of one batch at a time.

@@ -21,14 +21,14 @@ use crate::{
         compile::compile,
         event::Event,
         register::{
-            Cancelled, Claim, Claimed, CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage,
+            Cancelled, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage,
             Subject, event_info::EventInfo, event_state::State, filter::Filter,
         },
         spec::Topology,
         wire::{self, Incoming, Message, Properties, kept},
     },
     ports::{BrokerError, Clock, Register},
-    publish::publisher::PublishError,
+    publish::published::PublishError,
 };
 
 mod cancelled;
@@ -127,7 +127,7 @@ impl World {
         let reference = Some(reference).filter(|r| !r.is_empty()).map(|r| r.parse().expect("a reference"));
         let subject = Subject { event_type: event_type.clone(), reference: reference.clone(), id: id.into() };
         let terms = self.topology.types[&event_type].terms(&self.topology.redis);
-        let mut stamp = CopyVersion::alone(id, 0);
+        let mut stamp = CopyVersion::uncontested(id, 0);
         if !matches!(slot, DedupSlot::Event(_)) {
             let ask = Reserve { subject: subject.clone(), slot: slot.clone(), due, asked_by: None, terms };
             let Reserved::Version(version) = self.register.reserve(&[ask]).await.expect("it answers")[0] else {
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    async fn claim(&self, event: &Event) -> Claimed {
+    async fn claim(&self, event: &Event) -> ClaimAnswer {
         self.register.claim(&[self.ask(event)]).await.expect("it answers").remove(0)
     }
 
@@ -176,7 +176,7 @@ impl World {
 
     /// Runs an event, which ends so.
     async fn run(&self, event: &Event, end: End) {
-        let Claimed::Run { fence, stamp, .. } = self.claim(event).await else { unreachable!("it is wanted") };
+        let ClaimAnswer::Run { fence, stamp, .. } = self.claim(event).await else { unreachable!("it is wanted") };
         let settle = Settle {
             subject: event.subject(),
             stamp,
@@ -275,10 +275,10 @@ async fn a_reference_selects_all_its_events_also_those_without_a_version() {
     let mut cancelled = world.events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
     cancelled.sort_by_key(|slot| slot.slot.to_string());
     assert_eq!(cancelled, [waits("d:1001000000"), waits("e:june, unversioned")]);
-    assert_eq!(world.claim(&june).await, Claimed::Stale);
+    assert_eq!(world.claim(&june).await, ClaimAnswer::Stale);
     let cancelled = world.events.cancel(&of_1234()).await.expect("it answers");
     assert!(cancelled.contains(&waits("e:unversioned")), "{cancelled:?}");
-    assert_eq!(world.claim(&now).await, Claimed::Stale);
+    assert_eq!(world.claim(&now).await, ClaimAnswer::Stale);
     assert_eq!(world.ids(&Filter::default()).await, ["another's"]);
 }
 
@@ -306,9 +306,9 @@ async fn a_cancelled_reference_starts_nothing() {
     cancelled.sort_by_key(|slot| slot.slot.to_string());
     assert_eq!(cancelled, [waits("d:1001000000"), waits("i")]);
     for event in &events {
-        assert_eq!(world.claim(event).await, Claimed::Stale);
+        assert_eq!(world.claim(event).await, ClaimAnswer::Stale);
     }
-    assert!(matches!(world.claim(&other).await, Claimed::Run { .. }));
+    assert!(matches!(world.claim(&other).await, ClaimAnswer::Run { .. }));
     assert_eq!(world.ids(&Filter::default()).await, ["other"]);
     let shown = world.events.show(&of_1234()).await.expect("it answers");
     assert!(shown.len() == 2 && shown.iter().all(|event| event.state == State::Cancelled), "{shown:?}");
@@ -317,7 +317,7 @@ async fn a_cancelled_reference_starts_nothing() {
     assert!(again.iter().all(|slot| !slot.waiting && !slot.running), "{again:?}");
     // What is published from now on is another matter.
     let later = world.put("import", "1234", "later", "i", false).await;
-    assert!(matches!(world.claim(&later).await, Claimed::Run { .. }));
+    assert!(matches!(world.claim(&later).await, ClaimAnswer::Run { .. }));
 }
 
 #[tokio::test]
@@ -328,10 +328,10 @@ async fn one_slot_is_cancelled_and_the_others_stay() {
     let july = world.put("import", "1234", "july", "d:1002000000", false).await;
     let cancelled = world.events.cancel(&of_1234().at(second(1_001_000))).await.expect("it answers");
     assert_eq!(cancelled, [waits("d:1001000000")]);
-    assert_eq!(world.claim(&june).await, Claimed::Stale);
+    assert_eq!(world.claim(&june).await, ClaimAnswer::Stale);
     assert_eq!(world.events.cancel(&of_1234().immediate()).await.expect("it answers"), [waits("i")]);
-    assert_eq!(world.claim(&now).await, Claimed::Stale);
-    assert!(matches!(world.claim(&july).await, Claimed::Run { .. }));
+    assert_eq!(world.claim(&now).await, ClaimAnswer::Stale);
+    assert!(matches!(world.claim(&july).await, ClaimAnswer::Run { .. }));
 }
 
 #[tokio::test]
@@ -347,7 +347,7 @@ async fn events_that_do_not_compete_are_cancelled_by_reference_or_id() {
     cancelled.sort_by_key(|slot| slot.slot.to_string());
     assert_eq!(cancelled, [waits("e:a"), waits("e:b")]);
     for event in &events {
-        assert_eq!(world.claim(event).await, Claimed::Stale);
+        assert_eq!(world.claim(event).await, ClaimAnswer::Stale);
     }
 }
 
@@ -357,10 +357,10 @@ async fn an_event_that_is_not_in_the_register_is_cancelled_by_its_id() {
     let unknown = Cancelled { slot: DedupSlot::Event("x".into()), waiting: false, running: false, already: false };
     assert_eq!(world.events.cancel(&EventSelector::id("mail", "x")).await.expect("it answers"), [unknown]);
     let event = world.put("mail", "", "x", "e:x", false).await;
-    assert_eq!(world.claim(&event).await, Claimed::Stale);
+    assert_eq!(world.claim(&event).await, ClaimAnswer::Stale);
     // As long as the longest delay there is.
     world.clock.0.fetch_add(86_400, Ordering::SeqCst);
-    assert_eq!(world.claim(&event).await, Claimed::Stale);
+    assert_eq!(world.claim(&event).await, ClaimAnswer::Stale);
 }
 
 #[tokio::test]
@@ -368,7 +368,7 @@ async fn an_id_of_a_slot_cancels_that_slot_and_remembers_nothing_else() {
     let world = World::new();
     let event = world.put("import", "1234", "a", "i", false).await;
     assert_eq!(world.events.cancel(&EventSelector::id("import", "a")).await.expect("it answers"), [waits("i")]);
-    assert_eq!(world.claim(&event).await, Claimed::Stale);
+    assert_eq!(world.claim(&event).await, ClaimAnswer::Stale);
     assert_eq!(world.register.with_shard(|shard| shard.slots.len()), 1);
 }
 
@@ -401,6 +401,6 @@ async fn every_event_that_a_filter_finds_is_cancelled_once() {
     assert_eq!(cancelled.len(), 100);
     assert!(cancelled.iter().all(|(_, slot)| slot.waiting && !slot.running));
     for (n, event) in events.iter().enumerate() {
-        assert_eq!(world.claim(event).await == Claimed::Stale, n < 100, "{n}");
+        assert_eq!(world.claim(event).await == ClaimAnswer::Stale, n < 100, "{n}");
     }
 }

@@ -184,7 +184,7 @@ impl Asked<'_> {
     /// whether it had a date.
     pub(super) fn elsewhere(&self, filter: &Filter) -> Option<Find> {
         match self.part {
-            Part::All | Part::At(_) => homes::alone_of(&self.subject, filter),
+            Part::All | Part::At(_) => homes::uncontested_of(&self.subject, filter),
             Part::Id(_) if homes::is_scattered(self.spec, &self.subject, self.shards) => {
                 Some(filter.find(self.subject.event_type.clone(), PAGE))
             }

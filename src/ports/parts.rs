@@ -3,7 +3,7 @@
 use futures_util::future::BoxFuture;
 
 use super::error::RegisterError;
-use crate::domain::register::Claimed;
+use crate::domain::register::ClaimAnswer;
 
 /// The answers to [`settle_and_claim`](super::Register::settle_and_claim), in the order of its items. An error concerns one
 /// item alone: its key cannot be read.
@@ -12,7 +12,7 @@ pub struct SettledAndClaimed {
     /// The answers to the settlements.
     pub settled: Vec<Result<(), RegisterError>>,
     /// The answers to the claims.
-    pub claimed: Vec<Result<Claimed, RegisterError>>,
+    pub claimed: Vec<Result<ClaimAnswer, RegisterError>>,
 }
 
 /// Calls the register about a batch. A key that cannot be read fails a whole call, so the batch is halved until each call

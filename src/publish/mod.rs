@@ -6,6 +6,7 @@
 mod batch;
 mod contact;
 pub(crate) mod new_event;
+pub(crate) mod published;
 pub(crate) mod publisher;
 mod run_for_test;
 #[cfg(test)]

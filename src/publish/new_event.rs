@@ -294,7 +294,7 @@ impl NewEvent {
             reason: self.reason,
             first_failure: None,
             last_failure: None,
-            stamp: CopyVersion::alone(&id, 0),
+            stamp: CopyVersion::uncontested(&id, 0),
             content_type: Some(self.content_type),
             correlation_id: self.correlation_id,
             traceparent: self.traceparent,

@@ -14,6 +14,7 @@ use tokio::sync::Semaphore;
 
 use super::{
     new_event::NewEvent,
+    published::{PUBLISH_LIMIT, PublishError, Published, SHORT},
     versions::{Answer, Asked, VERSION_WAIT, Versions},
 };
 use crate::{
@@ -24,116 +25,15 @@ use crate::{
         spec::{Topology, TypeSpec},
         time,
         wire::{Message, kept},
-        words::{EventType, UnknownType, WordError},
+        words::{EventType, UnknownType},
     },
-    handler::{IntoOutcome, Outcome},
     outage::{BrokerOutage, backoff},
-    ports::{Broker, BrokerError, Clock, Register},
+    ports::{Broker, Clock, Register},
     routes::Routes,
 };
 
-/// How long a publish is tried before it fails.
-pub(crate) const PUBLISH_LIMIT: Duration = Duration::from_secs(30);
 /// The default of [`Publisher::in_flight`].
 const IN_FLIGHT: usize = 1_000;
-/// The longest short string of AMQP, in bytes.
-const SHORT: usize = 255;
-
-/// An event that the broker has confirmed.
-///
-/// From here on the event is not lost: it runs to an outcome, waits in a queue where people can see it, is replaced by a newer
-/// event of its reference, or is cancelled.
-///
-/// ```no_run
-/// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
-/// use hatchery::NewEvent;
-///
-/// let published = publisher.publish(NewEvent::new("hr-import", "{}").reference("1234")).await?;
-/// if published.unversioned {
-///     eprintln!("{}: an older import of 1234 may run after this one", published.id);
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Published {
-    /// The event's id: the caller's own, or a new UUIDv7.
-    pub id: String,
-    /// True if the event should coalesce, but the register gave no version in time
-    /// ([`Builder::version_wait`](crate::Builder::version_wait), 250 ms by default). Older events of its reference then run as
-    /// well, and may run after it.
-    pub unversioned: bool,
-}
-
-/// Why an event was not published.
-///
-/// An invalid event is refused before anything is sent, and publishing it again is of no use. After
-/// [`Broker`](Self::Broker) and [`Timeout`](Self::Timeout), publish the event again: with the same id, or if its type
-/// coalesces, both copies count as one event.
-///
-/// ```no_run
-/// # async fn example(publisher: hatchery::Publisher) -> Result<(), hatchery::PublishError> {
-/// use hatchery::{BrokerError, NewEvent, PublishError};
-///
-/// match publisher.publish(NewEvent::new("hr-imprt", "{}")).await {
-///     Ok(published) => println!("{}", published.id),
-///     // there is no type `hr-imprt` in the file; is it `hr-import`?
-///     Err(PublishError::UnknownType(error)) => println!("{error}"),
-///     Err(PublishError::TooLarge { length, limit }) => println!("{length} bytes, not {limit}"),
-///     // `topology apply` has not run here.
-///     Err(PublishError::Broker(BrokerError::Missing { object })) => println!("no {object}"),
-///     Err(error) => return Err(error),
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum PublishError {
-    /// The file has no such type.
-    #[error(transparent)]
-    UnknownType(#[from] UnknownType),
-    /// The reference is empty, longer than 255 bytes, or has a control character.
-    #[error(transparent)]
-    Reference(#[from] WordError),
-    /// The id, the correlation id, the content type or the traceparent is empty, or longer than 255 bytes.
-    #[error("the {field} has {length} bytes; it takes 1 to {SHORT}")]
-    Length {
-        /// The name of the property.
-        field: &'static str,
-        /// Its length in bytes.
-        length: usize,
-    },
-    /// The payload is larger than the file allows.
-    #[error("the payload has {length} bytes, more than max-payload ({limit})")]
-    TooLarge {
-        /// Its length in bytes.
-        length: usize,
-        /// The limit in bytes.
-        limit: usize,
-    },
-    /// The event's time would be after the latest possible one, 9999-12-30T22:00:00Z.
-    #[error("the delay leads beyond the year 9999")]
-    TooLate,
-    /// The broker did not confirm the event. It may have arrived.
-    #[error("not confirmed: {0}")]
-    Broker(BrokerError),
-    /// The broker did not confirm the event within 30 seconds, because it cannot be reached, blocks publishers, or is
-    /// overloaded. The event may have arrived.
-    ///
-    /// Also returned if half the `dedup-retention` has passed since the event's version was reserved, because the register may
-    /// forget it soon.
-    #[error("not confirmed within {} s (half the dedup-retention, if that is less); it may have arrived all the same", PUBLISH_LIMIT.as_secs())]
-    Timeout,
-}
-
-// The text includes the cause, so there is no source: a program that prints the chain would print the cause twice.
-impl From<BrokerError> for PublishError {
-    fn from(error: BrokerError) -> Self {
-        Self::Broker(error)
-    }
-}
 
 /// Publishes events. Clones are cheap and share one connection.
 ///
@@ -202,12 +102,6 @@ struct Draft {
     register: bool,
     /// The largest payload that the register keeps.
     keeps: Option<usize>,
-}
-
-impl IntoOutcome for PublishError {
-    fn into_outcome(self) -> Outcome {
-        Outcome::from(self)
-    }
 }
 
 impl Publisher {
@@ -407,7 +301,7 @@ impl Shared {
         let unversioned = version.is_none() && !matches!(event.stamp.slot, DedupSlot::Event(_));
         match version {
             Some(version) => event.stamp.version = version,
-            None => event.stamp = CopyVersion::alone(&event.id, 0),
+            None => event.stamp = CopyVersion::uncontested(&event.id, 0),
         }
         fail_point!("publish.reserved");
         // The register forgets finished events after the retention: a version older than that could run after a newer one. With

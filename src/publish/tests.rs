@@ -12,7 +12,7 @@ use futures_util::{FutureExt as _, StreamExt as _, future::join_all, stream};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
-use super::publisher::{PublishError, Publisher};
+use super::{published::PublishError, publisher::Publisher};
 use crate::{
     EventsError, NewEvent,
     adapters::{

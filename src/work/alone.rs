@@ -34,17 +34,17 @@ impl Lane {
             self.unclaim(&mut ready).await;
         };
         // An event that may not run now keeps no other event from starting while its copy is published.
-        let permit = permit.filter(|_| matches!(answer, Ok((register::Claimed::Run { .. }, _))));
+        let permit = permit.filter(|_| matches!(answer, Ok((register::ClaimAnswer::Run { .. }, _))));
         let claimed = match answer {
-            Ok((register::Claimed::Run { fence, crashes, stamp }, asked)) => {
+            Ok((register::ClaimAnswer::Run { fence, crashes, stamp }, asked)) => {
                 fail_point!("work.claimed");
                 self.grant(ready, stamp, (fence, crashes), asked)
             }
-            Ok((register::Claimed::Later(time), _)) => return self.wait_as_copy(ready, Wait::Until(time)).await,
-            Ok((register::Claimed::Busy | register::Claimed::Alone, _)) => {
+            Ok((register::ClaimAnswer::Later(time), _)) => return self.wait_as_copy(ready, Wait::Until(time)).await,
+            Ok((register::ClaimAnswer::Busy | register::ClaimAnswer::Alone, _)) => {
                 return self.wait_as_copy(ready, Wait::Busy).await;
             }
-            Ok((answer @ (register::Claimed::Stale | register::Claimed::Replaced), _)) => {
+            Ok((answer @ (register::ClaimAnswer::Stale | register::ClaimAnswer::Replaced), _)) => {
                 return self.drop_delivery(ready, answer).await;
             }
             Err(error) => return self.leave_unreadable(ready, error).await,

@@ -29,7 +29,7 @@ impl Lane {
         ready: &mut Ready,
         alone: bool,
         over: &CancellationToken,
-    ) -> Option<Result<(register::Claimed, Instant), RegisterError>> {
+    ) -> Option<Result<(register::ClaimAnswer, Instant), RegisterError>> {
         let mut pauses = backoff().build();
         loop {
             let (asked, claim) = (Instant::now(), ready.claim(alone, self.terms));

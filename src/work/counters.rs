@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::domain::{register::Claimed, settlement::Outcome};
+use crate::domain::{register::ClaimAnswer, settlement::Outcome};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $field:ident),* $(,)?) => {
@@ -118,8 +118,8 @@ impl Counters {
         Self::add(&self.dropped);
     }
 
-    pub(super) fn unwanted(&self, claimed: &Claimed) {
-        Self::add(if *claimed == Claimed::Replaced { &self.replaced } else { &self.stale });
+    pub(super) fn unwanted(&self, claimed: &ClaimAnswer) {
+        Self::add(if *claimed == ClaimAnswer::Replaced { &self.replaced } else { &self.stale });
     }
 
     pub(super) fn busy(&self) {

@@ -116,7 +116,7 @@ impl Lane {
         let now = self.common.clock.now();
         // A handler that asks for a time that is past would otherwise be run without a pause, for ever.
         let delay = time::until(now, at).max(SOONEST);
-        let alone = CopyVersion::alone(&event.id, event.stamp.generation + 1);
+        let alone = CopyVersion::uncontested(&event.id, event.stamp.generation + 1);
         let fresh = Event {
             stamp: if self.spec.register { event.stamp.next() } else { alone.clone() },
             nbf: Some(at),

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     domain::{
         event::Event,
-        register::Claimed,
+        register::ClaimAnswer,
         time,
         words::{Reference, plain},
     },
@@ -38,13 +38,13 @@ pub(super) enum Wait {
 
 impl Lane {
     /// Drops the delivery of a copy that is not wanted any more.
-    pub(super) async fn drop_delivery(&self, ready: Ready, claimed: Claimed) -> Detour {
+    pub(super) async fn drop_delivery(&self, ready: Ready, claimed: ClaimAnswer) -> Detour {
         self.drop_copy(&ready.work.event, &claimed).await;
         self.answer(ready, Disposition::Acknowledge).await
     }
 
     /// Drops a copy that is not wanted any more: logs it as a warning if a person has re-sent it, else for debugging.
-    pub(super) async fn drop_copy(&self, event: &Event, claimed: &Claimed) {
+    pub(super) async fn drop_copy(&self, event: &Event, claimed: &ClaimAnswer) {
         let id = plain(&event.id);
         self.common.counters.unwanted(claimed);
         if !event.by_hand {

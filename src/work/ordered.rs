@@ -138,20 +138,20 @@ impl Lane {
             };
             let claimed = match answer {
                 None => (ready.unclaimed(), None),
-                Some((register::Claimed::Run { fence, crashes, stamp }, asked)) => {
+                Some((register::ClaimAnswer::Run { fence, crashes, stamp }, asked)) => {
                     fail_point!("work.claimed");
                     self.grant(ready, stamp, (fence, crashes), asked)
                 }
-                Some((register::Claimed::Busy | register::Claimed::Alone, _)) => {
+                Some((register::ClaimAnswer::Busy | register::ClaimAnswer::Alone, _)) => {
                     next = Instant::now() + looks.next().unwrap_or_default();
                     continue;
                 }
-                Some((register::Claimed::Later(time), _)) => {
+                Some((register::ClaimAnswer::Later(time), _)) => {
                     drop(permit);
                     let disposition = self.copy_until(&ready.work.event, Wait::Until(time)).await;
                     return self.answer_head(ready.into_receipt(), disposition).await;
                 }
-                Some((answer @ (register::Claimed::Stale | register::Claimed::Replaced), _)) => {
+                Some((answer @ (register::ClaimAnswer::Stale | register::ClaimAnswer::Replaced), _)) => {
                     drop(permit);
                     self.drop_delivery(ready, answer).await;
                     return Ok(());
@@ -187,7 +187,7 @@ impl Lane {
         &self,
         ready: &mut Ready,
         over: &CancellationToken,
-    ) -> Option<(Option<(register::Claimed, Instant)>, Option<Permit>)> {
+    ) -> Option<(Option<(register::ClaimAnswer, Instant)>, Option<Permit>)> {
         let (mut pauses, mut unread) = (backoff().build(), 0);
         loop {
             let permit = self.unless_over(over, ready.work.deadline, self.common.isolation.shared()).await?;
@@ -198,7 +198,7 @@ impl Lane {
             let (answer, permit) = for_a_while(Some(permit), self.claim_one(ready, true, over)).await;
             let pause = match answer? {
                 // Redis was down for longer than this event may keep others from starting.
-                Ok((register::Claimed::Run { .. }, _)) if permit.is_none() => {
+                Ok((register::ClaimAnswer::Run { .. }, _)) if permit.is_none() => {
                     self.unclaim(ready).await;
                     None
                 }

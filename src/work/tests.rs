@@ -44,7 +44,7 @@ use crate::{
     },
     domain::{
         compile::compile,
-        register::{Claimed, CopyVersion},
+        register::{ClaimAnswer, CopyVersion},
         spec::Topology,
         wire::{Incoming, Message, Properties, Value},
     },

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use hatchery::internals::{
     ports::{Index as _, Register as _},
     redis::RedisRegister,
-    register::{Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Reserved, Settle, Subject},
+    register::{Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Reserved, Settle, Subject},
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -120,7 +120,7 @@ impl Hot<'_> {
             let claim = Claim { subject: subject.clone(), stamp: stamp.clone(), token, due, alone: false, terms };
             let answer = self.register.claim(&[claim]).await?;
             tick(self.server).await?;
-            let [Claimed::Run { fence, .. }] = answer[..] else { bail!("the claim was refused: {answer:?}") };
+            let [ClaimAnswer::Run { fence, .. }] = answer[..] else { bail!("the claim was refused: {answer:?}") };
             let slot = Some(stamp.slot.clone());
             let settle = Settle { subject: subject.clone(), stamp, fence, token, due, end: End::Finished, terms };
             self.register.settle(&[settle]).await?;

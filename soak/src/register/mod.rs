@@ -11,7 +11,7 @@ use anyhow::bail;
 use hatchery::internals::{
     ports::Register as _,
     redis::RedisRegister,
-    register::{Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Reserved, Settle, Subject},
+    register::{Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Reserved, Settle, Subject},
 };
 use jiff::Timestamp;
 use uuid::Uuid;
@@ -238,8 +238,8 @@ async fn handle(
         let before = server.busy().await?;
         let answers = register.claim(&calls).await?;
         let between = server.busy().await?;
-        let settle = |(claim, answer): (Claim, Claimed)| {
-            let Claimed::Run { fence, stamp, .. } = answer else { bail!("the claim was refused: {answer:?}") };
+        let settle = |(claim, answer): (Claim, ClaimAnswer)| {
+            let ClaimAnswer::Run { fence, stamp, .. } = answer else { bail!("the claim was refused: {answer:?}") };
             let Claim { subject, token, due, terms, .. } = claim;
             Ok(Settle { subject, stamp, fence, token, due, end: End::Finished, terms })
         };

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::script::Script;
 use crate::{
     domain::register::{
-        Cancel, Cancelled, Claim, Claimed, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
+        Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
         Reserved, Settle, Subject,
         index::{self, Find, Found, Shown},
         state::{Shard, SlotState},
@@ -149,7 +149,7 @@ impl Register for MemoryRegister {
         Ok(())
     }
 
-    async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
+    async fn claim(&self, batch: &[Claim]) -> Result<Vec<ClaimAnswer>, RegisterError> {
         #[cfg(test)]
         let mut scripted = self.script.claim(batch)?.into_iter();
         Ok(self.answer(

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::{
     domain::{
-        register::{Cancel, Claim, Claimed, End, Release, Renew, Reserve, Settle},
+        register::{Cancel, Claim, ClaimAnswer, End, Release, Renew, Reserve, Settle},
         trouble::Trouble,
         wire::Message,
     },
@@ -82,7 +82,7 @@ pub(crate) struct Script {
     pub(crate) forgets: AtomicBool,
 
     /// The register's next answers to claims. Without a scripted answer it follows the protocol.
-    pub(crate) claims: Mutex<Vec<Claimed>>,
+    pub(crate) claims: Mutex<Vec<ClaimAnswer>>,
     /// The tokens of claims: true until the claim is released.
     pub(crate) claimed: Mutex<HashMap<Uuid, bool>>,
     /// The ids of events that may have killed their worker.
@@ -214,7 +214,7 @@ impl Script {
     }
 
     /// Returns the scripted answers, in the order of the batch; `None` where the register follows the protocol.
-    pub(super) fn claim(&self, batch: &[Claim]) -> Result<Vec<Option<Claimed>>, RegisterError> {
+    pub(super) fn claim(&self, batch: &[Claim]) -> Result<Vec<Option<ClaimAnswer>>, RegisterError> {
         if self.deaf.load(Ordering::SeqCst) {
             return Err(unreachable());
         }
@@ -225,7 +225,7 @@ impl Script {
         }
         let mut claims = lock(&self.claims);
         let answer = |ask: &Claim| match claims.is_empty() {
-            true if !ask.alone && self.suspects.contains(&ask.subject.id) => Some(Claimed::Alone),
+            true if !ask.alone && self.suspects.contains(&ask.subject.id) => Some(ClaimAnswer::Alone),
             true => None,
             false => Some(claims.remove(0)),
         };

@@ -25,7 +25,7 @@ use tokio::runtime::Handle;
 pub use super::url::{AmqpUrl, AmqpUrlError};
 use super::{
     closing,
-    greeting::{self, Answered, Greeted},
+    greeting::{self, Greeted, SharedIdentity},
     url::Node,
 };
 use crate::{
@@ -94,7 +94,7 @@ impl AmqpUrl {
         let host = host.to_owned();
         let line = Line::default();
         let dialled = Arc::downgrade(&line.0);
-        let answered = Answered::default();
+        let answered = SharedIdentity::default();
         let greeting = Arc::clone(&answered);
         let connecting = Connection::connector(
             node.uri.clone(),

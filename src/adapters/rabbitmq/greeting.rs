@@ -34,17 +34,17 @@ const LONGEST: usize = 64 * 1024;
 type Socket = <Tokio as Reactor>::TcpStream;
 
 /// The broker's identity, set once the greeting has been read.
-pub(super) type Answered = Arc<OnceLock<BrokerIdentity>>;
+pub(super) type SharedIdentity = Arc<OnceLock<BrokerIdentity>>;
 
 /// A connection to a broker, with TLS or without, that remembers the greeting.
 pub(super) struct Greeted {
     stream: AsyncTcpStream<Socket>,
     /// The part of the greeting that has arrived, until the greeting is complete.
-    coming: Option<(Vec<u8>, Answered)>,
+    coming: Option<(Vec<u8>, SharedIdentity)>,
 }
 
 impl Greeted {
-    pub(super) fn new(stream: AsyncTcpStream<Socket>, answered: Answered) -> Self {
+    pub(super) fn new(stream: AsyncTcpStream<Socket>, answered: SharedIdentity) -> Self {
         Self { stream, coming: Some((Vec::new(), answered)) }
     }
 
@@ -151,7 +151,7 @@ impl Reactor for Greeting {
         address: SocketAddr,
     ) -> impl Future<Output = io::Result<Self::TcpStream>> + Send + 'static {
         let connecting = self.0.tcp_connect_addr(address);
-        async { Ok(Greeted::new(AsyncTcpStream::Plain(connecting.await?), Answered::default())) }
+        async { Ok(Greeted::new(AsyncTcpStream::Plain(connecting.await?), SharedIdentity::default())) }
     }
 }
 
@@ -188,7 +188,7 @@ mod tests {
         let mut server = accepted.expect("a client").0;
         server.write_all(bytes).await.expect("a reader");
         server.shutdown().await.expect("a reader");
-        let answered = Answered::default();
+        let answered = SharedIdentity::default();
         let mut stream = Greeted::new(AsyncTcpStream::Plain(connected.expect("a server")), Arc::clone(&answered));
         let (mut read, mut piece) = (Vec::new(), vec![0; piece]);
         loop {

@@ -33,10 +33,10 @@ use self::{
     closing::CLOSE_LIMIT,
     connection::{AmqpUrl, Link, deliveries},
     consumer::How,
-    publisher::Publisher,
+    publisher::ConfirmChannel,
     receipts::Answers,
     suspects::Suspects,
-    unreadable::{Careful, InOrder},
+    unreadable::{InOrder, OneByOne},
 };
 use crate::{
     domain::wire::Message,
@@ -49,7 +49,7 @@ use crate::{
 pub struct RabbitMq {
     url: AmqpUrl,
     name: String,
-    publisher: Publisher,
+    publisher: ConfirmChannel,
     consuming: Mutex<Option<Arc<Link>>>,
     /// Whether the last attempt to open a channel for consuming succeeded.
     is_reached: AtomicBool,
@@ -68,7 +68,7 @@ impl RabbitMq {
     /// Must be called within a tokio runtime.
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
-        let publisher = Publisher::new(url.clone(), format!("{name} (publishing)"));
+        let publisher = ConfirmChannel::new(url.clone(), format!("{name} (publishing)"));
         let (consuming, taking, suspects) = (Mutex::new(None), Mutex::new(None), Suspects::default());
         let closed = CancellationToken::new();
         let is_reached = AtomicBool::new(false);
@@ -158,7 +158,7 @@ impl Broker for RabbitMq {
         if self.suspects.contains(queue) && !self.closed.is_cancelled() {
             let (url, name, suspects, closed) = (&self.url, &self.name, &self.suspects, self.closed.clone());
             return Ok(match order {
-                Order::Any => Box::new(Careful::new(url, name, queue, prefetch, suspects).until(closed)),
+                Order::Any => Box::new(OneByOne::new(url, name, queue, prefetch, suspects).until(closed)),
                 Order::Kept => Box::new(InOrder::begin(url, name, queue, prefetch, suspects, closed).await?),
             });
         }

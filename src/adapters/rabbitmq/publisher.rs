@@ -44,14 +44,15 @@ const UNWRITTEN: usize = 32;
 /// The age that a channel must reach before it is replaced because the broker has refused a message on it.
 const LEAST_AGE: Duration = Duration::from_secs(1);
 
-pub(super) struct Publisher {
+/// A connection and its channel with publisher confirms, opened on first use and again after every loss.
+pub(super) struct ConfirmChannel {
     url: AmqpUrl,
     name: String,
     open: tokio::sync::Mutex<Option<Arc<Open>>>,
     closing: CancellationToken,
 }
 
-impl Publisher {
+impl ConfirmChannel {
     /// Returns a publisher that connects when it is first used.
     pub(super) fn new(url: AmqpUrl, name: String) -> Self {
         Self { url, name, open: tokio::sync::Mutex::new(None), closing: CancellationToken::new() }

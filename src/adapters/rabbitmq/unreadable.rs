@@ -1,7 +1,7 @@
 //! Consumes queues with messages that lapin cannot read: a property, a header's name or a routing key is not UTF-8.
 //!
 //! Such a message ends its connection whenever it is delivered, and is delivered again. Only the broker's delivery
-//! limit stops that, and each failure also counts as a return of every other message of the connection. So after such a failure each message gets a connection of its own ([`Careful`]), until the broker has
+//! limit stops that, and each failure also counts as a return of every other message of the connection. So after such a failure each message gets a connection of its own ([`OneByOne`]), until the broker has
 //! dead-lettered the unreadable one.
 //!
 //! A queue whose order is kept gets one connection, and one message at a time on it: [`InOrder`]. RabbitMQ puts a
@@ -41,7 +41,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 /// A consumer that takes each message on a connection of its own. It ends once as many messages in a row as its
 /// prefetch were readable.
-pub(super) struct Careful {
+pub(super) struct OneByOne {
     taker: Taker,
     prefetch: u16,
     suspects: Suspects,
@@ -72,7 +72,7 @@ enum Taken {
     Nothing,
 }
 
-impl Careful {
+impl OneByOne {
     pub(super) fn new(url: &AmqpUrl, name: &str, queue: &str, prefetch: u16, suspects: &Suspects) -> Self {
         let connections = Arc::new(Semaphore::new(CONNECTIONS));
         Self {
@@ -127,7 +127,7 @@ impl Taker {
 }
 
 #[async_trait]
-impl Deliveries for Careful {
+impl Deliveries for OneByOne {
     async fn next(&mut self) -> Option<Delivery> {
         if self.cancelled {
             return None;
@@ -319,11 +319,11 @@ mod tests {
     async fn a_cancelled_consumer_leaves_its_queue_a_suspect() {
         let (suspects, url) = (Suspects::default(), AmqpUrl::new("amqp://127.0.0.1:1").expect("a URL"));
         suspects.add("q");
-        let mut careful = Careful::new(&url, "name", "q", 3, &suspects);
+        let mut careful = OneByOne::new(&url, "name", "q", 3, &suspects);
         careful.cancel().await;
         assert!(careful.next().await.is_none());
         assert!(suspects.contains("q"));
-        careful = Careful::new(&url, "name", "q", 3, &suspects);
+        careful = OneByOne::new(&url, "name", "q", 3, &suspects);
         careful.left = 0;
         assert!(careful.next().await.is_none());
         assert!(!suspects.contains("q"));

@@ -9,9 +9,10 @@ use redis::Script;
 
 use super::{
     RedisRegister,
+    argument::Argument,
+    items::{Call, Item},
     keys::Keys,
-    packed,
-    scripts::{self, Argument, Call, Item},
+    packed, scripts,
 };
 use crate::{
     domain::register::{
@@ -45,7 +46,7 @@ struct Shard {
 impl RedisRegister {
     /// Returns the shards to search. All events of a reference are in one shard.
     fn shards_of(&self, find: &Find) -> Range<u16> {
-        let Some(reference) = find.alone_of.clone() else { return 0..self.keys.shards() };
+        let Some(reference) = find.uncontested_of.clone() else { return 0..self.keys.shards() };
         let subject = Subject { event_type: find.event_type.clone(), reference: Some(reference), id: String::new() };
         let shard = self.keys.shard(&subject);
         shard..shard + 1
@@ -61,7 +62,7 @@ impl RedisRegister {
                 Some(place) => script.arg(place.due).arg(&place.member),
                 None => script.arg("").arg(""),
             };
-            script.arg(find.limit.clamp(1, PAGE)).arg(u8::from(find.alone_of.is_some()));
+            script.arg(find.limit.clamp(1, PAGE)).arg(u8::from(find.uncontested_of.is_some()));
             let (found, due, member, more): Page =
                 self.link.call(&script, self.keys.slot(shard.number), self.limit.into()).await?;
             shard.ended = more == 0;
@@ -76,7 +77,7 @@ impl RedisRegister {
                 let member = String::from_utf8(member).ok()?;
                 let (home, field) = member.rsplit_once('\0')?;
                 let entry = packed::entry(&find.event_type, home, field, &details)?;
-                if find.alone_of.as_ref().is_some_and(|asked| !entry.is_alone_of(asked)) {
+                if find.uncontested_of.as_ref().is_some_and(|asked| !entry.is_uncontested_of(asked)) {
                     return None;
                 }
                 let state = packed::state(&entry.slot, &slot).unwrap_or_default();

@@ -1,8 +1,10 @@
 //! The register in Redis. Each call is one Lua script over a batch, which is called once for each shard.
 
+mod argument;
 mod counters;
 mod damage;
 mod index;
+mod items;
 mod keys;
 mod link;
 mod packed;
@@ -29,15 +31,15 @@ use redis::{FromRedisValue, Script, ScriptInvocation};
 use self::{
     counters::{Counters, Known},
     damage::Damage,
+    items::{Call, Now, Timely},
     keys::Keys,
     link::{Link, Within},
-    scripts::{Call, Now, Timely},
 };
 use crate::{
     adapters::tls::Tls,
     domain::{
         register::{
-            Cancel, Cancelled, Claim, Claimed, DedupSlot, Later, Owner, Postponed, Record, Release, Renew, Renewed,
+            Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Owner, Postponed, Record, Release, Renew, Renewed,
             Reserve, Reserved, Settle, Subject, state::SlotState, transitions::millis,
         },
         spec::RedisSpec,
@@ -359,7 +361,7 @@ impl Register for RedisRegister {
         self.ask(batch).await.map(drop)
     }
 
-    async fn claim(&self, batch: &[Claim]) -> Result<Vec<Claimed>, RegisterError> {
+    async fn claim(&self, batch: &[Claim]) -> Result<Vec<ClaimAnswer>, RegisterError> {
         self.settle_and_claim(&[], batch).await?.claimed.into_iter().collect()
     }
 

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, vec};
 
 use futures_util::future::join_all;
 
-use super::{
-    RedisRegister,
-    scripts::{self, Item, UNREADABLE},
-};
+use super::{RedisRegister, items::Item, scripts};
 use crate::{
     domain::register::{Claim, Settle},
     ports::{RegisterError, SettledAndClaimed},
 };
+
+/// The answer of the script `settle_and_claim` to an item whose key cannot be read.
+const UNREADABLE: i64 = -1;
 
 /// The calls about one shard, and their places in the batch.
 #[derive(Default)]

@@ -34,7 +34,7 @@ pub struct Entry {
 impl Entry {
     /// Tells whether the event has this reference and competes with no other.
     #[must_use]
-    pub fn is_alone_of(&self, reference: &Reference) -> bool {
+    pub fn is_uncontested_of(&self, reference: &Reference) -> bool {
         matches!(self.slot, DedupSlot::Event(_)) && self.subject.reference.as_ref() == Some(reference)
     }
 }
@@ -64,7 +64,7 @@ pub struct Find {
     pub due_before: Option<Timestamp>,
     /// Only events of this reference that compete with no other. Their slots are not stored with the reference. `None`
     /// means all events.
-    pub alone_of: Option<Reference>,
+    pub uncontested_of: Option<Reference>,
     /// The end of the page before, from [`Found::next`]. `None` for the first page.
     pub after: Option<Cursor>,
     /// The most events to return; at least 1.
@@ -194,7 +194,7 @@ impl Index {
             let due = due_millis(entry.due);
             let asked = find.due_from.is_none_or(|from| due >= due_millis(from))
                 && find.due_before.is_none_or(|before| due < due_millis(before))
-                && find.alone_of.as_ref().is_none_or(|asked| entry.is_alone_of(asked));
+                && find.uncontested_of.as_ref().is_none_or(|asked| entry.is_uncontested_of(asked));
             if asked && entry.subject.event_type == find.event_type && lives(at, shard, key, entry) {
                 let member = format!("{}\0{}", entry.subject.home(&entry.slot).place(), key.1);
                 places.push((Place { due, member }, key, entry));

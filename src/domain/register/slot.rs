@@ -93,7 +93,7 @@ pub struct CopyVersion {
 impl CopyVersion {
     /// Returns the stamp of an event that competes with no other.
     #[must_use]
-    pub fn alone(id: &str, generation: i64) -> Self {
+    pub fn uncontested(id: &str, generation: i64) -> Self {
         Self { slot: DedupSlot::Event(id.to_owned()), version: 0, generation }
     }
 

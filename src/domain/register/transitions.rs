@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use super::{
-    Cancel, Cancelled, Claim, Claimed, CopyVersion, DedupSlot, End, Later, Postponed, Record, Release, Renew, Renewed,
-    Reserve, Reserved, Settle, Subject, Terms,
+    Cancel, Cancelled, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Later, Postponed, Record, Release, Renew,
+    Renewed, Reserve, Reserved, Settle, Subject, Terms,
     state::{self, END_OF_TIME, LAST_GENERATION, Lease, MOST_CRASHES, Mark, Shard, SlotState},
 };
 
@@ -88,7 +88,7 @@ impl Shard {
     }
 
     /// Carries out [`Claim`].
-    pub fn claim(&mut self, at: At, call: &Claim) -> Claimed {
+    pub fn claim(&mut self, at: At, call: &Claim) -> ClaimAnswer {
         let now = at.millis();
         let lease_key = call.subject.leaseholder(&call.terms).lease();
         let held = self.held(at, &lease_key);
@@ -99,31 +99,31 @@ impl Shard {
             // The first answer to this claim was lost, and the event has been cancelled since. The lease is not removed: if
             // the first answer did arrive, the worker runs the event and still needs the lease.
             if self.load(at, &slot).stale(lease.version, lease.generation) {
-                return Claimed::Stale;
+                return ClaimAnswer::Stale;
             }
-            return Claimed::run(call, lease.fence, lease.crashes, as_named);
+            return ClaimAnswer::run(call, lease.fence, lease.crashes, as_named);
         }
         let busy = held.is_some();
         let Counted { key, version, generation, as_named } = self.counted(at, &call.subject, &call.stamp);
         let mut slot = self.load(at, &key);
         if slot.stale(version, generation) {
-            return Claimed::Stale;
+            return ClaimAnswer::Stale;
         }
         let overdue = key.1 == "i"
             && version > slot.mark.version
             && slot.since > 0
             && now - slot.since > millis(call.terms.max_wait);
         if replaced(&key.1, &slot, version) && !overdue {
-            return Claimed::Replaced;
+            return ClaimAnswer::Replaced;
         }
         if let Some(later) = slot.later
             && later.at > now
             && (later.version, later.generation) == (version, generation)
         {
-            return Claimed::Later(Timestamp::from_millisecond(later.at).unwrap_or(Timestamp::MAX));
+            return ClaimAnswer::Later(Timestamp::from_millisecond(later.at).unwrap_or(Timestamp::MAX));
         }
         if busy {
-            return Claimed::Busy;
+            return ClaimAnswer::Busy;
         }
         let crashes = match slot.is_at(version, generation) {
             true if slot.begun => (slot.crashes + 1).min(MOST_CRASHES),
@@ -131,7 +131,7 @@ impl Shard {
             false => 0,
         };
         if crashes >= 2 && !call.alone {
-            return Claimed::Alone;
+            return ClaimAnswer::Alone;
         }
         let fence = self.give(at);
         let until = (now + millis(call.terms.lease)).min(END_OF_TIME);
@@ -148,7 +148,7 @@ impl Shard {
         slot.since = if slot.newest > version { now } else { 0 };
         stay_open(&mut slot, at);
         self.slots.insert(key, slot);
-        Claimed::run(call, fence, crashes, as_named)
+        ClaimAnswer::run(call, fence, crashes, as_named)
     }
 
     /// Carries out [`Renew`].
@@ -337,12 +337,12 @@ fn own_key(subject: &Subject) -> (String, String) {
     (subject.own_home().to_string(), "e".to_owned())
 }
 
-impl Claimed {
+impl ClaimAnswer {
     /// Returns the answer that lets a handler start. If the copy does not count as it names itself, the stamp is that of
     /// the event's own `e:` slot.
     pub(crate) fn run(call: &Claim, fence: i64, crashes: u32, as_named: bool) -> Self {
         let has_slot = matches!(call.stamp.slot, DedupSlot::Event(_)) || call.subject.reference.is_some();
-        let alone = || CopyVersion::alone(&call.subject.id, call.stamp.generation);
+        let alone = || CopyVersion::uncontested(&call.subject.id, call.stamp.generation);
         let stamp = if as_named && has_slot { call.stamp.own() } else { alone() };
         Self::Run { fence, crashes, stamp }
     }

@@ -16,7 +16,7 @@ impl World {
         self.on_cancel(move |register, _| {
             let Claim { subject, token, due, terms, .. } = claim.clone();
             let claimed = register.claim(std::slice::from_ref(&claim)).now_or_never().expect("it waits for nothing");
-            let Claimed::Run { fence, stamp, .. } = claimed.expect("it answers").remove(0) else {
+            let ClaimAnswer::Run { fence, stamp, .. } = claimed.expect("it answers").remove(0) else {
                 unreachable!("it is wanted")
             };
             let settle = Settle { subject, stamp, fence, token, due, end: End::Finished, terms };
@@ -101,7 +101,7 @@ async fn an_event_that_is_known_by_another_name_is_not_cancelled(
     let error = world.events.cancel(&which).await.expect_err("refused").to_string();
     assert!(error.contains("0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11 of 1234"), "{error}");
     assert_eq!(world.register.with_shard(|shard| shard.slots.clone()), before);
-    assert!(matches!(world.claim(&event).await, Claimed::Run { .. }));
+    assert!(matches!(world.claim(&event).await, ClaimAnswer::Run { .. }));
 }
 
 /// How an event was published, seen from a cancel.
@@ -139,7 +139,7 @@ async fn an_event_that_redis_does_not_know_is_cancelled_as_documented(
     let mut world = World::new();
     let mut event = world.put(event_type, "1234", "x", slot, false).await;
     if matches!(how, Published::WithoutRedis) {
-        event.stamp = CopyVersion::alone("x", 0);
+        event.stamp = CopyVersion::uncontested("x", 0);
     }
     // Nothing of it is known.
     let register = Arc::new(MemoryRegister::new(world.clock.clone(), Duration::from_hours(24)));
@@ -147,7 +147,7 @@ async fn an_event_that_redis_does_not_know_is_cancelled_as_documented(
     world.events = Events::new(topology, broker, register.clone(), register.clone(), world.clock.clone());
     world.register = register;
     world.events.cancel(&which).await.expect("it answers");
-    assert_eq!(world.claim(&event).await == Claimed::Stale, is_reached);
+    assert_eq!(world.claim(&event).await == ClaimAnswer::Stale, is_reached);
 }
 
 /// One round through the ladder is a day, and so is what is remembered beyond it.
@@ -173,7 +173,7 @@ async fn an_event_beyond_the_horizon_stays_cancelled(
     };
     assert_eq!(cancelled, [waits(slot)]);
     world.clock.0.store(1_864_000, Ordering::SeqCst);
-    assert_eq!(world.claim(&event).await, Claimed::Stale);
+    assert_eq!(world.claim(&event).await, ClaimAnswer::Stale);
 }
 
 /// Redis has forgotten it, but the date has a slot of its own.
@@ -184,7 +184,7 @@ async fn a_cancel_of_an_unknown_date_is_remembered_until_that_date() {
     world.register.with_shard(|shard| shard.slots.clear());
     world.events.cancel(&of_1234().at(second(1_864_000))).await.expect("it answers");
     world.clock.0.store(1_864_000, Ordering::SeqCst);
-    assert_eq!(world.claim(&event).await, Claimed::Stale);
+    assert_eq!(world.claim(&event).await, ClaimAnswer::Stale);
 }
 
 fn of(event_type: &str) -> EventSelector {

@@ -42,8 +42,8 @@ async fn a_reschedule_replaces_the_former_copy(
     let [event] = &found[..] else { panic!("{found:?}") };
     assert_eq!((event.due, event.attempts, event.state, event.id.as_deref()), (Some(at), 0, State::Waiting, Some("a")));
     assert_eq!(event.copy.as_ref(), Some(&copy.stamp));
-    assert_eq!(world.claim(&former).await, Claimed::Stale);
-    assert!(matches!(world.claim(copy).await, Claimed::Run { .. }));
+    assert_eq!(world.claim(&former).await, ClaimAnswer::Stale);
+    assert!(matches!(world.claim(copy).await, ClaimAnswer::Run { .. }));
 }
 
 #[tokio::test]
@@ -56,8 +56,8 @@ async fn a_rescheduled_event_can_be_rescheduled_again() {
     }
     let (sent, found) = (world.sent(), world.found(&Filter::default()).await);
     assert_eq!((sent.len(), found.len(), found[0].due), (2, 1, Some(second(1_000_200))));
-    assert_eq!(world.claim(&sent[0].1).await, Claimed::Stale);
-    assert!(matches!(world.claim(&sent[1].1).await, Claimed::Run { .. }));
+    assert_eq!(world.claim(&sent[0].1).await, ClaimAnswer::Stale);
+    assert!(matches!(world.claim(&sent[1].1).await, ClaimAnswer::Run { .. }));
 }
 
 /// An index that shows no whole reference.
@@ -112,8 +112,8 @@ async fn run_now_is_the_next_generation_of_the_same_event(#[case] event_type: &s
     let [(way, copy)] = &sent[..] else { panic!("{sent:?}") };
     assert_eq!(way, &format!("t.scheduler {event_type}.now"));
     assert_eq!((copy.nbf, copy.attempts, &copy.stamp), (None, 2, &former.stamp.next()));
-    assert_eq!(world.claim(&former).await, Claimed::Stale);
-    assert!(matches!(world.claim(copy).await, Claimed::Run { .. }));
+    assert_eq!(world.claim(&former).await, ClaimAnswer::Stale);
+    assert!(matches!(world.claim(copy).await, ClaimAnswer::Run { .. }));
 }
 
 /// Its former copies come at their old dates, the last of them ten days later: what is open is remembered for one day, and a
@@ -148,7 +148,7 @@ async fn an_event_that_was_brought_forward_does_not_run_again_at_its_old_date(
     world.run(&last, End::Finished).await;
     for copy in sent.into_iter().chain([former]) {
         world.clock.0.fetch_max(copy.due().as_second(), Ordering::SeqCst);
-        assert_eq!(world.claim(&copy).await, Claimed::Stale, "{copy:?}");
+        assert_eq!(world.claim(&copy).await, ClaimAnswer::Stale, "{copy:?}");
     }
 }
 
@@ -164,7 +164,7 @@ async fn an_event_without_a_kept_payload_can_only_be_delayed() {
     assert!(matches!(&later[..], [(_, MoveOutcome::Done)]), "{later:?}");
     assert!(world.sent().is_empty());
     assert_eq!(world.found(&Filter::default()).await[0].due, Some(second(1_002_000)));
-    assert_eq!(world.claim(&event).await, Claimed::Later(second(1_002_000)));
+    assert_eq!(world.claim(&event).await, ClaimAnswer::Later(second(1_002_000)));
 }
 
 #[tokio::test]
@@ -198,7 +198,7 @@ async fn a_kept_message_of_another_copy_is_not_sent() {
     });
     let moved = world.events.run_now(&of_1234()).await.expect("it answers");
     assert!(matches!(&moved[..], [(_, MoveOutcome::NotKept(_))]), "{moved:?}");
-    assert_eq!(world.claim(&event).await, Claimed::Replaced);
+    assert_eq!(world.claim(&event).await, ClaimAnswer::Replaced);
 }
 
 #[tokio::test]
@@ -216,7 +216,7 @@ async fn an_unconfirmed_move_keeps_the_former_copy() {
     assert!(matches!(&all[..], [Err(EventsError::Publish(_))]), "{all:?}");
     let mut stale = 0;
     for event in &events {
-        stale += usize::from(world.claim(event).await == Claimed::Stale);
+        stale += usize::from(world.claim(event).await == ClaimAnswer::Stale);
     }
     assert_eq!((stale, world.sent().len()), (2, 2));
 }
@@ -251,7 +251,7 @@ async fn an_event_that_starts_during_its_move_is_not_settled_by_the_move(#[case]
     world.on_publish(move |_| {
         if let Some(claim) = claim.take() {
             let claimed = register.claim(&[claim]).now_or_never().expect("it waits for nothing").expect("it answers");
-            assert!(matches!(claimed[..], [Claimed::Run { .. }]), "{claimed:?}");
+            assert!(matches!(claimed[..], [ClaimAnswer::Run { .. }]), "{claimed:?}");
         }
         Ok(())
     });
@@ -264,8 +264,8 @@ async fn an_event_that_starts_during_its_move_is_not_settled_by_the_move(#[case]
     assert!(matches!(done[..], [(_, MoveOutcome::Done)]), "{done:?}");
     // Its worker dies.
     world.register.with_shard(|shard| shard.leases.clear());
-    assert!(matches!(world.claim(&moved).await, Claimed::Run { .. }), "or nobody serves a");
-    assert!(matches!(world.claim(&served).await, Claimed::Stale | Claimed::Replaced));
+    assert!(matches!(world.claim(&moved).await, ClaimAnswer::Run { .. }), "or nobody serves a");
+    assert!(matches!(world.claim(&served).await, ClaimAnswer::Stale | ClaimAnswer::Replaced));
 }
 
 /// Which events wait, each at its time in ms.
@@ -301,7 +301,7 @@ async fn events_of_a_reference_that_move_to_one_time_all_run() {
     assert_eq!(world.sent().len(), 5);
     assert!(sorted().await.contains(&named("another", 3)));
     for (_, event) in world.sent() {
-        assert!(matches!(world.claim(&event).await, Claimed::Run { .. }), "{event:?}");
+        assert!(matches!(world.claim(&event).await, ClaimAnswer::Run { .. }), "{event:?}");
         world.register.with_shard(|shard| shard.leases.clear());
     }
 }
@@ -359,10 +359,10 @@ async fn an_interrupted_reschedule_is_repaired_by_the_next_one() {
     let sent = world.sent();
     assert_eq!(sent.len(), 3);
     for event in [&second_copy, &again] {
-        assert_eq!(world.claim(event).await, Claimed::Stale);
+        assert_eq!(world.claim(event).await, ClaimAnswer::Stale);
     }
-    assert_eq!(world.claim(&sent[1].1).await, Claimed::Replaced);
-    assert!(matches!(world.claim(&sent[2].1).await, Claimed::Run { .. }));
+    assert_eq!(world.claim(&sent[1].1).await, ClaimAnswer::Replaced);
+    assert!(matches!(world.claim(&sent[2].1).await, ClaimAnswer::Run { .. }));
 }
 
 #[tokio::test]
@@ -385,7 +385,7 @@ async fn a_reason_names_the_last_move_and_the_reason_before_the_first() {
     let moved = "reschedule: asked_at=1970-01-12T13:46:40.000Z";
     assert_eq!(reason().await, moved);
     let (_, copy) = world.sent().remove(0);
-    assert_eq!(world.claim(&event).await, Claimed::Stale);
+    assert_eq!(world.claim(&event).await, ClaimAnswer::Stale);
     let reason_text = Some("retry: error=\"C:\\x\"".to_owned());
     world.fail_as(&copy, Note { stage: Stage::Retry, attempts: 1, reason: reason_text }).await;
     for seconds in [1_000, 1_100, 1_200] {

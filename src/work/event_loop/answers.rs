@@ -72,21 +72,21 @@ impl Loop {
     }
 
     /// Takes the register's answer to a claim.
-    fn claimed(&mut self, mut ready: Ready, answer: Result<register::Claimed, RegisterError>, asked: Instant) {
+    fn claimed(&mut self, mut ready: Ready, answer: Result<register::ClaimAnswer, RegisterError>, asked: Instant) {
         let lane = Arc::clone(&self.lane);
         ready.work.is_claim_open = false;
-        if !matches!(answer, Ok(register::Claimed::Busy)) {
+        if !matches!(answer, Ok(register::ClaimAnswer::Busy)) {
             ready.work.busy = None;
         }
         match answer {
             // An event waits to run alone, and this loop has dropped its permit while the call was under way.
-            Ok(register::Claimed::Run { .. }) if self.permit.is_none() => {
+            Ok(register::ClaimAnswer::Run { .. }) if self.permit.is_none() => {
                 self.detours.spawn(async move {
                     lane.unclaim(&mut ready).await;
                     Detour::Ready(ready)
                 });
             }
-            Ok(register::Claimed::Run { fence, crashes, stamp }) => {
+            Ok(register::ClaimAnswer::Run { fence, crashes, stamp }) => {
                 fail_point!("work.claimed");
                 ready.work.copying = None;
                 let (claimed, too_often) = lane.grant(ready, stamp, (fence, crashes), asked);
@@ -95,12 +95,12 @@ impl Loop {
                     None => self.start(claimed),
                 }
             }
-            Ok(register::Claimed::Alone) => drop(self.detours.spawn(lane.run_alone(ready))),
-            Ok(register::Claimed::Busy) => self.wait_for_reference(ready),
-            Ok(register::Claimed::Later(time)) => {
+            Ok(register::ClaimAnswer::Alone) => drop(self.detours.spawn(lane.run_alone(ready))),
+            Ok(register::ClaimAnswer::Busy) => self.wait_for_reference(ready),
+            Ok(register::ClaimAnswer::Later(time)) => {
                 self.detours.spawn(lane.wait_as_copy(ready, Wait::Until(time)));
             }
-            Ok(answer @ (register::Claimed::Stale | register::Claimed::Replaced)) => {
+            Ok(answer @ (register::ClaimAnswer::Stale | register::ClaimAnswer::Replaced)) => {
                 self.detours.spawn(async move { lane.drop_delivery(ready, answer).await });
             }
             Err(error) => drop(self.detours.spawn(lane.unreadable(ready, error))),

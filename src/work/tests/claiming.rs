@@ -3,13 +3,13 @@
 use super::*;
 
 #[rstest]
-#[case::stale(Claimed::Stale, &["claim", "acknowledge"])]
-#[case::replaced(Claimed::Replaced, &["claim", "acknowledge"])]
-#[case::busy(Claimed::Busy, &["claim", "claim", "handler", "settle finished", "acknowledge"])]
-#[case::later(Claimed::Later("2026-06-01T12:00:05Z".parse().expect("a time")), &["claim", "publish t.scheduler mail.5s", "acknowledge"])]
-#[case::suspect(Claimed::Alone, &["claim", "claim alone", "handler", "settle finished", "acknowledge"])]
+#[case::stale(ClaimAnswer::Stale, &["claim", "acknowledge"])]
+#[case::replaced(ClaimAnswer::Replaced, &["claim", "acknowledge"])]
+#[case::busy(ClaimAnswer::Busy, &["claim", "claim", "handler", "settle finished", "acknowledge"])]
+#[case::later(ClaimAnswer::Later("2026-06-01T12:00:05Z".parse().expect("a time")), &["claim", "publish t.scheduler mail.5s", "acknowledge"])]
+#[case::suspect(ClaimAnswer::Alone, &["claim", "claim alone", "handler", "settle finished", "acknowledge"])]
 #[tokio::test(start_paused = true)]
-async fn the_register_decides_whether_it_runs(#[case] answer: Claimed, #[case] expected: &[&str]) {
+async fn the_register_decides_whether_it_runs(#[case] answer: ClaimAnswer, #[case] expected: &[&str]) {
     let world = World::new(Script { claims: Mutex::new(vec![answer]), ..Script::default() });
     world.put(incoming("mail.now", &[("generation", Value::I64(3))]));
     assert_eq!(work(&world, Outcome::Done).await, expected);
@@ -26,14 +26,14 @@ async fn the_register_decides_whether_it_runs(#[case] answer: Claimed, #[case] e
 #[case::in_a_moment("2026-06-01T12:00:00.001Z")]
 #[tokio::test(start_paused = true)]
 async fn an_event_that_a_slow_clock_puts_off_does_not_go_round_without_a_pause(#[case] later: Timestamp) {
-    let world = World::new(Script { claims: Mutex::new(vec![Claimed::Later(later)]), ..Script::default() });
+    let world = World::new(Script { claims: Mutex::new(vec![ClaimAnswer::Later(later)]), ..Script::default() });
     world.put(incoming("mail.now", &[]));
     assert_eq!(work(&world, Outcome::Done).await, ["claim", "publish t.scheduler mail.250ms", "acknowledge"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_finds_no_place_in_memory_waits_in_the_busy_hatchery() {
-    let world = World::new(Script { claims: Mutex::new(vec![Claimed::Busy]), ..Script::default() });
+    let world = World::new(Script { claims: Mutex::new(vec![ClaimAnswer::Busy]), ..Script::default() });
     world.put(incoming("ping.now", &[]));
     assert_eq!(work(&world, Outcome::Done).await, ["claim", "publish t.scheduler ping.250ms", "acknowledge"]);
     assert_eq!(header(&world.published(), "busy").as_deref(), Some("1"));
@@ -41,7 +41,7 @@ async fn an_event_that_finds_no_place_in_memory_waits_in_the_busy_hatchery() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_whose_reference_stays_busy_waits_in_memory_for_a_second_at_most() {
-    let world = World::new(Script { claims: Mutex::new(vec![Claimed::Busy; 50]), ..Script::default() });
+    let world = World::new(Script { claims: Mutex::new(vec![ClaimAnswer::Busy; 50]), ..Script::default() });
     world.put(incoming("mail.now", &[]));
     let began = tokio::time::Instant::now();
     let diary = work(&world, Outcome::Done).await;
@@ -53,9 +53,9 @@ async fn an_event_whose_reference_stays_busy_waits_in_memory_for_a_second_at_mos
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_killed_its_worker_too_often_is_dead_lettered_and_not_started() {
-    let stamp = crate::domain::register::CopyVersion::alone("id-1", 0);
-    let crashed = Claimed::Run { fence: 9, crashes: 5, stamp };
-    let world = World::new(Script { claims: Mutex::new(vec![Claimed::Alone, crashed]), ..Script::default() });
+    let stamp = crate::domain::register::CopyVersion::uncontested("id-1", 0);
+    let crashed = ClaimAnswer::Run { fence: 9, crashes: 5, stamp };
+    let world = World::new(Script { claims: Mutex::new(vec![ClaimAnswer::Alone, crashed]), ..Script::default() });
     world.put(incoming("mail.now", &[]));
     let diary = work(&world, Outcome::Done).await;
     assert_eq!(diary[2..], ["publish t.dead-letter mail.dead-letter", "settle copied", "acknowledge"]);
@@ -64,8 +64,8 @@ async fn an_event_that_killed_its_worker_too_often_is_dead_lettered_and_not_star
 
 #[tokio::test(start_paused = true)]
 async fn a_version_given_out_by_nobody_is_not_carried_on() {
-    let stamp = crate::domain::register::CopyVersion::alone("id-1", 0);
-    let run = Claimed::Run { fence: 9, crashes: 0, stamp };
+    let stamp = crate::domain::register::CopyVersion::uncontested("id-1", 0);
+    let run = ClaimAnswer::Run { fence: 9, crashes: 0, stamp };
     let world = World::new(Script { claims: Mutex::new(vec![run]), ..Script::default() });
     world.put(versioned());
     work(&world, failure()).await;

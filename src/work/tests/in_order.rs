@@ -28,9 +28,9 @@ async fn an_ordered_event_is_claimed_anew_for_each_try_and_those_behind_it_wait(
 
 #[tokio::test(start_paused = true)]
 async fn an_ordered_event_is_never_put_aside_for_its_crashes() {
-    let stamp = crate::domain::register::CopyVersion::alone("id-1", 0);
-    let crashed = Claimed::Run { fence: 9, crashes: 200, stamp };
-    let world = World::new(Script { claims: Mutex::new(vec![Claimed::Busy, crashed]), ..Script::default() });
+    let stamp = crate::domain::register::CopyVersion::uncontested("id-1", 0);
+    let crashed = ClaimAnswer::Run { fence: 9, crashes: 200, stamp };
+    let world = World::new(Script { claims: Mutex::new(vec![ClaimAnswer::Busy, crashed]), ..Script::default() });
     world.put(incoming("strict.now", &[]));
     let expected = ["claim alone", "claim alone", "handler", "settle finished", "acknowledge", "close"];
     assert_eq!(work(&world, Outcome::Done).await, expected);

@@ -18,8 +18,8 @@ async fn an_event_that_killed_its_worker_before_is_logged_when_it_runs_again() {
     let (log, world) = (Log::default(), World::default());
     let _kept = log.keep();
     let message = incoming("strict.now", &[]);
-    let stamp = CopyVersion::alone("id-1", 0);
-    world.claims.lock().expect("no panic").push(Claimed::Run { fence: 9, crashes: 7, stamp });
+    let stamp = CopyVersion::uncontested("id-1", 0);
+    world.claims.lock().expect("no panic").push(ClaimAnswer::Run { fence: 9, crashes: 7, stamp });
     world.put(message);
     work(&world, Outcome::Done).await;
     let said = log.lines("its worker died while it ran").concat();

@@ -89,7 +89,7 @@ async fn an_event_whose_reference_was_busy_runs_once_it_is_free_while_the_broker
     let world = World::new(Script { blocked: true.into(), ..Script::default() });
     world.put(versioned());
     // More looks than there is time for in memory.
-    world.claims.lock().expect("no panic").extend((0..50).map(|_| Claimed::Busy));
+    world.claims.lock().expect("no panic").extend((0..50).map(|_| ClaimAnswer::Busy));
     let worked = tokio::time::timeout(Duration::from_mins(5), work(&world, Outcome::Done)).await;
     let diary = worked.unwrap_or_else(|_| panic!("it waits: {:?}", world.diary.entries()));
     assert!(diary.contains(&"blocked".to_owned()), "{diary:?}");
@@ -100,7 +100,7 @@ async fn an_event_whose_reference_was_busy_runs_once_it_is_free_while_the_broker
 async fn a_broker_that_confirms_late_takes_one_copy_of_an_event_whose_reference_is_busy() {
     let world = World::new(Script { confirms_after: Duration::from_secs(30).into(), ..Script::default() });
     world.put(versioned());
-    world.claims.lock().expect("no panic").extend((0..1_000).map(|_| Claimed::Busy));
+    world.claims.lock().expect("no panic").extend((0..1_000).map(|_| ClaimAnswer::Busy));
     let diary = work(&world, Outcome::Done).await;
     let copies = diary.iter().filter(|entry| entry.starts_with("publish ")).count();
     assert_eq!((copies, diary.last().map(String::as_str)), (1, Some("acknowledge")), "{diary:?}");

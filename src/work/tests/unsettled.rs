@@ -31,7 +31,7 @@ async fn a_while() {
 #[tokio::test(start_paused = true)]
 async fn a_suspect_that_has_run_holds_up_no_type_that_needs_no_redis() {
     let world = World::new(Script { is_broker_silent: true, ..Script::default() });
-    *world.claims.lock().expect("no panic") = vec![Claimed::Alone];
+    *world.claims.lock().expect("no panic") = vec![ClaimAnswer::Alone];
     world.unsettled.lock().expect("no panic").insert("suspect".to_owned(), unreachable());
     world.put(event("mail", "suspect"));
     let (stop, worker) = start(&world);
@@ -57,9 +57,9 @@ async fn a_dead_letter_for_crashes_that_is_not_settled_keeps_others_from_startin
     #[case] expected: &[&str],
 ) {
     let world = World::new(Script { is_broker_silent: true, ..Script::default() });
-    let stamp = CopyVersion::alone("culprit", 0);
-    let limit = Claimed::Run { fence: 9, crashes: 100, stamp };
-    *world.claims.lock().expect("no panic") = vec![Claimed::Alone, limit];
+    let stamp = CopyVersion::uncontested("culprit", 0);
+    let limit = ClaimAnswer::Run { fence: 9, crashes: 100, stamp };
+    *world.claims.lock().expect("no panic") = vec![ClaimAnswer::Alone, limit];
     world.unsettled.lock().expect("no panic").insert("culprit".to_owned(), unreachable());
     world.put(event("mail", "culprit"));
     let (stop, worker) = start(&world);

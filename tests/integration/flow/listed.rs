@@ -38,7 +38,7 @@ impl Listed {
             event_type: "import".parse().unwrap(),
             due_from: None,
             due_before: None,
-            alone_of: None,
+            uncontested_of: None,
             after: None,
             limit: 100,
         };

@@ -12,7 +12,7 @@ use hatchery::internals::{
     ports::{Clock, Index, Register},
     redis::RedisRegister,
     register::{
-        Cancel, Cancelled, Claim, Claimed, CopyVersion, DedupSlot, End, Later, Postponed, Record, Release, Renew,
+        Cancel, Cancelled, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Later, Postponed, Record, Release, Renew,
         Renewed, Reserve, Reserved, Settle, Subject, Terms,
         index::{Find, Shown},
     },
@@ -186,18 +186,18 @@ impl Bench {
         }
     }
 
-    pub(crate) async fn claim(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) -> Claimed {
+    pub(crate) async fn claim(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) -> ClaimAnswer {
         self.claim_as(self.claim_call(subject, stamp, token)).await
     }
 
-    pub(crate) async fn claim_alone(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) -> Claimed {
+    pub(crate) async fn claim_alone(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) -> ClaimAnswer {
         self.claim_as(Claim { alone: true, ..self.claim_call(subject, stamp, token) }).await
     }
 
-    pub(crate) async fn claim_as(&self, call: Claim) -> Claimed {
+    pub(crate) async fn claim_as(&self, call: Claim) -> ClaimAnswer {
         let token = call.token;
         let answer = self.register.claim(&[call]).await.unwrap().remove(0);
-        if let Claimed::Run { fence, .. } = answer {
+        if let ClaimAnswer::Run { fence, .. } = answer {
             self.fences.lock().unwrap().insert(token, fence);
         }
         answer
@@ -206,7 +206,7 @@ impl Bench {
     /// Claims an event, and expects that it may run. Returns the fence, the crashes and the effective stamp.
     pub(crate) async fn start(&self, subject: &Subject, stamp: &CopyVersion, token: Uuid) -> (i64, u32, CopyVersion) {
         match self.claim(subject, stamp, token).await {
-            Claimed::Run { fence, crashes, stamp } => (fence, crashes, stamp),
+            ClaimAnswer::Run { fence, crashes, stamp } => (fence, crashes, stamp),
             other => panic!("the claim of {stamp:?} was answered {other:?}"),
         }
     }
@@ -261,7 +261,7 @@ impl Bench {
             event_type: event("", "").event_type,
             due_from: None,
             due_before: None,
-            alone_of: None,
+            uncontested_of: None,
             after: None,
             limit: page,
         };

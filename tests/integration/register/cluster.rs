@@ -8,7 +8,7 @@ use hatchery::{
     internals::{
         ports::Register,
         redis::RedisRegister,
-        register::{Claim, Claimed, DedupSlot, Reserve, Reserved},
+        register::{Claim, ClaimAnswer, DedupSlot, Reserve, Reserved},
         trouble::Trouble,
     },
 };
@@ -313,7 +313,7 @@ async fn a_replica_takes_over_from_a_master_that_is_killed() {
     eventually("a replica serves the killed master's slots", async || register.reserve(&batch()).await.ok()).await;
     assert!(cluster.nodes[3].is_master().await);
     register.ping().await.unwrap();
-    assert!(matches!(register.claim(&[claim("1", version)]).await.unwrap()[0], Claimed::Run { .. }));
+    assert!(matches!(register.claim(&[claim("1", version)]).await.unwrap()[0], ClaimAnswer::Run { .. }));
 
     // The killed node comes back as a replica, and redirects to the new master.
     cluster.nodes[0].restart();

@@ -9,7 +9,7 @@ use hatchery::{
     internals::{
         ports::{Index as _, Register as _},
         register::{
-            Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage,
+            Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Settle, Stage,
             index::Find,
         },
     },
@@ -140,14 +140,14 @@ impl One {
         let stamp = stamp.clone();
         let claim = Claim { subject: subject.clone(), stamp: stamp.clone(), token, due, alone: false, terms };
         let claimed = self.register.claim(&[claim]).await.unwrap().remove(0);
-        let Claimed::Run { fence, .. } = claimed else { panic!("{claimed:?}") };
+        let ClaimAnswer::Run { fence, .. } = claimed else { panic!("{claimed:?}") };
         self.register.settle(&[Settle { subject, stamp, fence, token, due, end, terms }]).await.unwrap();
         assert!(self.stored.read().await.0.leases.is_empty());
     }
 
     async fn find(&self) -> Result<usize, RegisterError> {
         let event_type = event("", "").event_type;
-        let find = Find { event_type, due_from: None, due_before: None, alone_of: None, after: None, limit: 9 };
+        let find = Find { event_type, due_from: None, due_before: None, uncontested_of: None, after: None, limit: 9 };
         Ok(self.register.find(&find).await?.events.len())
     }
 

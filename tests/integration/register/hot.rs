@@ -7,7 +7,9 @@ use hatchery::{
     internals::{
         ports::Register as _,
         redis::RedisRegister,
-        register::{Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject},
+        register::{
+            Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject,
+        },
     },
 };
 use jiff::Timestamp;
@@ -60,7 +62,7 @@ impl Hot {
         let (token, due, terms) = (token(u128::try_from(round).unwrap()), Timestamp::now(), EXCLUSIVE);
         let claim = Claim { subject: subject.clone(), stamp, token, due, alone: false, terms };
         let claimed = self.register.claim(&[claim]).await.unwrap().remove(0);
-        let Claimed::Run { fence, stamp, .. } = claimed else { panic!("{claimed:?}") };
+        let ClaimAnswer::Run { fence, stamp, .. } = claimed else { panic!("{claimed:?}") };
         let slot = Some(stamp.slot.clone());
         let settle = Settle { subject: subject.clone(), stamp, fence, token, due, end: End::Finished, terms };
         self.register.settle(&[settle]).await.unwrap();

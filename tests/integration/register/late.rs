@@ -11,7 +11,7 @@ use std::{
 
 use hatchery::internals::{
     ports::{Clock, Register as _},
-    register::{Cancel, Claim, Claimed, DedupSlot, Reserve, Reserved},
+    register::{Cancel, Claim, ClaimAnswer, DedupSlot, Reserve, Reserved},
     trouble::Trouble,
 };
 use jiff::Timestamp;
@@ -75,12 +75,12 @@ async fn a_cancel_after_its_time_limit_does_nothing() {
         alone: false,
         terms: EXCLUSIVE,
     };
-    assert!(matches!(register.claim(std::slice::from_ref(&claim)).await.unwrap()[0], Claimed::Run { .. }));
+    assert!(matches!(register.claim(std::slice::from_ref(&claim)).await.unwrap()[0], ClaimAnswer::Run { .. }));
 
     // A cancel just within its time limit counts.
     clock.by.store(late - 1, Ordering::SeqCst);
     assert!(register.cancel(&[of_slot]).await.unwrap()[0][0].running);
     assert_eq!(register.cancel_anywhere(&by_id).await.unwrap().len(), 1);
     clock.by.store(0, Ordering::SeqCst);
-    assert_eq!(register.claim(&[Claim { token: token(2), ..claim }]).await.unwrap(), [Claimed::Stale]);
+    assert_eq!(register.claim(&[Claim { token: token(2), ..claim }]).await.unwrap(), [ClaimAnswer::Stale]);
 }

@@ -11,6 +11,7 @@ mod hot;
 mod late;
 mod moving;
 mod owner;
+mod owner_programs;
 mod random;
 mod redis;
 mod rules;

@@ -10,8 +10,8 @@ use hatchery::{
         ports::{Index as _, Register as _},
         redis::RedisRegister,
         register::{
-            Cancel, Claim, Claimed, CopyVersion, DedupSlot, End, Later, Note, Record, Renew, Reserve, Reserved, Settle,
-            Stage, index::Find,
+            Cancel, Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Later, Note, Record, Renew, Reserve, Reserved,
+            Settle, Stage, index::Find,
         },
         trouble::Trouble,
     },
@@ -64,7 +64,7 @@ impl Events {
             alone: false,
             terms: EXCLUSIVE,
         };
-        let Claimed::Run { fence, .. } = of.register.claim(&[claim]).await.unwrap()[0] else {
+        let ClaimAnswer::Run { fence, .. } = of.register.claim(&[claim]).await.unwrap()[0] else {
             panic!("the claim may not run")
         };
         Self { fence, ..of }
@@ -130,7 +130,7 @@ fn find() -> Find {
         event_type: event("", "").event_type,
         due_from: None,
         due_before: None,
-        alone_of: None,
+        uncontested_of: None,
         after: None,
         limit: 9,
     }

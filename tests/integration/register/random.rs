@@ -310,7 +310,7 @@ impl Pair {
                 event_type: item.subject.event_type.clone(),
                 due_from: item.one.then(|| self.time(item.due)),
                 due_before: item.copied.map(|off| self.time(off)),
-                alone_of: item.subject.reference.clone().filter(|_| item.alone),
+                uncontested_of: item.subject.reference.clone().filter(|_| item.alone),
                 after: None,
                 limit: usize::try_from(item.token).unwrap() + 1,
             };

@@ -5,7 +5,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use hatchery::internals::{
     ports::{Clock as _, Index, Register},
     redis::RedisRegister,
-    register::{Claim, Claimed, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject, index::Find},
+    register::{
+        Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject, index::Find,
+    },
 };
 use redis::AsyncCommands;
 
@@ -76,7 +78,7 @@ async fn versions_and_expiries_use_the_clock_of_redis() {
 
     let due = jiff::Timestamp::from_microsecond(before).unwrap();
     let call = claim(&a, first, 1, due);
-    assert!(matches!(register.claim(std::slice::from_ref(&call)).await.unwrap()[0], Claimed::Run { .. }));
+    assert!(matches!(register.claim(std::slice::from_ref(&call)).await.unwrap()[0], ClaimAnswer::Run { .. }));
     let (shard, ends) = stored.read().await;
     let slot = shard.slots.values().next().unwrap();
     let backlog = i64::try_from(BACKLOG.as_millis()).unwrap();
@@ -100,7 +102,7 @@ async fn keys_are_named_as_documented_and_all_but_the_counter_and_the_index_expi
     register.record(&[Record { kept, ..record(&a, &DedupSlot::Immediate, first.version) }]).await.unwrap();
     register.claim(&[claim(&a, first, 1, jiff::Timestamp::UNIX_EPOCH)]).await.unwrap();
     register
-        .claim(&[claim(&event("", "b"), CopyVersion::alone("b", 0), 2, jiff::Timestamp::UNIX_EPOCH)])
+        .claim(&[claim(&event("", "b"), CopyVersion::uncontested("b", 0), 2, jiff::Timestamp::UNIX_EPOCH)])
         .await
         .unwrap();
     let names = stored.names().await;
@@ -119,7 +121,7 @@ async fn scripts_are_loaded_again_after_they_were_flushed() {
     for _ in 0..2 {
         let first = publish(&register, &a, &slot).await;
         let call = claim(&a, first, 1, jiff::Timestamp::UNIX_EPOCH);
-        assert!(matches!(register.claim(std::slice::from_ref(&call)).await.unwrap()[0], Claimed::Run { .. }));
+        assert!(matches!(register.claim(std::slice::from_ref(&call)).await.unwrap()[0], ClaimAnswer::Run { .. }));
         register.settle(&[settle(&call)]).await.unwrap();
         let () = redis::cmd("SCRIPT").arg("FLUSH").query_async(&mut stored.connection()).await.unwrap();
     }
@@ -167,8 +169,8 @@ async fn a_batch_over_many_shards_is_answered_in_its_order() {
         .collect();
     for (n, answer) in register.claim(&calls).await.unwrap().into_iter().enumerate() {
         match answer {
-            Claimed::Replaced => assert_eq!(n % 2, 0),
-            Claimed::Run { stamp, .. } => assert_eq!((n % 2, stamp.version), (1, versions[n])),
+            ClaimAnswer::Replaced => assert_eq!(n % 2, 0),
+            ClaimAnswer::Run { stamp, .. } => assert_eq!((n % 2, stamp.version), (1, versions[n])),
             other => panic!("{n}: {other:?}"),
         }
     }
@@ -241,7 +243,14 @@ async fn a_slot_key_of_another_type_is_an_error() {
 }
 
 fn find(limit: usize) -> Find {
-    Find { event_type: event("", "").event_type, due_from: None, due_before: None, alone_of: None, after: None, limit }
+    Find {
+        event_type: event("", "").event_type,
+        due_from: None,
+        due_before: None,
+        uncontested_of: None,
+        after: None,
+        limit,
+    }
 }
 
 /// Returns the ids of all listed events, read in pages of this size.
@@ -342,7 +351,7 @@ async fn a_kept_message_is_removed_with_its_expired_slot() {
     }
     // A claim removes it, and so does a page of the list.
     keep().await;
-    register.claim(&[claim(&alone, CopyVersion::alone("b", 0), 1, clock.now())]).await.unwrap();
+    register.claim(&[claim(&alone, CopyVersion::uncontested("b", 0), 1, clock.now())]).await.unwrap();
     assert_eq!(kept().await, ["import:r:1 d:5", "import:r:1 i"]);
     register.find(&find(9)).await.unwrap();
     assert!(kept().await.is_empty());

@@ -5,7 +5,7 @@
 local event_type = ARGV[5]
 local index = base .. event_type .. ':x'
 local from, before, after, limit = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[10])
-local alone = ARGV[11] == '1'
+local uncontested = ARGV[11] == '1'
 
 -- How many times as many members are read as are looked at, if only events that compete with nothing are asked for. Passing over a
 -- member by its name costs a small part of looking at its home.
@@ -43,12 +43,12 @@ if after then
 end
 
 -- Whether a member is an event that competes with nothing. These members come before the references that are due at the same time.
-local function is_alone(place)
+local function is_uncontested(place)
   return sub(place, 1, 2) == 'i:'
 end
 
 local function looks_at(place)
-  return not alone or is_alone(place)
+  return not uncontested or is_uncontested(place)
 end
 
 -- Scores are read one by one: with its score a member costs Redis three times as much, and members that are passed over
@@ -58,7 +58,7 @@ local function due_of(place)
 end
 
 local stop = earlier(before, false)
-local final = min(rank + (alone and limit * NAMES or limit), stop) - 1
+local final = min(rank + (uncontested and limit * NAMES or limit), stop) - 1
 local page = final < rank and {} or ask('ZRANGE', index, rank, final)
 local found, gone, last_due, last_member = {}, {}, 0, ''
 local more = final + 1 < stop

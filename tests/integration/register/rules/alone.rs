@@ -1,6 +1,6 @@
 //! The slots `e:<id>`, of events that coalesce with nothing.
 
-use hatchery::internals::register::{Claimed, CopyVersion, End, Renewed};
+use hatchery::internals::register::{ClaimAnswer, CopyVersion, End, Renewed};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, event, stamp, token};
@@ -8,27 +8,27 @@ use crate::register::bench::{Bench, event, stamp, token};
 rules! {
     async fn an_event_in_a_slot_of_its_own_runs_once(b) {
         for id in ["a", "b", "c"] {
-            b.handle(&event("1", id), &CopyVersion::alone(id, 0)).await;
-            assert_eq!(b.claim(&event("1", id), &CopyVersion::alone(id, 0), token(1)).await, Claimed::Stale);
+            b.handle(&event("1", id), &CopyVersion::uncontested(id, 0)).await;
+            assert_eq!(b.claim(&event("1", id), &CopyVersion::uncontested(id, 0), token(1)).await, ClaimAnswer::Stale);
         }
     }
 
     async fn copies_of_an_event_in_a_slot_of_its_own_differ_by_generation(b) {
         let a = event("", "a");
-        let alone = CopyVersion::alone("a", 0);
+        let alone = CopyVersion::uncontested("a", 0);
         b.start(&a, &alone, token(1)).await;
         b.settle(&a, &alone, token(1), copied(&b)).await;
-        assert_eq!(b.claim(&a, &alone, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &alone, token(2)).await, ClaimAnswer::Stale);
         b.handle(&a, &alone.next()).await;
     }
 
     async fn the_version_in_a_slot_of_its_own_counts_as_0(b) {
         let a = event("1", "a");
-        let odd = CopyVersion { version: 77, ..CopyVersion::alone("a", 0) };
+        let odd = CopyVersion { version: 77, ..CopyVersion::uncontested("a", 0) };
         let (_, _, effective) = b.start(&a, &odd, token(1)).await;
-        assert_eq!(effective, CopyVersion::alone("a", 0));
+        assert_eq!(effective, CopyVersion::uncontested("a", 0));
         b.settle(&a, &odd, token(1), End::Finished).await;
-        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 0), token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &CopyVersion::uncontested("a", 0), token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn an_event_with_a_forged_version_is_in_a_slot_of_its_own(b) {
@@ -38,13 +38,13 @@ rules! {
             let id = format!("foreign-{n}");
             let foreign = event("1", &id);
             let (_, _, effective) = b.start(&foreign, &stamp(&I, version, 0), token(n)).await;
-            assert_eq!(effective, CopyVersion::alone(&id, 0));
-            assert_eq!(b.claim(&foreign, &stamp(&I, version, 0), token(n)).await, Claimed::Run {
+            assert_eq!(effective, CopyVersion::uncontested(&id, 0));
+            assert_eq!(b.claim(&foreign, &stamp(&I, version, 0), token(n)).await, ClaimAnswer::Run {
                 fence: now + i64::try_from(n).unwrap() - 1, crashes: 0, stamp: effective.clone()
             });
             assert_eq!(b.renew(&foreign, &effective, token(n)).await, Renewed::Held);
             b.settle(&foreign, &effective, token(n), End::Finished).await;
-            assert_eq!(b.claim(&foreign, &stamp(&I, version, 0), token(9)).await, Claimed::Stale);
+            assert_eq!(b.claim(&foreign, &stamp(&I, version, 0), token(9)).await, ClaimAnswer::Stale);
         }
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
@@ -54,7 +54,7 @@ rules! {
         let (a, foreign) = (event("1", "a"), event("1", "foreign"));
         b.record(&foreign, &I, 1 << 53).await;
         b.settle(&foreign, &stamp(&I, 1 << 53, 0), token(1), End::Finished).await;
-        assert_eq!(b.claim(&foreign, &CopyVersion::alone("foreign", 0), token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&foreign, &CopyVersion::uncontested("foreign", 0), token(2)).await, ClaimAnswer::Stale);
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
     }
@@ -72,6 +72,6 @@ rules! {
     async fn a_copy_without_a_reference_is_in_a_slot_of_its_own(b) {
         let a = event("", "a");
         let (_, _, effective) = b.start(&a, &stamp(&I, b.now().as_microsecond(), 0), token(1)).await;
-        assert_eq!(effective, CopyVersion::alone("a", 0));
+        assert_eq!(effective, CopyVersion::uncontested("a", 0));
     }
 }

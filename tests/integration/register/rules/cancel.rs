@@ -1,6 +1,6 @@
 //! *cancel*: a copy that arrives after the cancel and was published before it is stale.
 
-use hatchery::internals::register::{Cancelled, Claimed, CopyVersion, DedupSlot, End, Renewed, Reserved};
+use hatchery::internals::register::{Cancelled, ClaimAnswer, CopyVersion, DedupSlot, End, Renewed, Reserved};
 
 use super::{I, copied};
 use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, HORIZON, MS, event, token};
@@ -22,8 +22,8 @@ rules! {
         for slot in [I, DedupSlot::First, DedupSlot::Dated, DedupSlot::DatedAt(5), DedupSlot::RequeuedAt(5)] {
             let first = b.publish(&a, &slot).await;
             assert_eq!(told(b.cancel(&a, Some(&slot)).await), [cancelled(&slot, true, false)]);
-            assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
-            assert_eq!(b.claim(&a, &first.next(), token(1)).await, Claimed::Stale);
+            assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Stale);
+            assert_eq!(b.claim(&a, &first.next(), token(1)).await, ClaimAnswer::Stale);
             let second = b.publish(&n, &slot).await;
             b.handle(&n, &second).await;
         }
@@ -34,7 +34,7 @@ rules! {
         let first = b.publish(&a, &DedupSlot::DatedAt(1)).await;
         let second = b.publish(&n, &DedupSlot::DatedAt(2)).await;
         b.cancel(&a, Some(&DedupSlot::DatedAt(1))).await;
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Stale);
         b.handle(&n, &second).await;
     }
 
@@ -48,7 +48,7 @@ rules! {
         let other = b.publish(&n, &I).await;
         assert_eq!(told(b.cancel(&a, None).await), slots.map(|slot| cancelled(&slot, true, false)));
         for stamp in stamps {
-            assert_eq!(b.claim(&a, &stamp, token(1)).await, Claimed::Stale);
+            assert_eq!(b.claim(&a, &stamp, token(1)).await, ClaimAnswer::Stale);
         }
         b.handle(&n, &other).await;
         assert!(b.cancel(&event("3", "z"), None).await.is_empty());
@@ -62,7 +62,7 @@ rules! {
         }
         assert_eq!(b.cancel(&a, None).await.len(), 40);
         for stamp in stamps {
-            assert_eq!(b.claim(&a, &stamp, token(1)).await, Claimed::Stale);
+            assert_eq!(b.claim(&a, &stamp, token(1)).await, ClaimAnswer::Stale);
         }
     }
 
@@ -89,16 +89,16 @@ rules! {
         let slot = DedupSlot::RequeuedAt(5);
         assert_eq!(b.reserve_for(&a, &slot, b.now(), Some(first.clone())).await, Reserved::Stale);
         b.settle(&a, &first, token(1), copied(&b)).await;
-        assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first.next(), token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn an_event_without_a_reference_is_cancelled_by_its_id(b) {
         let a = event("", "a");
         let slot = DedupSlot::Event("a".to_owned());
         assert_eq!(told(b.cancel(&a, None).await), [cancelled(&slot, false, false)]);
-        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 0), token(1)).await, Claimed::Stale);
-        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 7), token(1)).await, Claimed::Stale);
-        b.start(&event("1", "n"), &CopyVersion::alone("n", 0), token(2)).await;
+        assert_eq!(b.claim(&a, &CopyVersion::uncontested("a", 0), token(1)).await, ClaimAnswer::Stale);
+        assert_eq!(b.claim(&a, &CopyVersion::uncontested("a", 7), token(1)).await, ClaimAnswer::Stale);
+        b.start(&event("1", "n"), &CopyVersion::uncontested("n", 0), token(2)).await;
         assert!(b.cancel(&event("1", "n"), Some(&DedupSlot::Event("n".to_owned()))).await[0].running);
     }
 
@@ -107,7 +107,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.postpone(&a, &first, b.after(DAY)).await;
         b.cancel(&a, None).await;
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Stale);
         let second = b.publish(&n, &I).await;
         b.handle(&n, &second).await;
     }
@@ -118,7 +118,7 @@ rules! {
         b.cancel(&a, None).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance_almost(30 * DAY + BACKLOG);
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Stale);
         b.advance(MS);
         b.start(&a, &first, token(1)).await;
     }
@@ -127,22 +127,22 @@ rules! {
         let a = event("", "a");
         b.cancel(&a, None).await;
         b.advance_almost(HORIZON + BACKLOG);
-        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 0), token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &CopyVersion::uncontested("a", 0), token(1)).await, ClaimAnswer::Stale);
         b.advance(MS);
-        b.start(&a, &CopyVersion::alone("a", 0), token(1)).await;
+        b.start(&a, &CopyVersion::uncontested("a", 0), token(1)).await;
     }
 
     async fn a_cancel_of_an_event_beyond_the_horizon_is_remembered_beyond_its_date(b) {
         for (n, slot) in [DedupSlot::Event("a".to_owned()), DedupSlot::DatedAt(5), DedupSlot::Dated].into_iter().enumerate() {
             let a = event(&n.to_string(), "a");
             let first = match slot {
-                DedupSlot::Event(_) => CopyVersion::alone("a", 0),
+                DedupSlot::Event(_) => CopyVersion::uncontested("a", 0),
                 // The slot is unknown, as after Redis was emptied.
                 _ => CopyVersion { slot, version: b.reserve_due(&event("other", "z"), &I, b.now()).await, generation: 0 },
             };
             b.cancel_due(&a, Some(&first.slot), Some(b.after(HORIZON + DAY))).await;
             b.advance_almost(HORIZON + DAY + BACKLOG);
-            assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+            assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Stale);
             b.advance(MS);
             b.start(&a, &first, token(1)).await;
         }
@@ -152,7 +152,7 @@ rules! {
         let a = event("", "a");
         b.cancel_due(&a, None, Some(b.after(DAY))).await;
         b.advance_almost(HORIZON + BACKLOG);
-        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 0), token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &CopyVersion::uncontested("a", 0), token(1)).await, ClaimAnswer::Stale);
     }
 
     async fn an_event_after_a_cancel_is_remembered_as_long_as_without_it(b) {
@@ -163,7 +163,7 @@ rules! {
         let second = b.publish(&n, &I).await;
         b.handle(&n, &second).await;
         b.advance_almost(DEDUP);
-        assert_eq!(b.claim(&n, &second, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&n, &second, token(1)).await, ClaimAnswer::Stale);
         b.advance(MS);
         b.start(&n, &second, token(1)).await;
     }

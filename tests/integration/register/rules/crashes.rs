@@ -1,6 +1,6 @@
 //! Crashes: starts that were never settled.
 
-use hatchery::internals::register::{Claimed, CopyVersion, End};
+use hatchery::internals::register::{ClaimAnswer, CopyVersion, End};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, SIDE_BY_SIDE, event, token};
@@ -13,11 +13,11 @@ rules! {
             assert_eq!(b.start(&a, &first, token(1)).await.1, crashes);
             b.advance(LEASE);
         }
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Alone);
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Alone);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Alone);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Alone);
         for crashes in 2..5 {
             let answer = b.claim_alone(&a, &first, token(3)).await;
-            assert!(matches!(answer, Claimed::Run { crashes: n, .. } if n == crashes), "{answer:?}");
+            assert!(matches!(answer, ClaimAnswer::Run { crashes: n, .. } if n == crashes), "{answer:?}");
             b.advance(LEASE);
         }
     }
@@ -29,9 +29,9 @@ rules! {
             b.start(&a, &first, token(1)).await;
             b.advance(LEASE);
         }
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Alone);
-        b.start(&event("1", "n"), &CopyVersion::alone("n", 0), token(3)).await;
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Alone);
+        b.start(&event("1", "n"), &CopyVersion::uncontested("n", 0), token(3)).await;
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Busy);
     }
 
     async fn a_released_event_has_not_crashed(b) {
@@ -58,7 +58,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
         b.release(&a, &first, token(9)).await;
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Busy);
         b.advance(LEASE);
         assert_eq!(b.start(&a, &first, token(2)).await.1, 1);
     }

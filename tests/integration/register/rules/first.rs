@@ -1,6 +1,6 @@
 //! The slot `f`: one run serves all events that were published before it began.
 
-use hatchery::internals::register::{Claimed, DedupSlot, End};
+use hatchery::internals::register::{ClaimAnswer, DedupSlot, End};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, DEDUP, LEASE, MS, event, token};
@@ -14,10 +14,10 @@ rules! {
         let second = b.publish(&n, &F).await;
         let third = b.publish(&z, &F).await;
         b.start(&n, &second, token(1)).await;
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
-        assert_eq!(b.claim(&z, &third, token(3)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
+        assert_eq!(b.claim(&z, &third, token(3)).await, ClaimAnswer::Replaced);
         b.settle(&n, &second, token(1), End::Finished).await;
-        assert_eq!(b.claim(&z, &third, token(3)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&z, &third, token(3)).await, ClaimAnswer::Replaced);
     }
 
     async fn the_first_event_runs_although_a_newer_one_waits(b) {
@@ -32,7 +32,7 @@ rules! {
         let first = b.publish(&a, &F).await;
         b.start(&a, &first, token(1)).await;
         let second = b.publish(&n, &F).await;
-        assert_eq!(b.claim(&n, &second, token(2)).await, Claimed::Busy);
+        assert_eq!(b.claim(&n, &second, token(2)).await, ClaimAnswer::Busy);
         b.settle(&a, &first, token(1), End::Finished).await;
         b.handle(&n, &second).await;
     }
@@ -46,7 +46,7 @@ rules! {
         b.settle(&a, &first.next(), token(2), copied(&b)).await;
         let second = b.publish(&n, &F).await;
         b.handle(&n, &second).await;
-        assert_eq!(b.claim(&a, &first.next().next(), token(3)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first.next().next(), token(3)).await, ClaimAnswer::Stale);
     }
 
     async fn a_crashed_run_is_repeated_and_still_covers_later_events(b) {
@@ -55,7 +55,7 @@ rules! {
         let second = b.publish(&n, &F).await;
         b.start(&a, &first, token(1)).await;
         b.advance(LEASE);
-        assert_eq!(b.claim(&n, &second, token(2)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&n, &second, token(2)).await, ClaimAnswer::Replaced);
         assert_eq!(b.start(&a, &first, token(3)).await.1, 1);
     }
 
@@ -66,11 +66,11 @@ rules! {
         b.advance(LEASE);
         let second = b.publish(&n, &F).await;
         b.start(&a, &first, token(2)).await;
-        assert_eq!(b.claim(&n, &second, token(3)).await, Claimed::Busy);
+        assert_eq!(b.claim(&n, &second, token(3)).await, ClaimAnswer::Busy);
         // The run that began before `n` was published ends; the other one dies.
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance(LEASE);
-        assert_eq!(b.claim(&a, &first, token(4)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(4)).await, ClaimAnswer::Stale);
         b.handle(&n, &second).await;
     }
 
@@ -83,7 +83,7 @@ rules! {
         b.start(&a, &first, token(2)).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance(LEASE);
-        assert_eq!(b.claim(&a, &first, token(3)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(3)).await, ClaimAnswer::Stale);
         b.handle(&n, &second).await;
     }
 
@@ -101,7 +101,7 @@ rules! {
         let second = b.publish(&n, &F).await;
         b.handle(&a, &first).await;
         b.advance_almost(DEDUP);
-        assert_eq!(b.claim(&n, &second, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&n, &second, token(1)).await, ClaimAnswer::Replaced);
         b.advance(MS);
         b.start(&n, &second, token(1)).await;
     }

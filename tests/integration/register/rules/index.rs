@@ -26,7 +26,7 @@ rules! {
         b.publish_due(&n, &DedupSlot::DatedAt(5), b.after(DAY)).await;
         publish_alone(&b, &z).await;
         assert_eq!(b.listed().await, ["z", "n", "a"]);
-        b.handle(&z, &CopyVersion::alone("z", 0)).await;
+        b.handle(&z, &CopyVersion::uncontested("z", 0)).await;
         b.handle(&a, &late).await;
         assert_eq!(b.listed().await, ["n"]);
     }
@@ -52,17 +52,17 @@ rules! {
             let shown = b.list(9).await.remove(0);
             assert_eq!((shown.state.until, shown.slot), (0, alone(&a.id)));
             assert_eq!(shown.entry.unwrap().subject, a);
-            b.start(&a, &CopyVersion::alone(&a.id, 0), token(1)).await;
+            b.start(&a, &CopyVersion::uncontested(&a.id, 0), token(1)).await;
             let shown = b.list(9).await.remove(0);
             assert!(shown.state.begun && shown.entry.is_some());
-            b.settle(&a, &CopyVersion::alone(&a.id, 0), token(1), End::Finished).await;
+            b.settle(&a, &CopyVersion::uncontested(&a.id, 0), token(1), End::Finished).await;
             assert!(b.listed().await.is_empty());
         }
     }
 
     async fn a_record_after_the_run_lists_nothing(b) {
         let a = event("1", "a");
-        b.handle(&a, &CopyVersion::alone("a", 0)).await;
+        b.handle(&a, &CopyVersion::uncontested("a", 0)).await;
         publish_alone(&b, &a).await;
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
@@ -152,7 +152,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         publish_alone(&b, &n).await;
         b.postpone(&a, &first, b.after(2 * DAY)).await;
-        b.postpone(&n, &CopyVersion::alone("n", 0), b.after(3 * DAY)).await;
+        b.postpone(&n, &CopyVersion::uncontested("n", 0), b.after(3 * DAY)).await;
         let due: Vec<_> = b.list(9).await.into_iter().map(|shown| shown.entry.unwrap().due.as_millisecond()).collect();
         assert_eq!(due, [b.after(2 * DAY).as_millisecond(), b.after(3 * DAY).as_millisecond()]);
     }
@@ -205,7 +205,7 @@ rules! {
         mail.event_type = "mail".parse().unwrap();
         b.publish_due(&mail, &DedupSlot::Dated, b.after(DAY)).await;
         let (due_from, due_before) = (Some(b.after(DAY)), Some(b.after(3 * DAY)));
-        let find = Find { event_type: event("", "").event_type, due_from, due_before, alone_of: None, after: None, limit: 9 };
+        let find = Find { event_type: event("", "").event_type, due_from, due_before, uncontested_of: None, after: None, limit: 9 };
         let found = b.index.find(&find).await.unwrap();
         let ids: Vec<_> = found.events.into_iter().map(|shown| shown.entry.unwrap().subject.id).collect();
         assert_eq!((ids, found.next), (vec!["1".to_owned(), "2".to_owned()], None));
@@ -223,8 +223,8 @@ rules! {
             expected.push(format!("one-{n:02}"));
         }
         for limit in [1, 3, 50] {
-            let (event_type, alone_of) = (event("", "").event_type, event("1", "").reference);
-            let mut find = Find { event_type, due_from: None, due_before: None, alone_of, after: None, limit };
+            let (event_type, uncontested_of) = (event("", "").event_type, event("1", "").reference);
+            let mut find = Find { event_type, due_from: None, due_before: None, uncontested_of, after: None, limit };
             let mut ids = Vec::new();
             loop {
                 let found = b.index.find(&find).await.unwrap();

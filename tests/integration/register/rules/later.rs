@@ -1,6 +1,6 @@
 //! *later*: a reschedule without a payload.
 
-use hatchery::internals::register::{Claimed, CopyVersion, DedupSlot, Postponed};
+use hatchery::internals::register::{ClaimAnswer, CopyVersion, DedupSlot, Postponed};
 
 use super::I;
 use crate::register::bench::{BACKLOG, Bench, DAY, MS, event, token};
@@ -12,7 +12,7 @@ rules! {
         let date = b.after(DAY);
         b.postpone(&a, &first, date).await;
         let answer = b.claim(&a, &first, token(1)).await;
-        assert_eq!(answer, Claimed::Later(jiff::Timestamp::from_millisecond(date.as_millisecond()).unwrap()));
+        assert_eq!(answer, ClaimAnswer::Later(jiff::Timestamp::from_millisecond(date.as_millisecond()).unwrap()));
         b.advance(DAY);
         b.handle(&a, &first).await;
     }
@@ -29,7 +29,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.postpone(&a, &first, b.after(DAY)).await;
         b.publish(&event("1", "n"), &I).await;
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Replaced);
     }
 
 
@@ -39,7 +39,7 @@ rules! {
         let second = b.publish(&n, &DedupSlot::Dated).await;
         b.postpone(&n, &second, b.after(30 * DAY)).await;
         b.advance_almost(30 * DAY + BACKLOG);
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Replaced);
         b.advance(MS);
         b.start(&a, &first, token(1)).await;
     }
@@ -60,7 +60,7 @@ rules! {
         assert_eq!(b.later(&a, &first, b.after(DAY)).await, Postponed::Running);
         b.release(&a, &first, token(1)).await;
         b.postpone(&a, &first, b.after(DAY)).await;
-        assert!(matches!(b.claim(&a, &first, token(2)).await, Claimed::Later(_)));
+        assert!(matches!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Later(_)));
     }
 
     async fn a_handled_replaced_or_cancelled_event_cannot_be_rescheduled(b) {
@@ -77,9 +77,9 @@ rules! {
 
     async fn an_event_in_a_slot_of_its_own_can_be_rescheduled(b) {
         let a = event("", "a");
-        let alone = CopyVersion::alone("a", 0);
+        let alone = CopyVersion::uncontested("a", 0);
         b.postpone(&a, &alone, b.after(DAY)).await;
-        assert!(matches!(b.claim(&a, &alone, token(1)).await, Claimed::Later(_)));
+        assert!(matches!(b.claim(&a, &alone, token(1)).await, ClaimAnswer::Later(_)));
         b.advance(DAY);
         b.handle(&a, &alone).await;
     }

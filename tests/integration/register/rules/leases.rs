@@ -1,6 +1,6 @@
 //! Leases: which event of a reference may run. Also calls that are repeated, and batches.
 
-use hatchery::internals::register::{Claimed, CopyVersion, DedupSlot, End, Renewed, Reserve, Reserved};
+use hatchery::internals::register::{ClaimAnswer, CopyVersion, DedupSlot, End, Renewed, Reserve, Reserved};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, MS, SIDE_BY_SIDE, event, stamp, token};
@@ -13,7 +13,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         let other = b.publish(&n, &DedupSlot::DatedAt(5)).await;
         b.start(&a, &first, token(1)).await;
-        assert_eq!(b.claim(&n, &other, token(2)).await, Claimed::Busy);
+        assert_eq!(b.claim(&n, &other, token(2)).await, ClaimAnswer::Busy);
         b.settle(&a, &first, token(1), End::Finished).await;
         b.start(&n, &other, token(2)).await;
     }
@@ -23,22 +23,22 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
         let second = b.publish(&n, &I).await;
-        assert_eq!(b.claim(&n, &second, token(2)).await, Claimed::Busy);
+        assert_eq!(b.claim(&n, &second, token(2)).await, ClaimAnswer::Busy);
         b.settle(&a, &first, token(1), End::Finished).await;
         b.handle(&n, &second).await;
     }
 
     async fn events_of_a_reference_that_is_not_exclusive_run_side_by_side(b) {
         let b = b.with_terms(SIDE_BY_SIDE);
-        b.start(&event("1", "a"), &CopyVersion::alone("a", 0), token(1)).await;
-        b.start(&event("1", "n"), &CopyVersion::alone("n", 0), token(2)).await;
+        b.start(&event("1", "a"), &CopyVersion::uncontested("a", 0), token(1)).await;
+        b.start(&event("1", "n"), &CopyVersion::uncontested("n", 0), token(2)).await;
     }
 
     async fn one_event_never_runs_twice_at_the_same_time(b) {
         let b = b.with_terms(SIDE_BY_SIDE);
         let a = event("1", "a");
-        b.start(&a, &CopyVersion::alone("a", 0), token(1)).await;
-        assert_eq!(b.claim(&a, &CopyVersion::alone("a", 0), token(2)).await, Claimed::Busy);
+        b.start(&a, &CopyVersion::uncontested("a", 0), token(1)).await;
+        assert_eq!(b.claim(&a, &CopyVersion::uncontested("a", 0), token(2)).await, ClaimAnswer::Busy);
     }
 
     async fn a_lease_ends_unless_it_is_renewed(b) {
@@ -46,10 +46,10 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
         b.advance_almost(LEASE);
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Busy);
         assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
         b.advance_almost(LEASE);
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Busy);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Busy);
         b.advance(MS);
         b.start(&a, &first, token(2)).await;
     }
@@ -71,7 +71,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
         b.advance(LEASE);
         b.settle(&a, &first, token(1), End::Finished).await;
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn a_settle_or_release_gives_back_no_lease_of_another_token(b) {
@@ -93,7 +93,7 @@ rules! {
         b.advance(LEASE);
         let (two, _, _) = b.start(&a, &first, token(2)).await;
         b.settle(&a, &first, token(2), End::Finished).await;
-        let (three, _, _) = b.start(&event("1", "n"), &CopyVersion::alone("n", 0), token(3)).await;
+        let (three, _, _) = b.start(&event("1", "n"), &CopyVersion::uncontested("n", 0), token(3)).await;
         assert!(one < two && two < three);
     }
 
@@ -103,10 +103,10 @@ rules! {
         b.handle(&a, &first).await;
         let second = b.publish(&n, &I).await;
         let third = b.publish(&event("1", "z"), &I).await;
-        b.start(&event("1", "y"), &CopyVersion::alone("y", 0), token(1)).await;
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
-        assert_eq!(b.claim(&n, &second, token(3)).await, Claimed::Replaced);
-        assert_eq!(b.claim(&event("1", "z"), &third, token(4)).await, Claimed::Busy);
+        b.start(&event("1", "y"), &CopyVersion::uncontested("y", 0), token(1)).await;
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
+        assert_eq!(b.claim(&n, &second, token(3)).await, ClaimAnswer::Replaced);
+        assert_eq!(b.claim(&event("1", "z"), &third, token(4)).await, ClaimAnswer::Busy);
     }
 
     // Repeated calls.
@@ -119,7 +119,7 @@ rules! {
         b.publish(&event("1", "n"), &I).await;
         assert_eq!(b.claim(&a, &first, token(1)).await, answer);
         b.advance(LEASE);
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Replaced);
     }
 
     async fn a_claim_that_is_repeated_after_a_cancel_starts_nothing(b) {
@@ -127,11 +127,11 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
         assert!(b.cancel(&a, None).await[0].running);
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Stale);
         // Perhaps only the call came twice and the event runs, so the lease stays.
         assert_eq!(b.renew(&a, &first, token(1)).await, Renewed::Held);
         let second = b.publish(&n, &I).await;
-        assert_eq!(b.claim(&n, &second, token(2)).await, Claimed::Busy);
+        assert_eq!(b.claim(&n, &second, token(2)).await, ClaimAnswer::Busy);
         b.advance(LEASE);
         b.handle(&n, &second).await;
         // A forged version puts the event into a slot of its own.
@@ -139,7 +139,7 @@ rules! {
         b.start(&a, &foreign, token(3)).await;
         b.start(&a, &foreign, token(3)).await;
         b.cancel(&a, Some(&DedupSlot::Event("a".to_owned()))).await;
-        assert_eq!(b.claim(&a, &foreign, token(3)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &foreign, token(3)).await, ClaimAnswer::Stale);
     }
 
     async fn repeating_a_call_changes_nothing(b) {
@@ -152,7 +152,7 @@ rules! {
         b.settle(&a, &first, token(2), copied(&b)).await;
         b.settle(&a, &first, token(2), copied(&b)).await;
         b.record(&a, &I, first.version).await;
-        assert_eq!(b.claim(&a, &first, token(3)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(3)).await, ClaimAnswer::Stale);
         b.handle(&a, &first.next()).await;
     }
 
@@ -173,13 +173,13 @@ rules! {
         let record = |subject: &_, version| b.record_call(subject, &I, version);
         b.register.record(&[record(&a, first), record(&n, other), record(&a, second)]).await.unwrap();
         let claim = |subject, version, n| b.claim_call(subject, &stamp(&I, version, 0), token(n));
-        let busy = b.claim_call(&event("1", "b"), &CopyVersion::alone("b", 0), token(9));
+        let busy = b.claim_call(&event("1", "b"), &CopyVersion::uncontested("b", 0), token(9));
         let calls = [claim(&a, first, 1), claim(&a, second, 2), busy, claim(&n, other, 3)];
         let answers = b.register.claim(&calls).await.unwrap();
-        assert_eq!(answers[0], Claimed::Replaced);
-        assert!(matches!(answers[1], Claimed::Run { .. }));
-        assert_eq!(answers[2], Claimed::Busy);
-        assert!(matches!(answers[3], Claimed::Run { .. }));
+        assert_eq!(answers[0], ClaimAnswer::Replaced);
+        assert!(matches!(answers[1], ClaimAnswer::Run { .. }));
+        assert_eq!(answers[2], ClaimAnswer::Busy);
+        assert!(matches!(answers[3], ClaimAnswer::Run { .. }));
     }
 
     async fn an_empty_batch_is_answered(b) {

@@ -1,6 +1,6 @@
 //! How long Redis remembers slots and marks.
 
-use hatchery::internals::register::{Claimed, CopyVersion, DedupSlot, End, Renewed, Terms};
+use hatchery::internals::register::{ClaimAnswer, CopyVersion, DedupSlot, End, Renewed, Terms};
 
 use super::{I, copied, copied_to};
 use crate::register::bench::{BACKLOG, Bench, DAY, DEDUP, EXCLUSIVE, MS, event, stamp, token};
@@ -11,7 +11,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
         b.advance_almost(DEDUP);
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Stale);
         b.advance(MS);
         b.start(&a, &first, token(2)).await;
     }
@@ -22,7 +22,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
         b.settle_late(&a, &first, token(1), End::Finished, b.before(DAY)).await;
         b.advance_almost(2 * DAY);
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
         b.advance(MS);
         b.start(&a, &first, token(2)).await;
     }
@@ -33,7 +33,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
         b.settle_late(&a, &first, token(1), End::Finished, b.before(3_650 * DAY)).await;
         b.advance_almost(BACKLOG);
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
         b.advance(MS);
         b.start(&a, &first, token(2)).await;
     }
@@ -45,7 +45,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
         b.settle_late(&a, &first, token(1), End::Finished, b.before(3_650 * DAY)).await;
         b.advance_almost(2 * BACKLOG);
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn an_open_event_is_remembered_for_backlog_retention_beyond_its_due_time(b) {
@@ -54,7 +54,7 @@ rules! {
         let first = b.publish_due(&a, &slot, b.after(30 * DAY)).await;
         b.publish_due(&n, &slot, b.after(2 * DAY)).await;
         b.advance_almost(30 * DAY + BACKLOG);
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Replaced);
         b.advance(MS);
         b.start(&a, &first, token(1)).await;
     }
@@ -66,14 +66,14 @@ rules! {
         b.publish(&event("1", "n"), &I).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance_almost(BACKLOG);
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn an_event_that_began_and_was_not_settled_is_remembered_for_backlog_retention(b) {
         let a = event("1", "a");
-        b.start(&a, &CopyVersion::alone("a", 0), token(1)).await;
+        b.start(&a, &CopyVersion::uncontested("a", 0), token(1)).await;
         b.advance_almost(BACKLOG);
-        assert_eq!(b.start(&a, &CopyVersion::alone("a", 0), token(2)).await.1, 1);
+        assert_eq!(b.start(&a, &CopyVersion::uncontested("a", 0), token(2)).await.1, 1);
     }
 
     async fn the_mark_outlives_a_replaced_copy_that_is_due_later(b) {
@@ -83,7 +83,7 @@ rules! {
         let second = b.publish(&n, &slot).await;
         b.handle(&n, &second).await;
         b.advance_almost(30 * DAY + BACKLOG);
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Stale);
     }
 
     async fn the_mark_outlives_a_retry_that_is_due_later(b) {
@@ -93,7 +93,7 @@ rules! {
         b.settle(&a, &first, token(1), copied_to(b.after(30 * DAY))).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance_almost(30 * DAY + BACKLOG);
-        assert_eq!(b.claim(&a, &first.next(), token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first.next(), token(1)).await, ClaimAnswer::Stale);
     }
 
     async fn a_sooner_due_time_does_not_lower_the_latest_one(b) {
@@ -103,7 +103,7 @@ rules! {
         b.settle(&a, &first, token(1), copied(&b)).await;
         b.settle(&a, &first, token(1), End::Finished).await;
         b.advance(30 * DAY);
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Stale);
     }
 
     async fn a_renewed_lease_keeps_the_mark(b) {
@@ -115,7 +115,7 @@ rules! {
         b.advance_almost(BACKLOG);
         assert_eq!(b.renew(&n, &newer, token(1)).await, Renewed::Held);
         b.advance_almost(BACKLOG);
-        assert_eq!(b.claim(&a, &older, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &older, token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn a_late_record_does_not_shorten_the_memory_of_an_event(b) {
@@ -125,7 +125,7 @@ rules! {
         b.settle_late(&a, &first, token(1), End::Finished, b.before(DAY)).await;
         b.record(&a, &I, first.version).await;
         b.advance_almost(2 * DAY);
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn the_mark_outlives_an_older_event_that_is_recorded_after_a_newer_one_was_handled(b) {
@@ -135,7 +135,7 @@ rules! {
         b.handle(&n, &newer).await;
         b.record(&a, &I, older.version).await;
         b.advance_almost(BACKLOG);
-        assert_eq!(b.claim(&a, &older, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &older, token(1)).await, ClaimAnswer::Stale);
     }
 
     async fn the_mark_outlives_an_older_event_that_is_recorded_while_a_newer_one_waits_or_runs(b) {
@@ -153,7 +153,7 @@ rules! {
             }
             b.settle(&n, &newer, token(1), End::Finished).await;
             b.advance_almost(BACKLOG);
-            assert_eq!(b.claim(&a, &older, token(1)).await, Claimed::Stale, "the newer event runs: {runs}");
+            assert_eq!(b.claim(&a, &older, token(1)).await, ClaimAnswer::Stale, "the newer event runs: {runs}");
         }
     }
 
@@ -166,7 +166,7 @@ rules! {
         let newest = b.publish(&event("1", "m"), &I).await;
         b.handle(&event("1", "m"), &newest).await;
         b.advance_almost(BACKLOG);
-        assert_eq!(b.claim(&a, &older, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &older, token(1)).await, ClaimAnswer::Stale);
     }
 
     async fn an_event_that_is_recorded_while_it_runs_is_not_overtaken(b) {
@@ -187,7 +187,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
         b.advance(DEDUP);
-        assert_eq!(b.claim(&n, &dated, token(1)).await, Claimed::Stale);
+        assert_eq!(b.claim(&n, &dated, token(1)).await, ClaimAnswer::Stale);
         b.start(&a, &first, token(2)).await;
     }
 }

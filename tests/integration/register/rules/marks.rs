@@ -1,6 +1,6 @@
 //! The mark: which version of a slot is handled, and which copy of it counts.
 
-use hatchery::internals::register::{Claimed, DedupSlot, End};
+use hatchery::internals::register::{ClaimAnswer, DedupSlot, End};
 
 use super::{I, copied};
 use crate::register::bench::{Bench, LEASE, event, stamp, token};
@@ -10,14 +10,14 @@ rules! {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn a_finished_version_is_finished_in_all_its_copies(b) {
         let a = event("1", "a");
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
-        assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first.next(), token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn a_later_copy_makes_the_earlier_one_stale_and_runs_itself(b) {
@@ -25,7 +25,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.start(&a, &first, token(1)).await;
         b.settle(&a, &first, token(1), copied(&b)).await;
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
         b.handle(&a, &first.next()).await;
     }
 
@@ -35,7 +35,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
         b.advance(LEASE);
         b.start(&a, &first.next(), token(2)).await;
-        assert_eq!(b.claim(&a, &first, token(3)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(3)).await, ClaimAnswer::Stale);
     }
 
     async fn finishing_an_earlier_copy_finishes_the_later_one(b) {
@@ -44,7 +44,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
         b.settle(&a, &first, token(1), copied(&b)).await;
         b.settle(&a, &first, token(1), End::Finished).await;
-        assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first.next(), token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn a_late_copy_does_not_revive_a_finished_event(b) {
@@ -52,7 +52,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.handle(&a, &first).await;
         b.settle(&a, &first, token(1), copied(&b)).await;
-        assert_eq!(b.claim(&a, &first.next(), token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first.next(), token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn a_newer_event_that_has_begun_makes_the_older_one_stale_even_if_unrecorded(b) {
@@ -60,7 +60,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         let newer = stamp(&I, b.reserve_due(&n, &I, b.now()).await, 0);
         b.start(&n, &newer, token(1)).await;
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Stale);
     }
 
     async fn a_late_settle_never_lowers_the_mark(b) {
@@ -71,8 +71,8 @@ rules! {
         let newer = b.publish(&n, &I).await;
         b.handle(&n, &newer).await;
         b.settle(&a, &first, token(1), copied(&b)).await;
-        assert_eq!(b.claim(&n, &newer, token(2)).await, Claimed::Stale);
-        assert_eq!(b.claim(&a, &first.next(), token(3)).await, Claimed::Stale);
+        assert_eq!(b.claim(&n, &newer, token(2)).await, ClaimAnswer::Stale);
+        assert_eq!(b.claim(&a, &first.next(), token(3)).await, ClaimAnswer::Stale);
     }
 
     async fn a_finished_event_finishes_its_own_slot_only(b) {
@@ -87,6 +87,6 @@ rules! {
         let a = event("1", "a");
         let unknown = stamp(&I, b.now().as_microsecond(), 0);
         b.settle(&a, &unknown, token(1), End::Finished).await;
-        assert_eq!(b.claim(&a, &unknown, token(2)).await, Claimed::Stale);
+        assert_eq!(b.claim(&a, &unknown, token(2)).await, ClaimAnswer::Stale);
     }
 }

@@ -1,6 +1,6 @@
 //! Versions: *reserve*, *record*, which event replaces which, and events that have waited longer than `max-wait`.
 
-use hatchery::internals::register::{Claimed, CopyVersion, DedupSlot, Reserved};
+use hatchery::internals::register::{ClaimAnswer, CopyVersion, DedupSlot, Reserved};
 
 use super::I;
 use crate::register::bench::{Bench, MAX_WAIT, MS, event, stamp, token};
@@ -43,7 +43,7 @@ rules! {
 
     async fn a_stale_event_in_a_slot_of_its_own_gets_no_version_for_its_follow_up(b) {
         let a = event("1", "a");
-        let alone = CopyVersion::alone("a", 0);
+        let alone = CopyVersion::uncontested("a", 0);
         b.handle(&a, &alone).await;
         assert_eq!(b.reserve_for(&a, &DedupSlot::RequeuedAt(5), b.now(), Some(alone)).await, Reserved::Stale);
     }
@@ -63,7 +63,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         let version = b.reserve_due(&n, &I, b.now()).await;
         b.record(&n, &I, version).await;
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Replaced);
         b.start(&n, &stamp(&I, version, 0), token(2)).await;
     }
 
@@ -79,7 +79,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         let second = b.publish(&event("1", "b"), &I).await;
         b.record(&a, &I, first.version).await;
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Replaced);
         b.start(&event("1", "b"), &second, token(2)).await;
     }
 
@@ -97,7 +97,7 @@ rules! {
         let first = b.publish(&event("1", "a"), &one).await;
         let other = b.publish(&event("1", "b"), &two).await;
         let second = b.publish(&event("1", "c"), &one).await;
-        assert_eq!(b.claim(&event("1", "a"), &first, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&event("1", "a"), &first, token(1)).await, ClaimAnswer::Replaced);
         b.handle(&event("1", "b"), &other).await;
         b.handle(&event("1", "c"), &second).await;
     }
@@ -119,7 +119,7 @@ rules! {
         let first = b.publish(&a, &I).await;
         b.advance(MAX_WAIT);
         b.publish(&n, &I).await;
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Replaced);
         b.advance(MS);
         b.handle(&a, &first).await;
     }
@@ -130,7 +130,7 @@ rules! {
         b.advance(MAX_WAIT + MS);
         b.publish(&event("1", "c"), &I).await;
         b.handle(&event("1", "a"), &first).await;
-        assert_eq!(b.claim(&event("1", "b"), &second, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&event("1", "b"), &second, token(1)).await, ClaimAnswer::Replaced);
         b.advance(MAX_WAIT + MS);
         b.handle(&event("1", "b"), &second).await;
     }
@@ -141,7 +141,7 @@ rules! {
         b.advance(MAX_WAIT + MS);
         let second = b.publish(&event("1", "b"), &I).await;
         b.publish(&event("1", "c"), &I).await;
-        assert_eq!(b.claim(&event("1", "b"), &second, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&event("1", "b"), &second, token(1)).await, ClaimAnswer::Replaced);
     }
 
     async fn an_event_that_has_begun_is_not_overdue_again(b) {
@@ -150,7 +150,7 @@ rules! {
         b.start(&a, &first, token(1)).await;
         b.publish(&n, &I).await;
         b.advance(MAX_WAIT + MS);
-        assert_eq!(b.claim(&a, &first, token(2)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&a, &first, token(2)).await, ClaimAnswer::Replaced);
     }
 
     async fn a_dated_event_is_never_overdue(b) {
@@ -158,6 +158,6 @@ rules! {
         let first = b.publish(&a, &DedupSlot::Dated).await;
         b.publish(&n, &DedupSlot::Dated).await;
         b.advance(MAX_WAIT + MS);
-        assert_eq!(b.claim(&a, &first, token(1)).await, Claimed::Replaced);
+        assert_eq!(b.claim(&a, &first, token(1)).await, ClaimAnswer::Replaced);
     }
 }

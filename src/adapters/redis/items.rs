@@ -1,0 +1,343 @@
+//! How each call is written for its script, and its answer read.
+
+use std::vec;
+
+use jiff::Timestamp;
+use redis::{FromRedisValue, Script};
+
+use super::{argument::Argument, keys::Keys, packed, scripts};
+use crate::domain::register::{
+    Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, End, Later, Note, Postponed, Record, Release, Renew, Renewed,
+    Reserve, Reserved, Settle, Stage, Subject,
+    transitions::{due_millis, millis},
+};
+
+/// One item of a batch, as a script takes and answers it.
+pub(super) trait Item: Sync {
+    /// A value of the script's answer.
+    type Raw: FromRedisValue + Send;
+    /// The meaning of the answer for one item.
+    type Answer: Send;
+    /// The number of values in the answer for one item.
+    const VALUES: usize = 1;
+
+    fn subject(&self) -> &Subject;
+    /// Packs what the first lines of the script list, in that order.
+    fn argument(&self, keys: &Keys) -> Argument;
+    /// Takes the item's values from the answer. `None` if one of them is missing.
+    fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Self::Answer>;
+}
+
+/// An item whose script takes no other.
+pub(super) trait Call: Item {
+    fn script() -> &'static Script;
+}
+
+impl Item for Reserve {
+    type Raw = i64;
+    type Answer = Reserved;
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn argument(&self, keys: &Keys) -> Argument {
+        let Self { subject, slot, .. } = self;
+        let (version, generation, field, place, own) = match &self.asked_by {
+            Some(asker) => (
+                asker.counted_version(subject),
+                asker.counted_generation(),
+                subject.field(&asker.slot),
+                keys.place(subject, &asker.slot),
+                keys.own_place(subject),
+            ),
+            None => (0, 0, String::new(), String::new(), String::new()),
+        };
+        let argument = Argument::new().millis(due_millis(self.due)).version(version).generation(generation);
+        argument.text(subject.field(slot)).text(keys.place(subject, slot)).text(field).text(place).text(own)
+    }
+
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Reserved> {
+        raw.next().map(|raw| if raw > 0 { Reserved::Version(raw) } else { Reserved::Stale })
+    }
+}
+
+impl Call for Reserve {
+    fn script() -> &'static Script {
+        &scripts::RESERVE
+    }
+}
+
+impl Item for Record {
+    type Raw = i64;
+    type Answer = ();
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn argument(&self, keys: &Keys) -> Argument {
+        let Self { subject, slot, .. } = self;
+        let note = Note { stage: Stage::Waiting, attempts: 0, reason: self.reason.clone() };
+        Argument::new()
+            .version(self.version)
+            .millis(millis(self.terms.dedup_retention))
+            .text(subject.field(slot))
+            .text(keys.place(subject, slot))
+            .text(packed::details(subject, slot, self.due, &note, self.kept.is_some()))
+            .message(self.kept.as_deref().unwrap_or_default())
+    }
+
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
+        raw.next().map(drop)
+    }
+}
+
+impl Call for Record {
+    fn script() -> &'static Script {
+        &scripts::RECORD
+    }
+}
+
+impl Item for Claim {
+    type Raw = i64;
+    type Answer = ClaimAnswer;
+    const VALUES: usize = 2;
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn argument(&self, keys: &Keys) -> Argument {
+        let Self { subject, stamp, terms, .. } = self;
+        Argument::new()
+            .version(stamp.counted_version(subject))
+            .generation(stamp.counted_generation())
+            .millis(millis(terms.lease))
+            .millis(millis(terms.max_wait))
+            .flag(self.alone)
+            .token(&self.token)
+            .places(keys, subject, stamp, terms)
+    }
+
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<ClaimAnswer> {
+        let (what, number) = (raw.next()?, raw.next()?);
+        let crashes = u32::try_from(what / 8).unwrap_or_default();
+        Some(match what % 8 {
+            0 => ClaimAnswer::Stale,
+            1 => ClaimAnswer::Replaced,
+            2 => ClaimAnswer::Later(Timestamp::from_millisecond(number).unwrap_or(Timestamp::MAX)),
+            4 => ClaimAnswer::Alone,
+            5 => ClaimAnswer::run(self, number, crashes, false),
+            6 => ClaimAnswer::run(self, number, crashes, true),
+            // After this answer nothing is lost, whatever an unknown answer means.
+            _ => ClaimAnswer::Busy,
+        })
+    }
+}
+
+impl Item for Renew {
+    type Raw = i64;
+    type Answer = Renewed;
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn argument(&self, keys: &Keys) -> Argument {
+        let Self { subject, stamp, terms, .. } = self;
+        Argument::new()
+            .version(stamp.counted_version(subject))
+            .millis(self.due.as_millisecond())
+            .millis(millis(terms.lease))
+            .millis(millis(terms.dedup_retention))
+            .token(&self.token)
+            .places(keys, subject, stamp, terms)
+    }
+
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Renewed> {
+        raw.next().map(|raw| if raw == 1 { Renewed::Held } else { Renewed::Lost })
+    }
+}
+
+impl Call for Renew {
+    fn script() -> &'static Script {
+        &scripts::RENEW
+    }
+}
+
+impl Item for Release {
+    type Raw = i64;
+    type Answer = ();
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn argument(&self, keys: &Keys) -> Argument {
+        let Self { subject, stamp, terms, .. } = self;
+        Argument::new()
+            .version(stamp.counted_version(subject))
+            .generation(stamp.counted_generation())
+            .millis(self.due.as_millisecond())
+            .millis(millis(terms.dedup_retention))
+            .token(&self.token)
+            .places(keys, subject, stamp, terms)
+    }
+
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
+        raw.next().map(drop)
+    }
+}
+
+impl Call for Release {
+    fn script() -> &'static Script {
+        &scripts::RELEASE
+    }
+}
+
+impl Item for Settle {
+    type Raw = i64;
+    type Answer = ();
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn argument(&self, keys: &Keys) -> Argument {
+        let Self { subject, stamp, terms, .. } = self;
+        let (copy_due, is_copied, details, own_details) = match &self.end {
+            End::Finished => (0, false, Vec::new(), Vec::new()),
+            End::Copied { due, note } => {
+                let details = |slot: &DedupSlot| packed::details(subject, slot, *due, note, false);
+                (due_millis(*due), true, details(&stamp.slot), details(&DedupSlot::Event(subject.id.clone())))
+            }
+        };
+        Argument::new()
+            .version(stamp.counted_version(subject))
+            .generation(stamp.counted_generation())
+            .version(self.fence)
+            .millis(self.due.as_millisecond())
+            .millis(millis(terms.dedup_retention))
+            .millis(copy_due)
+            .flag(is_copied)
+            .token(&self.token)
+            .places(keys, subject, stamp, terms)
+            .text(details)
+            .text(own_details)
+    }
+
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<()> {
+        raw.next().map(drop)
+    }
+}
+
+impl Item for Later {
+    type Raw = i64;
+    type Answer = Postponed;
+
+    fn subject(&self) -> &Subject {
+        &self.subject
+    }
+
+    fn argument(&self, keys: &Keys) -> Argument {
+        let Self { subject, stamp, .. } = self;
+        Argument::new()
+            .version(stamp.counted_version(subject))
+            .generation(stamp.counted_generation())
+            .millis(due_millis(self.at))
+            .text(subject.field(&stamp.slot))
+            .text(keys.place(subject, &stamp.slot))
+            .text(keys.own_place(subject))
+    }
+
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<Postponed> {
+        raw.next().map(|raw| match raw {
+            2 => Postponed::Until,
+            1 => Postponed::Running,
+            _ => Postponed::Unwanted,
+        })
+    }
+}
+
+impl Call for Later {
+    fn script() -> &'static Script {
+        &scripts::LATER
+    }
+}
+
+/// Reads the time of the Redis server that has this subject, in µs.
+pub(super) struct Now<'a>(pub(super) &'a Subject);
+
+impl Item for Now<'_> {
+    type Raw = i64;
+    type Answer = i64;
+
+    fn subject(&self) -> &Subject {
+        self.0
+    }
+
+    fn argument(&self, _: &Keys) -> Argument {
+        Argument::new()
+    }
+
+    fn read(&self, raw: &mut vec::IntoIter<i64>) -> Option<i64> {
+        raw.next()
+    }
+}
+
+impl Call for Now<'_> {
+    fn script() -> &'static Script {
+        &scripts::NOW
+    }
+}
+
+/// A cancel, and until when its caller waits, in µs of Redis's time.
+pub(super) struct Timely<'a> {
+    pub(super) call: &'a Cancel,
+    pub(super) until: i64,
+}
+
+impl Item for Timely<'_> {
+    type Raw = Vec<(String, u8, u8, u8)>;
+    type Answer = Vec<Cancelled>;
+
+    fn subject(&self) -> &Subject {
+        &self.call.subject
+    }
+
+    fn argument(&self, keys: &Keys) -> Argument {
+        let Cancel { subject, slot, due, horizon } = self.call;
+        let alone = DedupSlot::Event(subject.id.clone());
+        let slot = match slot {
+            None if subject.reference.is_none() => Some(&alone),
+            slot => slot.as_ref(),
+        };
+        Argument::new()
+            .millis(due.map_or(0, due_millis))
+            .millis(millis(*horizon))
+            .version(self.until)
+            .text(keys.place(subject, slot.unwrap_or(&DedupSlot::Immediate)))
+            .text(slot.map_or_else(String::new, DedupSlot::field))
+    }
+
+    fn read(&self, raw: &mut vec::IntoIter<Self::Raw>) -> Option<Vec<Cancelled>> {
+        let mut raw = raw.next()?;
+        raw.sort_unstable();
+        let slot = |field: &str| match &self.call.slot {
+            Some(slot) => Some(slot.clone()),
+            None if field == "e" => Some(DedupSlot::Event(self.call.subject.id.clone())),
+            None => field.parse().ok(),
+        };
+        let cancelled = |(field, waiting, running, already): (String, u8, u8, u8)| {
+            Some(Cancelled { slot: slot(&field)?, waiting: waiting == 1, running: running == 1, already: already == 1 })
+        };
+        Some(raw.into_iter().filter_map(cancelled).collect())
+    }
+}
+
+impl Call for Timely<'_> {
+    fn script() -> &'static Script {
+        &scripts::CANCEL
+    }
+}

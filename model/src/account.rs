@@ -84,6 +84,17 @@ impl Account {
         self.given.push(Given { place, version, event, serves });
     }
 
+    /// Returns the events that a run stands for, and notes that any later run of this version stands for them too, such as
+    /// that of a copy which a person sends.
+    pub(crate) fn begins(&mut self, message: &Message, fence: i64) -> Set {
+        let stands = self.stands_for(message, fence);
+        let (place, version) = (message.place, message.version);
+        for given in self.given.iter_mut().filter(|given| (given.place, given.version) == (place, version)) {
+            given.serves |= stands;
+        }
+        stands
+    }
+
     /// Returns the events that a run of this copy stands for: in slot `f` those that got a version before the run
     /// began, and else those with a lower version.
     pub(crate) fn stands_for(&self, message: &Message, fence: i64) -> Set {

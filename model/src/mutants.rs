@@ -5,7 +5,7 @@
 
 use hatchery::internals::register::{
     Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, End, Reserve as Reserving, Reserved, Settle, Subject,
-    state::{Mark, Shard, SlotState},
+    state::{END_OF_TIME, Mark, Shard, SlotState},
     transitions::At,
 };
 use jiff::Timestamp;
@@ -307,6 +307,23 @@ impl Rules for PeopleAreBlind {
         let fence = if call.token == uuid(NOBODY) { i64::MAX } else { call.fence };
         shard.settle(at, &Settle { fence, ..call.clone() });
     }
+}
+
+struct SettlesWhatRedisLost;
+
+impl Rules for SettlesWhatRedisLost {
+    fn settle(&self, shard: &mut Shard, at: At, call: &Settle) {
+        let key = key(&call.subject, &call.stamp.slot);
+        let slot = shard.slots.entry(key).or_default();
+        (slot.newest, slot.until) = (slot.newest.max(call.stamp.version), END_OF_TIME);
+        shard.settle(at, call);
+    }
+}
+
+#[test]
+fn a_settle_in_slot_f_of_a_version_that_redis_lost_loses_an_event() {
+    let emptied = Scenario { kinds: &[Fault::RedisEmptied], ..scenario("first, run now", 1) };
+    breaks(Property::NothingLost, &emptied, rules(&SettlesWhatRedisLost));
 }
 
 #[test]

@@ -31,7 +31,7 @@ pub(crate) fn starts(world: &mut World, scenario: &Scenario, message: &Message, 
     if account.settled.iter().any(|one| settled(one) && generation <= one.generation) {
         account.breaks(Property::SettledStaysSettled);
     }
-    account.stands_for(message, fence)
+    account.begins(message, fence)
 }
 
 /// Notes that a run was settled.

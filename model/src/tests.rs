@@ -46,6 +46,12 @@ fn no_event_is_lost_when_redis_loses_data() {
 }
 
 #[test]
+fn no_event_is_lost_when_redis_is_emptied_while_people_act() {
+    let first = PEOPLE.iter().filter(|scenario| scenario.name.starts_with("first"));
+    hold(first.map(|scenario| Scenario { kinds: &[Fault::RedisEmptied], answers: &[], ..scenario.of_two() }), 1);
+}
+
+#[test]
 fn the_properties_hold_when_people_act() {
     hold(PEOPLE.iter().copied(), 0);
 }

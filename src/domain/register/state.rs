@@ -233,6 +233,16 @@ impl SlotState {
         }
     }
 
+    /// Tells whether a settle of this version raises the mark. In slot `f` it does not in two cases:
+    ///
+    /// - A later run has covered the slot. A run that began before a covered event was published must not finish that event.
+    /// - The slot does not know the version, because Redis has lost data since the caller claimed or read it. The copy of
+    ///   this version may have been dropped as served by a run of a lower one, whose next copy would now be stale.
+    #[must_use]
+    pub fn takes_settle(&self, field: &str, version: i64, fence: i64) -> bool {
+        fence >= self.covered && (field != "f" || version <= self.newest.max(self.mark.version))
+    }
+
     /// Tells whether some copy is still to run, as far as the register knows.
     #[must_use]
     pub fn open(&self) -> bool {

@@ -185,8 +185,7 @@ impl Shard {
     pub fn settle(&mut self, at: At, call: &Settle) {
         let Counted { key, version, generation, .. } = self.counted(at, &call.subject, &call.stamp);
         let mut slot = self.load(at, &key);
-        // A run that began before a covered event was published must not finish that event: a later run serves it.
-        let counts = call.fence >= slot.covered;
+        let counts = slot.takes_settle(&key.1, version, call.fence);
         let mark = match &call.end {
             End::Finished => Mark { version, finished: true, generation },
             End::Copied { due, .. } => {

@@ -3,7 +3,7 @@
 use hatchery::internals::register::{ClaimAnswer, DedupSlot, End};
 
 use super::{I, copied};
-use crate::register::bench::{Bench, DEDUP, LEASE, MS, event, token};
+use crate::register::bench::{Bench, DEDUP, LEASE, MS, event, stamp, token};
 
 const F: DedupSlot = DedupSlot::First;
 
@@ -85,6 +85,15 @@ rules! {
         b.advance(LEASE);
         assert_eq!(b.claim(&a, &first, token(3)).await, ClaimAnswer::Stale);
         b.handle(&n, &second).await;
+    }
+
+    async fn a_settle_of_a_version_that_the_slot_does_not_know_changes_nothing(b) {
+        let (a, n) = (event("1", "a"), event("1", "n"));
+        let first = b.publish(&a, &F).await;
+        let unknown = stamp(&F, b.reserve_due(&n, &F, b.now()).await, 0);
+        b.settle(&n, &unknown, token(9), copied(&b)).await;
+        b.settle(&n, &unknown, token(9), End::Finished).await;
+        b.start(&a, &first, token(1)).await;
     }
 
     async fn a_slot_of_first_events_does_not_mix_with_the_immediate_slot(b) {

@@ -3,15 +3,14 @@
 //! `docs/wire-format.md` describes the format for programs that publish or consume without hatchery.
 
 pub mod kept;
-mod reason;
 
 use bytes::Bytes;
 use jiff::Timestamp;
 
-pub use self::reason::{REASON_LIMIT, cut_reason};
 pub use super::message::{Headers, Incoming, Message, Properties, Value};
 use super::{
     event::Event,
+    reason::{self, cut_reason},
     register::{CopyVersion, DedupSlot},
     time::millis_text,
     ttl::parse_time,

@@ -10,7 +10,7 @@ use crate::{
         words::{EventType, UnknownType},
     },
     outage::BrokerOutage,
-    ports::{Broker, Clock, Index, Register},
+    ports::{Broker, BrokerError, Clock, Index, Register},
     routes::Routes,
 };
 
@@ -81,6 +81,16 @@ impl Events {
                 outage: BrokerOutage::default(),
             }),
         }
+    }
+}
+
+impl Events {
+    /// Returns the number of messages that are ready in a queue. Not part of the stable interface.
+    ///
+    /// # Errors
+    /// When the broker is away, or has no such queue.
+    pub async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {
+        self.shared.broker.ready(queue).await
     }
 }
 

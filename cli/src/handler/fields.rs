@@ -1,6 +1,6 @@
 //! The fields of an event that a program or a service gets, next to the payload.
 
-use hatchery::internals::{event::Event, register::DedupSlot, time::millis_text, wire::cut_reason};
+use hatchery::internals::{event::Event, reason::cut_reason, register::DedupSlot, time::millis_text};
 
 /// A field of an event, with its names.
 pub(super) struct Field {

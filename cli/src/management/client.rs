@@ -6,7 +6,7 @@ use std::{
 };
 
 use backon::{ExponentialBuilder, Retryable as _};
-use hatchery::internals::{secret_url::SecretUrl, tls, wire::cut_reason};
+use hatchery::internals::{reason::cut_reason, secret_url::SecretUrl, tls};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use rustls::ClientConfig;
 use serde::{Deserialize, de::DeserializeOwned};

@@ -4,13 +4,13 @@ use jiff::Timestamp;
 use uuid::Uuid;
 
 use crate::domain::{
+    reason::cut_reason,
     register::{
         DedupSlot, Note, Stage, Subject,
         index::Entry,
         state::{Later, Mark, SlotState},
         transitions::due_millis,
     },
-    wire::cut_reason,
     words::EventType,
 };
 

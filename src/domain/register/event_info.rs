@@ -3,7 +3,10 @@
 use jiff::Timestamp;
 
 use super::{CopyVersion, DedupSlot, Stage, Subject, event_state::State, index::Shown, state::SlotState};
-use crate::domain::words::{EventType, Reference};
+use crate::domain::{
+    reason::error_of,
+    words::{EventType, Reference},
+};
 
 /// A slot and its newest event, as far as the register knows them.
 ///
@@ -96,6 +99,20 @@ impl EventInfo {
             copy,
             covered: state.covered,
         }
+    }
+
+    /// Returns why the event failed, or the whole reason of an event that has not failed. It is the error alone, without the
+    /// count and the time of the attempt, which stand before it in [`reason`](Self::reason).
+    ///
+    /// ```no_run
+    /// # fn example(event: hatchery::EventInfo) {
+    /// // KeyError: name, of the reason `retry: attempt=2 failed_at=2026-06-01T09:00:00.000Z error="KeyError: name"`
+    /// println!("{}", event.error().unwrap_or_default());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.reason.as_deref().map(error_of)
     }
 
     /// Returns the subject for the register's calls about this event. Of no use outside of the crate.

@@ -14,7 +14,7 @@ use super::{
     transitions::{At, due_millis, millis},
 };
 use crate::domain::{
-    wire::cut_reason,
+    reason::cut_reason,
     words::{EventType, Reference},
 };
 

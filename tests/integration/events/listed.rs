@@ -71,6 +71,7 @@ async fn events_are_listed_by_due_time_and_filtered() {
     let event = &list["events"][0];
     assert!(event["version"].as_i64().unwrap() > 0 && event["due"].is_string(), "{event}");
     let reason = event["reason"].as_str().unwrap();
+    assert_eq!(event["error"], "Connection refused");
     assert!(reason.starts_with("retry: attempt=1 ") && reason.ends_with("\"Connection refused\""), "{reason}");
     let mut stable = event.clone();
     for varies in ["version", "due", "reason"] {
@@ -78,7 +79,7 @@ async fn events_are_listed_by_due_time_and_filtered() {
     }
     let expected = json!({
         "type": "import", "reference": "1234", "id": "failing", "slot": "i", "state": "retry", "running": false,
-        "due": null, "attempts": 1, "reason": null, "version": null, "generation": 1,
+        "due": null, "attempts": 1, "reason": null, "error": "Connection refused", "version": null, "generation": 1,
     });
     assert_eq!(stable, expected);
 
@@ -88,7 +89,11 @@ async fn events_are_listed_by_due_time_and_filtered() {
     assert!(lines.len() == 3 && lines.iter().all(|line| line.chars().count() <= 80), "{}", text.stdout);
     assert!(lines[0].starts_with("TYPE    REFERENCE  STATE        DUE"), "{}", text.stdout);
     assert!(lines[1].starts_with("mail    ann        dead-letter  "), "{}", text.stdout);
-    assert!(text.stderr.contains("Only the first 2 are shown."), "{text:?}");
+    assert!(text.stderr.contains("The first 2 of 5 are shown."), "{text:?}");
+    let refused = place.events(0, &["list", "--state", "retry"]).await;
+    assert!(refused.stdout.trim_end().ends_with("1      Connection refused"), "the reason is the error: {refused:?}");
+    assert!(refused.stderr.contains("1 event."), "{refused:?}");
+    assert_eq!((&list["more"], &list["total"]), (&false.into(), &1.into()));
     assert_eq!(place.events(0, &["list", "--type", "mail", "--attempts", "9"]).await.stdout, "Nothing is found.\n");
     assert_eq!(place.events(0, &["list", "-o", "ndjson"]).await.stdout.lines().count(), 5);
 }
@@ -153,9 +158,54 @@ async fn show_prints_all_that_the_register_knows_of_an_event() {
     assert!(off.stderr.contains("plain has `register: off`"), "{off:?}");
     let misspelt = place.events(1, &["show", "--type", "imprt", "--id", "x"]).await;
     assert!(misspelt.stderr.contains("is it `import`?"), "{misspelt:?}");
-    let which = place.events(2, &["show", "--id", "x"]).await;
-    assert!(which.stderr.contains("--type"), "{which:?}");
+    let of_all_types = place.events(0, &["show", "letter"]).await;
+    let without_due = |text: &str| -> Vec<String> {
+        text.lines().filter(|line| !line.starts_with("due ")).map(str::to_owned).collect()
+    };
+    assert_eq!(without_due(&of_all_types.stdout), without_due(&text), "{of_all_types:?}");
+    let nowhere = place.events(1, &["show", "x"]).await;
+    assert!(nowhere.stderr.contains("nothing is known of the event x"), "{nowhere:?}");
+    place.events(2, &["show", "x", "--id", "x"]).await;
     assert_eq!(hatchery.events().show(&EventSelector::id("mail", "letter")).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn show_tells_in_which_queue_an_event_is_and_what_happened_to_it() {
+    let types = "{ mail: { retry: { delays: [30m], max-attempts: 2 } }, import: { coalesce: latest } }";
+    let declared = declared(types).await;
+    let hatchery = declared.connect().await;
+    put(&hatchery, "mail", "", "due", Duration::ZERO).await;
+    put(&hatchery, "mail", "", "later", HOUR).await;
+    let place = Place::new(&declared);
+    let topology = &declared.topology.name;
+    let shows = async |id: &str, lines: &[String]| {
+        let text = place.events(0, &["show", id]).await.stdout;
+        for line in lines {
+            assert!(text.contains(line), "{line}: {text}");
+        }
+        place.events_json(0, &["show", id]).await["events"][0]["queues"].clone()
+    };
+    let due = format!("where      {topology}.processor.mail (1 ready): it is due, and waits for a worker\n");
+    assert_eq!(shows("due", &[due]).await, json!([format!("{topology}.processor.mail")]));
+    let moves = format!("; RabbitMQ moves it to {topology}.processor.mail when it is due\n");
+    let queues = json!([format!("{topology}.hatchery.*"), format!("{topology}.ladder.*")]);
+    assert_eq!(shows("later", std::slice::from_ref(&moves)).await, queues);
+
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::Retry { reason: "no luck".into(), after: None });
+    worker.runs.reach(1).await;
+    worker.stop().await;
+    let failed = "attempts   1 of 2 failed, the last one ".to_owned();
+    let retrying = format!("{topology}.retry.mail.30m");
+    let lines = [failed, format!("where      {retrying}{moves}"), "error=\"no luck\"\n".to_owned()];
+    assert_eq!(shows("due", &lines).await, json!([retrying]));
+
+    put(&hatchery, "mail", "", "hopeless", Duration::ZERO).await;
+    let worker = Working::start(&hatchery, "mail", |_| Outcome::DeadLetter { reason: "no such address".into() });
+    worker.runs.reach(1).await;
+    worker.stop().await;
+    let letters = format!("{topology}.dead-letter.mail");
+    let place = format!("where      {letters} (1 ready), for people\n");
+    assert_eq!(shows("hopeless", &[place]).await, json!([letters]));
 }
 
 #[tokio::test]

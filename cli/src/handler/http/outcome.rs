@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use hatchery::internals::{
+    reason::cut_reason,
     secret_url::{SecretUrl, is_plain},
     settlement::Outcome,
     time,
     ttl::LONGEST,
-    wire::cut_reason,
 };
 use jiff::Timestamp;
 use reqwest::StatusCode;

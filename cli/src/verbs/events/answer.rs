@@ -23,6 +23,7 @@ pub(super) fn view(event: &EventInfo) -> Value {
         "due": event.due.map(millis_text),
         "attempts": event.attempts,
         "reason": event.reason,
+        "error": event.error(),
         "version": event.copy.as_ref().map(|copy| copy.version).filter(|version| *version > 0),
         "generation": event.copy.as_ref().map(|copy| copy.generation),
     })
@@ -53,6 +54,7 @@ pub(super) fn cancelled(
         "due": due.map(millis_text),
         "attempts": null,
         "reason": null,
+        "error": null,
         "version": null,
         "generation": null,
     })

@@ -1,7 +1,9 @@
 //! `topology events list`: lists events by their due time, the next one first.
 
-use futures_util::{StreamExt as _, TryStreamExt as _};
-use hatchery::{EventInfo, Events};
+use std::time::{Duration, Instant};
+
+use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
+use hatchery::{EventInfo, Events, EventsError};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -42,31 +44,67 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     with_events(common, topology, output, async |events| list(events, args, output).await).await
 }
 
+/// How long the list goes on counting the events that it does not show. There may be millions.
+const COUNTING: Duration = Duration::from_secs(2);
+
+/// How many events match.
+enum Total {
+    Exactly(usize),
+    /// Counting took too long.
+    MoreThan(usize),
+}
+
 async fn list(events: &Events, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let limit = usize::try_from(args.limit)?;
-    let mut found = events.search(&args.filters.filter()).take(limit.saturating_add(1)).boxed();
-    let (mut list, mut more): (Vec<EventInfo>, bool) = (Vec::new(), false);
-    let mut shown = 0;
-    while let Some(event) = found.try_next().await? {
-        if shown == limit {
-            more = true;
-        } else if output.format == Format::Ndjson {
+    let mut found = events.search(&args.filters.filter()).boxed();
+    let mut list: Vec<EventInfo> = Vec::new();
+    while list.len() < limit {
+        let Some(event) = found.try_next().await? else { break };
+        if output.format == Format::Ndjson {
             output.json(&view(&event))?;
-        } else {
-            list.push(event);
         }
-        shown += 1;
+        list.push(event);
     }
+    let total = total(list.len(), found).await?;
     match output.format {
         Format::Text if list.is_empty() => output.print("Nothing is found.\n")?,
         Format::Text => output.print(&table::table(&list, Timestamp::now(), Output::columns()))?,
         Format::Json => {
-            output.json(&json!({ "events": list.iter().map(view).collect::<Vec<Value>>(), "more": more }))?;
+            let (more, total) = match total {
+                Total::Exactly(total) => (total > list.len(), Some(total)),
+                Total::MoreThan(_) => (true, None),
+            };
+            let events: Vec<Value> = list.iter().map(view).collect();
+            output.json(&json!({ "events": events, "more": more, "total": total }))?;
         }
         Format::Ndjson => {}
     }
-    if more && output.format != Format::Json {
-        output.note(&format!("Only the first {limit} are shown. --limit N shows more."));
+    if output.format != Format::Json {
+        match total {
+            Total::Exactly(total) if total > list.len() => {
+                output.note(&format!("The first {limit} of {total} are shown. --limit N shows more."));
+            }
+            Total::Exactly(0) => {}
+            Total::Exactly(total) => output.note(&format!("{}.", table::events(u64::try_from(total)?))),
+            Total::MoreThan(counted) => {
+                output.note(&format!("The first {limit} of more than {counted} are shown. --limit N shows more."));
+            }
+        }
     }
     Ok(Exit::Done)
+}
+
+/// Counts the events that follow those shown.
+async fn total(
+    shown: usize,
+    mut rest: impl Stream<Item = Result<EventInfo, EventsError>> + Unpin,
+) -> Result<Total, EventsError> {
+    let (mut total, until) = (shown, Instant::now() + COUNTING);
+    while rest.try_next().await?.is_some() {
+        total += 1;
+        if Instant::now() > until {
+            return Ok(Total::MoreThan(total));
+        }
+    }
+    Ok(Total::Exactly(total))
 }

@@ -1,8 +1,11 @@
-//! `topology events show`: shows all that Redis knows of one reference, or of one event.
+//! `topology events show`: shows where an event is, why, what happened to it before, and when it runs.
 
 use std::fmt::Write as _;
 
-use hatchery::{EventInfo, EventSelector, Events, State, internals::register::DedupSlot};
+use hatchery::{
+    EventInfo, EventSelector, Events, State, Topology,
+    internals::{reason::failed_at, register::DedupSlot, whereabouts::Whereabouts},
+};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -14,19 +17,23 @@ use crate::{
     output::{Format, Output},
 };
 
-/// Show all that Redis knows of a reference, or of an event
+/// Show where an event is, why, and when it runs
 #[derive(clap::Args)]
-#[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["reference", "id"])))]
+#[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["event", "reference", "id"])))]
 #[command(after_help = "\
 Examples:
-  topology events show --type hr-import --reference 1234
-  topology events show --type mail --id 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11
+  topology events show 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11
+  topology events show --reference 1234
   topology events show --type hr-import --reference 1234 -o json
 
 Running events come first, then waiting events by due time. Handled and
 cancelled events are counted, and shown with --all or -o json for as long as
 Redis remembers them. Those that compete with no other event are found only by
 their id.
+
+`where` is the queue in which the event's newest copy is, as its state in Redis
+tells. An event that waits for its time is in a hatchery or in the ladder; which
+one depends on when it was published.
 
 An event competes with the other events of its reference in the same slot: i
 immediate, d:TIME of one date, d all dated, f served by one run, q:TIME put off
@@ -35,7 +42,11 @@ to a time. e:ID competes with no other event.
 Exit 1: Redis knows no such event, or the broker reports that the topology was
 never applied.")]
 pub(super) struct Args {
-    /// The event's type; may be left out if only one type of the file uses Redis
+    /// The event's id
+    #[arg(value_name = "ID", conflicts_with = "id")]
+    event: Option<String>,
+
+    /// The event's type [default: all types that use Redis]
     #[arg(long = "type", value_name = "TYPE")]
     event_type: Option<String>,
 
@@ -54,34 +65,59 @@ pub(super) struct Args {
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
-    let filters = Filters::naming(args.event_type.clone(), args.reference.clone(), args.id.clone());
-    let which = filters.named(&topology)?;
-    let which = which.ok_or_else(|| UsageError("name the event with --reference or --id".to_owned()))?;
-    with_events(common, topology, output, async |events| show(events, args, &which, &filters, output).await).await
+    let id = args.event.clone().or_else(|| args.id.clone());
+    let of_types: Vec<String> = match &args.event_type {
+        Some(event_type) => vec![event_type.clone()],
+        None => topology.types.iter().filter(|(_, spec)| spec.register).map(|(name, _)| name.to_string()).collect(),
+    };
+    if of_types.is_empty() {
+        return Err(UsageError("no type of the file uses Redis".to_owned()).into());
+    }
+    let mut asked = Vec::new();
+    for event_type in of_types {
+        let filters = Filters::naming(Some(event_type), args.reference.clone(), id.clone());
+        asked.extend(filters.named(&topology)?);
+    }
+    let file = topology.clone();
+    with_events(common, topology, output, async |events| show(events, args, &asked, &file, output).await).await
 }
 
 async fn show(
     events: &Events,
     args: &Args,
-    which: &EventSelector,
-    filters: &Filters,
+    asked: &[EventSelector],
+    topology: &Topology,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    let mut known = events.show(which).await?;
+    let mut known = Vec::new();
+    for which in asked {
+        known.extend(events.show(which).await?);
+    }
     known.sort_by_key(|event| (is_past(event), !event.running, event.due));
+    let now = Timestamp::now();
     match output.format {
         Format::Text => {}
-        Format::Json => output.json(&json!({ "events": known.iter().map(view).collect::<Vec<Value>>() }))?,
-        Format::Ndjson => known.iter().try_for_each(|event| output.json(&view(event)))?,
+        Format::Json => {
+            output.json(&json!({ "events": known.iter().map(|event| with_place(event, topology, now)).collect::<Vec<Value>>() }))?;
+        }
+        Format::Ndjson => known.iter().try_for_each(|event| output.json(&with_place(event, topology, now)))?,
     }
     if known.is_empty() {
-        return Err(Ended::new(Exit::Error, format!("nothing is known of {}{}", filters.name(), hint(args))).into());
+        let name = Filters::naming(None, args.reference.clone(), args.event.clone().or_else(|| args.id.clone())).name();
+        return Err(Ended::new(Exit::Error, format!("nothing is known of {name}{}", hint(args))).into());
     }
     if output.is_text() {
-        let now = Timestamp::now();
         let open = known.iter().filter(|event| !is_past(event)).count();
         let shown = if args.all || open == 0 { known.len() } else { open };
-        let blocks: Vec<String> = known[..shown].iter().map(|event| block(event, now)).collect();
+        let mut blocks = Vec::new();
+        for event in &known[..shown] {
+            let place = Whereabouts::of(event, topology, now);
+            let place = match place {
+                Some(place) => Some(place_text(events, &place).await),
+                None => None,
+            };
+            blocks.push(block(event, topology, place.as_deref(), now));
+        }
         output.print(&blocks.join("\n"))?;
         let left = known.len() - shown;
         if left > 0 {
@@ -89,6 +125,37 @@ async fn show(
         }
     }
     Ok(Exit::Done)
+}
+
+/// Returns the event as JSON, with the queue in which it is.
+fn with_place(event: &EventInfo, topology: &Topology, now: Timestamp) -> Value {
+    let mut value = view(event);
+    let queues = match Whereabouts::of(event, topology, now) {
+        Some(Whereabouts::Due { queue } | Whereabouts::Running { queue } | Whereabouts::DeadLetter { queue }) => {
+            vec![queue]
+        }
+        Some(Whereabouts::Delayed { queues, .. }) => queues,
+        Some(Whereabouts::Ended) | None => Vec::new(),
+    };
+    value["queues"] = queues.into();
+    value
+}
+
+/// Returns the place in words. The length of the queue is left out if the broker does not tell it.
+async fn place_text(events: &Events, place: &Whereabouts) -> String {
+    let with_length = async |queue: &str| match events.ready(queue).await {
+        Ok(ready) => format!("{queue} ({ready} ready)"),
+        Err(_) => queue.to_owned(),
+    };
+    match place {
+        Whereabouts::Due { queue } => format!("{}: it is due, and waits for a worker", with_length(queue).await),
+        Whereabouts::Running { queue } => format!("a worker has it, from {}", with_length(queue).await),
+        Whereabouts::Delayed { queues, then } => {
+            format!("{}; RabbitMQ moves it to {then} when it is due", queues.join(" or "))
+        }
+        Whereabouts::DeadLetter { queue } => format!("{}, for people", with_length(queue).await),
+        Whereabouts::Ended => "nowhere: what is still in a queue is dropped".to_owned(),
+    }
 }
 
 /// Returns whether the event neither waits nor runs any more.
@@ -99,14 +166,14 @@ const fn is_past(event: &EventInfo) -> bool {
 /// Returns a hint for a search by reference: a handled or cancelled event that competes with no other is found only by
 /// its id.
 const fn hint(args: &Args) -> &'static str {
-    if args.id.is_none() {
-        "; a handled or cancelled event that competes with no other is found only by --id"
+    if args.id.is_none() && args.event.is_none() {
+        "; a handled or cancelled event that competes with no other is found only by its id"
     } else {
         ""
     }
 }
 
-fn block(event: &EventInfo, now: Timestamp) -> String {
+fn block(event: &EventInfo, topology: &Topology, place: Option<&str>, now: Timestamp) -> String {
     let style = table::style(event.state);
     let also = match event.state {
         state if !event.running || state == State::Running => "",
@@ -114,31 +181,49 @@ fn block(event: &EventInfo, now: Timestamp) -> String {
         _ => ", and an older one runs",
     };
     let mut text = String::new();
-    let mut line = |name: &str, value: &str| {
-        let _ = writeln!(text, "{name:<10} {}", table::cut(value, 500));
-    };
-    line("type", event.event_type.as_str());
+    line(&mut text, "type", event.event_type.as_str());
     if let Some(reference) = &event.reference {
-        line("reference", reference.as_str());
+        line(&mut text, "reference", reference.as_str());
     }
     if let Some(id) = &event.id {
-        line("id", id);
+        line(&mut text, "id", id);
     }
-    line("slot", &slot(&event.slot));
+    // The colour is no part of the value, of which characters that act on a terminal are replaced.
+    let _ = writeln!(text, "{:<10} {style}{}{style:#}{also}", "state", event.state);
+    if let Some(place) = place {
+        line(&mut text, "where", place);
+    }
     if let Some(due) = event.due {
-        line("due", &format!("{due} ({})", table::relative(now, due, 2)));
+        line(&mut text, "due", &format!("{due} ({})", table::relative(now, due, 2)));
     }
-    if let Some(copy) = &event.copy {
-        line("attempts", &event.attempts.to_string());
-        let version = Some(copy.version).filter(|version| *version > 0);
-        let version = version.map(|version| format!("version {version}, ")).unwrap_or_default();
-        line("copy", &format!("{version}generation {}", copy.generation));
+    if event.copy.is_some() {
+        line(&mut text, "attempts", &attempts(event, topology, now));
     }
     if let Some(reason) = &event.reason {
-        line("reason", reason);
+        line(&mut text, "reason", reason);
     }
-    let _ = writeln!(text, "{:<10} {style}{}{style:#}{also}", "state", event.state);
+    line(&mut text, "slot", &slot(&event.slot));
+    if let Some(copy) = &event.copy {
+        let version = Some(copy.version).filter(|version| *version > 0);
+        let version = version.map(|version| format!("version {version}, ")).unwrap_or_default();
+        line(&mut text, "copy", &format!("{version}generation {}", copy.generation));
+    }
     text
+}
+
+fn line(text: &mut String, name: &str, value: &str) {
+    let _ = writeln!(text, "{name:<10} {}", table::cut(value, 1_000));
+}
+
+/// Returns how often the event failed, of how often it may, and when it failed last.
+fn attempts(event: &EventInfo, topology: &Topology, now: Timestamp) -> String {
+    if event.attempts == 0 {
+        return "0 failed".to_owned();
+    }
+    let most = topology.types.get(&event.event_type).map(|spec| format!(" of {}", spec.retry.max_attempts));
+    let failed_at = event.reason.as_deref().and_then(failed_at);
+    let last = failed_at.map(|time| format!(", the last one {}", table::relative(now, time, 2)));
+    format!("{}{} failed{}", event.attempts, most.unwrap_or_default(), last.unwrap_or_default())
 }
 
 /// Returns a slot with an explanation.

@@ -99,7 +99,7 @@ impl Row {
             relative: event.due.map(|due| relative(now, due, 1)).unwrap_or_default(),
             absolute: event.due.map(|due| due.strftime("%Y-%m-%d %H:%MZ").to_string()).unwrap_or_default(),
             attempts: event.attempts.to_string(),
-            reason: event.reason.clone().unwrap_or_default(),
+            reason: event.error().unwrap_or_default().to_owned(),
         }
     }
 }

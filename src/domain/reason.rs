@@ -1,5 +1,7 @@
 //! The header `reason`: why a message is in its queue, for people.
 
+use jiff::Timestamp;
+
 /// The longest `reason`, in bytes. Every list of the management UI shows it.
 pub const REASON_LIMIT: usize = 1_000;
 
@@ -11,7 +13,7 @@ pub fn cut_reason(reason: &str) -> &str {
 
 /// Returns the reason of a copy that was sent on `busy` times in a row because its reference was busy. The event's own
 /// reason follows, because the handler must still be able to read it.
-pub(super) fn waiting(busy: u32, own: Option<&str>) -> Option<String> {
+pub(crate) fn waiting(busy: u32, own: Option<&str>) -> Option<String> {
     match (busy, own) {
         (0, own) => own.map(str::to_owned),
         (_, None) => Some(say(busy)),
@@ -20,7 +22,7 @@ pub(super) fn waiting(busy: u32, own: Option<&str>) -> Option<String> {
 }
 
 /// Returns the event's own part of a reason that [`waiting`] made.
-pub(super) fn own(busy: u32, reason: &str) -> Option<&str> {
+pub(crate) fn own(busy: u32, reason: &str) -> Option<&str> {
     match reason.strip_prefix(&say(busy)) {
         Some("") if busy > 0 => None,
         Some(rest) if busy > 0 => Some(rest.strip_prefix("; ").unwrap_or(reason)),
@@ -29,8 +31,28 @@ pub(super) fn own(busy: u32, reason: &str) -> Option<&str> {
 }
 
 /// Tells whether this is the reason of a dead letter. A handler may write a reason that begins like one.
-pub(super) fn is_of_a_dead_letter(reason: &str) -> bool {
+pub(crate) fn is_of_a_dead_letter(reason: &str) -> bool {
     ["given up: ", "dead-letter: ", "crash: its worker died "].iter().any(|start| reason.starts_with(start))
+}
+
+/// Returns the error alone of a failed event's reason: `KeyError: name` of `retry: attempt=2 failed_at=… error="KeyError: name"`.
+/// Any other reason is returned unchanged.
+#[must_use]
+pub fn error_of(reason: &str) -> &str {
+    let after_failure = ["retry: ", "given up: ", "drop: ", "block: ", "in-place: "];
+    if after_failure.iter().any(|start| reason.starts_with(&format!("{start}attempt="))) {
+        let error = reason.split_once(" error=\"").map(|(_, error)| error);
+        // The end of a long reason was cut off.
+        return error.map_or(reason, |error| error.strip_suffix('"').unwrap_or(error));
+    }
+    reason.strip_prefix("dead-letter: ").unwrap_or(reason)
+}
+
+/// Returns the time of the failure that a failed event's reason names.
+#[must_use]
+pub fn failed_at(reason: &str) -> Option<Timestamp> {
+    let (_, rest) = reason.split_once(" failed_at=")?;
+    rest.split(' ').next()?.parse().ok()
 }
 
 fn say(busy: u32) -> String {
@@ -64,6 +86,24 @@ mod tests {
         let waits = waiting(busy, before);
         assert_eq!(waits.as_deref(), shown);
         assert_eq!(waits.as_deref().and_then(|reason| own(busy, reason)), before);
+    }
+
+    #[rstest]
+    #[case(r#"retry: attempt=2 failed_at=2026-06-01T09:00:00.000Z error="KeyError: "name"""#, "KeyError: \"name\"")]
+    #[case(r#"given up: attempt=3 tries=2 failed_at=x error="no luck""#, "no luck")]
+    #[case::cut_at_the_limit(r#"retry: attempt=2 failed_at=x error="no lu"#, "no lu")]
+    #[case("dead-letter: no such customer", "no such customer")]
+    #[case::not_a_failure("next-change: end_date=2022-06-01", "next-change: end_date=2022-06-01")]
+    #[case::a_handlers_own(r#"retry: the error="x""#, r#"retry: the error="x""#)]
+    fn the_error_stands_alone_in_a_failures_reason(#[case] reason: &str, #[case] error: &str) {
+        assert_eq!(error_of(reason), error);
+    }
+
+    #[test]
+    fn a_failures_reason_has_its_time() {
+        let failed = r#"retry: attempt=2 failed_at=2026-06-01T09:00:00.250Z error="no luck""#;
+        assert_eq!(failed_at(failed), "2026-06-01T09:00:00.250Z".parse().ok());
+        assert_eq!(failed_at("message: queue=hr-changes"), None);
     }
 
     #[rstest]

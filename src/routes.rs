@@ -99,15 +99,16 @@ types:
         let (mut exchanges, mut queues) = needed(&topology, |event_type| event_type.as_str() == "mail").expect("safe");
         exchanges.sort();
         queues.sort();
-        let expected = ["dead-letter", "ladder.1s-2.0", "ladder.1s-2.1", "processor", "retry", "scheduler", "unrouted"];
+        let expected =
+            ["dead-letter", "ladder.1s-2.00-1s", "ladder.1s-2.01-2s", "processor", "retry", "scheduler", "unrouted"];
         assert_eq!(exchanges, expected.map(|name| format!("t.{name}")));
         let expected = [
             "dead-letter.mail",
             "hatchery.250ms",
             "hatchery.2s",
             "hatchery.5s",
-            "ladder.1s-2.0",
-            "ladder.1s-2.1",
+            "ladder.1s-2.00-1s",
+            "ladder.1s-2.01-2s",
             "processor.mail",
             "retry.mail.1m",
             "unrouted",

@@ -53,7 +53,7 @@ impl Broker {
         // A copy whose reference is busy waits for up to four seconds.
         let ladder = (0..topology.ladder.levels())
             .filter(|level| topology.ladder.hold_millis(*level) <= 4_000)
-            .map(|level| names.ladder(topology.ladder, level));
+            .map(|level| names.level(topology.ladder, level));
         let busy = processing.iter().cloned().chain(retries).chain(short).chain(ladder).collect();
         let longest = timers.last().map(|ttl| names.hatchery(*ttl)).context("there is always a hatchery")?;
         Ok(Self {

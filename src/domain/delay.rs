@@ -81,6 +81,12 @@ impl Ladder {
         self.resolution.as_millis() << level
     }
 
+    /// Returns the TTL of this level's queue.
+    #[must_use]
+    pub const fn hold(self, level: u8) -> Duration {
+        Duration::from_millis(self.hold_millis(level))
+    }
+
     /// Returns the longest delay that one round through the ladder makes.
     #[must_use]
     pub fn longest(self) -> Duration {

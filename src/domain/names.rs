@@ -2,7 +2,11 @@
 //!
 //! An object's name tells its owner, its purpose and its TTL.
 
-use super::{delay::Ladder, ttl::Ttl, words::Word};
+use super::{
+    delay::Ladder,
+    ttl::{Ttl, say},
+    words::Word,
+};
 
 /// The names of one topology's objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,10 +37,12 @@ impl Names {
         format!("{}.hatchery.{ttl}", self.0)
     }
 
-    /// Returns the name of a level's queue. The exchange that this queue dead-letters into has the same name.
+    /// Returns the name of a level's queue, like `billing.ladder.250ms-27.13-34m8s`. The exchange that this queue
+    /// dead-letters into has the same name. The level has two digits, so that names sort by the time they tell.
     #[must_use]
-    pub fn ladder(&self, ladder: Ladder, level: u8) -> String {
-        ladder_level(self.owner(), &ladder.to_string(), level)
+    pub fn level(&self, ladder: Ladder, level: u8) -> String {
+        let time = say(ladder.hold(level)).replace(' ', "");
+        format!("{}.{level:02}-{time}", ladder_named(self.owner(), &ladder.to_string()))
     }
 
     /// Returns the name of the exchange for due events.
@@ -204,10 +210,10 @@ pub fn moved<'a>(owner: &str, name: &'a str) -> Option<&'a str> {
     name.strip_prefix(owner)?.strip_prefix(".moving.")
 }
 
-/// Returns the name of a level's queue in the ladder that `word` names, like `250ms-27`.
+/// Returns the name of the whole ladder that `word` names in routing keys: `billing.ladder.250ms-27`.
 #[must_use]
-pub fn ladder_level(owner: &str, word: &str, level: u8) -> String {
-    format!("{owner}.ladder.{word}.{level}")
+pub fn ladder_named(owner: &str, word: &str) -> String {
+    format!("{owner}.ladder.{word}")
 }
 
 /// Returns the name of the whole ladder that a level's queue or exchange belongs to, like `billing.ladder.250ms-27`.
@@ -215,7 +221,8 @@ pub fn ladder_level(owner: &str, word: &str, level: u8) -> String {
 pub fn ladder_of(name: &str) -> Option<&str> {
     let (whole, level) = name.rsplit_once('.')?;
     let (_, word) = whole.split_once(".ladder.")?;
-    (!word.contains('.') && level.parse::<u8>().is_ok()).then_some(whole)
+    let (number, _) = level.split_once('-')?;
+    (!word.contains('.') && number.parse::<u8>().is_ok()).then_some(whole)
 }
 
 /// Returns the routing key of a failed event, for the retry exchange.
@@ -234,4 +241,66 @@ pub fn dead_letter_key(event_type: &Word) -> String {
 #[must_use]
 pub fn aside_key(event_type: &Word) -> String {
     format!("{event_type}.aside")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rstest::rstest;
+
+    use super::*;
+    use crate::domain::ttl::{LONGEST, parse_duration};
+
+    fn levels(resolution: Ttl, horizon: Ttl) -> Vec<String> {
+        let names = Names::new("billing".parse().expect("a word"));
+        let ladder = Ladder::new(resolution, horizon).expect("a ladder");
+        (0..ladder.levels()).map(|level| names.level(ladder, level)).collect()
+    }
+
+    #[rstest]
+    #[case("250ms", "365d", 0, "billing.ladder.250ms-27.00-250ms")]
+    #[case("250ms", "365d", 9, "billing.ladder.250ms-27.09-2m8s")]
+    #[case("250ms", "365d", 13, "billing.ladder.250ms-27.13-34m8s")]
+    #[case("250ms", "365d", 26, "billing.ladder.250ms-27.26-194d4h20m16s")]
+    #[case("1s", "3s", 1, "billing.ladder.1s-2.01-2s")]
+    #[case("300ms", "2s", 2, "billing.ladder.300ms-3.02-1s200ms")]
+    #[case("1ms", "3650d", 38, "billing.ladder.1ms-39.38-3181d10h58m26s944ms")]
+    fn a_level_tells_its_place_and_its_time(
+        #[case] resolution: Ttl,
+        #[case] horizon: Ttl,
+        #[case] level: usize,
+        #[case] name: &str,
+    ) {
+        assert_eq!(levels(resolution, horizon)[level], name);
+        assert_eq!(ladder_of(name), name.rsplit_once('.').map(|(whole, _)| whole));
+    }
+
+    #[rstest]
+    #[case("billing.hatchery.5m")]
+    #[case("billing.retry.ladder.1m")]
+    #[case("billing.ladder.250ms-27")]
+    #[case("billing.dead-letter.ladder")]
+    fn other_names_belong_to_no_ladder(#[case] name: &str) {
+        assert_eq!(ladder_of(name), None);
+    }
+
+    proptest! {
+        /// RabbitMQ's management UI sorts queues by their names as text.
+        #[test]
+        fn the_levels_of_any_ladder_sort_by_their_time(
+            resolution in 1_u64..100_000,
+            steps in 1_u64..1 << 38,
+        ) {
+            let horizon = resolution.saturating_mul(steps).min(LONGEST.as_millis() as u64);
+            let [resolution, horizon] = [resolution, horizon].map(|ms| Ttl::from_millis(ms));
+            let Ok(ladder) = Ladder::new(resolution, horizon) else { return Ok(()) };
+            let names = levels(resolution, horizon);
+            prop_assert!(names.is_sorted());
+            for (level, name) in (0..).zip(&names) {
+                let (_, time) = name.rsplit_once('-').expect("a time");
+                prop_assert_eq!(parse_duration(time), Ok(ladder.hold(level)));
+                prop_assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b".-_".contains(&b)));
+            }
+        }
+    }
 }

@@ -154,14 +154,13 @@ impl<'a> Ends<'a> {
     /// else its source. A ladder also has a binding between two exchanges that are not part of the ladder.
     fn of_binding(&self, binding: &Binding) -> Option<Address> {
         let ladder = || {
-            let word = binding.key.split('.').nth(1)?;
-            let level = Address::new(Kind::Queue, &names::ladder_level(self.owner, word, 0));
-            Some(level)
+            let whole = names::ladder_named(self.owner, binding.key.split('.').nth(1)?);
+            let begin = &Address::new(Kind::Queue, &format!("{whole}."));
+            let level = self.addresses.range::<&Address, _>(begin..).next()?;
+            (level.kind == Kind::Queue && names::ladder_of(&level.name) == Some(&*whole)).then(|| (*level).clone())
         };
-        [ladder(), Some(Address::of_target(&binding.target)), Some(source(binding))]
-            .into_iter()
-            .flatten()
-            .find(|address| self.addresses.contains(address))
+        let ends = || [Address::of_target(&binding.target), source(binding)];
+        ladder().or_else(|| ends().into_iter().find(|address| self.addresses.contains(address)))
     }
 }
 

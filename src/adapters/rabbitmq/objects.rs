@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_first_two_words_of_a_name_are_its_family() {
-        assert_eq!(family("billing.ladder.250ms-27.3"), "billing.ladder");
+        assert_eq!(family("billing.ladder.250ms-27.03-2s"), "billing.ladder");
         assert_eq!(family("billing.retry.mail.1m"), "billing.retry");
         assert_eq!(family("billing.unrouted"), "billing.unrouted");
         assert_eq!(family("lone"), "lone");

@@ -36,7 +36,7 @@ async fn a_worker_that_exceeds_the_brokers_consumer_timeout_goes_on() {
     publish(&hatchery, NewEvent::new("mail", "slow")).await;
     let (worker, gate) = Working::gated(hatchery.worker(), "mail");
     worker.runs.reach(1).await;
-    let long_wait = "t.ladder.50ms-5.4";
+    let long_wait = "t.ladder.50ms-5.04-800ms";
     let amqp = declared.amqp().await;
     // The broker has delivered the event again while its handler still runs, so the second delivery finds it busy.
     eventually("the second delivery waits as busy", async || (amqp.ready(long_wait).await > 0).then_some(())).await;

@@ -103,7 +103,7 @@ async fn an_event_that_ran_but_cannot_publish_its_follow_up_is_not_run_by_anothe
     gate.let_through(1);
     // The second worker gets the delivery, and finds it busy after 0, 250, 750, 1,750 ms and so on.
     let amqp = declared.amqp().await;
-    let long_wait = "t.ladder.50ms-5.4";
+    let long_wait = "t.ladder.50ms-5.04-800ms";
     eventually("the event is busy for longer than its lease of 1 s", async || {
         (closed.elapsed() > Duration::from_secs(2) && amqp.ready(long_wait).await > 0).then_some(())
     })

@@ -131,12 +131,13 @@ async fn an_event_of_a_busy_reference_waits_and_spends_no_attempt() {
     let amqp = declared.amqp().await;
     // The waits of 250, 500 and 1,000 ms, and so on, take longer than a lease that is not renewed.
     let runs_since = Instant::now();
-    for queue in ["t.hatchery.250ms", "t.ladder.50ms-5.3", "t.ladder.50ms-5.4"] {
+    for queue in ["t.hatchery.250ms", "t.ladder.50ms-5.03-400ms", "t.ladder.50ms-5.04-800ms"] {
         let look = async || (amqp.ready(queue).await > 0).then_some(());
         eventually(&format!("the event waits in {queue}"), look).await;
     }
     eventually("the event still waits", async || {
-        (runs_since.elapsed() > Duration::from_secs(2) && amqp.ready("t.ladder.50ms-5.4").await > 0).then_some(())
+        (runs_since.elapsed() > Duration::from_secs(2) && amqp.ready("t.ladder.50ms-5.04-800ms").await > 0)
+            .then_some(())
     })
     .await;
     assert_eq!(worker.runs.seen().len(), 1);

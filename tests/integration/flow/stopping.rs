@@ -99,7 +99,7 @@ async fn a_worker_fails_at_its_start_and_names_a_missing_queue_or_exchange() {
     for queue in [
         "t.unrouted",
         "t.hatchery.250ms",
-        "t.ladder.1s-2.0",
+        "t.ladder.1s-2.00-1s",
         "t.retry.mail.50ms",
         "t.dead-letter.mail",
         "t.processor.mail",
@@ -109,9 +109,9 @@ async fn a_worker_fails_at_its_start_and_names_a_missing_queue_or_exchange() {
         assert!(error.contains(&format!("the queue {queue}")) && error.contains("topology apply"), "{error}");
         declared.apply().await;
     }
-    declared.host.delete("exchanges", &["t.ladder.1s-2.1"]);
+    declared.host.delete("exchanges", &["t.ladder.1s-2.01-2s"]);
     let error = refused().await;
-    assert!(error.contains("the exchange t.ladder.1s-2.1"), "{error}");
+    assert!(error.contains("the exchange t.ladder.1s-2.01-2s"), "{error}");
     declared.apply().await;
     // A missing queue of another type does not matter to the worker.
     amqp.delete_queue("t.processor.other").await;

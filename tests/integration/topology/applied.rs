@@ -137,7 +137,7 @@ fn a_leftover_stays_bound_without_prune() {
         "{planned}"
     );
     bench.apply();
-    assert!(bench.host.names("queues").contains(&"billing.ladder.10ms-7.6".to_owned()));
+    assert!(bench.host.names("queues").contains(&"billing.ladder.10ms-7.06-640ms".to_owned()));
 }
 
 #[test]

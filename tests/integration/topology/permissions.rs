@@ -201,7 +201,7 @@ fn a_worker_that_may_read_everything_names_a_missing_queue() {
     bench.apply();
     let seeing = Rights { read: r"^billing\.".into(), ..rights("worker") };
     let user = bench.host.user("worker", &seeing);
-    for queue in ["billing.retry.mail.20ms", "billing.ladder.50ms-5.3"] {
+    for queue in ["billing.retry.mail.20ms", "billing.ladder.50ms-5.03-400ms"] {
         bench.host.delete("queues", &[queue]);
         let ran = run(&bench, &user, &["work", "--type", "mail", "--exec", "/bin/true"]).expect(1);
         assert!(ran.stderr.contains(&format!("the queue {queue} does not exist")), "{ran:?}");

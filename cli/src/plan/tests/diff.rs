@@ -303,7 +303,7 @@ fn the_binding_past_a_new_ladder_comes_with_the_ladder() {
         let arguments = [(OWNER.to_owned(), json!("billing"))].into();
         observed.exchanges.push(LiveExchange { name: name.into(), arguments, ..LiveExchange::default() });
     }
-    desired.queues.push(Queue { name: "billing.ladder.1s-1.0".into(), ..desired.queues[1].clone() });
+    desired.queues.push(Queue { name: "billing.ladder.1s-1.00-1s".into(), ..desired.queues[1].clone() });
     desired.bindings.push(Binding {
         source: "billing.scheduler".into(),
         target: Target::Exchange("billing.processor".into()),
@@ -311,7 +311,7 @@ fn the_binding_past_a_new_ladder_comes_with_the_ladder() {
     });
     let plan = plan(&desired, &observed);
     assert_eq!(plan.counts(), Counts { add: 1, ..Counts::default() });
-    assert_eq!(plan.changes[1].part_of, Some(Address::new(Kind::Queue, "billing.ladder.1s-1.0")));
+    assert_eq!(plan.changes[1].part_of, Some(Address::new(Kind::Queue, "billing.ladder.1s-1.00-1s")));
 }
 
 /// RabbitMQ 3.10 hides the bindings of a classic queue while the queue's node is down, and 4.3 does not.

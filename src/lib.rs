@@ -131,7 +131,7 @@
 //! - `ports`: traits for a broker, a register and a clock.
 //! - `publish`, `work`: the two halves of the event's way, and the order of its effects.
 //! - `operate`: the commands for people.
-//! - `routes`, `outage`: what the three have in common.
+//! - `routes`, `outage`, `meter`: what the three have in common.
 //! - `handler`: the functions, services and types that a worker runs.
 //! - `adapters`: RabbitMQ and Redis; and a broker and a register in memory, for tests.
 //! - `testing`: a topology in memory, with a clock that a test advances.
@@ -151,6 +151,7 @@ mod handler;
 #[cfg(feature = "internals")]
 #[doc(hidden)]
 pub mod internals;
+mod meter;
 mod operate;
 mod outage;
 mod ports;
@@ -193,7 +194,7 @@ pub use {
         publisher::Publisher,
     },
     shutdown::shutdown_signal,
-    work::{Summary, WorkError, Worker},
+    work::{Readiness, Summary, WorkError, Worker},
 };
 // Items of other crates that are part of the interface.
 #[doc(no_inline)]

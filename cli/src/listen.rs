@@ -1,14 +1,20 @@
-//! Serves a worker's metrics and health over HTTP. A worker is healthy if its last attempt to connect to the
-//! broker succeeded.
+//! Serves a worker's metrics and probes over HTTP.
+//!
+//! - `/livez`: 200 while the process answers, also while the broker or Redis is away: a restart would not help.
+//! - `/readyz`: 200 while the worker consumes the queues of all its types, else 503.
+//! - `/metrics`: the metrics of the library, in Prometheus's text format.
 
 use std::{
     fmt,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     str::FromStr,
+    sync::{Arc, OnceLock},
+    time::Duration,
 };
 
 use anyhow::Context as _;
 use axum::{Router, http::StatusCode, routing::get};
+use hatchery::Readiness;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
@@ -57,39 +63,61 @@ impl Address {
     }
 }
 
-/// The open port, and the metrics to serve on it.
-pub(super) struct Listener {
-    port: TcpListener,
-    metrics: PrometheusHandle,
+/// The upper bounds of the histograms' buckets, in seconds: from the confirm of a message to the lateness of an event that
+/// has waited for an hour.
+const BUCKETS: [f64; 18] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0];
+
+/// How often the recorder sorts the values of histograms into their buckets. Until then it keeps each of them.
+const UPKEEP: Duration = Duration::from_secs(5);
+
+/// The HTTP server. It ends when this is dropped.
+pub(super) struct Listening {
+    readiness: Arc<OnceLock<Readiness>>,
+    _server: AbortOnDropHandle<()>,
+    _upkeep: AbortOnDropHandle<()>,
 }
 
-/// Opens the port and installs the metrics recorder. Fails if the port is taken or a recorder is installed already.
-pub(super) async fn open(address: &Address) -> anyhow::Result<Listener> {
+/// Installs the metrics recorder and begins to serve. Fails if the port is taken or a recorder is installed already.
+pub(super) async fn open(address: &Address) -> anyhow::Result<Listening> {
     let port = address.bind().await.with_context(|| format!("--listen: cannot listen at {address}"))?;
-    let metrics =
-        PrometheusBuilder::new().install_recorder().context("--listen: a metrics recorder is already installed")?;
-    Ok(Listener { port, metrics })
+    let recorder = PrometheusBuilder::new().set_buckets(&BUCKETS)?;
+    let metrics = recorder.install_recorder().context("--listen: a metrics recorder is already installed")?;
+    let readiness = Arc::<OnceLock<Readiness>>::default();
+    let routes = routes(metrics.clone(), Arc::clone(&readiness));
+    let server = AbortOnDropHandle::new(tokio::spawn(async move {
+        if let Err(error) = axum::serve(port, routes).await {
+            tracing::warn!(%error, "--listen: the HTTP server has stopped");
+        }
+    }));
+    let upkeep = AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(UPKEEP).await;
+            metrics.run_upkeep();
+        }
+    }));
+    Ok(Listening { readiness, _server: server, _upkeep: upkeep })
 }
 
-impl Listener {
-    /// Serves `/metrics` and `/healthz` until the handle is dropped.
-    pub(super) fn serve(self, has_broker: impl Fn() -> bool + Clone + Send + Sync + 'static) -> AbortOnDropHandle<()> {
-        let Self { port, metrics } = self;
-        let health = async move || {
-            if has_broker() {
-                (StatusCode::OK, "connected\n")
-            } else {
-                (StatusCode::SERVICE_UNAVAILABLE, "not connected to the broker\n")
-            }
-        };
-        let metrics = async move || ([("content-type", "text/plain; version=0.0.4")], metrics.render());
-        let routes = Router::new().route("/metrics", get(metrics)).route("/healthz", get(health));
-        AbortOnDropHandle::new(tokio::spawn(async move {
-            if let Err(error) = axum::serve(port, routes).await {
-                tracing::warn!(%error, "--listen: the HTTP server has stopped");
-            }
-        }))
+impl Listening {
+    /// Answers `/readyz` for this worker from now on. Before that the answer is no.
+    pub(super) fn begin(&self, worker: Readiness) {
+        // The first worker counts, and there is one.
+        let _ = self.readiness.set(worker);
     }
+}
+
+fn routes(metrics: PrometheusHandle, readiness: Arc<OnceLock<Readiness>>) -> Router {
+    let ready = async move || {
+        if readiness.get().is_some_and(Readiness::is_ready) {
+            (StatusCode::OK, "consuming\n")
+        } else {
+            (StatusCode::SERVICE_UNAVAILABLE, "not consuming\n")
+        }
+    };
+    let metrics = async move || ([("content-type", "text/plain; version=0.0.4")], metrics.render());
+    let live = async || "alive\n";
+    Router::new().route("/metrics", get(metrics)).route("/livez", get(live)).route("/readyz", get(ready))
 }
 
 #[cfg(test)]

@@ -201,29 +201,6 @@ impl Hatchery {
         self.broker.require(&[names::scheduler(self.topology.name.as_str())], &[]).await
     }
 
-    /// Returns a function for a health check: it tells whether the last attempt of the workers to connect to the broker
-    /// succeeded.
-    ///
-    /// It returns false until the first worker runs. It does not depend on Redis, for which workers wait.
-    ///
-    /// ```no_run
-    /// # async fn example(hatchery: hatchery::Hatchery) -> std::io::Result<()> {
-    /// use axum::{Router, http::StatusCode, routing::get};
-    ///
-    /// let is_healthy = hatchery.health();
-    /// let health = move || async move {
-    ///     if is_healthy() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }
-    /// };
-    /// let port = tokio::net::TcpListener::bind("0.0.0.0:9464").await?;
-    /// axum::serve(port, Router::new().route("/healthz", get(health))).await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn health(&self) -> impl Fn() -> bool + Clone + Send + Sync + use<> {
-        let broker = Arc::clone(&self.broker);
-        move || broker.is_reached()
-    }
-
     /// Closes the connections to the broker, within two seconds.
     ///
     /// Afterwards publishes fail. A running worker finishes its runs within its drain limit and ends with an error; the events

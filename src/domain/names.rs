@@ -291,8 +291,8 @@ mod tests {
             resolution in 1_u64..100_000,
             steps in 1_u64..1 << 38,
         ) {
-            let horizon = resolution.saturating_mul(steps).min(LONGEST.as_millis() as u64);
-            let [resolution, horizon] = [resolution, horizon].map(|ms| Ttl::from_millis(ms));
+            let horizon = resolution.saturating_mul(steps).min(u64::try_from(LONGEST.as_millis()).expect("ten years in ms"));
+            let [resolution, horizon] = [resolution, horizon].map(Ttl::from_millis);
             let Ok(ladder) = Ladder::new(resolution, horizon) else { return Ok(()) };
             let names = levels(resolution, horizon);
             prop_assert!(names.is_sorted());

@@ -11,7 +11,7 @@ use std::time::Duration;
 use metrics::{counter, gauge};
 use tokio::{sync::watch, time::Instant};
 
-use crate::{domain::trouble::Trouble, ports::RegisterError};
+use crate::{domain::trouble::Trouble, meter, ports::RegisterError};
 
 /// A publisher ends an outage after this long without a failed call. While one master of a Cluster is down, calls to the
 /// others succeed in between.
@@ -35,7 +35,7 @@ impl Side {
     /// Counts how often the last call found the register emptied.
     pub(crate) fn count_emptied(self, times: u64) {
         if times > 0 {
-            counter!("hatchery_register_emptied_total", "side" => self.label()).increment(times);
+            counter!(meter::REGISTER_EMPTIED, "side" => self.label()).increment(times);
         }
     }
 
@@ -52,7 +52,7 @@ impl Side {
     }
 
     fn gauge(self, trouble: Trouble, by: f64) {
-        gauge!("hatchery_register_state", "state" => trouble.label(), "side" => self.label()).increment(by);
+        gauge!(meter::REGISTER_STATE, "state" => trouble.label(), "side" => self.label()).increment(by);
     }
 }
 
@@ -136,18 +136,17 @@ impl RegisterHealth {
         // The metrics show 0 from the start.
         for trouble in Trouble::ALL {
             side.gauge(trouble, 0.0);
-            counter!("hatchery_register_errors_total", "state" => trouble.label(), "side" => side.label()).increment(0);
+            counter!(meter::REGISTER_ERRORS, "state" => trouble.label(), "side" => side.label()).increment(0);
         }
-        counter!("hatchery_published_unversioned_total", "side" => side.label()).increment(0);
-        counter!("hatchery_register_emptied_total", "side" => side.label()).increment(0);
+        counter!(meter::UNVERSIONED, "side" => side.label()).increment(0);
+        counter!(meter::REGISTER_EMPTIED, "side" => side.label()).increment(0);
         Self { side, known: watch::Sender::new(Known::default()) }
     }
 
     /// Notes that a call made at `asked` failed. Returns false if a later call has succeeded.
     pub(crate) fn failed(&self, asked: Instant, error: &RegisterError) -> bool {
         let (trouble, meanwhile) = (error.trouble(), self.side.meanwhile());
-        counter!("hatchery_register_errors_total", "state" => trouble.label(), "side" => self.side.label())
-            .increment(1);
+        counter!(meter::REGISTER_ERRORS, "state" => trouble.label(), "side" => self.side.label()).increment(1);
         self.change(|known| {
             let answered = known.outage.as_ref().map_or(known.over, |outage| outage.there);
             if answered.is_some_and(|answered| asked < answered) {
@@ -173,7 +172,7 @@ impl RegisterHealth {
 
     /// Counts an event that is published without a version.
     pub(crate) fn unversioned(&self) {
-        counter!("hatchery_published_unversioned_total", "side" => self.side.label()).increment(1);
+        counter!(meter::UNVERSIONED, "side" => self.side.label()).increment(1);
         self.change(|known| known.outage.iter_mut().for_each(|outage| outage.unversioned += 1));
     }
 

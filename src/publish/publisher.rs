@@ -27,6 +27,7 @@ use crate::{
         wire::{Message, kept},
         words::{EventType, UnknownType},
     },
+    meter::PublishMeters,
     outage::{BrokerOutage, backoff},
     ports::{Broker, Clock, Register},
     routes::Routes,
@@ -88,6 +89,7 @@ struct Shared {
     versions: Versions,
     clock: Arc<dyn Clock>,
     broker_outage: BrokerOutage,
+    meters: PublishMeters,
 }
 
 /// An event on its way to the broker.
@@ -127,6 +129,7 @@ impl Publisher {
     ) -> Self {
         let shared = Shared {
             routes: Routes::of(&topology),
+            meters: PublishMeters::new(topology.types.keys()),
             topology,
             broker,
             versions: Versions::new(register, version_wait),
@@ -187,7 +190,9 @@ impl Publisher {
                 None => None,
             };
             let _room = room.acquire_owned().await;
-            shared.publish(&mut draft, version).await
+            let published = shared.publish(&mut draft, version).await;
+            shared.meters.published(&draft.event.event_type, published.is_ok().then_some(draft.route));
+            published
         }
     }
 

@@ -11,6 +11,7 @@ use std::{
 use serde::de::DeserializeOwned;
 use tower_service::Service;
 
+use super::readiness::Readiness;
 use crate::{
     domain::{kind::EventKind, safety::Unsafe, spec::Topology, words::UnknownType},
     handler::{Closure, Handler, IntoOutcome, Json, Layered, Outcome, Run},
@@ -81,6 +82,7 @@ pub struct Worker<S = ()> {
     pub(super) drain_timeout: Option<Duration>,
     pub(super) stop_when_empty: bool,
     pub(super) inline: bool,
+    pub(super) readiness: Readiness,
 }
 
 /// Why a worker ended before it was asked to.
@@ -155,6 +157,7 @@ impl Worker {
             drain_timeout: None,
             stop_when_empty: false,
             inline: false,
+            readiness: Readiness::default(),
         }
     }
 
@@ -283,6 +286,7 @@ impl<S> Worker<S> {
             drain_timeout,
             stop_when_empty,
             inline,
+            readiness,
             ..
         } = self;
         Worker {
@@ -296,6 +300,7 @@ impl<S> Worker<S> {
             drain_timeout,
             stop_when_empty,
             inline,
+            readiness,
         }
     }
 
@@ -432,6 +437,23 @@ impl<S> Worker<S> {
     #[must_use]
     pub fn stop_when_empty(self, yes: bool) -> Self {
         Self { stop_when_empty: yes, ..self }
+    }
+
+    /// Returns what a readiness probe asks: whether the worker consumes. It stays valid while the worker runs.
+    ///
+    /// ```no_run
+    /// # async fn example(worker: hatchery::Worker) -> Result<(), hatchery::WorkError> {
+    /// use hatchery::CancellationToken;
+    ///
+    /// let readiness = worker.readiness();
+    /// let working = tokio::spawn(worker.run(CancellationToken::new()));
+    /// println!("ready: {}", readiness.is_ready());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn readiness(&self) -> Readiness {
+        self.readiness.clone()
     }
 
     /// Begins each run in the task that takes the deliveries of its type, and gives it a task of its own only if it awaits

@@ -38,12 +38,14 @@ impl Lane {
                 Ok(mut answers) => match answers.claimed.pop() {
                     Some(Ok(claimed)) => {
                         self.common.register_answered(asked);
+                        self.meters.claimed(Some(&claimed));
                         return Some(Ok((claimed, asked)));
                     }
                     // It is about this key alone, unless a ping has no answer either.
                     Some(Err(error)) => match self.common.register.ping().await {
                         Ok(()) => {
                             self.common.register_answered(asked);
+                            self.meters.claimed(None);
                             return Some(Err(error));
                         }
                         Err(error) => error,

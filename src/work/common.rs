@@ -11,7 +11,7 @@ use std::{
 use tokio::{sync::Notify, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::{builder::WorkError, counters::Counters, isolation::Isolation, leases::Leases};
+use super::{builder::WorkError, counters::Totals, isolation::Isolation, leases::Leases, readiness::Readiness};
 use crate::{
     domain::spec::Topology,
     outage::{BrokerOutage, Health, RegisterHealth, Side},
@@ -50,7 +50,8 @@ pub(super) struct Common {
     pub(super) failure: Mutex<Option<WorkError>>,
     /// Whether follow-ups wait for the broker.
     pub(super) broker_outage: BrokerOutage,
-    pub(super) counters: Counters,
+    pub(super) totals: Arc<Totals>,
+    pub(super) readiness: Readiness,
 }
 
 /// Counts a delivery that the worker holds, until it is dropped.
@@ -65,7 +66,6 @@ impl Drop for Holding {
 impl Common {
     /// Counts a delivery that has come.
     pub(super) fn hold(&self) -> Holding {
-        self.counters.delivered();
         self.held.fetch_add(1, Ordering::Relaxed);
         Holding(Arc::clone(&self.held))
     }

@@ -6,7 +6,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, Retryable as _};
 use futures_util::future::BoxFuture;
 use tokio::time::Instant;
 
-use super::{builder::WorkError, lane::Lane};
+use super::{builder::WorkError, lane::Lane, readiness::Consuming};
 use crate::{
     domain::ttl::roughly,
     outage::backoff,
@@ -29,7 +29,7 @@ pub(super) struct Consumer {
 enum State {
     Idle { until: Instant },
     Opening { opening: BoxFuture<'static, Result<Box<dyn Deliveries>, BrokerError>>, is_probe: bool },
-    Open { deliveries: Box<dyn Deliveries>, is_probe: bool, since: Instant, any: bool },
+    Open { deliveries: Box<dyn Deliveries>, is_probe: bool, since: Instant, any: bool, _consuming: Consuming },
     Leaving(BoxFuture<'static, Vec<Delivery>>),
 }
 
@@ -134,7 +134,8 @@ impl Consumer {
                 let is_probe = *is_probe;
                 match opened {
                     Ok(deliveries) => {
-                        self.state = State::Open { deliveries, is_probe, since: Instant::now(), any: false };
+                        let (since, consuming) = (Instant::now(), self.lane.readiness.consuming());
+                        self.state = State::Open { deliveries, is_probe, since, any: false, _consuming: consuming };
                     }
                     // Consuming is refused, or the connection was closed by the program, so waiting does not help. A client
                     // that is refused as a whole waits: it had been let in, and a broker that starts knows no users yet.

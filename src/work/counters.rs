@@ -1,15 +1,29 @@
-//! The counters of a worker, and the summary at its end.
+//! The counters of a worker: a summary at its end, and the metrics of each type meanwhile.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
 
-use crate::domain::{register::ClaimAnswer, settlement::Outcome};
+use metrics::{Counter, counter};
+
+use crate::{
+    domain::{register::ClaimAnswer, settlement::Outcome, words::EventType},
+    meter,
+};
 
 macro_rules! counters {
-    ($($(#[$doc:meta])* $field:ident),* $(,)?) => {
-        /// The counters of a running worker.
+    ($($(#[$doc:meta])* $field:ident => $metric:ident $(($label:literal, $value:literal))?),* $(,)?) => {
+        /// The counters of a running worker, of all types together.
         #[derive(Default)]
-        pub(super) struct Counters {
+        pub(super) struct Totals {
             $($field: AtomicU64),*
+        }
+
+        /// The counters of one type. Each counts in the worker's totals and in a metric.
+        pub(super) struct Counters {
+            totals: Arc<Totals>,
+            $($field: Counter),*
         }
 
         /// The counters of a worker, from its start to its end.
@@ -35,102 +49,77 @@ macro_rules! counters {
             $($(#[$doc])* pub $field: u64),*
         }
 
-        impl Counters {
+        impl Totals {
             pub(super) fn summary(&self) -> Summary {
                 Summary { $($field: self.$field.load(Ordering::Relaxed)),* }
             }
+        }
+
+        impl Counters {
+            pub(super) fn new(totals: &Arc<Totals>, event_type: &EventType) -> Self {
+                let name = || event_type.as_str().to_owned();
+                Self {
+                    totals: Arc::clone(totals),
+                    $($field: counter!(meter::$metric, "type" => name() $(, $label => $value)?)),*
+                }
+            }
+
+            $(pub(super) fn $field(&self) {
+                self.totals.$field.fetch_add(1, Ordering::Relaxed);
+                self.$field.increment(1);
+            })*
         }
     };
 }
 
 counters! {
     /// Deliveries taken from the broker.
-    delivered,
+    delivered => DELIVERED,
     /// Runs that succeeded.
-    done,
+    done => HANDLED ("outcome", "done"),
     /// Runs whose event the handler discarded.
-    discarded,
+    discarded => HANDLED ("outcome", "discarded"),
     /// Runs that failed and are tried again, in place or through a retry queue.
-    retried,
+    retried => HANDLED ("outcome", "retried"),
     /// Runs that failed and whose event was dropped (`on-failure: drop`).
-    dropped,
+    dropped => HANDLED ("outcome", "dropped"),
     /// Runs whose event the handler requeued for a later time.
-    requeued,
+    requeued => HANDLED ("outcome", "requeued"),
     /// Events that were dead-lettered.
-    dead_lettered,
+    dead_lettered => HANDLED ("outcome", "dead-lettered"),
     /// Deliveries that are not valid events, for example because of a header of the wrong type. They are dead-lettered too, but
     /// not counted there.
-    poisoned,
+    poisoned => HANDLED ("outcome", "poison"),
     /// Deliveries that were rejected so that the broker dead-letters them, because it refused their copies.
-    rejected,
+    rejected => HANDLED ("outcome", "rejected"),
     /// Copies that were dropped because their event was finished, cancelled, or has a later copy.
-    stale,
+    stale => DUPLICATES ("cause", "stale"),
     /// Copies that were dropped because a newer event of the same reference waits.
-    replaced,
+    replaced => DUPLICATES ("cause", "replaced"),
     /// Copies that were published again with a delay because their reference was busy, or because the register's entry cannot
     /// be read.
-    busy,
+    busy => BUSY,
     /// Deliveries that were returned to the queue, either not started or not finished.
-    given_back,
+    given_back => GIVEN_BACK,
     /// Deliveries that were moved to the aside queue to run alone, because they may have killed their worker.
-    put_aside,
+    put_aside => PUT_ASIDE,
 }
 
 impl Counters {
-    fn add(counter: &AtomicU64) {
-        counter.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn delivered(&self) {
-        Self::add(&self.delivered);
-    }
-
+    /// Counts a run that needs no follow-up. The others are counted where their follow-up is confirmed.
     pub(super) fn ran(&self, outcome: &Outcome) {
         match outcome {
-            Outcome::Done => Self::add(&self.done),
-            Outcome::Discard { .. } => Self::add(&self.discarded),
-            // These outcomes are counted where they are carried out.
+            Outcome::Done => self.done(),
+            Outcome::Discard { .. } => self.discarded(),
             Outcome::Requeue { .. } | Outcome::Retry { .. } | Outcome::DeadLetter { .. } => {}
         }
     }
 
-    pub(super) fn retried(&self) {
-        Self::add(&self.retried);
-    }
-
-    pub(super) fn requeued(&self) {
-        Self::add(&self.requeued);
-    }
-
-    pub(super) fn dead_lettered(&self) {
-        Self::add(&self.dead_lettered);
-    }
-
-    pub(super) fn poisoned(&self) {
-        Self::add(&self.poisoned);
-    }
-
-    pub(super) fn rejected(&self) {
-        Self::add(&self.rejected);
-    }
-
-    pub(super) fn dropped(&self) {
-        Self::add(&self.dropped);
-    }
-
     pub(super) fn unwanted(&self, claimed: &ClaimAnswer) {
-        Self::add(if *claimed == ClaimAnswer::Replaced { &self.replaced } else { &self.stale });
-    }
-
-    pub(super) fn busy(&self) {
-        Self::add(&self.busy);
-    }
-
-    pub(super) fn given_back(&self) {
-        Self::add(&self.given_back);
-    }
-
-    pub(super) fn put_aside(&self) {
-        Self::add(&self.put_aside);
+        if *claimed == ClaimAnswer::Replaced {
+            self.replaced();
+        } else {
+            self.stale();
+        }
     }
 }

@@ -256,7 +256,7 @@ impl Loop {
     /// Gives an event back that has not started.
     fn give_back(&mut self, mut ready: Ready) {
         if !ready.work.is_claim_open {
-            self.lane.common.counters.given_back();
+            self.lane.counters.given_back();
             self.written(Disposition::GiveBack.answer(ready.into_receipt()));
             return;
         }

@@ -45,9 +45,11 @@ impl Lane {
         // Tells code that the handler has left running elsewhere, in a thread, that its run is over.
         let _over = lost.clone().drop_guard();
         let run = Run { event: Arc::clone(claimed.event()), fence, lost };
+        let is_first = run.event.attempts == 0 && claimed.tries() == 0;
+        let running = self.meters.start(&run.event, is_first, &*self.common.clock);
         // A panic ends the run, and not the worker.
         let handling = AssertUnwindSafe(async { self.handler.handle(run).await }).catch_unwind();
-        tokio::select! {
+        let outcome = tokio::select! {
             // A handler that ends at the last moment has ended.
             biased;
             ended = handling => match ended {
@@ -65,13 +67,17 @@ impl Lane {
                 Ok(failed(format!("no answer within handler-timeout ({})", say(self.spec.handler_timeout))))
             }
             () = self.common.give_back.cancelled() => Err(NotSettled::Answer(Disposition::GiveBack)),
+        };
+        if outcome.is_ok() {
+            running.ended();
         }
+        outcome
     }
 
     /// Decides what follows a run, and logs and counts what a person has to know of it.
     fn decide(&self, event: &Event, mut outcome: Outcome, tries: u32) -> Next {
         let (id, event_type) = (&event.id, &self.event_type);
-        self.common.counters.ran(&outcome);
+        self.counters.ran(&outcome);
         let horizon = self.common.topology.ladder.longest();
         if let Some(after) = settlement::bound(&mut outcome, horizon) {
             tracing::warn!(id = %plain(id), %event_type, "the handler asked for a retry in {}, which is beyond the ladder's horizon; the event is retried in {}", roughly(after), roughly(horizon));
@@ -87,7 +93,7 @@ impl Lane {
         let ran = Ran { id, attempts: event.attempts, tries, now };
         let next = settlement::decide(outcome, ran, self.spec.on_failure, &self.spec.retry);
         if let Next::Again { after, failed } = &next {
-            self.common.counters.retried();
+            self.counters.retried();
             tracing::debug!(id = %plain(id), reason = failed.reason, "event runs again in place in {}", roughly(*after));
         }
         next

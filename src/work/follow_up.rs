@@ -66,7 +66,7 @@ impl Lane {
             Some((copy, To::Scheduler(wait))) => self.send_on(&copy, wait).await?,
             None => {}
         }
-        count(&self.common.counters);
+        count(&self.counters);
         fail_point!("work.followed-up");
         Ok(end)
     }
@@ -224,7 +224,7 @@ impl Lane {
     /// Publishes the same copy, which is due in a moment: its reference is busy. The wait doubles from 250 ms to 4 s. If the copy
     /// is expected, a worker that stops when its queues are empty waits for it.
     pub(super) async fn send_busy(&self, event: &Event, is_expected: bool) -> Result<(), Disposition> {
-        self.common.counters.busy();
+        self.counters.busy();
         let wait = BUSY.as_duration().saturating_mul(1 << event.busy.min(8)).min(LONGEST_BUSY);
         let copy = Event { busy: event.busy.saturating_add(1), ..event.clone() };
         self.send_on(&copy, wait).await?;
@@ -274,7 +274,7 @@ impl Lane {
                 self.common.broker_outage.ends();
                 let id = message().and_then(|message| message.properties.message_id);
                 tracing::error!(%error, id, event_type = %self.event_type, "the event's copy is too large to publish; its delivery is rejected, and the broker dead-letters it unchanged");
-                self.common.counters.rejected();
+                self.counters.rejected();
                 Err(Disposition::Reject)
             }
             // This program has closed its connections.

@@ -7,7 +7,7 @@ use std::{
 
 use tokio::time::Instant;
 
-use super::common::Common;
+use super::{common::Common, counters::Counters, meters::Meters, readiness::TypeReadiness};
 use crate::{
     domain::{register::Terms, spec::TypeSpec, words::EventType},
     handler::Handler,
@@ -30,6 +30,9 @@ pub(super) struct Lane {
     pub(super) inline: bool,
     /// When the log last said that there is no room for a handler.
     pub(super) no_room: Mutex<Option<Instant>>,
+    pub(super) counters: Counters,
+    pub(super) meters: Meters,
+    pub(super) readiness: TypeReadiness,
 }
 
 impl Lane {

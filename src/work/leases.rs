@@ -5,14 +5,18 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use metrics::counter;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use crate::domain::{
-    event::Event,
-    register::{Renew, Renewed, Terms},
-    words::plain,
+use crate::{
+    domain::{
+        event::Event,
+        register::{Renew, Renewed, Terms},
+        words::plain,
+    },
+    meter,
 };
 
 /// The leases that the worker holds, by the tokens of their claims.
@@ -101,6 +105,7 @@ impl Leases {
                     id = %plain(&renew.subject.id), event_type = %renew.subject.event_type,
                     "the lease is lost; another worker may run an event of its reference by now"
                 );
+                counter!(meter::LEASES_LOST, "type" => renew.subject.event_type.as_str().to_owned()).increment(1);
                 held.is_lost = true;
                 held.run.iter().for_each(CancellationToken::cancel);
             }

@@ -5,7 +5,7 @@
 //!   types of a delivery on its way.
 //! - `consumer`, `open`, `claim`, `execute`, `follow_up`, `settle`: the steps, in the order of the way.
 //! - `alone`: the same steps for one event by itself; `ordered` and `quarantine` use it.
-//! - `isolation`, `leases`, `renewal`, `not_run`, `busy_wait`, `counters`, `common`: what the steps need.
+//! - `isolation`, `leases`, `renewal`, `not_run`, `busy_wait`, `counters`, `meters`, `readiness`, `common`: what the steps need.
 //!
 //! The decisions are in [`crate::domain`]; here is the order of effects: the broker's confirm first, then the
 //! register, then the acknowledgement, so that a crash between any two of them repeats work and loses nothing.
@@ -23,10 +23,12 @@ mod follow_up;
 mod isolation;
 mod lane;
 mod leases;
+mod meters;
 mod not_run;
 mod open;
 mod ordered;
 mod quarantine;
+mod readiness;
 mod renewal;
 mod run;
 mod settle;
@@ -38,4 +40,5 @@ mod tests;
 pub use self::{
     builder::{WorkError, Worker},
     counters::Summary,
+    readiness::Readiness,
 };

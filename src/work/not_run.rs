@@ -46,7 +46,7 @@ impl Lane {
     /// Drops a copy that is not wanted any more: logs it as a warning if a person has re-sent it, else for debugging.
     pub(super) async fn drop_copy(&self, event: &Event, claimed: &ClaimAnswer) {
         let id = plain(&event.id);
-        self.common.counters.unwanted(claimed);
+        self.counters.unwanted(claimed);
         if !event.by_hand {
             return tracing::debug!(%id, ?claimed, "event dropped: it is not wanted any more");
         }

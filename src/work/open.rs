@@ -68,6 +68,7 @@ impl Lane {
     /// Opens a delivery.
     pub(super) fn open(&self, delivery: Delivery) -> Opened {
         fail_point!("work.delivered");
+        self.counters.delivered();
         let held = self.common.hold();
         let Delivery { message, redelivered, receipt } = delivery;
         let returns = wire::returns(&message.properties);
@@ -96,7 +97,7 @@ impl Lane {
         if wire::is_too_large_to_copy(&message.properties) {
             let id = message.properties.message_id.as_deref();
             tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&message.routing_key), "message rejected: its headers leave no room for those of a copy");
-            self.common.counters.poisoned();
+            self.counters.poisoned();
             return Err(Instead::Reject);
         }
         let now = self.common.clock.now();
@@ -119,7 +120,7 @@ impl Lane {
     async fn bury(&self, poison: &Poison, incoming: &Incoming) -> Result<(), Disposition> {
         let id = incoming.properties.message_id.as_deref();
         tracing::warn!(id, event_type = %self.event_type, routing_key = %plain(&incoming.routing_key), "{poison}");
-        self.common.counters.poisoned();
+        self.counters.poisoned();
         let message = Message {
             exchange: self.common.routes.names.dead_letter(),
             routing_key: names::dead_letter_key(&self.event_type),
@@ -153,7 +154,7 @@ impl Lane {
                     tracing::warn!(%id, %event_type, returns, "event put aside to run alone, because its worker may have died while it ran");
                     let copy = Event { crashes: 0, reason: Some(suspect(returns)), ..Event::clone(event) };
                     self.send_to_quarantine(&copy).await?;
-                    self.common.counters.put_aside();
+                    self.counters.put_aside();
                     self.common.quarantined.notify_one();
                 }
             }

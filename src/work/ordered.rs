@@ -64,7 +64,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
         }
         if over.is_cancelled() && head.is_none() {
             for _ in behind.drain(..) {
-                lane.common.counters.given_back();
+                lane.counters.given_back();
             }
             consumer.close().await;
             if stop.is_cancelled() {
@@ -94,7 +94,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
             Some(ended) = OptionFuture::from(head.as_mut()) => {
                 head = None;
                 if let Err(GivenBack(before)) = ended {
-                    lane.common.counters.given_back();
+                    lane.counters.given_back();
                     tried = before;
                     over.cancel();
                 }

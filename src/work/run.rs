@@ -21,6 +21,7 @@ use super::{
     event_loop,
     isolation::Isolation,
     lane::Lane,
+    meters::Meters,
     ordered, quarantine, renewal,
 };
 use crate::{
@@ -30,6 +31,7 @@ use crate::{
         words::{EventType, UnknownType},
     },
     handler::Handler,
+    meter,
     outage::{BrokerOutage, Health, RegisterHealth, Side, backoff},
     ports::BrokerIdentity,
     routes::{self, Routes},
@@ -97,6 +99,7 @@ impl<S> Worker<S> {
 impl Worker {
     async fn work(self, stop: CancellationToken) -> Result<Summary, WorkError> {
         let lanes_of = self.lanes()?;
+        meter::describe();
         let routes = Routes::of(&self.topology);
         let names = &routes.names;
         let puts_aside = |event_type: &&EventType| self.topology.types[*event_type].puts_aside();
@@ -133,7 +136,8 @@ impl Worker {
             health: RegisterHealth::new(Side::Worker),
             failure: Mutex::new(None),
             broker_outage: BrokerOutage::default(),
-            counters: Counters::default(),
+            totals: Arc::default(),
+            readiness: self.readiness,
             topology: self.topology,
         });
         // Dropping this future ends everything with it.
@@ -141,6 +145,7 @@ impl Worker {
         let _abandon = common.abandon.clone().drop_guard();
         let tasks = TaskTracker::new();
         let (concurrency, inline) = (self.concurrency, self.inline);
+        common.readiness.starts(lanes_of.len());
         let mut isolating = Vec::new();
         for (event_type, handler) in lanes_of {
             let lane = common.lane((event_type, handler), concurrency, inline);
@@ -166,9 +171,10 @@ impl Worker {
             }
         }
         common.stop.cancelled().await;
+        common.readiness.stops();
         common.drain(&tasks, drain).await;
         let failure = common.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        failure.map_or_else(|| Ok(common.counters.summary()), Err)
+        failure.map_or_else(|| Ok(common.totals.summary()), Err)
     }
 
     fn lanes(&self) -> Result<Vec<TypeHandler>, WorkError> {
@@ -206,6 +212,9 @@ impl Common {
             prefetch: spec.prefetch_for(concurrency),
             inline,
             no_room: Mutex::default(),
+            counters: Counters::new(&self.totals, &event_type),
+            meters: Meters::new(&event_type),
+            readiness: self.readiness.of(&event_type),
             common: Arc::clone(self),
             event_type,
             spec,
@@ -241,7 +250,7 @@ impl Common {
         let mut before = None;
         loop {
             tokio::time::sleep(LOOK).await;
-            let delivered = self.counters.summary().delivered;
+            let delivered = self.totals.summary().delivered;
             let idle = self.holds() == 0 && self.expects_nothing() && self.nothing_ready(queues).await;
             if idle && before == Some(delivered) {
                 return;

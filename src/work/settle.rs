@@ -58,7 +58,7 @@ impl Lane {
     /// Like [`answer`](Self::answer), for a delivery that holds no due event too.
     pub(super) async fn answer_receipt(&self, receipt: Box<dyn Receipt>, disposition: Disposition) {
         if disposition == Disposition::GiveBack {
-            self.common.counters.given_back();
+            self.counters.given_back();
         }
         disposition.answer(receipt).await;
     }

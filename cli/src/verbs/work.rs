@@ -97,7 +97,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     drain_timeout: Option<Duration>,
 
-    /// Serve metrics at /metrics, and at /healthz 200 if the last attempt to connect to the broker succeeded; :PORT
+    /// Serve Prometheus metrics at /metrics, and probes: /livez answers 200, /readyz 200 while the worker consumes; :PORT
     /// alone means all interfaces
     #[arg(long, value_name = "HOST:PORT", value_parser = listen::Address::from_str)]
     listen: Option<listen::Address>,
@@ -112,7 +112,7 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     let Stop { gently: stop, at_once } = Stop::on_signals()?;
     let handler = handler(&args)?;
     // Before anything is counted, because a count before the recorder is installed is lost.
-    let listener = match &args.listen {
+    let listening = match &args.listen {
         Some(address) => Some(listen::open(address).await?),
         None => None,
     };
@@ -133,8 +133,6 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
         return summarize(&Summary::default(), output);
     };
     let hatchery = hatchery?;
-    let _listening = listener.map(|listener| listener.serve(hatchery.health()));
-
     let mut worker = hatchery.worker().stop_when_empty(args.stop_when_empty);
     for event_type in &args.types {
         worker = worker.handler(event_type, Arc::clone(&handler));
@@ -144,6 +142,9 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     }
     if let Some(limit) = args.drain_timeout {
         worker = worker.drain_timeout(limit);
+    }
+    if let Some(listening) = &listening {
+        listening.begin(worker.readiness());
     }
     // Dropping the worker also kills its programs, each with its process group.
     let worked = at_once.run_until_cancelled(worker.run(stop)).await;

@@ -8,6 +8,7 @@ pub mod codec;
 pub mod connection;
 mod consumer;
 mod greeting;
+mod meters;
 mod objects;
 pub mod publisher;
 mod receipts;
@@ -16,13 +17,7 @@ mod suspects;
 mod unreadable;
 pub mod url;
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use lapin::{Channel, options::BasicGetOptions};
@@ -33,6 +28,7 @@ use self::{
     closing::CLOSE_LIMIT,
     connection::{AmqpUrl, Link, deliveries},
     consumer::How,
+    meters::Reconnects,
     publisher::ConfirmChannel,
     receipts::Answers,
     suspects::Suspects,
@@ -50,16 +46,26 @@ pub struct RabbitMq {
     url: AmqpUrl,
     name: String,
     publisher: ConfirmChannel,
-    consuming: Mutex<Option<Arc<Link>>>,
-    /// Whether the last attempt to open a channel for consuming succeeded.
-    is_reached: AtomicBool,
-    taking: Mutex<Option<Arc<Link>>>,
+    consuming: Shared,
+    taking: Shared,
     /// Queues whose consumer failed because lapin could not read a message.
     suspects: Suspects,
     /// How long a consumer waits for a delivery before it consumes anew.
     quiet: Duration,
     /// Cancelled once this program closes its connections: no connection is opened after that.
     closed: CancellationToken,
+}
+
+/// A connection that is opened when it is first needed, and again after it is lost.
+struct Shared {
+    open: Mutex<Option<Arc<Link>>>,
+    reconnects: Reconnects,
+}
+
+impl Shared {
+    fn new(purpose: &'static str) -> Self {
+        Self { open: Mutex::new(None), reconnects: Reconnects::new(purpose) }
+    }
 }
 
 impl RabbitMq {
@@ -69,11 +75,9 @@ impl RabbitMq {
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
         let publisher = ConfirmChannel::new(url.clone(), format!("{name} (publishing)"));
-        let (consuming, taking, suspects) = (Mutex::new(None), Mutex::new(None), Suspects::default());
-        let closed = CancellationToken::new();
-        let is_reached = AtomicBool::new(false);
-        let quiet = consumer::QUIET;
-        Self { url, name: name.to_owned(), publisher, consuming, is_reached, taking, suspects, quiet, closed }
+        let (consuming, taking) = (Shared::new("consuming"), Shared::new("aside"));
+        let (suspects, quiet, closed) = (Suspects::default(), consumer::QUIET, CancellationToken::new());
+        Self { url, name: name.to_owned(), publisher, consuming, taking, suspects, quiet, closed }
     }
 
     /// For tests: a consumer consumes anew after `quiet` without a delivery, instead of 30 s.
@@ -91,13 +95,6 @@ impl RabbitMq {
         self.publisher.connect().await
     }
 
-    /// Whether the last attempt to open a channel for consuming succeeded. Consumers reconnect at once after their
-    /// connection is lost. While nothing consumes, as during an outage of Redis, the answer may be out of date.
-    #[must_use]
-    pub fn is_reached(&self) -> bool {
-        self.is_reached.load(Ordering::Relaxed)
-    }
-
     /// Returns a function that reads the name of the cluster that the newest connection leads to; `None` before the
     /// first connection.
     pub fn cluster_name(&self) -> impl Fn() -> Option<String> + Send + Sync + use<> {
@@ -109,8 +106,8 @@ impl RabbitMq {
     /// later call fails with [`BrokerError::Closed`].
     pub async fn close(&self) {
         self.closed.cancel();
-        let close = async |open: &Mutex<Option<Arc<Link>>>| {
-            let link = open.lock().await.take();
+        let close = async |shared: &Shared| {
+            let link = shared.open.lock().await.take();
             if let Some(link) = link {
                 closing::close(&link.connection).await;
             }
@@ -123,17 +120,11 @@ impl RabbitMq {
     }
 
     async fn channel(&self) -> Result<(Arc<Link>, Channel), BrokerError> {
-        let channel = self.channel_of(&self.consuming, &self.name).await;
-        self.is_reached.store(channel.is_ok(), Ordering::Relaxed);
-        channel
+        self.channel_of(&self.consuming, &self.name).await
     }
 
-    async fn channel_of(
-        &self,
-        open: &Mutex<Option<Arc<Link>>>,
-        name: &str,
-    ) -> Result<(Arc<Link>, Channel), BrokerError> {
-        let mut open = open.lock().await;
+    async fn channel_of(&self, shared: &Shared, name: &str) -> Result<(Arc<Link>, Channel), BrokerError> {
+        let mut open = shared.open.lock().await;
         if let Some(link) = open.take_if(|link| link.is_good()) {
             let channel = link.channel().await?;
             return Ok((Arc::clone(open.insert(link)), channel));
@@ -141,6 +132,7 @@ impl RabbitMq {
         match self.closed.run_until_cancelled(self.url.link(name)).await {
             Some(linked) => {
                 let (link, channel) = linked?;
+                shared.reconnects.opened();
                 Ok((Arc::clone(open.insert(Arc::new(link))), channel))
             }
             None => Err(BrokerError::Closed),

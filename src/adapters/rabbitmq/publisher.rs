@@ -33,6 +33,7 @@ use tokio_util::{sync::CancellationToken, task::AbortOnDropHandle};
 use super::{
     closing, codec,
     connection::{AmqpUrl, Link},
+    meters::{ConfirmMeters, Reconnects},
     silence::{self, Confirms},
 };
 use crate::{domain::wire::Message, ports::BrokerError};
@@ -50,12 +51,15 @@ pub(super) struct ConfirmChannel {
     name: String,
     open: tokio::sync::Mutex<Option<Arc<Open>>>,
     closing: CancellationToken,
+    confirms: ConfirmMeters,
+    reconnects: Reconnects,
 }
 
 impl ConfirmChannel {
     /// Returns a publisher that connects when it is first used.
     pub(super) fn new(url: AmqpUrl, name: String) -> Self {
-        Self { url, name, open: tokio::sync::Mutex::new(None), closing: CancellationToken::new() }
+        let (open, closing) = (tokio::sync::Mutex::new(None), CancellationToken::new());
+        Self { url, name, open, closing, confirms: ConfirmMeters::new(), reconnects: Reconnects::new("publishing") }
     }
 
     pub(super) async fn connect(&self) -> Result<(), BrokerError> {
@@ -79,6 +83,7 @@ impl ConfirmChannel {
         let (to, routing_key) = (codec::short(&message.exchange)?, codec::short(&message.routing_key)?);
         let properties = codec::write(&message.properties)?;
         let open = self.open().await?;
+        let since = Instant::now();
         let waiting = open.connection.confirms.begin();
         let answer = async {
             let room = open.connection.room().await;
@@ -96,13 +101,20 @@ impl ConfirmChannel {
             biased;
             answer = answer => match answer {
                 Ok(confirmation) => {
+                    self.confirms.answered(since, &confirmation);
                     waiting.answered(&confirmation);
                     open.answered(&confirmation);
                     confirmed(&confirmation, &exchange)
                 }
-                Err(error) => Err(fault(&self.url, &error, &exchange, size)),
+                Err(error) => {
+                    self.confirms.unanswered();
+                    Err(fault(&self.url, &error, &exchange, size))
+                }
             },
-            () = waiting.silent() => Err(self.silent()),
+            () = waiting.silent() => {
+                self.confirms.unanswered();
+                Err(self.silent())
+            }
         }
     }
 
@@ -132,6 +144,7 @@ impl ConfirmChannel {
         }
         drop(before);
         let (link, channel) = self.url.link(&self.name).await?;
+        self.reconnects.opened();
         Open::new(Arc::new(Connection::new(link)), channel).await
     }
 

@@ -75,6 +75,7 @@ impl Loop {
     fn claimed(&mut self, mut ready: Ready, answer: Result<register::ClaimAnswer, RegisterError>, asked: Instant) {
         let lane = Arc::clone(&self.lane);
         ready.work.is_claim_open = false;
+        lane.meters.claimed(answer.as_ref().ok());
         if !matches!(answer, Ok(register::ClaimAnswer::Busy)) {
             ready.work.busy = None;
         }

@@ -468,15 +468,18 @@ async fn a_workers_metrics_show_the_state_of_redis() {
         let line = lines.find(|line| line.contains("state=\"away\"") && line.contains("side=\"worker\""))?;
         line.rsplit(' ').next().map(str::to_owned)
     };
-    eventually("the worker is healthy", async || get("/healthz").await.filter(|(status, _)| *status == 200)).await;
+    let ready = async |expected: u16| get("/readyz").await.filter(|(status, _)| *status == expected);
+    eventually("the worker consumes", async || ready(200).await).await;
     eventually("the metrics show that Redis is there", async || away().await.filter(|value| value == "0")).await;
     drop(redis);
     hatchery.publisher().publish(change(1)).await.unwrap();
     eventually("the metrics show that Redis is away", async || away().await.filter(|value| value == "1")).await;
-    assert_eq!(get("/healthz").await.unwrap().0, 200, "the health check depends on Redis");
+    eventually("the worker does not consume", async || ready(503).await).await;
+    assert_eq!(get("/livez").await.unwrap().0, 200, "a restart would not bring Redis back");
     assert!(get("/metrics").await.unwrap().1.contains("hatchery_register_errors_total"));
     let _redis = Server::start(port, &[]);
     eventually("the metrics show that Redis is back", async || away().await.filter(|value| value == "0")).await;
+    eventually("the worker consumes again", async || ready(200).await).await;
     eventually("the worker runs the event", async || (place.lines("ran").len() == 1).then_some(())).await;
     assert_eq!(worker.stop().await["done"], 1);
 }

@@ -1,0 +1,84 @@
+//! The metrics of the connections to the broker.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+
+use lapin::Confirmation;
+use metrics::{Counter, Histogram, counter, histogram};
+
+use crate::meter;
+
+/// Counts the connections of one purpose that are opened again.
+pub(super) struct Reconnects {
+    again: Counter,
+    was_open: AtomicBool,
+}
+
+impl Reconnects {
+    pub(super) fn new(connection: &'static str) -> Self {
+        let again = counter!(meter::RECONNECTS, "connection" => connection);
+        Self { again, was_open: AtomicBool::new(false) }
+    }
+
+    /// Notes that a connection was opened.
+    pub(super) fn opened(&self) {
+        if self.was_open.swap(true, Ordering::Relaxed) {
+            self.again.increment(1);
+        }
+    }
+}
+
+/// Counts the broker's answers to messages, and measures the time to a confirm.
+pub(super) struct ConfirmMeters {
+    ack: Counter,
+    nack: Counter,
+    none: Counter,
+    duration: Histogram,
+}
+
+impl ConfirmMeters {
+    pub(super) fn new() -> Self {
+        let answer = |answer: &'static str| counter!(meter::CONFIRMS, "answer" => answer);
+        let duration = histogram!(meter::CONFIRM_DURATION);
+        Self { ack: answer("ack"), nack: answer("nack"), none: answer("none"), duration }
+    }
+
+    /// Notes the answer to a message that was handed over at `since`.
+    pub(super) fn answered(&self, since: Instant, confirmation: &Confirmation) {
+        match confirmation {
+            Confirmation::Ack(_) => {
+                self.ack.increment(1);
+                self.duration.record(since.elapsed());
+            }
+            Confirmation::Nack(_) => self.nack.increment(1),
+            Confirmation::NotRequested => self.none.increment(1),
+        }
+    }
+
+    /// Notes a message without an answer, because its channel or its connection was lost.
+    pub(super) fn unanswered(&self) {
+        self.none.increment(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metrics_exporter_prometheus::PrometheusBuilder;
+
+    use super::*;
+
+    #[test]
+    fn the_first_connection_is_no_reconnect() {
+        let recorder = PrometheusBuilder::new().build_recorder();
+        metrics::with_local_recorder(&recorder, || {
+            let reconnects = Reconnects::new("publishing");
+            let shown = || recorder.handle().render();
+            reconnects.opened();
+            assert!(shown().contains(r#"hatchery_broker_reconnects_total{connection="publishing"} 0"#), "{}", shown());
+            reconnects.opened();
+            assert!(shown().contains(r#"hatchery_broker_reconnects_total{connection="publishing"} 1"#), "{}", shown());
+        });
+    }
+}

@@ -22,10 +22,11 @@ use crate::domain::{
     register::{
         Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
         Reserved, Settle, Subject,
-        index::{Find, Found, Shown},
+        index::{Find, Found, Shown, TypeCounts},
         state::SlotState,
     },
     wire::{Incoming, Message},
+    words::EventType,
 };
 
 /// Publishing and consuming, with publisher confirms and manual acknowledgements.
@@ -207,6 +208,8 @@ pub trait Register: Send + Sync + 'static {
 pub trait Index: Send + Sync + 'static {
     /// Returns a page of a type's events, ordered by their due times.
     async fn find(&self, find: &Find) -> Result<Found, RegisterError>;
+    /// Counts the events of each of these types. The cost does not grow with the number of events.
+    async fn count(&self, types: &[EventType]) -> Result<Vec<TypeCounts>, RegisterError>;
     /// Returns the slots of each subject: those of its reference, or those of its event if it has no reference.
     async fn look(&self, batch: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError>;
     /// Returns each of these slots, if it is known. The cost does not grow with the number of slots of a reference.

@@ -25,7 +25,9 @@ use crate::{
     exit::Exit,
     output::{self, Output},
     refused,
-    verbs::{apply, completions, destroy, events, export, graph, init, man, plan, publish, schema, validate, work},
+    verbs::{
+        apply, completions, destroy, events, export, graph, init, man, plan, publish, schema, status, validate, work,
+    },
 };
 
 /// One file, topology.yaml, becomes a RabbitMQ topology that delays, delivers, retries and buries events.
@@ -44,6 +46,7 @@ Examples:
   topology publish mail --payload '{}' --delay 5m
   topology work --type mail --exec ./send-mail
   topology events list                     list waiting and failed events
+  topology status                          show what is wrong
 
 Exit codes:
   0  done or in sync
@@ -72,6 +75,7 @@ enum Verb {
     Publish(publish::Args),
     Work(work::Args),
     Events(events::Args),
+    Status(status::Args),
     Export(export::Args),
     Schema(schema::Args),
     Completions(completions::Args),
@@ -165,6 +169,7 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Publish(args) => publish::run(&common, args, output).await,
             Verb::Work(args) => work::run(&common, args, output).await,
             Verb::Events(args) => events::run(&common, args, output).await,
+            Verb::Status(args) => status::run(&common, &args, output).await,
             Verb::Export(args) => export::run(&common, &args, output),
             Verb::Schema(args) => schema::run(&args, output),
             Verb::Completions(args) => completions::run(&args, Cli::command()),

@@ -10,6 +10,8 @@ mod connect;
 mod definitions;
 mod drawing;
 mod exit;
+#[doc(hidden)]
+pub mod figures;
 mod graph;
 #[doc(hidden)]
 pub mod handler;

@@ -56,6 +56,11 @@ impl Output {
         said.or_else(terminal).filter(|columns| *columns > 0).unwrap_or(usize::MAX)
     }
 
+    /// Returns the number of rows of the terminal that standard output is; none of a pipe.
+    pub(crate) fn rows() -> Option<usize> {
+        terminal_size::terminal_size_of(io::stdout()).map(|(_, height)| usize::from(height.0))
+    }
+
     /// Returns whether standard error shows colours.
     pub(crate) fn colors_errors(self) -> bool {
         self.choice(&io::stderr()) != ColorChoice::Never

@@ -184,6 +184,14 @@ pub fn is_consumed(owner: &str, queue: &str) -> bool {
     rest.is_some_and(|rest| [".processor.", ".aside."].iter().any(|kind| rest.starts_with(kind)))
 }
 
+/// Returns the type of a queue that workers consume, of any owner.
+#[must_use]
+pub fn consumed_type(queue: &str) -> Option<&str> {
+    let (_, rest) = queue.split_once('.')?;
+    let (kind, event_type) = rest.split_once('.')?;
+    matches!(kind, "processor" | "aside").then_some(event_type)
+}
+
 /// Tells whether this is the exchange for due events of any owner.
 #[must_use]
 pub fn is_processor(exchange: &str) -> bool {

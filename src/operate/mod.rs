@@ -6,6 +6,7 @@
 
 mod bulk;
 mod cancel;
+mod counts;
 mod error;
 mod homes;
 mod left_behind;

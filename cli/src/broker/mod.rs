@@ -1,7 +1,8 @@
-//! Carries out plans over AMQP, for `apply` and `destroy`: declares objects, takes the steps of a migration, moves
-//! messages.
+//! What AMQP alone can do. Carries out plans for `apply` and `destroy`: declares objects, takes the steps of a migration, moves
+//! messages. Looks at queues for `status`.
 
 pub mod declare;
 pub mod destroy;
+pub mod look;
 mod mover;
 pub mod steps;

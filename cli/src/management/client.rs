@@ -111,6 +111,14 @@ impl Client {
         self.decode(path, &self.send(|node| self.request(node, Method::GET, path, query), path).await?)
     }
 
+    /// Gets the answer of a health check, which has the status 503 if the check fails.
+    pub(super) async fn check<T: DeserializeOwned>(&self, path: &[&str]) -> Result<T, ManagementError> {
+        match self.answer(|node| self.request(node, Method::GET, path, &[]), path).await? {
+            (StatusCode::SERVICE_UNAVAILABLE, body) => self.decode(path, &body),
+            answer => self.decode(path, &self.good(answer, path)?),
+        }
+    }
+
     /// Gets a list page by page. RabbitMQ makes the whole list for each page and adds statistics to the items of that
     /// page only, so this is for lists with statistics.
     pub(super) async fn pages<T: DeserializeOwned>(

@@ -5,6 +5,7 @@
 
 mod client;
 mod port;
+mod statistics;
 mod url;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,7 @@ use serde_json::json;
 use self::client::Client;
 pub use self::{
     port::{Management, ManagementError},
+    statistics::Sight,
     url::ManagementUrl,
 };
 use crate::{

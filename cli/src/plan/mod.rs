@@ -26,6 +26,7 @@ pub use self::{
     held::Held,
     ordered::{Counts, Plan},
     policies::{APPLY_TO, PRIORITY},
+    shadow::{Shadowing, shadowing},
     step::{Dated, Move, Step, Then},
 };
 

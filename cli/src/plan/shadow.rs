@@ -1,15 +1,17 @@
 //! Finds strangers' policies that apply to an owned queue.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use fancy_regex::Regex;
 use hatchery::internals::{
     compile::{Desired, Policy},
     names,
 };
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::Value;
 
-use super::PRIORITY;
+use super::{PRIORITY, compare};
 use crate::observed::{LivePolicy, LiveQueue, Observed};
 
 /// Policy keys that limit a queue, expire its messages, or change how it dead-letters. Where an argument and a policy
@@ -66,6 +68,39 @@ impl<'a> Shadows<'a> {
     }
 }
 
+/// A stranger's policy that takes away from owned queues what their safety depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct Shadowing {
+    /// The name of the policy.
+    pub policy: String,
+    /// Whether it is an operator policy.
+    pub operator: bool,
+    /// The keys that do harm. Empty if it only keeps the topology's own policy from applying.
+    pub keys: Vec<String>,
+    /// The owned queues that it applies to.
+    pub queues: Vec<String>,
+}
+
+/// Returns the strangers' policies that harm queues of the file.
+#[must_use]
+pub fn shadowing(desired: &Desired, observed: &Observed) -> Vec<Shadowing> {
+    let shadows = Shadows::new(desired, observed);
+    let live: BTreeMap<&str, &LiveQueue> = observed.queues.iter().map(|live| (live.name.as_str(), live)).collect();
+    let mut found: BTreeMap<(&str, bool), Shadowing> = BTreeMap::new();
+    for queue in &desired.queues {
+        let over = shadows.on(&queue.name, compare::type_of(&queue.arguments), live.get(queue.name.as_str()).copied());
+        for Shadow { policy, kind, .. } in over.iter().filter(|shadow| shadow.harm.is_some()) {
+            let operator = *kind != "policy";
+            let shadowing = found.entry((&policy.name, operator)).or_insert_with(|| {
+                let keys = harmful(policy).map(str::to_owned).collect();
+                Shadowing { policy: policy.name.clone(), operator, keys, queues: Vec::new() }
+            });
+            shadowing.queues.push(queue.name.clone());
+        }
+    }
+    found.into_values().collect()
+}
+
 /// A stranger's policy that wins on a queue.
 pub(super) struct Shadow<'a> {
     policy: &'a LivePolicy,
@@ -109,8 +144,12 @@ fn winner<'a>(
         .max_by_key(|policy| (policy.priority, is_said(policy)))
 }
 
+fn harmful(policy: &LivePolicy) -> impl Iterator<Item = &'static str> {
+    HARMFUL.into_iter().filter(|key| policy.definition.contains_key(*key))
+}
+
 fn harm(policy: &LivePolicy, kind: &str) -> Option<String> {
-    let keys: Vec<&str> = HARMFUL.into_iter().filter(|key| policy.definition.contains_key(*key)).collect();
+    let keys: Vec<&str> = harmful(policy).collect();
     (!keys.is_empty()).then(|| format!("shadowed by {kind} {} ({})", policy.name, keys.join(", ")))
 }
 

@@ -11,5 +11,6 @@ pub(crate) mod man;
 pub(crate) mod plan;
 pub(crate) mod publish;
 pub(crate) mod schema;
+pub(crate) mod status;
 pub(crate) mod validate;
 pub(crate) mod work;

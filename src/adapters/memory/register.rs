@@ -12,12 +12,15 @@ use bytes::Bytes;
 #[cfg(test)]
 use super::script::Script;
 use crate::{
-    domain::register::{
-        Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed, Reserve,
-        Reserved, Settle, Subject,
-        index::{self, Find, Found, Shown},
-        state::{Shard, SlotState},
-        transitions::At,
+    domain::{
+        register::{
+            Cancel, Cancelled, Claim, ClaimAnswer, DedupSlot, Later, Postponed, Record, Release, Renew, Renewed,
+            Reserve, Reserved, Settle, Subject,
+            index::{self, Find, Found, Shown, TypeCounts},
+            state::{Shard, SlotState},
+            transitions::At,
+        },
+        words::EventType,
     },
     ports::{Clock, Index, Register, RegisterError},
 };
@@ -230,6 +233,11 @@ impl Index for MemoryRegister {
     async fn find(&self, find: &Find) -> Result<Found, RegisterError> {
         let held = self.lock();
         Ok(held.index.find(self.now(), &held.shard, find))
+    }
+
+    async fn count(&self, types: &[EventType]) -> Result<Vec<TypeCounts>, RegisterError> {
+        let held = self.lock();
+        Ok(types.iter().map(|event_type| held.index.count(self.now(), &held.shard, event_type)).collect())
     }
 
     async fn look(&self, batch: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError> {

@@ -4,28 +4,35 @@ use std::{collections::VecDeque, ops::Range, vec};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::{StreamExt as _, future::try_join_all, stream};
+use jiff::Timestamp;
 use redis::Script;
 
 use super::{
-    RedisRegister,
+    RedisRegister, TOGETHER,
     argument::Argument,
     items::{Call, Item},
     keys::Keys,
     packed, scripts,
 };
 use crate::{
-    domain::register::{
-        DedupSlot, Subject,
-        index::{Cursor, Find, Found, Place, Shown},
-        state::{END_OF_TIME, Home},
-        transitions::due_millis,
+    domain::{
+        register::{
+            DedupSlot, Subject,
+            index::{Cursor, Find, Found, Place, Shown, TypeCounts},
+            state::{END_OF_TIME, Home},
+            transitions::due_millis,
+        },
+        words::EventType,
     },
     ports::{Index, RegisterError},
 };
 
 /// The highest number of members that one script looks at. Redis does nothing else meanwhile.
 const PAGE: usize = 500;
+
+/// The highest number of types that one script counts.
+const TYPES: usize = 200;
 
 /// The answer of `find.lua`: member, due time, slot and details of each event, then the due time and the member of the
 /// last place that was looked at, and 1 if there may be more.
@@ -50,6 +57,25 @@ impl RedisRegister {
         let subject = Subject { event_type: find.event_type.clone(), reference: Some(reference), id: String::new() };
         let shard = self.keys.shard(&subject);
         shard..shard + 1
+    }
+
+    /// Counts the events of these types in one shard.
+    async fn count_shard(&self, shard: u16, types: &[EventType]) -> Result<Vec<TypeCounts>, RegisterError> {
+        let mut script = self.begin(&scripts::COUNT, shard);
+        for event_type in types {
+            script.arg(self.keys.event_type(event_type));
+        }
+        let answer: Vec<i64> = self.link.call(&script, self.keys.slot(shard), self.limit.into()).await?;
+        if answer.len() != types.len() * 3 {
+            return Err(self.link.unexpected(format!("{} values answer {} questions", answer.len(), types.len())));
+        }
+        let count = |value: i64| u64::try_from(value).unwrap_or_default();
+        let counts = answer.chunks_exact(3).map(|values| TypeCounts {
+            due: count(values[0]),
+            delayed: count(values[1]),
+            next_due: Timestamp::from_millisecond(values[2]).ok().filter(|_| values[2] >= 0),
+        });
+        Ok(counts.collect())
     }
 
     /// Reads pages of a shard until there is an event, or no further page.
@@ -127,6 +153,20 @@ impl Index for RedisRegister {
             Cursor(places)
         });
         Ok(Found { events, next })
+    }
+
+    async fn count(&self, types: &[EventType]) -> Result<Vec<TypeCounts>, RegisterError> {
+        let mut counts = vec![TypeCounts::default(); types.len()];
+        for (counts, types) in counts.chunks_mut(TYPES).zip(types.chunks(TYPES)) {
+            let shards = (0..self.keys.shards()).map(|shard| self.count_shard(shard, types));
+            let answers: Vec<_> = stream::iter(shards).buffered(TOGETHER).collect().await;
+            for answer in answers {
+                for (count, of_shard) in counts.iter_mut().zip(answer?) {
+                    count.add(&of_shard);
+                }
+            }
+        }
+        Ok(counts)
     }
 
     async fn look(&self, batch: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError> {

@@ -165,6 +165,11 @@ impl RedisRegister {
         Self { cluster_name: Arc::new(cluster_name), ..self }
     }
 
+    /// Returns the eviction policy of Redis if it may evict keys. `None` also if Redis does not say.
+    pub async fn eviction_policy(&self) -> Option<String> {
+        self.link.eviction_policy(self.limit.into()).await
+    }
+
     /// Returns who uses the register: nobody, one owner, or several if a write reached only some of the shards.
     ///
     /// # Errors

@@ -35,6 +35,7 @@ indexed!(LATER, "scripts/later.lua");
 indexed!(SETTLE_AND_CLAIM, "scripts/settle.lua", "scripts/claim.lua", "scripts/settle_and_claim.lua");
 indexed!(CANCEL, "scripts/cancel.lua");
 script!(FIND, "scripts/find.lua");
+script!(COUNT, "scripts/count.lua");
 script!(LOOK, "scripts/look.lua");
 script!(LOOK_AT, "scripts/look_at.lua");
 indexed!(KEPT, "scripts/kept.lua");

@@ -94,6 +94,26 @@ pub struct Found {
     pub next: Option<Cursor>,
 }
 
+/// How many events of a type the index has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TypeCounts {
+    /// Events that are due: they wait for a worker, run, or were given up.
+    pub due: u64,
+    /// Events that are not due yet, retries included.
+    pub delayed: u64,
+    /// The due time of the next of these.
+    pub next_due: Option<Timestamp>,
+}
+
+impl TypeCounts {
+    /// Adds the counts of another shard.
+    pub fn add(&mut self, other: &Self) {
+        self.due += other.due;
+        self.delayed += other.delayed;
+        self.next_due = self.next_due.into_iter().chain(other.next_due).min();
+    }
+}
+
 /// The index of one shard of the register in memory: entries and kept messages by home and field.
 #[derive(Clone, Debug, Default)]
 pub struct Index {
@@ -220,6 +240,23 @@ impl Index {
             entry: Some(entry.clone()),
         };
         Found { events: page.into_iter().map(shown).collect(), next }
+    }
+
+    /// Counts a type's events.
+    #[must_use]
+    pub fn count(&self, at: At, shard: &Shard, event_type: &EventType) -> TypeCounts {
+        let now = at.micros.div_euclid(1000);
+        let of_type = self
+            .entries
+            .iter()
+            .filter(|(key, entry)| entry.subject.event_type == *event_type && lives(at, shard, key, entry));
+        let mut counts = TypeCounts::default();
+        for (_, entry) in of_type {
+            let is_due = due_millis(entry.due) <= now;
+            let next_due = (!is_due).then_some(entry.due);
+            counts.add(&TypeCounts { due: is_due.into(), delayed: (!is_due).into(), next_due });
+        }
+        counts
     }
 
     /// Returns the known slots of a reference, or of an event without one.

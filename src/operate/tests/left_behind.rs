@@ -4,7 +4,10 @@ use bytes::Bytes;
 
 use super::*;
 use crate::{
-    domain::register::index::{Cursor, Find, Found, Shown},
+    domain::{
+        register::index::{Cursor, Find, Found, Shown, TypeCounts},
+        words::EventType,
+    },
     ports::{Index, RegisterError},
 };
 
@@ -22,6 +25,10 @@ impl Index for DeadLetters {
         }
         self.pages.fetch_add(1, Ordering::SeqCst);
         Ok(Found { events: Vec::new(), next: Some(Cursor::default()) })
+    }
+
+    async fn count(&self, types: &[EventType]) -> Result<Vec<TypeCounts>, RegisterError> {
+        self.register.count(types).await
     }
 
     async fn look(&self, _: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError> {

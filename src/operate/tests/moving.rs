@@ -4,7 +4,10 @@ use bytes::Bytes;
 
 use super::*;
 use crate::{
-    domain::register::index::{Find, Found, Shown},
+    domain::{
+        register::index::{Find, Found, Shown, TypeCounts},
+        words::EventType,
+    },
     ports::{Index, RegisterError},
 };
 
@@ -67,6 +70,10 @@ struct OneByOne(Arc<MemoryRegister>);
 impl Index for OneByOne {
     async fn find(&self, find: &Find) -> Result<Found, RegisterError> {
         self.0.find(find).await
+    }
+
+    async fn count(&self, types: &[EventType]) -> Result<Vec<TypeCounts>, RegisterError> {
+        self.0.count(types).await
     }
 
     async fn look(&self, _: &[Subject]) -> Result<Vec<Vec<Shown>>, RegisterError> {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
-use hatchery::{EventInfo, Events, EventsError};
+use hatchery::{EventInfo, Events, EventsError, Topology};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -13,6 +13,7 @@ use crate::{
     exit::Exit,
     load,
     output::{Format, Output},
+    verbs::status::{not_listed, note},
 };
 
 /// List events that wait, run, are retried or were dead-lettered
@@ -41,7 +42,8 @@ pub(super) struct Args {
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
-    with_events(common, topology, output, async |events| list(events, args, output).await).await
+    let file = topology.clone();
+    with_events(common, topology, output, async |events| list(common, &file, events, args, output).await).await
 }
 
 /// How long the list goes on counting the events that it does not show. There may be millions.
@@ -54,7 +56,13 @@ enum Total {
     MoreThan(usize),
 }
 
-async fn list(events: &Events, args: &Args, output: Output) -> anyhow::Result<Exit> {
+async fn list(
+    common: &Common,
+    topology: &Topology,
+    events: &Events,
+    args: &Args,
+    output: Output,
+) -> anyhow::Result<Exit> {
     let limit = usize::try_from(args.limit)?;
     let mut found = events.search(&args.filters.filter()).boxed();
     let mut list: Vec<EventInfo> = Vec::new();
@@ -66,6 +74,11 @@ async fn list(events: &Events, args: &Args, output: Output) -> anyhow::Result<Ex
         list.push(event);
     }
     let total = total(list.len(), found).await?;
+    // With -o ndjson the events are the whole answer.
+    let unlisted = match output.format {
+        Format::Ndjson => None,
+        Format::Text | Format::Json => not_listed(common, topology, &args.filters.types, events).await,
+    };
     match output.format {
         Format::Text if list.is_empty() => output.print("Nothing is found.\n")?,
         Format::Text => output.print(&table::table(&list, Timestamp::now(), Output::columns()))?,
@@ -75,9 +88,12 @@ async fn list(events: &Events, args: &Args, output: Output) -> anyhow::Result<Ex
                 Total::MoreThan(_) => (true, None),
             };
             let events: Vec<Value> = list.iter().map(view).collect();
-            output.json(&json!({ "events": events, "more": more, "total": total }))?;
+            output.json(&json!({ "events": events, "more": more, "total": total, "unlisted": unlisted }))?;
         }
         Format::Ndjson => {}
+    }
+    if let Some(note) = unlisted.as_deref().and_then(note).filter(|_| output.is_text()) {
+        output.print(&format!("\n{note}\n"))?;
     }
     if output.format != Format::Json {
         match total {

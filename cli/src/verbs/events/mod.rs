@@ -14,6 +14,7 @@ mod which;
 
 use clap::Subcommand;
 
+pub(crate) use self::table::{cut, relative};
 use crate::{args::Common, exit::Exit, output::Output};
 
 /// Find waiting events, cancel them, or give them another time

@@ -121,7 +121,7 @@ pub(super) const fn style(state: State) -> Style {
 }
 
 /// Cuts a text to this width. An ellipsis marks the cut. Characters that act on a terminal are replaced.
-pub(super) fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut(text: &str, width: usize) -> String {
     let text: String = text.chars().map(|c| if acts(c) { '\u{fffd}' } else { c }).collect();
     if text.width() <= width {
         return text;
@@ -146,7 +146,7 @@ fn acts(character: char) -> bool {
 }
 
 /// Returns a time relative to now, in at most this many of the largest units.
-pub(super) fn relative(now: Timestamp, time: Timestamp, units: usize) -> String {
+pub(crate) fn relative(now: Timestamp, time: Timestamp, units: usize) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
     let away = time.duration_since(now);
     let mut left = away.unsigned_abs().as_secs();

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use redis::{aio::MultiplexedConnection, cmd};
+use redis::{Cmd, aio::MultiplexedConnection, cmd};
 
 /// How long the command `INFO` may take.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -31,8 +31,7 @@ impl Eviction {
         }
         let (mut connection, shown, said) = (connection.clone(), Arc::clone(&self.shown), Arc::clone(&self.said));
         tokio::spawn(async move {
-            let info = cmd("INFO").arg("memory").to_owned();
-            let Ok(Ok(info)) = tokio::time::timeout(LIMIT, info.query_async::<String>(&mut connection)).await else {
+            let Ok(Ok(info)) = tokio::time::timeout(LIMIT, info().query_async::<String>(&mut connection)).await else {
                 return;
             };
             if let Some(policy) = evicts(&info).filter(|_| !said.swap(true, Ordering::Relaxed)) {
@@ -45,8 +44,13 @@ impl Eviction {
     }
 }
 
+/// Returns the command whose answer [`evicts`] reads.
+pub(super) fn info() -> Cmd {
+    cmd("INFO").arg("memory").to_owned()
+}
+
 /// Returns the eviction policy if keys may be evicted.
-fn evicts(info: &str) -> Option<&str> {
+pub(super) fn evicts(info: &str) -> Option<&str> {
     let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim);
     let is_bounded = field("maxmemory").is_some_and(|bytes| bytes != "0");
     field("maxmemory_policy").filter(|policy| is_bounded && *policy != "noeviction")

@@ -119,6 +119,15 @@ impl Link {
         answer.map_err(|failure| self.error(&failure, within.limit))
     }
 
+    /// Returns the eviction policy of the server if it may evict keys. `None` also for a Cluster, whose nodes are not
+    /// asked, and for a server that does not allow `INFO`.
+    pub(super) async fn eviction_policy(&self, within: Within) -> Option<String> {
+        let Topology::Server(server) = &self.topology else { return None };
+        let info = |mut connection| async move { eviction::info().query_async::<String>(&mut connection).await };
+        let info = server.ask(within.deadline, info).await.ok()?;
+        eviction::evicts(&info).map(str::to_owned)
+    }
+
     /// Logs that keys which this client has written are gone.
     pub(super) fn log_emptied(&self) {
         let url = &self.url;

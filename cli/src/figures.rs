@@ -1,0 +1,97 @@
+//! The statistics of a broker, as its management API shows them.
+//!
+//! They are some seconds old. A figure that the broker leaves out is `None`: a missing figure is not 0.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::observed::Counts;
+
+/// The figures of a queue.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Figures {
+    /// The messages and consumers.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// The rate at which the number of messages changes.
+    pub messages_details: Option<Rate>,
+    /// The rates of deliveries and acknowledgements. Missing until a message was published or delivered.
+    pub message_stats: Option<MessageStats>,
+}
+
+/// A rate, a second.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub struct Rate {
+    /// The rate.
+    pub rate: f64,
+}
+
+/// Totals and rates of a queue's messages.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct MessageStats {
+    /// All messages that channels have published into the queue. Dead-lettered messages do not count.
+    pub publish: Option<u64>,
+    /// The rate of acknowledgements.
+    pub ack_details: Option<Rate>,
+}
+
+impl Figures {
+    /// Returns how many messages are ready or delivered; without the number of those that are delivered, how many are
+    /// ready.
+    #[must_use]
+    pub fn held(&self) -> Option<u64> {
+        let Counts { messages_ready, messages_unacknowledged, .. } = self.counts;
+        messages_ready.map(|ready| ready + messages_unacknowledged.unwrap_or_default())
+    }
+}
+
+/// A channel, and what has happened on it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Channel {
+    /// The name of the connection: the addresses of both ends.
+    pub connection: String,
+    /// The name that the program gave its connection.
+    pub program: Option<String>,
+    /// The deliveries that wait for their acknowledgement.
+    pub held: u64,
+    /// The queues that the channel consumes.
+    pub queues: Vec<String>,
+    /// How many messages were acknowledged up to each time, the newest time first. `None` if the broker keeps no rates.
+    pub acknowledged: Option<Vec<Sample>>,
+    /// The same for deliveries.
+    pub delivered: Option<Vec<Sample>>,
+}
+
+/// A total at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct Sample {
+    /// The total.
+    pub sample: u64,
+    /// The time, in milliseconds since 1970.
+    pub timestamp: i64,
+}
+
+/// An alarm that is in effect on a node. It blocks all publishers of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize, JsonSchema)]
+pub struct Alarm {
+    /// The node.
+    pub node: String,
+    /// `memory` or `disk`.
+    pub resource: String,
+}
+
+/// The figures of all queues by name.
+pub type QueueFigures = BTreeMap<String, Figures>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_figure_is_unknown() {
+        let figures: Figures = serde_json::from_str(r#"{"messages": 3, "consumers": 0}"#).expect("figures");
+        assert_eq!((figures.counts.consumers, figures.held(), figures.message_stats), (Some(0), None, None));
+    }
+}

@@ -1,0 +1,214 @@
+//! Reads what the API knows beyond the objects: figures of queues, channels with their history, alarms.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{ManagementApi, ManagementError};
+use crate::{
+    figures::{Alarm, Channel, Figures, QueueFigures, Sample},
+    observed::Counts,
+};
+
+/// What the API shows of this broker and to this user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sight {
+    /// Whether the broker keeps rates (`management.rates_mode`).
+    pub rates: bool,
+    /// Whether this user sees the channels of all users.
+    pub everybody: bool,
+}
+
+#[derive(Deserialize)]
+struct Overview {
+    rates_mode: Option<String>,
+    disable_stats: Option<bool>,
+}
+
+#[derive(Deserialize)]
+struct WhoAmI {
+    /// A list, and before RabbitMQ 3.9 a text with commas.
+    tags: Value,
+}
+
+#[derive(Deserialize)]
+struct Named<T> {
+    name: String,
+    #[serde(flatten)]
+    rest: T,
+}
+
+#[derive(Deserialize)]
+struct LiveChannel {
+    name: String,
+    #[serde(default)]
+    connection_details: Peer,
+    messages_unacknowledged: Option<u64>,
+    message_stats: Option<History>,
+}
+
+/// The connection of a channel. RabbitMQ writes an empty list for one that has just ended.
+#[derive(Default, Deserialize)]
+#[serde(untagged)]
+enum Peer {
+    There {
+        name: String,
+    },
+    #[default]
+    Gone,
+    #[allow(dead_code, reason = "any other JSON")]
+    Other(Value),
+}
+
+#[derive(Deserialize)]
+struct History {
+    ack_details: Option<Samples>,
+    deliver_get_details: Option<Samples>,
+}
+
+#[derive(Deserialize)]
+struct Samples {
+    #[serde(default)]
+    samples: Vec<Sample>,
+}
+
+#[derive(Deserialize)]
+struct Consumer {
+    #[serde(default)]
+    channel_details: ChannelOf,
+    queue: QueueOf,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(untagged)]
+enum ChannelOf {
+    There {
+        name: String,
+    },
+    #[default]
+    Gone,
+    #[allow(dead_code, reason = "any other JSON")]
+    Other(Value),
+}
+
+#[derive(Deserialize)]
+struct QueueOf {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Connection {
+    user_provided_name: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Alarms {
+    #[serde(default)]
+    alarms: Vec<Alarm>,
+}
+
+#[derive(Deserialize)]
+struct Lengths {
+    messages_details: Option<Samples>,
+}
+
+impl ManagementApi {
+    /// Returns what the API shows of this broker and to this user.
+    ///
+    /// # Errors
+    /// When the API is unreachable, or refuses this user.
+    pub async fn sight(&self) -> Result<Sight, ManagementError> {
+        let overview = self.client.get_with::<Overview>(&["overview"], &[("columns", "rates_mode,disable_stats")]);
+        let (overview, WhoAmI { tags }) = tokio::try_join!(overview, self.client.get(&["whoami"]))?;
+        let tags = match &tags {
+            Value::Array(tags) => tags.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>(),
+            tags => tags.as_str().unwrap_or_default().split(',').map(str::to_owned).collect(),
+        };
+        Ok(Sight {
+            rates: overview.rates_mode.as_deref() != Some("none") && overview.disable_stats != Some(true),
+            everybody: tags.iter().any(|tag| tag == "monitoring" || tag == "administrator"),
+        })
+    }
+
+    /// Returns the figures of all queues.
+    ///
+    /// # Errors
+    /// When the API is unreachable, or refuses this user.
+    pub async fn figures(&self) -> Result<QueueFigures, ManagementError> {
+        let columns = "name,messages,messages_ready,messages_unacknowledged,messages_dlx,consumers,\
+                       messages_details.rate,message_stats.publish,message_stats.ack_details.rate";
+        // The whole list in one answer: RabbitMQ makes the whole list for each page.
+        let query = [("columns", columns)];
+        let list: Vec<Named<Figures>> = self.client.get_with(&["queues", &self.vhost], &query).await?;
+        Ok(list.into_iter().map(|Named { name, rest }| (name, rest)).collect())
+    }
+
+    /// Returns the channels that hold deliveries, with a history of this length.
+    ///
+    /// # Errors
+    /// When the API is unreachable, or refuses this user.
+    pub async fn holders(&self, history: Duration) -> Result<Vec<Channel>, ManagementError> {
+        const SAMPLES: u64 = 60;
+        let age = history.as_secs().max(SAMPLES).to_string();
+        // The broker keeps a sample for each 5 s, and of more than ten minutes ago one for each minute.
+        let step = (history.as_secs() / SAMPLES).max(5).to_string();
+        let columns = "name,connection_details.name,messages_unacknowledged,message_stats.ack_details.samples,\
+                       message_stats.deliver_get_details.samples";
+        let query = [("columns", columns), ("msg_rates_age", age.as_str()), ("msg_rates_incr", step.as_str())];
+        let list: Vec<LiveChannel> = self.client.get_with(&["vhosts", &self.vhost, "channels"], &query).await?;
+        let mut holders: BTreeMap<String, Channel> = list.into_iter().filter_map(holder).collect();
+        if holders.is_empty() {
+            return Ok(Vec::new());
+        }
+        let columns = [("columns", "channel_details.name,queue.name")];
+        for consumer in self.client.get_with::<Vec<Consumer>>(&["consumers", &self.vhost], &columns).await? {
+            if let ChannelOf::There { name } = consumer.channel_details
+                && let Some(channel) = holders.get_mut(&name)
+            {
+                channel.queues.push(consumer.queue.name);
+            }
+        }
+        Ok(holders.into_values().collect())
+    }
+
+    /// Returns the name that the program gave its connection. `None` if it gave none, or has gone.
+    pub async fn program(&self, connection: &str) -> Option<String> {
+        let columns = [("columns", "user_provided_name")];
+        let found: Connection = self.client.get_with(&["connections", connection], &columns).await.ok()?;
+        found.user_provided_name
+    }
+
+    /// Returns the alarms that are in effect in the cluster.
+    ///
+    /// # Errors
+    /// When the API is unreachable, or refuses this user.
+    pub async fn alarms(&self) -> Result<Vec<Alarm>, ManagementError> {
+        Ok(self.client.check::<Alarms>(&["health", "checks", "alarms"]).await?.alarms)
+    }
+
+    /// Returns how many messages a queue has, at times of the last ten minutes, the newest first. `None` if the broker
+    /// does not say.
+    pub async fn lengths(&self, queue: &str) -> Option<Vec<Sample>> {
+        let query = [("columns", "messages_details.samples"), ("lengths_age", "600"), ("lengths_incr", "60")];
+        let lengths: Lengths = self.client.get_with(&["queues", &self.vhost, queue], &query).await.ok()?;
+        lengths.messages_details.map(|details| details.samples)
+    }
+}
+
+/// Returns the channel by its name, if it holds deliveries.
+fn holder(live: LiveChannel) -> Option<(String, Channel)> {
+    let held = live.messages_unacknowledged.filter(|held| *held > 0)?;
+    let Peer::There { name: connection } = live.connection_details else { return None };
+    let samples = |samples: Option<Samples>| samples.map(|Samples { samples }| samples);
+    let History { ack_details, deliver_get_details } =
+        live.message_stats.unwrap_or(History { ack_details: None, deliver_get_details: None });
+    let (acknowledged, delivered) = (samples(ack_details), samples(deliver_get_details));
+    Some((live.name, Channel { connection, held, acknowledged, delivered, ..Channel::default() }))
+}
+
+impl From<Counts> for Figures {
+    fn from(counts: Counts) -> Self {
+        Self { counts, ..Self::default() }
+    }
+}

@@ -1,0 +1,242 @@
+//! Finds what is wrong in what was seen. Pure: the same observation has the same findings.
+
+use std::collections::BTreeMap;
+
+use hatchery::{
+    Topology,
+    internals::{
+        compile::Desired,
+        names::{self, Names},
+    },
+};
+
+use super::{
+    finding::{Finding, Letters, Queue},
+    observation::{Blind, Observation, Redis, Register},
+    silence::{patience, silent_for},
+    types::Queues,
+    wedged::wedged,
+};
+use crate::{
+    figures::{Figures, Sample},
+    observed::Observed,
+    plan::{Action, plan, shadowing},
+    verbs::events::relative,
+};
+
+/// Returns what is wrong, the worst first.
+pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    findings.extend(alarms(seen));
+    findings.extend(seen.objects.iter().flat_map(|objects| shadows(desired, objects, &seen.vhost)));
+    let not_applied = not_applied(topology, seen);
+    let is_applied = not_applied.is_none();
+    findings.extend(not_applied);
+    findings.extend(in_wedged(desired, seen));
+    findings.extend(unrouted(topology, seen));
+    let no_consumer = no_consumer(desired, seen);
+    let silent = silent(topology, desired, seen);
+    let overdue = overdue(topology, seen, &explained(no_consumer.as_ref(), &silent));
+    findings.extend(no_consumer);
+    findings.extend(silent);
+    findings.extend(overdue);
+    findings.extend(redis(topology, seen));
+    findings.extend(blind(seen));
+    findings.extend(drift(desired, seen).filter(|_| is_applied));
+    findings.extend(dead_letters(topology, seen));
+    findings
+}
+
+fn alarms(seen: &Observation) -> Option<Finding> {
+    let alarms = seen.alarms.clone().filter(|alarms| !alarms.is_empty())?;
+    Some(Finding::BrokerAlarm { alarms })
+}
+
+fn shadows(desired: &Desired, objects: &Observed, vhost: &str) -> impl Iterator<Item = Finding> {
+    let vhost = vhost.to_owned();
+    shadowing(desired, objects).into_iter().map(move |shadowing| Finding::Shadowed { shadowing, vhost: vhost.clone() })
+}
+
+fn not_applied(topology: &Topology, seen: &Observation) -> Option<Finding> {
+    let exchange = names::scheduler(topology.name.as_str());
+    let is_missing = match &seen.objects {
+        Some(objects) => objects.exchanges.iter().all(|live| live.name != exchange),
+        None => seen.missing.contains(&exchange),
+    };
+    is_missing.then_some(Finding::NotApplied { exchange })
+}
+
+fn in_wedged(desired: &Desired, seen: &Observation) -> Option<Finding> {
+    let mut queues = wedged(desired, &seen.readings);
+    fullest_first(&mut queues);
+    (!queues.is_empty()).then_some(Finding::Wedged { queues })
+}
+
+fn unrouted(topology: &Topology, seen: &Observation) -> Option<Finding> {
+    let queue = names::unrouted(topology.name.as_str());
+    let messages = seen.held([queue.as_str()]).filter(|messages| *messages > 0)?;
+    Some(Finding::Unrouted { queue: Queue { queue, messages } })
+}
+
+/// Finds queues that workers consume, with events and without a consumer. They may have left the file: their events wait
+/// all the same.
+fn no_consumer(desired: &Desired, seen: &Observation) -> Option<Finding> {
+    let is_consumed = |queue: &str| desired.owners().any(|owner| names::is_consumed(owner, queue));
+    let alone = seen.queues().iter().filter(|(name, figures)| is_consumed(name) && figures.counts.consumers == Some(0));
+    let mut queues: Vec<Queue> = alone.filter_map(|(name, figures)| waiting(name, figures)).collect();
+    fullest_first(&mut queues);
+    let event_type = names::consumed_type(&queues.first()?.queue)?.to_owned();
+    Some(Finding::NoConsumer { queues, event_type })
+}
+
+fn waiting(name: &str, figures: &Figures) -> Option<Queue> {
+    let messages = figures.counts.messages_ready.filter(|ready| *ready > 0)?;
+    Some(Queue { queue: name.to_owned(), messages })
+}
+
+/// Finds connections that hold deliveries of this topology and have acknowledged none for too long. A channel that
+/// consumes nothing has asked for each of its deliveries (`basic.get`), and the broker does not say of which queue.
+fn silent(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Finding> {
+    let owned: Vec<&str> = desired.queues.iter().map(|queue| queue.name.as_str()).collect();
+    let is_held = owned.iter().any(|name| {
+        seen.queue(name).and_then(|figures| figures.counts.messages_unacknowledged).is_some_and(|held| held > 0)
+    });
+    let is_ours = |queues: &[String]| {
+        if queues.is_empty() { is_held } else { queues.iter().any(|queue| owned.contains(&queue.as_str())) }
+    };
+    let channels = seen.channels.iter().flatten().filter(|channel| is_ours(&channel.queues));
+    let mut findings: Vec<Finding> = channels
+        .filter_map(|channel| {
+            let silent = silent_for(channel).filter(|silent| *silent > patience(topology, channel))?;
+            Some(Finding::NotAcknowledging {
+                connection: channel.connection.clone(),
+                program: channel.program.clone(),
+                queues: channel.queues.clone(),
+                held: channel.held,
+                silent_seconds: silent.as_secs(),
+            })
+        })
+        .collect();
+    findings.sort_by_key(|finding| match finding {
+        Finding::NotAcknowledging { held, .. } => std::cmp::Reverse(*held),
+        _ => std::cmp::Reverse(0),
+    });
+    findings
+}
+
+/// Returns the queues whose events wait for a reason that another finding names.
+fn explained<'f>(no_consumer: Option<&'f Finding>, silent: &'f [Finding]) -> Vec<&'f str> {
+    let queues = no_consumer.into_iter().chain(silent).flat_map(|finding| match finding {
+        Finding::NoConsumer { queues, .. } => queues.iter().map(|queue| queue.queue.as_str()).collect(),
+        Finding::NotAcknowledging { queues, .. } => queues.iter().map(String::as_str).collect(),
+        _ => Vec::new(),
+    });
+    queues.collect()
+}
+
+fn overdue(topology: &Topology, seen: &Observation, explained: &[&str]) -> Option<Finding> {
+    let names = Names::new(topology.name.clone());
+    let mut overdue: Vec<_> = seen
+        .overdue
+        .iter()
+        .filter(|event| !explained.contains(&names.processing(&event.event_type).as_str()))
+        .collect();
+    overdue.sort_by_key(|event| event.due);
+    let first = overdue.first()?;
+    Some(Finding::Overdue {
+        event_type: first.event_type.to_string(),
+        reference: first.reference.clone(),
+        id: first.id.clone(),
+        due: first.due,
+        ago: relative(seen.at, first.due, 2),
+        types: overdue.len(),
+    })
+}
+
+fn redis(topology: &Topology, seen: &Observation) -> Vec<Finding> {
+    match &seen.redis {
+        Redis::Unused | Redis::NotGiven => Vec::new(),
+        Redis::Away { why } => vec![Finding::RedisAway { why: why.clone() }],
+        Redis::Taken { by } => vec![Finding::RedisTaken { by: by.clone() }],
+        Redis::There(register) => {
+            let evicts = register.evicts.clone().map(|policy| Finding::RedisEvicts { policy });
+            emptied(topology, seen, register).into_iter().chain(evicts).collect()
+        }
+    }
+}
+
+/// Finds that Redis has forgotten everything: no user, no event, while events of registered types are on the broker.
+fn emptied(topology: &Topology, seen: &Observation, register: &Register) -> Option<Finding> {
+    let knows_any = register.counts.values().any(|counts| counts.due + counts.delayed > 0);
+    if register.has_owner || knows_any {
+        return None;
+    }
+    let names = Names::new(topology.name.clone());
+    let registered = topology.types.iter().filter(|(_, spec)| spec.register);
+    let queues = registered.map(|(name, spec)| Queues::of(&names, name, spec));
+    let events =
+        queues.map(|queues| queues.into_names().filter_map(|queue| seen.held([queue.as_str()])).sum::<u64>()).sum();
+    (events > 0).then_some(Finding::RedisEmptied { events })
+}
+
+fn blind(seen: &Observation) -> Option<Finding> {
+    seen.blind.iter().find_map(|blind| match blind {
+        Blind::Management { why } => Some(Finding::ManagementAway { why: why.clone() }),
+        Blind::Channels | Blind::Rates => None,
+    })
+}
+
+fn drift(desired: &Desired, seen: &Observation) -> Option<Finding> {
+    let Some(objects) = &seen.objects else {
+        let missing = seen.missing.len();
+        return (missing > 0).then_some(Finding::Drift { missing, changed: 0, to_migrate: 0, blocked: 0 });
+    };
+    let plan = plan(desired, objects);
+    let counts = plan.counts();
+    // A shadowed queue blocks the plan, and has a finding of its own.
+    let shadowed: Vec<String> =
+        shadowing(desired, objects).into_iter().flat_map(|shadowing| shadowing.queues).collect();
+    let is_shadowed = |change: &&crate::plan::Change| {
+        change.action == Action::Blocked
+            && change.reason.as_ref().is_some_and(|reason| reason.starts_with("shadowed by"))
+            && shadowed.contains(&change.address.name)
+    };
+    let blocked = counts.blocked - plan.changes.iter().filter(is_shadowed).count();
+    let drift = Finding::Drift { missing: counts.add, changed: counts.change, to_migrate: counts.migrate, blocked };
+    (counts.add + counts.change + counts.migrate + blocked > 0).then_some(drift)
+}
+
+fn dead_letters(topology: &Topology, seen: &Observation) -> Option<Finding> {
+    let names = Names::new(topology.name.clone());
+    let letters = topology.types.keys().filter_map(|event_type| {
+        let queue = names.dead_letters(event_type);
+        let messages = seen.held([queue.as_str()]).filter(|messages| *messages > 0)?;
+        let growth = seen.letters.get(&queue).and_then(|samples| growth(samples, messages));
+        let (more, within_seconds) = growth.unzip();
+        Some(Letters { queue, messages, more, within_seconds })
+    });
+    let mut queues: Vec<Letters> = letters.collect();
+    queues.sort_by_key(|letters| std::cmp::Reverse(letters.messages));
+    (!queues.is_empty()).then_some(Finding::DeadLetters { queues })
+}
+
+/// Returns by how many letters a queue has grown, and within how many seconds.
+fn growth(samples: &[Sample], now: u64) -> Option<(u64, u64)> {
+    let (last, first) = (samples.first()?, samples.last()?);
+    let seconds = u64::try_from((last.timestamp - first.timestamp) / 1_000).ok().filter(|seconds| *seconds > 0)?;
+    Some((now.saturating_sub(first.sample), seconds))
+}
+
+fn fullest_first(queues: &mut [Queue]) {
+    queues.sort_by(|one, other| other.messages.cmp(&one.messages).then_with(|| one.queue.cmp(&other.queue)));
+}
+
+/// Returns the fullest dead-letter queues of an observation, at most this many.
+pub(super) fn fullest_letters(topology: &Topology, figures: &BTreeMap<String, Figures>, most: usize) -> Vec<String> {
+    let names = Names::new(topology.name.clone());
+    let letters = topology.types.keys().map(|event_type| names.dead_letters(event_type));
+    let mut full: Vec<(u64, String)> =
+        letters.filter_map(|queue| Some((figures.get(&queue)?.held().filter(|held| *held > 0)?, queue))).collect();
+    full.sort_by(|one, other| other.cmp(one));
+    full.into_iter().take(most).map(|(_, queue)| queue).collect()
+}

@@ -1,0 +1,260 @@
+//! Looks at the broker and at Redis, and returns what was seen as one value.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use futures_util::{StreamExt as _, future::join_all, stream};
+use hatchery::{
+    EventInfo, EventType, RegisterError, State, Topology,
+    internals::{
+        compile::Desired,
+        ports::Index as _,
+        rabbitmq::connection::AmqpUrl,
+        redis::RedisRegister,
+        register::{Subject, index::Find},
+    },
+};
+use jiff::Timestamp;
+
+use super::{
+    findings::fullest_letters,
+    observation::{Blind, Observation, OverdueEvent, Reading, Redis, Register},
+    silence::{longest_patience, longest_run},
+    types::{TypeLine, lines},
+    wedged::{READINGS, suspects},
+};
+use crate::{
+    args::{Common, UsageError},
+    broker::look::look,
+    change::one_broker,
+    connect,
+    figures::Channel,
+    management::{Management as _, ManagementApi, ManagementError},
+};
+
+/// How long Redis may take to answer. It is longer than for publishers, because a person waits.
+const REDIS_LIMIT: Duration = Duration::from_secs(5);
+
+/// The most dead-letter queues whose growth is looked up, and the most types that are searched for an overdue event.
+const SOME: usize = 10;
+
+/// How many of the oldest events of a type are looked at for one that is overdue. The others are dead letters mostly.
+const OLDEST: usize = 200;
+
+/// The name of the connection to the broker.
+const NAME: &str = "topology status";
+
+/// What `status` looks at.
+pub(super) struct Sources<'a> {
+    pub(super) topology: &'a Topology,
+    pub(super) desired: &'a Desired,
+    broker: AmqpUrl,
+    management: ManagementApi,
+    redis: Redis,
+    register: Option<RedisRegister>,
+    /// Whether the user said where Redis is.
+    is_given: bool,
+    /// Set once AMQP and the management API were seen to lead to the same broker.
+    is_one_broker: AtomicBool,
+}
+
+impl<'a> Sources<'a> {
+    /// Connects to nothing yet.
+    pub(super) fn new(common: &Common, topology: &'a Topology, desired: &'a Desired) -> anyhow::Result<Self> {
+        let broker = common.amqp_url()?;
+        let management = ManagementApi::new(common.management_url(&broker)?, &broker.vhost())?;
+        let uses_register = topology.types.values().any(|spec| spec.register);
+        let is_given = common.given_redis_url()?.is_some();
+        let register = if uses_register {
+            let (url, vhost, name) = (common.redis_url()?, broker.vhost(), topology.first_name());
+            let register = RedisRegister::new_with_tls(url.secret(), &common.tls()?, &vhost, name, &topology.redis)
+                .map_err(|error| UsageError(format!("--redis-url (REDIS_URL): {error}")))?;
+            Some(register.with_first_names(topology.first_names()).with_limit(REDIS_LIMIT))
+        } else {
+            None
+        };
+        Ok(Self {
+            topology,
+            desired,
+            broker,
+            management,
+            redis: Redis::Unused,
+            register,
+            is_given,
+            is_one_broker: AtomicBool::new(false),
+        })
+    }
+
+    /// Looks at everything. `before` has the readings of earlier looks.
+    pub(super) async fn look(&self, before: &[Reading]) -> anyhow::Result<Observation> {
+        let mut seen = match self.by_management().await {
+            Ok(seen) => seen,
+            Err(Unseen::Management(why)) => self.by_amqp(why).await?,
+            Err(Unseen::Other(error)) => return Err(error),
+        };
+        seen.vhost = self.broker.vhost();
+        let earlier = before.len().saturating_sub(READINGS - 1);
+        seen.readings = before[earlier..].iter().cloned().chain(seen.readings).collect();
+        seen.redis = self.look_at_redis(&seen).await;
+        seen.overdue = self.overdue(&seen).await;
+        Ok(seen)
+    }
+
+    /// Returns whether a timer may be wedged and more readings must tell.
+    pub(super) fn must_look_again(&self, seen: &Observation) -> bool {
+        seen.readings.len() < READINGS && !suspects(self.desired, &seen.readings).is_empty()
+    }
+
+    /// Reads the queues' figures once more, for [`must_look_again`](Self::must_look_again).
+    pub(super) async fn read_again(&self, seen: &mut Observation) -> Result<(), ManagementError> {
+        let queues = self.management.figures().await?;
+        seen.readings.push(Reading { at: Timestamp::now(), queues });
+        Ok(())
+    }
+
+    async fn by_management(&self) -> Result<Observation, Unseen> {
+        let management = &self.management;
+        // It goes alone, as the first call of `observe` does: it shows whether this user may use the API at all.
+        let sight = management.sight().await?;
+        let history = longest_patience(self.topology) * 2;
+        let holders = async { if sight.rates { management.holders(history).await } else { Ok(Vec::new()) } };
+        let (objects, queues, mut channels, alarms) =
+            tokio::try_join!(management.observe(), management.figures(), holders, management.alarms())?;
+        if !self.is_one_broker.load(Ordering::Relaxed) {
+            one_broker(&self.broker, management, &objects, "status").await.map_err(Unseen::Other)?;
+            self.is_one_broker.store(true, Ordering::Relaxed);
+        }
+        for channel in silent_ones(&mut channels, self.topology) {
+            channel.program = management.program(&channel.connection).await;
+        }
+        let full = fullest_letters(self.topology, &queues, SOME);
+        let lengths = join_all(full.iter().map(|queue| management.lengths(queue))).await;
+        let letters = full.into_iter().zip(lengths).filter_map(|(queue, samples)| Some((queue, samples?)));
+        let blind = [(!sight.rates).then_some(Blind::Rates), (!sight.everybody).then_some(Blind::Channels)];
+        let at = Timestamp::now();
+        Ok(Observation {
+            at,
+            version: objects.version.clone(),
+            readings: vec![Reading { at, queues }],
+            objects: Some(objects),
+            channels: sight.rates.then_some(channels),
+            alarms: Some(alarms),
+            letters: letters.collect(),
+            blind: blind.into_iter().flatten().collect(),
+            ..Observation::default()
+        })
+    }
+
+    /// Looks at what AMQP tells: whether the objects exist, and the ready messages and consumers of queues.
+    async fn by_amqp(&self, why: String) -> anyhow::Result<Observation> {
+        let exchanges: Vec<String> = self.desired.exchanges.iter().map(|exchange| exchange.name.clone()).collect();
+        let queues: Vec<String> = self.desired.queues.iter().map(|queue| queue.name.clone()).collect();
+        let looked = look(&self.broker, &connect::here(NAME), &exchanges, &queues).await?;
+        let at = Timestamp::now();
+        let queues = looked.queues.into_iter().map(|(name, counts)| (name, counts.into())).collect();
+        Ok(Observation {
+            at,
+            readings: vec![Reading { at, queues }],
+            missing: looked.missing.into_iter().collect(),
+            blind: vec![Blind::Management { why }],
+            ..Observation::default()
+        })
+    }
+
+    async fn look_at_redis(&self, seen: &Observation) -> Redis {
+        let Some(register) = &self.register else { return self.redis.clone() };
+        let cluster_name = seen.objects.as_ref().and_then(|objects| objects.cluster_name.clone());
+        let register = register.clone().on_broker(move || cluster_name.clone());
+        let types: Vec<EventType> = self.registered().cloned().collect();
+        let asked = async {
+            let (counts, owners) = tokio::try_join!(register.count(&types), register.owners())?;
+            Ok((counts, !owners.is_empty(), register.eviction_policy().await))
+        };
+        match asked.await {
+            Ok((counts, has_owner, evicts)) => {
+                Redis::There(Register { counts: types.into_iter().zip(counts).collect(), evicts, has_owner })
+            }
+            Err(RegisterError::InUse { by, .. }) => Redis::Taken { by },
+            // Nobody said that there is a Redis where it would be by default.
+            Err(_) if !self.is_given => Redis::NotGiven,
+            Err(error) => Redis::Away { why: error.to_string() },
+        }
+    }
+
+    fn registered(&self) -> impl Iterator<Item = &EventType> {
+        self.topology.types.iter().filter(|(_, spec)| spec.register).map(|(name, _)| name)
+    }
+
+    /// Returns for each type the event that should have run first of all and has not.
+    async fn overdue(&self, seen: &Observation) -> Vec<OverdueEvent> {
+        let (Some(register), Redis::There(there)) = (&self.register, &seen.redis) else { return Vec::new() };
+        let lines: BTreeMap<String, TypeLine> =
+            lines(self.topology, seen).into_iter().map(|line| (line.name.clone(), line)).collect();
+        // The index keeps dead letters, which are due for long.
+        let mut suspects: Vec<(u64, &EventType)> = self
+            .registered()
+            .filter_map(|name| {
+                let dead = lines.get(name.as_str()).and_then(|line| line.dead).unwrap_or_default();
+                Some((there.counts.get(name)?.due.checked_sub(dead).filter(|left| *left > 0)?, name))
+            })
+            .collect();
+        suspects.sort_by(|one, other| other.cmp(one));
+        let looks = suspects.into_iter().take(SOME).map(|(_, name)| {
+            let usual = usual_wait(self.topology, name, lines.get(name.as_str()));
+            oldest_waiting(register, name, seen.at - usual)
+        });
+        stream::iter(looks).buffered(SOME).filter_map(std::future::ready).collect().await
+    }
+}
+
+/// Why the management API told nothing.
+enum Unseen {
+    Management(String),
+    Other(anyhow::Error),
+}
+
+impl From<ManagementError> for Unseen {
+    fn from(error: ManagementError) -> Self {
+        Self::Management(error.to_string())
+    }
+}
+
+/// Returns the channels that acknowledge nothing for too long.
+fn silent_ones<'c>(channels: &'c mut [Channel], topology: &Topology) -> impl Iterator<Item = &'c mut Channel> {
+    use super::silence::{patience, silent_for};
+    channels.iter_mut().filter(|channel| silent_for(channel).is_some_and(|silent| silent > patience(topology, channel)))
+}
+
+/// Returns how long an event of this type may usually wait after its due time: as long as the events before it take, a
+/// run, and the longest time that a stream of newer events may put it off.
+fn usual_wait(topology: &Topology, name: &EventType, line: Option<&TypeLine>) -> Duration {
+    const LEAST: Duration = Duration::from_mins(1);
+    let Some(spec) = topology.types.get(name) else { return LEAST };
+    let window = spec.coalesce.window.map_or(Duration::ZERO, |_| spec.coalesce.max_wait);
+    // Twice as long as at the present rate, because the rate is that of a few seconds.
+    let rate = line.and_then(|line| line.out_rate).filter(|rate| *rate > 0.0);
+    #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+    let before = line.and_then(|line| line.due).zip(rate).map(|(due, rate)| 2.0 * due as f64 / rate);
+    let before = before.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default();
+    LEAST + longest_run(spec) + window + before.min(Duration::from_hours(24))
+}
+
+/// Returns the first event of a type that was due before this time and waits for a worker.
+async fn oldest_waiting(register: &RedisRegister, name: &EventType, before: Timestamp) -> Option<OverdueEvent> {
+    let due_before = Some(before);
+    let find =
+        Find { event_type: name.clone(), due_from: None, due_before, uncontested_of: None, after: None, limit: OLDEST };
+    let found = register.find(&find).await.ok()?;
+    let subject = Subject { event_type: name.clone(), reference: None, id: String::new() };
+    let mut events = found.events.into_iter().map(|shown| EventInfo::of(&subject, shown));
+    let event = events.find(|event| matches!(event.state, State::Waiting | State::Retry))?;
+    Some(OverdueEvent {
+        event_type: event.event_type,
+        reference: event.reference.as_ref().map(ToString::to_string),
+        id: event.id,
+        due: event.due?,
+    })
+}

@@ -1,0 +1,119 @@
+//! What `status` has seen of the broker and of Redis, as one plain value.
+
+use std::collections::BTreeMap;
+
+use hatchery::{EventType, internals::register::index::TypeCounts};
+use jiff::Timestamp;
+
+use crate::{
+    figures::{Alarm, Channel, Figures, QueueFigures, Sample},
+    observed::Observed,
+};
+
+/// Everything that was seen. `None` means that it is not known.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Observation {
+    pub(super) at: Timestamp,
+    /// The virtual host.
+    pub(super) vhost: String,
+    /// The broker's version.
+    pub(super) version: Option<String>,
+    /// The figures of all queues, at one or several times, the oldest first.
+    pub(super) readings: Vec<Reading>,
+    /// All objects of the virtual host.
+    pub(super) objects: Option<Observed>,
+    /// The objects that are known to be missing, where `objects` is not known.
+    pub(super) missing: Vec<String>,
+    /// The channels that hold deliveries.
+    pub(super) channels: Option<Vec<Channel>>,
+    pub(super) alarms: Option<Vec<Alarm>>,
+    /// The numbers of dead letters in the last minutes, by queue.
+    pub(super) letters: BTreeMap<String, Vec<Sample>>,
+    pub(super) redis: Redis,
+    /// For each type the first event that should have run long ago.
+    pub(super) overdue: Vec<OverdueEvent>,
+    /// Why some of the figures are not known.
+    pub(super) blind: Vec<Blind>,
+}
+
+/// The figures of all queues at a time.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reading {
+    pub(super) at: Timestamp,
+    pub(super) queues: QueueFigures,
+}
+
+/// The state of Redis.
+#[derive(Clone, Debug, Default)]
+pub(super) enum Redis {
+    /// No type uses the register.
+    #[default]
+    Unused,
+    /// Nobody said where Redis is, and it is not where it would be by default.
+    NotGiven,
+    /// Redis does not answer, or refuses.
+    Away {
+        why: String,
+    },
+    /// Another broker uses the register.
+    Taken {
+        by: String,
+    },
+    There(Register),
+}
+
+/// What Redis says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Register {
+    pub(super) counts: BTreeMap<EventType, TypeCounts>,
+    /// The eviction policy, if Redis may evict keys.
+    pub(super) evicts: Option<String>,
+    /// Whether a user of the register is recorded, which an emptied Redis has forgotten.
+    pub(super) has_owner: bool,
+}
+
+/// An event that should have run long ago.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OverdueEvent {
+    pub(super) event_type: EventType,
+    pub(super) reference: Option<String>,
+    pub(super) id: Option<String>,
+    pub(super) due: Timestamp,
+}
+
+/// Why figures are not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Blind {
+    /// The management API does not answer.
+    Management { why: String },
+    /// This user sees only its own channels.
+    Channels,
+    /// The broker keeps no rates.
+    Rates,
+}
+
+impl Observation {
+    /// Returns the figures of all queues at the present.
+    pub(super) fn queues(&self) -> &QueueFigures {
+        static NONE: QueueFigures = QueueFigures::new();
+        self.readings.last().map_or(&NONE, |reading| &reading.queues)
+    }
+
+    /// Returns the figures of a queue. `None` if it does not exist, or if nothing is known of it.
+    pub(super) fn queue(&self, name: &str) -> Option<&Figures> {
+        self.queues().get(name)
+    }
+
+    /// Returns how many messages these queues hold together. `None` if that of any of them is not known.
+    pub(super) fn held<'n>(&self, queues: impl IntoIterator<Item = &'n str>) -> Option<u64> {
+        queues.into_iter().map(|name| self.queue(name)?.held()).sum()
+    }
+
+    /// Returns the counts of the register for a type.
+    pub(super) fn registered(&self, event_type: &EventType) -> Option<&TypeCounts> {
+        match &self.redis {
+            Redis::There(register) => register.counts.get(event_type),
+            _ => None,
+        }
+    }
+}

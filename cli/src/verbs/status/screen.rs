@@ -1,0 +1,275 @@
+//! Draws the answer of `status` as one screen.
+
+use anstyle::Style;
+use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
+use jiff::Timestamp;
+use unicode_width::UnicodeWidthStr as _;
+
+use super::{
+    finding::Severity,
+    summary::{Found, Summary, Verdict},
+    types::{TypeLine, Unlisted},
+};
+use crate::{
+    output::{CYAN, DIM, GREEN, RED, YELLOW},
+    verbs::events::{cut, relative},
+};
+
+/// The least width, even of a narrower terminal.
+const LEAST: usize = 60;
+/// From this width on there is room for whole numbers and dates.
+const WIDE: usize = 100;
+/// The width at which sentences end, however wide the terminal is: longer lines are hard to read.
+const LONGEST_LINE: usize = 120;
+/// The width of a pipe, in which commands and names are not cut.
+const ENDLESS: usize = usize::MAX;
+/// The spaces between two columns.
+const GAP: u16 = 2;
+
+/// The room for the screen: columns, and rows if it is a terminal.
+#[derive(Clone, Copy)]
+pub(super) struct Room {
+    pub(super) columns: usize,
+    pub(super) rows: Option<usize>,
+}
+
+/// Returns the screen. With `verbose` it has a line for every type, even if the terminal has fewer rows.
+pub(super) fn screen(summary: &Summary, room: Room, verbose: bool) -> String {
+    let width = room.columns.max(LEAST);
+    let mut top = vec![head(summary), String::new()];
+    for found in &summary.findings {
+        top.extend(finding(found, width.min(LONGEST_LINE)));
+    }
+    if !summary.findings.is_empty() {
+        top.push(String::new());
+    }
+    let bottom = notes(summary, width.min(LONGEST_LINE));
+    let free = room.rows.filter(|_| !verbose).map(|rows| rows.saturating_sub(top.len() + bottom.len() + 3).max(3));
+    let (types, hidden) = shown(&summary.types, free);
+    let mut lines = top;
+    lines.extend(table(&types, summary.at, width).lines().map(str::to_owned));
+    if hidden > 0 {
+        lines.push(format!("{DIM}… and {hidden} more types, which have less to do (-v shows all){DIM:#}"));
+    }
+    lines.extend(bottom);
+    lines.join("\n") + "\n"
+}
+
+fn head(summary: &Summary) -> String {
+    let broker = summary.broker.as_ref().map(|version| format!("RabbitMQ {version}, ")).unwrap_or_default();
+    let at = summary.at.strftime("%Y-%m-%d %H:%M:%SZ");
+    let (style, verdict) = match summary.verdict {
+        Verdict::Well => (GREEN, "nothing is wrong"),
+        Verdict::Look => (YELLOW, "look at this"),
+        Verdict::Stuck => (RED, "events are stuck"),
+    };
+    format!("{} on {broker}{at}: {style}{verdict}{style:#}", summary.topology)
+}
+
+fn finding(found: &Found, width: usize) -> Vec<String> {
+    let (style, sign) = match found.severity {
+        Severity::Stuck => (RED, '!'),
+        Severity::Look => (YELLOW, '*'),
+    };
+    let mut lines: Vec<String> = folded(&found.message, width - 2);
+    if let Some((first, others)) = lines.split_first_mut() {
+        *first = format!("{style}{sign}{style:#} {first}");
+        others.iter_mut().for_each(|line| *line = format!("  {line}"));
+    }
+    let command = continued(&found.command, width - 4);
+    let (runbook, last) = (&found.runbook, command.last().map_or(0, |line| line.width()));
+    let ends = command.len() - 1;
+    for (n, line) in command.iter().enumerate() {
+        let prompt = if n == 0 { "  $ " } else { "    " };
+        let runbook = if n == ends && 4 + last + 2 + runbook.width() <= width {
+            format!("  {DIM}{runbook}{DIM:#}")
+        } else {
+            String::new()
+        };
+        lines.push(format!("{prompt}{CYAN}{line}{CYAN:#}{runbook}"));
+    }
+    if 4 + last + 2 + runbook.width() > width {
+        lines.push(format!("    {DIM}{runbook}{DIM:#}"));
+    }
+    lines
+}
+
+/// Returns the lines below the table.
+fn notes(summary: &Summary, width: usize) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(unlisted) = unlisted_words(&summary.unlisted) {
+        notes.push(unlisted);
+    }
+    match summary.leftovers {
+        Some(0) | None => {}
+        Some(1) => notes.push("1 leftover object: `topology plan` shows it.".to_owned()),
+        Some(many) => notes.push(format!("{many} leftover objects: `topology plan` shows them.")),
+    }
+    notes.extend(summary.unknown.iter().map(|unknown| format!("Not known: {unknown}.")));
+    let lines: Vec<String> = notes.iter().flat_map(|note| folded(note, width)).collect();
+    let blank = (!lines.is_empty()).then(String::new);
+    blank.into_iter().chain(lines).collect()
+}
+
+/// Returns a sentence about the messages that the register does not know.
+pub(super) fn unlisted_words(unlisted: &[Unlisted]) -> Option<String> {
+    const SHOWN: usize = 4;
+    if unlisted.is_empty() {
+        return None;
+    }
+    let mut fullest: Vec<&Unlisted> = unlisted.iter().collect();
+    fullest.sort_by_key(|place| std::cmp::Reverse(place.at_least));
+    let all: u64 = unlisted.iter().map(|place| place.at_least).sum();
+    let places: Vec<String> =
+        fullest.iter().take(SHOWN).map(|place| format!("{} of {}", place.at_least, place.place)).collect();
+    let more = match fullest.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more places"),
+    };
+    Some(format!("The register does not know at least {all} messages: {}{more}.", places.join(", ")))
+}
+
+/// Returns the types for which there is room, and how many others there are. If not all fit, those with the most events
+/// are shown.
+fn shown(types: &[TypeLine], free: Option<usize>) -> (Vec<&TypeLine>, usize) {
+    let mut shown: Vec<&TypeLine> = types.iter().collect();
+    let Some(free) = free.filter(|free| *free < types.len()) else { return (shown, 0) };
+    let events = |line: &TypeLine| -> u64 {
+        [line.dead, line.due, line.retrying, line.delayed].into_iter().flatten().fold(0, u64::saturating_add)
+    };
+    shown.sort_by_key(|line| std::cmp::Reverse(events(line)));
+    shown.truncate(free - 1);
+    shown.sort_by(|one, other| one.name.cmp(&other.name));
+    let hidden = types.len() - shown.len();
+    (shown, hidden)
+}
+
+fn table(types: &[&TypeLine], now: Timestamp, width: usize) -> String {
+    let is_wide = width >= WIDE;
+    let number = |number: Option<u64>| number.map_or_else(unknown, |number| shortened(number, is_wide));
+    let rows: Vec<[String; 9]> = types
+        .iter()
+        .map(|line| {
+            [
+                line.name.clone(),
+                number(line.due),
+                number(line.delayed),
+                line.next_due.map_or_else(unknown, |due| next(now, due, is_wide)),
+                number(line.retrying),
+                number(line.dead),
+                line.in_rate.map_or_else(unknown, rate),
+                line.out_rate.map_or_else(unknown, rate),
+                number(line.workers),
+            ]
+        })
+        .collect();
+    let heads = ["TYPE", "DUE", "DELAYED", "NEXT", "RETRYING", "DEAD", "IN/S", "OUT/S", "WORKERS"];
+    let widest = |column: usize| {
+        rows.iter().map(|row| row[column].width()).chain([heads[column].len()]).max().unwrap_or_default()
+    };
+    let others: usize = (1..heads.len()).map(|column| widest(column) + usize::from(GAP)).sum();
+    let name = if width == ENDLESS { ENDLESS } else { width.saturating_sub(others).max(heads[0].len()) };
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(heads.iter().map(|head| paint(DIM, head)));
+    for row in rows {
+        table.add_row(row.iter().enumerate().map(|(column, cell)| match column {
+            0 => cut(cell, name),
+            5 if !matches!(cell.as_str(), "0" | "-") => paint(YELLOW, cell),
+            _ => cell.clone(),
+        }));
+    }
+    for (place, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if place + 1 == heads.len() { 0 } else { GAP }));
+        if place > 0 {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.trim_fmt()
+}
+
+fn paint(style: Style, text: &str) -> String {
+    format!("{style}{text}{style:#}")
+}
+
+fn unknown() -> String {
+    "-".to_owned()
+}
+
+/// Returns a number in at most five characters, or whole if there is room.
+fn shortened(number: u64, is_wide: bool) -> String {
+    match number {
+        _ if is_wide => number.to_string(),
+        0..100_000 => number.to_string(),
+        100_000..10_000_000 => format!("{}k", number / 1_000),
+        _ => format!("{}M", number / 1_000_000),
+    }
+}
+
+fn rate(rate: f64) -> String {
+    if rate > 0.0 && rate < 9.95 { format!("{rate:.1}") } else { format!("{rate:.0}") }
+}
+
+fn next(now: Timestamp, due: Timestamp, is_wide: bool) -> String {
+    let relative = relative(now, due, 1);
+    if is_wide { format!("{relative}  {}", due.strftime("%Y-%m-%d %H:%MZ")) } else { relative }
+}
+
+/// Folds text at spaces into lines of at most `room` columns. A longer word is divided.
+fn folded(text: &str, room: usize) -> Vec<String> {
+    let mut lines: Vec<String> = vec![String::new()];
+    for word in text.split(' ') {
+        let mut word = word;
+        loop {
+            let line = lines.last_mut().expect("there is one");
+            let gap = usize::from(!line.is_empty());
+            if line.width() + gap + word.width() <= room {
+                line.push_str(&" "[..gap]);
+                line.push_str(word);
+                break;
+            }
+            if line.is_empty() {
+                let end =
+                    word.char_indices().map(|(at, _)| at).find(|at| word[..*at].width() >= room).unwrap_or(word.len());
+                line.push_str(&word[..end]);
+                word = &word[end..];
+                if word.is_empty() {
+                    break;
+                }
+            }
+            lines.push(String::new());
+        }
+    }
+    lines
+}
+
+/// Breaks a command at spaces into lines of at most `room` columns, which a shell reads as one. It is not broken within
+/// quotes, so a line with a long quoted word may be longer.
+fn continued(command: &str, room: usize) -> Vec<String> {
+    let (mut words, mut is_quoted) = (vec![String::new()], false);
+    for c in command.chars() {
+        is_quoted ^= c == '\'';
+        match words.last_mut() {
+            Some(word) if c != ' ' || is_quoted => word.push(c),
+            _ => words.push(String::new()),
+        }
+    }
+    let last = words.len() - 1;
+    let mut lines: Vec<String> = Vec::new();
+    for (n, word) in words.into_iter().enumerate() {
+        // All lines but the last end with ` \`.
+        let end = if n == last { 0 } else { 2 };
+        match lines.last_mut() {
+            Some(line) if line.width() + 1 + word.width() + end <= room => {
+                line.push(' ');
+                line.push_str(&word);
+            }
+            Some(line) => {
+                line.push_str(" \\");
+                lines.push(word);
+            }
+            None => lines.push(word),
+        }
+    }
+    lines
+}

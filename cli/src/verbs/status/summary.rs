@@ -1,0 +1,119 @@
+//! The answer of `status`: what the screen shows and what the JSON document holds.
+
+use hatchery::{Topology, internals::compile::Desired};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{
+    finding::{Finding, RUNBOOK, Severity},
+    findings::findings,
+    observation::{Blind, Observation, Redis},
+    types::{TypeLine, Unlisted, lines, unlisted},
+};
+use crate::plan::plan;
+
+/// The version of the JSON format.
+const FORMAT_VERSION: u32 = 1;
+
+/// The answer of `topology status`.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+#[schemars(title = "topology status -o json")]
+pub(super) struct Summary {
+    /// The version of this format.
+    format_version: u32,
+    /// The name of the topology.
+    pub(super) topology: String,
+    /// The version of RabbitMQ; `null` if the management API does not answer.
+    pub(super) broker: Option<String>,
+    /// When the broker was read. Its figures are some seconds older.
+    #[schemars(with = "String")]
+    pub(super) at: Timestamp,
+    /// How it is altogether.
+    pub(super) verdict: Verdict,
+    /// What is wrong, the worst first.
+    pub(super) findings: Vec<Found>,
+    /// The figures of each type. A figure that is not known is `null`.
+    pub(super) types: Vec<TypeLine>,
+    /// Where messages are that the register does not know, so that `topology events list` does not list them.
+    pub(super) unlisted: Vec<Unlisted>,
+    /// Owned objects that are no longer in the file; `null` if that is not known.
+    pub(super) leftovers: Option<usize>,
+    /// What is not known, as sentences.
+    pub(super) unknown: Vec<String>,
+}
+
+/// How it is altogether.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Verdict {
+    /// Nothing is wrong.
+    Well,
+    /// Somebody should look at it.
+    Look,
+    /// Events are stuck, or may be lost.
+    Stuck,
+}
+
+/// A finding with its words.
+#[derive(Clone, Debug, Serialize, JsonSchema)]
+pub(super) struct Found {
+    /// How bad it is.
+    pub(super) severity: Severity,
+    /// What is wrong, as a sentence.
+    pub(super) message: String,
+    /// A command that helps, or that shows more.
+    pub(super) command: String,
+    /// The place in the documentation that says what to do.
+    pub(super) runbook: String,
+    /// What was found.
+    #[serde(flatten)]
+    pub(super) finding: Finding,
+}
+
+impl From<Finding> for Found {
+    fn from(finding: Finding) -> Self {
+        Self {
+            severity: finding.severity(),
+            message: finding.words(),
+            command: finding.command(),
+            runbook: format!("{RUNBOOK}#{}", finding.anchor()),
+            finding,
+        }
+    }
+}
+
+impl Summary {
+    /// Draws the conclusions from what was seen.
+    pub(super) fn of(topology: &Topology, desired: &Desired, seen: &Observation) -> Self {
+        let findings: Vec<Found> = findings(topology, desired, seen).into_iter().map(Found::from).collect();
+        let types = lines(topology, seen);
+        Self {
+            format_version: FORMAT_VERSION,
+            topology: topology.name.to_string(),
+            broker: seen.version.clone(),
+            at: seen.at,
+            verdict: match findings.iter().map(|found| found.severity).max() {
+                None => Verdict::Well,
+                Some(Severity::Look) => Verdict::Look,
+                Some(Severity::Stuck) => Verdict::Stuck,
+            },
+            findings,
+            unlisted: unlisted(topology, &types, seen),
+            types,
+            leftovers: seen.objects.as_ref().map(|objects| plan(desired, objects).counts().leftover),
+            unknown: unknown(seen),
+        }
+    }
+}
+
+/// Returns what is not known and has no finding.
+fn unknown(seen: &Observation) -> Vec<String> {
+    let blind = seen.blind.iter().filter_map(|blind| match blind {
+        Blind::Management { .. } => None,
+        Blind::Channels => Some("whether connections of other users acknowledge: this user needs the tag `monitoring`"),
+        Blind::Rates => Some("rates, and whether consumers acknowledge: management.rates_mode is `none`"),
+    });
+    let redis = matches!(seen.redis, Redis::NotGiven).then_some("delayed events: set --redis-url (REDIS_URL)");
+    blind.chain(redis).map(str::to_owned).collect()
+}

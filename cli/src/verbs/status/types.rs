@@ -1,0 +1,141 @@
+//! The figures of each type, and of what belongs to no type.
+
+use hatchery::{
+    EventType, Topology,
+    internals::{names::Names, spec::TypeSpec},
+};
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::observation::Observation;
+
+/// The figures of a type. `None` means that the figure is not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub(super) struct TypeLine {
+    /// The name of the type.
+    #[serde(rename = "type")]
+    pub(super) name: String,
+    /// Events that are due: they wait for a worker, or run.
+    pub(super) due: Option<u64>,
+    /// Events that are not due yet, without those that wait for their next attempt in a retry queue. Only the register
+    /// knows them.
+    pub(super) delayed: Option<u64>,
+    /// The due time of the next event that is not due yet.
+    #[schemars(with = "Option<String>")]
+    pub(super) next_due: Option<Timestamp>,
+    /// Events in the retry queues. Of a type whose retries go through the ladder they are not known.
+    pub(super) retrying: Option<u64>,
+    /// Events in the dead-letter queue.
+    pub(super) dead: Option<u64>,
+    /// Events that come into the processing queue, a second.
+    pub(super) in_rate: Option<f64>,
+    /// Events that leave the processing queue, a second: handled, given up or put off.
+    pub(super) out_rate: Option<f64>,
+    /// Consumers of the processing queue: usually one a worker.
+    pub(super) workers: Option<u64>,
+    /// How many events the register has of this type. `None` also with `register: off`.
+    #[serde(skip)]
+    registered: Option<u64>,
+}
+
+/// The queues of a type.
+pub(super) struct Queues {
+    pub(super) processing: String,
+    pub(super) retry: Vec<String>,
+    pub(super) dead_letters: String,
+    pub(super) aside: Option<String>,
+}
+
+impl Queues {
+    pub(super) fn of(names: &Names, event_type: &EventType, spec: &TypeSpec) -> Self {
+        Self {
+            processing: names.processing(event_type),
+            retry: spec.retry_queues().into_iter().map(|ttl| names.retrying(event_type, ttl)).collect(),
+            dead_letters: names.dead_letters(event_type),
+            aside: spec.puts_aside().then(|| names.put_aside(event_type)),
+        }
+    }
+
+    /// Returns the names of all of them.
+    pub(super) fn into_names(self) -> impl Iterator<Item = String> {
+        [self.processing, self.dead_letters].into_iter().chain(self.retry).chain(self.aside)
+    }
+}
+
+/// Returns the figures of every type.
+pub(super) fn lines(topology: &Topology, seen: &Observation) -> Vec<TypeLine> {
+    let names = Names::new(topology.name.clone());
+    topology.types.iter().map(|(name, spec)| line(name, spec, &Queues::of(&names, name, spec), seen)).collect()
+}
+
+fn line(name: &EventType, spec: &TypeSpec, queues: &Queues, seen: &Observation) -> TypeLine {
+    let figures = seen.queue(&queues.processing);
+    let counts = seen.registered(name);
+    let retrying = if spec.retry_queues().is_empty() {
+        // With `block` and `drop` there is no other way to be retried.
+        (spec.retry.jitter == 0).then_some(0)
+    } else {
+        seen.held(queues.retry.iter().map(String::as_str))
+    };
+    let out_rate = figures.and_then(|figures| {
+        let stats = figures.message_stats.as_ref();
+        match (stats.and_then(|stats| stats.ack_details), figures.messages_details) {
+            (Some(rate), _) => Some(rate.rate),
+            // Nothing was acknowledged yet, and rates are kept.
+            (None, Some(_)) => Some(0.0),
+            (None, None) => None,
+        }
+    });
+    let growth = figures.and_then(|figures| figures.messages_details);
+    TypeLine {
+        name: name.to_string(),
+        due: seen.held([queues.processing.as_str()].into_iter().chain(queues.aside.as_deref())),
+        delayed: counts.map(|counts| counts.delayed.saturating_sub(retrying.unwrap_or_default())),
+        next_due: counts.and_then(|counts| counts.next_due),
+        retrying,
+        dead: seen.held([queues.dead_letters.as_str()]),
+        in_rate: out_rate.zip(growth).map(|(out, growth)| (out + growth.rate).max(0.0)),
+        out_rate,
+        workers: figures.and_then(|figures| figures.counts.consumers),
+        registered: counts.map(|counts| counts.due + counts.delayed),
+    }
+}
+
+/// A place with messages that the register does not know, and therefore no list of events.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub(crate) struct Unlisted {
+    /// The queue or the type.
+    pub(crate) place: String,
+    /// How many at least. The register shows only the newest event of each reference, so the exact number is not known.
+    pub(crate) at_least: u64,
+}
+
+/// Returns the places with messages that the register does not know: unrouted ones, foreign ones, poison, and the events
+/// of types with `register: off`.
+pub(super) fn unlisted(topology: &Topology, lines: &[TypeLine], seen: &Observation) -> Vec<Unlisted> {
+    let names = Names::new(topology.name.clone());
+    let mut places = vec![Unlisted {
+        at_least: seen.held([names.unrouted().as_str()]).unwrap_or_default(),
+        place: names.unrouted(),
+    }];
+    for line in lines {
+        let there = [line.due, line.retrying, line.dead].into_iter().flatten().sum::<u64>();
+        let known = line.registered.unwrap_or_default();
+        places.push(Unlisted { place: line.name.clone(), at_least: there.saturating_sub(known) });
+    }
+    // Timers belong to no type. What they hold beyond the events that the register has delayed is unknown to it.
+    let delayed: u64 = lines.iter().filter_map(|line| line.delayed).sum();
+    let (timers, held) = timers(&names, seen);
+    places.push(Unlisted { place: timers, at_least: held.saturating_sub(delayed) });
+    places.retain(|place| place.at_least > 0);
+    places
+}
+
+/// Returns the name of all hatcheries and ladders together, and how many messages they hold.
+fn timers(names: &Names, seen: &Observation) -> (String, u64) {
+    let owner = names.owner();
+    let kinds = [format!("{owner}.hatchery."), format!("{owner}.ladder.")];
+    let timers = seen.queues().iter().filter(|(name, _)| kinds.iter().any(|kind| name.starts_with(kind)));
+    (format!("{owner}.hatchery.* and .ladder.*"), timers.filter_map(|(_, figures)| figures.held()).sum())
+}

@@ -1,0 +1,49 @@
+//! Draws one screen over the last one on a terminal, and one below the other elsewhere.
+
+use std::io::{self, IsTerminal as _};
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::output::Output;
+
+/// Clears the screen, and goes to its first line.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
+
+pub(super) struct Watch {
+    interrupt: Signal,
+    terminate: Signal,
+    output: Output,
+    is_terminal: bool,
+}
+
+impl Watch {
+    /// From now on a signal does not end the process by itself.
+    pub(super) fn start(output: Output) -> io::Result<Self> {
+        let is_terminal = output.is_text() && io::stdout().is_terminal();
+        let (interrupt, terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+        Ok(Self { interrupt, terminate, output, is_terminal })
+    }
+
+    /// Waits for SIGINT or SIGTERM.
+    pub(super) async fn stopped(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Draws the screen on a terminal. Elsewhere prints the answer by `show`.
+    pub(super) fn draw(&self, screen: &str, show: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if !self.is_terminal {
+            return show();
+        }
+        // Clearing is no colour, so it does not go through the output, which may remove escapes.
+        Output::raw(CLEAR.as_bytes())?;
+        self.output.print(screen)
+    }
+
+    /// Tells that a look failed. The last screen stays.
+    pub(super) fn fail(&self, error: &anyhow::Error) {
+        self.output.warn(&format!("{error:#}"));
+    }
+}

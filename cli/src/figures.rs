@@ -5,7 +5,11 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, Error as _},
+};
+use serde_json::Value;
 
 use crate::observed::Counts;
 
@@ -16,8 +20,10 @@ pub struct Figures {
     #[serde(flatten)]
     pub counts: Counts,
     /// The rate at which the number of messages changes.
+    #[serde(default, deserialize_with = "object")]
     pub messages_details: Option<Rate>,
     /// The rates of deliveries and acknowledgements. Missing until a message was published or delivered.
+    #[serde(default, deserialize_with = "object")]
     pub message_stats: Option<MessageStats>,
 }
 
@@ -34,6 +40,7 @@ pub struct MessageStats {
     /// All messages that channels have published into the queue. Dead-lettered messages do not count.
     pub publish: Option<u64>,
     /// The rate of acknowledgements.
+    #[serde(default, deserialize_with = "object")]
     pub ack_details: Option<Rate>,
 }
 
@@ -82,6 +89,15 @@ pub struct Alarm {
     pub resource: String,
 }
 
+/// Reads a JSON object, if it is one. Erlang has one empty list for objects and arrays, so RabbitMQ writes an object
+/// without members as `[]`.
+pub(crate) fn object<'de, T: DeserializeOwned, D: Deserializer<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    match Value::deserialize(deserializer)? {
+        object @ Value::Object(_) => serde_json::from_value(object).map(Some).map_err(D::Error::custom),
+        _ => Ok(None),
+    }
+}
+
 /// The figures of all queues by name.
 pub type QueueFigures = BTreeMap<String, Figures>;
 
@@ -91,7 +107,8 @@ mod tests {
 
     #[test]
     fn a_missing_figure_is_unknown() {
-        let figures: Figures = serde_json::from_str(r#"{"messages": 3, "consumers": 0}"#).expect("figures");
+        let figures: Figures =
+            serde_json::from_str(r#"{"messages": 3, "consumers": 0, "message_stats": []}"#).expect("figures");
         assert_eq!((figures.counts.consumers, figures.held(), figures.message_stats), (Some(0), None, None));
     }
 }

@@ -13,6 +13,7 @@ mod library;
 mod migration;
 mod python;
 mod register;
+mod status;
 mod support;
 mod topology;
 mod verbs;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{ManagementApi, ManagementError};
 use crate::{
-    figures::{Alarm, Channel, Figures, QueueFigures, Sample},
+    figures::{Alarm, Channel, Figures, QueueFigures, Sample, object},
     observed::Counts,
 };
 
@@ -42,28 +42,23 @@ struct Named<T> {
 #[derive(Deserialize)]
 struct LiveChannel {
     name: String,
-    #[serde(default)]
-    connection_details: Peer,
+    #[serde(default, deserialize_with = "object")]
+    connection_details: Option<Name>,
     messages_unacknowledged: Option<u64>,
+    #[serde(default, deserialize_with = "object")]
     message_stats: Option<History>,
 }
 
-/// The connection of a channel. RabbitMQ writes an empty list for one that has just ended.
-#[derive(Default, Deserialize)]
-#[serde(untagged)]
-enum Peer {
-    There {
-        name: String,
-    },
-    #[default]
-    Gone,
-    #[allow(dead_code, reason = "any other JSON")]
-    Other(Value),
+#[derive(Deserialize)]
+struct Name {
+    name: String,
 }
 
 #[derive(Deserialize)]
 struct History {
+    #[serde(default, deserialize_with = "object")]
     ack_details: Option<Samples>,
+    #[serde(default, deserialize_with = "object")]
     deliver_get_details: Option<Samples>,
 }
 
@@ -75,26 +70,9 @@ struct Samples {
 
 #[derive(Deserialize)]
 struct Consumer {
-    #[serde(default)]
-    channel_details: ChannelOf,
-    queue: QueueOf,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(untagged)]
-enum ChannelOf {
-    There {
-        name: String,
-    },
-    #[default]
-    Gone,
-    #[allow(dead_code, reason = "any other JSON")]
-    Other(Value),
-}
-
-#[derive(Deserialize)]
-struct QueueOf {
-    name: String,
+    #[serde(default, deserialize_with = "object")]
+    channel_details: Option<Name>,
+    queue: Name,
 }
 
 #[derive(Deserialize)]
@@ -110,6 +88,7 @@ struct Alarms {
 
 #[derive(Deserialize)]
 struct Lengths {
+    #[serde(default, deserialize_with = "object")]
     messages_details: Option<Samples>,
 }
 
@@ -163,7 +142,7 @@ impl ManagementApi {
         }
         let columns = [("columns", "channel_details.name,queue.name")];
         for consumer in self.client.get_with::<Vec<Consumer>>(&["consumers", &self.vhost], &columns).await? {
-            if let ChannelOf::There { name } = consumer.channel_details
+            if let Some(Name { name }) = consumer.channel_details
                 && let Some(channel) = holders.get_mut(&name)
             {
                 channel.queues.push(consumer.queue.name);
@@ -199,7 +178,7 @@ impl ManagementApi {
 /// Returns the channel by its name, if it holds deliveries.
 fn holder(live: LiveChannel) -> Option<(String, Channel)> {
     let held = live.messages_unacknowledged.filter(|held| *held > 0)?;
-    let Peer::There { name: connection } = live.connection_details else { return None };
+    let Name { name: connection } = live.connection_details?;
     let samples = |samples: Option<Samples>| samples.map(|Samples { samples }| samples);
     let History { ack_details, deliver_get_details } =
         live.message_stats.unwrap_or(History { ack_details: None, deliver_get_details: None });

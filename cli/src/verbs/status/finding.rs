@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::types::in_millis;
 use crate::{figures::Alarm, plan::Shadowing, verbs::events::relative};
 
 /// The runbook, as `status` names it.
@@ -107,6 +108,7 @@ pub(super) enum Finding {
         /// The id of the event.
         id: Option<String>,
         /// The due time of the event.
+        #[serde(serialize_with = "in_millis")]
         #[schemars(with = "String")]
         due: Timestamp,
         /// For how long it is due, in words.
@@ -230,11 +232,9 @@ impl Finding {
                 format!("{} {s} wedged: {} due and cannot leave", names(queues), are(events, "event"))
             }
             Self::Unrouted { queue } => {
-                format!(
-                    "{} in {}: no queue was bound for their type or delay",
-                    are(queue.messages, "event"),
-                    queue.queue
-                )
+                let their = if queue.messages == 1 { "its" } else { "their" };
+                let (events, place) = (are(queue.messages, "event"), &queue.queue);
+                format!("{events} in {place}: no queue was bound for {their} type or delay")
             }
             Self::NoConsumer { queues, .. } => {
                 let events = queues.iter().map(|queue| queue.messages).sum();
@@ -277,7 +277,7 @@ impl Finding {
                 format!("Redis evicts keys when its memory is full (maxmemory-policy {policy}): events may run again")
             }
             Self::ManagementAway { why } => {
-                format!("{why}. Alarms, policies, wedged timers and consumers that do not acknowledge are not known")
+                format!("alarms, policies, wedged timers and consumers that do not acknowledge are not known: {why}")
             }
             Self::Drift { missing, changed, to_migrate, blocked } => {
                 let parts = [
@@ -291,6 +291,10 @@ impl Finding {
                 format!("the broker's objects are not as the file says: {}", parts.join(", "))
             }
             Self::DeadLetters { queues } => {
+                if let [one] = queues.as_slice() {
+                    let letters = count(one.messages, "dead letter");
+                    return format!("{letters} of {}{}", type_of(&one.queue), one.growth());
+                }
                 let all = queues.iter().map(|letters| letters.messages).sum();
                 let shown: Vec<String> = queues.iter().take(SHOWN).map(Letters::words).collect();
                 format!("{}: {}", count(all, "dead letter"), and_more(shown, queues.len()))
@@ -311,7 +315,7 @@ impl Finding {
             Self::Unrouted { .. } => "topology dead-letter list --unrouted".to_owned(),
             Self::NoConsumer { event_type, .. } => format!("topology work --type {event_type} --exec COMMAND"),
             Self::NotAcknowledging { .. } => {
-                "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID stuck".to_owned()
+                "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID idle".to_owned()
             }
             Self::Overdue { event_type, reference, id, .. } => {
                 let name = match (reference, id) {
@@ -334,12 +338,16 @@ impl Finding {
 }
 
 impl Letters {
-    fn words(&self) -> String {
-        let more = match (self.more, self.within_seconds) {
+    /// Returns by how many the letters have become more, if they have.
+    fn growth(&self) -> String {
+        match (self.more, self.within_seconds) {
             (Some(more @ 1..), Some(within)) => format!(" (+{more} in {})", in_words(within)),
             _ => String::new(),
-        };
-        format!("{} of {}{more}", self.messages, type_of(&self.queue))
+        }
+    }
+
+    fn words(&self) -> String {
+        format!("{} of {}{}", self.messages, type_of(&self.queue), self.growth())
     }
 }
 

@@ -10,6 +10,8 @@ mod observation;
 mod screen;
 mod silence;
 mod summary;
+#[cfg(test)]
+mod tests;
 mod types;
 mod unlisted;
 mod watch;

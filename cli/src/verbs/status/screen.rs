@@ -121,12 +121,12 @@ pub(super) fn unlisted_words(unlisted: &[Unlisted]) -> Option<String> {
     fullest.sort_by_key(|place| std::cmp::Reverse(place.at_least));
     let all: u64 = unlisted.iter().map(|place| place.at_least).sum();
     let places: Vec<String> =
-        fullest.iter().take(SHOWN).map(|place| format!("{} of {}", place.at_least, place.place)).collect();
+        fullest.iter().take(SHOWN).map(|place| format!("{} {}", place.place, place.at_least)).collect();
     let more = match fullest.len().saturating_sub(SHOWN) {
         0 => String::new(),
         more => format!(" and {more} more places"),
     };
-    Some(format!("The register does not know at least {all} messages: {}{more}.", places.join(", ")))
+    Some(format!("Messages that the register does not know: at least {all} ({}{more}).", places.join(", ")))
 }
 
 /// Returns the types for which there is room, and how many others there are. If not all fit, those with the most events

@@ -23,7 +23,10 @@ const MARGIN: Duration = Duration::from_secs(10);
 /// holds now, and nothing was acknowledged since. The time ends with the broker's last sample, so no two clocks are
 /// compared. `None` if the broker keeps no history, or if the channel held none of them at the last sample.
 pub(super) fn silent_for(channel: &Channel) -> Option<Duration> {
-    let (acknowledged, delivered) = (channel.acknowledged.as_ref()?, channel.delivered.as_ref()?);
+    let delivered = channel.delivered.as_ref()?;
+    // A channel that never acknowledged anything may have no such total.
+    let none = || delivered.iter().map(|given| Sample { sample: 0, ..*given }).collect();
+    let acknowledged = &channel.acknowledged.clone().unwrap_or_else(none);
     let last = acknowledged.first()?;
     let (acks, deliveries) = (last.sample, delivered.first()?.sample);
     let was_silent = |(acked, given): &(&Sample, &Sample)| {

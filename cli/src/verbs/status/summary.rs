@@ -9,7 +9,7 @@ use super::{
     finding::{Finding, RUNBOOK, Severity},
     findings::findings,
     observation::{Blind, Observation, Redis},
-    types::{TypeLine, Unlisted, lines, unlisted},
+    types::{TypeLine, Unlisted, in_millis, lines, unlisted},
 };
 use crate::plan::plan;
 
@@ -21,12 +21,13 @@ const FORMAT_VERSION: u32 = 1;
 #[schemars(title = "topology status -o json")]
 pub(super) struct Summary {
     /// The version of this format.
-    format_version: u32,
+    pub(super) format_version: u32,
     /// The name of the topology.
     pub(super) topology: String,
     /// The version of RabbitMQ; `null` if the management API does not answer.
     pub(super) broker: Option<String>,
     /// When the broker was read. Its figures are some seconds older.
+    #[serde(serialize_with = "in_millis")]
     #[schemars(with = "String")]
     pub(super) at: Timestamp,
     /// How it is altogether.

@@ -2,13 +2,13 @@
 
 use hatchery::{
     EventType, Topology,
-    internals::{names::Names, spec::TypeSpec},
+    internals::{names::Names, spec::TypeSpec, time::millis_text},
 };
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-use super::observation::Observation;
+use super::observation::{Observation, Redis};
 
 /// The figures of a type. `None` means that the figure is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
@@ -22,6 +22,7 @@ pub(super) struct TypeLine {
     /// knows them.
     pub(super) delayed: Option<u64>,
     /// The due time of the next event that is not due yet.
+    #[serde(serialize_with = "maybe_in_millis")]
     #[schemars(with = "Option<String>")]
     pub(super) next_due: Option<Timestamp>,
     /// Events in the retry queues. Of a type whose retries go through the ladder they are not known.
@@ -37,6 +38,16 @@ pub(super) struct TypeLine {
     /// How many events the register has of this type. `None` also with `register: off`.
     #[serde(skip)]
     registered: Option<u64>,
+}
+
+/// Writes a time with milliseconds, as on the wire.
+pub(super) fn in_millis<S: Serializer>(time: &Timestamp, serializer: S) -> Result<S::Ok, S::Error> {
+    millis_text(*time).serialize(serializer)
+}
+
+#[expect(clippy::ref_option, reason = "serde calls it")]
+fn maybe_in_millis<S: Serializer>(time: &Option<Timestamp>, serializer: S) -> Result<S::Ok, S::Error> {
+    time.map(millis_text).serialize(serializer)
 }
 
 /// The queues of a type.
@@ -120,14 +131,21 @@ pub(super) fn unlisted(topology: &Topology, lines: &[TypeLine], seen: &Observati
         place: names.unrouted(),
     }];
     for line in lines {
+        let is_registered = topology.types.get(line.name.as_str()).is_some_and(|spec| spec.register);
+        if is_registered && line.registered.is_none() {
+            // Redis did not tell what the register has.
+            continue;
+        }
         let there = [line.due, line.retrying, line.dead].into_iter().flatten().sum::<u64>();
         let known = line.registered.unwrap_or_default();
         places.push(Unlisted { place: line.name.clone(), at_least: there.saturating_sub(known) });
     }
-    // Timers belong to no type. What they hold beyond the events that the register has delayed is unknown to it.
-    let delayed: u64 = lines.iter().filter_map(|line| line.delayed).sum();
-    let (timers, held) = timers(&names, seen);
-    places.push(Unlisted { place: timers, at_least: held.saturating_sub(delayed) });
+    if matches!(seen.redis, Redis::There(_) | Redis::Unused) {
+        // Timers belong to no type. What they hold beyond the events that the register has delayed is unknown to it.
+        let delayed: u64 = lines.iter().filter_map(|line| line.delayed).sum();
+        let (timers, held) = timers(&names, seen);
+        places.push(Unlisted { place: timers, at_least: held.saturating_sub(delayed) });
+    }
     places.retain(|place| place.at_least > 0);
     places
 }

@@ -1,0 +1,199 @@
+//! Which finding each observation has.
+
+use hatchery::{EventType, internals::register::index::TypeCounts};
+use rstest::rstest;
+
+use super::{World, holder};
+use crate::{
+    figures::{Alarm, Sample},
+    verbs::status::{
+        finding::{Finding, Severity},
+        observation::{Blind, OverdueEvent, Redis},
+    },
+};
+
+fn mail() -> EventType {
+    "mail".parse().expect("a word")
+}
+
+fn alarmed(world: &mut World) {
+    world.seen.alarms = Some(vec![Alarm { node: "rabbit@a".to_owned(), resource: "disk".to_owned() }]);
+}
+
+fn wedged(world: &mut World) {
+    for _ in 0..2 {
+        world.seen.readings.push(world.seen.readings[0].clone());
+    }
+    for reading in &mut world.seen.readings {
+        let counts = &mut reading.queues.get_mut("billing.hatchery.5m").expect("it is there").counts;
+        (counts.messages, counts.messages_dlx) = (Some(41), Some(41));
+    }
+}
+
+fn overdue(world: &mut World) {
+    world.seen.overdue = vec![OverdueEvent {
+        event_type: mail(),
+        reference: None,
+        id: Some("0197c5e2".to_owned()),
+        due: "2026-06-01T06:00:00Z".parse().expect("a time"),
+    }];
+}
+
+fn growing(world: &mut World) {
+    world.fill("billing.dead-letter.mail", 120);
+    world.fill("billing.dead-letter.log", 3);
+    let samples = [Sample { sample: 118, timestamp: 600_000 }, Sample { sample: 20, timestamp: 0 }];
+    world.seen.letters.insert("billing.dead-letter.mail".to_owned(), samples.to_vec());
+}
+
+#[rstest]
+#[case(|_: &mut World| (), &[])]
+#[case(alarmed, &["RabbitMQ blocks all publishers: disk alarm on rabbit@a"])]
+#[case(
+    |world: &mut World| world.policy("ha", "^billing\\.hatchery", "message-ttl"),
+    &["policy ha (message-ttl) shadows billing.hatchery.250ms, billing.hatchery.5m, billing.hatchery.1h: events may be lost or stuck"]
+)]
+#[case(|world: &mut World| world.policy("ha", ".*", "ha-mode"), &[])]
+#[case(
+    |world: &mut World| world.objects().exchanges.clear(),
+    &["the topology was never applied here: there is no exchange billing.scheduler"]
+)]
+#[case(wedged, &["billing.hatchery.5m is wedged: 41 events are due and cannot leave"])]
+#[case(
+    |world: &mut World| world.fill("billing.unrouted", 1),
+    &["1 event is in billing.unrouted: no queue was bound for its type or delay"]
+)]
+#[case(
+    |world: &mut World| world.fill("billing.processor.mail", 412),
+    &["412 events wait in billing.processor.mail, and it has no consumer"]
+)]
+#[case(
+    |world: &mut World| {
+        world.fill("billing.aside.log", 1);
+        world.fill("billing.processor.log", 2);
+    },
+    &["3 events wait in billing.processor.log, billing.aside.log, and they have no consumer"]
+)]
+#[case(|world: &mut World| world.fill("billing.retry.mail.10s", 412), &[])]
+#[case(|world: &mut World| world.fill("billing.hatchery.1h", 412), &[])]
+#[case(
+    |world: &mut World| world.seen.channels = Some(vec![holder(&["billing.processor.mail"], 200, 90)]),
+    &["connection 10.0.0.7:45118 -> 10.0.0.2:5672 (reports @ worker-7) holds 200 deliveries of billing.processor.mail \
+       and has acknowledged none for 1m 30s"]
+)]
+// A run of hr-import may take two minutes.
+#[case(|world: &mut World| world.seen.channels = Some(vec![holder(&["billing.processor.hr-import"], 200, 90)]), &[])]
+// Somebody else's queue.
+#[case(|world: &mut World| world.seen.channels = Some(vec![holder(&["legacy.tmp"], 200, 300)]), &[])]
+// It consumes nothing, and nothing of this topology is held.
+#[case(|world: &mut World| world.seen.channels = Some(vec![holder(&[], 200, 300)]), &[])]
+#[case(overdue, &["an event of mail (0197c5e2) was due 3h ago and has not run"])]
+#[case(
+    |world: &mut World| { overdue(world); world.fill("billing.processor.mail", 9); },
+    &["9 events wait in billing.processor.mail, and it has no consumer"]
+)]
+#[case(
+    |world: &mut World| world.seen.redis = Redis::Away { why: "Redis at redis://r is away: refused".to_owned() },
+    &["Redis does not answer: Redis at redis://r is away: refused; workers take no events of types that use it"]
+)]
+#[case(
+    |world: &mut World| world.seen.redis = Redis::Taken { by: "old".to_owned() },
+    &["the register in Redis is in use by the broker old: workers of this one are refused"]
+)]
+#[case(
+    |world: &mut World| { world.register().has_owner = false; world.fill("billing.retry.mail.1m", 7); },
+    &["Redis knows none of the 7 events on the broker: it was emptied, and what was replaced or cancelled runs again"]
+)]
+// Nobody has published yet.
+#[case(|world: &mut World| world.register().has_owner = false, &[])]
+#[case(
+    |world: &mut World| world.register().evicts = Some("allkeys-lru".to_owned()),
+    &["Redis evicts keys when its memory is full (maxmemory-policy allkeys-lru): events may run again"]
+)]
+#[case(
+    |world: &mut World| world.seen.blind = vec![Blind::Management { why: "the management API is unreachable".to_owned() }],
+    &["alarms, policies, wedged timers and consumers that do not acknowledge are not known: the management API is \
+       unreachable"]
+)]
+#[case(|world: &mut World| world.seen.blind = vec![Blind::Rates, Blind::Channels], &[])]
+#[case(
+    |world: &mut World| { world.objects().queues.retain(|queue| queue.name != "billing.hatchery.1h"); },
+    &["the broker's objects are not as the file says: 1 missing"]
+)]
+#[case(
+    |world: &mut World| {
+        world.seen.objects = None;
+        world.seen.missing = vec!["billing.hatchery.1h".to_owned(), "billing.hatchery.5m".to_owned()];
+    },
+    &["the broker's objects are not as the file says: 2 missing"]
+)]
+#[case(growing, &["123 dead letters: 120 of mail (+100 in 10m), 3 of log"])]
+fn a_finding_says_what_is_wrong(#[case] change: fn(&mut World), #[case] expected: &[&str]) {
+    let mut world = World::new();
+    change(&mut world);
+    let words: Vec<String> = world.findings().iter().map(Finding::words).collect();
+    assert_eq!(words, expected);
+}
+
+#[test]
+fn a_count_that_is_not_known_is_no_finding() {
+    let mut world = World::new();
+    for figures in world.seen.readings[0].queues.values_mut() {
+        *figures = crate::figures::Figures::default();
+    }
+    assert_eq!(world.findings(), []);
+    let lines = world.summary().types;
+    assert!(
+        lines.iter().all(|line| line.due.is_none() && line.workers.is_none() && line.in_rate.is_none()),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn a_type_has_figures_of_the_broker_and_of_the_register() {
+    let mut world = World::new();
+    let next_due = Some("2026-06-01T09:05:00Z".parse().expect("a time"));
+    world.register().counts.insert(mail(), TypeCounts { due: 5, delayed: 12, next_due });
+    world.fill("billing.retry.mail.10s", 2);
+    world.queue("billing.processor.mail", |figures| {
+        figures.counts.messages_ready = Some(3);
+        figures.counts.messages_unacknowledged = Some(4);
+        figures.counts.consumers = Some(2);
+        figures.messages_details = Some(crate::figures::Rate { rate: -1.5 });
+        figures.message_stats.as_mut().expect("some").ack_details = Some(crate::figures::Rate { rate: 4.0 });
+    });
+    let summary = world.summary();
+    let line = summary.types.iter().find(|line| line.name == "mail").expect("it is in the file");
+    assert_eq!((line.due, line.delayed, line.next_due, line.retrying), (Some(7), Some(10), next_due, Some(2)));
+    assert_eq!((line.in_rate, line.out_rate, line.workers), (Some(2.5), Some(4.0), Some(2)));
+    let log = summary.types.iter().find(|line| line.name == "log").expect("it is in the file");
+    assert_eq!((log.due, log.delayed, log.next_due), (Some(0), None, None), "only the register knows what is delayed");
+}
+
+#[test]
+fn messages_that_the_register_does_not_know_are_counted() {
+    let mut world = World::new();
+    world.register().counts.insert(mail(), TypeCounts { due: 2, delayed: 1, next_due: None });
+    world.fill("billing.dead-letter.mail", 5);
+    world.fill("billing.dead-letter.log", 4);
+    world.fill("billing.unrouted", 3);
+    world.fill("billing.hatchery.1h", 9);
+    let unlisted: Vec<(String, u64)> =
+        world.summary().unlisted.into_iter().map(|place| (place.place, place.at_least)).collect();
+    let expected = [("billing.unrouted", 3), ("log", 4), ("mail", 2), ("billing.hatchery.* and .ladder.*", 8)];
+    assert_eq!(unlisted, expected.map(|(place, n)| (place.to_owned(), n)));
+}
+
+#[test]
+fn findings_are_in_the_order_of_their_severity() {
+    let mut world = World::new();
+    growing(&mut world);
+    overdue(&mut world);
+    world.policy("ha", "^billing\\.hatchery", "message-ttl");
+    world.fill("billing.unrouted", 500);
+    alarmed(&mut world);
+    world.objects().queues.retain(|queue| queue.name != "billing.retry.mail.10s");
+    let severities: Vec<Severity> = world.findings().iter().map(Finding::severity).collect();
+    assert_eq!(severities.len(), 6);
+    assert!(severities.is_sorted_by(|one, other| one >= other), "{severities:?}");
+}

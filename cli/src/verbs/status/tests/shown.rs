@@ -1,0 +1,126 @@
+//! Every finding has a place in the runbook, and the JSON is as its schema says.
+
+use std::{collections::BTreeSet, fs, path::Path};
+
+use jiff::Timestamp;
+use jsonschema::Validator;
+use serde_json::Value;
+
+use super::World;
+use crate::{
+    figures::Alarm,
+    plan::Shadowing,
+    verbs::status::{
+        finding::{Finding, Letters, Queue},
+        summary::{Found, Summary},
+    },
+};
+
+/// Returns one finding of each kind.
+pub(super) fn one_of_each() -> Vec<Finding> {
+    let queue = |queue: &str, messages| Queue { queue: queue.to_owned(), messages };
+    let letters =
+        |queue: &str, messages, more| Letters { queue: queue.to_owned(), messages, more, within_seconds: Some(600) };
+    vec![
+        Finding::BrokerAlarm {
+            alarms: vec![Alarm { node: "rabbit@rabbit-0".to_owned(), resource: "memory".to_owned() }],
+        },
+        Finding::Shadowed {
+            shadowing: Shadowing {
+                policy: "expire-all".to_owned(),
+                operator: false,
+                keys: vec!["message-ttl".to_owned()],
+                queues: vec!["billing.hatchery.5m".to_owned(), "billing.hatchery.1h".to_owned()],
+            },
+            vhost: "/".to_owned(),
+        },
+        Finding::NotApplied { exchange: "billing.scheduler".to_owned() },
+        Finding::Wedged { queues: vec![queue("billing.hatchery.5m", 41)] },
+        Finding::Unrouted { queue: queue("billing.unrouted", 500) },
+        Finding::NoConsumer { queues: vec![queue("billing.processor.mail", 412)], event_type: "mail".to_owned() },
+        Finding::NotAcknowledging {
+            connection: "10.0.0.7:45118 -> 10.0.0.2:5672".to_owned(),
+            program: Some("reports @ worker-7".to_owned()),
+            queues: vec!["billing.processor.hr-import".to_owned()],
+            held: 200,
+            silent_seconds: 260,
+        },
+        Finding::Overdue {
+            event_type: "hr-import".to_owned(),
+            reference: Some("1234 a".to_owned()),
+            id: None,
+            due: Timestamp::UNIX_EPOCH,
+            ago: "3h ago".to_owned(),
+            types: 2,
+        },
+        Finding::RedisAway {
+            why: "Redis at redis://redis:6379/0 is away: Connection refused (os error 111)".to_owned(),
+        },
+        Finding::RedisTaken { by: "rabbit-old".to_owned() },
+        Finding::RedisEmptied { events: 412 },
+        Finding::RedisEvicts { policy: "allkeys-lru".to_owned() },
+        Finding::ManagementAway {
+            why: "the management API at http://rabbit:15672 is unreachable: Connection refused (os error 111)"
+                .to_owned(),
+        },
+        Finding::Drift { missing: 2, changed: 1, to_migrate: 0, blocked: 1 },
+        Finding::DeadLetters {
+            queues: vec![
+                letters("billing.dead-letter.hr-import", 9_000, Some(1_200)),
+                letters("billing.dead-letter.mail", 1_000, Some(0)),
+            ],
+        },
+    ]
+}
+
+fn schema() -> Value {
+    serde_json::to_value(schemars::schema_for!(Summary)).expect("JSON")
+}
+
+#[test]
+fn the_sample_has_one_finding_of_each_kind() {
+    let kinds: BTreeSet<String> = one_of_each()
+        .into_iter()
+        .map(|finding| serde_json::to_value(finding).expect("JSON")["kind"].as_str().expect("a text").to_owned())
+        .collect();
+    let mut known = BTreeSet::new();
+    collect(&schema(), &mut known);
+    assert_eq!(kinds, known);
+}
+
+/// Collects all texts that the schema allows for a property `kind`.
+fn collect(schema: &Value, known: &mut BTreeSet<String>) {
+    if let Some(kind) = schema.pointer("/properties/kind/const").and_then(Value::as_str) {
+        known.insert(kind.to_owned());
+    }
+    match schema {
+        Value::Object(parts) => parts.values().for_each(|part| collect(part, known)),
+        Value::Array(parts) => parts.iter().for_each(|part| collect(part, known)),
+        _ => {}
+    }
+}
+
+#[test]
+fn every_finding_has_a_section_of_the_runbook() {
+    let runbook = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(crate::verbs::status::finding::RUNBOOK);
+    let text = fs::read_to_string(runbook).expect("the runbook");
+    let sections: BTreeSet<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("## "))
+        .map(|title| title.to_lowercase().replace(' ', "-"))
+        .collect();
+    let missing: Vec<&str> =
+        one_of_each().iter().map(Finding::anchor).filter(|anchor| !sections.contains(*anchor)).collect();
+    assert!(missing.is_empty(), "{missing:?} are none of {sections:?}");
+}
+
+#[test]
+fn the_json_is_as_its_schema_says() {
+    let validator = Validator::new(&schema()).expect("a schema");
+    let summary = Summary { findings: one_of_each().into_iter().map(Found::from).collect(), ..World::new().summary() };
+    let mut json = serde_json::to_value(&summary).expect("JSON");
+    let errors: Vec<String> = validator.iter_errors(&json).map(|error| error.to_string()).collect();
+    assert!(errors.is_empty(), "{errors:#?}");
+    json["findings"][0]["kind"] = "unheard-of".into();
+    assert!(!validator.is_valid(&json), "a kind that does not exist");
+}

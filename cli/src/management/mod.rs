@@ -71,22 +71,7 @@ const TOTALS: [(&str, &str); 2] = [("disable_stats", "true"), ("enable_queue_tot
 #[async_trait]
 impl Management for ManagementApi {
     async fn observe(&self) -> Result<Observed, ManagementError> {
-        let vhost = self.vhost.as_str();
-        // The first call goes alone: it shows whether this user may use the API at all.
-        let overview: Overview = self.client.get(&["overview"]).await?;
-        let at = Some(Timestamp::now());
-        let paths = ["exchanges", "queues", "bindings", "policies"].map(|what| [what, vhost]);
-        let (exchanges, queues, totals, bindings, policies, operator_policies) = tokio::try_join!(
-            self.client.get_with(&paths[0], &PLAIN),
-            self.client.get_with::<Vec<LiveQueue>>(&paths[1], &PLAIN),
-            self.client.get_with(&paths[1], &TOTALS),
-            self.client.get(&paths[2]),
-            self.client.get(&paths[3]),
-            self.operator_policies(),
-        )?;
-        let Overview { rabbitmq_version: version, cluster_name } = overview;
-        let queues = with_totals(queues, totals);
-        Ok(Observed { at, version, cluster_name, exchanges, queues, bindings, policies, operator_policies })
+        self.objects(true).await
     }
 
     async fn put_policy(&self, policy: &Policy) -> Result<(), ManagementError> {
@@ -123,6 +108,32 @@ fn with_totals(queues: Vec<LiveQueue>, totals: Vec<LiveQueue>) -> Vec<LiveQueue>
 }
 
 impl ManagementApi {
+    /// Reads all objects of the virtual host; their message counts only if `with_counts` is set, because they take the
+    /// broker as long as all else together.
+    pub(crate) async fn objects(&self, with_counts: bool) -> Result<Observed, ManagementError> {
+        let vhost = self.vhost.as_str();
+        // The first call goes alone: it shows whether this user may use the API at all.
+        let overview: Overview = self.client.get(&["overview"]).await?;
+        let at = Some(Timestamp::now());
+        let paths = ["exchanges", "queues", "bindings", "policies"].map(|what| [what, vhost]);
+        let (exchanges, queues, totals, bindings, policies, operator_policies) = tokio::try_join!(
+            self.client.get_with(&paths[0], &PLAIN),
+            self.client.get_with::<Vec<LiveQueue>>(&paths[1], &PLAIN),
+            self.totals(with_counts),
+            self.client.get(&paths[2]),
+            self.client.get(&paths[3]),
+            self.operator_policies(),
+        )?;
+        let Overview { rabbitmq_version: version, cluster_name } = overview;
+        let queues = with_totals(queues, totals);
+        Ok(Observed { at, version, cluster_name, exchanges, queues, bindings, policies, operator_policies })
+    }
+
+    /// Returns the queues with their message counts, or none.
+    async fn totals(&self, are_wanted: bool) -> Result<Vec<LiveQueue>, ManagementError> {
+        if are_wanted { self.client.get_with(&["queues", &self.vhost], &TOTALS).await } else { Ok(Vec::new()) }
+    }
+
     /// Returns the URL of the API, without credentials.
     #[must_use]
     pub fn shown(&self) -> String {

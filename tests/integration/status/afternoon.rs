@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use hatchery::{NewEvent, Outcome};
 use jsonschema::Validator;
 use lapin::{
-    BasicProperties, Connection, ConnectionProperties,
+    BasicProperties, Connection, ConnectionProperties, Consumer,
     options::{BasicConsumeOptions, BasicQosOptions},
     types::FieldTable,
 };
@@ -39,17 +39,15 @@ async fn shovel(amqp: &Amqp, queue: &str, exchange: &str, key: Option<&str>) {
     }
 }
 
-/// Consumes a queue, and acknowledges nothing.
-async fn hold(url: &str, queue: &str) -> Connection {
+/// Consumes a queue, and acknowledges nothing for as long as the consumer lives.
+async fn hold(url: &str, queue: &str) -> (Connection, Consumer) {
     let properties = ConnectionProperties::default().with_connection_name("reports @ old-pod".into());
     let connection = Connection::connect(url, properties).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
     channel.basic_qos(HELD, BasicQosOptions::default()).await.unwrap();
     let consumer =
         channel.basic_consume(queue.into(), "".into(), BasicConsumeOptions::default(), FieldTable::default()).await;
-    // The consumer is dropped, and the broker goes on delivering to it.
-    drop(consumer.unwrap());
-    connection
+    (connection, consumer.unwrap())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -79,7 +77,7 @@ async fn status_names_all_five_faults_of_a_broken_afternoon_and_is_well_once_the
     publish_all(&hatchery, events("import", 4).collect()).await;
     // A connection that holds deliveries and does nothing.
     publish_all(&hatchery, events("report", HELD).collect()).await;
-    let stuck = hold(&declared.host.amqp(), &declared.processing("report")).await;
+    let (stuck, consumer) = hold(&declared.host.amqp(), &declared.processing("report")).await;
 
     let expected = BTreeSet::from(["shadowed", "unrouted", "no-consumer", "not-acknowledging", "dead-letters"]);
     let found = eventually("status names all five", async || {
@@ -113,6 +111,7 @@ async fn status_names_all_five_faults_of_a_broken_afternoon_and_is_well_once_the
     assert!(list.contains("Messages that the register does not know: at least 5 (t.unrouted 5)."), "{list}");
 
     declared.host.delete("policies", &["expire-all"]);
+    drop(consumer);
     stuck.close(200, "".into()).await.unwrap();
     let mail = Working::start(&hatchery, "mail", |_| Outcome::Done);
     let (others, reports) = Working::start_both(&hatchery, ["import", "report"]);

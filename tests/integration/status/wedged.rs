@@ -20,7 +20,7 @@ async fn status_names_a_hatchery_that_a_full_queue_has_wedged() {
     let policy = json!({ "pattern": "^t\\.processor\\.", "definition": { "max-length": 1 }, "apply-to": "queues", "priority": 200 });
     declared.host.put("policies", "short", &policy);
     let delay = std::time::Duration::from_millis(500);
-    publish_all(&hatchery, (0..60).map(|n| NewEvent::new("mail", n.to_string()).delay(delay)).collect()).await;
+    publish_all(&hatchery, (0..120).map(|n| NewEvent::new("mail", n.to_string()).delay(delay)).collect()).await;
     let wedged = eventually("the hatchery is named", async || {
         let (code, answer) = seen(&place).await;
         kinds(&answer).contains("wedged").then_some((code, answer))

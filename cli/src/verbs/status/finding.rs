@@ -297,7 +297,7 @@ impl Finding {
                 }
                 let all = queues.iter().map(|letters| letters.messages).sum();
                 let shown: Vec<String> = queues.iter().take(SHOWN).map(Letters::words).collect();
-                format!("{}: {}", count(all, "dead letter"), and_more(shown, queues.len()))
+                format!("{}: {}", count(all, "dead letter"), and_more(&shown, queues.len()))
             }
         }
     }
@@ -356,10 +356,10 @@ const SHOWN: usize = 3;
 
 /// Returns the first names, and how many more there are.
 fn first(names: &[String]) -> String {
-    and_more(names.iter().take(SHOWN).cloned().collect(), names.len())
+    and_more(&names[..names.len().min(SHOWN)], names.len())
 }
 
-fn and_more(shown: Vec<String>, all: usize) -> String {
+fn and_more(shown: &[String], all: usize) -> String {
     let more = all - shown.len();
     let shown = shown.join(", ");
     if more == 0 { shown } else { format!("{shown} and {more} more") }

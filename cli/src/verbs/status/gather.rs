@@ -32,7 +32,7 @@ use crate::{
     change::one_broker,
     connect,
     figures::Channel,
-    management::{Management as _, ManagementApi, ManagementError},
+    management::{ManagementApi, ManagementError},
 };
 
 /// How long Redis may take to answer. It is longer than for publishers, because a person waits.
@@ -122,7 +122,7 @@ impl<'a> Sources<'a> {
         let history = longest_patience(self.topology) * 2;
         let holders = async { if sight.rates { management.holders(history).await } else { Ok(Vec::new()) } };
         let (objects, queues, mut channels, alarms) =
-            tokio::try_join!(management.observe(), management.figures(), holders, management.alarms())?;
+            tokio::try_join!(management.objects(false), management.figures(), holders, management.alarms())?;
         if !self.is_one_broker.load(Ordering::Relaxed) {
             one_broker(&self.broker, management, &objects, "status").await.map_err(Unseen::Other)?;
             self.is_one_broker.store(true, Ordering::Relaxed);

@@ -74,7 +74,9 @@ fn finding(found: &Found, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = folded(&found.message, width - 2);
     if let Some((first, others)) = lines.split_first_mut() {
         *first = format!("{style}{sign}{style:#} {first}");
-        others.iter_mut().for_each(|line| *line = format!("  {line}"));
+        for line in others {
+            *line = format!("  {line}");
+        }
     }
     let command = continued(&found.command, width - 4);
     let (runbook, last) = (&found.runbook, command.last().map_or(0, |line| line.width()));

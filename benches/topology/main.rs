@@ -1,4 +1,4 @@
-//! Measures `topology apply` and `topology plan` of many types, and compares them with the time that the broker itself
+//! Measures `topology apply`, `plan` and `status` of many types, and compares them with the time that the broker itself
 //! takes for the same objects.
 //!
 //! `scripts/bench-topology --help` describes how to run it, and what each side does.
@@ -26,6 +26,8 @@ use self::broker::Broker;
 const APPLY_LIMIT: f64 = 1.3;
 /// The largest ratio of `plan` to `curl`.
 const PLAN_LIMIT: f64 = 1.5;
+/// The longest time that `status` may take beside what `curl` takes.
+const STATUS_LIMIT: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
     let _ = rustls::crypto::ring::default_provider().install_default();
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
 
     let (mut applied, mut bare) = (Vec::new(), Vec::new());
     let (mut planned, mut listed) = (Vec::new(), Vec::new());
+    let (mut shown, mut figures) = (Vec::new(), Vec::new());
     for round in 1..=rounds {
         let mut other = None;
         if round % 2 == 0 {
@@ -62,6 +65,14 @@ fn main() -> ExitCode {
                 listed.push(broker.lists());
                 planned.push(plan());
             }
+            let status = || run(&broker, &file, &["status"]);
+            if pair % 2 == 0 {
+                shown.push(status());
+                figures.push(broker.figures());
+            } else {
+                figures.push(broker.figures());
+                shown.push(status());
+            }
         }
         drop(broker);
         let other = other.unwrap_or_else(|| one_bare(&desired));
@@ -71,6 +82,7 @@ fn main() -> ExitCode {
     }
     let mut holds = compare("apply", &applied, "the bare loop", &bare, APPLY_LIMIT);
     holds &= compare("plan", &planned, "curl", &listed, PLAN_LIMIT);
+    holds &= within("status", &shown, "curl", &figures, STATUS_LIMIT);
     if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -132,6 +144,23 @@ fn compare(what: &str, ours: &[Duration], other: &str, theirs: &[Duration], limi
         ratios[ratios.len() - 1],
     ));
     ratio <= limit
+}
+
+/// Prints the times of both sides, and returns whether the median of the differences is within its limit.
+fn within(what: &str, ours: &[Duration], other: &str, theirs: &[Duration], limit: Duration) -> bool {
+    let more: Vec<Duration> = ours.iter().zip(theirs).map(|(one, two)| one.saturating_sub(*two)).collect();
+    let holds = median(&more) <= limit;
+    say(&format!(
+        "{what}: {} (best {}); {other}: {} (best {}); {} more, at most {}: {}",
+        seconds(median(ours)),
+        seconds(*ours.iter().min().unwrap()),
+        seconds(median(theirs)),
+        seconds(*theirs.iter().min().unwrap()),
+        seconds(median(&more)),
+        seconds(limit),
+        if holds { "holds" } else { "DOES NOT HOLD" },
+    ));
+    holds
 }
 
 fn median(times: &[Duration]) -> Duration {

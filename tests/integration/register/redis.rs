@@ -6,8 +6,10 @@ use hatchery::internals::{
     ports::{Clock as _, Index, Register},
     redis::RedisRegister,
     register::{
-        Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject, index::Find,
+        Claim, ClaimAnswer, CopyVersion, DedupSlot, End, Record, Reserve, Reserved, Settle, Subject,
+        index::{Find, TypeCounts},
     },
+    words::EventType,
 };
 use redis::AsyncCommands;
 
@@ -265,6 +267,26 @@ async fn list(register: &RedisRegister, page: usize) -> Vec<String> {
             return ids;
         }
     }
+}
+
+#[tokio::test]
+async fn the_counts_of_all_shards_are_added_up() {
+    let (register, _) = fresh(3).await;
+    let now = jiff::Timestamp::from_millisecond(jiff::Timestamp::now().as_millisecond()).unwrap();
+    let due = |n: i64| now + jiff::SignedDuration::from_hours(n - 9);
+    let calls: Vec<_> = (0..30)
+        .map(|n| {
+            let subject = event(&n.to_string(), &n.to_string());
+            Record { due: due(n), ..record(&subject, &DedupSlot::Event(subject.id.clone()), 0) }
+        })
+        .collect();
+    register.record(&calls).await.unwrap();
+    // More types than one script counts.
+    let mut types: Vec<EventType> = (0..250).map(|n| format!("other-{n}").parse().unwrap()).collect();
+    types.push(event("", "").event_type);
+    let mut counts = register.count(&types).await.unwrap();
+    assert_eq!(counts.pop(), Some(TypeCounts { due: 10, delayed: 20, next_due: Some(due(10)) }));
+    assert!(counts.len() == 250 && counts.iter().all(|counts| *counts == TypeCounts::default()));
 }
 
 #[tokio::test]

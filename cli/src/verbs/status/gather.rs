@@ -109,10 +109,9 @@ impl<'a> Sources<'a> {
     }
 
     /// Reads the queues' figures once more, for [`must_look_again`](Self::must_look_again).
-    pub(super) async fn read_again(&self, seen: &mut Observation) -> Result<(), ManagementError> {
+    pub(super) async fn read_again(&self) -> Result<Reading, ManagementError> {
         let queues = self.management.figures().await?;
-        seen.readings.push(Reading { at: Timestamp::now(), queues });
-        Ok(())
+        Ok(Reading { at: Timestamp::now(), queues })
     }
 
     async fn by_management(&self) -> Result<Observation, Unseen> {
@@ -228,17 +227,25 @@ fn silent_ones<'c>(channels: &'c mut [Channel], topology: &Topology) -> impl Ite
     channels.iter_mut().filter(|channel| silent_for(channel).is_some_and(|silent| silent > patience(topology, channel)))
 }
 
-/// Returns how long an event of this type may usually wait after its due time: as long as the events before it take, a
-/// run, and the longest time that a stream of newer events may put it off.
+/// Returns how long an event of this type may usually wait after its due time: as long as the events before it take, at
+/// the present rate or if each of them runs as long as it may; a run; and the longest time that a stream of newer events
+/// may put it off.
 fn usual_wait(topology: &Topology, name: &EventType, line: Option<&TypeLine>) -> Duration {
     const LEAST: Duration = Duration::from_mins(1);
     let Some(spec) = topology.types.get(name) else { return LEAST };
     let window = spec.coalesce.window.map_or(Duration::ZERO, |_| spec.coalesce.max_wait);
-    // Twice as long as at the present rate, because the rate is that of a few seconds.
-    let rate = line.and_then(|line| line.out_rate).filter(|rate| *rate > 0.0);
+    let Some(TypeLine { due: Some(due), out_rate, workers, .. }) = line else {
+        return LEAST + longest_run(spec) + window;
+    };
     #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-    let before = line.and_then(|line| line.due).zip(rate).map(|(due, rate)| 2.0 * due as f64 / rate);
-    let before = before.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or_default();
+    let due = *due as f64;
+    // Twice as long as at the present rate, because the rate is that of a few seconds.
+    let by_rate = out_rate.filter(|rate| *rate > 0.0).map(|rate| 2.0 * due / rate);
+    let handlers = workers.filter(|workers| *workers > 0).and_then(|workers| u32::try_from(workers).ok());
+    let handlers = handlers.map(|workers| f64::from(workers) * f64::from(spec.concurrency));
+    let by_handlers = handlers.map(|handlers| due * longest_run(spec).as_secs_f64() / handlers);
+    let before = by_rate.into_iter().chain(by_handlers).fold(0.0, f64::max);
+    let before = Duration::try_from_secs_f64(before).unwrap_or(Duration::MAX);
     LEAST + longest_run(spec) + window + before.min(Duration::from_hours(24))
 }
 

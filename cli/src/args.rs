@@ -14,6 +14,7 @@ use hatchery::{
 };
 
 use crate::{
+    log::LogFormat,
     management::ManagementUrl,
     output::{Format, Output},
 };
@@ -81,6 +82,11 @@ pub(crate) struct Common {
     /// No colours
     #[arg(long, global = true, help = "No colours, as with NO_COLOR; output to a pipe never has colours")]
     no_color: bool,
+
+    /// Form of the log on standard error
+    #[arg(long, global = true, value_name = "FORMAT", value_enum, default_value_t, env = "TOPOLOGY_LOG_FORMAT")]
+    #[arg(hide_env_values = true)]
+    pub(crate) log_format: LogFormat,
 
     /// Log more
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]

@@ -1,29 +1,15 @@
 //! The arguments of `topology`, its log, and the call of the verb.
 
-use std::{
-    ffi::OsString,
-    fmt::{self, Debug},
-    time::Duration,
-};
+use std::{ffi::OsString, time::Duration};
 
-use anstyle::Style;
 use anyhow::Context as _;
 use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use hatchery::internals::words::plain;
-use tracing::{Level, Metadata, field::Field};
-use tracing_subscriber::{
-    EnvFilter, Layer as _,
-    field::MakeExt as _,
-    filter::{FilterExt as _, filter_fn},
-    fmt::format::{Writer, debug_fn},
-    layer::SubscriberExt as _,
-    util::SubscriberInitExt as _,
-};
 
 use crate::{
     args::Common,
     exit::Exit,
-    output::{self, Output},
+    log,
+    output::Output,
     refused,
     verbs::{
         apply, completions, destroy, events, export, graph, init, man, plan, publish, schema, status, validate, work,
@@ -108,41 +94,16 @@ fn colors(arguments: &[OsString]) -> ColorChoice {
     if ours.any(|argument| argument == "--no-color") { ColorChoice::Never } else { ColorChoice::Auto }
 }
 
-/// Starts the log on standard error, at the level that `RUST_LOG` or `-v` sets.
+/// Starts the log.
 pub(crate) fn log(cli: &Cli) {
     // A worker runs for days unattended, so it logs at `info` without being asked.
     let at_work = u8::from(matches!(cli.verb, Verb::Work(_)));
-    let default = match cli.common.verbose.saturating_add(at_work) {
+    let level = match cli.common.verbose.saturating_add(at_work) {
         0 => "hatchery=warn",
         1 => "hatchery=info",
         _ => "hatchery=debug",
     };
-    let asked = std::env::var("RUST_LOG").ok().filter(|asked| !asked.is_empty());
-    let filter = asked.and_then(|asked| EnvFilter::try_new(asked).ok()).unwrap_or_else(|| EnvFilter::new(default));
-    let ansi = cli.common.output().colors_errors();
-    let to_stderr = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
-    let to_stderr = to_stderr.fmt_fields(debug_fn(write_field).delimited(" "));
-    let shown = filter.and(filter_fn(holds_no_secret));
-    tracing_subscriber::registry().with(to_stderr.with_filter(shown)).init();
-}
-
-/// Writes one field of a log line. A routing key, an id or an error may hold text that a stranger wrote, so control
-/// characters and newlines are escaped in every field.
-fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Result {
-    let value = format!("{value:?}");
-    let value = plain(&value);
-    if field.name() == "message" {
-        return writer.write_str(&value);
-    }
-    let style = if writer.has_ansi_escapes() { output::DIM } else { Style::new() };
-    write!(writer, "{style}{}={style:#}{value}", field.name())
-}
-
-/// Returns whether the log may show this event. The AMQP library's trace holds every byte that is sent, and with them
-/// the password, so it is never shown, whatever `RUST_LOG` says.
-fn holds_no_secret(event: &Metadata<'_>) -> bool {
-    let is_amqp = ["lapin", "amq_protocol"].iter().any(|library| event.target().starts_with(library));
-    !is_amqp || *event.level() < Level::TRACE
+    log::start(level, cli.common.log_format, cli.common.output().colors_errors());
 }
 
 /// Runs the verb.

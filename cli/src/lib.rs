@@ -20,6 +20,7 @@ mod kill;
 mod left_types;
 mod listen;
 mod load;
+mod log;
 #[doc(hidden)]
 pub mod management;
 #[doc(hidden)]

@@ -26,10 +26,11 @@ const REPEATED: [ContextKind; 3] = [ContextKind::InvalidArg, ContextKind::Invali
 /// Returns the command so that an empty environment variable counts as not set.
 pub(super) fn without_empty_variables(command: Command) -> Command {
     let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
-    command.mut_args(|argument| match argument.get_env() {
+    let command = command.mut_args(|argument| match argument.get_env() {
         Some(name) if is_empty(name) => argument.env(Resettable::Reset),
         _ => argument,
-    })
+    });
+    command.mut_subcommands(without_empty_variables)
 }
 
 /// Refuses a value that may be a URL in an argument that does not take URLs. Also checks the values of environment
@@ -81,7 +82,8 @@ fn is_data(id: &str) -> bool {
 
 /// Ends the process as clap does, but repeats no argument if clap's message would repeat a URL.
 pub(super) fn exit(error: &Error, command: &Command, arguments: &[OsString]) -> ! {
-    let variables = command.get_arguments().filter_map(Arg::get_env).filter_map(std::env::var_os);
+    let verbs = std::iter::once(command).chain(command.get_subcommands());
+    let variables = verbs.flat_map(Command::get_arguments).filter_map(Arg::get_env).filter_map(std::env::var_os);
     let values = arguments.iter().skip(1).cloned().chain(variables);
     let values: Vec<String> = values.map(|value| value.to_string_lossy().into_owned()).collect();
     match without_values(error, &values) {

@@ -3,6 +3,7 @@
 use std::{ffi::OsString, path::PathBuf, str::FromStr as _, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
+use clap::builder::BoolishValueParser;
 use hatchery::{
     EventType, Handler, Summary, Topology, UnknownType, Word,
     internals::{
@@ -65,12 +66,17 @@ are not followed. The limit is the type's handler-timeout. A user and a password
 in the URL are for basic authentication, and are not shown; with @FILE they are
 not visible in `ps` either.
 
+Each option but --exec may also be an environment variable, for a container:
+TOPOLOGY_TYPE=mail,hr-import, TOPOLOGY_LISTEN=:9464. An option wins; an empty
+variable counts as unset.
+
 SIGTERM and SIGINT stop the worker: it finishes running events within the drain
 timeout and gives the others back. A second signal stops it at once, with exit
 status 1; no event is lost.")]
 pub(crate) struct Args {
-    /// A type to work on; may be given more than once
-    #[arg(long = "type", value_name = "TYPE", required = true)]
+    /// A type to work on; may be given more than once, or with commas
+    #[arg(long = "type", value_name = "TYPE", required = true, value_delimiter = ',')]
+    #[arg(env = "TOPOLOGY_TYPE", hide_env_values = true)]
     types: Vec<String>,
 
     /// The program and its arguments, up to the next option of `topology work`; after `--exec --`, all arguments
@@ -78,32 +84,37 @@ pub(crate) struct Args {
     exec: Vec<OsString>,
 
     /// Pass the variables with the URLs of broker and Redis, and their passwords, to the program
-    #[arg(long, requires = "exec")]
+    #[arg(long, requires = "exec", env = "TOPOLOGY_PASS_URLS", hide_env_values = true)]
+    #[arg(value_parser = BoolishValueParser::new())]
     pass_urls: bool,
 
     /// The service that each event is posted to; @FILE reads the URL from a file
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", env = "TOPOLOGY_HTTP", hide_env_values = true)]
     http: Option<UrlText>,
 
     /// Certificate authorities to trust for the service, in PEM, besides the system's
-    #[arg(long, value_name = "PATH", requires = "http")]
+    #[arg(long, value_name = "PATH", requires = "http", env = "TOPOLOGY_HTTP_CA", hide_env_values = true)]
     http_ca: Option<PathBuf>,
 
     /// Events that are handled at a time for each type, instead of the file's `concurrency`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(env = "TOPOLOGY_CONCURRENCY", hide_env_values = true)]
     concurrency: Option<u16>,
 
     /// How long a stop waits for running events, instead of the file's `drain-timeout`
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    #[arg(env = "TOPOLOGY_DRAIN_TIMEOUT", hide_env_values = true)]
     drain_timeout: Option<Duration>,
 
     /// Serve Prometheus metrics at /metrics, and probes: /livez answers 200, /readyz 200 while the worker consumes; :PORT
     /// alone means all interfaces
     #[arg(long, value_name = "HOST:PORT", value_parser = listen::Address::from_str)]
+    #[arg(env = "TOPOLOGY_LISTEN", hide_env_values = true)]
     listen: Option<listen::Address>,
 
     /// Stop once the processing queues are empty; does not wait for events in hatcheries and retry queues
-    #[arg(long)]
+    #[arg(long, env = "TOPOLOGY_STOP_WHEN_EMPTY", hide_env_values = true)]
+    #[arg(value_parser = BoolishValueParser::new())]
     stop_when_empty: bool,
 }
 
@@ -267,6 +278,17 @@ mod tests {
 
     use super::*;
     use crate::commands::Cli;
+
+    #[test]
+    fn each_option_but_exec_may_be_an_environment_variable() {
+        let topology = Cli::command();
+        let work = topology.find_subcommand("work").expect("the verb");
+        for option in work.get_arguments().filter(|option| option.get_id() != "exec") {
+            let long = option.get_long().expect("an option");
+            let name = format!("TOPOLOGY_{}", long.to_uppercase().replace('-', "_"));
+            assert_eq!(option.get_env().and_then(|variable| variable.to_str()), Some(&*name));
+        }
+    }
 
     #[rstest]
     #[case("topology work --type mail --exec ./a -x", "topology work --type mail --exec ./a -x")]

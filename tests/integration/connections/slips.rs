@@ -323,6 +323,7 @@ async fn an_empty_variable_counts_as_not_set() {
         "TOPOLOGY_CA_FILE",
         "TOPOLOGY_CERT_FILE",
         "TOPOLOGY_KEY_FILE",
+        "TOPOLOGY_LOG_FORMAT",
         "RUST_LOG",
     ] {
         let mut command = place.command(&["plan", "--management-url", &declared.host.management()]);

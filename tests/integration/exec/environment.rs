@@ -1,6 +1,7 @@
 //! The line that a worker logs at its start, and the variables that it passes on to its programs.
 
 use hatchery::NewEvent;
+use serde_json::Value;
 
 use crate::support::{
     broker::PASSWORD,
@@ -45,6 +46,28 @@ async fn a_program_gets_no_server_url_without_pass_urls() {
     let mut seen = told(&place, &["--pass-urls"]).await;
     seen.sort();
     assert_eq!(seen, all);
+}
+
+#[tokio::test]
+async fn the_options_of_a_worker_may_be_environment_variables_and_its_log_json() {
+    let declared = Declared::new("types: { job: {}, mail: {} }").await;
+    let place = Place::new(&declared);
+    let worker = || {
+        let mut command = place.command(&["work", "--exec", "true"]);
+        command.env("TOPOLOGY_TYPE", "job,mail").env("TOPOLOGY_STOP_WHEN_EMPTY", "1");
+        command
+    };
+    let mut command = worker();
+    command.env("TOPOLOGY_CONCURRENCY", "7").env("TOPOLOGY_LOG_FORMAT", "json");
+    let ended = place.run(command.env("TOPOLOGY_LISTEN", "").env("TOPOLOGY_HTTP", "")).await.expect(0);
+    let lines = ended.stderr.lines().map(|line| serde_json::from_str::<Value>(line).expect("a line of JSON"));
+    let starts: Vec<Value> = lines.filter(|line| line["message"] == "worker starts").collect();
+    assert_eq!(starts.len(), 1, "{ended:?}");
+    assert_eq!(starts[0]["types"], "job (concurrency 7), mail (concurrency 7)");
+    assert_eq!(starts[0]["level"], "INFO");
+    let mut command = worker();
+    let ended = place.run(command.env("TOPOLOGY_LISTEN", format!("http://u:{PASSWORD}@h"))).await.expect(2);
+    assert!(ended.stderr.contains("--listen") && !ended.stderr.contains(PASSWORD), "{ended:?}");
 }
 
 #[tokio::test]

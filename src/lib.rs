@@ -81,8 +81,9 @@
 //!
 //! Every `async` function of this crate runs in a `tokio` runtime with time and I/O enabled, as `#[tokio::main]` makes it.
 //!
-//! Logs go to `tracing` with the target `hatchery`, and metrics to the recorder of `metrics` that the program installs
-//! before it connects (`docs/operations.md` lists them); without a subscriber and a recorder both are silent. The filter
+//! Logs and spans go to `tracing` with the target `hatchery`, and metrics to the recorder of `metrics` that the program installs
+//! before it connects (`docs/operations.md` lists them); without a subscriber and a recorder both are silent.
+//! [`TraceContext`] makes one trace of a publish and all runs of its event, for OpenTelemetry for instance. The filter
 //! `hatchery=info` shows what `topology work` logs. A filter without a target, such as `info`, also shows the logs of
 //! lapin, which reports closed connections and missing objects as errors even where hatchery expects them.
 //!
@@ -98,7 +99,7 @@
 //! those of [`Topology::types`], and for the methods of [`DedupSlot`], [`CopyVersion`] and [`Topology`].
 //!
 //! Types of other crates that are part of the interface are re-exported in the version that fits: `hatchery::jiff` for
-//! times, `bytes` for payloads, `serde_json` for its errors, `tower_service` for handlers with layers, `Stream` for results
+//! times, `tracing` for spans, `bytes` for payloads, `serde_json` for its errors, `tower_service` for handlers with layers, `Stream` for results
 //! that come one by one (its methods are in `futures-util` 0.3), `async_trait` for implementations of [`Handler`], and
 //! tokio-util's `CancellationToken`. Payloads are any types of `serde` 1.
 //!
@@ -131,7 +132,7 @@
 //! - `ports`: traits for a broker, a register and a clock.
 //! - `publish`, `work`: the two halves of the event's way, and the order of its effects.
 //! - `operate`: the commands for people.
-//! - `routes`, `outage`, `meter`: what the three have in common.
+//! - `routes`, `outage`, `meter`, `trace`: what the three have in common.
 //! - `handler`: the functions, services and types that a worker runs.
 //! - `adapters`: RabbitMQ and Redis; and a broker and a register in memory, for tests.
 //! - `testing`: a topology in memory, with a clock that a test advances.
@@ -160,6 +161,7 @@ mod routes;
 mod shutdown;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+mod trace;
 mod work;
 
 pub use connect::{Builder, ConnectError, Hatchery};
@@ -194,13 +196,14 @@ pub use {
         publisher::Publisher,
     },
     shutdown::shutdown_signal,
+    trace::TraceContext,
     work::{Readiness, Summary, WorkError, Worker},
 };
 // Items of other crates that are part of the interface.
 #[doc(no_inline)]
 pub use {
     async_trait::async_trait, bytes, futures_util::Stream, jiff, serde_json, tokio_util::sync::CancellationToken,
-    tower_service,
+    tower_service, tracing,
 };
 
 /// The README's examples are run with the documentation's.

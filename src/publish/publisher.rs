@@ -11,6 +11,7 @@ use fail::fail_point;
 use futures_util::{Stream, StreamExt, stream};
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
+use tracing::{Instrument as _, Span};
 
 use super::{
     new_event::NewEvent,
@@ -31,6 +32,7 @@ use crate::{
     outage::{BrokerOutage, backoff},
     ports::{Broker, Clock, Register},
     routes::Routes,
+    trace::{self, TraceContext, Traces},
 };
 
 /// The default of [`Publisher::in_flight`].
@@ -70,6 +72,7 @@ pub struct Publisher {
     shared: Arc<Shared>,
     room: Arc<Semaphore>,
     in_flight: usize,
+    traces: Traces,
 }
 
 impl fmt::Debug for Publisher {
@@ -136,7 +139,7 @@ impl Publisher {
             clock,
             broker_outage: BrokerOutage::default(),
         };
-        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(IN_FLIGHT)), in_flight: IN_FLIGHT }
+        Self { shared: Arc::new(shared), room: Arc::new(Semaphore::new(IN_FLIGHT)), in_flight: IN_FLIGHT, traces: None }
     }
 
     /// Sets how many events may be unconfirmed at a time, at least 1. Default: 1,000. This publisher and its later clones
@@ -154,6 +157,13 @@ impl Publisher {
     pub fn in_flight(self, events: usize) -> Self {
         let in_flight = events.clamp(1, Semaphore::MAX_PERMITS);
         Self { room: Arc::new(Semaphore::new(in_flight)), in_flight, ..self }
+    }
+
+    /// Puts the trace of each publish into its event, unless the event has a [`traceparent`](NewEvent::traceparent) already.
+    /// This publisher and its later clones do so.
+    #[must_use]
+    pub fn trace_context(self, traces: impl TraceContext) -> Self {
+        Self { traces: Some(Arc::new(traces)), ..self }
     }
 
     /// Publishes one event and waits for the broker's confirm, for 30 seconds at most.
@@ -180,10 +190,11 @@ impl Publisher {
     /// ```
     pub fn publish(&self, event: NewEvent) -> impl Future<Output = Result<Published, PublishError>> + Send + use<> {
         let (shared, room) = (Arc::clone(&self.shared), Arc::clone(&self.room));
-        let draft = shared.draft(event);
+        let mut draft = shared.draft(event);
+        let span = draft.as_mut().map_or_else(|_| Span::none(), |draft| self.span(&mut draft.event));
         // Reserved now and not at the first poll, so that the order of the calls is the order of the versions.
         let version = draft.as_ref().ok().and_then(|draft| shared.ask(draft));
-        async move {
+        let publishing = async move {
             let mut draft = draft?;
             let version = match version {
                 Some(version) => shared.versions.wait(&draft.event, version).await,
@@ -193,7 +204,17 @@ impl Publisher {
             let published = shared.publish(&mut draft, version).await;
             shared.meters.published(&draft.event.event_type, published.is_ok().then_some(draft.route));
             published
+        };
+        publishing.instrument(span)
+    }
+
+    /// Begins the span of a publish. The event carries its trace on.
+    fn span(&self, event: &mut Event) -> Span {
+        let span = trace::publish(event);
+        if let (Some(traces), None) = (&self.traces, &event.traceparent) {
+            event.traceparent = traces.traceparent(&span).filter(|text| (1..=SHORT).contains(&text.len()));
         }
+        span
     }
 
     /// Publishes many events, up to [`in_flight`](Self::in_flight) at a time, and returns their results in the same order. A

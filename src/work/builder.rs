@@ -16,6 +16,7 @@ use crate::{
     domain::{kind::EventKind, safety::Unsafe, spec::Topology, words::UnknownType},
     handler::{Closure, Handler, IntoOutcome, Json, Layered, Outcome, Run},
     ports::{Broker, BrokerError, Clock, Register, RegisterError},
+    trace::{TraceContext, Traces},
 };
 
 /// Consumes events and runs a handler for each.
@@ -83,6 +84,7 @@ pub struct Worker<S = ()> {
     pub(super) stop_when_empty: bool,
     pub(super) inline: bool,
     pub(super) readiness: Readiness,
+    pub(super) traces: Traces,
 }
 
 /// Why a worker ended before it was asked to.
@@ -158,6 +160,7 @@ impl Worker {
             stop_when_empty: false,
             inline: false,
             readiness: Readiness::default(),
+            traces: None,
         }
     }
 
@@ -287,6 +290,7 @@ impl<S> Worker<S> {
             stop_when_empty,
             inline,
             readiness,
+            traces,
             ..
         } = self;
         Worker {
@@ -301,6 +305,7 @@ impl<S> Worker<S> {
             stop_when_empty,
             inline,
             readiness,
+            traces,
         }
     }
 
@@ -437,6 +442,12 @@ impl<S> Worker<S> {
     #[must_use]
     pub fn stop_when_empty(self, yes: bool) -> Self {
         Self { stop_when_empty: yes, ..self }
+    }
+
+    /// Continues the trace of each event in the spans of its runs.
+    #[must_use]
+    pub fn trace_context(self, traces: impl TraceContext) -> Self {
+        Self { traces: Some(Arc::new(traces)), ..self }
     }
 
     /// Returns what a readiness probe asks: whether the worker consumes. It stays valid while the worker runs.

@@ -17,6 +17,7 @@ use crate::{
     outage::{BrokerOutage, Health, RegisterHealth, Side},
     ports::{Broker, Clock, Register, RegisterError},
     routes::Routes,
+    trace::Traces,
 };
 
 /// How long the last publishes and settlements of a stopping worker may take.
@@ -52,6 +53,7 @@ pub(super) struct Common {
     pub(super) broker_outage: BrokerOutage,
     pub(super) totals: Arc<Totals>,
     pub(super) readiness: Readiness,
+    pub(super) traces: Traces,
 }
 
 /// Counts a delivery that the worker holds, until it is dropped.

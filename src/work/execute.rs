@@ -3,6 +3,7 @@
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
+use tracing::Instrument as _;
 
 use super::{
     builder::WorkError,
@@ -17,6 +18,7 @@ use crate::{
         words::plain,
     },
     handler::{HandlerError, Run},
+    trace,
 };
 
 impl Lane {
@@ -46,9 +48,11 @@ impl Lane {
         let _over = lost.clone().drop_guard();
         let run = Run { event: Arc::clone(claimed.event()), fence, lost };
         let is_first = run.event.attempts == 0 && claimed.tries() == 0;
+        let span = trace::run(&self.common.traces, &run.event, claimed.tries());
         let running = self.meters.start(&run.event, is_first, &*self.common.clock);
         // A panic ends the run, and not the worker.
-        let handling = AssertUnwindSafe(async { self.handler.handle(run).await }).catch_unwind();
+        let handling =
+            AssertUnwindSafe(async { self.handler.handle(run).await }).catch_unwind().instrument(span.clone());
         let outcome = tokio::select! {
             // A handler that ends at the last moment has ended.
             biased;
@@ -68,8 +72,9 @@ impl Lane {
             }
             () = self.common.give_back.cancelled() => Err(NotSettled::Answer(Disposition::GiveBack)),
         };
-        if outcome.is_ok() {
+        if let Ok(outcome) = &outcome {
             running.ended();
+            trace::ended(&span, outcome);
         }
         outcome
     }

@@ -138,6 +138,7 @@ impl Worker {
             broker_outage: BrokerOutage::default(),
             totals: Arc::default(),
             readiness: self.readiness,
+            traces: self.traces,
             topology: self.topology,
         });
         // Dropping this future ends everything with it.

@@ -57,7 +57,8 @@ impl Readiness {
     /// Returns the readiness of one type.
     pub(super) fn of(&self, event_type: &EventType) -> TypeReadiness {
         let gauge = gauge!(meter::CONSUMING, "type" => event_type.as_str().to_owned());
-        gauge.set(0.0);
+        // Shows 0 from the start, and adds up where two workers of one process have the type.
+        gauge.increment(0.0);
         TypeReadiness { worker: self.clone(), gauge }
     }
 }

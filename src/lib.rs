@@ -187,7 +187,7 @@ pub use {
         words::{EventType, Reference, UnknownType, Word, WordError},
     },
     file::{FileError, Finding, ReadError, Refusal, read_file},
-    handler::{Handler, HandlerError, IntoOutcome, Outcome, Run},
+    handler::{Handler, IntoOutcome, Outcome, Run},
     operate::{EventSelector, Events, EventsError, MoveOutcome, PayloadNotKept},
     ports::{BrokerError, RegisterError},
     publish::{

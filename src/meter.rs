@@ -30,6 +30,7 @@ pub(crate) const HANDLER_DURATION: &str = "hatchery_handler_duration_seconds";
 pub(crate) const LATENESS: &str = "hatchery_lateness_seconds";
 pub(crate) const REGISTER_STATE: &str = "hatchery_register_state";
 pub(crate) const REGISTER_ERRORS: &str = "hatchery_register_errors_total";
+pub(crate) const HANDLER_UNAVAILABLE: &str = "hatchery_handler_unavailable";
 pub(crate) const REGISTER_EMPTIED: &str = "hatchery_register_emptied_total";
 
 const COUNTERS: [(&str, &str); 15] = [
@@ -50,9 +51,10 @@ const COUNTERS: [(&str, &str); 15] = [
     (REGISTER_EMPTIED, "Times that Redis was found emptied"),
 ];
 
-const GAUGES: [(&str, &str); 3] = [
+const GAUGES: [(&str, &str); 4] = [
     (IN_FLIGHT, "Handlers that run now, by type"),
     (CONSUMING, "Whether the worker consumes the type's queue: 1 or 0"),
+    (HANDLER_UNAVAILABLE, "1 while the service or the program of the type is away, else 0"),
     (REGISTER_STATE, "1 while Redis is in this state, else 0"),
 ];
 

@@ -91,6 +91,7 @@ pub(crate) fn ended(span: &Span, outcome: &Outcome) {
         Outcome::Retry { reason, .. } => ("retry", Some(reason)),
         Outcome::DeadLetter { reason } => ("dead-letter", Some(reason)),
         Outcome::Discard { reason } => ("discard", Some(reason)),
+        Outcome::Unavailable { reason } => ("unavailable", Some(reason)),
     };
     span.record("outcome", name);
     if let Some(reason) = reason {

@@ -87,6 +87,13 @@ pub enum Outcome {
         /// The business rule, for people.
         reason: String,
     },
+    /// Something that every event of the type needs is away: a service, a database, a program. It is no fault of the event,
+    /// so no attempt is spent, and the event waits for a moment. The worker starts no other event of the type until a run
+    /// ends otherwise, and tries one event at a time meanwhile, with pauses of up to five seconds.
+    Unavailable {
+        /// What is away, for people.
+        reason: String,
+    },
 }
 
 /// The next step for a delivery whose run has ended.
@@ -98,6 +105,11 @@ pub enum Next {
         after: Duration,
         /// The failure of the run.
         failed: Failed,
+    },
+    /// What the handler needs is away: the run does not count, and the event waits.
+    Wait {
+        /// What is away, in one line.
+        reason: String,
     },
     /// The decision is carried out, and then the delivery is acknowledged.
     Settle(Decision),
@@ -193,6 +205,7 @@ pub fn decide(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Ret
             let reason = format!("dead-letter: {error}");
             Decision::DeadLetter(Failed { attempts: ran.attempts, reason, failure: dated(ran.now, &error) })
         }
+        Outcome::Unavailable { reason } => return Next::Wait { reason: one_line(&reason) },
         Outcome::Retry { reason, after } => return after_failure(&one_line(&reason), after, ran, on_failure, retry),
     })
 }

@@ -173,6 +173,23 @@ impl Outcome {
         Self::Discard { reason: reason.to_string() }
     }
 
+    /// Returns [`Outcome::Unavailable`].
+    ///
+    /// ```
+    /// use hatchery::{Outcome, Run};
+    ///
+    /// # async fn connect() -> std::io::Result<()> { Ok(()) }
+    /// async fn store(run: Run) -> Result<(), Outcome> {
+    ///     connect().await.map_err(Outcome::unavailable)?; // the worker waits for the database
+    ///     let _row = str::from_utf8(&run.event.payload).map_err(Outcome::dead_letter)?;
+    ///     Ok(())
+    /// }
+    /// ```
+    #[must_use]
+    pub fn unavailable(reason: impl Display) -> Self {
+        Self::Unavailable { reason: reason.to_string() }
+    }
+
     /// Returns [`Outcome::Requeue`] for this time.
     #[must_use]
     pub fn requeue(at: Timestamp, reason: impl Display) -> Self {

@@ -7,7 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     into_outcome::IntoOutcome,
-    run::{Handler, HandlerError, Run},
+    run::{Handler, Run},
 };
 use crate::domain::settlement::Outcome;
 
@@ -31,12 +31,12 @@ where
     F: Fn(T, Run) -> R + Send + Sync + 'static,
     R: Future<Output: IntoOutcome> + Send,
 {
-    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+    async fn handle(&self, run: Run) -> Outcome {
         let payload = match run.event.json() {
             Ok(payload) => payload,
-            Err(error) => return Ok(Outcome::dead_letter(format_args!("the payload cannot be read: {error}"))),
+            Err(error) => return Outcome::dead_letter(format_args!("the payload cannot be read: {error}")),
         };
-        Ok((self.handler)(payload, run).await.into_outcome())
+        (self.handler)(payload, run).await.into_outcome()
     }
 }
 
@@ -53,9 +53,9 @@ mod tests {
             assert_eq!(run.event.payload.as_ref(), br#"{"pages": 3}"#);
             if payload["pages"] == 3 { Ok(Outcome::Done) } else { Err("too long") }
         });
-        assert_eq!(handler.handle(run(r#"{"pages": 3}"#)).await, Ok(Outcome::Done));
+        assert_eq!(handler.handle(run(r#"{"pages": 3}"#)).await, Outcome::Done);
         let expected = "the payload cannot be read: invalid type: string \"three\", expected u32 at line 1 column 17";
         let answer = handler.handle(run(r#"{"pages": "three"}"#)).await;
-        assert_eq!(answer, Ok(Outcome::DeadLetter { reason: expected.to_owned() }));
+        assert_eq!(answer, Outcome::DeadLetter { reason: expected.to_owned() });
     }
 }

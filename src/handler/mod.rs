@@ -12,7 +12,7 @@ use async_trait::async_trait;
 
 pub use self::{
     into_outcome::IntoOutcome,
-    run::{Handler, HandlerError, Run},
+    run::{Handler, Run},
 };
 pub(crate) use self::{json::Json, service::Layered};
 pub use crate::domain::settlement::Outcome;
@@ -26,8 +26,8 @@ where
     F: Fn(Run) -> R + Send + Sync + 'static,
     R: Future<Output: IntoOutcome> + Send,
 {
-    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
-        Ok((self.0)(run).await.into_outcome())
+    async fn handle(&self, run: Run) -> Outcome {
+        (self.0)(run).await.into_outcome()
     }
 }
 

@@ -1,6 +1,6 @@
-//! The trait of a handler, its argument and its errors.
+//! The trait of a handler, and its argument.
 
-use std::{fmt::Display, sync::Arc};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
@@ -77,65 +77,32 @@ impl Run {
     }
 }
 
-/// Why a run has no outcome.
-///
-/// Only implementations of [`Handler`] create one. The error of a function or closure becomes [`Failed`](Self::Failed).
-///
-/// ```
-/// use hatchery::HandlerError;
-///
-/// let failed = HandlerError::Failed("the mail server said 421".to_owned());
-/// assert_eq!(failed.to_string(), "the mail server said 421");
-/// let missing = HandlerError::CannotStart("no template in /etc/mailer".to_owned());
-/// assert_eq!(missing.to_string(), "the handler cannot be started: no template in /etc/mailer");
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum HandlerError {
-    /// The run failed for this reason. The event is retried.
-    #[error("{0}")]
-    Failed(String),
-    /// The handler cannot be started, for example because its program is missing. The worker stops, and the event keeps its
-    /// attempts.
-    #[error("the handler cannot be started: {0}")]
-    CannotStart(String),
-    /// The machine has no room for the handler at the moment (processes, open files, memory, local ports), so it was not
-    /// started. The event waits as if its reference were busy. It keeps its attempts, and its time limit starts anew.
-    #[error("there is no room for the handler: {0}")]
-    NoRoom(String),
-}
-
-impl HandlerError {
-    /// Returns a failure. The reason of an anyhow error includes its causes.
-    pub(crate) fn failed(error: impl Display) -> Self {
-        Self::Failed(format!("{error:#}"))
-    }
-}
-
 /// Handles events of one type.
 ///
 /// Most handlers are functions ([`Worker::handle`](crate::Worker::handle)). Implement this trait for a handler that is a type
-/// of its own, or that needs the other errors of [`HandlerError`]. Implementations use
-/// [`async_trait`](macro@crate::async_trait).
+/// of its own. Implementations use [`async_trait`](macro@crate::async_trait).
 ///
 /// ```no_run
 /// # async fn example(hatchery: hatchery::Hatchery) -> Result<(), hatchery::WorkError> {
 /// use std::{path::PathBuf, sync::Arc};
-/// use hatchery::{CancellationToken, Handler, HandlerError, Outcome, Run, async_trait};
+/// use hatchery::{CancellationToken, Handler, Outcome, Run, async_trait};
 ///
 /// struct Mailer { template: PathBuf }
 ///
 /// #[async_trait]
 /// impl Handler for Mailer {
-///     async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
-///         // No fault of the event: the worker stops, and no attempt is spent.
-///         let template = tokio::fs::read_to_string(&self.template).await;
-///         let template = template.map_err(|error| HandlerError::CannotStart(error.to_string()))?;
-///         // A fault of this one: it is tried again.
-///         let to = run.event.json::<String>();
-///         let to = to.map_err(|error| HandlerError::Failed(error.to_string()))?;
-///         println!("{}", template.replace("{to}", &to));
-///         Ok(Outcome::Done)
+///     async fn handle(&self, run: Run) -> Outcome {
+///         // No fault of the event: the worker waits for the template, and no attempt is spent.
+///         let template = match tokio::fs::read_to_string(&self.template).await {
+///             Ok(template) => template,
+///             Err(error) => return Outcome::unavailable(error),
+///         };
+///         // A fault of this event: the next attempt would read the same.
+///         match run.event.json::<String>() {
+///             Ok(to) => println!("{}", template.replace("{to}", &to)),
+///             Err(error) => return Outcome::dead_letter(error),
+///         }
+///         Outcome::Done
 ///     }
 /// }
 ///
@@ -150,9 +117,5 @@ pub trait Handler: Send + Sync + 'static {
     ///
     /// It may run again for the same event: after an error, and after a crash. The future is dropped at the type's
     /// `handler-timeout`, and at the end of a stopping worker's drain limit.
-    ///
-    /// # Errors
-    /// [`HandlerError::Failed`] if the run failed, [`HandlerError::CannotStart`] if the handler can never start, and
-    /// [`HandlerError::NoRoom`] if it cannot start now.
-    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError>;
+    async fn handle(&self, run: Run) -> Outcome;
 }

@@ -5,7 +5,7 @@ use std::{fmt::Display, future::poll_fn};
 use async_trait::async_trait;
 use tower_service::Service;
 
-use super::run::{Handler, HandlerError, Run};
+use super::run::{Handler, Run};
 use crate::domain::settlement::Outcome;
 
 /// Each run calls a clone of the service, because `tower` needs `&mut`. State that runs share is shared between the clones.
@@ -18,10 +18,14 @@ where
     S::Error: Display + Send,
     S::Future: Send,
 {
-    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+    async fn handle(&self, run: Run) -> Outcome {
         let mut service = self.0.clone();
-        poll_fn(|context| service.poll_ready(context)).await.map_err(HandlerError::failed)?;
-        service.call(run).await.map_err(HandlerError::failed)
+        let answer = match poll_fn(|context| service.poll_ready(context)).await {
+            Ok(()) => service.call(run).await,
+            Err(error) => Err(error),
+        };
+        // The alternate form of an anyhow error has its causes.
+        answer.unwrap_or_else(|error| Outcome::retry(format_args!("{error:#}")))
     }
 }
 
@@ -44,9 +48,8 @@ mod tests {
                 Ok::<_, Infallible>(Outcome::Done)
             }));
         let handler: Arc<dyn Handler> = Arc::new(Layered(service));
-        assert_eq!(handler.handle(run("{}")).await, Ok(Outcome::Done));
-        let timed_out = handler.handle(run("")).await.expect_err("the layer gives up");
-        assert_eq!(timed_out, HandlerError::Failed("request timed out".to_owned()));
+        assert_eq!(handler.handle(run("{}")).await, Outcome::Done);
+        assert_eq!(handler.handle(run("")).await, Outcome::retry("request timed out"), "the layer gives up");
     }
 
     #[tokio::test(start_paused = true)]
@@ -58,7 +61,7 @@ mod tests {
         let handler = Layered(service);
         let started = tokio::time::Instant::now();
         let runs = (0..6).map(|_| handler.handle(run("{}")));
-        assert!(futures_util::future::join_all(runs).await.into_iter().all(|run| run == Ok(Outcome::Done)));
+        assert!(futures_util::future::join_all(runs).await.into_iter().all(|run| run == Outcome::Done));
         assert_eq!(started.elapsed().as_secs(), 3);
     }
 }

@@ -1,7 +1,8 @@
-//! Outages of [the broker](BrokerOutage) and of [the register](RegisterHealth): their state, their log lines and their
-//! metrics. A line is written when the state changes, and not for each event.
+//! Outages of [the broker](BrokerOutage), of [the register](RegisterHealth) and of [a handler](HandlerHealth): their state,
+//! their log lines and their metrics. A line is written when the state changes, and not for each event.
 
 mod broker;
+mod handler;
 mod register;
 
 use std::time::Duration;
@@ -10,6 +11,7 @@ use backon::ExponentialBuilder;
 
 pub(crate) use self::{
     broker::BrokerOutage,
+    handler::HandlerHealth,
     register::{Health, Known, RegisterHealth, Side},
 };
 

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use crate::{
     domain::{event::Event, settlement::Outcome, words::EventType},
-    handler::{Handler, HandlerError, Run},
+    handler::{Handler, Run},
     ports::Clock,
 };
 
@@ -65,22 +65,17 @@ pub(super) struct Recorder {
 
 #[async_trait]
 impl Handler for Recorder {
-    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+    async fn handle(&self, run: Run) -> Outcome {
         let number = {
             let mut runs = self.record.runs();
             let (at, event) = (self.clock.now(), run.event.clone());
             runs.push(RecordedRun { at, event, fence: run.fence, outcome: None });
             runs.len() - 1
         };
-        let answer = self.handler.handle(run).await;
-        let outcome = match &answer {
-            Ok(outcome) => Some(outcome.clone()),
-            Err(HandlerError::Failed(reason)) => Some(Outcome::Retry { reason: reason.clone(), after: None }),
-            Err(HandlerError::CannotStart(_) | HandlerError::NoRoom(_)) => None,
-        };
+        let outcome = self.handler.handle(run).await;
         if let Some(run) = self.record.runs().get_mut(number) {
-            run.outcome = outcome;
+            run.outcome = Some(outcome.clone());
         }
-        answer
+        outcome
     }
 }

@@ -57,9 +57,8 @@ impl Lane {
             }
             Err((ready, NotSettled::Answer(disposition))) => self.answer(ready, disposition).await,
             Err((ready, NotSettled::Again(_))) => self.answer(ready, Disposition::GiveBack).await,
-            Err((ready, NotSettled::NoRoom(reason))) => {
+            Err((ready, NotSettled::Unavailable)) => {
                 drop(permit);
-                self.log_no_room(&reason);
                 self.wait_as_copy(ready, Wait::Busy).await
             }
         }
@@ -76,7 +75,7 @@ impl Lane {
     ) -> (RunEnd, Option<Permit>) {
         let mut ran = match decided {
             Some(decision) => Ok(decision),
-            None => self.run(&mut claimed).await,
+            None => self.run(&mut claimed, self.health.starts()).await,
         };
         // A type that keeps its order claims anew for each try: meanwhile the event may be cancelled or replaced.
         while let Err(NotSettled::Again(after)) = ran

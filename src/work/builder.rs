@@ -126,9 +126,6 @@ pub enum WorkError {
     /// queues.
     #[error(transparent)]
     Register(RegisterError),
-    /// A handler cannot be started ([`HandlerError::CannotStart`](crate::HandlerError::CannotStart)), for this reason.
-    #[error("{0}")]
-    Handler(String),
 }
 
 impl<S> fmt::Debug for Worker<S> {

@@ -16,6 +16,9 @@ use crate::{
 /// After a consumer that lasted for this long, the next pause is short again.
 const LONG: Duration = Duration::from_mins(1);
 
+/// Why a consumer after an outage of Redis is a probe.
+pub(super) const REDIS_IS_BACK: &str = "and one event at first: Redis is there again";
+
 /// The consumer of one type, or the wait for one.
 pub(super) struct Consumer {
     lane: Arc<Lane>,
@@ -48,7 +51,8 @@ impl Consumer {
         }
     }
 
-    /// Whether the consumer is a probe: it takes one event at a time, to find out whether Redis answers. `None` if there is
+    /// Whether the consumer is a probe: it takes one event at a time, to find out whether Redis or the
+    /// handler answers. `None` if there is
     /// no consumer.
     pub(super) fn is_probe(&self) -> Option<bool> {
         match &self.state {
@@ -57,10 +61,10 @@ impl Consumer {
         }
     }
 
-    /// Begins to consume. Redis may answer a ping and no claim, so the first event after an outage comes alone, and is not
-    /// given back before it has an answer.
-    pub(super) fn open(&mut self, is_probe: bool) {
-        let (lane, order) = (Arc::clone(&self.lane), self.order);
+    /// Begins to consume; as a probe if there is a reason for that, which the log tells. Redis may answer a ping and no claim,
+    /// so the first event after an outage comes alone, and is not given back before it has an answer.
+    pub(super) fn open(&mut self, probe: Option<&'static str>) {
+        let (lane, order, is_probe) = (Arc::clone(&self.lane), self.order, probe.is_some());
         // An ordered type keeps its full prefetch: RabbitMQ puts a returned delivery behind those returned before.
         let prefetch = if is_probe && order == Order::Any { 1 } else { lane.prefetch };
         let opening = async move {
@@ -70,8 +74,8 @@ impl Consumer {
                 .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
                 .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {}", roughly(wait)))
                 .await?;
-            let probing = if is_probe { ", and one event at first: Redis is there again" } else { "" };
-            tracing::info!("consuming {queue}{probing}");
+            let why = probe.map_or_else(String::new, |why| format!(", {why}"));
+            tracing::info!("consuming {queue}{why}");
             Ok(opened)
         };
         self.state = State::Opening { opening: Box::pin(opening), is_probe };
@@ -81,12 +85,17 @@ impl Consumer {
     pub(super) fn leave(&mut self) {
         let idle = State::Idle { until: Instant::now() };
         self.state = match std::mem::replace(&mut self.state, idle) {
-            State::Open { mut deliveries, .. } => State::Leaving(Box::pin(async move {
-                deliveries.cancel().await;
-                let mut rest = Vec::new();
-                while deliveries.next_batch(&mut rest).await {}
-                rest
-            })),
+            State::Open { mut deliveries, since, .. } => {
+                if since.elapsed() >= LONG {
+                    self.pauses = backoff().build();
+                }
+                State::Leaving(Box::pin(async move {
+                    deliveries.cancel().await;
+                    let mut rest = Vec::new();
+                    while deliveries.next_batch(&mut rest).await {}
+                    rest
+                }))
+            }
             State::Opening { .. } => State::Idle { until: Instant::now() },
             state => state,
         };

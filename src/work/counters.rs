@@ -96,8 +96,8 @@ counters! {
     stale => DUPLICATES ("cause", "stale"),
     /// Copies that were dropped because a newer event of the same reference waits.
     replaced => DUPLICATES ("cause", "replaced"),
-    /// Copies that were published again with a delay because their reference was busy, or because the register's entry cannot
-    /// be read.
+    /// Copies that were published again with a delay because their reference was busy, because their handler was
+    /// unavailable, or because the register's entry cannot be read.
     busy => BUSY,
     /// Deliveries that were returned to the queue, either not started or not finished.
     given_back => GIVEN_BACK,
@@ -111,7 +111,11 @@ impl Counters {
         match outcome {
             Outcome::Done => self.done(),
             Outcome::Discard { .. } => self.discarded(),
-            Outcome::Requeue { .. } | Outcome::Retry { .. } | Outcome::DeadLetter { .. } => {}
+            // These outcomes are counted where they are carried out.
+            Outcome::Requeue { .. }
+            | Outcome::Retry { .. }
+            | Outcome::DeadLetter { .. }
+            | Outcome::Unavailable { .. } => {}
         }
     }
 

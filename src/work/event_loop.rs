@@ -28,9 +28,10 @@ use tokio_util::sync::CancellationToken;
 use self::register_calls::RegisterCalls;
 use super::{
     busy_wait::BusyPlaces,
-    consumer::Consumer,
+    consumer::{Consumer, REDIS_IS_BACK},
     isolation::{A_WHILE, Permit},
     lane::Lane,
+    not_run::Wait,
     open::{CopyReason, NotDue},
     stage::{Detour, Disposition, Ended, Ran, Ready},
 };
@@ -62,8 +63,6 @@ struct Loop {
     calls: RegisterCalls,
     /// The runs. An event keeps its place while it waits for its next try in place.
     running: JoinSet<Ran>,
-    /// Until when places stay empty because a handler found no room, the first one first.
-    cooling: VecDeque<Instant>,
     /// Events that wait to be settled.
     finished: VecDeque<Ended>,
     detours: JoinSet<Detour>,
@@ -86,7 +85,6 @@ impl Loop {
             busy: BusyPlaces::default(),
             calls: RegisterCalls::new(lane.common.register.pace()),
             running: JoinSet::new(),
-            cooling: VecDeque::new(),
             finished: VecDeque::new(),
             detours: JoinSet::new(),
             permit: None,
@@ -154,7 +152,6 @@ impl Loop {
         self.consume(health);
         self.give_back_late();
         self.update_permit();
-        self.free_cooled();
         if self.lane.spec.register {
             return self.call_register(health);
         }
@@ -184,22 +181,34 @@ impl Loop {
         None
     }
 
-    /// Opens or leaves the consumer, and gives back what has not started, as the worker's stop and Redis demand.
+    /// Opens or leaves the consumer, and gives back what has not started, as the worker's stop, Redis and the handler demand.
     fn consume(&mut self, health: Health) {
+        let is_unavailable = self.lane.health.long_from().is_some_and(|at| at <= Instant::now());
         match self.consumer.is_probe() {
             _ if self.until.is_cancelled() => self.consumer.leave(),
             // Redis is down: returns the events that have not started. Running handlers go on. A probe keeps its event and
             // claims it again.
             Some(false) if health == Health::Down => self.consumer.leave(),
-            Some(true) if health == Health::Up => self.consumer.leave(),
+            // Other workers may be able to handle the events that this one holds.
+            Some(false) if is_unavailable => self.consumer.leave(),
+            Some(true) if health == Health::Up && !is_unavailable => self.consumer.leave(),
             None if health != Health::Down && self.consumer.idle_until().is_some_and(|at| at <= Instant::now()) => {
-                self.consumer.open(health == Health::Probing);
+                self.consumer.open(match health {
+                    _ if is_unavailable => Some("one event at a time: its handler is unavailable"),
+                    Health::Probing => Some(REDIS_IS_BACK),
+                    Health::Up | Health::Down => None,
+                });
             }
             _ => {}
         }
         let is_probing = self.consumer.is_probe() == Some(true);
         if self.stops() || (health == Health::Down && !is_probing) {
             self.give_all_back();
+        }
+        if is_unavailable && !is_probing {
+            while let Some(ready) = self.waiting.pop_front() {
+                self.move_on(ready);
+            }
         }
     }
 
@@ -269,6 +278,18 @@ impl Loop {
         });
     }
 
+    /// Lets an event that has not started wait as a copy. RabbitMQ before 4.3 would count its return as a crash.
+    fn move_on(&mut self, mut ready: Ready) {
+        let lane = Arc::clone(&self.lane);
+        ready.work.busy = None;
+        self.detours.spawn(async move {
+            if ready.work.is_claim_open {
+                lane.unclaim(&mut ready).await;
+            }
+            lane.wait_as_copy(ready, Wait::Busy).await
+        });
+    }
+
     /// Takes the shared permit when it is free. Releases it for an event that waits to run alone, once no handler runs here.
     /// While events are unsettled it waits up to `A_WHILE`: if the suspect kills the process, each of them counts a crash.
     fn update_permit(&mut self) {
@@ -295,9 +316,15 @@ impl Loop {
         self.permit.is_some() && !self.lane.common.isolation.is_wanted()
     }
 
-    /// The number of events that may start beside those that run.
+    /// The number of events that may start beside those that run. While the handler is unavailable, one may start after each
+    /// pause.
     fn free(&self) -> usize {
-        self.lane.concurrency.saturating_sub(self.running.len() + self.calls.claiming + self.cooling.len())
+        let free = self.lane.concurrency.saturating_sub(self.running.len() + self.calls.claiming);
+        match self.lane.health.next_start() {
+            None => free,
+            Some(at) if at <= Instant::now() => free.min(1),
+            Some(_) => 0,
+        }
     }
 
     /// Returns when something is to be done that nothing else wakes the loop for.
@@ -308,8 +335,9 @@ impl Loop {
             self.consumer.idle_until().filter(|_| may_consume),
             next_call,
             self.waiting.front().map(|ready| ready.work.deadline),
-            self.cooling.front().copied(),
             self.yielding.map(|since| since + A_WHILE),
+            self.lane.health.next_start().filter(|at| !self.waiting.is_empty() && *at > Instant::now()),
+            self.lane.health.long_from().filter(|at| *at > Instant::now()),
         ];
         times.into_iter().flatten().min()
     }

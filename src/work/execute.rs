@@ -3,10 +3,10 @@
 use std::{any::Any, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures_util::FutureExt as _;
+use tokio::time::Instant;
 use tracing::Instrument as _;
 
 use super::{
-    builder::WorkError,
     lane::Lane,
     stage::{Claimed, Disposition, NotSettled},
 };
@@ -17,27 +17,33 @@ use crate::{
         ttl::{roughly, say},
         words::plain,
     },
-    handler::{HandlerError, Run},
+    handler::Run,
     trace,
 };
 
 impl Lane {
-    /// Runs the handler once, and decides what follows.
-    pub(super) async fn run(&self, claimed: &mut Claimed) -> Result<Decision, NotSettled> {
+    /// Runs the handler once, and decides what follows. The run started at `started`.
+    pub(super) async fn run(&self, claimed: &mut Claimed, started: Instant) -> Result<Decision, NotSettled> {
         let outcome = self.execute(claimed).await?;
-        match self.decide(claimed.event(), outcome, claimed.tries()) {
+        let ran = match self.decide(claimed.event(), outcome, claimed.tries()) {
             Next::Settle(decision) => Ok(decision),
             Next::Again { after, failed } => {
                 claimed.fail(failed);
                 Err(NotSettled::Again(after))
             }
-        }
+            Next::Wait { reason } => {
+                self.health.unavailable(&reason);
+                return Err(NotSettled::Unavailable);
+            }
+        };
+        self.health.available(started);
+        ran
     }
 
     /// The same after a pause. The drain limit ends the pause.
     pub(super) async fn run_after(&self, pause: Duration, claimed: &mut Claimed) -> Result<Decision, NotSettled> {
         match self.common.give_back.run_until_cancelled(tokio::time::sleep(pause)).await {
-            Some(()) => self.run(claimed).await,
+            Some(()) => self.run(claimed, self.health.starts()).await,
             None => Err(NotSettled::Answer(Disposition::GiveBack)),
         }
     }
@@ -57,18 +63,11 @@ impl Lane {
             // A handler that ends at the last moment has ended.
             biased;
             ended = handling => match ended {
-                Ok(Ok(outcome)) => Ok(outcome),
-                Ok(Err(HandlerError::Failed(reason))) => Ok(failed(reason)),
-                Ok(Err(HandlerError::NoRoom(reason))) => Err(NotSettled::NoRoom(reason)),
-                Ok(Err(HandlerError::CannotStart(reason))) => {
-                    let reason = format!("the handler of {} cannot be started: {reason}", self.event_type);
-                    self.common.fail(WorkError::Handler(reason));
-                    Err(NotSettled::Answer(Disposition::GiveBack))
-                }
-                Err(panic) => Ok(failed(format!("panic: {}", text(panic)))),
+                Ok(outcome) => Ok(outcome),
+                Err(panic) => Ok(Outcome::retry(format_args!("panic: {}", text(panic)))),
             },
             () = tokio::time::sleep(self.spec.handler_timeout) => {
-                Ok(failed(format!("no answer within handler-timeout ({})", say(self.spec.handler_timeout))))
+                Ok(Outcome::retry(format_args!("no answer within handler-timeout ({})", say(self.spec.handler_timeout))))
             }
             () = self.common.give_back.cancelled() => Err(NotSettled::Answer(Disposition::GiveBack)),
         };
@@ -103,10 +102,6 @@ impl Lane {
         }
         next
     }
-}
-
-fn failed(reason: String) -> Outcome {
-    Outcome::Retry { reason, after: None }
 }
 
 fn text(panic: Box<dyn Any + Send>) -> String {

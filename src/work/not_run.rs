@@ -29,7 +29,7 @@ const SOONEST_LATER: Duration = Duration::from_millis(250);
 pub(super) enum Wait {
     /// The register puts the event off until then.
     Until(jiff::Timestamp),
-    /// Its reference is busy, or the machine has no room for its handler.
+    /// Its reference is busy, or its handler is unavailable.
     Busy,
     /// Its key in Redis is damaged: it holds a value that the register did not write. In the busy hatchery the event is neither
     /// lost nor counted by RabbitMQ as returned.

@@ -5,7 +5,7 @@
 //! channel: RabbitMQ returns all deliveries of the channel to the head of the queue in their order, and nothing overtakes
 //! (measured). A delivery that is given back by itself would come again behind those that were delivered after it.
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{collections::VecDeque, sync::Arc};
 
 use backon::BackoffBuilder as _;
 use fail::fail_point;
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     busy_wait::looks_at_busy,
-    consumer::Consumer,
+    consumer::{Consumer, REDIS_IS_BACK},
     isolation::{Permit, for_a_while},
     lane::Lane,
     not_run::Wait,
@@ -27,9 +27,6 @@ use crate::{
     outage::{Health, backoff},
     ports::Receipt,
 };
-
-/// The pause before another try of an event whose handler found no room.
-const NO_ROOM: Duration = Duration::from_secs(1);
 
 /// The event at the head of the queue when it was handed back. It is likely to come again to this worker: then its failures
 /// are not forgotten, and it is not tried sooner.
@@ -84,7 +81,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
         }
         let idle = consumer.idle_until().filter(|_| is_empty && now != Health::Down);
         if idle.is_some_and(|at| at <= Instant::now()) {
-            consumer.open(now == Health::Probing);
+            consumer.open((now == Health::Probing).then_some(REDIS_IS_BACK));
             continue;
         }
         let (is_stopping, is_leaving) = (stop.is_cancelled(), over.is_cancelled());
@@ -158,8 +155,7 @@ impl Lane {
                 }
             };
             let (end, _) = self.run_to_settlement(claimed, permit).await;
-            let pause;
-            (ready, pause) = match end {
+            (ready, next) = match end {
                 Ok(settled) => {
                     settled.acknowledge().await;
                     return Ok(());
@@ -167,17 +163,14 @@ impl Lane {
                 Err((ready, NotSettled::Answer(disposition))) => {
                     return self.answer_head(ready.into_receipt(), disposition).await;
                 }
-                Err((ready, NotSettled::NoRoom(reason))) => {
-                    self.log_no_room(&reason);
-                    (ready, NO_ROOM)
-                }
+                Err((ready, NotSettled::Unavailable)) => (ready, self.health.next_start().unwrap_or_else(Instant::now)),
                 Err((ready, NotSettled::Again(after))) => {
                     let Event { id, reason, .. } = &*ready.work.event;
                     tracing::warn!(id = %plain(id), event_type = %self.event_type, reason, "event blocks its type, and runs again in {}", roughly(after));
-                    (ready, after)
+                    (ready, Instant::now() + after)
                 }
             };
-            (next, looks) = (Instant::now() + pause, looks_at_busy().build());
+            looks = looks_at_busy().build();
         }
     }
 

@@ -76,8 +76,8 @@ async fn until_something_is_there(common: &Common, lanes: &[Arc<Lane>], over: &C
 }
 
 impl Lane {
-    /// Runs the events in quarantine, one at a time and nothing else beside it, until the queue is empty or the machine has no
-    /// room for a handler: then the event waits for the next look. The queue is looked at first, because another worker may
+    /// Runs the events in quarantine, one at a time and nothing else beside it, until the queue is empty or the handler is
+    /// unavailable: then the event waits for the next look. The queue is looked at first, because another worker may
     /// have emptied it meanwhile: then the other event loops do not have to pause.
     async fn empty_quarantine(&self) {
         while self.has_quarantined().await {
@@ -99,7 +99,7 @@ impl Lane {
         }
     }
 
-    /// Runs one event. Breaks off if there was no room for its handler. Nothing else runs until its delivery is acknowledged,
+    /// Runs one event. Breaks off if its handler is unavailable. Nothing else runs until its delivery is acknowledged,
     /// unless the event has run and its follow-up or settlement takes long.
     async fn run_quarantined(&self, delivery: Delivery, permit: Permit) -> ControlFlow<()> {
         let returns = wire::returns(&delivery.message.properties);
@@ -134,10 +134,7 @@ impl Lane {
                 self.answer(ready, disposition).await;
                 return ControlFlow::Continue(());
             }
-            Err((ready, NotSettled::NoRoom(why))) => {
-                self.log_no_room(&why);
-                (ready, ControlFlow::Break(()))
-            }
+            Err((ready, NotSettled::Unavailable)) => (ready, ControlFlow::Break(())),
             Err((ready, NotSettled::Answer(Disposition::GiveBack) | NotSettled::Again(_))) => {
                 (ready, ControlFlow::Continue(()))
             }

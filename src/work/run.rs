@@ -32,7 +32,7 @@ use crate::{
     },
     handler::Handler,
     meter,
-    outage::{BrokerOutage, Health, RegisterHealth, Side, backoff},
+    outage::{BrokerOutage, HandlerHealth, Health, RegisterHealth, Side, backoff},
     ports::BrokerIdentity,
     routes::{self, Routes},
 };
@@ -74,9 +74,8 @@ impl<S> Worker<S> {
     ///
     /// # Errors
     /// If the worker cannot start (no handler, a handler for a type that the file does not have, the broker is away,
-    /// refuses or misses an object), if a handler cannot be started ([`HandlerError::CannotStart`](crate::HandlerError::CannotStart)),
-    /// or if the program closes the connection. Once the worker has started, it waits for a lost connection to come back,
-    /// and for Redis.
+    /// refuses or misses an object), or if the program closes the connection. Once the worker has started, it waits for a lost
+    /// connection to come back, for Redis, and for handlers that are [unavailable](crate::Outcome::Unavailable).
     ///
     /// ```no_run
     /// # async fn example(worker: hatchery::Worker) -> Result<(), Box<dyn std::error::Error>> {
@@ -212,7 +211,7 @@ impl Common {
             concurrency: concurrency.into(),
             prefetch: spec.prefetch_for(concurrency),
             inline,
-            no_room: Mutex::default(),
+            health: HandlerHealth::new(event_type.clone()),
             counters: Counters::new(&self.totals, &event_type),
             meters: Meters::new(&event_type),
             readiness: self.readiness.of(&event_type),

@@ -175,8 +175,8 @@ pub(super) type Ran = (Claimed, Result<Decision, NotSettled>);
 pub(super) enum NotSettled {
     /// The delivery is answered like this: the worker stops, the follow-up cannot be published, or the event is stale.
     Answer(Disposition),
-    /// The machine had no room for the handler, for this reason.
-    NoRoom(String),
+    /// The handler is unavailable.
+    Unavailable,
     /// The run failed, and the event runs again in place after this long.
     Again(Duration),
 }

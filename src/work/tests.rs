@@ -5,7 +5,6 @@ mod delivered;
 mod in_order;
 mod large;
 mod logged;
-mod no_room;
 mod probing;
 mod publishing;
 mod quarantine;
@@ -13,6 +12,7 @@ mod reconnecting;
 mod returned;
 mod runs;
 mod settling;
+mod unavailable;
 mod unclaimed;
 mod unsettled;
 mod waiting;
@@ -26,7 +26,6 @@ use std::{
     time::Duration,
 };
 
-use async_trait::async_trait;
 use jiff::Timestamp;
 use rstest::rstest;
 use tokio_util::sync::CancellationToken;

@@ -54,6 +54,9 @@ another outcome: {\"requeue\": {\"at\": TIME, \"reason\": …}} (or \"after\": \
 {\"retry\": {\"after\": \"30s\"}}, {\"discard\": {\"reason\": …}},
 {\"dead-letter\": {\"reason\": …}}.
 
+A program that cannot be started, or a service without a connection, spends no
+attempt: the worker waits, and tries one event at a time until one runs.
+
 With --http the payload is posted, and the same fields are headers: Event-Id,
 Event-Type, Event-Reference, Event-Nbf, Event-Attempts, Event-Reason,
 Event-Version, Event-Fence, Event-Created-At, Event-Correlation-Id, Content-Type
@@ -61,8 +64,8 @@ and Traceparent. Percent-decode those that begin with Event-.
 
 2xx is done, or the outcome in the body, which is the same JSON; 400, 409, 410,
 413, 415 and 422 are dead-letter with the body's first line as the reason; any
-other status, or no answer, is a retry, after the time in Retry-After. Redirects
-are not followed. The limit is the type's handler-timeout. A user and a password
+other status, or no answer to a request that was sent, is a retry, after the
+time in Retry-After. Redirects are not followed. The limit is the type's handler-timeout. A user and a password
 in the URL are for basic authentication, and are not shown; with @FILE they are
 not visible in `ps` either.
 

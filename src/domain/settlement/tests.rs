@@ -21,7 +21,7 @@ fn ran(attempts: u32) -> Ran<'static> {
 fn settled(outcome: Outcome, ran: Ran<'_>, on_failure: OnFailure, retry: &Retry) -> Decision {
     match decide(outcome, ran, on_failure, retry) {
         Next::Settle(decision) => decision,
-        again @ Next::Again { .. } => panic!("{again:?}"),
+        again @ (Next::Again { .. } | Next::Wait { .. }) => panic!("{again:?}"),
     }
 }
 
@@ -39,6 +39,17 @@ fn a_retry_is_cut_to_the_horizon_and_a_requeue_is_not() {
     let requeue = Outcome::Requeue { at: Timestamp::MAX, reason: "end_date".into() };
     let mut outcome = requeue.clone();
     assert_eq!((bound(&mut outcome, hour), outcome), (None, requeue));
+}
+
+#[rstest]
+#[case(OnFailure::Retry)]
+#[case(OnFailure::InPlace { tries: 3, delay: Duration::from_secs(1) })]
+#[case(OnFailure::Block)]
+#[case(OnFailure::Drop)]
+fn an_unavailable_handler_spends_no_attempt(#[case] on_failure: OnFailure) {
+    let ran = Ran { id: "id-1", attempts: 2, tries: 0, now: now() };
+    let next = decide(Outcome::unavailable("connection\nrefused"), ran, on_failure, &retry());
+    assert_eq!(next, Next::Wait { reason: "connection refused".to_owned() });
 }
 
 #[rstest]

@@ -1,13 +1,10 @@
 //! The loop's runs: starts handlers, and takes their ends and the ends of detours.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use fail::fail_point;
 use futures_util::FutureExt as _;
-use tokio::{
-    task::{JoinError, unconstrained},
-    time::Instant,
-};
+use tokio::task::{JoinError, unconstrained};
 
 use super::Loop;
 use crate::{
@@ -19,15 +16,12 @@ use crate::{
     },
 };
 
-/// How long a place stays empty after a handler found no room on the machine.
-const NO_ROOM: Duration = Duration::from_secs(1);
-
 impl Loop {
     /// Starts a handler.
     pub(super) fn start(&mut self, mut claimed: Claimed) {
-        let lane = Arc::clone(&self.lane);
+        let (lane, started) = (Arc::clone(&self.lane), self.lane.health.starts());
         let run = async move {
-            let ran = lane.run(&mut claimed).await;
+            let ran = lane.run(&mut claimed, started).await;
             (claimed, ran)
         };
         if !self.lane.inline {
@@ -64,22 +58,12 @@ impl Loop {
             Err(NotSettled::Answer(disposition)) => {
                 self.detours.spawn(lane.give_up(claimed, disposition));
             }
-            Err(NotSettled::NoRoom(reason)) => {
-                lane.log_no_room(&reason);
-                // The place stays empty for a moment: the next handler would find no room either.
-                self.cooling.push_back(Instant::now() + NO_ROOM);
+            Err(NotSettled::Unavailable) => {
                 self.detours.spawn(async move {
                     let ready = lane.let_go(claimed).await;
                     lane.wait_as_copy(ready, Wait::Busy).await
                 });
             }
-        }
-    }
-
-    /// Frees the places that have been empty for long enough.
-    pub(super) fn free_cooled(&mut self) {
-        while self.cooling.front().is_some_and(|until| *until <= Instant::now()) {
-            self.cooling.pop_front();
         }
     }
 

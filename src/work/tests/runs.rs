@@ -192,20 +192,3 @@ async fn an_event_that_runs_at_the_drain_limit_is_released_and_given_back() {
     worker.handle("mail", handler).run(stop).await.expect("it was told to stop");
     assert_eq!(world.diary.entries(), ["claim", "handler", "release", "give back"]);
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_handler_that_cannot_start_stops_the_worker_and_spends_no_attempt() {
-    struct Missing;
-    #[async_trait]
-    impl crate::handler::Handler for Missing {
-        async fn handle(&self, _: crate::handler::Run) -> Result<Outcome, crate::handler::HandlerError> {
-            Err(crate::handler::HandlerError::CannotStart("gone".into()))
-        }
-    }
-    let world = World::default();
-    world.put(incoming("mail.now", &[]));
-    let worker = world.worker();
-    let error = worker.handler("mail", Arc::new(Missing)).run(CancellationToken::new()).await;
-    assert!(error.expect_err("it stops").to_string().contains("gone"));
-    assert_eq!(world.diary.entries(), ["claim", "release", "give back"]);
-}

@@ -1,8 +1,7 @@
 //! The meaning of a service's status codes, headers and bodies.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use axum::http::Uri;
 use hatchery::NewEvent;
 use jiff::Timestamp;
 use rstest::rstest;
@@ -10,6 +9,7 @@ use rstest::rstest;
 use super::service::{Service, refusing, says, says_with, worker};
 use crate::support::{
     amqp::shown,
+    broker::eventually,
     declared::{Declared, publish},
     process::Place,
 };
@@ -135,27 +135,43 @@ async fn a_redirect_is_not_followed() {
     assert!(elsewhere.asked().is_empty());
 }
 
+/// One attempt is all that an event has, so each that was counted as failed would be dead.
+#[rstest]
+#[case::claimed("job: { retry: { delays: [50ms], max-attempts: 1 } }")]
+#[case::unregistered("job: { register: off, retry: { delays: [50ms], max-attempts: 1 } }")]
+#[case::in_order("job: { on-failure: block, retry: { delays: [50ms] } }")]
 #[tokio::test]
-async fn an_event_is_retried_until_its_service_accepts_connections() {
-    let declared = Declared::new("types: { job: { retry: { delays: [50ms], max-attempts: 1000 } } }").await;
+async fn events_whose_service_is_away_wait_spend_no_attempt_and_run_once_when_it_is_back(#[case] event_type: &str) {
+    const EVENTS: usize = 20;
+    let declared = Declared::new(&format!("types: {{ {event_type} }}")).await;
     let hatchery = declared.connect().await;
     let place = Place::new(&declared);
     let (address, socket) = refusing();
     let worker = worker(&place, &format!("http://{address}/"));
-    publish(&hatchery, NewEvent::new("job", "{}")).await;
-    let amqp = declared.amqp().await;
-    let retries = "t.retry.job.50ms";
-    crate::support::broker::eventually("a retry waits", async || {
-        // A copy waits there for only 50 ms, so a look may miss it.
-        (amqp.ready(retries).await > 0).then_some(())
-    })
-    .await;
+    for n in 0..EVENTS {
+        publish(&hatchery, NewEvent::new("job", n.to_string())).await;
+    }
+    let lines = |what: &str| place.lines("log").into_iter().filter(|line| line.contains(what)).collect::<Vec<_>>();
+    eventually("the worker has tried four times", async || (lines("is still unavailable").len() >= 3).then_some(()))
+        .await;
     let service = Service::on(socket.listen(64).unwrap(), |_| says(204, ""));
-    let asked = service.reach(1).await.remove(0);
-    assert_eq!(asked.uri.parse::<Uri>().unwrap().path(), "/");
-    let reason = percent_encoding::percent_decode_str(asked.header("event-reason")).decode_utf8().unwrap().into_owned();
-    let refused = format!("no answer from http://{address}/: Connection refused");
-    assert!(asked.attempts() >= 1 && reason.contains(&refused), "{reason}");
+    let asked = service.reach(EVENTS).await;
     let summary = worker.stop().await;
-    assert_eq!((&summary["done"], &summary["dead_lettered"]), (&1.into(), &0.into()));
+    assert_eq!(
+        (&summary["done"], &summary["retried"], &summary["dead_lettered"]),
+        (&EVENTS.into(), &0.into(), &0.into())
+    );
+    let payloads: Vec<usize> =
+        asked.iter().map(|asked| str::from_utf8(&asked.body).unwrap().parse().unwrap()).collect();
+    let sorted = payloads.iter().copied().collect::<BTreeSet<_>>();
+    assert_eq!((payloads.len(), sorted.len()), (EVENTS, EVENTS), "an event ran twice: {payloads:?}");
+    assert!(asked.iter().all(|asked| asked.attempts() == 0), "{asked:?}");
+    assert!(!event_type.contains("block") || payloads.is_sorted(), "{payloads:?}");
+    let said = lines("the handler is unavailable");
+    assert!(
+        said.len() == 1 && said[0].contains(&format!("no answer from http://{address}/: Connection refused")),
+        "{said:?}"
+    );
+    assert_eq!(lines("the handler is available again").len(), 1);
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
 }

@@ -120,7 +120,7 @@ async fn a_request_that_lacks_open_files_waits_without_spending_an_attempt() {
     let before = worker.limit_files(Some(3));
     publish(&hatchery, NewEvent::new("job", "{}")).await;
     eventually("the worker has tried to start the handler four times", async || {
-        (lines("no room for a handler") >= 4).then_some(())
+        (lines("unavailable") >= 4).then_some(())
     })
     .await;
     worker.limit_files(before);

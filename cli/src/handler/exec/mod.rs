@@ -17,7 +17,8 @@ use std::{
 
 use async_trait::async_trait;
 use futures_util::future::join;
-use hatchery::{Handler, HandlerError, Outcome, Run};
+use hatchery::{Handler, IntoOutcome as _, Outcome, Run};
+use rustix::io::Errno;
 use tokio::{
     process::{Child, Command},
     time::timeout,
@@ -30,7 +31,6 @@ use self::{
 use super::{
     answer,
     fields::{Field, fields},
-    is_want_of_room,
 };
 
 /// The exit status that means `dead-letter` (`EX_DATAERR` of sysexits.h).
@@ -165,16 +165,24 @@ fn why_not_found(program: &OsStr) -> ExecError {
 
 #[async_trait]
 impl Handler for Exec {
-    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+    async fn handle(&self, run: Run) -> Outcome {
+        self.run(run).await.into_outcome()
+    }
+}
+
+impl Exec {
+    async fn run(&self, run: Run) -> Result<Outcome, Outcome> {
+        // The event's fields alone may be too long for an environment. Any other error would meet the next event too: a program
+        // that is missing, or a machine without room (processes, open files, memory).
         let cannot = |error: io::Error| match self.why_not(&error) {
-            why if is_want_of_room(&error) => HandlerError::NoRoom(why),
-            why => HandlerError::CannotStart(why),
+            why if Errno::from_io_error(&error) == Some(Errno::TOOBIG) => Outcome::retry(why),
+            why => Outcome::unavailable(why),
         };
-        let failed = |error: io::Error| HandlerError::Failed(format!("{}: {error}", self.program.display()));
+        let failed = |error: io::Error| Outcome::retry(format_args!("{}: {error}", self.program.display()));
         // Dropping this future kills the whole group: at the time limit, or when the worker gives the event back.
         let (mut child, mut group) = Group::start(|| self.spawn(&run)).map_err(cannot)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
-            return Err(HandlerError::CannotStart("the output of the program cannot be read".to_owned()));
+            return Err(Outcome::unavailable("the output of the program cannot be read"));
         };
         let mut said = stdout.into_owned_fd().and_then(Output::read).map_err(failed)?;
         let mut complained = stderr.into_owned_fd().and_then(Output::read).map_err(failed)?;
@@ -189,7 +197,7 @@ impl Handler for Exec {
         let status = child.wait().await.map_err(failed)?;
         group.over();
         let (said, complained) = (answer(by_itself.0, said.last_line()), reason(by_itself.1, complained.last_line()));
-        outcome(status, &said, &complained.text)
+        Ok(outcome(status, &said, &complained.text))
     }
 }
 
@@ -216,15 +224,15 @@ fn meaning(line: &Line) -> Result<Outcome, String> {
 }
 
 /// Returns the meaning of an exit status and the last lines.
-fn outcome(status: ExitStatus, said: &Line, complained: &str) -> Result<Outcome, HandlerError> {
+fn outcome(status: ExitStatus, said: &Line, complained: &str) -> Outcome {
     let reason = |otherwise: String| if complained.is_empty() { otherwise } else { complained.to_owned() };
     match status.code() {
-        Some(0) => meaning(said).map_err(HandlerError::Failed),
-        Some(DEAD_LETTER) => Ok(Outcome::DeadLetter { reason: reason(format!("exit status {DEAD_LETTER}")) }),
-        Some(code) => Err(HandlerError::Failed(reason(format!("exit status {code}")))),
+        Some(0) => meaning(said).into_outcome(),
+        Some(DEAD_LETTER) => Outcome::dead_letter(reason(format!("exit status {DEAD_LETTER}"))),
+        Some(code) => Outcome::retry(reason(format!("exit status {code}"))),
         None => {
             let signal = status.signal().unwrap_or_default();
-            Err(HandlerError::Failed(reason(format!("killed by signal {signal}"))))
+            Outcome::retry(reason(format!("killed by signal {signal}")))
         }
     }
 }
@@ -238,7 +246,7 @@ mod tests {
     use super::*;
     use crate::handler::tests::run;
 
-    async fn shell(script: &str) -> Result<Outcome, HandlerError> {
+    async fn shell(script: &str) -> Outcome {
         let shell = Exec::new(&["sh".into(), "-c".into(), script.into()]).expect("there is a shell");
         shell.handle(run("")).await
     }
@@ -261,12 +269,8 @@ mod tests {
     #[case::broken_off("printf '{\"requeue\":{\"after\":\"1h\"'", Err("the answer is broken off"))]
     #[case::byte_order_mark("printf '\\357\\273\\277{\"discard\": {}}\\n'", Ok(discarded()))]
     #[tokio::test]
-    async fn the_answer_of_a_program_is_read(#[case] script: &str, #[case] expected: Result<Outcome, &str>) {
-        let heard = shell(script).await.map_err(|error| match error {
-            HandlerError::Failed(reason) | HandlerError::CannotStart(reason) | HandlerError::NoRoom(reason) => reason,
-            _ => unreachable!("there is no other error"),
-        });
-        assert_eq!(heard, expected.map_err(str::to_owned));
+    async fn the_answer_of_a_program_is_read(#[case] script: &str, #[case] expected: Result<Outcome, &'static str>) {
+        assert_eq!(shell(script).await, expected.into_outcome());
     }
 
     #[tokio::test]
@@ -276,7 +280,7 @@ mod tests {
         fs::write(&script, "#!/nonexistent\n").expect("written");
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("executable");
         let exec = Exec::new(&[script.into()]).expect("it is there");
-        let Err(HandlerError::CannotStart(why)) = exec.handle(run("")).await else { panic!("it cannot start") };
+        let Outcome::Unavailable { reason: why } = exec.handle(run("")).await else { panic!("it cannot start") };
         assert!(why.ends_with("/script: the interpreter that its first line names does not exist"), "{why}");
     }
 

@@ -8,7 +8,7 @@ mod url;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use hatchery::{Handler, HandlerError, Outcome, Run, internals::tls};
+use hatchery::{Handler, Outcome, Run, internals::tls};
 use jiff::Timestamp;
 use reqwest::{
     Certificate, Client, Response,
@@ -18,7 +18,6 @@ use reqwest::{
 
 use self::outcome::{Answer, End};
 pub use self::url::ServiceUrl;
-use super::is_want_of_room;
 
 /// The most bytes of a body that are read. If there are more, the connection is closed.
 const BODY: usize = 64 * 1024;
@@ -26,6 +25,10 @@ const BODY: usize = 64 * 1024;
 /// How long an idle connection is kept: less than the 5 s after which many servers close one. A request that meets this
 /// close fails, and costs an attempt.
 const IDLE: Duration = Duration::from_secs(4);
+
+/// How long a connection to the service may take to be set up: its name, TCP and TLS. A service that does not answer by then
+/// is away. A shorter `handler-timeout` makes a failure of that, because it does not tell how far a run has come.
+const CONNECTING: Duration = Duration::from_secs(5);
 
 /// A service that is called for each event. Connections are kept; there are never more of them than running handlers.
 #[derive(Clone, Debug)]
@@ -67,8 +70,9 @@ impl Http {
         // Building a client panics without a crypto provider. If the process has installed another one already, that
         // one is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        // The client has no time limit, because the worker has one for every handler.
+        // A request has no time limit, because the worker has one for every handler.
         let builder = Client::builder()
+            .connect_timeout(CONNECTING)
             .redirect(Policy::none())
             .pool_idle_timeout(IDLE)
             .user_agent(concat!("hatchery/", env!("CARGO_PKG_VERSION")));
@@ -96,13 +100,13 @@ impl Http {
 
 #[async_trait]
 impl Handler for Http {
-    async fn handle(&self, run: Run) -> Result<Outcome, HandlerError> {
+    async fn handle(&self, run: Run) -> Outcome {
         match self.ask(run).await {
-            Ok(answer) => Ok(outcome::outcome(&answer, Timestamp::now())),
+            Ok(answer) => outcome::outcome(&answer, Timestamp::now()),
             Err(error) => {
                 let reason = format!("no answer from {}: {}", self.url, tls::cause(&error));
-                let not_asked = error.is_connect() && is_want_of_room(&error);
-                Err(if not_asked { HandlerError::NoRoom(reason) } else { HandlerError::Failed(reason) })
+                // Without a connection the service knows nothing of the event. Once it is sent, it may have been handled.
+                if error.is_connect() { Outcome::unavailable(reason) } else { Outcome::retry(reason) }
             }
         }
     }
@@ -141,16 +145,15 @@ mod tests {
         assert!(!format!("{client:?} {error:?} {error}").contains("s3cret"));
     }
 
-    /// Holds with IPv6 and without.
     #[tokio::test]
-    async fn a_service_on_this_machine_that_is_down_is_a_failure() {
+    async fn a_service_that_refuses_connections_is_away() {
         // The port is bound, so that no other process gets it, and nothing listens on it.
         let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
         socket.bind("127.0.0.1:0".parse().expect("an address")).expect("a port");
         let port = socket.local_addr().expect("an address").port();
         let url = ServiceUrl::new(&format!("http://localhost:{port}/")).expect("valid");
         let ended = Http::new(url).expect("a client").handle(run("")).await;
-        let Err(HandlerError::Failed(why)) = ended else { panic!("{ended:?}") };
+        let Outcome::Unavailable { reason: why } = ended else { panic!("{ended:?}") };
         assert!(why.starts_with("no answer from http://localhost:"), "{why}");
     }
 

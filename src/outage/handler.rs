@@ -1,0 +1,181 @@
+//! A handler that says that something it needs is away ([`Outcome::Unavailable`](crate::Outcome::Unavailable)): its state, its
+//! log lines and its metric.
+//!
+//! - `hatchery_handler_unavailable{type}`: 1 while the handler is unavailable, else 0; with several workers in one process
+//!   that handle the type, their number.
+
+use std::{
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use backon::{BackoffBuilder as _, ExponentialBackoff};
+use metrics::gauge;
+use tokio::time::Instant;
+
+use super::backoff;
+use crate::{domain::words::EventType, meter};
+
+/// After this long an outage counts as a long one: events that wait in this worker for its end move on, because other workers
+/// may be able to handle them.
+const LONG: Duration = Duration::from_secs(10);
+
+/// The time between two log lines about outages that begin. A service of which one instance is away may be unavailable many
+/// times a second.
+const SELDOM: Duration = Duration::from_mins(1);
+
+/// Whether a type's handler is available in this worker.
+pub(crate) struct HandlerHealth {
+    event_type: EventType,
+    /// Whether there is an outage. Each run asks.
+    is_down: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    outage: Option<Outage>,
+    /// When the log last said that an outage begins.
+    said: Option<Instant>,
+}
+
+struct Outage {
+    since: Instant,
+    /// When the next run may start.
+    next: Instant,
+    pauses: ExponentialBackoff,
+    is_said: bool,
+}
+
+impl HandlerHealth {
+    pub(crate) fn new(event_type: EventType) -> Self {
+        let health = Self { event_type, is_down: AtomicBool::new(false), state: Mutex::default() };
+        health.gauge(0.0);
+        health
+    }
+
+    /// Notes that a run starts. During an outage it is a probe, and the next one comes after a pause. Returns the time, by
+    /// which [`available`](Self::available) knows whether the run has seen the outage.
+    pub(crate) fn starts(&self) -> Instant {
+        let now = Instant::now();
+        if self.is_down()
+            && let Some(outage) = &mut self.state().outage
+        {
+            outage.next = now + outage.pauses.next().unwrap_or_default();
+        }
+        now
+    }
+
+    /// Notes that a run found the handler unavailable.
+    pub(crate) fn unavailable(&self, reason: &str) {
+        let mut state = self.state();
+        let event_type = &self.event_type;
+        if state.outage.is_some() {
+            return tracing::debug!(%event_type, reason, "the handler is still unavailable");
+        }
+        let now = Instant::now();
+        let is_said = state.said.is_none_or(|said| now - said >= SELDOM);
+        if is_said {
+            state.said = Some(now);
+            tracing::warn!(%event_type, reason, "the handler is unavailable; its events wait, one at a time is tried, and no attempt is spent");
+        } else {
+            tracing::debug!(%event_type, reason, "the handler is unavailable");
+        }
+        let mut pauses = backoff().build();
+        let next = now + pauses.next().unwrap_or_default();
+        state.outage = Some(Outage { since: now, next, pauses, is_said });
+        self.is_down.store(true, Ordering::Release);
+        self.gauge(1.0);
+    }
+
+    /// Notes that a run which started at `started` ended in another way. That of a run from before the outage tells nothing.
+    pub(crate) fn available(&self, started: Instant) {
+        if !self.is_down() {
+            return;
+        }
+        let mut state = self.state();
+        let Some(outage) = state.outage.take_if(|outage| outage.since <= started) else { return };
+        self.is_down.store(false, Ordering::Release);
+        self.gauge(-1.0);
+        if outage.is_said {
+            let lasted = outage.since.elapsed();
+            tracing::warn!(event_type = %self.event_type, "the handler is available again; it was unavailable for {lasted:.1?}");
+        }
+    }
+
+    /// Returns when the next run may start. `None` if the handler is available: then any may.
+    pub(crate) fn next_start(&self) -> Option<Instant> {
+        if !self.is_down() {
+            return None;
+        }
+        self.state().outage.as_ref().map(|outage| outage.next)
+    }
+
+    /// Returns when the present outage becomes a long one.
+    pub(crate) fn long_from(&self) -> Option<Instant> {
+        if !self.is_down() {
+            return None;
+        }
+        self.state().outage.as_ref().map(|outage| outage.since + LONG)
+    }
+
+    fn is_down(&self) -> bool {
+        self.is_down.load(Ordering::Acquire)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn gauge(&self, by: f64) {
+        gauge!(meter::HANDLER_UNAVAILABLE, "type" => self.event_type.to_string()).increment(by);
+    }
+}
+
+impl Drop for HandlerHealth {
+    fn drop(&mut self) {
+        if self.is_down() {
+            self.gauge(-1.0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn health() -> HandlerHealth {
+        HandlerHealth::new("mail".parse().expect("a type"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_from_before_an_outage_does_not_end_it() {
+        let health = health();
+        let early = health.starts();
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        health.unavailable("refused");
+        health.available(early);
+        assert!(health.next_start().is_some());
+        health.available(health.starts());
+        assert_eq!(health.next_start(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pauses_between_probes_grow_to_five_seconds_at_most() {
+        let health = health();
+        health.unavailable("refused");
+        let mut pauses = Vec::new();
+        for _ in 0..20 {
+            let next = health.next_start().expect("an outage");
+            pauses.push(next - Instant::now());
+            tokio::time::sleep_until(next).await;
+            health.starts();
+            health.unavailable("refused");
+        }
+        assert!(pauses[0] <= Duration::from_millis(200) && pauses[19] >= Duration::from_millis(2_500), "{pauses:?}");
+        assert!(pauses.iter().all(|pause| *pause <= Duration::from_secs(5)), "{pauses:?}");
+    }
+}

@@ -161,6 +161,14 @@ pub struct Failed {
     pub failure: String,
 }
 
+impl Failed {
+    /// Returns the text of the failure, without its time.
+    #[must_use]
+    pub fn error(&self) -> &str {
+        self.failure.split_once(' ').map_or("", |(_, error)| error)
+    }
+}
+
 /// A run that has ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Ran<'a> {

@@ -1,9 +1,17 @@
-//! A broker that confirms nothing: logged once when that begins and once when it ends, because thousands of events may wait
-//! for the confirms.
+//! A broker that confirms nothing, and one that cannot be consumed from: each is logged once when it begins and once when it
+//! ends, because thousands of events may wait for the confirms, and a worker may have many types.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::{
+    collections::BTreeSet,
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-use crate::ports::BrokerError;
+use tokio::time::Instant;
+
+use crate::{domain::ttl::roughly, ports::BrokerError};
 
 /// Whether publishes wait for the broker.
 #[derive(Debug, Default)]
@@ -22,5 +30,82 @@ impl BrokerOutage {
         if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
             tracing::warn!("the broker confirms again");
         }
+    }
+}
+
+/// The queues of a worker that wait for a broker which is away.
+#[derive(Debug, Default)]
+pub(crate) struct ConsumerOutage(Mutex<Option<Away>>);
+
+#[derive(Debug)]
+struct Away {
+    since: Instant,
+    queues: BTreeSet<String>,
+}
+
+impl ConsumerOutage {
+    /// Notes that a queue cannot be consumed, and is tried again. Returns whether the broker is away, rather than this queue.
+    pub(crate) fn waits(&self, queue: &str, error: &BrokerError) -> bool {
+        if !matches!(error, BrokerError::Unreachable { .. } | BrokerError::Refused { .. }) {
+            self.forget(queue);
+            return false;
+        }
+        let mut away = self.away();
+        if away.is_none() {
+            const SAID: &str = "the broker is away; the worker consumes again when it is back";
+            // A lost connection is a warning already. A refusal may need a person.
+            match error {
+                BrokerError::Refused { .. } => tracing::warn!(%error, "{SAID}"),
+                _ => tracing::info!(%error, "{SAID}"),
+            }
+        }
+        let away = away.get_or_insert_with(|| Away { since: Instant::now(), queues: BTreeSet::new() });
+        away.queues.insert(queue.to_owned());
+        true
+    }
+
+    /// Notes that a queue is consumed. The outage is over with the last one that has waited.
+    pub(crate) fn consumed(&self, queue: &str) {
+        if let Some(since) = self.forget(queue) {
+            tracing::warn!("the broker is back; it was away for {}", roughly(since.elapsed()));
+        }
+    }
+
+    /// Notes that a queue waits no longer. Returns since when the broker was away if it was the last one.
+    pub(crate) fn forget(&self, queue: &str) -> Option<Instant> {
+        let mut away = self.away();
+        let was_waiting = away.as_mut()?.queues.remove(queue);
+        away.take_if(|away| was_waiting && away.queues.is_empty()).map(|away| away.since)
+    }
+
+    fn away(&self) -> MutexGuard<'_, Option<Away>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gone() -> BrokerError {
+        BrokerError::Unreachable { url: "amqp://host".to_owned(), reason: "refused".to_owned() }
+    }
+
+    #[test]
+    fn an_outage_of_the_broker_is_over_when_the_last_queue_that_has_waited_is_consumed() {
+        let outage = ConsumerOutage::default();
+        assert!(outage.waits("mail", &gone()) && outage.waits("import", &gone()) && outage.waits("mail", &gone()));
+        assert_eq!((outage.forget("mail"), outage.forget("mail"), outage.forget("another")), (None, None, None));
+        assert!(outage.forget("import").is_some());
+        assert_eq!(outage.forget("import"), None);
+    }
+
+    #[test]
+    fn a_queue_that_is_missing_is_no_outage_of_the_broker() {
+        let outage = ConsumerOutage::default();
+        assert!(!outage.waits("mail", &BrokerError::Missing { object: "the queue mail".to_owned() }));
+        assert!(outage.waits("mail", &gone()));
+        assert!(!outage.waits("mail", &BrokerError::Missing { object: "the queue mail".to_owned() }));
+        assert_eq!(outage.forget("mail"), None);
     }
 }

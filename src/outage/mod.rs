@@ -1,4 +1,4 @@
-//! Outages of [the broker](BrokerOutage), of [the register](RegisterHealth) and of [a handler](HandlerHealth): their state,
+//! Outages of [the broker](BrokerOutage) (also for [consumers](ConsumerOutage)), of [the register](RegisterHealth) and of [a handler](HandlerHealth): their state,
 //! their log lines and their metrics. A line is written when the state changes, and not for each event.
 
 mod broker;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use backon::ExponentialBuilder;
 
 pub(crate) use self::{
-    broker::BrokerOutage,
+    broker::{BrokerOutage, ConsumerOutage},
     handler::HandlerHealth,
     register::{Health, Known, RegisterHealth, Side},
 };

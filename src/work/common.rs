@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::{builder::WorkError, counters::Totals, isolation::Isolation, leases::Leases, readiness::Readiness};
 use crate::{
     domain::spec::Topology,
-    outage::{BrokerOutage, Health, RegisterHealth, Side},
+    outage::{BrokerOutage, ConsumerOutage, Health, RegisterHealth, Side},
     ports::{Broker, Clock, Register, RegisterError},
     routes::Routes,
     trace::Traces,
@@ -51,6 +51,8 @@ pub(super) struct Common {
     pub(super) failure: Mutex<Option<WorkError>>,
     /// Whether follow-ups wait for the broker.
     pub(super) broker_outage: BrokerOutage,
+    /// Which queues wait for the broker.
+    pub(super) consumer_outage: ConsumerOutage,
     pub(super) totals: Arc<Totals>,
     pub(super) readiness: Readiness,
     pub(super) traces: Traces,

@@ -69,11 +69,21 @@ impl Consumer {
         let prefetch = if is_probe && order == Order::Any { 1 } else { lane.prefetch };
         let opening = async move {
             let queue = lane.common.routes.names.processing(&lane.event_type);
+            let outage = &lane.common.consumer_outage;
+            // Also if the worker stops waiting.
+            let _waiting = OnDrop(|| _ = outage.forget(&queue));
             let opened = (|| lane.common.broker.consume(&queue, prefetch, order))
                 .retry(backoff())
                 .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
-                .notify(|error, wait| tracing::warn!(%error, "consuming {queue} again in {}", roughly(wait)))
+                .notify(|error, wait| {
+                    if outage.waits(&queue, error) {
+                        tracing::debug!(%error, "consuming {queue} again in {}", roughly(wait));
+                    } else {
+                        tracing::warn!(%error, "consuming {queue} again in {}", roughly(wait));
+                    }
+                })
                 .await?;
+            outage.consumed(&queue);
             let why = probe.map_or_else(String::new, |why| format!(", {why}"));
             tracing::info!("consuming {queue}{why}");
             Ok(opened)
@@ -185,5 +195,14 @@ impl Consumer {
     /// and neither must a Redis that answers pings alone.
     fn pause(&mut self) {
         self.state = State::Idle { until: Instant::now() + self.pauses.next().unwrap_or_default() };
+    }
+}
+
+/// Calls a function when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
     }
 }

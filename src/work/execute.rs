@@ -13,7 +13,7 @@ use super::{
 use crate::{
     domain::{
         event::Event,
-        settlement::{self, Decision, Next, Outcome, Ran},
+        settlement::{self, Decision, Failed, Next, Outcome, Ran},
         ttl::{roughly, say},
         words::plain,
     },
@@ -25,7 +25,7 @@ impl Lane {
     /// Runs the handler once, and decides what follows. The run started at `started`.
     pub(super) async fn run(&self, claimed: &mut Claimed, started: Instant) -> Result<Decision, NotSettled> {
         let outcome = self.execute(claimed).await?;
-        let ran = match self.decide(claimed.event(), outcome, claimed.tries()) {
+        let ran = match self.decide(claimed.event(), outcome, claimed.tries(), started) {
             Next::Settle(decision) => Ok(decision),
             Next::Again { after, failed } => {
                 claimed.fail(failed);
@@ -78,8 +78,8 @@ impl Lane {
         outcome
     }
 
-    /// Decides what follows a run, and logs and counts what a person has to know of it.
-    fn decide(&self, event: &Event, mut outcome: Outcome, tries: u32) -> Next {
+    /// Decides what follows a run, and logs and counts it.
+    fn decide(&self, event: &Event, mut outcome: Outcome, tries: u32, started: Instant) -> Next {
         let (id, event_type) = (&event.id, &self.event_type);
         self.counters.ran(&outcome);
         let horizon = self.common.topology.ladder.longest();
@@ -90,17 +90,61 @@ impl Lane {
         if let Some(wait) = settlement::beyond(&outcome, now, horizon) {
             tracing::warn!(id = %plain(id), %event_type, "the handler put the event off by {}, which is beyond the ladder's horizon of {}; the event keeps its date", roughly(wait), roughly(horizon));
         }
-        if let Outcome::Discard { reason } = &outcome {
-            let reason = settlement::one_line(reason);
-            tracing::info!(id = %plain(id), %event_type, %reason, "event discarded by its handler");
+        // Thousands of events a second succeed: nothing is formatted for a level that is off.
+        match &outcome {
+            Outcome::Done => {
+                tracing::debug!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "done");
+            }
+            Outcome::Requeue { at, reason } => {
+                let reason = settlement::one_line(reason);
+                tracing::debug!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "requeued for {at}: {reason}");
+            }
+            Outcome::Discard { reason } => {
+                let reason = settlement::one_line(reason);
+                tracing::info!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "discarded by its handler: {reason}");
+            }
+            Outcome::Retry { .. } | Outcome::DeadLetter { .. } | Outcome::Unavailable { .. } => {}
         }
         let ran = Ran { id, attempts: event.attempts, tries, now };
         let next = settlement::decide(outcome, ran, self.spec.on_failure, &self.spec.retry);
-        if let Next::Again { after, failed } = &next {
+        if let Next::Again { .. } = &next {
             self.counters.retried();
-            tracing::debug!(id = %plain(id), reason = failed.reason, "event runs again in place in {}", roughly(*after));
         }
+        self.log_failure(event, &next, tries, started);
         next
+    }
+
+    /// Logs a run that has failed: how often so far, what follows, and what failed. Nothing is formatted for a level that is off.
+    fn log_failure(&self, event: &Event, next: &Next, tries: u32, started: Instant) {
+        let (event_type, id, most) = (&self.event_type, &event.id, self.spec.retry.max_attempts);
+        let (after, failed) = match next {
+            Next::Settle(Decision::Retry { ttl, failed }) => (ttl.as_duration(), failed),
+            Next::Settle(Decision::RetryAfter { after, failed }) | Next::Again { after, failed } => (*after, failed),
+            Next::Settle(Decision::DeadLetter(failed)) => return self.log_dead_letter(event, failed, Some(started)),
+            Next::Settle(Decision::Drop { reason }) => {
+                return tracing::warn!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "event dropped after a failure: {reason}");
+            }
+            Next::Settle(Decision::Finish | Decision::Requeue { .. }) | Next::Wait { .. } => return,
+        };
+        let (attempt, error) = (failed.attempts, failed.error());
+        match next {
+            Next::Again { .. } if self.spec.keeps_order() => {
+                tracing::warn!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "attempt {attempt} failed, trying again in {}; the events behind it wait: {error}", roughly(after));
+            }
+            // The attempt ends with its last try.
+            Next::Again { .. } => {
+                tracing::info!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "try {} of attempt {} failed, trying again in {}: {error}", tries.saturating_add(1), attempt.saturating_add(1), roughly(after));
+            }
+            _ => {
+                tracing::info!(%event_type, id = %plain(id), "in" = %roughly(started.elapsed()), "attempt {attempt} of {most} failed, retrying in {}: {error}", roughly(after));
+            }
+        }
+    }
+
+    /// Logs an event that goes to dead-letter: after a run that started at `started`, or without one.
+    pub(super) fn log_dead_letter(&self, event: &Event, failed: &Failed, started: Option<Instant>) {
+        let took = started.map(|started| tracing::field::display(roughly(started.elapsed())));
+        tracing::warn!(event_type = %self.event_type, id = %plain(&event.id), "in" = took, "event dead-lettered: {}", failed.reason);
     }
 }
 

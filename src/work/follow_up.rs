@@ -23,9 +23,8 @@ use crate::{
         register::{CopyVersion, DedupSlot, End, Note, Record, Reserve, Reserved, Stage},
         settlement::{Decision, Failed},
         time,
-        ttl::{Ttl, roughly},
+        ttl::Ttl,
         wire::{Message, kept},
-        words::plain,
     },
     outage::backoff,
     ports::{BrokerError, RegisterError},
@@ -75,19 +74,14 @@ impl Lane {
         let now = self.common.clock.now();
         Ok(match decision {
             Decision::Finish => (None, End::Finished, |_| {}),
-            Decision::Drop { reason } => {
-                tracing::warn!(id = %plain(&event.id), event_type = %event.event_type, %reason, "event dropped after a failure");
-                (None, End::Finished, Counters::dropped)
-            }
+            Decision::Drop { .. } => (None, End::Finished, Counters::dropped),
             Decision::Retry { ttl, failed } => {
-                self.log_failed(event, &failed, ttl.as_duration());
                 let copy = after_failure(event, failed);
                 let due = time::later(now, ttl.as_duration());
                 let end = copied(&copy, due, Stage::Retry);
                 (Some((copy, To::Retry(ttl))), end, Counters::retried)
             }
             Decision::RetryAfter { after, failed } => {
-                self.log_failed(event, &failed, after);
                 let due = time::ceil_millis(time::later(now, after));
                 self.raise_due(event, due).await;
                 let copy = Event { nbf: Some(due), ..after_failure(event, failed) };
@@ -95,18 +89,12 @@ impl Lane {
                 (Some((copy, To::Scheduler(after))), end, Counters::retried)
             }
             Decision::DeadLetter(failed) => {
-                tracing::warn!(id = %plain(&event.id), event_type = %event.event_type, reason = %failed.reason, "event dead-lettered");
                 let copy = after_failure(event, failed);
                 let end = copied(&copy, now, Stage::DeadLetter);
                 (Some((copy, To::DeadLetter)), end, Counters::dead_lettered)
             }
             Decision::Requeue { at, reason } => self.requeue(event, time::ceil_millis(at), reason).await?,
         })
-    }
-
-    fn log_failed(&self, event: &Event, failed: &Failed, wait: Duration) {
-        let (event_type, reason) = (&self.event_type, &failed.reason);
-        tracing::info!(id = %plain(&event.id), %event_type, %reason, "event runs again in {}", roughly(wait));
     }
 
     /// Runs the event again later, as the handler asked. An immediate event is published like any other, into the slot of its date, where

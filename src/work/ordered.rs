@@ -23,7 +23,7 @@ use super::{
     stage::{Disposition, NotSettled, Ready},
 };
 use crate::{
-    domain::{event::Event, register, ttl::roughly, words::plain},
+    domain::{event::Event, register},
     outage::{Health, backoff},
     ports::Receipt,
 };
@@ -164,11 +164,7 @@ impl Lane {
                     return self.answer_head(ready.into_receipt(), disposition).await;
                 }
                 Err((ready, NotSettled::Unavailable)) => (ready, self.health.next_start().unwrap_or_else(Instant::now)),
-                Err((ready, NotSettled::Again(after))) => {
-                    let Event { id, reason, .. } = &*ready.work.event;
-                    tracing::warn!(id = %plain(id), event_type = %self.event_type, reason, "event blocks its type, and runs again in {}", roughly(after));
-                    (ready, Instant::now() + after)
-                }
+                Err((ready, NotSettled::Again(after))) => (ready, Instant::now() + after),
             };
             looks = looks_at_busy().build();
         }

@@ -32,7 +32,7 @@ use crate::{
     },
     handler::Handler,
     meter,
-    outage::{BrokerOutage, HandlerHealth, Health, RegisterHealth, Side, backoff},
+    outage::{BrokerOutage, ConsumerOutage, HandlerHealth, Health, RegisterHealth, Side, backoff},
     ports::BrokerIdentity,
     routes::{self, Routes},
 };
@@ -135,6 +135,7 @@ impl Worker {
             health: RegisterHealth::new(Side::Worker),
             failure: Mutex::new(None),
             broker_outage: BrokerOutage::default(),
+            consumer_outage: ConsumerOutage::default(),
             totals: Arc::default(),
             readiness: self.readiness,
             traces: self.traces,

@@ -19,7 +19,7 @@ use crate::{
     connect,
     exit::{Ended, Exit},
     handler::{
-        exec::Exec,
+        exec::{Exec, HandlerOutput},
         http::{Http, ServiceUrl},
     },
     listen, load,
@@ -90,6 +90,10 @@ pub(crate) struct Args {
     #[arg(long, requires = "exec", env = "TOPOLOGY_PASS_URLS", hide_env_values = true)]
     #[arg(value_parser = BoolishValueParser::new())]
     pass_urls: bool,
+
+    /// Where the output of the program goes [default: log]
+    #[arg(long, value_name = "WHERE", requires = "exec")]
+    handler_output: Option<HandlerOutput>,
 
     /// The service that each event is posted to; @FILE reads the URL from a file
     #[arg(long, value_name = "URL", env = "TOPOLOGY_HTTP", hide_env_values = true)]
@@ -208,7 +212,10 @@ fn summarize(summary: &Summary, output: Output) -> anyhow::Result<Exit> {
 
 /// Builds the handler. A wrong program, URL or certificate is found now, before the worker consumes.
 fn handler(args: &Args) -> anyhow::Result<Arc<dyn Handler>> {
-    let Some(url) = &args.http else { return Ok(Arc::new(Exec::new(&args.exec)?.pass_urls(args.pass_urls))) };
+    let Some(url) = &args.http else {
+        let output = args.handler_output.unwrap_or_default();
+        return Ok(Arc::new(Exec::new(&args.exec)?.pass_urls(args.pass_urls).output(output)));
+    };
     let url = match url.secret().strip_prefix('@') {
         Some(path) => read_url(path).with_context(|| format!("--http: cannot read {}", shown(path)))?,
         None => url.clone(),

@@ -68,7 +68,13 @@ impl AmqpUrl {
                 Ok(Ok((connection, channel))) => {
                     tracing::debug!("connected to {node} as {name}");
                     watch(&connection, name);
-                    let link = Link { connection, url: self.clone(), place, is_left: AtomicBool::new(false) };
+                    let link = Link {
+                        connection,
+                        url: self.clone(),
+                        place,
+                        is_left: AtomicBool::new(false),
+                        is_lost: AtomicBool::new(false),
+                    };
                     return Ok((link, channel));
                 }
                 Ok(Err(failure)) => failures.push((node, failure)),
@@ -189,6 +195,8 @@ pub(super) struct Link {
     url: AmqpUrl,
     place: usize,
     is_left: AtomicBool,
+    /// Whether the log says that the connection is lost.
+    is_lost: AtomicBool,
 }
 
 impl Link {
@@ -225,7 +233,23 @@ impl Link {
         if !matches!(error.kind(), ErrorKind::ProtocolError(amqp) if is_soft(amqp)) {
             self.leave();
         }
+        self.translate(error, object)
+    }
+
+    /// Translates lapin's error for a call about `object`.
+    pub(super) fn translate(&self, error: &lapin::Error, object: &str) -> BrokerError {
         self.url.error(error, object)
+    }
+
+    /// Logs that a consumer has failed. A lost connection is logged once, and not for each of its consumers.
+    pub(super) fn log_consumer_failed(&self, queue: &str, error: &BrokerError) {
+        if !matches!(error, BrokerError::Unreachable { .. }) {
+            tracing::warn!(%error, "the consumer of {queue} failed");
+        } else if self.is_lost.swap(true, Ordering::Relaxed) {
+            tracing::debug!(%error, "the consumer of {queue} failed");
+        } else {
+            tracing::warn!(%error, "a connection to the broker is lost; its queues are consumed again");
+        }
     }
 }
 

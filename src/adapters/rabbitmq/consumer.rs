@@ -192,7 +192,7 @@ impl Deliveries for Queue {
                         Ok((channel, consumer)) => self.go_on(channel, consumer),
                         Err(error) => {
                             let error = failed(&self.link, &self.name, &self.suspects, &error);
-                            tracing::warn!(%error, "the consumer of {} failed", self.name);
+                            self.link.log_consumer_failed(&self.name, &error);
                             self.ended = true;
                         }
                     }
@@ -215,7 +215,8 @@ impl Deliveries for Queue {
                 }
                 Some(Err(error)) => {
                     self.suspects.note(&self.name, &error);
-                    tracing::warn!(%error, "the consumer of {} failed", self.name);
+                    let error = self.link.translate(&error, &format!("the queue {}", self.name));
+                    self.link.log_consumer_failed(&self.name, &error);
                 }
                 None if self.cancelled => tracing::debug!("the consumer of {} has ended", self.name),
                 None => tracing::warn!(

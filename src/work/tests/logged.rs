@@ -39,6 +39,61 @@ async fn a_message_that_is_no_event_is_logged(#[case] message: Incoming, #[case]
     assert!(said.contains("id-1") && said.contains("event_type=mail"), "{:?}", log.lines(""));
 }
 
+#[rstest]
+#[case::retry(
+    "mail",
+    failure(),
+    "INFO",
+    "attempt 1 of 3 failed, retrying in 1s: no luck event_type=mail id=id-1 in=0ms"
+)]
+#[case::asked_for("mail", Outcome::Retry { reason: "busy".into(), after: Some(Duration::from_secs(7)) }, "INFO", "attempt 1 of 3 failed, retrying in 7s: busy")]
+#[case::dead_letter(
+    "mail",
+    Outcome::dead_letter("no such mailbox"),
+    "WARN",
+    "event dead-lettered: dead-letter: no such mailbox event_type=mail id=id-1 in=0ms"
+)]
+#[case::drop("ping", failure(), "WARN", "event dropped after a failure: drop: attempt=1")]
+#[case::discard(
+    "mail",
+    Outcome::discard("left"),
+    "INFO",
+    "discarded by its handler: left event_type=mail id=id-1 in=0ms"
+)]
+#[case::in_place("quick", failure(), "INFO", "try 1 of attempt 1 failed, trying again in 1ms: no luck")]
+#[tokio::test(start_paused = true)]
+async fn an_outcome_that_is_no_success_has_one_line(
+    #[case] event_type: &str,
+    #[case] outcome: Outcome,
+    #[case] level: &str,
+    #[case] expected: &str,
+) {
+    let (log, world) = (Log::default(), World::default());
+    let _kept = log.keep();
+    world.put(incoming(&format!("{event_type}.now"), &[]));
+    work(&world, outcome).await;
+    let said = log.lines(expected);
+    assert!(said.len() == 1 && said[0].contains(level), "{:?}", log.lines(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_blocks_its_type_says_so_at_each_attempt() {
+    let (log, world) = (Log::default(), World::default());
+    let _kept = log.keep();
+    world.put(incoming("strict.now", &[]));
+    let fails = AtomicUsize::new(2);
+    let handler = move |_| {
+        let is_failing = fails.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok();
+        std::future::ready(if is_failing { failure() } else { Outcome::Done })
+    };
+    let worker = world.worker().stop_when_empty(true).handle("strict", handler);
+    worker.run(CancellationToken::new()).await.expect("it goes on");
+    for attempt in [1, 2] {
+        let expected = format!("attempt {attempt} failed, trying again in 1ms; the events behind it wait: no luck");
+        assert_eq!(log.lines(&expected).len(), 1, "{:?}", log.lines(""));
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_follow_up_counts_once_the_broker_has_it() {
     let world = World::new(Script { lose: AtomicUsize::new(usize::MAX), ..Script::default() });

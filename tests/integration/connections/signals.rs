@@ -208,3 +208,34 @@ async fn a_batch_waits_for_its_confirms_until_a_second_signal() {
     assert!(ended.stderr.contains("stopped before line 5"), "{ended:?}");
     assert_eq!(place.lines("answers").len(), 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_of_many_types_says_once_that_the_broker_is_away_and_once_that_it_is_back() {
+    const TYPES: usize = 4;
+    let types: String = (0..TYPES).map(|n| format!("  type-{n}: {{}}\n")).collect();
+    let declared = Declared::new(&format!("types:\n{types}")).await;
+    let place = Place::new(&declared);
+    let relay = Relay::to(&declared.host.amqp()).await;
+    let mut command = place.command(&["-o", "json", "work"]);
+    for n in 0..TYPES {
+        command.args(["--type", &format!("type-{n}")]);
+    }
+    command.env("AMQP_URL", &relay.url).args(["--exec", "true"]);
+    command.stderr(fs::File::create(place.path("log")).unwrap());
+    let worker = Process::spawn(command);
+    let count = |what: &str| place.lines("log").iter().filter(|line| line.contains(what)).count();
+    eventually("all types are consumed", async || (count("consuming t.processor.") == TYPES).then_some(())).await;
+    let before = relay.accepted();
+    relay.close();
+    eventually("the worker notices", async || (count("the broker is away") > 0).then_some(())).await;
+    relay.open();
+    eventually("all types are consumed again", async || (count("consuming t.processor.") == 2 * TYPES).then_some(()))
+        .await;
+    worker.stop().await;
+    assert!(relay.accepted() > before);
+    let warned: Vec<_> =
+        place.lines("log").into_iter().filter(|line| line.contains("WARN") && line.contains("the broker")).collect();
+    let said = ["a connection to the broker is lost", "the broker is away", "the broker is back; it was away for"];
+    assert_eq!(said.map(count), [1, 1, 1], "{warned:?}");
+    assert_eq!(warned.len(), 2, "{warned:?}");
+}

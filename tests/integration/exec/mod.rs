@@ -5,3 +5,4 @@ mod bytes;
 mod environment;
 mod leaks;
 mod programs;
+mod said;

@@ -350,8 +350,8 @@ async fn a_type_with_a_prefetch_of_one_notices_that_its_connection_has_ended() {
     });
     let worker = Working::run(worker, runs);
     let failed = async |times: usize| {
-        let told = ["the consumer of t.processor.mail failed"];
-        eventually("the consumer of mail fails", async || (logs.with(&told).len() >= times).then_some(())).await;
+        let told = ["a connection to the broker is lost"];
+        eventually("the worker's connection ends", async || (logs.with(&told).len() >= times).then_some(())).await;
     };
     worker.runs.reach(1).await;
     let mut unreadable = Wire::connect(&declared.host.amqp());

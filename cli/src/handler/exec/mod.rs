@@ -4,14 +4,17 @@
 mod group;
 mod output;
 mod payload;
+mod said;
 
 use std::{
     env,
     ffi::{OsStr, OsString},
     io,
+    os::fd::OwnedFd,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{ExitStatus, Stdio},
+    sync::Arc,
     time::Duration,
 };
 
@@ -24,9 +27,11 @@ use tokio::{
     time::timeout,
 };
 
+pub use self::said::HandlerOutput;
 use self::{
     group::Group,
     output::{Line, Output},
+    said::{Said, Sink, Stream},
 };
 use super::{
     answer,
@@ -46,6 +51,7 @@ pub struct Exec {
     program: PathBuf,
     arguments: Vec<OsString>,
     pass_urls: bool,
+    output: HandlerOutput,
 }
 
 /// The error for a program that cannot be run.
@@ -102,7 +108,7 @@ impl Exec {
     pub fn new(command: &[OsString]) -> Result<Self, ExecError> {
         let (program, arguments) = command.split_first().ok_or(ExecError::Empty)?;
         let found = which::which(program).map_err(|_| why_not_found(program))?;
-        Ok(Self { program: found, arguments: arguments.to_vec(), pass_urls: false })
+        Ok(Self { program: found, arguments: arguments.to_vec(), pass_urls: false, output: HandlerOutput::default() })
     }
 
     /// Keeps `AMQP_URL`, `REDIS_URL`, `RABBITMQ_MANAGEMENT_URL`, and the same with `_FILE`, in the program's
@@ -110,6 +116,12 @@ impl Exec {
     #[must_use]
     pub fn pass_urls(self, pass_urls: bool) -> Self {
         Self { pass_urls, ..self }
+    }
+
+    /// Says where the program's output goes. By default it is logged.
+    #[must_use]
+    pub fn output(self, output: HandlerOutput) -> Self {
+        Self { output, ..self }
     }
 
     /// Describes why the program cannot be started. If the file exists and the error says "not found", the interpreter
@@ -179,13 +191,19 @@ impl Exec {
             why => Outcome::unavailable(why),
         };
         let failed = |error: io::Error| Outcome::retry(format_args!("{}: {error}", self.program.display()));
+        let (printed, ending) = Said::new(&run, self.output);
+        let sink = |stream| match self.output {
+            HandlerOutput::Inherit => Sink::Inherit(stream),
+            HandlerOutput::Log | HandlerOutput::Discard => Sink::Log(Arc::clone(&printed), stream),
+        };
         // Dropping this future kills the whole group: at the time limit, or when the worker gives the event back.
         let (mut child, mut group) = Group::start(|| self.spawn(&run)).map_err(cannot)?;
         let (Some(stdout), Some(stderr)) = (child.stdout.take(), child.stderr.take()) else {
             return Err(Outcome::unavailable("the output of the program cannot be read"));
         };
-        let mut said = stdout.into_owned_fd().and_then(Output::read).map_err(failed)?;
-        let mut complained = stderr.into_owned_fd().and_then(Output::read).map_err(failed)?;
+        let read = |pipe: io::Result<OwnedFd>, stream| pipe.and_then(|pipe| Output::read(pipe, sink(stream)));
+        let mut said = read(stdout.into_owned_fd(), Stream::Out).map_err(failed)?;
+        let mut complained = read(stderr.into_owned_fd(), Stream::Err).map_err(failed)?;
         group.ended().await.map_err(failed)?;
         let by_itself = (said.last_line(), complained.last_line());
         let mut closed = async || timeout(LAST_OUTPUT, join(said.closed(), complained.closed())).await.is_ok();
@@ -197,7 +215,11 @@ impl Exec {
         let status = child.wait().await.map_err(failed)?;
         group.over();
         let (said, complained) = (answer(by_itself.0, said.last_line()), reason(by_itself.1, complained.last_line()));
-        Ok(outcome(status, &said, &complained.text))
+        let outcome = outcome(status, &said, &complained.text);
+        if !matches!(outcome, Outcome::Retry { .. } | Outcome::DeadLetter { .. }) {
+            ending.succeeded();
+        }
+        Ok(outcome)
     }
 }
 

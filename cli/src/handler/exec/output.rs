@@ -1,4 +1,4 @@
-//! Reads the output of a program. Only the last line counts.
+//! Reads the output of a program. Only the last line counts; all of it goes to a [`Sink`].
 
 use std::{
     io, mem,
@@ -8,6 +8,8 @@ use std::{
 
 use tokio::net::unix::pipe::Receiver;
 use tokio_util::task::AbortOnDropHandle;
+
+use super::said::Sink;
 
 /// The longest line that is kept whole, in bytes. Of a longer one the end is kept, and enough of its beginning to
 /// recognise an answer.
@@ -25,6 +27,7 @@ struct Shared {
     pipe: Receiver,
     /// The bytes read. The lock is held while the pipe is read, so that the bytes keep their order.
     lines: Mutex<Lines>,
+    sink: Sink,
 }
 
 /// A printed line.
@@ -38,8 +41,8 @@ pub(super) struct Line {
 
 impl Output {
     /// Reads the pipe as long as a process has it open for writing, and this value lives.
-    pub(super) fn read(pipe: OwnedFd) -> io::Result<Self> {
-        let shared = Arc::new(Shared { pipe: Receiver::from_owned_fd(pipe)?, lines: Mutex::new(Lines::default()) });
+    pub(super) fn read(pipe: OwnedFd, sink: Sink) -> io::Result<Self> {
+        let shared = Arc::new(Shared { pipe: Receiver::from_owned_fd(pipe)?, lines: Mutex::default(), sink });
         let reading = Arc::clone(&shared);
         let reading = AbortOnDropHandle::new(tokio::spawn(async move { reading.read().await }));
         Ok(Self { shared, reading })
@@ -63,7 +66,7 @@ impl Output {
             let most = usize::try_from(left).unwrap_or(CHUNK).min(CHUNK);
             match rustix::io::read(&self.shared.pipe, &mut buffer[..most]) {
                 Ok(read @ 1..) => {
-                    lines.add(&buffer[..read]);
+                    self.shared.take(&mut lines, &buffer[..read]);
                     left = left.saturating_sub(read as u64);
                 }
                 Err(rustix::io::Errno::INTR) => {}
@@ -81,11 +84,16 @@ impl Shared {
             let mut lines = self.lines();
             match self.pipe.try_read(&mut buffer) {
                 Ok(0) => return,
-                Ok(read) => lines.add(&buffer[..read]),
+                Ok(read) => self.take(&mut lines, &buffer[..read]),
                 Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
                 Err(_) => return,
             }
         }
+    }
+
+    fn take(&self, lines: &mut Lines, chunk: &[u8]) {
+        lines.add(chunk);
+        self.sink.take(chunk);
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
@@ -159,11 +167,20 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::handler::{
+        exec::said::{HandlerOutput, Said, Stream},
+        tests::run,
+    };
+
+    fn nowhere() -> Sink {
+        let (said, _) = Said::new(&run(""), HandlerOutput::Discard);
+        Sink::Log(said, Stream::Out)
+    }
 
     async fn last_line(output: Vec<u8>) -> Line {
         let (reader, mut writer) = io::pipe().expect("a pipe");
         let writing = std::thread::spawn(move || writer.write_all(&output));
-        let mut output = Output::read(reader.into()).expect("it is read");
+        let mut output = Output::read(reader.into(), nowhere()).expect("it is read");
         output.closed().await;
         output.closed().await;
         writing.join().expect("it ends").expect("it is written");
@@ -196,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn the_last_line_may_still_be_in_the_pipe() {
         let (reader, mut writer) = io::pipe().expect("a pipe");
-        let output = Output::read(reader.into()).expect("it is read");
+        let output = Output::read(reader.into(), nowhere()).expect("it is read");
         // The reading task has not run yet, because this test's runtime has one thread.
         writer.write_all(b"one\ntwo").expect("it is written");
         assert_eq!(output.last_line().text, "two");

@@ -51,6 +51,15 @@ pub trait Broker: Send + Sync + 'static {
     /// When the broker is away, or has no such queue.
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError>;
 
+    /// Begins to look at a queue from its head. Looking removes nothing.
+    ///
+    /// Only one look at a queue can be open at a time. Otherwise the messages of two looks would return to the queue in
+    /// another order than before.
+    ///
+    /// # Errors
+    /// When the broker is away, has no such queue, or another look at the queue is open ([`BrokerError::Locked`]).
+    async fn look(&self, queue: &str) -> Result<Box<dyn Look>, BrokerError>;
+
     /// Returns the number of messages in a queue that are ready for delivery.
     ///
     /// # Errors
@@ -119,6 +128,34 @@ pub trait Deliveries: Send {
     /// Ends the consumer, and returns all unacknowledged deliveries at once to the head of the queue, in order.
     async fn close(self: Box<Self>);
 }
+
+/// An open look at a queue. Messages that are not acknowledged stay in the queue, in their order.
+#[async_trait]
+pub trait Look: Send {
+    /// Returns the number of messages that were ready when the look began. The look ends after that many, so that it
+    /// never reads a message that was published meanwhile.
+    fn ready(&self) -> u64;
+
+    /// Returns the number of consumers that read the queue when the look began. The look does not see the messages that
+    /// they hold.
+    fn consumers(&self) -> u32;
+
+    /// Returns at least one and at most `most` of the next messages; none at the end. A message whose receipt is dropped
+    /// stays in the queue. The caller holds at most [`LOOK_IN_FLIGHT`] receipts at a time.
+    ///
+    /// # Errors
+    /// When the connection is lost. The broker has returned the messages by itself.
+    async fn next(&mut self, most: usize) -> Result<Vec<Delivery>, BrokerError>;
+
+    /// Ends the look. Returns all messages that were not acknowledged to the queue, in their order.
+    ///
+    /// # Errors
+    /// When the connection is lost. The broker returns the messages by itself.
+    async fn close(self: Box<Self>) -> Result<(), BrokerError>;
+}
+
+/// The most receipts of a [`Look`] that its caller may hold at a time.
+pub const LOOK_IN_FLIGHT: usize = 1_024;
 
 /// A message that waits for its acknowledgement.
 pub struct Delivery {

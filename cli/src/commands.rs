@@ -12,7 +12,8 @@ use crate::{
     output::Output,
     refused,
     verbs::{
-        apply, completions, destroy, events, export, graph, init, man, plan, publish, schema, status, validate, work,
+        apply, completions, dead_letter, destroy, events, export, graph, init, man, plan, publish, schema, status,
+        validate, work,
     },
 };
 
@@ -33,6 +34,7 @@ Examples:
   topology work --type mail --exec ./send-mail
   topology events list                     list waiting and failed events
   topology status                          show what is wrong
+  topology dead-letter list                why events were given up
 
 Exit codes:
   0  done or in sync
@@ -62,6 +64,7 @@ enum Verb {
     Work(work::Args),
     Events(events::Args),
     Status(status::Args),
+    DeadLetter(dead_letter::Args),
     Export(export::Args),
     Schema(schema::Args),
     Completions(completions::Args),
@@ -131,6 +134,7 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::Work(args) => work::run(&common, args, output).await,
             Verb::Events(args) => events::run(&common, args, output).await,
             Verb::Status(args) => status::run(&common, &args, output).await,
+            Verb::DeadLetter(args) => dead_letter::run(&common, args, output).await,
             Verb::Export(args) => export::run(&common, &args, output),
             Verb::Schema(args) => schema::run(&args, output),
             Verb::Completions(args) => completions::run(&args, Cli::command()),

@@ -2,7 +2,10 @@
 
 use std::{io::ErrorKind, process::ExitCode};
 
-use hatchery::{BrokerError, ConnectError, EventsError, PublishError, ReadError, RegisterError, WorkError};
+use hatchery::{
+    BrokerError, ConnectError, EventsError, PublishError, ReadError, RegisterError, WorkError,
+    internals::operate::DeadLettersError,
+};
 
 use crate::{
     args::UsageError,
@@ -109,6 +112,12 @@ impl Exit {
             Some(EventsError::Register(cause)) => return Self::of_layer(cause),
             Some(EventsError::Publish(cause)) => return Self::of_layer(cause).or(Some((Self::Unreachable, None))),
             Some(EventsError::Alone { .. }) => return Some((Self::Usage, None)),
+            Some(_) | None => {}
+        }
+        match error.downcast_ref::<DeadLettersError>() {
+            Some(DeadLettersError::Broker(cause)) => return Self::of_layer(cause),
+            Some(DeadLettersError::Register(cause)) => return Self::of_layer(cause),
+            Some(DeadLettersError::Publish(cause)) => return Self::of_layer(cause),
             Some(_) | None => {}
         }
         if let Some(PublishError::Broker(cause)) = error.downcast_ref::<PublishError>() {

@@ -4,6 +4,7 @@
 #[doc(hidden)]
 pub mod bounded_file;
 pub(crate) mod clock;
+mod kept;
 #[cfg(any(test, feature = "internals", feature = "testing"))]
 #[doc(hidden)]
 pub mod memory;

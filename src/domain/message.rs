@@ -107,7 +107,9 @@ impl Value {
         Self::Text(text.as_bytes().to_vec())
     }
 
-    pub(super) fn as_str(&self) -> Option<&str> {
+    /// Returns the text, if this is one.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
         match self {
             Self::ShortText(text) => Some(text),
             Self::Text(bytes) => std::str::from_utf8(bytes).ok(),
@@ -115,7 +117,9 @@ impl Value {
         }
     }
 
-    pub(super) fn as_i64(&self) -> Option<i64> {
+    /// Returns the whole number, if this is one, in any width.
+    #[must_use]
+    pub fn as_i64(&self) -> Option<i64> {
         match *self {
             Self::I8(n) => Some(n.into()),
             Self::U8(n) => Some(n.into()),

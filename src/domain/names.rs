@@ -120,6 +120,12 @@ pub fn is_of_a_node(cluster_name: &str) -> bool {
     cluster_name.contains('@')
 }
 
+/// Returns the name of the exclusive queue that is the lock of those who look at a queue.
+#[must_use]
+pub fn look_lock(queue: &str) -> String {
+    format!("{queue}.look")
+}
+
 /// Returns the name of this owner's exchange that publishers publish to.
 #[must_use]
 pub fn scheduler(owner: &str) -> String {

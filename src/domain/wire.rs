@@ -89,6 +89,9 @@ mod header {
     ];
 }
 
+/// The header that counts how often a person has replayed an event out of dead-letter. Copies keep it like a foreign one.
+pub const REPLAYS: &str = "replays";
+
 /// Returns how often this delivery went back to its quorum queue: after a crash, a lost connection or an
 /// acknowledgement timeout, and before RabbitMQ 4.3 also after a deliberate `basic.nack(requeue)`. Returns 0 for a
 /// classic queue, which does not count.

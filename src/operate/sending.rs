@@ -246,8 +246,8 @@ pub(super) fn copy_of(message: Event, known: &EventInfo, former: &CopyVersion, t
 
 /// Returns the part of the former reason that the new one keeps. If the event was moved before, that is the reason
 /// before the first move, so that ten moves are not listed.
-fn was(reason: &str) -> Option<String> {
-    if reason.starts_with("run now: ") || reason.starts_with("reschedule: ") {
+pub(super) fn was(reason: &str) -> Option<String> {
+    if ["run now: ", "reschedule: ", "replay: "].iter().any(|moved| reason.starts_with(moved)) {
         return reason.find(" was=\"").map(|at| reason[at..].to_owned());
     }
     let escaped = reason.replace('\\', "\\\\").replace('"', "\\\"");

@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod completions;
+pub(crate) mod dead_letter;
 pub(crate) mod destroy;
 pub(crate) mod events;
 pub(crate) mod export;

@@ -15,6 +15,7 @@ use super::script::Script;
 use super::shared::State;
 use super::{
     consumer::Consumer,
+    look::QueueLook,
     queues,
     shared::{Content, Shared, missing_exchange, missing_queue, timestamp},
 };
@@ -23,7 +24,7 @@ use crate::{
         compile::Desired,
         wire::{Incoming, Message},
     },
-    ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Order},
+    ports::{Broker, BrokerError, BrokerIdentity, Clock, Deliveries, Delivery, Look, Order},
 };
 
 /// Runs a compiled topology without a server, by RabbitMQ's rules for routing, TTLs, dead letters and returned
@@ -133,6 +134,10 @@ impl Broker for MemoryBroker {
         let mut state = self.shared.state();
         state.require(queue)?;
         Ok(self.shared.deliver(&mut state, None, queue))
+    }
+
+    async fn look(&self, queue: &str) -> Result<Box<dyn Look>, BrokerError> {
+        Ok(Box::new(QueueLook::open(&self.shared, queue)?))
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {

@@ -2,6 +2,7 @@
 
 mod broker;
 mod consumer;
+mod look;
 pub mod queues;
 mod register;
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //! acknowledgement.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) unacknowledged: BTreeMap<u64, Unacknowledged>,
     /// The queue of each consumer, by the consumer's number.
     pub(super) consumers: BTreeMap<u64, String>,
+    /// The queues that somebody looks at.
+    pub(super) looked_at: BTreeSet<String>,
     /// The highest number that a consumer or a delivery has.
     pub(super) next: u64,
     #[cfg(test)]
@@ -117,6 +119,7 @@ impl State {
             queues: Queues::new(desired),
             unacknowledged: BTreeMap::new(),
             consumers: BTreeMap::new(),
+            looked_at: BTreeSet::new(),
             next: 0,
             #[cfg(test)]
             script: Arc::default(),

@@ -213,6 +213,11 @@ impl Link {
         self.url.ask_last(self.place);
     }
 
+    /// Returns the error that the broker is unreachable, for this reason.
+    pub(super) fn unreachable(&self, reason: String) -> BrokerError {
+        self.url.unreachable(reason)
+    }
+
     /// Opens another channel.
     pub(super) async fn channel(&self) -> Result<Channel, BrokerError> {
         self.answer("a channel", self.connection.create_channel()).await

@@ -8,6 +8,7 @@ pub mod codec;
 pub mod connection;
 mod consumer;
 mod greeting;
+mod look;
 mod meters;
 mod objects;
 pub mod publisher;
@@ -28,6 +29,7 @@ use self::{
     closing::CLOSE_LIMIT,
     connection::{AmqpUrl, Link, deliveries},
     consumer::How,
+    look::QueueLook,
     meters::Reconnects,
     publisher::ConfirmChannel,
     receipts::Answers,
@@ -36,11 +38,11 @@ use self::{
 };
 use crate::{
     domain::wire::Message,
-    ports::{Broker, BrokerError, BrokerIdentity, Deliveries, Delivery, Order},
+    ports::{Broker, BrokerError, BrokerIdentity, Deliveries, Delivery, Look, Order},
 };
 
-/// A RabbitMQ broker with three connections: one publishes, one consumes, and one takes single messages with
-/// `basic.get`. (Queues with unreadable messages have more.) Publishing has a connection of its own because a blocked publisher would block the acknowledgements on
+/// A RabbitMQ broker with four connections: one publishes, one consumes, one takes single messages with
+/// `basic.get`, and one looks at queues. (Queues with unreadable messages have more.) Publishing has a connection of its own because a blocked publisher would block the acknowledgements on
 /// the same connection. Each connection is opened when it is first needed, and again after it is lost.
 pub struct RabbitMq {
     url: AmqpUrl,
@@ -48,6 +50,7 @@ pub struct RabbitMq {
     publisher: ConfirmChannel,
     consuming: Shared,
     taking: Shared,
+    looking: Shared,
     /// Queues whose consumer failed because lapin could not read a message.
     suspects: Suspects,
     /// How long a consumer waits for a delivery before it consumes anew.
@@ -75,9 +78,9 @@ impl RabbitMq {
     #[must_use]
     pub fn new(url: AmqpUrl, name: &str) -> Self {
         let publisher = ConfirmChannel::new(url.clone(), format!("{name} (publishing)"));
-        let (consuming, taking) = (Shared::new("consuming"), Shared::new("aside"));
+        let (consuming, taking, looking) = (Shared::new("consuming"), Shared::new("aside"), Shared::new("looking"));
         let (suspects, quiet, closed) = (Suspects::default(), consumer::QUIET, CancellationToken::new());
-        Self { url, name: name.to_owned(), publisher, consuming, taking, suspects, quiet, closed }
+        Self { url, name: name.to_owned(), publisher, consuming, taking, looking, suspects, quiet, closed }
     }
 
     /// For tests: a consumer consumes anew after `quiet` without a delivery, instead of 30 s.
@@ -112,7 +115,9 @@ impl RabbitMq {
                 closing::close(&link.connection).await;
             }
         };
-        let closing = async { tokio::join!(self.publisher.close(), close(&self.consuming), close(&self.taking)) };
+        let closing = async {
+            tokio::join!(self.publisher.close(), close(&self.consuming), close(&self.taking), close(&self.looking))
+        };
         // One limit for all connections: a worker that has used up its drain timeout has no more time than this.
         if tokio::time::timeout(CLOSE_LIMIT, closing).await.is_err() {
             tracing::debug!("a connection was not closed in time");
@@ -170,6 +175,11 @@ impl Broker for RabbitMq {
             let receipt = Answers::start(channel, 1).receipt(taken.delivery.delivery_tag, taken.delivery.acker);
             Delivery { message, redelivered, receipt }
         }))
+    }
+
+    async fn look(&self, queue: &str) -> Result<Box<dyn Look>, BrokerError> {
+        let (link, channel) = self.channel_of(&self.looking, &format!("{} (looking)", self.name)).await?;
+        Ok(Box::new(QueueLook::open(link, channel, queue).await?))
     }
 
     async fn ready(&self, queue: &str) -> Result<u64, BrokerError> {

@@ -200,6 +200,17 @@ impl SlotState {
         version < mark.version || (version == mark.version && (mark.finished || generation < mark.generation))
     }
 
+    /// Tells whether a copy is replaced: a newer event of its slot waits or, in slot `f`, a run that serves it has begun.
+    /// `field` is the slot's name in its home.
+    #[must_use]
+    pub fn replaces(&self, field: &str, version: i64) -> bool {
+        match field {
+            "e" => false,
+            "f" => version != self.mark.version && version <= self.covered,
+            _ => version < self.newest,
+        }
+    }
+
     /// Returns why a copy does not run any more, for people. The text has the time of the newer event's publishing,
     /// which is its version.
     #[must_use]

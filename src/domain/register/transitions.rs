@@ -113,7 +113,7 @@ impl Shard {
             && version > slot.mark.version
             && slot.since > 0
             && now - slot.since > millis(call.terms.max_wait);
-        if replaced(&key.1, &slot, version) && !overdue {
+        if slot.replaces(&key.1, version) && !overdue {
             return ClaimAnswer::Replaced;
         }
         if let Some(later) = slot.later
@@ -210,7 +210,7 @@ impl Shard {
     pub fn later(&mut self, at: At, call: &Later) -> Postponed {
         let Counted { key, version, generation, .. } = self.counted(at, &call.subject, &call.stamp);
         let mut slot = self.load(at, &key);
-        if slot.stale(version, generation) || replaced(&key.1, &slot, version) {
+        if slot.stale(version, generation) || slot.replaces(&key.1, version) {
             return Postponed::Unwanted;
         }
         if slot.begun && slot.is_at(version, generation) {
@@ -344,15 +344,6 @@ impl ClaimAnswer {
         let alone = || CopyVersion::uncontested(&call.subject.id, call.stamp.generation);
         let stamp = if as_named && has_slot { call.stamp.own() } else { alone() };
         Self::Run { fence, crashes, stamp }
-    }
-}
-
-/// Tells whether a copy is replaced: a newer event of its slot waits or, in slot `f`, a run that serves it has begun.
-fn replaced(field: &str, slot: &SlotState, version: i64) -> bool {
-    match field {
-        "e" => false,
-        "f" => version != slot.mark.version && version <= slot.covered,
-        _ => version < slot.newest,
     }
 }
 

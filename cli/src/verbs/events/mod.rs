@@ -14,7 +14,10 @@ mod which;
 
 use clap::Subcommand;
 
-pub(crate) use self::table::{cut, relative};
+pub(crate) use self::{
+    table::{cut, relative},
+    which::parse_moment,
+};
 use crate::{args::Common, exit::Exit, output::Output};
 
 /// Find waiting events, cancel them, or give them another time

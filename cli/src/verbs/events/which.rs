@@ -206,7 +206,7 @@ fn state() -> impl TypedValueParser<Value = State> {
 
 /// A text is neither a valid time nor a duration.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum MomentError {
+pub(crate) enum MomentError {
     #[error("not a time; write it like 2026-06-01T09:00:00Z, or as a duration from now: 90s, 2h, 1d 12h, 2h ago, now")]
     NotATime,
     #[error(transparent)]
@@ -216,7 +216,7 @@ pub(super) enum MomentError {
 }
 
 /// Parses a time, or a duration from now.
-pub(super) fn parse_moment(text: &str) -> Result<Timestamp, MomentError> {
+pub(crate) fn parse_moment(text: &str) -> Result<Timestamp, MomentError> {
     let now = Timestamp::now();
     if text.trim() == "now" {
         return Ok(now);

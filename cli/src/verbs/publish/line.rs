@@ -6,7 +6,7 @@ use hatchery::{
     NewEvent,
     internals::words::{is_url_with_password, may_be_url, unless_url},
 };
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, de::IgnoredAny};
 use serde_json::value::RawValue;
 
 use crate::written::{Span, Time};
@@ -24,6 +24,9 @@ struct Line<'a> {
     delay: Option<Span>,
     id: Option<String>,
     correlation_id: Option<String>,
+    /// The notes that `dead-letter discard` writes beside an event.
+    #[serde(rename = "discarded")]
+    _discarded: Option<IgnoredAny>,
 }
 
 /// Reads a payload of `null` as a payload, not as an absent field.
@@ -111,6 +114,7 @@ mod tests {
     #[case(r#"{"type":"mail","payload_base64":"AP8="}"#, "\0\u{ff}")]
     #[case(r#"{"type":"mail","payload_base64":""}"#, "")]
     #[case(r#"{"type":"mail"}"#, "")]
+    #[case(r#"{"type":"mail","discarded":{"id":"a"},"payload":1}"#, "1")]
     fn a_payload_is_sent_as_the_text_in_the_line(#[case] line: &str, #[case] payload: &str) {
         let expected: Vec<u8> = if payload == "\0\u{ff}" { vec![0, 255] } else { payload.as_bytes().to_vec() };
         assert_eq!(read(line.as_bytes()).expect("valid").payload(), &expected[..]);

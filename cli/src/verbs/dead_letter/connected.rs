@@ -1,0 +1,70 @@
+//! Opens the letters, and says what a look has not seen.
+
+use hatchery::{
+    BrokerError,
+    internals::operate::{DeadLetters, DeadLettersError, LetterQueue, Patience, Seen},
+};
+
+use super::which::Filters;
+use crate::{
+    args::Common,
+    connect,
+    exit::{Ended, Exit},
+    load,
+    output::Output,
+};
+
+/// Calls `act` with the letters and the selected queues.
+pub(super) async fn with_letters(
+    common: &Common,
+    filters: &Filters,
+    output: Output,
+    act: impl AsyncFnOnce(&DeadLetters, &[LetterQueue]) -> anyhow::Result<Exit>,
+) -> anyhow::Result<Exit> {
+    let topology = load::topology(common, output)?;
+    let hatchery = connect::connect(common, topology, "topology dead-letter").await?;
+    let letters = hatchery.events().dead_letters();
+    let exit = match filters.queues(&letters) {
+        Ok(queues) => act(&letters, &queues).await,
+        Err(error) => Err(error),
+    };
+    hatchery.close().await;
+    exit
+}
+
+/// Calls `act` with the patience that the flags ask for.
+pub(super) async fn patiently<T>(filters: &Filters, output: Output, act: impl AsyncFnOnce(Patience<'_>) -> T) -> T {
+    let waiting =
+        move |queue: &str| output.note(&format!("Another `topology dead-letter` reads {queue}; waiting for it."));
+    act(Patience { limit: filters.wait, waiting: &waiting }).await
+}
+
+/// Explains the error of a look.
+pub(super) fn explained(error: DeadLettersError, queue: &LetterQueue) -> anyhow::Error {
+    match error {
+        DeadLettersError::Broker(BrokerError::Locked { .. }) => {
+            let queue = &queue.name;
+            let message = format!(
+                "another `topology dead-letter` holds letters of {queue}, so they cannot be seen; run it again later, or wait \
+                 longer (--wait)"
+            );
+            Ended::new(Exit::Locked, message).into()
+        }
+        error => error.into(),
+    }
+}
+
+/// Warns of letters that a look has not seen.
+pub(super) fn warn(seen: &Seen, queue: &LetterQueue, output: Output) {
+    let name = &queue.name;
+    let held = seen.ready.saturating_sub(seen.read);
+    if held > 0 {
+        output.warn(&format!("{held} letters of {name} are held by others, and are not seen here"));
+    }
+    if seen.consumers > 0 {
+        output.warn(&format!(
+            "{} consumers read {name}; letters that they hold are not seen here, and may come back in another order",
+            seen.consumers
+        ));
+    }
+}

@@ -1,0 +1,81 @@
+//! `topology dead-letter discard`: removes letters, after they are written to a file.
+
+use std::{path::PathBuf, sync::Arc};
+
+use hatchery::internals::operate::{Bounds, DeadLetters, LetterQueue};
+
+use super::{
+    connected::with_letters,
+    file::LetterFile,
+    report::{self, Verb},
+    which::Filters,
+};
+use crate::{
+    args::{Common, UsageError},
+    exit::Exit,
+    output::Output,
+};
+
+const DISCARD: Verb = Verb { name: "discard", done: "discarded", leaves: false };
+
+/// Remove letters, after writing them to a file
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology dead-letter discard --obsolete                   a dry run
+  topology dead-letter discard --obsolete --file old.ndjson --yes
+  topology dead-letter discard --type mail --until 2026-01-01T00:00:00Z \\
+      --file mails.ndjson --yes
+  topology publish --batch mails.ndjson                     publish them anew
+
+The file gets a line for each letter before the letter leaves the queue. `topology
+publish --batch` takes the file: it publishes new events with the same type,
+reference and payload. A file that exists is continued.
+
+Exit 5: stopped or failed half-way. 6: the broker or Redis is unreachable.
+7: another `topology dead-letter` reads the queue.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    filters: Filters,
+
+    /// Only letters whose event has run, was cancelled or was replaced since
+    #[arg(long, help_heading = "Which letters")]
+    obsolete: bool,
+
+    /// The file for the letters
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// The most letters to discard
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+
+    /// Discard the letters; without --yes they are only counted
+    #[arg(long)]
+    yes: bool,
+}
+
+pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    if args.yes && args.file.is_none() {
+        return Err(UsageError("--yes needs --file: discarded letters are written to a file first".to_owned()).into());
+    }
+    with_letters(common, &args.filters, output, async |letters, queues| discard(letters, queues, args, output).await)
+        .await
+}
+
+async fn discard(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let (filters, mut selection) = (&args.filters, args.filters.selection());
+    selection.obsolete = args.obsolete;
+    let Some(path) = args.file.as_deref().filter(|_| args.yes) else {
+        return report::dry_run(all, queues, (filters, &selection), args.limit, DISCARD, output).await;
+    };
+    let file = Arc::new(LetterFile::open(path)?);
+    report::sweep(queues, filters, DISCARD, output, async |queue, before, patience, stop, progress| {
+        let limit = args.limit.map(|limit| limit.saturating_sub(before));
+        let file = Arc::clone(&file);
+        let keep = Arc::new(move |letters: &[_]| file.write(letters));
+        let bounds = Bounds { limit, rate: None };
+        all.discard(queue, &selection, keep, bounds, patience, &stop.gently, progress).await
+    })
+    .await
+}

@@ -1,0 +1,53 @@
+//! `topology dead-letter`: looks at dead letters, replays them, discards them.
+
+mod connected;
+mod discard;
+mod file;
+mod list;
+mod replay;
+mod report;
+mod show;
+mod view;
+mod which;
+
+use clap::Subcommand;
+
+use crate::{args::Common, exit::Exit, output::Output};
+
+/// Look at dead letters, replay them, or discard them
+#[derive(clap::Args)]
+#[command(arg_required_else_help = true, subcommand_required = true)]
+#[command(after_help = "\
+Examples:
+  topology dead-letter list                      why events were given up
+  topology dead-letter list --type mail --events
+  topology dead-letter show ID
+  topology dead-letter replay --reason timeout              a dry run
+  topology dead-letter replay --reason timeout --yes
+  topology dead-letter discard --obsolete --file old.ndjson --yes
+  topology dead-letter list --unrouted           what no queue has taken
+
+The letters are read from their queues, which are as before afterwards. Redis
+only tells which letters are obsolete: their event has run, was cancelled or
+was replaced since.")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    List(list::Args),
+    Show(show::Args),
+    Replay(replay::Args),
+    Discard(discard::Args),
+}
+
+pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
+    match args.verb {
+        Verb::List(args) => list::run(common, &args, output).await,
+        Verb::Show(args) => show::run(common, &args, output).await,
+        Verb::Replay(args) => replay::run(common, &args, output).await,
+        Verb::Discard(args) => discard::run(common, &args, output).await,
+    }
+}

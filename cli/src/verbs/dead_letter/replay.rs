@@ -1,0 +1,101 @@
+//! `topology dead-letter replay`: publishes the events of letters again.
+
+use std::{num::NonZeroU32, time::Duration};
+
+use hatchery::{
+    internals::operate::{Bounds, DeadLetters, Due, LetterQueue},
+    parse_duration, parse_time,
+};
+use jiff::Timestamp;
+
+use super::{
+    connected::with_letters,
+    report::{self, Verb},
+    which::Filters,
+};
+use crate::{args::Common, exit::Exit, output::Output};
+
+const REPLAY: Verb = Verb { name: "replay", done: "replayed", leaves: true };
+
+/// Publish the events of letters again, as if they had not failed
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology dead-letter replay                               a dry run
+  topology dead-letter replay --type mail --reason timeout --yes
+  topology dead-letter replay --yes --rate 50/s --limit 1000
+  topology dead-letter replay --id ID --delay 10m --yes
+  topology dead-letter replay --unrouted --yes
+
+A replayed event begins with no failed attempts, and keeps its history in its
+headers. It keeps its date, unless --at or --delay gives another one. Its letter
+leaves the queue once the broker has confirmed the event. Obsolete letters stay.
+
+The command ends after as many letters as there were when it began. Ctrl-C stops
+it after the letters that are under way; run it again for the rest.
+
+Exit 5: stopped or failed half-way. 6: the broker or Redis is unreachable.
+7: another `topology dead-letter` reads the queue.")]
+pub(super) struct Args {
+    #[command(flatten)]
+    filters: Filters,
+
+    /// Run the events not before this time
+    #[arg(long, value_name = "TIME", conflicts_with = "delay", value_parser = parse_time)]
+    at: Option<Timestamp>,
+
+    /// Run the events after this delay at the earliest
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
+    delay: Option<Duration>,
+
+    /// The most letters in a second, such as 50/s
+    #[arg(long, value_name = "N/s", value_parser = parse_rate)]
+    rate: Option<NonZeroU32>,
+
+    /// The most letters to replay
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+
+    /// Replay the letters; without --yes they are only counted
+    #[arg(long)]
+    yes: bool,
+}
+
+fn parse_rate(text: &str) -> Result<NonZeroU32, String> {
+    let number = text.strip_suffix("/s").unwrap_or(text);
+    number.parse().map_err(|_| "not a rate; write it like 50/s".to_owned())
+}
+
+pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    with_letters(common, &args.filters, output, async |letters, queues| replay(letters, queues, args, output).await)
+        .await
+}
+
+async fn replay(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let (filters, selection) = (&args.filters, args.filters.selection());
+    if !args.yes {
+        return report::dry_run(all, queues, (filters, &selection), args.limit, REPLAY, output).await;
+    }
+    let delayed = args.delay.and_then(|delay| Timestamp::now().checked_add(delay).ok());
+    let due = args.at.or(delayed).map_or(Due::AsBefore, Due::At);
+    report::sweep(queues, filters, REPLAY, output, async |queue, before, patience, stop, progress| {
+        let limit = args.limit.map(|limit| limit.saturating_sub(before));
+        let bounds = Bounds { limit, rate: args.rate };
+        all.replay(queue, &selection, due, bounds, patience, &stop.gently, progress).await
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_number_of_letters_in_a_second() {
+        assert_eq!(parse_rate("50/s").ok().map(NonZeroU32::get), Some(50));
+        assert_eq!(parse_rate("50").ok().map(NonZeroU32::get), Some(50));
+        for wrong in ["0/s", "50/m", "-1", "", "1.5/s"] {
+            assert!(parse_rate(wrong).is_err(), "{wrong}");
+        }
+    }
+}

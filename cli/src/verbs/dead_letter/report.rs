@@ -1,0 +1,188 @@
+//! What `replay` and `discard` have in common: the dry run, the progress, and the report.
+
+use std::{cell::Cell, collections::BTreeMap, fmt::Write as _};
+
+use hatchery::internals::operate::{
+    DeadLetters, Group, Groups, Letter, LetterQueue, Patience, Selection, Standing, Swept, Tally,
+};
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+use super::{
+    connected::{explained, patiently, warn},
+    view::letters,
+    which::Filters,
+};
+use crate::{
+    exit::{Ended, Exit},
+    output::{Format, Output},
+    stop::Stop,
+};
+
+/// A verb that acts on letters.
+#[derive(Clone, Copy)]
+pub(super) struct Verb {
+    /// The verb as it is typed.
+    pub(super) name: &'static str,
+    /// What has become of the letters.
+    pub(super) done: &'static str,
+    /// Whether letters that are obsolete or no events are left.
+    pub(super) leaves: bool,
+}
+
+/// Shows what the verb would do, and changes nothing.
+pub(super) async fn dry_run(
+    all: &DeadLetters,
+    queues: &[LetterQueue],
+    (filters, selection): (&Filters, &Selection),
+    limit: Option<u64>,
+    verb: Verb,
+    output: Output,
+) -> anyhow::Result<Exit> {
+    let (mut tally, mut groups) = (Tally::default(), Groups::default());
+    let spinner = output.spinner();
+    for queue in queues {
+        let mut selected = 0;
+        let each = |letter: Letter, standing: Standing| {
+            selected += 1;
+            match standing {
+                Standing::Obsolete(_) if verb.leaves => tally.obsolete += 1,
+                Standing::Unreadable(_) if verb.leaves => tally.unreadable += 1,
+                _ if limit.is_some_and(|limit| tally.done >= limit) => tally.others += 1,
+                _ => {
+                    tally.done += 1;
+                    groups.add(&letter, &standing);
+                }
+            }
+        };
+        let seen =
+            patiently(filters, output, async |patience: Patience<'_>| all.read(queue, selection, patience, each).await);
+        let seen = seen.await.map_err(|error| explained(error, queue))?;
+        spinner.set_message(queue.name.clone());
+        warn(&seen, queue, output);
+        if let Some(error) = seen.unknown {
+            return Err(anyhow::Error::new(error).context("which letters are obsolete is not known"));
+        }
+        tally.ready += seen.ready;
+        tally.others += seen.read - selected;
+    }
+    spinner.finish_and_clear();
+    if !output.is_text() {
+        output.json(&json!({ "verb": verb.name, "dry_run": true, "letters": counts(tally, "would_be_done") }))?;
+        return Ok(Exit::Done);
+    }
+    let mut text = String::new();
+    for Group { reason, count, .. } in groups.largest_first() {
+        let reason = super::view::cut(&reason, Output::columns().saturating_sub(10));
+        let _ = writeln!(text, "{count:>8}  {reason}");
+    }
+    let _ = write!(text, "{}", left(tally));
+    let _ = writeln!(text, "Dry run: would {} {}. --yes does it.", verb.name, letters(tally.done));
+    output.print(&text)?;
+    Ok(Exit::Done)
+}
+
+/// Acts on one queue after the other, and reports. `act` gets the queue, the letters that were done before, and a
+/// function for the progress.
+pub(super) async fn sweep(
+    queues: &[LetterQueue],
+    filters: &Filters,
+    verb: Verb,
+    output: Output,
+    act: impl AsyncFn(&LetterQueue, u64, Patience<'_>, &Stop, &(dyn Fn(Tally) + Sync)) -> Swept,
+) -> anyhow::Result<Exit> {
+    let stop = Stop::on_signals()?;
+    let (mut sum, mut by_queue, mut end) = (Tally::default(), BTreeMap::new(), Ok(false));
+    let bar = output.spinner();
+    for queue in queues {
+        let progress = |tally: Tally| show(&bar, sum.done + tally.done, verb);
+        let acted = patiently(filters, output, async |patience| {
+            tokio::select! {
+                biased;
+                () = stop.at_once.cancelled() => None,
+                swept = act(queue, sum.done, patience, &stop, &progress) => Some(swept),
+            }
+        });
+        let Some(Swept { tally, interrupted, error }) = acted.await else {
+            end = Ok(true);
+            break;
+        };
+        add(&mut sum, tally);
+        by_queue.insert(queue.name.as_str(), counts(tally, "done"));
+        end = error.map_or(Ok(interrupted), |error| Err(explained(error, queue)));
+        if !matches!(end, Ok(false)) {
+            break;
+        }
+    }
+    bar.finish_and_clear();
+    let told = tell(sum, &by_queue, verb, output);
+    match end {
+        Ok(false) => told.map_err(Ended::untold).map(|()| Exit::Done),
+        Ok(true) => {
+            told?;
+            let message = format!("stopped; {} {} before. Run it again for the rest", letters(sum.done), verb.done);
+            Err(Ended::new(Exit::Partly, message).into())
+        }
+        // Nothing was done, so the error says everything.
+        Err(error) if sum.done == 0 => Err(error),
+        Err(error) => {
+            told?;
+            let message = format!("{error:#}; {} {} before. Run it again for the rest", letters(sum.done), verb.done);
+            Err(Ended::new(Exit::Partly, message).into())
+        }
+    }
+}
+
+fn show(bar: &ProgressBar, done: u64, verb: Verb) {
+    thread_local!(static LAST: Cell<u64> = const { Cell::new(0) });
+    if LAST.replace(done) != done {
+        bar.set_message(format!("{} {}", letters(done), verb.done));
+    }
+}
+
+fn add(sum: &mut Tally, tally: Tally) {
+    sum.ready += tally.ready;
+    sum.done += tally.done;
+    sum.obsolete += tally.obsolete;
+    sum.unreadable += tally.unreadable;
+    sum.others += tally.others;
+}
+
+fn tell(sum: Tally, by_queue: &BTreeMap<&str, Value>, verb: Verb, output: Output) -> anyhow::Result<()> {
+    match output.format {
+        Format::Text => {
+            let (first, rest) = verb.done.split_at(1);
+            output.print(&format!("{}{}{rest}: {}.\n", left(sum), first.to_uppercase(), letters(sum.done)))?;
+        }
+        Format::Json | Format::Ndjson => output.json(&json!({
+            "verb": verb.name, "dry_run": false, "letters": counts(sum, "done"), "queues": by_queue,
+        }))?,
+    }
+    Ok(())
+}
+
+fn counts(tally: Tally, done: &str) -> Value {
+    let Tally { ready, done: count, obsolete, unreadable, others } = tally;
+    json!({ "ready": ready, done: count, "obsolete": obsolete, "unreadable": unreadable, "not_selected": others })
+}
+
+/// Returns a line for each kind of letters that are left although they were selected.
+fn left(tally: Tally) -> String {
+    let mut text = String::new();
+    if tally.obsolete > 0 {
+        let _ = writeln!(
+            text,
+            "Left: {}, obsolete. The event has run, was cancelled or was replaced since;\n`topology dead-letter discard \
+             --obsolete` clears them.",
+            letters(tally.obsolete)
+        );
+    }
+    if tally.unreadable > 0 {
+        let _ = writeln!(
+            text,
+            "Left: {}, not events that can be published. `topology dead-letter list\n--events` says why.",
+            letters(tally.unreadable)
+        );
+    }
+    text
+}

@@ -1,0 +1,155 @@
+//! `topology dead-letter show`: prints all of a letter.
+
+use std::fmt::Write as _;
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use hatchery::internals::{
+    operate::{DeadLetters, Letter, LetterQueue, Standing},
+    words::plain,
+};
+use serde_json::{Value, json};
+
+use super::{
+    connected::{explained, patiently, warn, with_letters},
+    view::{headers, time, view},
+    which::Filters,
+};
+use crate::{
+    args::{Common, UsageError},
+    exit::{Ended, Exit},
+    output::{Format, Output},
+};
+
+/// Letters that are shown at most.
+const MOST: usize = 20;
+
+/// Show all of a letter: fields, headers, payload
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  topology dead-letter show 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11
+  topology dead-letter show --type hr-import --reference 1234
+  topology dead-letter show ID --payload-limit 1000000 -o json | jq .payload
+  topology dead-letter show ID --unrouted
+
+Exit 1: there is no such letter.")]
+pub(super) struct Args {
+    /// The letter with this id
+    #[arg(value_name = "ID", conflicts_with = "id")]
+    named: Option<String>,
+
+    #[command(flatten)]
+    filters: Filters,
+
+    /// Show at most this many bytes of the payload
+    #[arg(long, value_name = "BYTES", default_value_t = 4096)]
+    payload_limit: usize,
+}
+
+pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
+    with_letters(common, &args.filters, output, async |letters, queues| show(letters, queues, args, output).await).await
+}
+
+async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Output) -> anyhow::Result<Exit> {
+    let mut selection = args.filters.selection();
+    selection.id = args.named.clone().or(selection.id);
+    if selection.id.is_none() && selection.reference.is_none() {
+        return Err(UsageError("name a letter by its id, or by --reference".to_owned()).into());
+    }
+    let (mut shown, mut found): (Vec<(Letter, Standing, &LetterQueue)>, usize) = (Vec::new(), 0);
+    for queue in queues {
+        let each = |letter: Letter, standing: Standing| {
+            found += 1;
+            if shown.len() < MOST {
+                shown.push((letter, standing, queue));
+            }
+        };
+        let seen = patiently(&args.filters, output, async |patience| all.read(queue, &selection, patience, each).await);
+        let seen = seen.await.map_err(|error| explained(error, queue))?;
+        warn(&seen, queue, output);
+        if let Some(error) = seen.unknown {
+            output.warn(&format!("{error}. Whether the letter is obsolete is not known"));
+        }
+    }
+    if shown.is_empty() {
+        return Err(Ended::new(Exit::Error, "there is no such letter").into());
+    }
+    let views: Vec<Value> =
+        shown.iter().map(|(letter, standing, queue)| whole(letter, standing, queue, args)).collect();
+    match output.format {
+        Format::Json => output.json(&json!({ "found": found, "letters": views }))?,
+        Format::Ndjson => views.iter().try_for_each(|view| output.json(view))?,
+        Format::Text => {
+            let texts = shown.iter().map(|(letter, standing, queue)| text(letter, standing, queue, args));
+            output.print(&texts.collect::<Vec<_>>().join("\n"))?;
+        }
+    }
+    if found > shown.len() {
+        output.note(&format!("{found} letters match; only the first {MOST} are shown."));
+    }
+    Ok(Exit::Done)
+}
+
+/// Returns a letter with its headers and payload as JSON.
+fn whole(letter: &Letter, standing: &Standing, queue: &LetterQueue, args: &Args) -> Value {
+    let (mut view, properties) = (view(letter, standing, queue), &letter.message.properties);
+    view["content_type"] = properties.content_type.clone().into();
+    view["correlation_id"] = properties.correlation_id.clone().into();
+    view["headers"] = headers(&properties.headers);
+    let body = bounded(letter, args);
+    match std::str::from_utf8(body) {
+        Ok(text) => view["payload"] = text.into(),
+        Err(_) => view["payload_base64"] = BASE64_STANDARD.encode(body).into(),
+    }
+    view["payload_cut"] = (body.len() < letter.message.body.len()).into();
+    view
+}
+
+fn bounded<'a>(letter: &'a Letter, args: &Args) -> &'a [u8] {
+    let body = &letter.message.body;
+    let cut = &body[..body.len().min(args.payload_limit)];
+    // A text is cut between two characters.
+    match std::str::from_utf8(cut) {
+        Err(error) if error.error_len().is_none() && cut.len() < body.len() => &cut[..error.valid_up_to()],
+        _ => cut,
+    }
+}
+
+fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, args: &Args) -> String {
+    let properties = &letter.message.properties;
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let _ = writeln!(text, "{name:<15} {}", plain(value));
+    };
+    line("id", letter.id().unwrap_or("-"));
+    line("type", letter.event_type());
+    line("reference", letter.reference().unwrap_or("-"));
+    line("queue", &queue.name);
+    line("state", &standing.to_string());
+    line("failure", &letter.cause());
+    line("first failed at", &time(letter.first_failed_at()));
+    line("failed at", &time(letter.failed_at()));
+    line("attempts", &letter.attempts().to_string());
+    line("replays", &letter.replays().to_string());
+    line("routing key", &letter.message.routing_key);
+    line("content type", properties.content_type.as_deref().unwrap_or("-"));
+    line("correlation id", properties.correlation_id.as_deref().unwrap_or("-"));
+    if let Value::Object(headers) = headers(&properties.headers) {
+        for (name, value) in headers {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let _ = writeln!(text, "header {}: {}", plain(&name), plain(&value));
+        }
+    }
+    let (body, size) = (bounded(letter, args), letter.message.body.len());
+    let cut = if body.len() < size { format!(", the first {} are shown", body.len()) } else { String::new() };
+    let _ = writeln!(text, "payload, {size} bytes{cut}:");
+    match std::str::from_utf8(body) {
+        Ok(payload) => payload.lines().for_each(|line| {
+            let _ = writeln!(text, "  {}", plain(line));
+        }),
+        Err(_) => {
+            let _ = writeln!(text, "  base64 {}", BASE64_STANDARD.encode(body));
+        }
+    }
+    text
+}

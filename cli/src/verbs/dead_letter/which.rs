@@ -1,0 +1,69 @@
+//! The flags that select letters.
+
+use std::time::Duration;
+
+use hatchery::{
+    internals::operate::{DeadLetters, LetterQueue, Selection},
+    parse_duration,
+};
+use jiff::Timestamp;
+
+use crate::verbs::events::parse_moment;
+
+/// The flags of a selection. A letter must match all of them.
+#[derive(clap::Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Which letters")]
+pub(super) struct Filters {
+    /// Letters of this type; may be given more than once
+    #[arg(long = "type", value_name = "TYPE")]
+    types: Vec<String>,
+
+    /// Letters about this object
+    #[arg(long)]
+    reference: Option<String>,
+
+    /// The letter with this id
+    #[arg(long)]
+    pub(super) id: Option<String>,
+
+    /// Letters with this text in their reason or failure, in any case
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
+    /// Failed at this time or later: 2026-06-01T09:00:00Z, 2h ago
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
+    since: Option<Timestamp>,
+
+    /// Failed before this time
+    #[arg(long, value_name = "TIME", value_parser = parse_moment, allow_hyphen_values = true)]
+    until: Option<Timestamp>,
+
+    /// The messages that no queue has taken, instead of dead letters
+    #[arg(long)]
+    unrouted: bool,
+
+    /// How long to wait while another `topology dead-letter` reads a queue
+    #[arg(long, value_name = "DURATION", default_value = "2m", value_parser = parse_duration)]
+    #[arg(help_heading = None)]
+    pub(super) wait: Duration,
+}
+
+impl Filters {
+    pub(super) fn selection(&self) -> Selection {
+        Selection {
+            types: self.types.clone(),
+            reference: self.reference.clone(),
+            id: self.id.clone(),
+            reason: self.reason.clone(),
+            since: self.since,
+            until: self.until,
+            obsolete: false,
+        }
+    }
+
+    /// Returns the queues of the letters. An unknown type is allowed with `--unrouted`: it may be why the messages are
+    /// there.
+    pub(super) fn queues(&self, letters: &DeadLetters) -> anyhow::Result<Vec<LetterQueue>> {
+        Ok(if self.unrouted { vec![letters.unrouted()] } else { letters.queues(&self.types)? })
+    }
+}

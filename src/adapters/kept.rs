@@ -1,0 +1,66 @@
+//! The messages that a look leaves in its queue.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::ports::{Receipt, Written};
+
+/// Collects the receipts that the caller of a look drops without an answer. They are answered when the look closes.
+#[derive(Clone, Default)]
+pub(super) struct Kept(Arc<Mutex<Vec<Box<dyn Receipt>>>>);
+
+impl Kept {
+    /// Returns a receipt that joins these when it is dropped without an answer.
+    pub(super) fn receipt(&self, receipt: Box<dyn Receipt>) -> Box<dyn Receipt> {
+        Box::new(OrKept { receipt: Some(receipt), kept: self.clone() })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// Returns the receipts in the order in which they were dropped.
+    pub(super) fn take(&self) -> Vec<Box<dyn Receipt>> {
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Box<dyn Receipt>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct OrKept {
+    receipt: Option<Box<dyn Receipt>>,
+    kept: Kept,
+}
+
+impl OrKept {
+    fn answer(mut self: Box<Self>, answer: impl FnOnce(Box<dyn Receipt>) -> Written) -> Written {
+        self.receipt.take().map(answer).unwrap_or_default()
+    }
+}
+
+impl Receipt for OrKept {
+    fn acknowledge(self: Box<Self>) -> Written {
+        self.answer(|receipt| receipt.acknowledge())
+    }
+
+    fn acknowledge_at_once(self: Box<Self>) -> Written {
+        self.answer(|receipt| receipt.acknowledge_at_once())
+    }
+
+    fn requeue(self: Box<Self>) -> Written {
+        self.answer(|receipt| receipt.requeue())
+    }
+
+    fn reject(self: Box<Self>) -> Written {
+        self.answer(|receipt| receipt.reject())
+    }
+}
+
+impl Drop for OrKept {
+    fn drop(&mut self) {
+        if let Some(receipt) = self.receipt.take() {
+            self.kept.lock().push(receipt);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Looks at a queue and keeps its order.
+//!
+//! What a quorum queue does with messages that come back (measured on 3.10.8 and 4.3.6):
+//!
+//! - Closing the channel returns its messages in their order, also those of several consumers on the channel.
+//!   `basic.nack` for several messages returns them in any order on 3.10, and so does closing a channel that used
+//!   `basic.get`. So a look consumes, and closes its channel.
+//! - Returned messages stand before all that were never delivered, and behind those that were returned earlier. So two
+//!   looks at a time would exchange the order of their messages: an exclusive queue is the lock that admits one. (A
+//!   quorum queue ignores `exclusive` in `basic.consume`.)
+//! - For the same reason a look that ends early reads on until a message that was never delivered before: otherwise its
+//!   messages would return behind those that an earlier look has returned.
+//!
+//! A consumer that is full with messages that stay in the queue is cancelled, and keeps them. The next consumer has twice
+//! the prefetch, so that a large queue needs few consumers, and a small look holds few messages in memory.
+
+use std::{sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use futures_util::{FutureExt as _, StreamExt as _};
+use lapin::{
+    Channel, Consumer,
+    options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions, QueueDeleteOptions},
+    types::{FieldTable, ShortString},
+};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::{
+    codec,
+    connection::{Link, answer, deliveries},
+    receipts::Answers,
+};
+use crate::{
+    adapters::kept::Kept,
+    domain::names,
+    ports::{BrokerError, Delivery, LOOK_IN_FLIGHT, Look},
+};
+
+/// The prefetch of the first consumer: room for the messages that the caller holds, and for as many that stay.
+const FIRST_PREFETCH: u16 = 2_048;
+
+/// How long the look waits for a delivery before it asks whether the queue has more.
+const LULL: Duration = Duration::from_millis(500);
+
+/// How long the queue may deliver nothing although it has messages.
+const SILENCE: Duration = Duration::from_secs(30);
+
+/// How long closed channels may take to return their messages. It takes milliseconds.
+const RETURN_LIMIT: Duration = Duration::from_secs(10);
+
+pub(super) struct QueueLook {
+    link: Arc<Link>,
+    channel: Channel,
+    consumer: Consumer,
+    /// Whether the consumer is cancelled, because it is full.
+    cancelled: bool,
+    answers: Answers,
+    queue: String,
+    prefetch: u16,
+    /// The number of the consumer. RabbitMQ returns the messages of a channel's consumers in the order of their tags.
+    number: u32,
+    /// The messages that stay in the queue, and how many of them former consumers hold.
+    kept: Kept,
+    kept_before: usize,
+    ready: u64,
+    consumers: u32,
+    read: u64,
+    /// Whether a message was read that was never delivered before. No returned message stands behind it.
+    passed_returned: bool,
+}
+
+impl QueueLook {
+    pub(super) async fn open(link: Arc<Link>, channel: Channel, queue: &str) -> Result<Self, BrokerError> {
+        lock(&link, queue).await?;
+        match Self::begin(Arc::clone(&link), channel, queue).await {
+            Ok(look) => Ok(look),
+            Err(error) => {
+                unlock(&link, queue).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn begin(link: Arc<Link>, channel: Channel, queue: &str) -> Result<Self, BrokerError> {
+        let (ready, consumers) = counts(&link, &channel, queue).await?;
+        let consumer = consume(&link, &channel, queue, FIRST_PREFETCH, 0).await?;
+        Ok(Self {
+            answers: Answers::start(channel.clone(), FIRST_PREFETCH),
+            link,
+            channel,
+            consumer,
+            cancelled: false,
+            queue: queue.to_owned(),
+            prefetch: FIRST_PREFETCH,
+            number: 0,
+            kept: Kept::default(),
+            kept_before: 0,
+            ready,
+            consumers,
+            read: 0,
+            passed_returned: false,
+        })
+    }
+
+    /// Cancels a consumer that is half full with messages that stay. The other half is for the caller's messages.
+    async fn cancel_if_full(&mut self) -> Result<(), BrokerError> {
+        if !self.cancelled && (self.kept.len() - self.kept_before) * 2 >= usize::from(self.prefetch) {
+            let cancelling = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
+            self.answered(answer(cancelling).await)?;
+            self.cancelled = true;
+        }
+        Ok(())
+    }
+
+    async fn consume_more(&mut self) -> Result<(), BrokerError> {
+        self.prefetch = self.prefetch.saturating_mul(2);
+        self.number += 1;
+        self.consumer = consume(&self.link, &self.channel, &self.queue, self.prefetch, self.number).await?;
+        self.kept_before = self.kept.len();
+        self.cancelled = false;
+        Ok(())
+    }
+
+    fn delivery(&mut self, mut received: lapin::message::Delivery) -> Delivery {
+        self.read += 1;
+        self.passed_returned |= !received.redelivered;
+        let message = codec::incoming(&mut received);
+        let receipt = self.answers.receipt(received.delivery_tag, received.acker);
+        Delivery { message, redelivered: received.redelivered, receipt: self.kept.receipt(receipt) }
+    }
+
+    fn answered<T>(&self, result: lapin::Result<T>) -> Result<T, BrokerError> {
+        result.map_err(|error| self.link.error(&error, &format!("the queue {}", self.queue)))
+    }
+
+    /// Reads on until no message that an earlier look has returned stands behind those of this one.
+    async fn pass_returned(&mut self) -> Result<(), BrokerError> {
+        while !self.passed_returned && !self.next(LOOK_IN_FLIGHT).await?.is_empty() {}
+        Ok(())
+    }
+
+    /// Waits until the messages of the closed channel are ready again, so that the next look sees them.
+    async fn wait_for_return(&self) -> Result<(), BrokerError> {
+        let (channel, since) = (self.link.channel().await?, Instant::now());
+        let stay = u64::try_from(self.kept.len()).unwrap_or(u64::MAX);
+        while counts(&self.link, &channel, &self.queue).await?.0 < stay && since.elapsed() < RETURN_LIMIT {
+            sleep(Duration::from_millis(10)).await;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Look for QueueLook {
+    fn ready(&self) -> u64 {
+        self.ready
+    }
+
+    fn consumers(&self) -> u32 {
+        self.consumers
+    }
+
+    async fn next(&mut self, most: usize) -> Result<Vec<Delivery>, BrokerError> {
+        let left = usize::try_from(self.ready - self.read).unwrap_or(usize::MAX);
+        let (most, since) = (most.min(left), Instant::now());
+        let mut batch = Vec::new();
+        while batch.is_empty() && most > 0 {
+            self.cancel_if_full().await?;
+            match timeout(LULL, self.consumer.next()).await {
+                Ok(Some(received)) => {
+                    let received = self.answered(received)?;
+                    batch.push(self.delivery(received));
+                }
+                Ok(None) if self.cancelled => self.consume_more().await?,
+                Ok(None) => return Err(BrokerError::Missing { object: format!("the queue {}", self.queue) }),
+                Err(_) if counts(&self.link, &self.channel, &self.queue).await?.0 == 0 => break,
+                Err(_) if since.elapsed() > SILENCE => {
+                    let queue = &self.queue;
+                    let reason = format!("{queue} has messages and delivers none for {} s", SILENCE.as_secs());
+                    return Err(self.link.unreachable(reason));
+                }
+                Err(_) => {}
+            }
+        }
+        while batch.len() < most
+            && let Some(Some(received)) = self.consumer.next().now_or_never()
+        {
+            let received = self.answered(received)?;
+            batch.push(self.delivery(received));
+        }
+        Ok(batch)
+    }
+
+    async fn close(mut self: Box<Self>) -> Result<(), BrokerError> {
+        let passed = self.pass_returned().await;
+        let closed = self.answered(answer(self.channel.close(200, ShortString::from("done"))).await);
+        let returned = if closed.is_ok() { self.wait_for_return().await } else { Ok(()) };
+        unlock(&self.link, &self.queue).await;
+        passed.and(closed).and(returned)
+    }
+}
+
+/// Returns the number of messages that are ready in a queue, and of its consumers.
+async fn counts(link: &Link, channel: &Channel, queue: &str) -> Result<(u64, u32), BrokerError> {
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let declaring = channel.queue_declare(codec::short(queue)?, options, FieldTable::default());
+    let declared = link.answer(&format!("the queue {queue}"), declaring).await?;
+    Ok((declared.message_count().into(), declared.consumer_count()))
+}
+
+async fn consume(
+    link: &Link,
+    channel: &Channel,
+    queue: &str,
+    prefetch: u16,
+    number: u32,
+) -> Result<Consumer, BrokerError> {
+    let (name, tag) = (codec::short(queue)?, codec::short(&format!("look-{number:04}"))?);
+    let consuming = deliveries(channel, async {
+        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+        channel.basic_consume(name, tag, BasicConsumeOptions::default(), FieldTable::default()).await
+    });
+    consuming.await.map_err(|error| link.error(&error, &format!("the queue {queue}")))
+}
+
+/// Takes the lock of those who look at the queue. The broker frees it when the connection ends.
+async fn lock(link: &Link, queue: &str) -> Result<(), BrokerError> {
+    // A refusal closes the channel.
+    let channel = link.channel().await?;
+    let options = QueueDeclareOptions { exclusive: true, auto_delete: true, ..QueueDeclareOptions::default() };
+    let declaring = channel.queue_declare(codec::short(&names::look_lock(queue))?, options, FieldTable::default());
+    link.answer(&format!("the queue {queue}"), declaring).await.map(drop)
+}
+
+async fn unlock(link: &Link, queue: &str) {
+    let deleting = async {
+        let (channel, lock) = (link.channel().await?, codec::short(&names::look_lock(queue))?);
+        link.answer("a lock", channel.queue_delete(lock, QueueDeleteOptions::default())).await
+    };
+    if let Err(error) = deleting.await {
+        tracing::debug!(%error, "the lock of {queue} ends with its connection");
+    }
+}

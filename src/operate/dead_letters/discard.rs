@@ -1,0 +1,96 @@
+//! Discards letters, after they are written to a file.
+
+use std::{io, sync::Arc};
+
+use async_trait::async_trait;
+use fail::fail_point;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    Bounds, DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Selection, Standing, Swept, Tally,
+    sweep::{Act, Held},
+};
+use crate::{
+    domain::register::{End, Settle},
+    operate::shared::Shared,
+};
+
+/// Writes letters to a file, and returns when they are on the disk.
+pub type Keep = Arc<dyn Fn(&[Letter]) -> io::Result<()> + Send + Sync>;
+
+impl DeadLetters {
+    /// Discards the selected letters of a queue, after `keep` has written them. The register is told that their events
+    /// are over.
+    ///
+    /// The sweep ends after as many letters as were in the queue when it began. It may be stopped and run again.
+    #[allow(clippy::too_many_arguments, reason = "each is another choice of the person")]
+    pub async fn discard(
+        &self,
+        queue: &LetterQueue,
+        selection: &Selection,
+        keep: Keep,
+        bounds: Bounds,
+        patience: Patience<'_>,
+        stop: &CancellationToken,
+        progress: &(dyn Fn(Tally) + Sync),
+    ) -> Swept {
+        let act = Discard { shared: Arc::clone(&self.shared), keep };
+        self.sweep(queue, selection, bounds, patience, stop, act, progress).await
+    }
+}
+
+struct Discard {
+    shared: Arc<Shared>,
+    keep: Keep,
+}
+
+#[async_trait]
+impl Act for Discard {
+    // The file has the letters in their order.
+    const BATCHES: usize = 1;
+
+    fn leaves(&self, _: &Standing) -> bool {
+        false
+    }
+
+    /// The order of effects: the file, the register, the acknowledgement. After a crash in between, the letters are in
+    /// the file and in the queue.
+    async fn act(&self, batch: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
+        let settles: Vec<Settle> = batch.iter().filter_map(|held| self.settled(held)).collect();
+        let (letters, receipts): (Vec<_>, Vec<_>) = batch.into_iter().map(|held| (held.letter, held.held)).unzip();
+        let keep = Arc::clone(&self.keep);
+        let kept = tokio::task::spawn_blocking(move || keep(&letters)).await;
+        if let Err(error) = kept.unwrap_or_else(|panic| Err(io::Error::other(panic))) {
+            return (0, Err(DeadLettersError::File(error)));
+        }
+        fail_point!("discard.kept");
+        if !settles.is_empty()
+            && let Err(error) = self.shared.register.settle(&settles).await
+        {
+            return (0, Err(DeadLettersError::Register(error)));
+        }
+        let done = u64::try_from(receipts.len()).unwrap_or(u64::MAX);
+        for receipt in receipts {
+            drop(receipt.acknowledge());
+        }
+        (done, Ok(()))
+    }
+}
+
+impl Discard {
+    /// Returns the call that ends an event, if the letter is its last copy.
+    fn settled(&self, held: &Held) -> Option<Settle> {
+        let event = held.event.as_ref().filter(|_| held.standing == Standing::Open)?;
+        Some(Settle {
+            subject: event.subject(),
+            stamp: event.stamp.clone(),
+            fence: held.covered,
+            // This lease belongs to no run.
+            token: Uuid::nil(),
+            due: event.due(),
+            end: End::Finished,
+            terms: self.shared.terms(&event.event_type)?,
+        })
+    }
+}

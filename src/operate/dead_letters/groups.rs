@@ -1,0 +1,121 @@
+//! Letters grouped by the reason of their last failure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::Timestamp;
+
+use super::{letter::Letter, standing::Standing};
+
+/// The letters of one reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The reason of the first letter of the group.
+    pub reason: String,
+    /// The number of letters.
+    pub count: u64,
+    /// How many of them are obsolete.
+    pub obsolete: u64,
+    /// The time of the earliest failure.
+    pub first: Option<Timestamp>,
+    /// The time of the latest failure.
+    pub last: Option<Timestamp>,
+    /// The types of the letters.
+    pub types: BTreeSet<String>,
+    /// The id of one of them.
+    pub example: Option<String>,
+}
+
+/// Collects letters into groups. Reasons that differ only in long numbers and ids are one.
+#[derive(Debug, Default)]
+pub struct Groups(BTreeMap<String, Group>);
+
+impl Groups {
+    /// Adds a letter.
+    pub fn add(&mut self, letter: &Letter, standing: &Standing) {
+        let cause = letter.cause();
+        let group = self.0.entry(pattern(&cause)).or_insert_with(|| Group {
+            reason: cause,
+            count: 0,
+            obsolete: 0,
+            first: None,
+            last: None,
+            types: BTreeSet::new(),
+            example: None,
+        });
+        group.count += 1;
+        group.obsolete += u64::from(standing.is_obsolete());
+        let (first, last) = (letter.first_failed_at(), letter.failed_at());
+        group.first = [group.first, first].into_iter().flatten().min();
+        group.last = [group.last, last].into_iter().flatten().max();
+        if !group.types.contains(letter.event_type()) {
+            group.types.insert(letter.event_type().to_owned());
+        }
+        if group.example.is_none() {
+            group.example = letter.id().map(str::to_owned);
+        }
+    }
+
+    /// Returns the groups, the largest first.
+    #[must_use]
+    pub fn largest_first(self) -> Vec<Group> {
+        let mut groups: Vec<Group> = self.0.into_values().collect();
+        groups.sort_by(|one, other| other.count.cmp(&one.count).then_with(|| one.reason.cmp(&other.reason)));
+        groups
+    }
+}
+
+/// The length from which a word with digits names one thing, and does not tell the kind of a failure: 404 is a kind.
+const NAME: usize = 5;
+
+/// Replaces the words of a reason that name one thing: long numbers, ids, times.
+fn pattern(reason: &str) -> String {
+    let mut pattern = String::with_capacity(reason.len());
+    let mut rest = reason;
+    while let Some(first) = rest.chars().next() {
+        let end = rest.find(|c: char| c.is_alphanumeric() != first.is_alphanumeric()).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        let names = word.len() >= NAME && word.contains(|c: char| c.is_ascii_digit());
+        pattern.push_str(if names { "#" } else { word });
+        rest = after;
+    }
+    pattern
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{domain::wire::Value, operate::dead_letters::letter::tests::letter};
+
+    #[rstest]
+    #[case("HTTP 404 from /a", "HTTP 500 from /a", false)]
+    #[case("no employee 104711", "no employee 1234567", true)]
+    #[case("ID 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11 is gone", "ID 0197c5e3-8a56-7c1f-9a3e-6f2f6d8f1b12 is gone", true)]
+    #[case("KeyError: name", "KeyError: salary", false)]
+    fn reasons_that_differ_in_names_alone_are_one(#[case] one: &str, #[case] other: &str, #[case] same: bool) {
+        assert_eq!(pattern(one) == pattern(other), same, "{} {}", pattern(one), pattern(other));
+    }
+
+    #[test]
+    fn the_largest_group_comes_first_and_knows_its_times_and_types() {
+        let mut groups = Groups::default();
+        let failed = |event_type: &str, id: &str, hour: u8, cause: &str| {
+            let failure = Value::text(&format!("2026-06-01T{hour:02}:00:00.000Z {cause}"));
+            letter(event_type, id, &[("last_failure", failure)])
+        };
+        groups.add(&failed("mail", "a", 9, "timeout"), &Standing::Open);
+        groups.add(&failed("import", "b", 11, "no employee 104711"), &Standing::Open);
+        groups.add(&failed("mail", "c", 10, "no employee 104712"), &Standing::Obsolete("it has been handled".into()));
+        let groups = groups.largest_first();
+        assert_eq!(groups.iter().map(|group| group.count).collect::<Vec<_>>(), [2, 1]);
+        let largest = &groups[0];
+        assert_eq!((largest.reason.as_str(), largest.obsolete), ("no employee 104711", 1));
+        assert_eq!(largest.types.iter().map(String::as_str).collect::<Vec<_>>(), ["import", "mail"]);
+        assert_eq!(
+            (largest.first, largest.last),
+            ("2026-06-01T10:00:00Z".parse().ok(), "2026-06-01T11:00:00Z".parse().ok())
+        );
+        assert_eq!(largest.example.as_deref(), Some("b"));
+    }
+}

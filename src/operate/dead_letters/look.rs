@@ -1,0 +1,116 @@
+//! Reads the letters of a queue and leaves them there.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{
+    DeadLetters, DeadLettersError, Letter, LetterQueue, Selection, Standing,
+    check::{Register, check},
+};
+use crate::ports::{BrokerError, Look, RegisterError};
+
+/// Letters that are read together. The register answers for all of them in one call.
+pub(super) const BATCH: usize = 256;
+
+/// The delay between two tries for a queue that somebody else looks at.
+const AGAIN: Duration = Duration::from_millis(100);
+
+/// How long to wait for somebody else who looks at the queue.
+#[derive(Clone, Copy)]
+pub struct Patience<'a> {
+    /// The longest time.
+    pub limit: Duration,
+    /// Called once when the wait begins, with the name of the queue.
+    pub waiting: &'a (dyn Fn(&str) + Sync),
+}
+
+/// How much of a queue was seen.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// The number of letters that were ready when the look began.
+    pub ready: u64,
+    /// The number of letters that were read. If it is lower, others hold the rest.
+    pub read: u64,
+    /// The number of consumers that read the queue at the same time. The letters that they hold were not seen.
+    pub consumers: u32,
+    /// Why it is not known which letters are obsolete.
+    pub unknown: Option<RegisterError>,
+}
+
+impl DeadLetters {
+    /// Reads all letters of a queue, and passes those that are selected to `each`. The queue is as before afterwards.
+    ///
+    /// If the register is away, the standing of the letters is unknown.
+    ///
+    /// # Errors
+    /// If the broker is away, has no such queue, or somebody else looks at the queue for longer than the patience.
+    pub async fn read(
+        &self,
+        queue: &LetterQueue,
+        selection: &Selection,
+        patience: Patience<'_>,
+        mut each: impl FnMut(Letter, Standing) + Send,
+    ) -> Result<Seen, DeadLettersError> {
+        let mut look = self.open(queue, patience).await?;
+        let read = self.read_all(&mut *look, queue, selection, &mut each).await;
+        look.close().await?;
+        read
+    }
+
+    async fn read_all(
+        &self,
+        look: &mut dyn Look,
+        queue: &LetterQueue,
+        selection: &Selection,
+        each: &mut (impl FnMut(Letter, Standing) + Send),
+    ) -> Result<Seen, DeadLettersError> {
+        let mut seen = Seen { ready: look.ready(), consumers: look.consumers(), ..Seen::default() };
+        loop {
+            let batch = look.next(BATCH).await?;
+            if batch.is_empty() {
+                return Ok(seen);
+            }
+            seen.read += u64::try_from(batch.len()).unwrap_or(u64::MAX);
+            let letters = batch.into_iter().map(|delivery| (self.letter(queue, delivery.message), ()));
+            let selected = letters.filter(|(letter, ())| selection.matches(letter)).collect();
+            for checked in check(&self.shared, selected, Register::Optional(&mut seen.unknown)).await? {
+                if !selection.obsolete || checked.standing.is_obsolete() {
+                    each(checked.letter, checked.standing);
+                }
+            }
+        }
+    }
+
+    /// Begins to look. Waits while somebody else looks at the queue.
+    pub(super) async fn open(
+        &self,
+        queue: &LetterQueue,
+        patience: Patience<'_>,
+    ) -> Result<Box<dyn Look>, DeadLettersError> {
+        let mut until = None;
+        loop {
+            let error = match self.shared.broker.look(&queue.name).await {
+                Ok(look) => return Ok(look),
+                Err(error) => error,
+            };
+            let begun = until.is_some();
+            let until = *until.get_or_insert_with(|| Instant::now() + patience.limit);
+            if !matches!(error, BrokerError::Locked { .. }) || Instant::now() >= until {
+                return Err(error.into());
+            }
+            if !begun {
+                (patience.waiting)(&queue.name);
+            }
+            sleep(AGAIN).await;
+        }
+    }
+
+    pub(super) fn letter(&self, queue: &LetterQueue, message: crate::domain::wire::Incoming) -> Letter {
+        let of_key = || {
+            let word = message.routing_key.split('.').next()?;
+            Some(self.shared.topology.types.get_key_value(word)?.0.clone())
+        };
+        Letter { known_type: queue.event_type.clone().or_else(of_key), message }
+    }
+}

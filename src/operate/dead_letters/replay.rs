@@ -1,0 +1,176 @@
+//! Replays letters: publishes their events to the scheduler, as if they had not failed.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use fail::fail_point;
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::{
+    Bounds, DeadLetters, DeadLettersError, LetterQueue, Patience, Selection, Standing, Swept, Tally,
+    sweep::{Act, Held},
+};
+use crate::{
+    domain::{
+        event::Event,
+        register::{End, Note, Settle, Stage},
+        time::{ceil_millis, millis_text},
+        wire::{REPLAYS, Value},
+    },
+    operate::{sending::was, shared::Shared},
+    publish::{
+        published::{PUBLISH_LIMIT, PublishError},
+        publisher,
+    },
+};
+
+/// When replayed events are due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// At the date of each event. A date in the past, or no date, means now.
+    AsBefore,
+    /// At this time.
+    At(Timestamp),
+}
+
+impl DeadLetters {
+    /// Replays the selected letters of a queue. The attempts of an event begin at 0, and its history stays in its headers.
+    /// Letters that are obsolete or no events are left.
+    ///
+    /// The sweep ends after as many letters as were in the queue when it began. It may be stopped and run again.
+    #[allow(clippy::too_many_arguments, reason = "each is another choice of the person")]
+    pub async fn replay(
+        &self,
+        queue: &LetterQueue,
+        selection: &Selection,
+        due: Due,
+        bounds: Bounds,
+        patience: Patience<'_>,
+        stop: &CancellationToken,
+        progress: &(dyn Fn(Tally) + Sync),
+    ) -> Swept {
+        let act = Replay { shared: Arc::clone(&self.shared), due };
+        self.sweep(queue, selection, bounds, patience, stop, act, progress).await
+    }
+}
+
+struct Replay {
+    shared: Arc<Shared>,
+    due: Due,
+}
+
+/// A letter whose event is published.
+struct Sent {
+    held: Held,
+    former: Event,
+    copy: Event,
+}
+
+#[async_trait]
+impl Act for Replay {
+    const BATCHES: usize = 4;
+
+    fn leaves(&self, standing: &Standing) -> bool {
+        match standing {
+            Standing::Obsolete(_) | Standing::Unreadable(_) | Standing::Unknown => true,
+            Standing::Open | Standing::Unregistered => false,
+        }
+    }
+
+    /// The order of effects. A crash before the confirm changes nothing that matters. After it, the letter and its copy
+    /// exist: the copy has the higher generation, so the register drops whatever a second replay publishes once one of
+    /// them has run, and shows the letter as obsolete. A type with `register: off` runs twice then.
+    async fn act(&self, batch: Vec<Held>) -> (u64, Result<(), DeadLettersError>) {
+        let (confirmed, published) = self.publish(batch).await;
+        fail_point!("replay.confirmed");
+        if let Err(error) = self.settle(&confirmed).await {
+            return (0, Err(error));
+        }
+        fail_point!("replay.settled");
+        let done = u64::try_from(confirmed.len()).unwrap_or(u64::MAX);
+        for Sent { held, .. } in confirmed {
+            drop(held.held.acknowledge());
+        }
+        (done, published)
+    }
+}
+
+impl Replay {
+    /// Publishes the events of a batch, and waits for the confirms. Returns those that are confirmed.
+    async fn publish(&self, batch: Vec<Held>) -> (Vec<Sent>, Result<(), DeadLettersError>) {
+        let now = ceil_millis(self.shared.clock.now());
+        let sending = batch.into_iter().filter_map(|mut held| {
+            let former = held.event.take()?;
+            let copy = replayed(former.clone(), self.due, now);
+            Some(async move {
+                let sent = self.send(&copy).await;
+                (Sent { held, former, copy }, sent)
+            })
+        });
+        let (mut confirmed, mut result) = (Vec::new(), Ok(()));
+        for (sent, answer) in join_all(sending).await {
+            match answer {
+                Ok(()) => confirmed.push(sent),
+                Err(error) => result = result.and(Err(DeadLettersError::Publish(error))),
+            }
+        }
+        (confirmed, result)
+    }
+
+    async fn send(&self, copy: &Event) -> Result<(), PublishError> {
+        let Shared { broker, outage, routes, clock, .. } = &*self.shared;
+        let message = || Some(routes.to_scheduler(copy, copy.early_by(clock.now())));
+        publisher::send(&**broker, outage, PUBLISH_LIMIT, message).await
+    }
+
+    async fn settle(&self, confirmed: &[Sent]) -> Result<(), DeadLettersError> {
+        let settles: Vec<Settle> = confirmed.iter().filter_map(|sent| self.settled(sent)).collect();
+        if settles.is_empty() {
+            return Ok(());
+        }
+        self.shared.register.settle(&settles).await.map_err(DeadLettersError::Register)
+    }
+
+    /// Returns the call for a copy, if its type uses the register.
+    fn settled(&self, Sent { held, former, copy }: &Sent) -> Option<Settle> {
+        (held.standing == Standing::Open).then_some(())?;
+        Some(Settle {
+            subject: former.subject(),
+            stamp: former.stamp.clone(),
+            fence: held.covered,
+            // This lease belongs to no run.
+            token: Uuid::nil(),
+            due: former.due(),
+            end: End::Copied {
+                due: copy.nbf.unwrap_or(self.shared.clock.now()),
+                note: Note { stage: Stage::Waiting, attempts: 0, reason: copy.reason.clone() },
+            },
+            terms: self.shared.terms(&former.event_type)?,
+        })
+    }
+}
+
+/// Returns the copy to publish.
+fn replayed(event: Event, due: Due, now: Timestamp) -> Event {
+    let was = event.reason.as_deref().and_then(was).unwrap_or_default();
+    let mut properties = event.properties;
+    let replays: i64 = properties.headers.get(REPLAYS).and_then(Value::as_i64).unwrap_or(0).max(0);
+    properties.headers.insert(REPLAYS.to_owned(), Value::I64(replays.saturating_add(1)));
+    Event {
+        nbf: match due {
+            Due::AsBefore => event.nbf,
+            Due::At(at) => Some(ceil_millis(at)),
+        },
+        attempts: 0,
+        busy: 0,
+        crashes: 0,
+        by_hand: false,
+        reason: Some(format!("replay: asked_at={}{was}", millis_text(now))),
+        stamp: event.stamp.next(),
+        properties,
+        ..event
+    }
+}

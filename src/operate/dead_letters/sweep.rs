@@ -1,0 +1,245 @@
+//! Goes through a queue once, and acts on the letters that are selected.
+//!
+//! The letters are held while they are read, and RabbitMQ takes them away from whoever holds them for half an hour. And
+//! while they are held, nobody else can look. So a sweep takes turns: a turn ends after a while, returns what it leaves,
+//! and the next turn begins at the head again, with the letters that were left.
+
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+use async_trait::async_trait;
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep, sleep_until},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    DeadLetters, DeadLettersError, LetterQueue, Patience, Selection, Standing,
+    check::{Checked, Register, check},
+    look::BATCH,
+};
+use crate::ports::{LOOK_IN_FLIGHT, Look, Receipt};
+
+/// The shortest time of a turn, and how many letters of the queue prolong it by a second: each turn may have to read
+/// the whole queue, which takes a tenth of that time.
+const TURN: Duration = Duration::from_secs(5);
+const LETTERS_A_SECOND: u64 = 5_000;
+/// The longest turn, well below RabbitMQ's limit for an acknowledgement.
+const LONGEST_TURN: Duration = Duration::from_mins(5);
+/// The pause between two turns, in which others may look.
+const GAP: Duration = Duration::from_millis(250);
+
+/// A letter with its receipt.
+pub(super) type Held = Checked<Box<dyn Receipt>>;
+
+/// What is done with the letters.
+#[async_trait]
+pub(super) trait Act: Send + Sync + 'static {
+    /// The number of batches at a time.
+    const BATCHES: usize;
+
+    /// Whether letters of this standing are left.
+    fn leaves(&self, standing: &Standing) -> bool;
+
+    /// Acts on a batch, and acknowledges its letters. Returns how many.
+    async fn act(&self, batch: Vec<Held>) -> (u64, Result<(), DeadLettersError>);
+}
+
+/// How far a sweep goes, and how fast.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bounds {
+    /// The most letters to act on.
+    pub limit: Option<u64>,
+    /// The most letters in a second.
+    pub rate: Option<NonZeroU32>,
+}
+
+/// The numbers of letters of a sweep.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// The letters that were in the queue at the beginning. Later ones are not touched.
+    pub ready: u64,
+    /// The letters that were acted on and acknowledged.
+    pub done: u64,
+    /// The obsolete letters that were left.
+    pub obsolete: u64,
+    /// The letters that were left because they are no events.
+    pub unreadable: u64,
+    /// The letters that were not selected.
+    pub others: u64,
+}
+
+/// The end of a sweep. The letters that are not done are in their queue.
+#[derive(Debug)]
+pub struct Swept {
+    /// The numbers of letters.
+    pub tally: Tally,
+    /// Whether it was stopped before its end.
+    pub interrupted: bool,
+    /// The error that ended it.
+    pub error: Option<DeadLettersError>,
+}
+
+impl DeadLetters {
+    pub(super) async fn sweep<A: Act>(
+        &self,
+        queue: &LetterQueue,
+        selection: &Selection,
+        bounds: Bounds,
+        patience: Patience<'_>,
+        stop: &CancellationToken,
+        act: A,
+        progress: &(dyn Fn(Tally) + Sync),
+    ) -> Swept {
+        let mut sweep = Sweep {
+            letters: self,
+            queue,
+            selection,
+            bounds,
+            stop,
+            act: Arc::new(act),
+            progress,
+            tally: Tally::default(),
+            running: JoinSet::new(),
+            next_at: Instant::now(),
+        };
+        let mut first = true;
+        loop {
+            let turn = sweep.turn(patience, first).await;
+            first = false;
+            match turn {
+                Ok(TurnEnd::Later) if !stop.is_cancelled() => sleep(GAP).await,
+                Ok(end) => {
+                    let interrupted = matches!(end, TurnEnd::Later);
+                    return Swept { tally: sweep.tally, interrupted, error: None };
+                }
+                Err(error) => return Swept { tally: sweep.tally, interrupted: false, error: Some(error) },
+            }
+        }
+    }
+}
+
+struct Sweep<'a, A> {
+    letters: &'a DeadLetters,
+    queue: &'a LetterQueue,
+    selection: &'a Selection,
+    bounds: Bounds,
+    stop: &'a CancellationToken,
+    act: Arc<A>,
+    progress: &'a (dyn Fn(Tally) + Sync),
+    tally: Tally,
+    running: JoinSet<(u64, Result<(), DeadLettersError>)>,
+    /// When the rate allows the next batch.
+    next_at: Instant,
+}
+
+/// How a turn has ended.
+enum TurnEnd {
+    /// There is nothing left to do.
+    Over,
+    /// Letters may be left that are to be acted on.
+    Later,
+}
+
+impl<A: Act> Sweep<'_, A> {
+    async fn turn(&mut self, patience: Patience<'_>, first: bool) -> Result<TurnEnd, DeadLettersError> {
+        let mut look = self.letters.open(self.queue, patience).await?;
+        if first {
+            self.tally.ready = look.ready();
+        }
+        (self.tally.obsolete, self.tally.unreadable, self.tally.others) = (0, 0, 0);
+        let acted = self.act_on(&mut *look).await;
+        let finished = self.finish().await;
+        let closed = look.close().await;
+        let end = acted?;
+        finished?;
+        closed?;
+        Ok(end)
+    }
+
+    /// Reads the queue, and gives the selected letters to the act. Those that are left stay in the queue.
+    async fn act_on(&mut self, look: &mut dyn Look) -> Result<TurnEnd, DeadLettersError> {
+        let length = TURN + Duration::from_secs(self.tally.ready / LETTERS_A_SECOND);
+        let until = Instant::now() + length.min(LONGEST_TURN);
+        let mut unread = self.tally.ready.saturating_sub(self.tally.done);
+        let mut left = self.bounds.limit.map(|limit| limit.saturating_sub(self.tally.done));
+        while unread > 0 && left != Some(0) {
+            if self.stop.is_cancelled() || Instant::now() >= until {
+                return Ok(TurnEnd::Later);
+            }
+            let batch = look.next(self.batch().min(usize::try_from(unread).unwrap_or(usize::MAX))).await?;
+            if batch.is_empty() {
+                break;
+            }
+            unread -= u64::try_from(batch.len()).unwrap_or(unread);
+            let letters = batch.into_iter().map(|got| (self.letters.letter(self.queue, got.message), got.receipt));
+            let (selected, others): (Vec<_>, Vec<_>) = letters.partition(|(letter, _)| self.selection.matches(letter));
+            self.tally.others += count(&others);
+            let checked = check(&self.letters.shared, selected, Register::Required).await?;
+            let mut chosen: Vec<Held> = checked.into_iter().filter_map(|held| self.choose(held)).collect();
+            if let Some(left) = &mut left {
+                chosen.truncate(usize::try_from(*left).unwrap_or(usize::MAX));
+                *left -= count(&chosen);
+            }
+            self.start(chosen).await?;
+        }
+        Ok(TurnEnd::Over)
+    }
+
+    /// Returns the letter if it is to be acted on.
+    fn choose(&mut self, held: Held) -> Option<Held> {
+        let tally = &mut self.tally;
+        match &held.standing {
+            standing if self.selection.obsolete && !standing.is_obsolete() => tally.others += 1,
+            Standing::Obsolete(_) if self.act.leaves(&held.standing) => tally.obsolete += 1,
+            standing if self.act.leaves(standing) => tally.unreadable += 1,
+            _ => return Some(held),
+        }
+        None
+    }
+
+    /// Starts to act on a batch, as soon as the rate and the number of batches under way allow it.
+    async fn start(&mut self, batch: Vec<Held>) -> Result<(), DeadLettersError> {
+        if batch.is_empty() {
+            return Ok(());
+        }
+        while self.running.len() >= A::BATCHES {
+            self.finish_one().await?;
+        }
+        if let Some(rate) = self.bounds.rate {
+            let seconds = f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)) / f64::from(rate.get());
+            self.stop.run_until_cancelled(sleep_until(self.next_at)).await;
+            self.next_at = self.next_at.max(Instant::now()) + Duration::from_secs_f64(seconds);
+        }
+        let act = Arc::clone(&self.act);
+        self.running.spawn(async move { act.act(batch).await });
+        Ok(())
+    }
+
+    /// Waits for all batches under way. Each of them counts, also if another one has failed.
+    async fn finish(&mut self) -> Result<(), DeadLettersError> {
+        let mut result = Ok(());
+        while !self.running.is_empty() {
+            result = result.and(self.finish_one().await);
+        }
+        result
+    }
+
+    async fn finish_one(&mut self) -> Result<(), DeadLettersError> {
+        let Some(Ok((done, result))) = self.running.join_next().await else { return Ok(()) };
+        self.tally.done += done;
+        (self.progress)(self.tally);
+        result
+    }
+
+    /// Returns the size of a batch. With a rate it is a tenth of a second's letters.
+    fn batch(&self) -> usize {
+        const { assert!(BATCH * 4 <= LOOK_IN_FLIGHT) };
+        let rated = self.bounds.rate.map(|rate| usize::try_from(rate.get() / 10).unwrap_or(BATCH));
+        rated.map_or(BATCH, |rated| rated.clamp(1, BATCH))
+    }
+}
+
+fn count<T>(letters: &[T]) -> u64 {
+    u64::try_from(letters.len()).unwrap_or(u64::MAX)
+}

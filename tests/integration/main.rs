@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod connections;
+mod dead_letter;
 mod events;
 mod exec;
 mod faults;

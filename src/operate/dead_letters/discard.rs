@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     Bounds, DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Selection, Standing, Swept, Tally,
-    sweep::{Act, Held},
+    sweep::{Act, Held, acknowledge},
 };
 use crate::{
     domain::register::{End, Settle},
@@ -70,11 +70,7 @@ impl Act for Discard {
         {
             return (0, Err(DeadLettersError::Register(error)));
         }
-        let done = u64::try_from(receipts.len()).unwrap_or(u64::MAX);
-        for receipt in receipts {
-            drop(receipt.acknowledge());
-        }
-        (done, Ok(()))
+        (acknowledge(receipts).await, Ok(()))
     }
 }
 

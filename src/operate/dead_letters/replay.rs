@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::{
     Bounds, DeadLetters, DeadLettersError, LetterQueue, Patience, Selection, Standing, Swept, Tally,
-    sweep::{Act, Held},
+    sweep::{Act, Held, acknowledge},
 };
 use crate::{
     domain::{
@@ -90,11 +90,7 @@ impl Act for Replay {
             return (0, Err(error));
         }
         fail_point!("replay.settled");
-        let done = u64::try_from(confirmed.len()).unwrap_or(u64::MAX);
-        for Sent { held, .. } in confirmed {
-            drop(held.held.acknowledge());
-        }
-        (done, published)
+        (acknowledge(confirmed.into_iter().map(|sent| sent.held.held).collect()).await, published)
     }
 }
 

@@ -240,6 +240,17 @@ impl<A: Act> Sweep<'_, A> {
     }
 }
 
+/// Acknowledges letters, and returns how many. The acknowledgements are written before the look closes its channel, which
+/// would return the letters.
+pub(super) async fn acknowledge(receipts: Vec<Box<dyn Receipt>>) -> u64 {
+    let done = count(&receipts);
+    let written: Vec<_> = receipts.into_iter().map(|receipt| receipt.acknowledge()).collect();
+    for written in written {
+        written.await;
+    }
+    done
+}
+
 fn count<T>(letters: &[T]) -> u64 {
     u64::try_from(letters.len()).unwrap_or(u64::MAX)
 }

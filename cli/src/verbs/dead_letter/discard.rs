@@ -23,9 +23,9 @@ const DISCARD: Verb = Verb { name: "discard", done: "discarded", leaves: false }
 #[command(after_help = "\
 Examples:
   topology dead-letter discard --obsolete                   a dry run
-  topology dead-letter discard --obsolete --file old.ndjson --yes
+  topology dead-letter discard --obsolete --save old.ndjson --yes
   topology dead-letter discard --type mail --until 2026-01-01T00:00:00Z \\
-      --file mails.ndjson --yes
+      --save mails.ndjson --yes
   topology publish --batch mails.ndjson                     publish them anew
 
 The file gets a line for each letter before the letter leaves the queue. `topology
@@ -42,9 +42,9 @@ pub(super) struct Args {
     #[arg(long, help_heading = "Which letters")]
     obsolete: bool,
 
-    /// The file for the letters
+    /// Write the letters to this file first
     #[arg(long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    save: Option<PathBuf>,
 
     /// The most letters to discard
     #[arg(long, value_name = "N")]
@@ -56,8 +56,8 @@ pub(super) struct Args {
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
-    if args.yes && args.file.is_none() {
-        return Err(UsageError("--yes needs --file: discarded letters are written to a file first".to_owned()).into());
+    if args.yes && args.save.is_none() {
+        return Err(UsageError("--yes needs --save: discarded letters are written to a file first".to_owned()).into());
     }
     with_letters(common, &args.filters, output, async |letters, queues| discard(letters, queues, args, output).await)
         .await
@@ -66,7 +66,7 @@ pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
 async fn discard(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Output) -> anyhow::Result<Exit> {
     let (filters, mut selection) = (&args.filters, args.filters.selection());
     selection.obsolete = args.obsolete;
-    let Some(path) = args.file.as_deref().filter(|_| args.yes) else {
+    let Some(path) = args.save.as_deref().filter(|_| args.yes) else {
         return report::dry_run(all, queues, (filters, &selection), args.limit, DISCARD, output).await;
     };
     let file = Arc::new(LetterFile::open(path)?);

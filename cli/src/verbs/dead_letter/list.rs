@@ -195,11 +195,11 @@ fn sum(found: u64, groups: usize, obsolete: u64, shown: usize) -> String {
         (groups, _) => format!("{}, {groups} reasons.\n", letters(found)),
     };
     if obsolete > 0 {
+        let are = if obsolete == 1 { "1 letter is".to_owned() } else { format!("{obsolete} letters are") };
         let _ = writeln!(
             text,
-            "{} obsolete: the event has run, was cancelled or was replaced since.\n`topology dead-letter discard --obsolete` \
-             clears them.",
-            if obsolete == 1 { "1 letter is".to_owned() } else { format!("{obsolete} letters are") }
+            "{are} obsolete: the event has run, was cancelled or was replaced since.\n\
+             `topology dead-letter discard --obsolete` clears them."
         );
     }
     text

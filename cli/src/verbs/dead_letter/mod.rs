@@ -24,7 +24,7 @@ Examples:
   topology dead-letter show ID
   topology dead-letter replay --reason timeout              a dry run
   topology dead-letter replay --reason timeout --yes
-  topology dead-letter discard --obsolete --file old.ndjson --yes
+  topology dead-letter discard --obsolete --save old.ndjson --yes
   topology dead-letter list --unrouted           what no queue has taken
 
 The letters are read from their queues, which are as before afterwards. Redis

@@ -7,6 +7,7 @@ mod cancel;
 mod child;
 mod cluster;
 mod common;
+mod dead_letter;
 mod kills;
 mod ladder;
 mod memory;
@@ -51,6 +52,8 @@ enum Mode {
     Bursts(bursts::Args),
     /// A cluster of three nodes under faults: no event is lost, and how long publishers and workers stall
     Cluster(cluster::Args),
+    /// Dead letters: the rate of a replay beside a bare shovel, a kill in the middle, and three processes that look
+    DeadLetter(dead_letter::Args),
     /// A child process of another mode
     #[command(hide = true)]
     Child(child::Args),
@@ -70,6 +73,7 @@ async fn main() -> ExitCode {
         Mode::Cancel(args) => cancel::run(&args, &mut console).await,
         Mode::Bursts(args) => bursts::run(&args, &mut console).await,
         Mode::Cluster(args) => cluster::run(&args, &mut console).await,
+        Mode::DeadLetter(args) => dead_letter::run(&args, &mut console).await,
         Mode::Child(args) => return child::main(&args).await,
     };
     console.end_progress();

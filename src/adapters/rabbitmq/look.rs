@@ -54,6 +54,8 @@ pub(super) struct QueueLook {
     consumer: Consumer,
     /// Whether the consumer is cancelled, because it is full.
     cancelled: bool,
+    /// Whether the end of the consumer was read. It can be read only once.
+    ended: bool,
     answers: Answers,
     queue: String,
     prefetch: u16,
@@ -90,6 +92,7 @@ impl QueueLook {
             channel,
             consumer,
             cancelled: false,
+            ended: false,
             queue: queue.to_owned(),
             prefetch: FIRST_PREFETCH,
             number: 0,
@@ -117,16 +120,29 @@ impl QueueLook {
         self.number += 1;
         self.consumer = consume(&self.link, &self.channel, &self.queue, self.prefetch, self.number).await?;
         self.kept_before = self.kept.len();
-        self.cancelled = false;
+        (self.cancelled, self.ended) = (false, false);
         Ok(())
     }
 
-    fn delivery(&mut self, mut received: lapin::message::Delivery) -> Delivery {
+    /// Adds a delivery to the batch, or notes the end of the consumer.
+    fn receive(
+        &mut self,
+        received: Option<lapin::Result<lapin::message::Delivery>>,
+        batch: &mut Vec<Delivery>,
+    ) -> Result<(), BrokerError> {
+        let Some(received) = received else {
+            self.ended = true;
+            // Otherwise the broker has cancelled it, because the queue was deleted.
+            let missing = || BrokerError::Missing { object: format!("the queue {}", self.queue) };
+            return self.cancelled.then_some(()).ok_or_else(missing);
+        };
+        let mut received = self.answered(received)?;
         self.read += 1;
         self.passed_returned |= !received.redelivered;
         let message = codec::incoming(&mut received);
         let receipt = self.answers.receipt(received.delivery_tag, received.acker);
-        Delivery { message, redelivered: received.redelivered, receipt: self.kept.receipt(receipt) }
+        batch.push(Delivery { message, redelivered: received.redelivered, receipt: self.kept.receipt(receipt) });
+        Ok(())
     }
 
     fn answered<T>(&self, result: lapin::Result<T>) -> Result<T, BrokerError> {
@@ -166,13 +182,11 @@ impl Look for QueueLook {
         let mut batch = Vec::new();
         while batch.is_empty() && most > 0 {
             self.cancel_if_full().await?;
+            if self.ended {
+                self.consume_more().await?;
+            }
             match timeout(LULL, self.consumer.next()).await {
-                Ok(Some(received)) => {
-                    let received = self.answered(received)?;
-                    batch.push(self.delivery(received));
-                }
-                Ok(None) if self.cancelled => self.consume_more().await?,
-                Ok(None) => return Err(BrokerError::Missing { object: format!("the queue {}", self.queue) }),
+                Ok(received) => self.receive(received, &mut batch)?,
                 Err(_) if counts(&self.link, &self.channel, &self.queue).await?.0 == 0 => break,
                 Err(_) if since.elapsed() > SILENCE => {
                     let queue = &self.queue;
@@ -183,10 +197,10 @@ impl Look for QueueLook {
             }
         }
         while batch.len() < most
-            && let Some(Some(received)) = self.consumer.next().now_or_never()
+            && !self.ended
+            && let Some(received) = self.consumer.next().now_or_never()
         {
-            let received = self.answered(received)?;
-            batch.push(self.delivery(received));
+            self.receive(received, &mut batch)?;
         }
         Ok(batch)
     }

@@ -34,14 +34,14 @@ impl Place<'_> {
     async fn letter_ids(&self, arguments: &[&str]) -> Vec<String> {
         let arguments: Vec<&str> =
             ["list", "--events", "-o", "ndjson"].into_iter().chain(arguments.iter().copied()).collect();
-        ids(&self.letters(0, &arguments).await)
+        ids(self.letters(0, &arguments).await.stdout.lines())
     }
 }
 
 /// Returns the ids in a list of letters.
-fn ids(ended: &Ended) -> Vec<String> {
+fn ids(lines: impl Iterator<Item = impl AsRef<str>>) -> Vec<String> {
     let id = |line: &str| serde_json::from_str::<Value>(line).unwrap()["id"].as_str().unwrap().to_owned();
-    ended.stdout.lines().map(id).collect()
+    lines.map(|line| id(line.as_ref())).collect()
 }
 
 fn numbered(count: usize) -> impl Iterator<Item = String> {

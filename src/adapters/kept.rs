@@ -34,26 +34,26 @@ struct OrKept {
 }
 
 impl OrKept {
-    fn answer(mut self: Box<Self>, answer: impl FnOnce(Box<dyn Receipt>) -> Written) -> Written {
+    fn answer(mut self, answer: impl FnOnce(Box<dyn Receipt>) -> Written) -> Written {
         self.receipt.take().map(answer).unwrap_or_default()
     }
 }
 
 impl Receipt for OrKept {
     fn acknowledge(self: Box<Self>) -> Written {
-        self.answer(|receipt| receipt.acknowledge())
+        (*self).answer(Receipt::acknowledge)
     }
 
     fn acknowledge_at_once(self: Box<Self>) -> Written {
-        self.answer(|receipt| receipt.acknowledge_at_once())
+        (*self).answer(Receipt::acknowledge_at_once)
     }
 
     fn requeue(self: Box<Self>) -> Written {
-        self.answer(|receipt| receipt.requeue())
+        (*self).answer(Receipt::requeue)
     }
 
     fn reject(self: Box<Self>) -> Written {
-        self.answer(|receipt| receipt.reject())
+        (*self).answer(Receipt::reject)
     }
 }
 

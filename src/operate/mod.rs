@@ -23,7 +23,7 @@ mod which;
 pub use self::{
     dead_letters::{
         Bounds, DeadLetters, DeadLettersError, Due, Group, Groups, Keep, Letter, LetterQueue, Patience, Seen,
-        Selection, Standing, Swept, Tally,
+        Selection, Standing, Sweep, Swept, Tally,
     },
     error::EventsError,
     left_behind::LeftBehind,

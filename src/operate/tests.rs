@@ -27,11 +27,12 @@ use crate::{
         spec::Topology,
         wire::{self, Incoming, Message, Properties, kept},
     },
-    ports::{BrokerError, Clock, Register},
+    ports::{Broker as _, BrokerError, Clock, Register},
     publish::published::PublishError,
 };
 
 mod cancelled;
+mod dead_letters;
 mod left_behind;
 mod moving;
 

@@ -1,10 +1,10 @@
 //! Asks the register which letters are obsolete.
 
-use super::{DeadLettersError, Letter, Standing};
+use super::{error::DeadLettersError, letter::Letter, standing::Standing};
 use crate::{
     domain::{
         event::Event,
-        register::{DedupSlot, Subject},
+        register::{DedupSlot, Subject, state::SlotState},
     },
     operate::shared::Shared,
     ports::RegisterError,
@@ -73,7 +73,7 @@ async fn ask(
     shared: &Shared,
     slots: &[(Subject, DedupSlot)],
     register: Register<'_>,
-) -> Result<Option<Vec<Option<crate::domain::register::state::SlotState>>>, DeadLettersError> {
+) -> Result<Option<Vec<Option<SlotState>>>, DeadLettersError> {
     if slots.is_empty() || matches!(&register, Register::Optional(Some(_))) {
         return Ok(None);
     }

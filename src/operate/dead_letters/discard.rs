@@ -4,12 +4,14 @@ use std::{io, sync::Arc};
 
 use async_trait::async_trait;
 use fail::fail_point;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    Bounds, DeadLetters, DeadLettersError, Letter, LetterQueue, Patience, Selection, Standing, Swept, Tally,
-    sweep::{Act, Held, acknowledge},
+    error::DeadLettersError,
+    letter::Letter,
+    queues::DeadLetters,
+    standing::Standing,
+    sweep::{Act, Held, Sweep, Swept, acknowledge},
 };
 use crate::{
     domain::register::{End, Settle},
@@ -24,19 +26,8 @@ impl DeadLetters {
     /// are over.
     ///
     /// The sweep ends after as many letters as were in the queue when it began. It may be stopped and run again.
-    #[allow(clippy::too_many_arguments, reason = "each is another choice of the person")]
-    pub async fn discard(
-        &self,
-        queue: &LetterQueue,
-        selection: &Selection,
-        keep: Keep,
-        bounds: Bounds,
-        patience: Patience<'_>,
-        stop: &CancellationToken,
-        progress: &(dyn Fn(Tally) + Sync),
-    ) -> Swept {
-        let act = Discard { shared: Arc::clone(&self.shared), keep };
-        self.sweep(queue, selection, bounds, patience, stop, act, progress).await
+    pub async fn discard(&self, sweep: Sweep<'_>, keep: Keep) -> Swept {
+        self.sweep(sweep, Discard { shared: Arc::clone(&self.shared), keep }).await
     }
 }
 

@@ -5,10 +5,17 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    DeadLetters, DeadLettersError, Letter, LetterQueue, Selection, Standing,
     check::{Register, check},
+    error::DeadLettersError,
+    letter::Letter,
+    queues::{DeadLetters, LetterQueue},
+    selection::Selection,
+    standing::Standing,
 };
-use crate::ports::{BrokerError, Look, RegisterError};
+use crate::{
+    domain::wire::Incoming,
+    ports::{BrokerError, Look, RegisterError},
+};
 
 /// Letters that are read together. The register answers for all of them in one call.
 pub(super) const BATCH: usize = 256;
@@ -106,7 +113,7 @@ impl DeadLetters {
         }
     }
 
-    pub(super) fn letter(&self, queue: &LetterQueue, message: crate::domain::wire::Incoming) -> Letter {
+    pub(super) fn letter(&self, queue: &LetterQueue, message: Incoming) -> Letter {
         let of_key = || {
             let word = message.routing_key.split('.').next()?;
             Some(self.shared.topology.types.get_key_value(word)?.0.clone())

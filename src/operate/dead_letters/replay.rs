@@ -6,12 +6,13 @@ use async_trait::async_trait;
 use fail::fail_point;
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::{
-    Bounds, DeadLetters, DeadLettersError, LetterQueue, Patience, Selection, Standing, Swept, Tally,
-    sweep::{Act, Held, acknowledge},
+    error::DeadLettersError,
+    queues::DeadLetters,
+    standing::Standing,
+    sweep::{Act, Held, Sweep, Swept, acknowledge},
 };
 use crate::{
     domain::{
@@ -41,19 +42,8 @@ impl DeadLetters {
     /// Letters that are obsolete or no events are left.
     ///
     /// The sweep ends after as many letters as were in the queue when it began. It may be stopped and run again.
-    #[allow(clippy::too_many_arguments, reason = "each is another choice of the person")]
-    pub async fn replay(
-        &self,
-        queue: &LetterQueue,
-        selection: &Selection,
-        due: Due,
-        bounds: Bounds,
-        patience: Patience<'_>,
-        stop: &CancellationToken,
-        progress: &(dyn Fn(Tally) + Sync),
-    ) -> Swept {
-        let act = Replay { shared: Arc::clone(&self.shared), due };
-        self.sweep(queue, selection, bounds, patience, stop, act, progress).await
+    pub async fn replay(&self, sweep: Sweep<'_>, due: Due) -> Swept {
+        self.sweep(sweep, Replay { shared: Arc::clone(&self.shared), due }).await
     }
 }
 

@@ -51,20 +51,16 @@ mod tests {
     use super::*;
     use crate::{domain::wire::Value, operate::dead_letters::letter::tests::letter};
 
-    fn text(text: &str) -> Option<String> {
-        Some(text.to_owned())
-    }
-
     #[rstest]
     #[case(Selection::default(), true)]
     #[case(Selection { types: vec!["import".into(), "mail".into()], ..Selection::default() }, true)]
     #[case(Selection { types: vec!["import".into()], ..Selection::default() }, false)]
-    #[case(Selection { reference: text("1234"), ..Selection::default() }, true)]
-    #[case(Selection { reference: text("123"), ..Selection::default() }, false)]
-    #[case(Selection { id: text("a"), reason: text("REFUSED"), ..Selection::default() }, true)]
-    #[case(Selection { id: text("b"), reason: text("REFUSED"), ..Selection::default() }, false)]
-    #[case(Selection { reason: text("given up"), ..Selection::default() }, true)]
-    #[case(Selection { reason: text("timeout"), ..Selection::default() }, false)]
+    #[case(Selection { reference: Some("1234".into()), ..Selection::default() }, true)]
+    #[case(Selection { reference: Some("123".into()), ..Selection::default() }, false)]
+    #[case(Selection { id: Some("a".into()), reason: Some("REFUSED".into()), ..Selection::default() }, true)]
+    #[case(Selection { id: Some("b".into()), reason: Some("REFUSED".into()), ..Selection::default() }, false)]
+    #[case(Selection { reason: Some("given up".into()), ..Selection::default() }, true)]
+    #[case(Selection { reason: Some("timeout".into()), ..Selection::default() }, false)]
     #[case(Selection { since: "2026-06-01T09:00:00Z".parse().ok(), ..Selection::default() }, true)]
     #[case(Selection { until: "2026-06-01T09:00:00Z".parse().ok(), ..Selection::default() }, false)]
     fn a_letter_matches_all_conditions(#[case] selection: Selection, #[case] matches: bool) {

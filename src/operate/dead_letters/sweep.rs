@@ -14,9 +14,12 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    DeadLetters, DeadLettersError, LetterQueue, Patience, Selection, Standing,
     check::{Checked, Register, check},
-    look::BATCH,
+    error::DeadLettersError,
+    look::{BATCH, Patience},
+    queues::{DeadLetters, LetterQueue},
+    selection::Selection,
+    standing::Standing,
 };
 use crate::ports::{LOOK_IN_FLIGHT, Look, Receipt};
 
@@ -80,53 +83,42 @@ pub struct Swept {
     pub error: Option<DeadLettersError>,
 }
 
+/// The letters to act on, and what the person who asks for that gives.
+#[derive(Clone, Copy)]
+pub struct Sweep<'a> {
+    /// The queue.
+    pub queue: &'a LetterQueue,
+    /// The letters.
+    pub selection: &'a Selection,
+    /// How far the sweep goes, and how fast.
+    pub bounds: Bounds,
+    /// How long to wait while others look.
+    pub patience: Patience<'a>,
+    /// Ends the sweep after the batches that are under way.
+    pub stop: &'a CancellationToken,
+    /// Called after each batch.
+    pub progress: &'a (dyn Fn(Tally) + Sync),
+}
+
 impl DeadLetters {
-    pub(super) async fn sweep<A: Act>(
-        &self,
-        queue: &LetterQueue,
-        selection: &Selection,
-        bounds: Bounds,
-        patience: Patience<'_>,
-        stop: &CancellationToken,
-        act: A,
-        progress: &(dyn Fn(Tally) + Sync),
-    ) -> Swept {
-        let mut sweep = Sweep {
-            letters: self,
-            queue,
-            selection,
-            bounds,
-            stop,
-            act: Arc::new(act),
-            progress,
-            tally: Tally::default(),
-            running: JoinSet::new(),
-            next_at: Instant::now(),
-        };
-        let mut first = true;
-        loop {
-            let turn = sweep.turn(patience, first).await;
-            first = false;
-            match turn {
-                Ok(TurnEnd::Later) if !stop.is_cancelled() => sleep(GAP).await,
-                Ok(end) => {
-                    let interrupted = matches!(end, TurnEnd::Later);
-                    return Swept { tally: sweep.tally, interrupted, error: None };
-                }
-                Err(error) => return Swept { tally: sweep.tally, interrupted: false, error: Some(error) },
-            }
+    pub(super) async fn sweep<A: Act>(&self, sweep: Sweep<'_>, act: A) -> Swept {
+        let (tally, running, next_at) = (Tally::default(), JoinSet::new(), Instant::now());
+        let mut turns = Turns { letters: self, sweep, act: Arc::new(act), tally, running, next_at };
+        let mut turn = turns.turn(true).await;
+        while matches!(turn, Ok(TurnEnd::Later)) && !sweep.stop.is_cancelled() {
+            sleep(GAP).await;
+            turn = turns.turn(false).await;
         }
+        let interrupted = matches!(turn, Ok(TurnEnd::Later));
+        Swept { tally: turns.tally, interrupted, error: turn.err() }
     }
 }
 
-struct Sweep<'a, A> {
+/// The turns of a sweep.
+struct Turns<'a, A> {
     letters: &'a DeadLetters,
-    queue: &'a LetterQueue,
-    selection: &'a Selection,
-    bounds: Bounds,
-    stop: &'a CancellationToken,
+    sweep: Sweep<'a>,
     act: Arc<A>,
-    progress: &'a (dyn Fn(Tally) + Sync),
     tally: Tally,
     running: JoinSet<(u64, Result<(), DeadLettersError>)>,
     /// When the rate allows the next batch.
@@ -141,9 +133,14 @@ enum TurnEnd {
     Later,
 }
 
-impl<A: Act> Sweep<'_, A> {
-    async fn turn(&mut self, patience: Patience<'_>, first: bool) -> Result<TurnEnd, DeadLettersError> {
-        let mut look = self.letters.open(self.queue, patience).await?;
+impl<A: Act> Turns<'_, A> {
+    async fn turn(&mut self, first: bool) -> Result<TurnEnd, DeadLettersError> {
+        // Somebody who stops while another one looks need not wait.
+        let Sweep { queue, patience, stop, .. } = self.sweep;
+        let Some(look) = stop.run_until_cancelled(self.letters.open(queue, patience)).await else {
+            return Ok(TurnEnd::Later);
+        };
+        let mut look = look?;
         if first {
             self.tally.ready = look.ready();
         }
@@ -162,9 +159,9 @@ impl<A: Act> Sweep<'_, A> {
         let length = TURN + Duration::from_secs(self.tally.ready / LETTERS_A_SECOND);
         let until = Instant::now() + length.min(LONGEST_TURN);
         let mut unread = self.tally.ready.saturating_sub(self.tally.done);
-        let mut left = self.bounds.limit.map(|limit| limit.saturating_sub(self.tally.done));
+        let mut left = self.sweep.bounds.limit.map(|limit| limit.saturating_sub(self.tally.done));
         while unread > 0 && left != Some(0) {
-            if self.stop.is_cancelled() || Instant::now() >= until {
+            if self.sweep.stop.is_cancelled() || Instant::now() >= until {
                 return Ok(TurnEnd::Later);
             }
             let batch = look.next(self.batch().min(usize::try_from(unread).unwrap_or(usize::MAX))).await?;
@@ -172,8 +169,10 @@ impl<A: Act> Sweep<'_, A> {
                 break;
             }
             unread -= u64::try_from(batch.len()).unwrap_or(unread);
-            let letters = batch.into_iter().map(|got| (self.letters.letter(self.queue, got.message), got.receipt));
-            let (selected, others): (Vec<_>, Vec<_>) = letters.partition(|(letter, _)| self.selection.matches(letter));
+            let letters =
+                batch.into_iter().map(|got| (self.letters.letter(self.sweep.queue, got.message), got.receipt));
+            let (selected, others): (Vec<_>, Vec<_>) =
+                letters.partition(|(letter, _)| self.sweep.selection.matches(letter));
             self.tally.others += count(&others);
             let checked = check(&self.letters.shared, selected, Register::Required).await?;
             let mut chosen: Vec<Held> = checked.into_iter().filter_map(|held| self.choose(held)).collect();
@@ -190,7 +189,7 @@ impl<A: Act> Sweep<'_, A> {
     fn choose(&mut self, held: Held) -> Option<Held> {
         let tally = &mut self.tally;
         match &held.standing {
-            standing if self.selection.obsolete && !standing.is_obsolete() => tally.others += 1,
+            standing if self.sweep.selection.obsolete && !standing.is_obsolete() => tally.others += 1,
             Standing::Obsolete(_) if self.act.leaves(&held.standing) => tally.obsolete += 1,
             standing if self.act.leaves(standing) => tally.unreadable += 1,
             _ => return Some(held),
@@ -206,9 +205,9 @@ impl<A: Act> Sweep<'_, A> {
         while self.running.len() >= A::BATCHES {
             self.finish_one().await?;
         }
-        if let Some(rate) = self.bounds.rate {
+        if let Some(rate) = self.sweep.bounds.rate {
             let seconds = f64::from(u32::try_from(batch.len()).unwrap_or(u32::MAX)) / f64::from(rate.get());
-            self.stop.run_until_cancelled(sleep_until(self.next_at)).await;
+            self.sweep.stop.run_until_cancelled(sleep_until(self.next_at)).await;
             self.next_at = self.next_at.max(Instant::now()) + Duration::from_secs_f64(seconds);
         }
         let act = Arc::clone(&self.act);
@@ -228,14 +227,14 @@ impl<A: Act> Sweep<'_, A> {
     async fn finish_one(&mut self) -> Result<(), DeadLettersError> {
         let Some(Ok((done, result))) = self.running.join_next().await else { return Ok(()) };
         self.tally.done += done;
-        (self.progress)(self.tally);
+        (self.sweep.progress)(self.tally);
         result
     }
 
     /// Returns the size of a batch. With a rate it is a tenth of a second's letters.
     fn batch(&self) -> usize {
         const { assert!(BATCH * 4 <= LOOK_IN_FLIGHT) };
-        let rated = self.bounds.rate.map(|rate| usize::try_from(rate.get() / 10).unwrap_or(BATCH));
+        let rated = self.sweep.bounds.rate.map(|rate| usize::try_from(rate.get() / 10).unwrap_or(BATCH));
         rated.map_or(BATCH, |rated| rated.clamp(1, BATCH))
     }
 }
@@ -244,7 +243,7 @@ impl<A: Act> Sweep<'_, A> {
 /// would return the letters.
 pub(super) async fn acknowledge(receipts: Vec<Box<dyn Receipt>>) -> u64 {
     let done = count(&receipts);
-    let written: Vec<_> = receipts.into_iter().map(|receipt| receipt.acknowledge()).collect();
+    let written: Vec<_> = receipts.into_iter().map(Receipt::acknowledge).collect();
     for written in written {
         written.await;
     }

@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc};
 
-use hatchery::internals::operate::{Bounds, DeadLetters, LetterQueue};
+use hatchery::internals::operate::{Bounds, DeadLetters, Keep, Letter, LetterQueue, Sweep};
 
 use super::{
     connected::with_letters,
@@ -69,13 +69,9 @@ async fn discard(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output:
     let Some(path) = args.save.as_deref().filter(|_| args.yes) else {
         return report::dry_run(all, queues, (filters, &selection), args.limit, DISCARD, output).await;
     };
-    let file = Arc::new(LetterFile::open(path)?);
-    report::sweep(queues, filters, DISCARD, output, async |queue, before, patience, stop, progress| {
-        let limit = args.limit.map(|limit| limit.saturating_sub(before));
-        let file = Arc::clone(&file);
-        let keep = Arc::new(move |letters: &[_]| file.write(letters));
-        let bounds = Bounds { limit, rate: None };
-        all.discard(queue, &selection, keep, bounds, patience, &stop.gently, progress).await
-    })
-    .await
+    let file = LetterFile::open(path)?;
+    let keep: Keep = Arc::new(move |letters: &[Letter]| file.write(letters));
+    let bounds = Bounds { limit: args.limit, rate: None };
+    let discard = async |sweep: Sweep<'_>| all.discard(sweep, Arc::clone(&keep)).await;
+    report::sweep(queues, filters, DISCARD, output, (&selection, bounds), discard).await
 }

@@ -3,7 +3,7 @@
 use std::{num::NonZeroU32, time::Duration};
 
 use hatchery::{
-    internals::operate::{Bounds, DeadLetters, Due, LetterQueue},
+    internals::operate::{Bounds, DeadLetters, Due, LetterQueue, Sweep},
     parse_duration, parse_time,
 };
 use jiff::Timestamp;
@@ -78,12 +78,9 @@ async fn replay(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: 
     }
     let delayed = args.delay.and_then(|delay| Timestamp::now().checked_add(delay).ok());
     let due = args.at.or(delayed).map_or(Due::AsBefore, Due::At);
-    report::sweep(queues, filters, REPLAY, output, async |queue, before, patience, stop, progress| {
-        let limit = args.limit.map(|limit| limit.saturating_sub(before));
-        let bounds = Bounds { limit, rate: args.rate };
-        all.replay(queue, &selection, due, bounds, patience, &stop.gently, progress).await
-    })
-    .await
+    let bounds = Bounds { limit: args.limit, rate: args.rate };
+    let replay = async |sweep: Sweep<'_>| all.replay(sweep, due).await;
+    report::sweep(queues, filters, REPLAY, output, (&selection, bounds), replay).await
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::{cell::Cell, collections::BTreeMap, fmt::Write as _};
 
 use hatchery::internals::operate::{
-    DeadLetters, Group, Groups, Letter, LetterQueue, Patience, Selection, Standing, Swept, Tally,
+    Bounds, DeadLetters, Group, Groups, Letter, LetterQueue, Patience, Selection, Standing, Sweep, Swept, Tally,
 };
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -82,25 +82,27 @@ pub(super) async fn dry_run(
     Ok(Exit::Done)
 }
 
-/// Acts on one queue after the other, and reports. `act` gets the queue, the letters that were done before, and a
-/// function for the progress.
+/// Acts on one queue after the other, and reports.
 pub(super) async fn sweep(
     queues: &[LetterQueue],
     filters: &Filters,
     verb: Verb,
     output: Output,
-    act: impl AsyncFn(&LetterQueue, u64, Patience<'_>, &Stop, &(dyn Fn(Tally) + Sync)) -> Swept,
+    (selection, bounds): (&Selection, Bounds),
+    act: impl AsyncFn(Sweep<'_>) -> Swept,
 ) -> anyhow::Result<Exit> {
     let stop = Stop::on_signals()?;
     let (mut sum, mut by_queue, mut end) = (Tally::default(), BTreeMap::new(), Ok(false));
     let bar = output.spinner();
     for queue in queues {
+        let limit = bounds.limit.map(|limit| limit.saturating_sub(sum.done));
+        let bounds = Bounds { limit, ..bounds };
         let progress = |tally: Tally| show(&bar, sum.done + tally.done, verb);
         let acted = patiently(filters, output, async |patience| {
             tokio::select! {
                 biased;
                 () = stop.at_once.cancelled() => None,
-                swept = act(queue, sum.done, patience, &stop, &progress) => Some(swept),
+                swept = act(Sweep { queue, selection, bounds, patience, stop: &stop.gently, progress: &progress }) => Some(swept),
             }
         });
         let Some(Swept { tally, interrupted, error }) = acted.await else {

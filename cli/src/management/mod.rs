@@ -19,7 +19,6 @@ use serde_json::json;
 use self::client::Client;
 pub use self::{
     port::{Management, ManagementError},
-    statistics::Sight,
     url::ManagementUrl,
 };
 use crate::{

@@ -1,7 +1,9 @@
 //! `topology status` finds what is wrong on a real broker, and says how many events are where.
 
 mod afternoon;
+mod alarm;
 mod blind;
+mod register;
 mod watched;
 mod wedged;
 

@@ -67,9 +67,9 @@ mod tests {
     use super::*;
 
     /// Returns the samples of a total, the newest first, ten seconds apart.
-    fn samples(totals: &[u64]) -> Option<Vec<Sample>> {
+    fn samples(totals: &[u64]) -> Vec<Sample> {
         let at = |back: usize| 1_000_000 - i64::try_from(back).expect("few") * 10_000;
-        Some(totals.iter().enumerate().map(|(n, total)| Sample { sample: *total, timestamp: at(n) }).collect())
+        totals.iter().enumerate().map(|(n, total)| Sample { sample: *total, timestamp: at(n) }).collect()
     }
 
     #[rstest]
@@ -89,8 +89,12 @@ mod tests {
         #[case] delivered: &[u64],
         #[case] expected: Option<u64>,
     ) {
-        let channel =
-            Channel { held, acknowledged: samples(acknowledged), delivered: samples(delivered), ..Channel::default() };
+        let channel = Channel {
+            held,
+            acknowledged: Some(samples(acknowledged)),
+            delivered: Some(samples(delivered)),
+            ..Channel::default()
+        };
         assert_eq!(silent_for(&channel), expected.map(Duration::from_secs));
     }
 

@@ -6,8 +6,8 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::output::Output;
 
-/// Clears the screen, and goes to its first line.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
+/// Goes to the first line of the screen, and clears the screen. What scrolled away before stays.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 
 pub(super) struct Watch {
     interrupt: Signal,

@@ -54,9 +54,10 @@ impl ConsumerOutage {
         if away.is_none() {
             const SAID: &str = "the broker is away; the worker consumes again when it is back";
             // A lost connection is a warning already. A refusal may need a person.
-            match error {
-                BrokerError::Refused { .. } => tracing::warn!(%error, "{SAID}"),
-                _ => tracing::info!(%error, "{SAID}"),
+            if matches!(error, BrokerError::Refused { .. }) {
+                tracing::warn!(%error, "{SAID}");
+            } else {
+                tracing::info!(%error, "{SAID}");
             }
         }
         let away = away.get_or_insert_with(|| Away { since: Instant::now(), queues: BTreeSet::new() });

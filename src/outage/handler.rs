@@ -16,7 +16,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff};
 use metrics::gauge;
 use tokio::time::Instant;
 
-use super::backoff;
+use super::pauses::backoff;
 use crate::{domain::words::EventType, meter};
 
 /// After this long an outage counts as a long one: events that wait in this worker for its end move on, because other workers

@@ -65,9 +65,9 @@ and Traceparent. Percent-decode those that begin with Event-.
 2xx is done, or the outcome in the body, which is the same JSON; 400, 409, 410,
 413, 415 and 422 are dead-letter with the body's first line as the reason; any
 other status, or no answer to a request that was sent, is a retry, after the
-time in Retry-After. Redirects are not followed. The limit is the type's handler-timeout. A user and a password
-in the URL are for basic authentication, and are not shown; with @FILE they are
-not visible in `ps` either.
+time in Retry-After. Redirects are not followed. The limit is the type's
+handler-timeout. A user and a password in the URL are for basic authentication,
+and are not shown; with @FILE they are not visible in `ps` either.
 
 Each option but --exec may also be an environment variable, for a container:
 TOPOLOGY_TYPE=mail,hr-import, TOPOLOGY_LISTEN=:9464. An option wins; an empty

@@ -212,8 +212,8 @@ async fn a_batch_waits_for_its_confirms_until_a_second_signal() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_of_many_types_says_once_that_the_broker_is_away_and_once_that_it_is_back() {
     const TYPES: usize = 4;
-    let types: String = (0..TYPES).map(|n| format!("  type-{n}: {{}}\n")).collect();
-    let declared = Declared::new(&format!("types:\n{types}")).await;
+    let types: Vec<String> = (0..TYPES).map(|n| format!("type-{n}: {{}}")).collect();
+    let declared = Declared::new(&format!("types: {{ {} }}", types.join(", "))).await;
     let place = Place::new(&declared);
     let relay = Relay::to(&declared.host.amqp()).await;
     let mut command = place.command(&["-o", "json", "work"]);

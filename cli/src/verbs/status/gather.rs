@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use super::{
     findings::fullest_letters,
     observation::{Blind, Observation, OverdueEvent, Reading, Redis, Register},
-    silence::{longest_patience, longest_run},
+    silence::{longest_patience, longest_run, patience, silent_for},
     types::{TypeLine, lines},
     wedged::{READINGS, suspects},
 };
@@ -53,7 +53,7 @@ pub(super) struct Sources<'a> {
     pub(super) desired: &'a Desired,
     broker: AmqpUrl,
     management: ManagementApi,
-    redis: Redis,
+    /// `None` if no type uses the register.
     register: Option<RedisRegister>,
     /// Whether the user said where Redis is.
     is_given: bool,
@@ -76,16 +76,7 @@ impl<'a> Sources<'a> {
         } else {
             None
         };
-        Ok(Self {
-            topology,
-            desired,
-            broker,
-            management,
-            redis: Redis::Unused,
-            register,
-            is_given,
-            is_one_broker: AtomicBool::new(false),
-        })
+        Ok(Self { topology, desired, broker, management, register, is_given, is_one_broker: AtomicBool::new(false) })
     }
 
     /// Looks at everything. `before` has the readings of earlier looks.
@@ -164,7 +155,7 @@ impl<'a> Sources<'a> {
     }
 
     async fn look_at_redis(&self, seen: &Observation) -> Redis {
-        let Some(register) = &self.register else { return self.redis.clone() };
+        let Some(register) = &self.register else { return Redis::Unused };
         let cluster_name = seen.objects.as_ref().and_then(|objects| objects.cluster_name.clone());
         let register = register.clone().on_broker(move || cluster_name.clone());
         let types: Vec<EventType> = self.registered().cloned().collect();
@@ -223,7 +214,6 @@ impl From<ManagementError> for Unseen {
 
 /// Returns the channels that acknowledge nothing for too long.
 fn silent_ones<'c>(channels: &'c mut [Channel], topology: &Topology) -> impl Iterator<Item = &'c mut Channel> {
-    use super::silence::{patience, silent_for};
     channels.iter_mut().filter(|channel| silent_for(channel).is_some_and(|silent| silent > patience(topology, channel)))
 }
 

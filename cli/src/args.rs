@@ -19,17 +19,17 @@ use crate::{
     output::{Format, Output},
 };
 
-const AMQP_HELP: &str = "\
+const AMQP_LONG: &str = "\
 The broker and its virtual host; commas separate the nodes of a cluster. Passwords on the command line are visible in \
 `ps`; prefer AMQP_URL, or AMQP_URL_FILE with the path of a file that holds the URL \
 [default: amqp://guest:guest@localhost:5672/]";
 
-const REDIS_HELP: &str = "\
+const REDIS_LONG: &str = "\
 The Redis of the register: redis://host, rediss://host with TLS, redis-cluster://h1:7000,h2:7000 or \
 redis-sentinel://s1,s2#mymaster (rediss-… with TLS); prefer REDIS_URL, or REDIS_URL_FILE [default: \
 redis://localhost:6379]";
 
-const MANAGEMENT_HELP: &str = "\
+const MANAGEMENT_LONG: &str = "\
 The broker's management API; prefer RABBITMQ_MANAGEMENT_URL, or RABBITMQ_MANAGEMENT_URL_FILE [default: the broker's \
 hosts and user, port 15672; with TLS 15671, then 15672]";
 
@@ -52,27 +52,48 @@ pub(crate) struct Common {
     pub(crate) file: PathBuf,
 
     /// The broker
-    #[arg(long, global = true, value_name = "URL", help = AMQP_HELP)]
+    #[arg(long, global = true, value_name = "URL", help = "The broker and its virtual host; prefer AMQP_URL", long_help = AMQP_LONG)]
     amqp_url: Option<UrlText>,
 
     /// The Redis of the register
-    #[arg(long, global = true, value_name = "URL", help = REDIS_HELP)]
+    #[arg(long, global = true, value_name = "URL", help = "The Redis of the register; prefer REDIS_URL", long_help = REDIS_LONG)]
     redis_url: Option<UrlText>,
 
     /// The broker's management API
-    #[arg(long, global = true, value_name = "URL", help = MANAGEMENT_HELP)]
+    #[arg(long, global = true, value_name = "URL", help = "The broker's management API; prefer RABBITMQ_MANAGEMENT_URL", long_help = MANAGEMENT_LONG)]
     management_url: Option<UrlText>,
 
     /// Certificate authorities to trust for TLS, in PEM, instead of the system's
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CA_FILE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "TOPOLOGY_CA_FILE",
+        hide_env_values = true,
+        hide_short_help = true
+    )]
     ca_file: Option<PathBuf>,
 
     /// Client certificate for TLS, in PEM
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_CERT_FILE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "TOPOLOGY_CERT_FILE",
+        hide_env_values = true,
+        hide_short_help = true
+    )]
     cert_file: Option<PathBuf>,
 
     /// Private key of the client certificate, in PEM and not encrypted
-    #[arg(long, global = true, value_name = "PATH", env = "TOPOLOGY_KEY_FILE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "PATH",
+        env = "TOPOLOGY_KEY_FILE",
+        hide_env_values = true,
+        hide_short_help = true
+    )]
     key_file: Option<PathBuf>,
 
     /// Output format
@@ -80,7 +101,12 @@ pub(crate) struct Common {
     output: Format,
 
     /// No colours
-    #[arg(long, global = true, help = "No colours, as with NO_COLOR; output to a pipe never has colours")]
+    #[arg(
+        long,
+        global = true,
+        hide_short_help = true,
+        help = "No colours, as with NO_COLOR; output to a pipe never has colours"
+    )]
     no_color: bool,
 
     /// Form of the log on standard error

@@ -8,6 +8,7 @@ use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcom
 use crate::{
     args::Common,
     exit::Exit,
+    help::fitted,
     log,
     output::Output,
     refused,
@@ -22,7 +23,7 @@ use crate::{
 #[command(name = "topology", version, arg_required_else_help = true, subcommand_required = true)]
 // Longer lines are hard to read, and a manual page is 80 columns wide.
 #[command(max_term_width = 80)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology init                            a topology.yaml to start from
   topology validate                        check it, with no broker
@@ -82,7 +83,7 @@ pub(crate) fn secure() {
 
 /// Parses the arguments and the environment. Exits with 2 if they are wrong, and with 0 after `--help`.
 pub(crate) fn parse() -> Cli {
-    let command = refused::without_empty_variables(Cli::command());
+    let command = fitted(refused::without_empty_variables(Cli::command()));
     let arguments = work::ours_first(std::env::args_os().collect(), &command);
     let matches = command.clone().color(colors(&arguments)).try_get_matches_from(&arguments);
     let matches = matches.and_then(|matches| refused::without_misplaced(command.clone(), matches));
@@ -137,7 +138,7 @@ fn dispatch(cli: Cli, output: Output) -> anyhow::Result<Exit> {
             Verb::DeadLetter(args) => dead_letter::run(&common, args, output).await,
             Verb::Export(args) => export::run(&common, &args, output),
             Verb::Schema(args) => schema::run(&args, output),
-            Verb::Completions(args) => completions::run(&args, Cli::command()),
+            Verb::Completions(args) => completions::run(&args, fitted(Cli::command())),
             Verb::Man(args) => man::run(&args, Cli::command(), output),
         }
     });
@@ -167,9 +168,7 @@ mod tests {
 
     /// `topology` and each of its verbs.
     fn commands() -> Vec<Command> {
-        let mut topology = Cli::command().disable_help_subcommand(true);
-        topology.build();
-        man::with_verbs(topology)
+        man::with_verbs(fitted(Cli::command().disable_help_subcommand(true)))
     }
 
     #[test]
@@ -197,7 +196,7 @@ mod tests {
     fn every_help_has_examples_and_80_columns() {
         let mut wrong = Vec::new();
         for mut command in commands() {
-            let below = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let below = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
             assert!(below.contains("Examples:\n"), "{}", command.get_name());
             let help = format!("{}\n{}", command.render_help(), command.render_long_help());
             // clap does not wrap the examples, which are written by hand.

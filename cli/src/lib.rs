@@ -15,6 +15,7 @@ pub mod figures;
 mod graph;
 #[doc(hidden)]
 pub mod handler;
+mod help;
 #[cfg(feature = "fail-points")]
 mod kill;
 mod left_types;

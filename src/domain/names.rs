@@ -259,6 +259,7 @@ pub fn aside_key(event_type: &Word) -> String {
 
 #[cfg(test)]
 mod tests {
+
     use proptest::prelude::*;
     use rstest::rstest;
 

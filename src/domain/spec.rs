@@ -283,6 +283,18 @@ impl TypeSpec {
         u16::try_from(prefetch).unwrap_or(u16::MAX).max(concurrency)
     }
 
+    /// Returns the delays at the end of the list that no event comes to, because its failures before them are
+    /// `max-attempts` already.
+    #[must_use]
+    pub fn unreached_delays(&self) -> &[Ttl] {
+        let retries = usize::try_from(self.retry.max_attempts.saturating_sub(1)).unwrap_or(usize::MAX);
+        match self.on_failure {
+            OnFailure::Retry | OnFailure::InPlace { .. } => self.retry.delays.get(retries..).unwrap_or_default(),
+            // `block` tries without end, and `drop` never again.
+            OnFailure::Block | OnFailure::Drop => &[],
+        }
+    }
+
     /// Returns the TTLs of the type's retry queues. The set is empty if no failure goes through a retry queue.
     #[must_use]
     pub fn retry_queues(&self) -> BTreeSet<Ttl> {

@@ -41,30 +41,57 @@ impl Reader<'_> {
     }
 }
 
+/// A search for the key of a level that this text was meant to be.
+type Find = fn(&Level, &str) -> Option<&'static str>;
+
 /// Returns the message and the help for a key that does not exist at this level.
 fn unknown(level: &Level, text: &str) -> (String, String) {
     let message = format!("{} has no key {}", level.name, quote(text));
     let plain = text.to_lowercase().replace(['_', ' '], "-");
-    let near = level
-        .keys
-        .iter()
-        .filter(|key| !matches!(key.kind, Kind::NotBuilt))
-        .map(|key| (strsim::damerau_levenshtein(key.name, &plain), key.name))
-        .min()
-        .filter(|(distance, name)| *distance <= name.len().div_ceil(3));
-    let elsewhere = || LEVELS.iter().find(|level| level.keys.iter().any(|key| key.name == plain));
-    let help = match (near, elsewhere()) {
-        (Some((_, name)), _) => format!("write `{name}`"),
-        (None, Some(other)) => format!("write it in {}, where `{plain}` belongs", other.name),
-        (None, None) => format!("the keys here are {}", known(level)),
+    let here = |find: Find| Some(format!("write `{}`", find(level, &plain)?));
+    let elsewhere = |find: Find| {
+        LEVELS.iter().find_map(|level| Some(format!("write `{}` in {}", find(level, &plain)?, level.name)))
     };
-    (message, help)
+    let misplaced = || {
+        let other = LEVELS.iter().find(|level| key_names(level).any(|name| name == plain))?;
+        Some(format!("write it in {}, where `{plain}` belongs", other.name))
+    };
+    let help = here(misspelled)
+        .or_else(misplaced)
+        .or_else(|| here(resembling))
+        .or_else(|| elsewhere(one_letter_off))
+        .or_else(|| elsewhere(resembling));
+    (message, help.unwrap_or_else(|| format!("the keys here are {}", known(level))))
+}
+
+/// Returns the key of this level from which the text differs by a few letters.
+fn misspelled(level: &Level, text: &str) -> Option<&'static str> {
+    let near = key_names(level).map(|name| (strsim::damerau_levenshtein(name, text), name)).min();
+    near.filter(|(distance, name)| *distance <= name.len().div_ceil(3)).map(|(_, name)| name)
+}
+
+/// Returns the key of this level from which the text differs by one letter.
+fn one_letter_off(level: &Level, text: &str) -> Option<&'static str> {
+    key_names(level).find(|name| strsim::damerau_levenshtein(name, text) == 1)
+}
+
+/// Returns the key of this level that has all words of the text, or whose words are all in the text, or that is at
+/// least similar: `limit` is `crash-limit`, `prefetch-count` is `prefetch`, and `retries` is `retry`.
+fn resembling(level: &Level, text: &str) -> Option<&'static str> {
+    let has = |whole: &str, part: &str| part.split('-').all(|word| whole.split('-').any(|other| other == word));
+    key_names(level).find(|name| has(name, text) || has(text, name)).or_else(|| {
+        let similar = key_names(level).map(|name| (strsim::jaro_winkler(name, text), name));
+        similar.filter(|(similarity, _)| *similarity >= 0.85).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, name)| name)
+    })
+}
+
+/// Returns the keys that a file may have at this level.
+fn key_names(level: &Level) -> impl Iterator<Item = &'static str> {
+    level.keys.iter().filter(|key| !matches!(key.kind, Kind::NotBuilt)).map(|key| key.name)
 }
 
 fn known(level: &Level) -> String {
-    let names: Vec<&str> =
-        level.keys.iter().filter(|key| !matches!(key.kind, Kind::NotBuilt)).map(|key| key.name).collect();
-    names.join(", ")
+    key_names(level).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the value of a key, or `None` after it has reported a finding.

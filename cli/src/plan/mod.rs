@@ -9,6 +9,7 @@ mod compare;
 mod destroy;
 mod diff;
 mod held;
+mod kept;
 mod leftover;
 mod migrate;
 mod ordered;
@@ -24,6 +25,7 @@ pub use self::{
     destroy::{Destruction, destruction},
     diff::plan,
     held::Held,
+    kept::kept,
     ordered::{Counts, Plan},
     policies::{APPLY_TO, PRIORITY},
     shadow::{Shadowing, shadowing},

@@ -12,27 +12,31 @@ use crate::observed::{LiveExchange, LiveQueue};
 
 /// Returns the next steps for the leftovers among `changes`.
 pub(super) fn steps(view: &View<'_>, changes: &[Change]) -> Vec<Step> {
-    let leftover: Vec<&Address> =
-        changes.iter().filter(|change| change.action == Action::Leftover).map(|change| &change.address).collect();
-    let pruning = Pruning { view, leftover };
+    let pruning = Pruning::new(view, changes);
     let mut steps: Vec<Step> = pruning.bindings(changes).chain(pruning.switched_off()).map(Step::Unbind).collect();
     steps.extend(pruning.named(Kind::Queue).filter_map(|name| pruning.queue(name)));
     steps.extend(pruning.named(Kind::Exchange).filter_map(|name| pruning.exchange(name)));
-    steps.extend(pruning.named(Kind::Policy).filter(|name| !pruning.is_applied(name)).map(delete_policy));
+    steps.extend(pruning.named(Kind::Policy).filter(|name| pruning.applied(name).is_none()).map(delete_policy));
     steps
 }
 
-struct Pruning<'a> {
+pub(super) struct Pruning<'a> {
     view: &'a View<'a>,
     leftover: Vec<&'a Address>,
 }
 
 impl<'a> Pruning<'a> {
+    /// Takes the leftovers among `changes`.
+    pub(super) fn new(view: &'a View<'a>, changes: &'a [Change]) -> Self {
+        let leftover = changes.iter().filter(|change| change.action == Action::Leftover);
+        Self { view, leftover: leftover.map(|change| &change.address).collect() }
+    }
+
     fn named(&self, kind: Kind) -> impl Iterator<Item = &'a str> {
         self.leftover.iter().filter(move |address| address.kind == kind).map(|address| address.name.as_str())
     }
 
-    fn goes(&self, kind: Kind, name: &str) -> bool {
+    pub(super) fn goes(&self, kind: Kind, name: &str) -> bool {
         self.leftover.iter().any(|address| address.kind == kind && address.name == name)
     }
 
@@ -57,7 +61,7 @@ impl<'a> Pruning<'a> {
     fn switched_off(&self) -> impl Iterator<Item = Binding> {
         let queues = self
             .named(Kind::Queue)
-            .filter(|name| self.view.queue(name).is_some_and(may_be_unbound) && !self.is_worked(name));
+            .filter(|name| self.view.queue(name).is_some_and(may_be_unbound) && self.worked(name).is_none());
         let all = queues
             .map(|name| Address::new(Kind::Queue, name))
             .chain(self.named(Kind::Exchange).map(|name| Address::new(Kind::Exchange, name)));
@@ -66,23 +70,25 @@ impl<'a> Pruning<'a> {
         leading.filter_map(plain)
     }
 
-    /// Whether events of the type of this queue are still on their way. A failed event goes to its retry queue, comes
+    /// Returns a queue that shows that events of the type of this queue are still on their way. A failed event goes to its retry queue, comes
     /// back, and may end in its dead-letter queue. So all queues of a leftover type stay bound until its processing
     /// queue, its aside queue and its retry queues are empty and its workers are gone.
-    fn is_worked(&self, name: &str) -> bool {
+    pub(super) fn worked(&self, name: &str) -> Option<&'a LiveQueue> {
         let mut words = name.splitn(3, '.');
-        let (Some(owner), Some(kind), Some(rest)) = (words.next(), words.next(), words.next()) else { return false };
+        let (owner, kind, rest) = (words.next()?, words.next()?, words.next()?);
         let event_type = match kind {
             "processor" | "aside" | "dead-letter" => rest,
             "retry" => rest.split('.').next().unwrap_or_default(),
-            _ => return false,
+            _ => return None,
         };
         let processing = format!("{owner}.processor.{event_type}");
         let (aside, retries) = (format!("{owner}.aside.{event_type}"), format!("{owner}.retry.{event_type}."));
-        let is_quiet = |name: &str| self.view.queue(name).is_some_and(is_unused);
-        self.goes(Kind::Queue, &processing)
-            && !(is_quiet(&processing)
-                && self.named(Kind::Queue).filter(|name| *name == aside || name.starts_with(&retries)).all(is_quiet))
+        if !self.goes(Kind::Queue, &processing) {
+            return None;
+        }
+        let mut queues =
+            self.named(Kind::Queue).filter(|name| *name == processing || *name == aside || name.starts_with(&retries));
+        queues.find_map(|name| self.view.queue(name).filter(|live| !is_unused(live)))
     }
 
     /// Whether the file asks for this exchange. Only the bindings from such exchanges are removed one by one: those
@@ -94,28 +100,41 @@ impl<'a> Pruning<'a> {
     fn queue(&self, name: &str) -> Option<Step> {
         let live = self.view.queue(name)?;
         let is_free = self.view.to_queue(name).is_empty() && !live.is_down();
-        // A queue with a new name is emptied by its migration, not by waiting.
-        let is_moved = self.view.exchange(&names::moving(&self.view.desired.owner, name)).is_some();
-        (is_free && !is_moved).then(|| Step::DeleteQueue { name: name.to_owned(), ttl_millis: live.ttl_millis() })
+        (is_free && !self.is_moved(name))
+            .then(|| Step::DeleteQueue { name: name.to_owned(), ttl_millis: live.ttl_millis() })
     }
 
-    /// Whether a queue still exists whose workers count on the settings of this policy.
-    fn is_applied(&self, policy: &str) -> bool {
+    /// Whether the queue has a new name, so that its migration empties it, and not the time.
+    pub(super) fn is_moved(&self, queue: &str) -> bool {
+        self.view.exchange(&names::moving(&self.view.desired.owner, queue)).is_some()
+    }
+
+    /// Returns a queue that still exists and whose workers count on the settings of this policy.
+    pub(super) fn applied(&self, policy: &str) -> Option<&'a str> {
         let mut owners = self.view.desired.owners().filter(|owner| names::tunables(owner) == policy);
-        owners.any(|owner| self.named(Kind::Queue).any(|queue| names::is_consumed(owner, queue)))
+        owners.find_map(|owner| self.named(Kind::Queue).find(|queue| names::is_consumed(owner, queue)))
     }
 
-    /// Returns the deletion of an exchange once nothing leads to it: no binding, no dead-lettering queue, and no other
-    /// exchange's `alternate-exchange`.
+    /// Returns the deletion of an exchange once nothing leads to it.
     fn exchange(&self, name: &str) -> Option<Step> {
-        let is_alternate_of = |live: &LiveExchange| {
+        self.reached(name).is_none().then(|| Step::DeleteExchange(name.to_owned()))
+    }
+
+    /// Returns an object that leads to this exchange: by a binding, as a dead-lettering queue, or by its
+    /// `alternate-exchange`.
+    pub(super) fn reached(&self, name: &str) -> Option<Address> {
+        let is_alternate_of = |live: &&LiveExchange| {
             live.name != name && live.arguments.get("alternate-exchange").and_then(Value::as_str) == Some(name)
         };
         let observed = self.view.observed;
-        let is_reached = !self.view.to(&Address::new(Kind::Exchange, name)).is_empty()
-            || observed.queues.iter().any(|live| live.text("x-dead-letter-exchange") == Some(name))
-            || observed.exchanges.iter().any(is_alternate_of);
-        (!is_reached).then(|| Step::DeleteExchange(name.to_owned()))
+        let bound = self.view.to(&Address::new(Kind::Exchange, name)).first().map(|live| live.source.as_str());
+        let dead_letters = || observed.queues.iter().find(|live| live.text("x-dead-letter-exchange") == Some(name));
+        let alternate = || observed.exchanges.iter().find(is_alternate_of).map(|live| live.name.as_str());
+        let exchange = |name: &str| Address::new(Kind::Exchange, name);
+        bound
+            .map(exchange)
+            .or_else(|| dead_letters().map(|live| Address::new(Kind::Queue, &live.name)))
+            .or_else(|| alternate().map(exchange))
     }
 }
 

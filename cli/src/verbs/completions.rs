@@ -7,7 +7,7 @@ use crate::{exit::Exit, output::Output};
 
 /// Print a shell script that completes verbs and options
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   source <(topology completions bash)      for this shell only
   topology completions zsh > \"${fpath[1]}/_topology\"

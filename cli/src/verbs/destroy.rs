@@ -38,7 +38,7 @@ const TELL: Duration = Duration::from_secs(2);
 
 /// Remove all objects that the topology owns from the broker
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Objects that the topology does not own are never touched. Nothing is removed if
 a queue holds messages or has consumers, if the broker does not report both
 counts, or if an object that is not owned leads to a queue; with --force they

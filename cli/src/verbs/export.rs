@@ -6,7 +6,7 @@ use crate::{args::Common, definitions::definitions, exit::Exit, load, output::Ou
 
 /// Print the topology as RabbitMQ definitions, for RabbitMQ's own tools
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology export --vhost prod > billing.json
   rabbitmqctl import_definitions billing.json

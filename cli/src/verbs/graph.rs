@@ -18,7 +18,7 @@ use crate::{
 
 /// Draw the topology; needs no broker
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology graph
   topology graph --type mail --type hr-import

@@ -21,7 +21,7 @@ use crate::{
 
 /// Write a topology.yaml to start from
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology init
   topology init --name billing

@@ -10,11 +10,11 @@ use anyhow::Context as _;
 use clap::Command;
 use clap_mangen::Man;
 
-use crate::{exit::Exit, output::Output};
+use crate::{exit::Exit, help::fitted, output::Output};
 
 /// Print the manual page, or write a page for each verb
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology man | man -l -
   topology man --out ~/.local/share/man/man1
@@ -27,9 +27,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, topology: Command, output: Output) -> anyhow::Result<Exit> {
     // The pages do not list the verb `help`.
-    let mut topology = topology.disable_help_subcommand(true);
-    // Passes the global options on to the verbs.
-    topology.build();
+    let topology = fitted(topology.disable_help_subcommand(true));
     let Some(folder) = &args.out else {
         Output::raw(&page(topology)?)?;
         return Ok(Exit::Done);
@@ -62,7 +60,7 @@ fn write(folder: &Path, command: Command) -> anyhow::Result<PathBuf> {
 
 /// Returns the page of a command in roff.
 fn page(command: Command) -> io::Result<Vec<u8>> {
-    let more = command.get_after_help().map(|text| sections(&text.to_string())).unwrap_or_default();
+    let more = command.get_after_long_help().map(|text| sections(&text.to_string())).unwrap_or_default();
     let has_verbs = command.has_subcommands();
     let version = concat!("topology ", env!("CARGO_PKG_VERSION"));
     let man = Man::new(command).manual("hatchery").source(version);

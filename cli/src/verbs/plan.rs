@@ -24,7 +24,7 @@ use crate::{
 #[derive(clap::Args)]
 #[command(
     visible_alias = "diff",
-    after_help = "\
+    after_long_help = "\
 Signs:
   +  is created
   ~  has drifted, and is changed back

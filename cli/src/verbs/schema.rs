@@ -4,7 +4,7 @@ use crate::{exit::Exit, output::Output};
 
 /// Print the JSON Schema of topology.yaml, for editors
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology schema > topology.schema.json
 

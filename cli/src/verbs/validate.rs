@@ -15,7 +15,7 @@ use crate::{args::Common, drawing::draw, exit::Exit, output::Output};
 
 /// Check the file; needs no broker
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology validate
   topology validate -f billing.yaml
@@ -69,7 +69,7 @@ fn summary(topology: &Topology) -> String {
     .join(", ")
 }
 
-/// Returns a warning for each guarantee that a valid file gives up.
+/// Returns a warning for each guarantee that a valid file gives up, and for each setting without an effect.
 fn warnings(topology: &Topology) -> Vec<String> {
     let queue_type = topology.queue_type;
     let warning = |what: &&str| format!("`queue-type: {}`: {what}", queue_type.as_str());
@@ -89,7 +89,18 @@ fn warnings(topology: &Topology) -> Vec<String> {
             ttl::say(latest)
         )
     });
-    given_up.chain(uncounted).chain(forgetting).collect()
+    let unreached = topology.types.iter().filter_map(|(event_type, spec)| {
+        let unreached = spec.unreached_delays();
+        let delays = unreached.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let (end, all) = (spec.retry.max_attempts, spec.retry.delays.len() + 1);
+        (!unreached.is_empty()).then(|| {
+            format!(
+                "`retry` in {event_type}: no event waits for {delays}, because `max-attempts: {end}` ends the retries \
+                 before; raise it to {all}, or write fewer `delays`"
+            )
+        })
+    });
+    given_up.chain(uncounted).chain(forgetting).chain(unreached).collect()
 }
 
 fn findings(error: &FileError) -> Vec<serde_json::Value> {
@@ -119,6 +130,12 @@ mod tests {
         "dedup-retention",
         "redis: { dedup-retention: 30m }\n\
          types: { mail: {}, plain: { register: off }, rare: { retry: { delays: [15m, 20m] } }, slow: { retry: { delays: [15m] } } }"
+    )]
+    #[case::retry_delays(
+        "retry-delays",
+        "defaults: { retry: { delays: [1s, 1m, 1h, 1d], max-attempts: 3 } }\n\
+         types: { enough: { retry: { max-attempts: 5 } }, few: {}, once: { retry: { delays: [1s], max-attempts: 1 } }, \
+         never: { on-failure: drop }, strict: { on-failure: block } }"
     )]
     #[case::ack_timeout("ack-timeout", "ack-timeout: 2h\ntypes: { mail: {} }")]
     #[case::classic("classic", "queue-type: classic\ntypes: { mail: {}, plain: { register: off } }")]

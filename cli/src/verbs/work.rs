@@ -31,7 +31,7 @@ use crate::{
 #[derive(clap::Args)]
 #[command(override_usage = "topology work [OPTIONS] --type <TYPE> (--exec <CMD>... | --http <URL>)")]
 #[command(group(clap::ArgGroup::new("handler").required(true).args(["exec", "http"])))]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology work --type mail --exec ./send-mail
   topology work --type hr-import --type mail --exec sh -c 'cat > /dev/null'
@@ -92,7 +92,7 @@ pub(crate) struct Args {
     pass_urls: bool,
 
     /// Where the output of the program goes [default: log]
-    #[arg(long, value_name = "WHERE", requires = "exec")]
+    #[arg(long, value_name = "WHERE", requires = "exec", env = "TOPOLOGY_HANDLER_OUTPUT", hide_env_values = true)]
     handler_output: Option<HandlerOutput>,
 
     /// The service that each event is posted to; @FILE reads the URL from a file

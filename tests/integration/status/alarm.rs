@@ -12,7 +12,7 @@ async fn status_names_an_alarm_of_the_broker_for_as_long_as_it_lasts() {
     broker.block();
     let answer = eventually("the alarm is named", async || {
         let (code, answer) = seen(&place).await;
-        kinds(&answer).contains("broker-alarm").then(|| (code, answer))
+        kinds(&answer).contains("broker-alarm").then_some((code, answer))
     });
     let (code, answer) = answer.await;
     assert_eq!((code, &finding(&answer, "broker-alarm")["alarms"][0]["resource"]), (Some(4), &"memory".into()));

@@ -79,3 +79,74 @@ fn a_former_policy_goes_after_the_queues_that_it_applies_to() {
     observed.queues.pop();
     assert_eq!(plan(&desired, &observed).pruning, [Step::DeletePolicy("old.tunables".into())]);
 }
+
+/// The name of a leftover alone does not tell what to wait for.
+#[rstest]
+#[case::messages("billing.processor.gone", None, Some(2), Some(0), "holds 2 messages, for a worker or a person")]
+#[case::a_timer("billing.hatchery.1d", Some(86_400_000), Some(1), Some(0), "holds 1 message, for up to 1d")]
+#[case::a_worker("billing.processor.gone", None, Some(0), Some(1), "has 1 consumer")]
+#[case::no_count("billing.dead-letter.gone", None, None, None, "has an unknown number of messages")]
+#[case::no_consumers("billing.dead-letter.gone", None, Some(0), None, "has an unknown number of consumers")]
+#[case::no_proof("billing.hatchery.1d", None, Some(0), Some(0), "not proved empty within --drain-timeout; prune again")]
+fn a_leftover_queue_says_what_keeps_it(
+    #[case] name: &str,
+    #[case] ttl: Option<u64>,
+    #[case] messages: Option<u64>,
+    #[case] consumers: Option<u64>,
+    #[case] why: &str,
+) {
+    let mut observed = applied();
+    let ttl = ttl.map(|ttl| ("x-message-ttl", json!(ttl)));
+    observed.queues.push(LiveQueue { messages, consumers, ..queue(name, Some("billing"), ttl.as_slice()) });
+    assert_eq!(causes(&desired(), &observed), [(name.to_owned(), why.to_owned())]);
+}
+
+#[test]
+fn a_leftover_that_others_keep_names_them() {
+    let desired = Desired { former_owners: vec!["old".into()], ..desired() };
+    let mut observed = applied();
+    let empty = |name: &str| LiveQueue { messages: Some(0), consumers: Some(0), ..queue(name, Some("old"), &[]) };
+    observed.queues.push(LiveQueue { messages: Some(1), ..empty("old.processor.gone") });
+    observed.queues.push(empty("old.dead-letter.gone"));
+    observed.queues.push(LiveQueue { state: Some("down".to_owned()), ..empty("old.hatchery.1d") });
+    observed.queues.push(empty("old.hatchery.2d"));
+    let arguments = Arguments::from([("x-team".to_owned(), json!("a"))]);
+    observed.bindings.push(LiveBinding { arguments, ..binding("billing.retry", "old.hatchery.2d", "*.2d") });
+    observed.queues.push(empty("old.hatchery.3d"));
+    observed.bindings.push(binding("old.processor", "old.hatchery.3d", "*.3d"));
+    observed.policies.push(LivePolicy { name: "old.tunables".into(), ..LivePolicy::default() });
+    let mut dead_lettering = ("x-dead-letter-exchange", json!("old.processor"));
+    observed.exchanges.push(LiveExchange {
+        name: "old.processor".into(),
+        arguments: Arguments::from([("x-hatchery-owner".to_owned(), json!("old"))]),
+        ..observed.exchanges[0].clone()
+    });
+    observed.queues.push(LiveQueue {
+        messages: Some(0),
+        consumers: Some(0),
+        ..queue("team.timer", None, std::slice::from_mut(&mut dead_lettering))
+    });
+    let told = |name: &str, why: &str| (name.to_owned(), why.to_owned());
+    let mut causes = causes(&desired, &observed);
+    causes.sort();
+    assert_eq!(
+        causes,
+        [
+            told(
+                "old.dead-letter.gone",
+                "its type is still in use: old.processor.gone holds 1 message, for a worker or a person"
+            ),
+            told("old.hatchery.1d", "its node is down"),
+            told("old.hatchery.2d", "a binding from billing.retry leads to it, which apply does not own"),
+            told("old.hatchery.3d", "the leftover exchange old.processor has to go first"),
+            told("old.processor", "queue team.timer leads to it"),
+            told("old.processor.gone", "holds 1 message, for a worker or a person"),
+            told("old.tunables", "the queue old.processor.gone still uses it"),
+        ]
+    );
+}
+
+fn causes(desired: &Desired, observed: &Observed) -> Vec<(String, String)> {
+    let kept = kept(desired, observed, &plan(desired, observed));
+    kept.into_iter().map(|(address, why)| (address.name, why)).collect()
+}

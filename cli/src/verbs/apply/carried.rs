@@ -1,6 +1,13 @@
 //! The result of an apply.
 
-use crate::{left_types::LeftTypes, observed::Observed, plan::Plan};
+use crate::{
+    left_types::LeftTypes,
+    observed::Observed,
+    plan::{Address, Plan},
+};
+
+/// The width in columns at which a cause gets a line of its own.
+const WIDTH: usize = 80;
 
 /// The changes that an apply has carried out, and what it had to leave.
 pub(super) struct Carried {
@@ -11,8 +18,8 @@ pub(super) struct Carried {
     pub(super) moved: u64,
     /// Objects that were removed by pruning.
     pub(super) removed: usize,
-    /// Leftovers that pruning had to leave; `None` without `--prune`.
-    pub(super) left: Option<Vec<String>>,
+    /// Leftovers that pruning had to leave, with what keeps each; `None` without `--prune`.
+    pub(super) left: Option<Vec<(Address, String)>>,
     /// Types that were removed from the file while Redis still knows events of them.
     pub(super) left_types: LeftTypes,
 }
@@ -38,10 +45,22 @@ impl Carried {
     /// Returns a note about the leftovers that could not be removed yet, if there are any.
     pub(super) fn stays(&self) -> Option<String> {
         let left = self.left.as_ref().filter(|left| !left.is_empty())?;
-        Some(format!(
-            "Not removed, because it is in use, not provably empty, or led to by others: {}. Prune again later.",
-            first(left)
-        ))
+        let mut causes: Vec<(&str, Vec<&Address>)> = Vec::new();
+        for (address, why) in left {
+            match causes.iter_mut().find(|(cause, _)| cause == why) {
+                Some((_, of)) => of.push(address),
+                None => causes.push((why, vec![address])),
+            }
+        }
+        let lines = causes.iter().map(|(why, of)| {
+            let more = of.len() - 1;
+            let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+            match format!("  {}{more}: {why}", of[0]) {
+                line if line.chars().count() <= WIDTH => line,
+                _ => format!("  {}{more}:\n    {why}", of[0]),
+            }
+        });
+        Some(format!("Not removed:\n{}\nPrune again later.", lines.collect::<Vec<_>>().join("\n")))
     }
 }
 
@@ -56,5 +75,33 @@ pub(super) fn first(left: &[String]) -> String {
     match left.len().saturating_sub(SHOWN) {
         0 => shown,
         more => format!("{shown} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Kind;
+
+    #[test]
+    fn leftovers_of_one_cause_are_told_together() {
+        let told = |name: &str, why: &str| (Address::new(Kind::Queue, name), why.to_owned());
+        let left = vec![
+            told("billing.processor.mail", "holds 2 messages, for a worker or a person"),
+            told("billing.retry.mail.1s", "its type is still in use: billing.processor.mail holds 2 messages"),
+            told("billing.retry.mail.2s", "its type is still in use: billing.processor.mail holds 2 messages"),
+        ];
+        let carried =
+            Carried { left: Some(left), ..Carried::nothing(no_plan(), Observed::default(), LeftTypes::default()) };
+        assert_eq!(
+            carried.stays().expect("a note"),
+            "Not removed:\n  queue billing.processor.mail: holds 2 messages, for a worker or a person\n  queue \
+             billing.retry.mail.1s and 1 more:\n    its type is still in use: billing.processor.mail holds 2 messages\n\
+             Prune again later."
+        );
+    }
+
+    fn no_plan() -> Plan {
+        Plan { owner: "billing".to_owned(), changes: Vec::new(), migration: Vec::new(), pruning: Vec::new() }
     }
 }

@@ -19,7 +19,7 @@ use crate::{
     exit::{Ended, Exit},
     management::{Management as _, ManagementError},
     observed::Observed,
-    plan::{Action, Address, Plan, Step, plan},
+    plan::{Address, Plan, Step, kept, plan},
     plan_document::digest,
     register::Free,
 };
@@ -143,12 +143,7 @@ impl Apply {
                 tokio::time::sleep(PAUSE).await;
             } else {
                 carried.removed = all.saturating_sub(leftover);
-                let left = plan.changes.iter().filter(|change| change.action == Action::Leftover);
-                let names = left.filter(|change| change.part_of.is_none()).map(|change| {
-                    let held = change.held.map(|held| format!(" ({held})")).unwrap_or_default();
-                    format!("{}{held}", change.address)
-                });
-                carried.left = Some(names.collect());
+                carried.left = Some(kept(&self.desired, &observed, &plan));
                 bar.finish_and_clear();
                 return Ok(());
             }

@@ -93,7 +93,10 @@ impl Apply {
         document["applied"] = applied.into();
         document["moved"] = carried.moved.into();
         document["removed"] = carried.removed.into();
-        document["not_removed"] = carried.left.as_deref().unwrap_or_default().into();
+        let left = carried.left.iter().flatten();
+        let left =
+            left.map(|(address, why)| serde_json::json!({ "kind": address.kind, "name": address.name, "why": why }));
+        document["not_removed"] = left.collect();
         document["elapsed_ms"] = elapsed.map(|elapsed| elapsed.as_millis().try_into().unwrap_or(u64::MAX)).into();
         self.output.json(&document)
     }

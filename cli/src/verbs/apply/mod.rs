@@ -9,12 +9,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use hatchery::internals::compile::compile;
+use hatchery::internals::{compile::compile, ttl};
 
 use self::{carried::Carried, context::Apply};
 use crate::{
-    args::{Common, parse_patience},
+    args::{Common, UsageError, parse_patience},
     asked::Asked,
+    broker::steps::APART,
     change::{approve, lock, one_broker, unless_interrupted},
     exit::{Ended, Exit},
     left_types, load,
@@ -26,7 +27,7 @@ use crate::{
 
 /// Change the broker so that it matches the file
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 An apply may be repeated: existing objects stay, missing objects are created.
 An apply that was interrupted at any point continues when it is run again.
 Only one apply runs at a time: it holds the queue <name>.lock while it runs.
@@ -55,7 +56,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_patience)]
     lock_timeout: Duration,
 
-    /// How long to wait for queues to drain, with --migrate and --prune
+    /// How long to wait for queues to drain, with --migrate (at least 30s) and --prune (at least 15s)
+    ///
+    /// A queue counts as empty once every reading of the broker's statistics for 12s says so. A migration waits for that
+    /// twice.
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = parse_patience)]
     drain_timeout: Duration,
 
@@ -77,6 +81,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let url = common.amqp_url()?;
     let management = ManagementApi::new(common.management_url(&url)?, &url.vhost())?;
     let asked = planned.as_ref().map_or(args.asked, |planned| planned.asked.and(args.asked));
+    require_time_to_drain(args.drain_timeout, asked)?;
     let desired = compile(&topology)?;
     let register = left_types::Register::new(common, &topology);
     let apply = Apply { desired, source, management, register, output, asked, patience: args.drain_timeout };
@@ -116,4 +121,47 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let result = unless_interrupted(apply.carry_out(&lock, &shown, any, free.as_ref())).await;
     lock.release().await;
     apply.done(&result?, started)
+}
+
+/// Refuses a time in which no queue can be proved empty, and so none be removed or replaced.
+fn require_time_to_drain(drain_timeout: Duration, asked: Asked) -> Result<(), UsageError> {
+    const SLACK: Duration = Duration::from_secs(3);
+    let proof = APART + SLACK;
+    let (flag, least) = match asked {
+        Asked { migrate: true, .. } => ("--migrate", proof * 2),
+        Asked { prune: true, .. } => ("--prune", proof),
+        Asked { migrate: false, prune: false } => return Ok(()),
+    };
+    if drain_timeout >= least {
+        return Ok(());
+    }
+    let (given, least) = (ttl::say(drain_timeout), ttl::say(least));
+    Err(UsageError(format!(
+        "--drain-timeout {given} is too short for {flag}, which has to see a queue empty for 12s first; give at least {least}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::prune(false, true, 14, Some("--drain-timeout 14s is too short for --prune"))]
+    #[case::prune_in_time(false, true, 15, None)]
+    #[case::migrate(true, false, 29, Some("give at least 30s"))]
+    #[case::migrate_in_time(true, true, 30, None)]
+    #[case::no_wait(false, true, 0, Some("--drain-timeout 0s"))]
+    #[case::nothing_to_drain(false, false, 0, None)]
+    fn a_time_in_which_nothing_can_drain_is_refused(
+        #[case] migrate: bool,
+        #[case] prune: bool,
+        #[case] seconds: u64,
+        #[case] why: Option<&str>,
+    ) {
+        let refused = require_time_to_drain(Duration::from_secs(seconds), Asked { migrate, prune }).err();
+        assert_eq!(refused.is_some(), why.is_some());
+        assert!(refused.map_or_else(String::new, |error| error.0).contains(why.unwrap_or_default()));
+    }
 }

@@ -20,7 +20,7 @@ const DISCARD: Verb = Verb { name: "discard", done: "discarded", leaves: false }
 
 /// Remove letters, after writing them to a file
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology dead-letter discard --obsolete                   a dry run
   topology dead-letter discard --obsolete --save old.ndjson --yes

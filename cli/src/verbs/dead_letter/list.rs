@@ -19,7 +19,7 @@ use hatchery::internals::time::millis_text;
 
 /// List dead letters, grouped by the reason of their failure
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology dead-letter list
   topology dead-letter list --type mail --since \"2h ago\"

@@ -17,7 +17,7 @@ use crate::{args::Common, exit::Exit, output::Output};
 /// Look at dead letters, replay them, or discard them
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology dead-letter list                      why events were given up
   topology dead-letter list --type mail --events

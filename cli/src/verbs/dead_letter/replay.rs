@@ -19,7 +19,7 @@ const REPLAY: Verb = Verb { name: "replay", done: "replayed", leaves: true };
 
 /// Publish the events of letters again, as if they had not failed
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology dead-letter replay                               a dry run
   topology dead-letter replay --type mail --reason timeout --yes

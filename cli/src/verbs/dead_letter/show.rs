@@ -25,7 +25,7 @@ const MOST: usize = 20;
 
 /// Show all of a letter: fields, headers, payload
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology dead-letter show 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11
   topology dead-letter show --type hr-import --reference 1234

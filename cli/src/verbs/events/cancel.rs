@@ -18,7 +18,7 @@ use crate::{
 
 /// Cancel waiting events: those of a reference, one by its id, or all that a filter finds
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology events cancel --type hr-import --reference 1234
   topology events cancel --type hr-import --reference 1234 \\

@@ -18,7 +18,7 @@ use crate::{
 
 /// List events that wait, run, are retried or were dead-lettered
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology events list
   topology events list --type hr-import --reference 1234

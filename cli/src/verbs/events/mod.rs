@@ -23,7 +23,7 @@ use crate::{args::Common, exit::Exit, output::Output};
 /// Find waiting events, cancel them, or give them another time
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true, subcommand_required = true)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology events list
   topology events list --type hr-import --state retry --attempts 3

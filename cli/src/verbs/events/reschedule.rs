@@ -10,7 +10,7 @@ use crate::{args::Common, exit::Exit, output::Output};
 
 /// Give waiting events another time: those of a reference, one by its id, or all that a filter finds
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology events reschedule --type hr-import --reference 1234 --to 2h
   topology events reschedule --type hr-import --reference 1234 \\

@@ -8,7 +8,7 @@ use crate::{args::Common, exit::Exit, output::Output};
 
 /// Run waiting events now: those of a reference, one by its id, or all that a filter finds
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology events run-now --type hr-import --reference 1234
   topology events run-now --type mail --id ID

@@ -20,7 +20,7 @@ use crate::{
 /// Show where an event is, why, and when it runs
 #[derive(clap::Args)]
 #[command(group(clap::ArgGroup::new("which").required(true).multiple(true).args(["event", "reference", "id"])))]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology events show 0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11
   topology events show --reference 1234

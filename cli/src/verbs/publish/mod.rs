@@ -26,7 +26,7 @@ use crate::{
 /// Publish an event, or a batch of them
 #[derive(clap::Args)]
 #[command(override_usage = "topology publish [OPTIONS] <TYPE>\n       topology publish [OPTIONS] --batch <FILE|->")]
-#[command(after_help = "\
+#[command(after_long_help = "\
 Examples:
   topology publish mail --payload '{\"to\": \"ada@example.org\"}'
   topology publish hr-import --reference 1234 --payload @change.json --delay 5m

@@ -39,7 +39,7 @@ use crate::{
 
 /// Show what is wrong, and how many events are where
 #[derive(clap::Args)]
-#[command(after_help = "\
+#[command(after_long_help = "\
 On top is what is wrong, the worst first, each with a command that helps and its
 place in docs/runbook.md. Then a line for each type:
   DUE       events that wait for a worker, or run

@@ -67,11 +67,19 @@ impl Groups {
 /// The length from which a word with digits names one thing, and does not tell the kind of a failure: 404 is a kind.
 const NAME: usize = 5;
 
+/// The length of a UUID.
+const UUID: usize = 36;
+
 /// Replaces the words of a reason that name one thing: long numbers, ids, times.
 fn pattern(reason: &str) -> String {
     let mut pattern = String::with_capacity(reason.len());
     let mut rest = reason;
     while let Some(first) = rest.chars().next() {
+        if let Some(id) = rest.get(..UUID).filter(|id| uuid::Uuid::try_parse(id).is_ok()) {
+            pattern.push('#');
+            rest = &rest[id.len()..];
+            continue;
+        }
         let end = rest.find(|c: char| c.is_alphanumeric() != first.is_alphanumeric()).unwrap_or(rest.len());
         let (word, after) = rest.split_at(end);
         let names = word.len() >= NAME && word.contains(|c: char| c.is_ascii_digit());

@@ -117,18 +117,18 @@ pub(super) async fn sweep(
         }
     }
     bar.finish_and_clear();
-    let told = tell(sum, &by_queue, verb, output);
+    let told = || tell(sum, &by_queue, verb, output);
     match end {
-        Ok(false) => told.map_err(Ended::untold).map(|()| Exit::Done),
+        Ok(false) => told().map_err(Ended::untold).map(|()| Exit::Done),
         Ok(true) => {
-            told?;
+            told()?;
             let message = format!("stopped; {} {} before. Run it again for the rest", letters(sum.done), verb.done);
             Err(Ended::new(Exit::Partly, message).into())
         }
         // Nothing was done, so the error says everything.
         Err(error) if sum.done == 0 => Err(error),
         Err(error) => {
-            told?;
+            told()?;
             let message = format!("{error:#}; {} {} before. Run it again for the rest", letters(sum.done), verb.done);
             Err(Ended::new(Exit::Partly, message).into())
         }

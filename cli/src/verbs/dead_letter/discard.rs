@@ -28,9 +28,9 @@ Examples:
       --save mails.ndjson --yes
   topology publish --batch mails.ndjson                     publish them anew
 
-The file gets a line for each letter before the letter leaves the queue. `topology
-publish --batch` takes the file: it publishes new events with the same type,
-reference and payload. A file that exists is continued.
+The file gets a line for each letter before the letter leaves the queue.
+`topology publish --batch` takes the file: it publishes new events with the same
+type, reference and payload. A file that exists is continued.
 
 Exit 5: stopped or failed half-way. 6: the broker or Redis is unreachable.
 7: another `topology dead-letter` reads the queue.")]

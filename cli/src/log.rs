@@ -77,7 +77,7 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt
 /// says.
 fn is_shown(of: &Metadata<'_>) -> bool {
     let is_amqp = ["lapin", "amq_protocol"].iter().any(|library| of.target().starts_with(library));
-    of.is_event() && (!is_amqp || *of.level() < Level::TRACE)
+    !of.is_span() && (!is_amqp || *of.level() < Level::TRACE)
 }
 
 /// Escapes the control characters that JSON lets through, such as U+009B: some terminals obey them. Each write is one line.

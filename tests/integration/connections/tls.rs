@@ -181,9 +181,10 @@ async fn every_tls_error_says_its_cause_and_shows_no_secret() {
     }
     let mut wrong = Vec::new();
     for case in &cases {
-        // On a busy machine the handshake with Redis may exceed its time limit.
+        // On a busy machine a handshake may exceed its time limit, and then nobody knows the cause.
         let ended = eventually("the handshake ends within its time limit", async || {
-            Some(refused(&place, case).await).filter(|ended| !ended.stderr.contains("not connected within"))
+            let late = ["not connected within", "no answer within"];
+            Some(refused(&place, case).await).filter(|ended| late.iter().all(|text| !ended.stderr.contains(text)))
         })
         .await;
         let said = format!("{}{}", ended.stdout, ended.stderr);

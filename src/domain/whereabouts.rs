@@ -1,5 +1,7 @@
 //! Where the newest copy of an event is, as its state tells. The broker itself cannot be asked for one message.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::{
@@ -63,6 +65,9 @@ impl Whereabouts {
     }
 }
 
+/// The longest time from a failure to the moment from which the delay of its retry counts.
+const FOLLOW_UP: Duration = Duration::from_secs(1);
+
 /// Returns the TTL of the retry queue that holds a failed event: the one that ends at its due time. `None` if it waits
 /// in the ladder instead, because its delay has jitter or was asked for by the handler.
 fn retry_ttl(event: &EventInfo, spec: &TypeSpec) -> Option<Ttl> {
@@ -70,7 +75,8 @@ fn retry_ttl(event: &EventInfo, spec: &TypeSpec) -> Option<Ttl> {
         return None;
     }
     let wait = time::until(failed_at(event.reason.as_deref()?)?, event.due?);
-    spec.retry.delays.iter().copied().find(|ttl| ttl.as_duration() == wait)
+    let is_of = |ttl: &Ttl| wait.checked_sub(ttl.as_duration()).is_some_and(|more| more < FOLLOW_UP);
+    spec.retry.delays.iter().copied().find(is_of)
 }
 
 /// Returns the queues that delay events of any type. Which of them holds an event depends on when it was published, which
@@ -122,6 +128,8 @@ mod tests {
     #[case::due(waiting(), 1_000, due())]
     #[case::in_its_retry_queue(failed(60), 999, delayed(&["t.retry.mail.1m"]))]
     #[case::retried_after_another_time(failed(61), 999, delayed(&["t.hatchery.*", "t.ladder.*"]))]
+    #[case::sent_a_moment_after_it_failed(
+        EventInfo { due: Timestamp::from_millisecond(1_000_003).ok(), ..failed(60) }, 999, delayed(&["t.retry.mail.1m"]))]
     #[case::retry_due(failed(60), 1_000, due())]
     #[case::running(known("i", state((5, false, 0), 5, true), Stage::Waiting), 1_001,
         Whereabouts::Running { queue: "t.processor.mail".to_owned() })]

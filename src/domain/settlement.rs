@@ -91,7 +91,7 @@ pub enum Outcome {
     /// so no attempt is spent, and the event waits for a moment. The worker starts no other event of the type until a run
     /// ends otherwise, and tries one event at a time meanwhile, with pauses of up to five seconds.
     Unavailable {
-        /// What is away, for people.
+        /// The service or program that is away and why, for people.
         reason: String,
     },
 }
@@ -106,9 +106,9 @@ pub enum Next {
         /// The failure of the run.
         failed: Failed,
     },
-    /// What the handler needs is away: the run does not count, and the event waits.
+    /// A service or program that the handler needs is away: the run does not count, and the event waits.
     Wait {
-        /// What is away, in one line.
+        /// The service or program that is away and why, in one line.
         reason: String,
     },
     /// The decision is carried out, and then the delivery is acknowledged.

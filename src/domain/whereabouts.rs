@@ -17,7 +17,7 @@ use super::{
 /// The place of an event's newest copy on the broker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whereabouts {
-    /// It is due, and waits in this queue for a worker.
+    /// The copy is due, and waits in this queue for a worker.
     Due {
         /// The processing queue.
         queue: String,
@@ -27,19 +27,19 @@ pub enum Whereabouts {
         /// The processing queue.
         queue: String,
     },
-    /// It waits in one of these queues, each of which RabbitMQ moves it out of by itself, until it reaches the processing queue.
+    /// The copy waits in one of these queues. RabbitMQ moves it from queue to queue, and at last to the processing queue.
     Delayed {
         /// A name, or a pattern with `*`.
         queues: Vec<String>,
         /// The processing queue.
         then: String,
     },
-    /// It is given up, and waits in this queue for people.
+    /// The event is given up, and its copy waits in this queue for people.
     DeadLetter {
         /// The queue of the type's dead letters.
         queue: String,
     },
-    /// It was handled or cancelled. A message of it that is still in a queue is dropped as stale when it is delivered.
+    /// The event was handled or cancelled. A message of it that is still in a queue is dropped as stale when it is delivered.
     Ended,
 }
 

@@ -1,4 +1,4 @@
-//! What a publish answers: [`Published`], or a [`PublishError`].
+//! The answer to a publish: [`Published`], or a [`PublishError`].
 
 use std::time::Duration;
 

@@ -21,7 +21,7 @@ use crate::observed::Counts;
 /// The number of channels that share the calls. Each waits for one answer at a time, because a refusal closes it.
 const CHANNELS: usize = 8;
 
-/// What AMQP tells of queues and exchanges. Objects that this user may not see, or whose node is down, are in neither
+/// The queues and exchanges as AMQP tells of them. Objects that this user may not see, or whose node is down, are in neither
 /// list.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Looked {

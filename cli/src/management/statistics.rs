@@ -11,7 +11,7 @@ use crate::{
     observed::Counts,
 };
 
-/// What the API shows of this broker and to this user.
+/// The parts of the statistics that this broker keeps and this user may see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sight {
     /// Whether the broker keeps rates (`management.rates_mode`).

@@ -21,7 +21,7 @@ pub(super) struct Checked<H> {
     pub(super) held: H,
 }
 
-/// What to do without an answer of the register.
+/// Whether a check needs an answer of the register.
 pub(super) enum Register<'a> {
     /// The check fails.
     Required,

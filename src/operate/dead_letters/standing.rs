@@ -1,4 +1,4 @@
-//! What the register says about a letter.
+//! The state of a letter's event in the register.
 
 use std::fmt;
 

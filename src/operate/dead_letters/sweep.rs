@@ -35,7 +35,7 @@ const GAP: Duration = Duration::from_millis(250);
 /// A letter with its receipt.
 pub(super) type Held = Checked<Box<dyn Receipt>>;
 
-/// What is done with the letters.
+/// The action on the letters of a sweep.
 #[async_trait]
 pub(super) trait Act: Send + Sync + 'static {
     /// The number of batches at a time.

@@ -37,7 +37,7 @@ pub(super) enum Stream {
     Err,
 }
 
-/// What becomes of the bytes of one output, besides the search for the last line.
+/// The destination of the bytes of one output. The search for the last line reads them too.
 pub(super) enum Sink {
     Inherit(Stream),
     Log(Arc<Said>, Stream),
@@ -58,7 +58,7 @@ impl Sink {
     }
 }
 
-/// What the program of one run has printed.
+/// The lines that the program of one run has printed.
 pub(super) struct Said {
     event_type: EventType,
     id: String,

@@ -78,7 +78,7 @@ async fn list(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
     list.end(&read, unknown.is_none())
 }
 
-/// What is listed.
+/// The content of the list.
 struct List<'a> {
     args: &'a Args,
     output: Output,

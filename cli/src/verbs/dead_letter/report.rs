@@ -1,11 +1,10 @@
-//! What `replay` and `discard` have in common: the dry run, the progress, and the report.
+//! The dry run, the progress and the report of `replay` and `discard`.
 
-use std::{cell::Cell, collections::BTreeMap, fmt::Write as _};
+use std::{collections::BTreeMap, fmt::Write as _};
 
 use hatchery::internals::operate::{
     Bounds, DeadLetters, Group, Groups, Letter, LetterQueue, Patience, Selection, Standing, Sweep, Swept, Tally,
 };
-use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
 use super::{
@@ -24,7 +23,7 @@ use crate::{
 pub(super) struct Verb {
     /// The verb as it is typed.
     pub(super) name: &'static str,
-    /// What has become of the letters.
+    /// The participle for letters that the verb has acted on: `replayed`, `discarded`.
     pub(super) done: &'static str,
     /// Whether letters that are obsolete or no events are left.
     pub(super) leaves: bool,
@@ -97,7 +96,7 @@ pub(super) async fn sweep(
     for queue in queues {
         let limit = bounds.limit.map(|limit| limit.saturating_sub(sum.done));
         let bounds = Bounds { limit, ..bounds };
-        let progress = |tally: Tally| show(&bar, sum.done + tally.done, verb);
+        let progress = |tally: Tally| bar.set_message(format!("{} {}", letters(sum.done + tally.done), verb.done));
         let acted = patiently(filters, output, async |patience| {
             tokio::select! {
                 biased;
@@ -132,13 +131,6 @@ pub(super) async fn sweep(
             let message = format!("{error:#}; {} {} before. Run it again for the rest", letters(sum.done), verb.done);
             Err(Ended::new(Exit::Partly, message).into())
         }
-    }
-}
-
-fn show(bar: &ProgressBar, done: u64, verb: Verb) {
-    thread_local!(static LAST: Cell<u64> = const { Cell::new(0) });
-    if LAST.replace(done) != done {
-        bar.set_message(format!("{} {}", letters(done), verb.done));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use hatchery::{
     EventInfo, EventSelector, Events, State, Topology,
     internals::{reason::failed_at, register::DedupSlot, whereabouts::Whereabouts},
@@ -63,6 +64,9 @@ pub(super) struct Args {
     all: bool,
 }
 
+/// How many types are searched at a time for an event whose type is not given. The calls share one connection.
+const TYPES_AT_A_TIME: usize = 32;
+
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
     let id = args.event.clone().or_else(|| args.id.clone());
@@ -89,10 +93,8 @@ async fn show(
     topology: &Topology,
     output: Output,
 ) -> anyhow::Result<Exit> {
-    let mut known = Vec::new();
-    for which in asked {
-        known.extend(events.show(which).await?);
-    }
+    let each_type = stream::iter(asked).map(|which| events.show(which)).buffered(TYPES_AT_A_TIME);
+    let mut known = each_type.try_concat().await?;
     known.sort_by_key(|event| (is_past(event), !event.running, event.due));
     let now = Timestamp::now();
     match output.format {

@@ -1,4 +1,4 @@
-//! What `status` can find: each finding with its words, how bad it is, the command that helps, and its place in the
+//! The findings of `status`, each with its words, how bad it is, the command that helps, and its place in the
 //! runbook.
 
 use hatchery::internals::words::plain;

@@ -193,14 +193,12 @@ fn drift(desired: &Desired, seen: &Observation) -> Option<Finding> {
     };
     let plan = plan(desired, objects);
     let counts = plan.counts();
-    // A shadowed queue blocks the plan, and has a finding of its own.
+    // A shadowed queue blocks the plan, and has a finding of its own. If it is blocked for another reason too, the plan says so
+    // once the policy is gone.
     let shadowed: Vec<String> =
         shadowing(desired, objects).into_iter().flat_map(|shadowing| shadowing.queues).collect();
-    let is_shadowed = |change: &&crate::plan::Change| {
-        change.action == Action::Blocked
-            && change.reason.as_ref().is_some_and(|reason| reason.starts_with("shadowed by"))
-            && shadowed.contains(&change.address.name)
-    };
+    let is_shadowed =
+        |change: &&crate::plan::Change| change.action == Action::Blocked && shadowed.contains(&change.address.name);
     let blocked = counts.blocked - plan.changes.iter().filter(is_shadowed).count();
     let drift = Finding::Drift { missing: counts.add, changed: counts.change, to_migrate: counts.migrate, blocked };
     (counts.add + counts.change + counts.migrate + blocked > 0).then_some(drift)

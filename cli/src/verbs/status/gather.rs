@@ -47,7 +47,7 @@ const OLDEST: usize = 200;
 /// The name of the connection to the broker.
 const NAME: &str = "topology status";
 
-/// What `status` looks at.
+/// The broker, the management API and Redis, which `status` looks at.
 pub(super) struct Sources<'a> {
     pub(super) topology: &'a Topology,
     pub(super) desired: &'a Desired,
@@ -107,7 +107,7 @@ impl<'a> Sources<'a> {
 
     async fn by_management(&self) -> Result<Observation, Unseen> {
         let management = &self.management;
-        // It goes alone, as the first call of `observe` does: it shows whether this user may use the API at all.
+        // This call goes alone, as the first call of `observe` does: it shows whether this user may use the API at all.
         let sight = management.sight().await?;
         let history = longest_patience(self.topology) * 2;
         let holders = async { if sight.rates { management.holders(history).await } else { Ok(Vec::new()) } };

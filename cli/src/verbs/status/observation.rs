@@ -1,4 +1,4 @@
-//! What `status` has seen of the broker and of Redis, as one plain value.
+//! The state of the broker and of Redis that `status` has seen, as one plain value.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub(super) enum Redis {
     There(Register),
 }
 
-/// What Redis says.
+/// The register as Redis has it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Register {
     pub(super) counts: BTreeMap<EventType, TypeCounts>,
@@ -86,7 +86,7 @@ pub(super) struct OverdueEvent {
 pub(super) enum Blind {
     /// The management API does not answer.
     Management { why: String },
-    /// This user sees only its own channels.
+    /// The user may see only its own channels.
     Channels,
     /// The broker keeps no rates.
     Rates,

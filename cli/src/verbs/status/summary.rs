@@ -32,7 +32,7 @@ pub(super) struct Summary {
     pub(super) at: Timestamp,
     /// How it is altogether.
     pub(super) verdict: Verdict,
-    /// What is wrong, the worst first.
+    /// The findings, the worst first.
     pub(super) findings: Vec<Found>,
     /// The figures of each type. A figure that is not known is `null`.
     pub(super) types: Vec<TypeLine>,
@@ -40,7 +40,7 @@ pub(super) struct Summary {
     pub(super) unlisted: Vec<Unlisted>,
     /// Owned objects that are no longer in the file; `null` if that is not known.
     pub(super) leftovers: Option<usize>,
-    /// What is not known, as sentences.
+    /// A sentence for each part of the answer that is not known.
     pub(super) unknown: Vec<String>,
 }
 

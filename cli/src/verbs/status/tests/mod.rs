@@ -1,4 +1,4 @@
-//! What is found in made-up observations, and how it looks.
+//! Made-up observations, their findings, and the screens that show them.
 
 mod finding;
 mod screens;

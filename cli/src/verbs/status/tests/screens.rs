@@ -47,7 +47,7 @@ fn well() -> Summary {
     World::new().summary()
 }
 
-/// What AMQP alone tells, and no Redis.
+/// An observation by AMQP alone, without Redis.
 fn by_amqp() -> Summary {
     let mut world = busy();
     world.seen.version = None;

@@ -26,19 +26,27 @@ impl Letters {
         Ok(Self { _connection: connection, channel })
     }
 
-    /// Publishes letters as a worker writes them, with their numbers as ids.
-    pub(super) async fn publish(&self, exchange: &str, event_type: &str, numbers: Range<u32>) -> anyhow::Result<()> {
-        let sent = stream::iter(numbers).map(|number| self.send(exchange, event_type, number)).buffered(WINDOW.into());
+    /// Publishes letters as a worker writes them, with their numbers as ids. Letters of a number that was replayed need a higher
+    /// generation, or they are obsolete.
+    pub(super) async fn publish(
+        &self,
+        exchange: &str,
+        event_type: &str,
+        numbers: Range<u32>,
+        generation: i64,
+    ) -> anyhow::Result<()> {
+        let send = |number| self.send(exchange, event_type, number, generation);
+        let sent = stream::iter(numbers).map(send).buffered(WINDOW.into());
         sent.try_for_each(|()| std::future::ready(Ok(()))).await
     }
 
-    async fn send(&self, exchange: &str, event_type: &str, number: u32) -> anyhow::Result<()> {
+    async fn send(&self, exchange: &str, event_type: &str, number: u32, generation: i64) -> anyhow::Result<()> {
         let text = |text: &str| AMQPValue::LongString(text.into());
         let failure = "2026-06-01T09:00:00.000Z connection refused";
         let mut headers = FieldTable::default();
         headers.insert("reference".into(), text(&number.to_string()));
         headers.insert("attempts".into(), AMQPValue::LongLongInt(4));
-        headers.insert("generation".into(), AMQPValue::LongLongInt(4));
+        headers.insert("generation".into(), AMQPValue::LongLongInt(generation));
         headers.insert("first_failure".into(), text(failure));
         headers.insert("last_failure".into(), text(failure));
         headers.insert("reason".into(), text(&format!("given up: attempt=4 failed_at={failure}")));

@@ -34,6 +34,8 @@ const TYPES: [&str; 2] = ["plain", "registered"];
 const LIMIT: f64 = 0.8;
 /// The letters that a replay has confirmed and not acknowledged, at most.
 const IN_FLIGHT: u64 = 1_024;
+/// The generation of letters that nothing has replayed before.
+const GENERATION: i64 = 4;
 /// The processes that look at a time.
 const LOOKERS: usize = 3;
 
@@ -89,7 +91,7 @@ impl Soak<'_> {
         let from = self.dead_letters(event_type)?;
         for round in 0..self.args.rounds {
             for turn in [round, round + 1] {
-                self.fill(event_type, 0..self.args.letters).await?;
+                self.fill(event_type, 0..self.args.letters, GENERATION + 2 * i64::from(round)).await?;
                 let what = if turn % 2 == 0 { "a bare shovel" } else { "a replay" };
                 console.step(&format!("Round {}, {event_type}: {what}", round + 1));
                 let begun = Instant::now();
@@ -104,6 +106,8 @@ impl Soak<'_> {
                 let moved = Numbers::of(&self.queues.drain(&self.processing(event_type)?).await?)?;
                 lost += moved.missing(self.args.letters);
                 twice += moved.twice();
+                let left = self.queues.ready(std::slice::from_ref(&from)).await?;
+                console.say(&format!("{} twice, {} left", moved.twice(), left));
             }
         }
         let all = f64::from(self.args.letters) * f64::from(self.args.rounds);
@@ -122,7 +126,7 @@ impl Soak<'_> {
     async fn kill(&mut self, mut chance: Chance, console: &mut Console) -> anyhow::Result<()> {
         let [event_type, _] = TYPES;
         let (to, letters) = (self.processing(event_type)?, u64::from(self.args.letters));
-        self.fill(event_type, 0..self.args.letters).await?;
+        self.fill(event_type, 0..self.args.letters, GENERATION).await?;
         console.step("A replay that gets `kill -9` in the middle, and another one after it");
         let mut replay = self.topology(&["replay", "--yes", "--type", event_type]).spawn()?;
         let middle = chance.between(letters / 5, letters / 2);
@@ -148,7 +152,7 @@ impl Soak<'_> {
     async fn look(&mut self, console: &mut Console) -> anyhow::Result<()> {
         let [event_type, _] = TYPES;
         let (letters, half) = (self.args.letters, self.args.letters / 2);
-        self.fill(event_type, 0..letters).await?;
+        self.fill(event_type, 0..letters, GENERATION).await?;
         console.step("Three processes look while letters are added and a replay runs");
         let limit = half.to_string();
         let replay = self.topology(&["replay", "--yes", "--type", event_type, "--limit", &limit]).spawn()?;
@@ -159,7 +163,7 @@ impl Soak<'_> {
         });
         let looks: Vec<Child> = looks.collect::<Result<_, _>>()?;
         let more = letters + letters / 10;
-        self.fill(event_type, letters..more).await?;
+        self.fill(event_type, letters..more, GENERATION).await?;
         for look in try_join_all(looks.into_iter().map(ended)).await? {
             ensure!(look.success(), "a look failed");
         }
@@ -186,8 +190,8 @@ impl Soak<'_> {
         Ok(())
     }
 
-    async fn fill(&self, event_type: &str, numbers: std::ops::Range<u32>) -> anyhow::Result<()> {
-        self.letters.publish(&self.names.dead_letter(), event_type, numbers).await
+    async fn fill(&self, event_type: &str, numbers: std::ops::Range<u32>, generation: i64) -> anyhow::Result<()> {
+        self.letters.publish(&self.names.dead_letter(), event_type, numbers, generation).await
     }
 
     fn topology(&self, arguments: &[&str]) -> Command {

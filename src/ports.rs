@@ -51,6 +51,10 @@ pub trait Broker: Send + Sync + 'static {
     /// When the broker is away, or has no such queue.
     async fn take(&self, queue: &str) -> Result<Option<Delivery>, BrokerError>;
 
+    /// Waits until the answers written so far can no longer be lost with the connection. Otherwise RabbitMQ may deliver events
+    /// again that it was told are done.
+    async fn until_sent_on(&self) {}
+
     /// Begins to look at a queue from its head. Looking removes nothing.
     ///
     /// Only one look at a queue can be open at a time. Otherwise the messages of two looks would return to the queue in

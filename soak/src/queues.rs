@@ -9,8 +9,8 @@ use lapin::{
     Channel, Confirmation, Connection,
     message::Delivery,
     options::{
-        BasicAckOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions, ConfirmSelectOptions,
-        QueueDeclareOptions, QueueDeleteOptions,
+        BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicPublishOptions, BasicQosOptions,
+        ConfirmSelectOptions, QueueDeclareOptions, QueueDeleteOptions,
     },
     types::{FieldTable, ShortString},
 };
@@ -82,7 +82,7 @@ impl Queues {
         channel.basic_qos(WINDOW, BasicQosOptions::default()).await?;
         let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
         let consumer = channel.basic_consume(queue.into(), "".into(), options, arguments).await?;
-        let count = usize::try_from(ready)?;
+        let (count, tag) = (usize::try_from(ready)?, consumer.tag());
         let act = &act;
         let mut acts = consumer
             .take(count)
@@ -96,7 +96,9 @@ impl Queues {
         while let Some(done) = acts.next().await {
             done?;
         }
-        drop(acts);
+        // RabbitMQ forgets acknowledgements that it holds back when the channel closes (see the broker adapter's looks).
+        channel.basic_cancel(tag, BasicCancelOptions::default()).await?;
+        declared(&channel, queue).await?;
         close(&channel).await
     }
 }

@@ -162,7 +162,11 @@ impl Lane {
         };
         let Ok(published) = timeout(COPY_LIMIT, publishing).await else { return Detour::Ready(ready) };
         fail_point!("work.put-aside");
-        self.answer(ready, Disposition::after(published)).await
+        let detour = self.answer(ready, Disposition::after(published)).await;
+        if matches!(why, CopyReason::Quarantine(_)) {
+            self.common.broker.until_sent_on().await;
+        }
+        detour
     }
 }
 

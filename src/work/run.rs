@@ -174,6 +174,8 @@ impl Worker {
         common.stop.cancelled().await;
         common.readiness.stops();
         common.drain(&tasks, drain).await;
+        // The program may close the connection now.
+        common.broker.until_sent_on().await;
         let failure = common.failure.lock().unwrap_or_else(PoisonError::into_inner).take();
         failure.map_or_else(|| Ok(common.totals.summary()), Err)
     }

@@ -21,7 +21,7 @@ use super::{
     closing::CLOSE_LIMIT,
     codec,
     connection::{Link, answer, deliveries},
-    receipts::Answers,
+    receipts::{Answers, Burst},
     suspects::Suspects,
 };
 use crate::ports::{BrokerError, Deliveries, Delivery, Order};
@@ -34,12 +34,13 @@ pub(super) const QUIET: Duration = Duration::from_secs(30);
 const LARGEST: usize = 256;
 
 /// How a queue is consumed.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct How {
     pub(super) prefetch: u16,
     pub(super) order: Order,
     /// [`QUIET`], except in tests.
     pub(super) quiet: Duration,
+    pub(super) burst: Burst,
 }
 
 pub(super) async fn consume(
@@ -51,7 +52,7 @@ pub(super) async fn consume(
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
     let begun = begin(&channel, queue, how.prefetch).await;
     let consumer = begun.map_err(|error| failed(&link, queue, suspects, &error))?;
-    let answers = Answers::start(channel.clone(), how.prefetch);
+    let answers = Answers::start(channel.clone(), how.prefetch, how.burst.clone());
     Ok(Box::new(Queue {
         link,
         channel,
@@ -121,7 +122,7 @@ impl Queue {
     }
 
     fn go_on(&mut self, channel: Channel, consumer: Consumer) {
-        self.answers = Answers::start(channel.clone(), self.how.prefetch);
+        self.answers = Answers::start(channel.clone(), self.how.prefetch, self.how.burst.clone());
         (self.channel, self.consumer) = (channel, consumer);
         self.quiet_since = Instant::now();
     }

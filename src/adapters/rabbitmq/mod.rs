@@ -32,7 +32,7 @@ use self::{
     look::QueueLook,
     meters::Reconnects,
     publisher::ConfirmChannel,
-    receipts::Answers,
+    receipts::{Answers, Burst},
     suspects::Suspects,
     unreadable::{InOrder, OneByOne},
 };
@@ -53,6 +53,8 @@ pub struct RabbitMq {
     looking: Shared,
     /// Queues whose consumer failed because lapin could not read a message.
     suspects: Suspects,
+    /// The newest answers of the consumers.
+    burst: Burst,
     /// How long a consumer waits for a delivery before it consumes anew.
     quiet: Duration,
     /// Cancelled once this program closes its connections: no connection is opened after that.
@@ -79,8 +81,9 @@ impl RabbitMq {
     pub fn new(url: AmqpUrl, name: &str) -> Self {
         let publisher = ConfirmChannel::new(url.clone(), format!("{name} (publishing)"));
         let (consuming, taking, looking) = (Shared::new("consuming"), Shared::new("aside"), Shared::new("looking"));
-        let (suspects, quiet, closed) = (Suspects::default(), consumer::QUIET, CancellationToken::new());
-        Self { url, name: name.to_owned(), publisher, consuming, taking, looking, suspects, quiet, closed }
+        let (suspects, burst) = (Suspects::default(), Burst::default());
+        let (quiet, closed) = (consumer::QUIET, CancellationToken::new());
+        Self { url, name: name.to_owned(), publisher, consuming, taking, looking, suspects, burst, quiet, closed }
     }
 
     /// For tests: a consumer consumes anew after `quiet` without a delivery, instead of 30 s.
@@ -160,7 +163,7 @@ impl Broker for RabbitMq {
             });
         }
         let (link, channel) = self.channel().await?;
-        let how = How { prefetch, order, quiet: self.quiet };
+        let how = How { prefetch, order, quiet: self.quiet, burst: self.burst.clone() };
         consumer::consume(link, channel, queue, how, &self.suspects).await
     }
 
@@ -172,9 +175,14 @@ impl Broker for RabbitMq {
         Ok(taken.map(|mut taken| {
             let message = codec::incoming(&mut taken.delivery);
             let redelivered = taken.delivery.redelivered;
-            let receipt = Answers::start(channel, 1).receipt(taken.delivery.delivery_tag, taken.delivery.acker);
+            let answers = Answers::start(channel, 1, self.burst.clone());
+            let receipt = answers.receipt(taken.delivery.delivery_tag, taken.delivery.acker);
             Delivery { message, redelivered, receipt }
         }))
+    }
+
+    async fn until_sent_on(&self) {
+        self.burst.is_over().await;
     }
 
     async fn look(&self, queue: &str) -> Result<Box<dyn Look>, BrokerError> {

@@ -25,7 +25,7 @@ use super::{
     closing, codec,
     connection::{AmqpUrl, Link, answer},
     consumer::{self, How},
-    receipts,
+    receipts::{self, Burst},
     suspects::{self, Suspects},
 };
 use crate::{
@@ -224,7 +224,7 @@ impl InOrder {
         // This connection consumes this queue alone, so it tells anew whether the unreadable message is in this queue.
         suspects.clear(queue);
         let count = Count { left: prefetch, queue: queue.to_owned(), suspects: suspects.clone() };
-        let how = How { prefetch: 1, order: Order::Kept, quiet: consumer::QUIET };
+        let how = How { prefetch: 1, order: Order::Kept, quiet: consumer::QUIET, burst: Burst::default() };
         let deliveries = consumer::consume(Arc::clone(&link), channel, queue, how, suspects).await?;
         Ok(Self { deliveries, link, count, lasts: true, closed })
     }

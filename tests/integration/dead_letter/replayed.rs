@@ -58,6 +58,22 @@ async fn a_selection_is_replayed_and_the_other_letters_stay_in_their_order() {
     assert_eq!(replayed, some);
 }
 
+/// RabbitMQ forgets the acknowledgements that a channel holds back when the channel closes.
+#[tokio::test]
+async fn no_letter_comes_back_after_a_replay() {
+    const LETTERS: usize = 3_000;
+    let declared = Declared::new(TYPES).await;
+    let (amqp, place) = (put(&declared, "plain", LETTERS).await, Place::new(&declared));
+    place.letters(0, &["replay", "--yes", "--limit", "1500"]).await;
+    let left: Vec<_> = numbered(LETTERS).skip(1_500).collect();
+    assert_eq!(place.letter_ids(&[]).await, left);
+    place.letters(0, &["replay", "--yes"]).await;
+    assert!(place.letter_ids(&[]).await.is_empty());
+    let mut replayed = super::drained(&amqp, &declared.processing("plain")).await;
+    replayed.sort();
+    assert!(replayed.iter().eq(&numbered(LETTERS).collect::<Vec<_>>()), "{} letters were replayed", replayed.len());
+}
+
 #[tokio::test]
 async fn a_message_that_no_queue_took_is_replayed_once_its_type_is_in_the_file() {
     let declared = Declared::new(TYPES).await;

@@ -1,13 +1,13 @@
 //! Stopping a worker, and workers that end by themselves.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
-use hatchery::{BrokerError, NewEvent, Outcome, PublishError, WorkError};
+use hatchery::{BrokerError, NewEvent, Outcome, PublishError, Run, WorkError};
 
 use crate::support::{
     broker::{PATIENCE, eventually},
     declared::{Declared, publish},
-    workers::Working,
+    workers::{Runs, Working},
 };
 
 async fn ten_events(text: &str) -> (Declared, hatchery::Hatchery) {
@@ -145,5 +145,38 @@ async fn a_closed_connection_ends_its_workers_and_loses_nothing() {
     assert_eq!(payloads.concat(), "0123456789");
     assert!(runs.iter().all(|run| run.event.attempts == 0), "{runs:?}");
     assert_eq!(worker.stop().await.done, 10);
+    assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
+}
+
+/// RabbitMQ forgets the acknowledgements that a channel holds back when the channel closes.
+#[tokio::test]
+async fn workers_that_stop_in_the_middle_of_a_backlog_repeat_no_run() {
+    const EVENTS: usize = 6_000;
+    let declared = Declared::new("types: { mail: { prefetch: 1000, concurrency: 500, register: off } }").await;
+    let hatchery = declared.connect().await;
+    let batch = (0..EVENTS).map(|n| NewEvent::new("mail", n.to_string())).collect();
+    assert!(hatchery.publisher().publish_batch(batch).await.iter().all(Result::is_ok));
+    let (runs, mut stopped) = (Runs::default(), 0);
+    while runs.count() < EVENTS {
+        // With a connection of its own, which ends with the worker.
+        let pod = declared.connect().await;
+        let noted = runs.clone();
+        let worker = pod.worker().handle("mail", move |run: Run| {
+            noted.note(&run);
+            // The runs end in another order than they begin.
+            let millis = u64::from(run.event.payload.last().copied().unwrap_or_default() % 8);
+            async move {
+                tokio::time::sleep(Duration::from_millis(millis)).await;
+                Ok::<_, String>(Outcome::Done)
+            }
+        });
+        let worker = Working::run(worker, runs.clone());
+        runs.reach((runs.count() + 700).min(EVENTS)).await;
+        worker.stop().await;
+        stopped += 1;
+    }
+    assert!(stopped > 3, "{stopped} workers were stopped");
+    let repeated = runs.count() - runs.payloads().into_iter().collect::<BTreeSet<_>>().len();
+    assert_eq!(repeated, 0, "{repeated} runs were repeated");
     assert!(declared.amqp().await.filled(&declared.queues()).await.is_empty());
 }

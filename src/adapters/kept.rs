@@ -1,12 +1,18 @@
 //! The messages that a look leaves in its queue.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{
+    Arc, Mutex, MutexGuard, PoisonError,
+    atomic::{AtomicUsize, Ordering},
+};
 
 use crate::ports::{Receipt, Written};
 
 /// Collects the receipts that the caller of a look drops without an answer. They are answered when the look closes.
 #[derive(Clone, Default)]
-pub(super) struct Kept(Arc<Mutex<Vec<Box<dyn Receipt>>>>);
+pub(super) struct Kept {
+    receipts: Arc<Mutex<Vec<Box<dyn Receipt>>>>,
+    answered: Arc<AtomicUsize>,
+}
 
 impl Kept {
     /// Returns a receipt that joins these when it is dropped without an answer.
@@ -18,13 +24,18 @@ impl Kept {
         self.lock().len()
     }
 
+    /// Returns how many of the receipts were answered.
+    pub(super) fn answered(&self) -> usize {
+        self.answered.load(Ordering::Relaxed)
+    }
+
     /// Returns the receipts in the order in which they were dropped.
     pub(super) fn take(&self) -> Vec<Box<dyn Receipt>> {
         std::mem::take(&mut *self.lock())
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Box<dyn Receipt>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.receipts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -35,7 +46,9 @@ struct OrKept {
 
 impl OrKept {
     fn answer(mut self, answer: impl FnOnce(Box<dyn Receipt>) -> Written) -> Written {
-        self.receipt.take().map(answer).unwrap_or_default()
+        let written = self.receipt.take().map(answer).unwrap_or_default();
+        self.kept.answered.fetch_add(1, Ordering::Relaxed);
+        written
     }
 }
 

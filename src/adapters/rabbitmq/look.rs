@@ -12,9 +12,15 @@
 //!   messages would return behind those that an earlier look has returned.
 //!
 //! A consumer that is full with messages that stay in the queue is cancelled, and keeps them. The next consumer has twice
-//! the prefetch, so that a large queue needs few consumers, and a small look holds few messages in memory.
+//! the prefetch, so that a large queue needs few consumers, and a small look holds few messages in memory. Nothing may be on
+//! its way to a consumer that is cancelled: RabbitMQ's channel would return such a message at once, before the others
+//! (measured on 3.10.8: 464 of 33,000 letters out of order).
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::Arc,
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use futures_util::{FutureExt as _, StreamExt as _};
@@ -39,7 +45,8 @@ use crate::{
 /// The prefetch of the first consumer: room for the messages that the caller holds, and for as many that stay.
 const FIRST_PREFETCH: u16 = 2_048;
 
-/// How long the look waits for a delivery before it asks whether the queue has more.
+/// How long the look waits for a delivery before it asks whether the queue has more. If twice in a row it has none, others hold
+/// the rest: what RabbitMQ was sending at the first question came before its second answer.
 const LULL: Duration = Duration::from_millis(500);
 
 /// How long the queue may deliver nothing although it has messages.
@@ -62,9 +69,12 @@ pub(super) struct QueueLook {
     prefetch: u16,
     /// The number of the consumer. RabbitMQ returns the messages of a channel's consumers in the order of their tags.
     number: u32,
-    /// The messages that stay in the queue, and how many of them former consumers hold.
+    /// How many messages the consumer has delivered.
+    delivered: usize,
+    /// Those of them that the caller has dropped, and that stay in the queue.
     kept: Kept,
-    kept_before: usize,
+    /// Those of them that [`next`](Look::next) has not returned yet.
+    ahead: VecDeque<Delivery>,
     ready: u64,
     consumers: u32,
     read: u64,
@@ -99,8 +109,9 @@ impl QueueLook {
             queue: queue.to_owned(),
             prefetch: FIRST_PREFETCH,
             number: 0,
+            delivered: 0,
             kept: Kept::default(),
-            kept_before: 0,
+            ahead: VecDeque::new(),
             ready,
             consumers,
             read: 0,
@@ -108,13 +119,27 @@ impl QueueLook {
         })
     }
 
-    /// Cancels a consumer that is half full with messages that stay. The other half is for the caller's messages.
+    /// Cancels a consumer that is half full with messages that stay. The other half is for the caller's messages. Before that
+    /// it reads all that RabbitMQ may send to the consumer, while the caller acknowledges what it holds.
     async fn cancel_if_full(&mut self) -> Result<(), BrokerError> {
-        if !self.cancelled && (self.kept.len() - self.kept_before) * 2 >= usize::from(self.prefetch) {
-            let cancelling = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
-            self.answered(answer(cancelling).await)?;
-            self.cancelled = true;
+        let prefetch = usize::from(self.prefetch);
+        if self.cancelled || self.kept.len() * 2 < prefetch {
+            return Ok(());
         }
+        let mut lulls = Lulls::default();
+        while self.delivered < prefetch + self.kept.answered() || self.with_caller() > 0 {
+            match timeout(LULL, self.consumer.next()).await {
+                Ok(received) => {
+                    self.receive(received)?;
+                    lulls = Lulls::default();
+                }
+                Err(_) if self.nothing_comes(&mut lulls).await? => return Ok(()),
+                Err(_) => {}
+            }
+        }
+        let cancelling = self.channel.basic_cancel(self.consumer.tag(), BasicCancelOptions::default());
+        self.answered(answer(cancelling).await)?;
+        self.cancelled = true;
         Ok(())
     }
 
@@ -122,17 +147,36 @@ impl QueueLook {
         self.prefetch = self.prefetch.saturating_mul(2);
         self.number += 1;
         self.consumer = consume(&self.link, &self.channel, &self.queue, self.prefetch, self.number).await?;
-        self.kept_before = self.kept.len();
+        (self.delivered, self.kept) = (0, Kept::default());
         (self.cancelled, self.ended) = (false, false);
         Ok(())
     }
 
-    /// Adds a delivery to the batch, or notes the end of the consumer.
-    fn receive(
-        &mut self,
-        received: Option<lapin::Result<lapin::message::Delivery>>,
-        batch: &mut Vec<Delivery>,
-    ) -> Result<(), BrokerError> {
+    /// Returns how many of the consumer's messages the caller holds.
+    fn with_caller(&self) -> usize {
+        self.delivered - self.ahead.len() - self.kept.answered() - self.kept.len()
+    }
+
+    /// Whether no more messages come, after a lull.
+    ///
+    /// # Errors
+    /// When the queue has messages and delivers none for long.
+    async fn nothing_comes(&self, lulls: &mut Lulls) -> Result<bool, BrokerError> {
+        if counts(&self.link, &self.channel, &self.queue).await?.0 == 0 {
+            lulls.empty += 1;
+            return Ok(lulls.empty == 2);
+        }
+        lulls.empty = 0;
+        if lulls.since.elapsed() > SILENCE {
+            let queue = &self.queue;
+            let reason = format!("{queue} has messages and delivers none for {} s", SILENCE.as_secs());
+            return Err(self.link.unreachable(reason));
+        }
+        Ok(false)
+    }
+
+    /// Takes a delivery, or notes the end of the consumer.
+    fn receive(&mut self, received: Option<lapin::Result<lapin::message::Delivery>>) -> Result<(), BrokerError> {
         let Some(received) = received else {
             self.ended = true;
             // Otherwise the broker has cancelled it, because the queue was deleted.
@@ -143,8 +187,9 @@ impl QueueLook {
         self.read += 1;
         self.passed_returned |= !received.redelivered;
         let message = codec::incoming(&mut received);
-        let receipt = self.answers.receipt(received.delivery_tag, received.acker);
-        batch.push(Delivery { message, redelivered: received.redelivered, receipt: self.kept.receipt(receipt) });
+        self.delivered += 1;
+        let receipt = self.kept.receipt(self.answers.receipt(received.delivery_tag, received.acker));
+        self.ahead.push_back(Delivery { message, redelivered: received.redelivered, receipt });
         Ok(())
     }
 
@@ -193,32 +238,27 @@ impl Look for QueueLook {
     }
 
     async fn next(&mut self, most: usize) -> Result<Vec<Delivery>, BrokerError> {
-        let left = usize::try_from(self.ready - self.read).unwrap_or(usize::MAX);
-        let (most, since) = (most.min(left), Instant::now());
-        let mut batch = Vec::new();
-        while batch.is_empty() && most > 0 {
+        let mut lulls = Lulls::default();
+        while self.ahead.is_empty() && self.read < self.ready && most > 0 {
             self.cancel_if_full().await?;
             if self.ended {
                 self.consume_more().await?;
             }
             match timeout(LULL, self.consumer.next()).await {
-                Ok(received) => self.receive(received, &mut batch)?,
-                Err(_) if counts(&self.link, &self.channel, &self.queue).await?.0 == 0 => break,
-                Err(_) if since.elapsed() > SILENCE => {
-                    let queue = &self.queue;
-                    let reason = format!("{queue} has messages and delivers none for {} s", SILENCE.as_secs());
-                    return Err(self.link.unreachable(reason));
-                }
+                Ok(received) => self.receive(received)?,
+                Err(_) if self.nothing_comes(&mut lulls).await? => break,
                 Err(_) => {}
             }
         }
-        while batch.len() < most
+        while self.ahead.len() < most
+            && self.read < self.ready
             && !self.ended
             && let Some(received) = self.consumer.next().now_or_never()
         {
-            self.receive(received, &mut batch)?;
+            self.receive(received)?;
         }
-        Ok(batch)
+        let most = most.min(self.ahead.len());
+        Ok(self.ahead.drain(..most).collect())
     }
 
     async fn close(mut self: Box<Self>) -> Result<(), BrokerError> {
@@ -228,6 +268,19 @@ impl Look for QueueLook {
         let returned = if closed.is_ok() { self.wait_for_return().await } else { Ok(()) };
         unlock(&self.link, &self.queue).await;
         passed.and(sent_on).and(closed).and(returned)
+    }
+}
+
+/// The lulls since a delivery.
+struct Lulls {
+    since: Instant,
+    /// How often in a row the queue had nothing more.
+    empty: u8,
+}
+
+impl Default for Lulls {
+    fn default() -> Self {
+        Self { since: Instant::now(), empty: 0 }
     }
 }
 

@@ -47,7 +47,7 @@ async fn somebody_who_does_not_wait_is_told_that_others_hold_the_letters() {
     let (_amqp, place) = (put(&declared, "plain", 100).await, Place::new(&declared));
     let replay = Process::spawn(place.command(&["dead-letter", "replay", "--yes", "--rate", "20/s"]));
     let refused = crate::support::broker::eventually("somebody is refused", async || {
-        let ended = place.run(&mut place.command(&["dead-letter", "list", "--wait", "1ms"])).await;
+        let ended = place.run(&mut place.command(&["dead-letter", "list", "--type", "plain", "--wait", "1ms"])).await;
         (ended.status.code() == Some(7)).then_some(ended)
     });
     let refused = refused.await;

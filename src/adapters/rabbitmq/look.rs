@@ -16,11 +16,7 @@
 //! its way to a consumer that is cancelled: RabbitMQ's channel would return such a message at once, before the others
 //! (measured on 3.10.8: 464 of 33,000 letters out of order).
 
-use std::{
-    collections::VecDeque,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use futures_util::{FutureExt as _, StreamExt as _};

@@ -25,6 +25,10 @@ pub(crate) enum Effect {
     ReserveAgain,
     PublishAgain,
     RecordAgain,
+    /// `operate::anew`: a person publishes an event of slot `f` anew, in the same slot.
+    ReserveAnew,
+    PublishAnew,
+    RecordAnew,
     /// `work::event_loop::register_calls`, with `End::Finished`.
     SettleFinished,
     /// `work::event_loop::register_calls`, with `End::Copied`.
@@ -59,13 +63,15 @@ pub(crate) struct Order {
     pub(crate) replay: Effects,
     pub(crate) run_now: Effects,
     pub(crate) reschedule: Effects,
+    /// A run-now, or a reschedule to an earlier date, in slot `f`.
+    pub(crate) move_anew: Effects,
     /// A run-now or a reschedule of an event in its own slot.
     pub(crate) move_alone: Effects,
 }
 
 use Effect::{
-    Acknowledge, Publish, PublishAgain, PublishCopy, PublishCopyLater, PublishLetter, Record, RecordAgain, Release,
-    Reserve, ReserveAgain, ReserveCopy, SettleCopied, SettleFinished,
+    Acknowledge, Publish, PublishAgain, PublishAnew, PublishCopy, PublishCopyLater, PublishLetter, Record, RecordAgain,
+    RecordAnew, Release, Reserve, ReserveAgain, ReserveAnew, ReserveCopy, SettleCopied, SettleFinished,
 };
 
 impl Order {
@@ -82,6 +88,7 @@ impl Order {
         replay: &[PublishCopy, SettleCopied, Acknowledge],
         run_now: &[PublishCopy, SettleCopied],
         reschedule: &[ReserveAgain, PublishAgain, RecordAgain, SettleFinished],
+        move_anew: &[ReserveAnew, PublishAnew, RecordAnew],
         move_alone: &[ReserveCopy, PublishCopy, SettleCopied],
     };
 }

@@ -4,7 +4,7 @@ use hatchery::internals::register::{Postponed, state::SlotState};
 
 use crate::{
     message::{Message, Place, only},
-    order::Effects,
+    order::{Effect, Effects},
     properties,
     publisher::later,
     register::by_id,
@@ -21,7 +21,7 @@ pub(crate) fn steps(world: &World, scenario: &Scenario, steps: &mut Vec<Step>) {
         if world.faults > 0 && scenario.allows(Fault::PersonCrashes) {
             steps.push(Step::PersonCrashes);
         }
-        let publishes = matches!(person.doing.todo.first(), Some(crate::order::Effect::PublishCopy));
+        let publishes = matches!(person.doing.todo.first(), Some(Effect::PublishCopy | Effect::PublishAnew));
         if publishes && world.faults > 0 && scenario.allows(Fault::ConfirmLost) {
             steps.push(Step::Person(Some(Fault::ConfirmLost)));
         }
@@ -70,30 +70,37 @@ pub(crate) fn acts(
             let letter = *world.letters.get(about)?;
             // A letter that is stale or replaced is shown as such, and not replayed.
             let slot = slot(world, letter.place);
-            let replaced = letter.place != Place::First && letter.version < slot.newest;
+            let replaced = slot.replaces(&letter.place.slot().field(), letter.version);
             if slot.stale(letter.version, letter.generation) || replaced {
                 return None;
             }
             world.letters.remove(about);
-            begin(world, letter, slot.covered, true, order.replay);
+            begin(world, letter, true, order.replay);
         }
         Action::RunNow => {
-            let (message, covered) = waiting(world, scenario, about)?;
-            let alone = matches!(message.place, Place::Alone(_));
-            begin(world, message, covered, false, if alone { order.move_alone } else { order.run_now });
+            let message = waiting(world, scenario, about)?;
+            let todo = match message.place {
+                Place::Alone(_) => order.move_alone,
+                Place::First => order.move_anew,
+                _ => order.run_now,
+            };
+            begin(world, message, false, todo);
         }
         Action::Reschedule => {
-            let (message, covered) = waiting(world, scenario, about)?;
-            if let Place::Alone(_) = message.place {
+            let message = waiting(world, scenario, about)?;
+            let todo = match message.place {
+                Place::Alone(_) => order.move_alone,
+                Place::First => order.move_anew,
+                _ => order.reschedule,
+            };
+            begin(world, message, false, todo);
+            if matches!(message.place, Place::Alone(_) | Place::First) {
                 let at = later(world, scenario, 1);
-                begin(world, message, covered, false, order.move_alone);
                 world.person.as_mut()?.doing.again = Some((0, at));
-            } else {
-                begin(world, message, covered, false, order.reschedule);
             }
         }
         Action::Later => {
-            let (message, _) = waiting(world, scenario, about)?;
+            let message = waiting(world, scenario, about)?;
             let to = later(world, scenario, 2);
             if world.put_off(scenario, &message, to) != Postponed::Until {
                 return None;
@@ -151,11 +158,11 @@ impl Protocol {
     }
 }
 
-/// Begins the effects of an action. In slot `f` a person settles with the slot's `covered` at this moment in place of a
-/// fence, so that the settle has no effect if a run has begun since.
-fn begin(world: &mut World, message: Message, covered: i64, letter: bool, todo: Effects) {
-    let stands = world.account.stands_for(&message, message.version.max(covered));
-    let doing = Doing { message, stands, fence: covered, token: NOBODY, todo, again: None };
+/// Begins the effects of an action. No run can have begun that a person's settle might hide: in slot `f` people settle letters
+/// alone, and the mark of a letter's run keeps older events from starting.
+fn begin(world: &mut World, message: Message, letter: bool, todo: Effects) {
+    let stands = world.account.stands_for(&message, message.version);
+    let doing = Doing { message, stands, fence: i64::MAX, token: NOBODY, todo, again: None };
     world.person = Some(Person { letter, doing });
 }
 
@@ -163,13 +170,13 @@ fn slot(world: &World, place: Place) -> SlotState {
     world.register.slots.iter().find(|(of, _)| *of == place).map(|(_, slot)| slot.clone()).unwrap_or_default()
 }
 
-/// Returns the copy that waits in a slot, as the register shows it with its kept payload, and the slot's `covered`.
-/// Returns `None` if the event runs or nothing waits.
+/// Returns the copy that waits in a slot, as the register shows it with its kept payload. Returns `None` if the event runs or
+/// nothing waits.
 ///
 /// `about` counts the slots first, and then the events in their own slots.
-fn waiting(world: &World, scenario: &Scenario, about: usize) -> Option<(Message, i64)> {
+fn waiting(world: &World, scenario: &Scenario, about: usize) -> Option<Message> {
     let Some((place, slot)) = world.register.slots.get(about) else {
-        return alone(world, scenario, about - world.register.slots.len()).map(|message| (message, 0));
+        return alone(world, scenario, about - world.register.slots.len());
     };
     let newest = if slot.newest > slot.covered { slot.newest } else { 0 };
     let version = newest.max(slot.mark.version);
@@ -180,8 +187,7 @@ fn waiting(world: &World, scenario: &Scenario, about: usize) -> Option<(Message,
     let given = world.account.given.iter().find(|given| (given.place, given.version) == (*place, version))?;
     let generation = if at_mark { slot.mark.generation } else { 0 };
     let (event, place, serves) = (given.event, *place, given.serves);
-    let message = Message { event, place, version, generation, attempts: 0, due: world.now, serves };
-    Some((message, slot.covered))
+    Some(Message { event, place, version, generation, attempts: 0, due: world.now, serves })
 }
 
 /// Returns the copy of an event in its own slot, if the index would show it. The index is not part of the world. It

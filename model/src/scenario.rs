@@ -277,7 +277,7 @@ pub(crate) const PEOPLE: &[Scenario] = &[
         name: "first, rescheduled",
         place: first,
         programs: &[&[Now], &[Now]],
-        actions: &[Action::Reschedule],
+        actions: &[Action::Reschedule, Action::Later],
         ..UNTIMED
     },
     Scenario {
@@ -321,6 +321,7 @@ pub(crate) const TIMES: &[Scenario] = &[
         actions: &[Action::Later, Action::CancelReference],
         ..TIMED
     },
+    Scenario { name: "first, put off", place: first, programs: &[&[Now], &[Now]], actions: &[Action::Later], ..TIMED },
     Scenario {
         name: "off, dates brought forward",
         place: off,

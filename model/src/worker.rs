@@ -305,6 +305,26 @@ pub(crate) fn carry_out(
                 world.record(scenario, message.event, Place::RequeuedAt(at), version, at);
             }
         }
+        Effect::ReserveAnew => {
+            match world.reserve(scenario, message.event, message.place, due, Some(message.stamp())) {
+                Reserved::Version(version) => {
+                    doing.again = Some((version, due));
+                    world.account.gives(message.place, version, message.event, stands);
+                }
+                Reserved::Stale => {
+                    doing.todo = order.unwanted;
+                    return Some(doing);
+                }
+            }
+        }
+        Effect::PublishAnew => {
+            let (version, due) = doing.again?;
+            world.queue.push(Message { version, generation: 0, attempts: 0, due, serves: stands, ..message });
+        }
+        Effect::RecordAnew => {
+            let (version, due) = doing.again?;
+            world.record(scenario, message.event, message.place, version, due);
+        }
         Effect::SettleFinished | Effect::SettleCopied => {
             let end = if *effect == Effect::SettleFinished { Ending::Finished } else { Ending::Copied(due) };
             world.settle(scenario, &message, fence, token, end);

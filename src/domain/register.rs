@@ -194,6 +194,15 @@ pub struct Settle {
     pub terms: Terms,
 }
 
+impl Settle {
+    /// Returns the settlement of a copy that no run has ended: a person has sent or discarded it. No fence holds it back, and it
+    /// gives no lease back.
+    #[must_use]
+    pub const fn by_a_person(subject: Subject, stamp: CopyVersion, due: Timestamp, end: End, terms: Terms) -> Self {
+        Self { subject, stamp, fence: i64::MAX, token: Uuid::nil(), due, end, terms }
+    }
+}
+
 /// The end of a run, for the register.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {

@@ -7,6 +7,8 @@
 //!   date (`d`, `e:<id>`) stays in its slot with the next generation, and the former copy is settled as a retry. The attempts
 //!   start at 0. Several events of one reference get slots of their own: the time, and the following milliseconds.
 //! - Run now: the next generation of the same event, due at once. The attempts stay.
+//! - In slot `f` both are a new event of that slot, and nothing is settled: as soon as it runs, the former copy counts as served.
+//!   A reschedule to a later date is a *later*.
 //!
 //! After a crash before the confirm, either nothing has changed, or the broker has a new copy that the register does not know.
 //! After a crash between the confirm and *settle*, both copies exist: in one slot the first one to start makes the other stale; in
@@ -267,26 +269,19 @@ impl Shared {
         }
         let now = self.now();
         let former_due = known.due.unwrap_or(now);
-        let Some(message) = message else {
-            let missing = match to {
-                To::Now(_) => PayloadNotKept::Now,
-                To::At(_) if known.state == State::DeadLetter => PayloadNotKept::DeadLetter,
-                To::At(at) if at < former_due => PayloadNotKept::Earlier,
-                To::At(at) => return Plan::Later(Later { subject: known.subject(), stamp: former, at, terms }),
-            };
-            return Plan::Answer(MoveOutcome::NotKept(missing));
+        let missing = match to {
+            To::Now(_) => PayloadNotKept::Now,
+            To::At(_) if known.state == State::DeadLetter => PayloadNotKept::DeadLetter,
+            To::At(at) if at < former_due => PayloadNotKept::Earlier,
+            To::At(at) if message.is_none() || former.slot == DedupSlot::First => {
+                return Plan::Later(Later { subject: known.subject(), stamp: former, at, terms });
+            }
+            To::At(_) => PayloadNotKept::Earlier,
         };
+        let Some(message) = message else { return Plan::Answer(MoveOutcome::NotKept(missing)) };
         let copy = copy_of(message, known, &former, to, now);
         let subject = copy.subject();
-        Plan::Send(Box::new(Sending {
-            subject,
-            former,
-            former_due,
-            covered: known.covered,
-            copy,
-            at: to.time(),
-            terms,
-        }))
+        Plan::Send(Box::new(Sending { subject, former, former_due, copy, at: to.time(), terms }))
     }
 
     async fn put_off(

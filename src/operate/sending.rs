@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 
 use futures_util::{StreamExt as _, stream};
 use jiff::Timestamp;
-use uuid::Uuid;
 
 use super::{
     error::EventsError,
@@ -40,9 +39,6 @@ pub(super) struct Sending {
     pub(super) subject: Subject,
     pub(super) former: CopyVersion,
     pub(super) former_due: Timestamp,
-    /// The version up to which the former slot was covered when it was read. A run that has begun since may serve this event, and
-    /// must not be hidden.
-    pub(super) covered: i64,
     pub(super) copy: Event,
     pub(super) at: Timestamp,
     pub(super) terms: Terms,
@@ -123,7 +119,7 @@ impl Shared {
         let mut given = reserved.into_iter();
         sending.retain_mut(|(_, send)| match given.next() {
             Some(Reserved::Version(version)) => {
-                // An event that stays in its slot keeps its version; the reserve only raised `due`.
+                // A copy keeps its version; the reserve only raised `due`.
                 if send.copy.stamp.version == 0 && !matches!(send.copy.stamp.slot, DedupSlot::Event(_)) {
                     send.copy.stamp.version = version;
                 }
@@ -157,7 +153,7 @@ impl Shared {
         if !records.is_empty() {
             self.register.record(&records).await?;
         }
-        let settles: Vec<Settle> = confirmed.iter().map(|(_, send)| send.settle()).collect();
+        let settles: Vec<Settle> = confirmed.iter().filter_map(|(_, send)| send.settle()).collect();
         if !settles.is_empty() {
             self.register.settle(&settles).await?;
         }
@@ -227,7 +223,10 @@ pub(super) fn copy_of(message: Event, known: &EventInfo, former: &CopyVersion, t
             nbf: None,
             attempts: known.attempts,
             reason: Some(format!("run now: asked_at={asked}{was}")),
-            stamp: former.next(),
+            stamp: match former.slot {
+                DedupSlot::First => anew(DedupSlot::First),
+                _ => former.next(),
+            },
             ..copy
         },
         To::At(at) => Event {
@@ -236,12 +235,17 @@ pub(super) fn copy_of(message: Event, known: &EventInfo, former: &CopyVersion, t
             reason: Some(format!("reschedule: asked_at={asked}{was}")),
             stamp: match former.slot {
                 DedupSlot::Dated | DedupSlot::Event(_) => former.next(),
-                // The version is set after the reserve.
-                _ => CopyVersion { slot: DedupSlot::RequeuedAt(at.as_millisecond()), version: 0, generation: 0 },
+                DedupSlot::First => anew(DedupSlot::First),
+                _ => anew(DedupSlot::RequeuedAt(at.as_millisecond())),
             },
             ..copy
         },
     }
+}
+
+/// Returns the stamp of a new event in this slot. Its version is set after the reserve.
+const fn anew(slot: DedupSlot) -> CopyVersion {
+    CopyVersion { slot, version: 0, generation: 0 }
 }
 
 /// Returns the part of the former reason that the new one keeps. If the event was moved before, that is the reason
@@ -304,18 +308,16 @@ impl Sending {
         })
     }
 
-    fn settle(&self) -> Settle {
+    /// Returns the settlement of the former copy. In slot `f` there is none: the run of the new event makes the former copy stale
+    /// when it begins. A settlement could hide a run that has begun meanwhile and that serves other events too.
+    fn settle(&self) -> Option<Settle> {
+        if self.former.slot == DedupSlot::First {
+            return None;
+        }
         let stage = if self.copy.attempts > 0 { Stage::Retry } else { Stage::Waiting };
         let note = Note { stage, attempts: self.copy.attempts, reason: self.copy.reason.clone() };
-        Settle {
-            subject: self.subject.clone(),
-            stamp: self.former.clone(),
-            fence: self.covered,
-            // This lease belongs to no run.
-            token: Uuid::nil(),
-            due: self.former_due,
-            end: if self.stays() { End::Copied { due: self.at, note } } else { End::Finished },
-            terms: self.terms,
-        }
+        let end = if self.stays() { End::Copied { due: self.at, note } } else { End::Finished };
+        let (subject, former) = (self.subject.clone(), self.former.clone());
+        Some(Settle::by_a_person(subject, former, self.former_due, end, self.terms))
     }
 }

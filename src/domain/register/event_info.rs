@@ -56,8 +56,6 @@ pub struct EventInfo {
     pub reason: Option<String>,
     /// The copy that is still to run. `None` if the event has ended.
     pub copy: Option<CopyVersion>,
-    /// The slot's `covered` (see [`SlotState::covered`]).
-    pub(crate) covered: i64,
 }
 
 impl EventInfo {
@@ -97,7 +95,6 @@ impl EventInfo {
             attempts: note.as_ref().map_or(0, |note| note.attempts),
             reason: note.and_then(|note| note.reason),
             copy,
-            covered: state.covered,
         }
     }
 

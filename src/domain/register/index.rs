@@ -166,8 +166,7 @@ impl Index {
     pub fn settle(&mut self, at: At, shard: &Shard, call: &Settle) {
         let (key, version) = shard.counted_key(at, &call.subject, &call.stamp);
         let slot = shard.slot(at, &key);
-        let counts = slot.takes_settle(&key.1, version, call.fence);
-        if !counts || slot.cancelled || slot.newest.max(slot.mark.version) > version {
+        if call.fence < slot.covered || slot.cancelled || slot.newest.max(slot.mark.version) > version {
             return;
         }
         match &call.end {

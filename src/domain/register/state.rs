@@ -211,6 +211,14 @@ impl SlotState {
         }
     }
 
+    /// Tells whether a copy waits until this time: it is the copy that a person has put off or, in slot `f`, the first run of an
+    /// older event, which would serve the event of that copy.
+    #[must_use]
+    pub fn postpones(&self, field: &str, later: Later, version: i64, generation: i64) -> bool {
+        let serves = field == "f" && version > self.mark.version && version < later.version;
+        serves || (version, generation) == (later.version, later.generation)
+    }
+
     /// Returns why a copy does not run any more, for people. The text has the time of the newer event's publishing,
     /// which is its version.
     #[must_use]
@@ -242,16 +250,6 @@ impl SlotState {
             self.crashes = 0;
             self.cancelled = false;
         }
-    }
-
-    /// Tells whether a settle of this version raises the mark. In slot `f` it does not in two cases:
-    ///
-    /// - A later run has covered the slot. A run that began before a covered event was published must not finish that event.
-    /// - The slot does not know the version, because Redis has lost data since the caller claimed or read it. The copy of
-    ///   this version may have been dropped as served by a run of a lower one, whose next copy would now be stale.
-    #[must_use]
-    pub fn takes_settle(&self, field: &str, version: i64, fence: i64) -> bool {
-        fence >= self.covered && (field != "f" || version <= self.newest.max(self.mark.version))
     }
 
     /// Tells whether some copy is still to run, as far as the register knows.

@@ -118,7 +118,7 @@ impl Shard {
         }
         if let Some(later) = slot.later
             && later.at > now
-            && (later.version, later.generation) == (version, generation)
+            && slot.postpones(&key.1, later, version, generation)
         {
             return ClaimAnswer::Later(Timestamp::from_millisecond(later.at).unwrap_or(Timestamp::MAX));
         }
@@ -185,7 +185,8 @@ impl Shard {
     pub fn settle(&mut self, at: At, call: &Settle) {
         let Counted { key, version, generation, .. } = self.counted(at, &call.subject, &call.stamp);
         let mut slot = self.load(at, &key);
-        let counts = slot.takes_settle(&key.1, version, call.fence);
+        // A run that began before a covered event was published must not finish that event: a later run serves it.
+        let counts = call.fence >= slot.covered;
         let mark = match &call.end {
             End::Finished => Mark { version, finished: true, generation },
             End::Copied { due, .. } => {

@@ -4,7 +4,6 @@ use std::{io, sync::Arc};
 
 use async_trait::async_trait;
 use fail::fail_point;
-use uuid::Uuid;
 
 use super::{
     error::DeadLettersError,
@@ -69,15 +68,7 @@ impl Discard {
     /// Returns the call that ends an event, if the letter is its last copy.
     fn settled(&self, held: &Held) -> Option<Settle> {
         let event = held.event.as_ref().filter(|_| held.standing == Standing::Open)?;
-        Some(Settle {
-            subject: event.subject(),
-            stamp: event.stamp.clone(),
-            fence: held.covered,
-            // This lease belongs to no run.
-            token: Uuid::nil(),
-            due: event.due(),
-            end: End::Finished,
-            terms: self.shared.terms(&event.event_type)?,
-        })
+        let terms = self.shared.terms(&event.event_type)?;
+        Some(Settle::by_a_person(event.subject(), event.stamp.clone(), event.due(), End::Finished, terms))
     }
 }

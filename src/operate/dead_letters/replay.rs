@@ -6,7 +6,6 @@ use async_trait::async_trait;
 use fail::fail_point;
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use uuid::Uuid;
 
 use super::{
     error::DeadLettersError,
@@ -123,19 +122,12 @@ impl Replay {
     /// Returns the call for a copy, if its type uses the register.
     fn settled(&self, Sent { held, former, copy }: &Sent) -> Option<Settle> {
         (held.standing == Standing::Open).then_some(())?;
-        Some(Settle {
-            subject: former.subject(),
-            stamp: former.stamp.clone(),
-            fence: held.covered,
-            // This lease belongs to no run.
-            token: Uuid::nil(),
-            due: former.due(),
-            end: End::Copied {
-                due: copy.nbf.unwrap_or(self.shared.clock.now()),
-                note: Note { stage: Stage::Waiting, attempts: 0, reason: copy.reason.clone() },
-            },
-            terms: self.shared.terms(&former.event_type)?,
-        })
+        let end = End::Copied {
+            due: copy.nbf.unwrap_or(self.shared.clock.now()),
+            note: Note { stage: Stage::Waiting, attempts: 0, reason: copy.reason.clone() },
+        };
+        let terms = self.shared.terms(&former.event_type)?;
+        Some(Settle::by_a_person(former.subject(), former.stamp.clone(), former.due(), end, terms))
     }
 }
 

@@ -103,7 +103,9 @@ local function claim(item)
     and slot.since > 0 and now - slot.since > max_wait) then
     return grant(REPLACED, 0)
   end
-  if slot.later > now and slot.later_version == counts and slot.later_generation == generation then
+  -- In slot `f` the first run of an older event would serve the event that was put off.
+  if slot.later > now and (slot.later_version == counts and slot.later_generation == generation
+    or slot_field == 'f' and slot.version < counts and counts < slot.later_version) then
     return grant(LATER_THAN, slot.later)
   end
   if lease then

@@ -87,9 +87,8 @@ local function settle(item)
   slot_place, field, version = counted(place, own_place, field, version)
   local slot = load(slot_place, field)
   local next = min(generation + 1, LAST_GENERATION)
-  -- In slot `f` a run must not hide what a newer run serves, which has covered the slot since. Nor does a version count
-  -- that the slot does not know, because Redis has lost data: its copy may have been dropped as served by another's.
-  local counts = fence >= slot.covered and (field ~= 'f' or version <= max(slot.newest, slot.version))
+  -- In slot `f` a run must not hide what a newer run serves, which has covered the slot since.
+  local counts = fence >= slot.covered
   if copied then
     slot.due = max(slot.due, copy_due)
   end

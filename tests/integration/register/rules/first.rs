@@ -1,9 +1,9 @@
 //! The slot `f`: one run serves all events that were published before it began.
 
-use hatchery::internals::register::{ClaimAnswer, DedupSlot, End};
+use hatchery::internals::register::{ClaimAnswer, DedupSlot, End, Postponed};
 
 use super::{I, copied};
-use crate::register::bench::{Bench, DEDUP, LEASE, MS, event, stamp, token};
+use crate::register::bench::{Bench, DAY, DEDUP, LEASE, MS, event, token};
 
 const F: DedupSlot = DedupSlot::First;
 
@@ -25,6 +25,36 @@ rules! {
         let first = b.publish(&a, &F).await;
         b.publish(&event("1", "n"), &F).await;
         b.start(&a, &first, token(1)).await;
+    }
+
+    async fn an_event_that_is_put_off_puts_off_the_older_ones_whose_run_would_serve_it(b) {
+        let [a, n, z] = ["a", "n", "z"].map(|id| event("1", id));
+        let first = b.publish(&a, &F).await;
+        let second = b.publish(&n, &F).await;
+        assert_eq!(b.later(&n, &second, b.after(DAY)).await, Postponed::Until);
+        for (event, copy) in [(&a, &first), (&n, &second)] {
+            assert!(matches!(b.claim(event, copy, token(1)).await, ClaimAnswer::Later(_)));
+        }
+        b.advance(DAY);
+        b.start(&a, &first, token(1)).await;
+        assert_eq!(b.claim(&n, &second, token(2)).await, ClaimAnswer::Replaced);
+        b.settle(&a, &first, token(1), End::Finished).await;
+        let third = b.publish(&z, &F).await;
+        b.handle(&z, &third).await;
+    }
+
+    async fn an_event_that_is_put_off_does_not_put_off_newer_ones_or_a_retry(b) {
+        let [a, n, z] = ["a", "n", "z"].map(|id| event("1", id));
+        let first = b.publish(&a, &F).await;
+        b.start(&a, &first, token(1)).await;
+        let second = b.publish(&n, &F).await;
+        b.settle(&a, &first, token(1), copied(&b)).await;
+        assert_eq!(b.later(&n, &second, b.after(DAY)).await, Postponed::Until);
+        b.handle(&a, &first.next()).await;
+        assert!(matches!(b.claim(&n, &second, token(1)).await, ClaimAnswer::Later(_)));
+        let third = b.publish(&z, &F).await;
+        b.handle(&z, &third).await;
+        assert_eq!(b.claim(&n, &second, token(1)).await, ClaimAnswer::Stale);
     }
 
     async fn an_event_published_during_a_run_gets_a_run_of_its_own(b) {
@@ -85,15 +115,6 @@ rules! {
         b.advance(LEASE);
         assert_eq!(b.claim(&a, &first, token(3)).await, ClaimAnswer::Stale);
         b.handle(&n, &second).await;
-    }
-
-    async fn a_settle_of_a_version_that_the_slot_does_not_know_changes_nothing(b) {
-        let (a, n) = (event("1", "a"), event("1", "n"));
-        let first = b.publish(&a, &F).await;
-        let unknown = stamp(&F, b.reserve_due(&n, &F, b.now()).await, 0);
-        b.settle(&n, &unknown, token(9), copied(&b)).await;
-        b.settle(&n, &unknown, token(9), End::Finished).await;
-        b.start(&a, &first, token(1)).await;
     }
 
     async fn a_slot_of_first_events_does_not_mix_with_the_immediate_slot(b) {

@@ -88,7 +88,7 @@ mod tests {
             "arguments": {
                 "x-queue-type": "quorum", "x-message-ttl": 10_000, "x-overflow": "reject-publish",
                 "x-dead-letter-exchange": "t.processor", "x-dead-letter-strategy": "at-least-once",
-                "x-hatchery-owner": "t", "x-queue-leader-locator": "balanced",
+                "x-hatchery-owner": "t", "x-queue-leader-locator": "balanced", "x-delivery-limit": 1_000_000_000,
             },
         });
         assert_eq!(queue, Some(&expected));

@@ -255,32 +255,37 @@ impl Builder {
         self.desired.exchanges.push(Exchange { name: name.to_owned(), arguments });
     }
 
-    /// Adds a queue without a consumer, which dead-letters each event when its TTL ends.
+    /// Adds a queue without a consumer, which dead-letters each event when its TTL ends. It has no delivery limit, because
+    /// RabbitMQ 4.0 to 4.2 counts each look of *Get messages* as a return, and the event would leave early (measured).
     fn timer(&mut self, name: &str, ttl: u64, dead_letter_exchange: &str) -> Target {
         let mut arguments = self.dead_lettering(dead_letter_exchange);
+        arguments.extend(self.no_limit());
         arguments.insert("x-message-ttl".to_owned(), Argument::Number(ttl.cast_signed()));
         self.queue(name, arguments)
     }
 
-    /// Adds a queue that people read. At RabbitMQ's default limit of 20 returns a quorum queue would drop the event,
-    /// because it has no dead-letter exchange. A classic queue has no limit, and refuses the argument.
+    /// Adds a queue that people read. With a delivery limit a quorum queue would drop the event, because it has no
+    /// dead-letter exchange.
     fn resting(&mut self, name: &str) -> Target {
-        let limit = (LIMIT.to_owned(), Argument::Number(NO_DELIVERY_LIMIT));
-        let arguments = match self.queue_type {
-            QueueType::Quorum => BTreeMap::from([limit]),
-            QueueType::Classic => BTreeMap::new(),
-        };
+        let arguments = self.no_limit();
         self.queue(name, arguments)
     }
 
     /// Returns the arguments of a queue that keeps order: one consumer at a time, and no delivery limit that would
     /// dead-letter the event at the head.
     fn in_order(&self) -> BTreeMap<String, Argument> {
-        let mut arguments = BTreeMap::from([(SINGLE.to_owned(), Argument::Flag(true))]);
-        if self.queue_type == QueueType::Quorum {
-            arguments.insert(LIMIT.to_owned(), Argument::Number(NO_DELIVERY_LIMIT));
-        }
+        let mut arguments = self.no_limit();
+        arguments.insert(SINGLE.to_owned(), Argument::Flag(true));
         arguments
+    }
+
+    /// Returns the argument that keeps RabbitMQ's default limit of 20 returns away. A classic queue has no limit, and refuses
+    /// the argument.
+    fn no_limit(&self) -> BTreeMap<String, Argument> {
+        match self.queue_type {
+            QueueType::Quorum => BTreeMap::from([(LIMIT.to_owned(), Argument::Number(NO_DELIVERY_LIMIT))]),
+            QueueType::Classic => BTreeMap::new(),
+        }
     }
 
     /// Returns the arguments of a queue that dead-letters. There is no dead-letter routing key, so an event keeps its

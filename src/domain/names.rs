@@ -145,7 +145,7 @@ pub fn unrouted(owner: &str) -> String {
 }
 
 /// The beginning of the routing keys that [`register_mark`] makes.
-const REGISTER: &str = "x-hatchery-register ";
+const REGISTER: &str = "routes nothing, register: ";
 
 /// Returns the routing key of a binding that records which keys in Redis are the register of this topology, so that a
 /// change of them is noticed. The binding is from `unrouted` to its queue and routes nothing that `#` does not route

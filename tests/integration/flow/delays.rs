@@ -45,6 +45,16 @@ async fn an_event_with_a_named_delay_waits_in_its_hatchery() {
     assert_eq!(filled, [("t.hatchery.1h".to_owned(), 1)].into());
 }
 
+/// RabbitMQ 4.0 to 4.2 count each look as a return, and have a default limit of 20.
+#[tokio::test]
+async fn an_event_that_somebody_looks_at_often_stays_in_its_hatchery() {
+    let declared = Declared::new("hatcheries: [1h]\ntypes: { mail: {} }").await;
+    let (hatchery, amqp) = (declared.connect().await, declared.amqp().await);
+    publish(&hatchery, NewEvent::new("mail", "{}").delay(Duration::from_hours(1))).await;
+    amqp.requeue_first("t.hatchery.1h", 25).await;
+    amqp.expect_untouched("t.hatchery.1h", 1).await;
+}
+
 #[tokio::test]
 async fn sixty_events_with_different_delays_all_run_and_none_early() {
     let declared = Declared::new("types: { mail: { prefetch: 100, concurrency: 100 } }").await;

@@ -27,7 +27,7 @@ hold_line() {
             role=${words[0]:-}
             words=("${words[@]:1}")
         fi
-        [[ $role == rabbitmq* ]] && is_held "$role" && rabbitmqctl "${role#rabbitmq}" "${words[@]}" </dev/null >&2
+        [[ $role == rabbitmq* ]] && is_held "$role" && rabbitmqctl "${role#rabbitmq}" "${words[@]}" </dev/null
         return
         ;;
     partition)

@@ -133,9 +133,15 @@ impl Hold {
 
     async fn tell(&mut self, line: &str) -> anyhow::Result<()> {
         self.input.write_all(format!("{line}\n").as_bytes()).await?;
-        let answer = self.answers.next_line().await?.unwrap_or_default();
-        ensure!(answer == format!("DONE {line}"), "{line}: {answer}");
-        Ok(())
+        let (done, failed) = (format!("DONE {line}"), format!("FAILED {line}"));
+        // The output of rabbitmqctl comes before the answer.
+        while let Some(answer) = self.answers.next_line().await? {
+            if answer == done {
+                return Ok(());
+            }
+            ensure!(answer != failed, answer);
+        }
+        bail!("{line}: the script has ended")
     }
 
     /// Stops the server.

@@ -74,16 +74,27 @@ impl Held {
 
     /// Sends a command to the script, and returns whether it succeeded.
     pub(crate) fn ask(&mut self, what: &str) -> bool {
-        writeln!(self.input, "{what}").unwrap();
-        let answer = line(&mut self.output);
-        assert!(answer == format!("DONE {what}") || answer == format!("FAILED {what}"), "{answer}");
-        answer.starts_with("DONE")
+        self.answer(what).is_some()
     }
 
-    /// Runs `rabbitmqctl`.
+    /// Runs `rabbitmqctl`, and returns the lines that it prints.
     #[track_caller]
-    pub(crate) fn ctl(&mut self, arguments: &str) {
-        assert!(self.ask(&format!("ctl {arguments}")), "rabbitmqctl {arguments} failed");
+    pub(crate) fn ctl(&mut self, arguments: &str) -> Vec<String> {
+        self.answer(&format!("ctl {arguments}")).unwrap_or_else(|| panic!("rabbitmqctl {arguments} failed"))
+    }
+
+    /// Sends a command to the script, and returns what it prints; `None` if the command failed.
+    fn answer(&mut self, what: &str) -> Option<Vec<String>> {
+        writeln!(self.input, "{what}").unwrap();
+        let (done, failed) = (format!("DONE {what}"), format!("FAILED {what}"));
+        let mut printed = Vec::new();
+        loop {
+            let line = line(&mut self.output);
+            if line == done || line == failed {
+                return (line == done).then_some(printed);
+            }
+            printed.push(line);
+        }
     }
 
     /// Shuts the broker down cleanly and starts it again, with the same ports and data.
@@ -95,6 +106,6 @@ impl Held {
 
 fn line(output: &mut BufReader<ChildStdout>) -> String {
     let mut line = String::new();
-    output.read_line(&mut line).unwrap();
+    assert!(output.read_line(&mut line).unwrap() > 0, "the script has ended, see its output above");
     line.trim_end().to_owned()
 }

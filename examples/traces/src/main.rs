@@ -5,10 +5,13 @@
 //! cargo run -p hatchery-example-traces > spans.txt
 //! grep -c 'Name *: run mail' spans.txt        # 3: failed, put off, done
 //! grep 'TraceId' spans.txt | sort -u          # one
+//!
+//! # The same trace in a collector that listens for OTLP over gRPC.
+//! OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4317 cargo run -p hatchery-example-traces
 //! ```
 //!
-//! `AMQP_URL` and `REDIS_URL` are the URLs of RabbitMQ and Redis. The spans are printed; a program for production takes the
-//! exporter of its collector instead (`opentelemetry-otlp`).
+//! `AMQP_URL` and `REDIS_URL` are the URLs of RabbitMQ and Redis. Without `OTEL_EXPORTER_OTLP_ENDPOINT` the spans are printed.
+//! `scripts/traces` runs this program with a real collector, and checks what the collector received.
 
 use std::{
     collections::HashMap,
@@ -19,10 +22,7 @@ use std::{
 
 use hatchery::{CancellationToken, Hatchery, NewEvent, Outcome, Publisher, Run, TraceContext, Worker};
 use opentelemetry::{propagation::TextMapPropagator as _, trace::TracerProvider as _};
-use opentelemetry_sdk::{
-    propagation::TraceContextPropagator,
-    trace::{SdkTracerProvider, SpanExporter},
-};
+use opentelemetry_sdk::{Resource, propagation::TraceContextPropagator, trace::SdkTracerProvider};
 use tracing::{Span, Subscriber};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::{EnvFilter, layer::SubscriberExt as _, util::SubscriberInitExt as _};
@@ -53,8 +53,15 @@ fn subscriber(provider: &SdkTracerProvider) -> impl Subscriber + Send + Sync + u
     tracing_subscriber::registry().with(EnvFilter::new("hatchery=info")).with(spans)
 }
 
-fn provider(exporter: impl SpanExporter + 'static) -> SdkTracerProvider {
-    SdkTracerProvider::builder().with_simple_exporter(exporter).build()
+/// Sends the spans to the collector that the environment names, or prints them.
+fn provider() -> anyhow::Result<SdkTracerProvider> {
+    let provider = SdkTracerProvider::builder().with_resource(Resource::builder().with_service_name("mailer").build());
+    let provider = if env::var_os("OTEL_EXPORTER_OTLP_ENDPOINT").is_some() {
+        provider.with_batch_exporter(opentelemetry_otlp::SpanExporter::builder().with_tonic().build()?)
+    } else {
+        provider.with_simple_exporter(opentelemetry_stdout::SpanExporter::default())
+    };
+    Ok(provider.build())
 }
 
 /// Fails in the first run, puts the event off in the second, and succeeds in the third.
@@ -86,7 +93,7 @@ async fn publish(publisher: Publisher) -> Result<(), hatchery::PublishError> {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let provider = provider(opentelemetry_stdout::SpanExporter::default());
+    let provider = provider()?;
     subscriber(&provider).init();
     let url = |name, default: &str| env::var(name).unwrap_or_else(|_| default.to_owned());
     let hatchery = Hatchery::builder(hatchery::read_file(TOPOLOGY)?)
@@ -98,6 +105,7 @@ async fn main() -> anyhow::Result<()> {
     let done = CancellationToken::new();
     mailer(hatchery.worker(), done.clone()).run(done).await?;
     hatchery.close().await;
+    // Sends the spans that still wait.
     provider.shutdown()?;
     Ok(())
 }
@@ -110,7 +118,10 @@ mod tests {
     };
 
     use hatchery::testing::TestHatchery;
-    use opentelemetry_sdk::{error::OTelSdkResult, trace::SpanData};
+    use opentelemetry_sdk::{
+        error::OTelSdkResult,
+        trace::{SpanData, SpanExporter},
+    };
 
     use super::*;
 
@@ -133,7 +144,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_publish_and_all_runs_of_its_event_are_one_trace() {
         let kept = Kept::default();
-        let provider = provider(kept.clone());
+        let provider = SdkTracerProvider::builder().with_simple_exporter(kept.clone()).build();
         let _listening = tracing::subscriber::set_default(subscriber(&provider));
         let now = SystemTime::now().try_into().expect("a time");
         let hatchery = TestHatchery::starting_at(hatchery::read_file(TOPOLOGY).expect("a valid file"), now);

@@ -38,11 +38,18 @@ pub trait Broker: Send + Sync + 'static {
     /// When the broker did not confirm the message. If the connection broke, the message may have arrived all the same.
     async fn publish(&self, message: Message) -> Result<(), BrokerError>;
 
-    /// Starts to consume a queue with a limit of `prefetch` unacknowledged deliveries.
+    /// Starts to consume a queue with a limit of `prefetch` unacknowledged deliveries. People see in the management UI why the
+    /// handler is `unavailable`, and `topology status` says it.
     ///
     /// # Errors
     /// When the broker is away, or has no such queue.
-    async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError>;
+    async fn consume(
+        &self,
+        queue: &str,
+        prefetch: u16,
+        order: Order,
+        unavailable: Option<&str>,
+    ) -> Result<Box<dyn Deliveries>, BrokerError>;
 
     /// Takes the next message of a queue, if one is ready, on a connection that no consumer uses. So a message that
     /// breaks this connection ends no consumer.

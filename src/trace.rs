@@ -71,8 +71,8 @@ pub(crate) fn run(traces: &Traces, event: &Event, tries: u32) -> Span {
         %event_type,
         reference = event.reference.as_ref().map(Reference::as_str),
         nbf = event.nbf.map(tracing::field::display),
-        attempts,
-        tries,
+        attempts = i64::from(*attempts),
+        tries = i64::from(tries),
     );
     if let (Some(traces), Some(traceparent)) = (traces, &event.traceparent) {
         traces.continue_trace(&span, traceparent);

@@ -71,6 +71,17 @@ pub struct Channel {
     pub delivered: Option<Vec<Sample>>,
 }
 
+/// A consumer of a queue.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Consumer {
+    /// The queue.
+    pub queue: String,
+    /// The name of its channel.
+    pub channel: Option<String>,
+    /// Why its handler is unavailable, if it is.
+    pub unavailable: Option<String>,
+}
+
 /// A total at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct Sample {

@@ -144,6 +144,9 @@ pub fn unrouted(owner: &str) -> String {
     format!("{owner}.unrouted")
 }
 
+/// The argument of a consumer that takes one event at a time, because its handler is unavailable. Its value is the reason.
+pub const UNAVAILABLE: &str = "x-hatchery-unavailable";
+
 /// The beginning of the routing keys that [`register_mark`] makes.
 const REGISTER: &str = "routes nothing, register: ";
 

@@ -47,6 +47,8 @@ struct Outage {
     /// When the next run may start.
     next: Instant,
     pauses: ExponentialBackoff,
+    /// What the last run said.
+    reason: String,
     is_said: bool,
 }
 
@@ -73,7 +75,8 @@ impl HandlerHealth {
     pub(crate) fn unavailable(&self, reason: &str) {
         let mut state = self.state();
         let event_type = &self.event_type;
-        if state.outage.is_some() {
+        if let Some(outage) = &mut state.outage {
+            reason.clone_into(&mut outage.reason);
             return tracing::debug!(%event_type, reason, "the handler is still unavailable");
         }
         let now = Instant::now();
@@ -86,7 +89,7 @@ impl HandlerHealth {
         }
         let mut pauses = backoff().build();
         let next = now + pauses.next().unwrap_or_default();
-        state.outage = Some(Outage { since: now, next, pauses, is_said });
+        state.outage = Some(Outage { since: now, next, pauses, reason: reason.to_owned(), is_said });
         self.is_down.store(true, Ordering::Release);
         self.gauge(1.0);
     }
@@ -120,6 +123,12 @@ impl HandlerHealth {
             return None;
         }
         self.state().outage.as_ref().map(|outage| outage.since + LONG)
+    }
+
+    /// Returns why the handler is unavailable, if this outage is a long one.
+    pub(crate) fn long_outage(&self) -> Option<String> {
+        self.long_from().filter(|at| *at <= Instant::now())?;
+        self.state().outage.as_ref().map(|outage| outage.reason.clone())
     }
 
     fn is_down(&self) -> bool {

@@ -16,8 +16,14 @@ use crate::{
 /// After a consumer that lasted for this long, the next pause is short again.
 const LONG: Duration = Duration::from_mins(1);
 
-/// Why a consumer after an outage of Redis is a probe.
-pub(super) const REDIS_IS_BACK: &str = "and one event at first: Redis is there again";
+/// Why a consumer is a probe: it takes one event at a time, to find out whether Redis or the handler answers.
+pub(super) enum Probe {
+    /// Redis may answer a ping and no claim, so the first event after an outage comes alone, and is not given back before
+    /// it has an answer.
+    RedisIsBack,
+    /// The handler is unavailable, for this reason.
+    Unavailable(String),
+}
 
 /// The consumer of one type, or the wait for one.
 pub(super) struct Consumer {
@@ -51,9 +57,7 @@ impl Consumer {
         }
     }
 
-    /// Whether the consumer is a probe: it takes one event at a time, to find out whether Redis or the
-    /// handler answers. `None` if there is
-    /// no consumer.
+    /// Whether the consumer is a [probe](Probe). `None` if there is no consumer.
     pub(super) fn is_probe(&self) -> Option<bool> {
         match &self.state {
             State::Opening { is_probe, .. } | State::Open { is_probe, .. } => Some(*is_probe),
@@ -61,9 +65,8 @@ impl Consumer {
         }
     }
 
-    /// Begins to consume; as a probe if there is a reason for that, which the log tells. Redis may answer a ping and no claim,
-    /// so the first event after an outage comes alone, and is not given back before it has an answer.
-    pub(super) fn open(&mut self, probe: Option<&'static str>) {
+    /// Begins to consume; as a probe if there is a reason for that, which the log tells.
+    pub(super) fn open(&mut self, probe: Option<Probe>) {
         let (lane, order, is_probe) = (Arc::clone(&self.lane), self.order, probe.is_some());
         // An ordered type keeps its full prefetch: RabbitMQ puts a returned delivery behind those returned before.
         let prefetch = if is_probe && order == Order::Any { 1 } else { lane.prefetch };
@@ -72,7 +75,11 @@ impl Consumer {
             let outage = &lane.common.consumer_outage;
             // Also if the worker stops waiting.
             let _waiting = OnDrop(|| _ = outage.forget(&queue));
-            let opened = (|| lane.common.broker.consume(&queue, prefetch, order))
+            let unavailable = match &probe {
+                Some(Probe::Unavailable(reason)) => Some(reason.as_str()),
+                Some(Probe::RedisIsBack) | None => None,
+            };
+            let opened = (|| lane.common.broker.consume(&queue, prefetch, order, unavailable))
                 .retry(backoff())
                 .when(|error| !matches!(error, BrokerError::Rejected { .. } | BrokerError::Closed))
                 .notify(|error, wait| {
@@ -84,7 +91,11 @@ impl Consumer {
                 })
                 .await?;
             outage.consumed(&queue);
-            let why = probe.map_or_else(String::new, |why| format!(", {why}"));
+            let why = match probe {
+                Some(Probe::Unavailable(_)) => ", one event at a time: its handler is unavailable",
+                Some(Probe::RedisIsBack) => ", and one event at first: Redis is there again",
+                None => "",
+            };
             tracing::info!("consuming {queue}{why}");
             Ok(opened)
         };

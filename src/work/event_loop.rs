@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use self::register_calls::RegisterCalls;
 use super::{
     busy_wait::BusyPlaces,
-    consumer::{Consumer, REDIS_IS_BACK},
+    consumer::{Consumer, Probe},
     isolation::{A_WHILE, Permit},
     lane::Lane,
     not_run::Wait,
@@ -183,7 +183,8 @@ impl Loop {
 
     /// Opens or leaves the consumer, and gives back what has not started, as the worker's stop, Redis and the handler demand.
     fn consume(&mut self, health: Health) {
-        let is_unavailable = self.lane.health.long_from().is_some_and(|at| at <= Instant::now());
+        let unavailable = self.lane.health.long_outage();
+        let is_unavailable = unavailable.is_some();
         match self.consumer.is_probe() {
             _ if self.until.is_cancelled() => self.consumer.leave(),
             // Redis is down: returns the events that have not started. Running handlers go on. A probe keeps its event and
@@ -193,11 +194,8 @@ impl Loop {
             Some(false) if is_unavailable => self.consumer.leave(),
             Some(true) if health == Health::Up && !is_unavailable => self.consumer.leave(),
             None if health != Health::Down && self.consumer.idle_until().is_some_and(|at| at <= Instant::now()) => {
-                self.consumer.open(match health {
-                    _ if is_unavailable => Some("one event at a time: its handler is unavailable"),
-                    Health::Probing => Some(REDIS_IS_BACK),
-                    Health::Up | Health::Down => None,
-                });
+                let redis = (health == Health::Probing).then_some(Probe::RedisIsBack);
+                self.consumer.open(unavailable.map(Probe::Unavailable).or(redis));
             }
             _ => {}
         }

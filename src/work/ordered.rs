@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     busy_wait::looks_at_busy,
-    consumer::{Consumer, REDIS_IS_BACK},
+    consumer::{Consumer, Probe},
     isolation::{Permit, for_a_while},
     lane::Lane,
     not_run::Wait,
@@ -81,7 +81,7 @@ pub(super) async fn work(lane: Arc<Lane>) {
         }
         let idle = consumer.idle_until().filter(|_| is_empty && now != Health::Down);
         if idle.is_some_and(|at| at <= Instant::now()) {
-            consumer.open((now == Health::Probing).then_some(REDIS_IS_BACK));
+            consumer.open((now == Health::Probing).then_some(Probe::RedisIsBack));
             continue;
         }
         let (is_stopping, is_leaving) = (stop.is_cancelled(), over.is_cancelled());

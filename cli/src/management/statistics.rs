@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{ManagementApi, ManagementError};
 use crate::{
-    figures::{Alarm, Channel, Figures, QueueFigures, Sample, object},
+    figures::{Alarm, Channel, Consumer, Figures, QueueFigures, Sample, object},
     observed::Counts,
 };
 
@@ -69,10 +69,18 @@ struct Samples {
 }
 
 #[derive(Deserialize)]
-struct Consumer {
+struct LiveConsumer {
     #[serde(default, deserialize_with = "object")]
     channel_details: Option<Name>,
     queue: Name,
+    #[serde(default, deserialize_with = "object")]
+    arguments: Option<Arguments>,
+}
+
+#[derive(Deserialize)]
+struct Arguments {
+    #[serde(rename = "x-hatchery-unavailable")]
+    unavailable: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -123,11 +131,21 @@ impl ManagementApi {
         Ok(list.into_iter().map(|Named { name, rest }| (name, rest)).collect())
     }
 
+    /// Returns all consumers.
+    ///
+    /// # Errors
+    /// When the API is unreachable, or refuses this user.
+    pub async fn consumers(&self) -> Result<Vec<Consumer>, ManagementError> {
+        let columns = [("columns", "channel_details.name,queue.name,arguments")];
+        let list: Vec<LiveConsumer> = self.client.get_with(&["consumers", &self.vhost], &columns).await?;
+        Ok(list.into_iter().map(Consumer::from).collect())
+    }
+
     /// Returns the channels that hold deliveries, with a history of this length.
     ///
     /// # Errors
     /// When the API is unreachable, or refuses this user.
-    pub async fn holders(&self, history: Duration) -> Result<Vec<Channel>, ManagementError> {
+    pub async fn holders(&self, history: Duration, consumers: &[Consumer]) -> Result<Vec<Channel>, ManagementError> {
         const SAMPLES: u64 = 60;
         let age = history.as_secs().max(SAMPLES).to_string();
         // The broker keeps a sample for each 5 s, and of more than ten minutes ago one for each minute.
@@ -137,15 +155,9 @@ impl ManagementApi {
         let query = [("columns", columns), ("msg_rates_age", age.as_str()), ("msg_rates_incr", step.as_str())];
         let list: Vec<LiveChannel> = self.client.get_with(&["vhosts", &self.vhost, "channels"], &query).await?;
         let mut holders: BTreeMap<String, Channel> = list.into_iter().filter_map(holder).collect();
-        if holders.is_empty() {
-            return Ok(Vec::new());
-        }
-        let columns = [("columns", "channel_details.name,queue.name")];
-        for consumer in self.client.get_with::<Vec<Consumer>>(&["consumers", &self.vhost], &columns).await? {
-            if let Some(Name { name }) = consumer.channel_details
-                && let Some(channel) = holders.get_mut(&name)
-            {
-                channel.queues.push(consumer.queue.name);
+        for consumer in consumers {
+            if let Some(channel) = consumer.channel.as_ref().and_then(|name| holders.get_mut(name)) {
+                channel.queues.push(consumer.queue.clone());
             }
         }
         Ok(holders.into_values().collect())
@@ -184,6 +196,16 @@ fn holder(live: LiveChannel) -> Option<(String, Channel)> {
         live.message_stats.unwrap_or(History { ack_details: None, deliver_get_details: None });
     let (acknowledged, delivered) = (samples(ack_details), samples(deliver_get_details));
     Some((live.name, Channel { connection, held, acknowledged, delivered, ..Channel::default() }))
+}
+
+impl From<LiveConsumer> for Consumer {
+    fn from(live: LiveConsumer) -> Self {
+        Self {
+            queue: live.queue.name,
+            channel: live.channel_details.map(|channel| channel.name),
+            unavailable: live.arguments.and_then(|arguments| arguments.unavailable),
+        }
+    }
 }
 
 impl From<Counts> for Figures {

@@ -109,7 +109,13 @@ impl Broker for MemoryBroker {
         }
     }
 
-    async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
+    async fn consume(
+        &self,
+        queue: &str,
+        prefetch: u16,
+        order: Order,
+        _unavailable: Option<&str>,
+    ) -> Result<Box<dyn Deliveries>, BrokerError> {
         #[cfg(test)]
         self.shared.script.consume()?;
         let mut state = self.shared.state();

@@ -12,7 +12,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use lapin::{
     Channel, Consumer,
     options::{BasicCancelOptions, BasicConsumeOptions, BasicQosOptions},
-    types::{FieldTable, ShortString},
+    types::{AMQPValue, FieldTable, ShortString},
 };
 use tokio::{runtime::Handle, task::JoinHandle, time::Instant};
 use tokio_util::task::AbortOnDropHandle;
@@ -24,7 +24,10 @@ use super::{
     receipts::{Answers, Burst},
     suspects::Suspects,
 };
-use crate::ports::{BrokerError, Deliveries, Delivery, Order};
+use crate::{
+    domain::names,
+    ports::{BrokerError, Deliveries, Delivery, Order},
+};
 
 /// How long a consumer waits for a delivery before it consumes anew. That costs a quorum queue two entries of its log
 /// for each worker.
@@ -38,6 +41,8 @@ const LARGEST: usize = 256;
 pub(super) struct How {
     pub(super) prefetch: u16,
     pub(super) order: Order,
+    /// Why the handler is unavailable, which people can read among the consumer's arguments.
+    pub(super) unavailable: Option<String>,
     /// [`QUIET`], except in tests.
     pub(super) quiet: Duration,
     pub(super) burst: Burst,
@@ -50,7 +55,7 @@ pub(super) async fn consume(
     how: How,
     suspects: &Suspects,
 ) -> Result<Box<dyn Deliveries>, BrokerError> {
-    let begun = begin(&channel, queue, how.prefetch).await;
+    let begun = begin(&channel, queue, how.prefetch, how.unavailable.as_deref()).await;
     let consumer = begun.map_err(|error| failed(&link, queue, suspects, &error))?;
     let answers = Answers::start(channel.clone(), how.prefetch, how.burst.clone());
     Ok(Box::new(Queue {
@@ -69,13 +74,21 @@ pub(super) async fn consume(
     }))
 }
 
-pub(super) async fn begin(channel: &Channel, queue: &str, prefetch: u16) -> lapin::Result<Consumer> {
+pub(super) async fn begin(
+    channel: &Channel,
+    queue: &str,
+    prefetch: u16,
+    unavailable: Option<&str>,
+) -> lapin::Result<Consumer> {
     deliveries(channel, async {
         // The prefetch is set before consuming, because lapin's buffer of deliveries has no bound of its own.
         channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
         // A random tag: the connection's name, which tells whose consumer this is, may be too long for a consumer tag.
         let tag = uuid::Uuid::now_v7().simple().to_string();
-        let (options, arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        let (options, mut arguments) = (BasicConsumeOptions::default(), FieldTable::default());
+        if let Some(reason) = unavailable {
+            arguments.insert(names::UNAVAILABLE.into(), AMQPValue::LongString(reason.into()));
+        }
         channel.basic_consume(queue.into(), tag.into(), options, arguments).await
     })
     .await
@@ -112,11 +125,11 @@ impl Queue {
     /// before the next consumer is given a later one.
     fn begin_reconsume(&mut self) {
         let (link, channel) = (Arc::clone(&self.link), self.channel.clone());
-        let (queue, prefetch) = (self.name.clone(), self.how.prefetch);
+        let (queue, prefetch, unavailable) = (self.name.clone(), self.how.prefetch, self.how.unavailable.clone());
         self.reconsume = Some(AbortOnDropHandle::new(tokio::spawn(async move {
             answer(channel.close(200, ShortString::from("done"))).await?;
             let channel = answer(link.connection.create_channel()).await?;
-            let consumer = begin(&channel, &queue, prefetch).await?;
+            let consumer = begin(&channel, &queue, prefetch, unavailable.as_deref()).await?;
             Ok((channel, consumer))
         })));
     }

@@ -154,7 +154,13 @@ impl Broker for RabbitMq {
         self.publisher.publish(message).await
     }
 
-    async fn consume(&self, queue: &str, prefetch: u16, order: Order) -> Result<Box<dyn Deliveries>, BrokerError> {
+    async fn consume(
+        &self,
+        queue: &str,
+        prefetch: u16,
+        order: Order,
+        unavailable: Option<&str>,
+    ) -> Result<Box<dyn Deliveries>, BrokerError> {
         if self.suspects.contains(queue) && !self.closed.is_cancelled() {
             let (url, name, suspects, closed) = (&self.url, &self.name, &self.suspects, self.closed.clone());
             return Ok(match order {
@@ -163,7 +169,8 @@ impl Broker for RabbitMq {
             });
         }
         let (link, channel) = self.channel().await?;
-        let how = How { prefetch, order, quiet: self.quiet, burst: self.burst.clone() };
+        let unavailable = unavailable.map(str::to_owned);
+        let how = How { prefetch, order, unavailable, quiet: self.quiet, burst: self.burst.clone() };
         consumer::consume(link, channel, queue, how, &self.suspects).await
     }
 

@@ -103,7 +103,7 @@ impl Taker {
             }
             Err(link.error(&error, &format!("the queue {}", self.queue)))
         };
-        let consumer = match consumer::begin(&channel, &self.queue, 1).await {
+        let consumer = match consumer::begin(&channel, &self.queue, 1, None).await {
             Ok(consumer) => consumer,
             Err(error) => return failed(&link, error),
         };
@@ -224,7 +224,8 @@ impl InOrder {
         // This connection consumes this queue alone, so it tells anew whether the unreadable message is in this queue.
         suspects.clear(queue);
         let count = Count { left: prefetch, queue: queue.to_owned(), suspects: suspects.clone() };
-        let how = How { prefetch: 1, order: Order::Kept, quiet: consumer::QUIET, burst: Burst::default() };
+        let how =
+            How { prefetch: 1, order: Order::Kept, unavailable: None, quiet: consumer::QUIET, burst: Burst::default() };
         let deliveries = consumer::consume(Arc::clone(&link), channel, queue, how, suspects).await?;
         Ok(Self { deliveries, link, count, lasts: true, closed })
     }

@@ -2,6 +2,7 @@
 
 mod afternoon;
 mod alarm;
+mod away;
 mod blind;
 mod register;
 mod watched;

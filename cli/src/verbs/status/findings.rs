@@ -11,7 +11,7 @@ use hatchery::{
 };
 
 use super::{
-    finding::{Finding, Letters, Queue},
+    finding::{Finding, Letters, Queue, Severity},
     observation::{Blind, Observation, Redis, Register},
     silence::{patience, silent_for},
     types::Queues,
@@ -36,11 +36,17 @@ pub(super) fn findings(topology: &Topology, desired: &Desired, seen: &Observatio
     findings.extend(unrouted(topology, seen));
     let no_consumer = no_consumer(desired, seen);
     let silent = silent(topology, desired, seen);
-    let overdue = overdue(topology, seen, &explained(no_consumer.as_ref(), &silent));
+    let (stuck, partial): (Vec<_>, Vec<_>) =
+        unavailable(topology, seen).into_iter().partition(|finding| finding.severity() == Severity::Stuck);
+    let mut explained = explained(no_consumer.as_ref(), &silent);
+    explained.extend(seen.unavailable.iter().map(|consumer| consumer.queue.as_str()));
+    let overdue = overdue(topology, seen, &explained);
     findings.extend(no_consumer);
     findings.extend(silent);
+    findings.extend(stuck);
     findings.extend(overdue);
     findings.extend(redis(topology, seen));
+    findings.extend(partial);
     findings.extend(blind(seen));
     findings.extend(drift(desired, seen).filter(|_| is_applied));
     findings.extend(dead_letters(topology, seen));
@@ -122,6 +128,31 @@ fn silent(topology: &Topology, desired: &Desired, seen: &Observation) -> Vec<Fin
         _ => std::cmp::Reverse(0),
     });
     findings
+}
+
+/// Returns a finding for each reason for which handlers are unavailable.
+fn unavailable(topology: &Topology, seen: &Observation) -> Vec<Finding> {
+    let names = Names::new(topology.name.clone());
+    // By type: the reason, and the number of workers.
+    let mut by_reason: BTreeMap<&str, (Vec<String>, u64, u64)> = BTreeMap::new();
+    for event_type in topology.types.keys() {
+        let queue = names.processing(event_type);
+        let mut reasons = seen.unavailable.iter().filter(|consumer| consumer.queue == queue);
+        let Some(why) = reasons.next().and_then(|consumer| consumer.unavailable.as_deref()) else { continue };
+        let workers = 1 + u64::try_from(reasons.count()).unwrap_or(u64::MAX - 1);
+        let all = seen.queue(&queue).and_then(|figures| figures.counts.consumers).unwrap_or(workers).max(workers);
+        let (types, away, of) = by_reason.entry(why).or_default();
+        types.push(event_type.to_string());
+        *away += workers;
+        *of += all;
+    }
+    let finding = |(why, (types, workers, of)): (&str, _)| Finding::HandlerUnavailable {
+        why: why.to_owned(),
+        types,
+        workers,
+        of,
+    };
+    by_reason.into_iter().map(finding).collect()
 }
 
 /// Returns the queues whose events wait for a reason that another finding names.

@@ -110,9 +110,14 @@ impl<'a> Sources<'a> {
         // This call goes alone, as the first call of `observe` does: it shows whether this user may use the API at all.
         let sight = management.sight().await?;
         let history = longest_patience(self.topology) * 2;
-        let holders = async { if sight.rates { management.holders(history).await } else { Ok(Vec::new()) } };
-        let (objects, queues, mut channels, alarms) =
-            tokio::try_join!(management.objects(false), management.figures(), holders, management.alarms())?;
+        let consuming = async {
+            let consumers = management.consumers().await?;
+            let channels = if sight.rates { management.holders(history, &consumers).await? } else { Vec::new() };
+            Ok((consumers, channels))
+        };
+        let (objects, queues, (mut consumers, mut channels), alarms) =
+            tokio::try_join!(management.objects(false), management.figures(), consuming, management.alarms())?;
+        consumers.retain(|consumer| consumer.unavailable.is_some());
         if !self.is_one_broker.load(Ordering::Relaxed) {
             one_broker(&self.broker, management, &objects, "status").await.map_err(Unseen::Other)?;
             self.is_one_broker.store(true, Ordering::Relaxed);
@@ -131,6 +136,7 @@ impl<'a> Sources<'a> {
             readings: vec![Reading { at, queues }],
             objects: Some(objects),
             channels: sight.rates.then_some(channels),
+            unavailable: consumers,
             alarms: Some(alarms),
             letters: letters.collect(),
             blind: blind.into_iter().flatten().collect(),

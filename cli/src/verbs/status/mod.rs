@@ -16,6 +16,7 @@ mod types;
 mod unlisted;
 mod watch;
 mod wedged;
+mod words;
 
 use std::time::Duration;
 

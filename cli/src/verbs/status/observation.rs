@@ -6,7 +6,7 @@ use hatchery::{EventType, internals::register::index::TypeCounts};
 use jiff::Timestamp;
 
 use crate::{
-    figures::{Alarm, Channel, Figures, QueueFigures, Sample},
+    figures::{Alarm, Channel, Consumer, Figures, QueueFigures, Sample},
     observed::Observed,
 };
 
@@ -26,6 +26,8 @@ pub(super) struct Observation {
     pub(super) missing: Vec<String>,
     /// The channels that hold deliveries.
     pub(super) channels: Option<Vec<Channel>>,
+    /// The consumers whose handler is unavailable.
+    pub(super) unavailable: Vec<Consumer>,
     pub(super) alarms: Option<Vec<Alarm>>,
     /// The numbers of dead letters in the last minutes, by queue.
     pub(super) letters: BTreeMap<String, Vec<Sample>>,

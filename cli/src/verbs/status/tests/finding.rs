@@ -5,7 +5,7 @@ use rstest::rstest;
 
 use super::{World, holder};
 use crate::{
-    figures::{Alarm, Sample},
+    figures::{Alarm, Consumer, Sample},
     verbs::status::{
         finding::{Finding, Severity},
         observation::{Blind, OverdueEvent, Redis},
@@ -46,8 +46,22 @@ fn growing(world: &mut World) {
     world.seen.letters.insert("billing.dead-letter.mail".to_owned(), samples.to_vec());
 }
 
+/// Two workers of `mail` of which so many cannot reach their service, beside an event that waits for them.
+fn unavailable(world: &mut World, workers: usize) {
+    overdue(world);
+    world.queue("billing.processor.mail", |figures| figures.counts.consumers = Some(2));
+    let why = Some("connection refused".to_owned());
+    let consumer = Consumer { queue: "billing.processor.mail".to_owned(), channel: None, unavailable: why };
+    world.seen.unavailable = vec![consumer; workers];
+}
+
 #[rstest]
 #[case(|_: &mut World| (), &[])]
+#[case(|world: &mut World| unavailable(world, 2), &["the handler of mail is unavailable: connection refused"])]
+#[case(
+    |world: &mut World| unavailable(world, 1),
+    &["the handler of mail is unavailable in 1 of 2 workers: connection refused"]
+)]
 #[case(alarmed, &["RabbitMQ blocks all publishers: disk alarm on rabbit@a"])]
 #[case(
     |world: &mut World| world.policy("ha", "^billing\\.hatchery", "message-ttl"),

@@ -45,6 +45,12 @@ pub(super) fn one_of_each() -> Vec<Finding> {
             held: 200,
             silent_seconds: 260,
         },
+        Finding::HandlerUnavailable {
+            why: "error trying to connect: Connection refused (os error 111)".to_owned(),
+            types: vec!["hr-import".to_owned(), "mail".to_owned()],
+            workers: 6,
+            of: 6,
+        },
         Finding::Overdue {
             event_type: "hr-import".to_owned(),
             reference: Some("1234 a".to_owned()),

@@ -1,0 +1,222 @@
+//! What a finding says, and the command that helps.
+
+use hatchery::internals::words::plain;
+use jiff::Timestamp;
+
+use super::finding::{Finding, Letters, Queue};
+use crate::{plan::Shadowing, verbs::events::relative};
+
+impl Finding {
+    /// Returns what is wrong, as a sentence. Names and errors may come from strangers, so control characters are escaped.
+    pub(super) fn words(&self) -> String {
+        plain(&self.raw_words()).into_owned()
+    }
+
+    fn raw_words(&self) -> String {
+        match self {
+            Self::BrokerAlarm { alarms } => {
+                let alarms: Vec<String> =
+                    alarms.iter().map(|alarm| format!("{} alarm on {}", alarm.resource, alarm.node)).collect();
+                format!("RabbitMQ blocks all publishers: {}", alarms.join(", "))
+            }
+            Self::Shadowed { shadowing: Shadowing { policy, operator, keys, queues }, .. } => {
+                let kind = if *operator { "operator policy" } else { "policy" };
+                let (keys, harm) = if keys.is_empty() {
+                    (String::new(), "the topology's own policy does not apply")
+                } else {
+                    (format!(" ({})", keys.join(", ")), "events may be lost or stuck")
+                };
+                format!("{kind} {policy}{keys} shadows {}: {harm}", first(queues))
+            }
+            Self::NotApplied { exchange } => {
+                format!("the topology was never applied here: there is no exchange {exchange}")
+            }
+            Self::Wedged { queues } => {
+                let events = queues.iter().map(|queue| queue.messages).sum();
+                let s = if queues.len() == 1 { "is" } else { "are" };
+                format!("{} {s} wedged: {} due and cannot leave", names(queues), are(events, "event"))
+            }
+            Self::Unrouted { queue } => {
+                let their = if queue.messages == 1 { "its" } else { "their" };
+                let (events, place) = (are(queue.messages, "event"), &queue.queue);
+                format!("{events} in {place}: no queue was bound for {their} type or delay")
+            }
+            Self::NoConsumer { queues, .. } => {
+                let events = queues.iter().map(|queue| queue.messages).sum();
+                let (it, them) = if queues.len() == 1 { ("it has", "in") } else { ("they have", "in") };
+                format!("{} {them} {}, and {it} no consumer", wait(events), names(queues))
+            }
+            Self::NotAcknowledging { connection, program, queues, held, silent_seconds } => {
+                let program = program.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
+                let queues = if queues.is_empty() { String::new() } else { format!(" of {}", first(queues)) };
+                let silent = in_words(*silent_seconds);
+                format!(
+                    "connection {connection}{program} holds {}{queues} and has acknowledged none for {silent}",
+                    count(*held, "delivery")
+                )
+            }
+            Self::HandlerUnavailable { why, types, workers, of } => {
+                let handlers = if types.len() == 1 { "the handler" } else { "the handlers" };
+                let is = if types.len() == 1 { "is" } else { "are" };
+                let some = if workers < of { format!(" in {workers} of {of} workers") } else { String::new() };
+                format!("{handlers} of {} {is} unavailable{some}: {why}", first(types))
+            }
+            Self::Overdue { event_type, reference, id, ago, types, .. } => {
+                let name = match (reference, id) {
+                    (Some(reference), _) => format!(" ({reference})"),
+                    (None, Some(id)) => format!(" ({id})"),
+                    (None, None) => String::new(),
+                };
+                let others = match types - 1 {
+                    0 => String::new(),
+                    1 => "; so were events of 1 more type".to_owned(),
+                    more => format!("; so were events of {more} more types"),
+                };
+                format!("an event of {event_type}{name} was due {ago} and has not run{others}")
+            }
+            Self::RedisAway { why } => {
+                format!("Redis does not answer: {why}; workers take no events of types that use it")
+            }
+            Self::RedisTaken { by } => {
+                format!("the register in Redis is in use by the broker {by}: workers of this one are refused")
+            }
+            Self::RedisEmptied { events } => format!(
+                "Redis knows none of the {} on the broker: it was emptied, and what was replaced or cancelled runs again",
+                count(*events, "event")
+            ),
+            Self::RedisEvicts { policy } => {
+                format!("Redis evicts keys when its memory is full (maxmemory-policy {policy}): events may run again")
+            }
+            Self::ManagementAway { why } => {
+                format!("alarms, policies, wedged timers and consumers that do not acknowledge are not known: {why}")
+            }
+            Self::Drift { missing, changed, to_migrate, blocked } => {
+                let parts = [
+                    (*missing, "missing"),
+                    (*changed, "changed"),
+                    (*to_migrate, "to migrate"),
+                    (*blocked, "in the way"),
+                ];
+                let parts: Vec<String> =
+                    parts.iter().filter(|(n, _)| *n > 0).map(|(n, what)| format!("{n} {what}")).collect();
+                format!("the broker's objects are not as the file says: {}", parts.join(", "))
+            }
+            Self::DeadLetters { queues } => {
+                if let [one] = queues.as_slice() {
+                    let letters = count(one.messages, "dead letter");
+                    return format!("{letters} of {}{}", type_of(&one.queue), one.growth());
+                }
+                let all = queues.iter().map(|letters| letters.messages).sum();
+                let shown: Vec<String> = queues.iter().take(SHOWN).map(Letters::words).collect();
+                format!("{}: {}", count(all, "dead letter"), and_more(&shown, queues.len()))
+            }
+        }
+    }
+
+    /// Returns the command that helps, or that shows more.
+    pub(super) fn command(&self) -> String {
+        match self {
+            Self::BrokerAlarm { .. } => "rabbitmq-diagnostics alarms".to_owned(),
+            Self::Shadowed { shadowing: Shadowing { policy, operator, .. }, vhost } => {
+                let what = if *operator { "clear_operator_policy" } else { "clear_policy" };
+                format!("rabbitmqctl {what} -p {} {}", quoted(vhost), quoted(policy))
+            }
+            Self::NotApplied { .. } => "topology apply".to_owned(),
+            Self::Wedged { .. } | Self::RedisTaken { .. } | Self::Drift { .. } => "topology plan".to_owned(),
+            Self::Unrouted { .. } => "topology dead-letter list --unrouted".to_owned(),
+            Self::NoConsumer { event_type, .. } => format!("topology work --type {event_type} --exec COMMAND"),
+            Self::NotAcknowledging { .. } => {
+                "rabbitmqctl list_connections name pid; rabbitmqctl close_connection PID idle".to_owned()
+            }
+            Self::HandlerUnavailable { types, .. } => {
+                format!("topology events list --type {} --due-before now", types.first().map_or("TYPE", String::as_str))
+            }
+            Self::Overdue { event_type, reference, id, .. } => {
+                let name = match (reference, id) {
+                    (Some(reference), _) => format!("--reference {}", quoted(reference)),
+                    (None, Some(id)) => format!("--id {}", quoted(id)),
+                    (None, None) => return format!("topology events list --type {event_type} --due-before now"),
+                };
+                format!("topology events show --type {event_type} {name}")
+            }
+            Self::RedisAway { .. } => "redis-cli -u \"$REDIS_URL\" ping".to_owned(),
+            Self::RedisEmptied { .. } => "redis-cli -u \"$REDIS_URL\" info keyspace".to_owned(),
+            Self::RedisEvicts { .. } => "redis-cli -u \"$REDIS_URL\" config set maxmemory-policy noeviction".to_owned(),
+            Self::ManagementAway { .. } => "curl -sS \"$RABBITMQ_MANAGEMENT_URL/api/overview\"".to_owned(),
+            Self::DeadLetters { queues } => match queues.as_slice() {
+                [one] => format!("topology dead-letter list --type {}", type_of(&one.queue)),
+                _ => "topology dead-letter list".to_owned(),
+            },
+        }
+    }
+}
+
+impl Letters {
+    /// Returns by how many the letters have become more, if they have.
+    fn growth(&self) -> String {
+        match (self.more, self.within_seconds) {
+            (Some(more @ 1..), Some(within)) => format!(" (+{more} in {})", in_words(within)),
+            _ => String::new(),
+        }
+    }
+
+    fn words(&self) -> String {
+        format!("{} of {}{}", self.messages, type_of(&self.queue), self.growth())
+    }
+}
+
+/// How many names a sentence has at most.
+const SHOWN: usize = 3;
+
+/// Returns the first names, and how many more there are.
+fn first(names: &[String]) -> String {
+    and_more(&names[..names.len().min(SHOWN)], names.len())
+}
+
+fn and_more(shown: &[String], all: usize) -> String {
+    let more = all - shown.len();
+    let shown = shown.join(", ");
+    if more == 0 { shown } else { format!("{shown} and {more} more") }
+}
+
+fn names(queues: &[Queue]) -> String {
+    first(&queues.iter().map(|queue| queue.queue.clone()).collect::<Vec<_>>())
+}
+
+/// Returns the type of a dead-letter queue.
+fn type_of(queue: &str) -> &str {
+    hatchery::internals::names::type_of(queue).unwrap_or(queue)
+}
+
+fn count(n: u64, what: &str) -> String {
+    match (n, what.strip_suffix('y')) {
+        (1, _) => format!("1 {what}"),
+        (_, Some(stem)) => format!("{n} {stem}ies"),
+        (_, None) => format!("{n} {what}s"),
+    }
+}
+
+fn are(n: u64, what: &str) -> String {
+    format!("{} {}", count(n, what), if n == 1 { "is" } else { "are" })
+}
+
+fn wait(events: u64) -> String {
+    format!("{} {}", count(events, "event"), if events == 1 { "waits" } else { "wait" })
+}
+
+/// Returns a number of seconds in the two largest units.
+fn in_words(seconds: u64) -> String {
+    let later = Timestamp::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+    let words = relative(Timestamp::UNIX_EPOCH, later, 2);
+    words.strip_prefix("in ").map_or_else(|| "0s".to_owned(), str::to_owned)
+}
+
+/// Quotes a word for a shell, if it needs that.
+fn quoted(word: &str) -> String {
+    let word = plain(word);
+    let is_simple = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
+    if !word.is_empty() && word.chars().all(is_simple) {
+        return word.into_owned();
+    }
+    format!("'{}'", word.replace('\'', "'\\''"))
+}

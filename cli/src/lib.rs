@@ -12,6 +12,8 @@ mod drawing;
 mod exit;
 #[doc(hidden)]
 pub mod figures;
+#[cfg(test)]
+mod golden;
 mod graph;
 #[doc(hidden)]
 pub mod handler;
@@ -37,6 +39,9 @@ mod render;
 mod stop;
 mod verbs;
 mod written;
+
+#[doc(hidden)]
+pub use verbs::schema;
 
 use std::process::ExitCode;
 

@@ -6,7 +6,8 @@ use std::{
 };
 
 use hatchery::internals::compile::{Desired, compile};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     args::{Common, parse_patience},
@@ -22,7 +23,7 @@ use crate::{
     observed::Observed,
     output::{GREEN, Output},
     plan::{Address, Destruction, Step, destruction},
-    plan_document::{FORMAT_VERSION, view},
+    plan_document::{ChangeView, FORMAT_VERSION, view},
     register::{self, Looked},
     render,
 };
@@ -67,6 +68,50 @@ pub(crate) struct Args {
     /// How long to wait for a running apply
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = parse_patience)]
     lock_timeout: Duration,
+}
+
+/// The answer of `topology destroy`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    Ended(Box<Report>),
+    Unfinished(Unfinished),
+}
+
+/// A destroy that is done, or that was refused before anything was removed.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Report {
+    /// The version of this format.
+    format_version: u32,
+    /// The topology's file.
+    file: String,
+    /// The name of the topology.
+    owner: String,
+    /// The version of RabbitMQ; `null` if the broker does not tell it.
+    broker: Option<String>,
+    /// When the broker was read; `null` if the broker does not tell it.
+    observed_at: Option<String>,
+    /// Whether objects are in use, so that nothing is removed.
+    blocked: bool,
+    /// Whether the topology is gone.
+    destroyed: bool,
+    /// The number of objects that were removed.
+    removed: usize,
+    /// How long it took in milliseconds; `null` if nothing was removed.
+    elapsed_ms: Option<u64>,
+    /// The objects that the topology owns on the broker, and those that keep them.
+    objects: Vec<ChangeView>,
+}
+
+/// A destroy that stopped half-way.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Unfinished {
+    /// Always `false`.
+    destroyed: bool,
+    /// The number of objects that were removed.
+    removed: usize,
 }
 
 pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -221,7 +266,7 @@ impl Destroy {
     fn partly(&self, why: &dyn std::fmt::Display, removed: usize) -> anyhow::Error {
         let advice = "`topology destroy` removes the rest, `topology apply` creates everything again";
         if !self.output.is_text()
-            && let Err(error) = self.output.json(&json!({ "destroyed": false, "removed": removed }))
+            && let Err(error) = self.output.json(&Answer::Unfinished(Unfinished { destroyed: false, removed }))
         {
             return error.into();
         }
@@ -260,18 +305,18 @@ impl Destroy {
         if self.output.is_text() {
             return Ok(());
         }
-        self.output.json(&json!({
-            "format_version": FORMAT_VERSION,
-            "file": self.file,
-            "owner": self.desired.owner,
-            "broker": observed.version,
-            "observed_at": observed.at.map(|at| at.to_string()),
-            "blocked": found.plan.is_blocked(true),
-            "destroyed": elapsed.is_some(),
-            "removed": removed,
-            "elapsed_ms": elapsed.map(|elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
-            "objects": found.plan.changes.iter().map(view).collect::<Vec<Value>>(),
-        }))?;
+        self.output.json(&Answer::Ended(Box::new(Report {
+            format_version: FORMAT_VERSION,
+            file: self.file.clone(),
+            owner: self.desired.owner.clone(),
+            broker: observed.version.clone(),
+            observed_at: observed.at.map(|at| at.to_string()),
+            blocked: found.plan.is_blocked(true),
+            destroyed: elapsed.is_some(),
+            removed,
+            elapsed_ms: elapsed.map(|elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)),
+            objects: found.plan.changes.iter().map(view).collect(),
+        })))?;
         Ok(())
     }
 }

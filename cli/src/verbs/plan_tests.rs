@@ -1,13 +1,14 @@
 //! Tests that compare printed plans with golden files: `tests/plan/*.txt`, and three of them also as JSON.
 //! `UPDATE_GOLDEN=1` writes them anew.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::collections::BTreeMap;
 
 use hatchery::internals::compile::{Argument, Binding, Desired, Exchange, OWNER, Policy, Queue, Target};
 use rstest::rstest;
 
 use super::*;
 use crate::{
+    golden::golden,
     observed::{Arguments, LiveBinding, LiveExchange, LivePolicy, LiveQueue},
     plan::{APPLY_TO, PRIORITY},
 };
@@ -210,7 +211,7 @@ fn a_plan_reads_as_in_its_golden_file(#[case] name: &str, #[case] asked: Asked, 
     let Case { file, observed } = case();
     let plan = plan(&read(&file), &observed);
     let text = anstream::adapter::strip_str(&render::plan(&plan, "topology.yaml", false, asked)).to_string();
-    golden(&format!("{name}.txt"), &text);
+    golden(&format!("tests/plan/{name}.txt"), &text);
     for line in text.lines().filter(|line| line.chars().count() > 80) {
         // Only a line with a very long name may be longer.
         let longest = line.split_whitespace().map(str::len).max().unwrap_or_default();
@@ -218,20 +219,8 @@ fn a_plan_reads_as_in_its_golden_file(#[case] name: &str, #[case] asked: Asked, 
     }
     if matches!(name, "classic-to-quorum" | "hatchery-ttl" | "stranger") {
         let source = Source::new("topology.yaml".to_owned(), &file);
-        let document = document(&plan, &observed, &source, asked);
-        golden(&format!("{name}.json"), &format!("{document:#}\n"));
+        let document = serde_json::to_value(document(&plan, &observed, &source, &LeftTypes::default(), asked));
+        let document = document.expect("JSON");
+        golden(&format!("tests/plan/{name}.json"), &format!("{document:#}\n"));
     }
-}
-
-fn golden(name: &str, written: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/plan").join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        fs::write(&path, written).expect("written");
-    }
-    let expected = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        expected == written,
-        "{} is not what is written (UPDATE_GOLDEN=1 writes it anew):\n{written}",
-        path.display()
-    );
 }

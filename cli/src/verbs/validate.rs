@@ -1,15 +1,15 @@
 //! `topology validate`: checks the file.
 
 use hatchery::{
-    FileError, ReadError, Topology,
+    Finding, ReadError, Topology,
     internals::{
         compile::{compile, hatcheries},
         spec::QueueType,
         ttl,
-        words::Word,
     },
 };
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{args::Common, drawing::draw, exit::Exit, output::Output};
 
@@ -21,6 +21,79 @@ Examples:
   topology validate -f billing.yaml
   topology validate -o json                findings with line and column")]
 pub(crate) struct Args {}
+
+/// The answer of `topology validate`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    Valid(Valid),
+    Invalid(Invalid),
+}
+
+/// A valid file.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Valid {
+    /// Always `true`.
+    valid: bool,
+    /// The file.
+    file: String,
+    /// The name of the topology.
+    name: String,
+    /// The types.
+    types: Vec<String>,
+    /// The delays of the hatcheries.
+    hatcheries: Vec<String>,
+    /// The ladder.
+    ladder: LadderView,
+    /// `quorum` or `classic`.
+    queue_type: &'static str,
+    /// A sentence for each guarantee that the file gives up, and for each setting without an effect.
+    warnings: Vec<String>,
+}
+
+/// The ladder of a topology.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct LadderView {
+    /// Its name, as names on the broker have it.
+    name: String,
+    /// The number of its levels.
+    levels: u8,
+}
+
+/// A file with mistakes.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Invalid {
+    /// Always `false`.
+    valid: bool,
+    /// The file.
+    file: String,
+    /// The mistakes.
+    findings: Vec<FindingView>,
+}
+
+/// A mistake in a file.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct FindingView {
+    /// The line, from 1.
+    line: usize,
+    /// The column, from 1.
+    column: usize,
+    /// What is wrong.
+    message: String,
+    /// What to write instead.
+    help: String,
+}
+
+impl From<&Finding> for FindingView {
+    fn from(finding: &Finding) -> Self {
+        let Finding { line, column, message, help, .. } = finding;
+        Self { line: *line, column: *column, message: message.clone(), help: help.clone() }
+    }
+}
 
 pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<Exit> {
     let path = common.file.display();
@@ -34,15 +107,15 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
         }
         Ok(topology) => {
             compile(&topology)?;
-            output.json(&json!({
-                "valid": true,
-                "file": path.to_string(),
-                "name": topology.name.as_str(),
-                "types": topology.types.keys().map(Word::as_str).collect::<Vec<_>>(),
-                "hatcheries": hatcheries(&topology).iter().map(ToString::to_string).collect::<Vec<_>>(),
-                "ladder": { "name": topology.ladder.to_string(), "levels": topology.ladder.levels() },
-                "queue_type": topology.queue_type.as_str(),
-                "warnings": warnings(&topology),
+            output.json(&Answer::Valid(Valid {
+                valid: true,
+                file: path.to_string(),
+                name: topology.name.to_string(),
+                types: topology.types.keys().map(ToString::to_string).collect(),
+                hatcheries: hatcheries(&topology).iter().map(ToString::to_string).collect(),
+                ladder: LadderView { name: topology.ladder.to_string(), levels: topology.ladder.levels() },
+                queue_type: topology.queue_type.as_str(),
+                warnings: warnings(&topology),
             }))?;
         }
         Err(ReadError::Content(error)) if output.is_text() => {
@@ -50,7 +123,8 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
             return Ok(Exit::Error);
         }
         Err(ReadError::Content(error)) => {
-            output.json(&json!({ "valid": false, "file": path.to_string(), "findings": findings(&error) }))?;
+            let findings = error.findings().iter().map(FindingView::from).collect();
+            output.json(&Answer::Invalid(Invalid { valid: false, file: path.to_string(), findings }))?;
             return Ok(Exit::Error);
         }
         Err(error) => return Err(error.into()),
@@ -101,18 +175,6 @@ fn warnings(topology: &Topology) -> Vec<String> {
         })
     });
     given_up.chain(uncounted).chain(forgetting).chain(unreached).collect()
-}
-
-fn findings(error: &FileError) -> Vec<serde_json::Value> {
-    let finding = |finding: &hatchery::file::Finding| {
-        json!({
-            "line": finding.line,
-            "column": finding.column,
-            "message": finding.message,
-            "help": finding.help,
-        })
-    };
-    error.findings().iter().map(finding).collect()
 }
 
 #[cfg(test)]

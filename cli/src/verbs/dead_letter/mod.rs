@@ -12,6 +12,12 @@ mod which;
 
 use clap::Subcommand;
 
+pub(crate) use self::{
+    list::{Answer as List, Line as ListLine},
+    report::Answer as Swept,
+    show::{Answer as Show, Whole},
+};
+
 use crate::{args::Common, exit::Exit, output::Output};
 
 /// Look at dead letters, replay them, or discard them

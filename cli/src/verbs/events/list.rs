@@ -5,15 +5,21 @@ use std::time::{Duration, Instant};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use hatchery::{EventInfo, Events, EventsError, Topology};
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::{answer::view, connected::with_events, table, which::Filters};
+use super::{
+    answer::{Event, view},
+    connected::with_events,
+    table,
+    which::Filters,
+};
 use crate::{
     args::Common,
     exit::Exit,
     load,
     output::{Format, Output},
-    verbs::status::{not_listed, note},
+    verbs::status::{Unlisted, not_listed, note},
 };
 
 /// List events that wait, run, are retried or were dead-lettered
@@ -38,6 +44,20 @@ pub(super) struct Args {
     /// The largest number of events to list
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
+}
+
+/// The answer of `topology events list`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The events, the next one first.
+    events: Vec<Event>,
+    /// Whether there are more events than these.
+    more: bool,
+    /// The number of events; `null` if counting took too long.
+    total: Option<usize>,
+    /// Where messages are that the register does not know; `null` if the broker or Redis does not tell.
+    unlisted: Option<Vec<Unlisted>>,
 }
 
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
@@ -87,8 +107,8 @@ async fn list(
                 Total::Exactly(total) => (total > list.len(), Some(total)),
                 Total::MoreThan(_) => (true, None),
             };
-            let events: Vec<Value> = list.iter().map(view).collect();
-            output.json(&json!({ "events": events, "more": more, "total": total, "unlisted": unlisted }))?;
+            let events = list.iter().map(view).collect();
+            output.json(&Answer { events, more, total, unlisted: unlisted.clone() })?;
         }
         Format::Ndjson => {}
     }

@@ -15,6 +15,9 @@ mod which;
 use clap::Subcommand;
 
 pub(crate) use self::{
+    answer::{Changed, Changes, Event},
+    list::Answer as List,
+    show::{Answer as Show, Placed},
     table::{cut, relative},
     which::parse_moment,
 };

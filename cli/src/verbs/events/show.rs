@@ -8,9 +8,15 @@ use hatchery::{
     internals::{reason::failed_at, register::DedupSlot, whereabouts::Whereabouts},
 };
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::{answer::view, connected::with_events, table, which::Filters};
+use super::{
+    answer::{Event, view},
+    connected::with_events,
+    table,
+    which::Filters,
+};
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
@@ -67,6 +73,24 @@ pub(super) struct Args {
 /// How many types are searched at a time for an event whose type is not given. The calls share one connection.
 const TYPES_AT_A_TIME: usize = 32;
 
+/// The answer of `topology events show`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Answer {
+    /// The events: running ones, waiting ones by due time, and those that have ended.
+    events: Vec<Placed>,
+}
+
+/// An event and where it is.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Placed {
+    #[serde(flatten)]
+    event: Event,
+    /// The queue in which the event is, or the queues in one of which it is.
+    queues: Vec<String>,
+}
+
 pub(super) async fn run(common: &Common, args: &Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
     let id = args.event.clone().or_else(|| args.id.clone());
@@ -100,9 +124,9 @@ async fn show(
     match output.format {
         Format::Text => {}
         Format::Json => {
-            output.json(&json!({ "events": known.iter().map(|event| with_place(event, topology, now)).collect::<Vec<Value>>() }))?;
+            output.json(&Answer { events: known.iter().map(|event| placed(event, topology, now)).collect() })?;
         }
-        Format::Ndjson => known.iter().try_for_each(|event| output.json(&with_place(event, topology, now)))?,
+        Format::Ndjson => known.iter().try_for_each(|event| output.json(&placed(event, topology, now)))?,
     }
     if known.is_empty() {
         let name = Filters::naming(None, args.reference.clone(), args.event.clone().or_else(|| args.id.clone())).name();
@@ -130,8 +154,7 @@ async fn show(
 }
 
 /// Returns the event as JSON, with the queue in which it is.
-fn with_place(event: &EventInfo, topology: &Topology, now: Timestamp) -> Value {
-    let mut value = view(event);
+fn placed(event: &EventInfo, topology: &Topology, now: Timestamp) -> Placed {
     let queues = match Whereabouts::of(event, topology, now) {
         Some(Whereabouts::Due { queue } | Whereabouts::Running { queue } | Whereabouts::DeadLetter { queue }) => {
             vec![queue]
@@ -139,8 +162,7 @@ fn with_place(event: &EventInfo, topology: &Topology, now: Timestamp) -> Value {
         Some(Whereabouts::Delayed { queues, .. }) => queues,
         Some(Whereabouts::Ended) | None => Vec::new(),
     };
-    value["queues"] = queues.into();
-    value
+    Placed { event: view(event), queues }
 }
 
 /// Returns the place in words. The length of the queue is left out if the broker does not tell it.

@@ -14,6 +14,8 @@ use anyhow::Context as _;
 use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
 use hatchery::{BrokerError, PublishError, Published, Publisher, internals::words::plain};
 use indicatif::ProgressBar;
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::io::{AsyncBufRead, BufReader};
 
 use super::{
@@ -176,6 +178,36 @@ fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl 
     }
 }
 
+/// What became of a batch.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Account {
+    /// The number of lines whose events were published.
+    published: u64,
+    /// The number of lines that were not published.
+    refused: u64,
+    /// The number of lines that may or may not have been published, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unanswered: Option<usize>,
+    /// The first line that was not read, if the batch was stopped.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stopped_before_line: Option<u64>,
+}
+
+/// What became of a line of a batch.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct AnsweredLine {
+    /// The number of the line, from 1.
+    line: u64,
+    /// The id of the event, if it was published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// Why the event was not published, if it was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
 struct Report {
     output: Output,
     rejects: Option<BufWriter<File>>,
@@ -204,7 +236,11 @@ impl Report {
                 self.published += 1;
                 self.unversioned += u64::from(published.unversioned);
                 if ndjson {
-                    self.output.json(&serde_json::json!({ "line": number, "id": published.id }))?;
+                    self.output.json(&super::Line::Batch(AnsweredLine {
+                        line: number,
+                        id: Some(published.id),
+                        error: None,
+                    }))?;
                 }
             }
             Err(why) => {
@@ -222,7 +258,8 @@ impl Report {
     fn refuse(&mut self, number: u64, why: &str) -> anyhow::Result<()> {
         self.refused += 1;
         if self.output.format == Format::Ndjson {
-            self.output.json(&serde_json::json!({ "line": number, "error": why }))?;
+            let line = AnsweredLine { line: number, id: None, error: Some(why.to_owned()) };
+            self.output.json(&super::Line::Batch(line))?;
         } else {
             self.bar.suspend(|| self.output.note(&format!("line {number}: {}", plain(why))));
         }
@@ -261,14 +298,12 @@ impl Report {
                 self.output.print(&format!("{} published, {} refused\n", self.published, self.refused))?;
             }
             Format::Json => {
-                let mut account = serde_json::json!({ "published": self.published, "refused": self.refused });
-                if self.unanswered > 0 {
-                    account["unanswered"] = self.unanswered.into();
-                }
-                if let Some(line) = self.stopped_before {
-                    account["stopped_before_line"] = line.into();
-                }
-                self.output.json(&account)?;
+                self.output.json(&super::Answer::Batch(Account {
+                    published: self.published,
+                    refused: self.refused,
+                    unanswered: Some(self.unanswered).filter(|unanswered| *unanswered > 0),
+                    stopped_before_line: self.stopped_before,
+                }))?;
             }
             // Each line had an answer of its own.
             Format::Ndjson => {}

@@ -14,13 +14,15 @@ use std::{
 use anyhow::Context as _;
 use hatchery::{NewEvent, internals::bounded_file, parse_duration, parse_time};
 use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::{
     args::{Common, UsageError},
     connect,
     exit::{Ended, Exit},
     load,
-    output::Output,
+    output::{Format, Output},
 };
 
 /// Publish an event, or a batch of them
@@ -80,6 +82,30 @@ pub(crate) struct Args {
     rejects: Option<PathBuf>,
 }
 
+/// The answer of `topology publish`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Answer {
+    Event(Published),
+    Batch(batch::Account),
+}
+
+/// A line with `-o ndjson`.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum Line {
+    Event(Published),
+    Batch(batch::AnsweredLine),
+}
+
+/// The event was published.
+#[derive(Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Published {
+    /// The event's id.
+    id: String,
+}
+
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {
     let topology = load::topology(common, output)?;
     if args.batch.is_none() && args.rejects.is_some() {
@@ -100,10 +126,10 @@ pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::
     if published.unversioned {
         output.warn("Redis gave no version: the event is published, and competes with no other event");
     }
-    let told = if output.is_text() {
-        output.print(&format!("{}\n", published.id))
-    } else {
-        output.json(&serde_json::json!({ "id": published.id }))
+    let told = match output.format {
+        Format::Text => output.print(&format!("{}\n", published.id)),
+        Format::Json => output.json(&Answer::Event(Published { id: published.id })),
+        Format::Ndjson => output.json(&Line::Event(Published { id: published.id })),
     };
     told.map_err(Ended::untold)?;
     Ok(Exit::Done)

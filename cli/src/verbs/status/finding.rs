@@ -6,8 +6,11 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::types::in_millis;
-use crate::{figures::Alarm, plan::Shadowing, verbs::events::relative};
+use super::{
+    types::in_millis,
+    words::{are, count, in_words, quoted, wait},
+};
+use crate::{figures::Alarm, plan::Shadowing};
 
 /// The runbook, as `status` names it.
 pub(super) const RUNBOOK: &str = "docs/runbook.md";
@@ -15,7 +18,7 @@ pub(super) const RUNBOOK: &str = "docs/runbook.md";
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Severity {
+pub(crate) enum Severity {
     /// Somebody should look at it.
     Look,
     /// Events are stuck, or may be lost.
@@ -24,7 +27,8 @@ pub(super) enum Severity {
 
 /// A queue and a number of messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct Queue {
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Queue {
     /// The name of the queue.
     pub(super) queue: String,
     /// The number of messages.
@@ -33,7 +37,8 @@ pub(super) struct Queue {
 
 /// The dead letters of a type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
-pub(super) struct Letters {
+#[schemars(deny_unknown_fields)]
+pub(crate) struct Letters {
     /// The dead-letter queue.
     pub(super) queue: String,
     /// The number of letters.
@@ -47,7 +52,7 @@ pub(super) struct Letters {
 /// Something that is wrong. The variants are in the order in which they are shown: the worst first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub(super) enum Finding {
+pub(crate) enum Finding {
     /// An alarm of the broker blocks all publishers.
     BrokerAlarm {
         /// The alarms that are in effect.
@@ -372,37 +377,4 @@ fn names(queues: &[Queue]) -> String {
 /// Returns the type of a dead-letter queue.
 fn type_of(queue: &str) -> &str {
     hatchery::internals::names::type_of(queue).unwrap_or(queue)
-}
-
-fn count(n: u64, what: &str) -> String {
-    match (n, what.strip_suffix('y')) {
-        (1, _) => format!("1 {what}"),
-        (_, Some(stem)) => format!("{n} {stem}ies"),
-        (_, None) => format!("{n} {what}s"),
-    }
-}
-
-fn are(n: u64, what: &str) -> String {
-    format!("{} {}", count(n, what), if n == 1 { "is" } else { "are" })
-}
-
-fn wait(events: u64) -> String {
-    format!("{} {}", count(events, "event"), if events == 1 { "waits" } else { "wait" })
-}
-
-/// Returns a number of seconds in the two largest units.
-fn in_words(seconds: u64) -> String {
-    let later = Timestamp::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
-    let words = relative(Timestamp::UNIX_EPOCH, later, 2);
-    words.strip_prefix("in ").map_or_else(|| "0s".to_owned(), str::to_owned)
-}
-
-/// Quotes a word for a shell, if it needs that.
-fn quoted(word: &str) -> String {
-    let word = plain(word);
-    let is_simple = |c: char| c.is_ascii_alphanumeric() || "-_./:@%+=".contains(c);
-    if !word.is_empty() && word.chars().all(is_simple) {
-        return word.into_owned();
-    }
-    format!("'{}'", word.replace('\'', "'\\''"))
 }

@@ -12,7 +12,8 @@ use super::observation::{Observation, Redis};
 
 /// The figures of a type. `None` means that the figure is not known.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-pub(super) struct TypeLine {
+#[schemars(deny_unknown_fields)]
+pub(crate) struct TypeLine {
     /// The name of the type.
     #[serde(rename = "type")]
     pub(super) name: String,
@@ -115,6 +116,7 @@ fn line(name: &EventType, spec: &TypeSpec, queues: &Queues, seen: &Observation) 
 
 /// A place with messages that the register does not know, and therefore no list of events.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub(crate) struct Unlisted {
     /// The queue or the type.
     pub(crate) place: String,

@@ -12,6 +12,7 @@ mod drawing;
 mod exit;
 #[doc(hidden)]
 pub mod figures;
+mod folded;
 #[cfg(test)]
 mod golden;
 mod graph;

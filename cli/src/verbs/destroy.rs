@@ -22,7 +22,7 @@ use crate::{
     management::{Management as _, ManagementApi, ManagementError},
     observed::Observed,
     output::{GREEN, Output},
-    plan::{Address, Destruction, Step, destruction},
+    plan::{Address, Destruction, Plan, Step, destruction},
     plan_document::{ChangeView, FORMAT_VERSION, view},
     register::{self, Looked},
     render,
@@ -159,9 +159,7 @@ pub(crate) async fn run(common: &Common, args: &Args, output: Output) -> anyhow:
     let (gone, observed, removed) = result?;
     let elapsed = started.elapsed();
     let told = if output.is_text() {
-        let seconds = elapsed.as_secs_f64();
-        let text = format!("{GREEN}Destroyed{GREEN:#}: {} removed, in {seconds:.1} s.\n", objects(removed));
-        output.print(&text).map_err(Into::into)
+        output.print(&destroyed(removed, elapsed)).map_err(Into::into)
     } else {
         destroy.report(&gone, &observed, removed, Some(elapsed))
     };
@@ -284,14 +282,7 @@ impl Destroy {
     }
 
     fn render(&self, found: &Destruction) -> String {
-        let counts = found.plan.counts();
-        let owner = &self.desired.owner;
-        if found.plan.changes.is_empty() {
-            return format!("Nothing to remove. The broker has nothing that {owner} owns.\n");
-        }
-        let lines = render::lines(&found.plan, self.output.verbose, Asked { migrate: false, prune: true });
-        let blocked = if counts.blocked > 0 { format!(", {} in use", counts.blocked) } else { String::new() };
-        format!("{lines}Destroy: {} of {owner}{blocked}.\n", objects(counts.leftover + counts.blocked))
+        screen(&found.plan, self.output.verbose)
     }
 
     /// Prints the JSON document of this run. `elapsed` is `None` if nothing was destroyed.
@@ -319,6 +310,22 @@ impl Destroy {
         })))?;
         Ok(())
     }
+}
+
+/// Returns the objects to remove.
+fn screen(plan: &Plan, verbose: bool) -> String {
+    let (counts, owner) = (plan.counts(), &plan.owner);
+    if plan.changes.is_empty() {
+        return format!("Nothing to remove. The broker has nothing that {owner} owns.\n");
+    }
+    let lines = render::lines(plan, verbose, Asked { migrate: false, prune: true });
+    let blocked = if counts.blocked > 0 { format!(", {} in use", counts.blocked) } else { String::new() };
+    format!("{lines}Destroy: {} of {owner}{blocked}.\n", objects(counts.leftover + counts.blocked))
+}
+
+fn destroyed(removed: usize, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64();
+    format!("{GREEN}Destroyed{GREEN:#}: {} removed, in {seconds:.1} s.\n", objects(removed))
 }
 
 fn addresses(found: &Destruction) -> BTreeSet<&Address> {

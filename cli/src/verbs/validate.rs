@@ -11,7 +11,7 @@ use hatchery::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use crate::{args::Common, drawing::draw, exit::Exit, output::Output};
+use crate::{args::Common, drawing::draw, exit::Exit, folded::sentence, output::Output};
 
 /// Check the file; needs no broker
 #[derive(clap::Args)]
@@ -100,7 +100,7 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
     match hatchery::read_file(&common.file) {
         Ok(topology) if output.is_text() => {
             compile(&topology)?;
-            output.print(&format!("{path} is valid: {}\n", summary(&topology)))?;
+            output.print(&valid(&path.to_string(), &topology, Output::columns()))?;
             for warning in warnings(&topology) {
                 output.warn(&warning);
             }
@@ -130,6 +130,11 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
         Err(error) => return Err(error.into()),
     }
     Ok(Exit::Done)
+}
+
+/// Returns the screen for a valid file.
+fn valid(path: &str, topology: &Topology, columns: usize) -> String {
+    sentence(&format!("{path} is valid: {}", summary(topology)), columns)
 }
 
 fn summary(topology: &Topology) -> String {

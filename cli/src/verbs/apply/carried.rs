@@ -1,8 +1,11 @@
 //! The result of an apply.
 
+use std::time::Duration;
+
 use crate::{
     left_types::LeftTypes,
     observed::Observed,
+    output::GREEN,
     plan::{Address, Plan},
 };
 
@@ -29,8 +32,13 @@ impl Carried {
         Self { plan, observed, moved: 0, removed: 0, left: None, left_types }
     }
 
-    /// Returns a summary of the changes, or `None` if there were none.
-    pub(super) fn summary(&self) -> Option<String> {
+    /// Returns what was done in this time, or `None` if nothing was.
+    pub(super) fn text(&self, elapsed: Duration) -> Option<String> {
+        let seconds = elapsed.as_secs_f64();
+        self.summary().map(|what| format!("{GREEN}Applied{GREEN:#}: {what}, in {seconds:.1} s.\n"))
+    }
+
+    fn summary(&self) -> Option<String> {
         let counts = self.plan.counts();
         let mut parts = vec![format!("{} added, {} changed", counts.add, counts.change)];
         if counts.migrate > 0 {

@@ -18,7 +18,7 @@ use crate::{
     left_types::{self, LeftTypes},
     management::{Management as _, ManagementApi, ManagementError},
     observed::Observed,
-    output::{GREEN, Output},
+    output::Output,
     plan::{Plan, plan},
     plan_document::{Source, document},
     register::{self, Free, Looked},
@@ -70,16 +70,14 @@ impl Apply {
     }
 
     pub(super) fn done(&self, carried: &Carried, started: Instant) -> anyhow::Result<Exit> {
-        let (elapsed, summary) = (started.elapsed(), carried.summary());
-        let told = match &summary {
+        let elapsed = started.elapsed();
+        let text = carried.text(elapsed);
+        let told = match &text {
             _ if !self.output.is_text() => self.report(carried, true, Some(elapsed)),
-            Some(what) => {
-                let seconds = elapsed.as_secs_f64();
-                self.output.print(&format!("{GREEN}Applied{GREEN:#}: {what}, in {seconds:.1} s.\n"))
-            }
+            Some(text) => self.output.print(text),
             None => Ok(()),
         };
-        told.map_err(|error| if summary.is_some() { Ended::untold(error) } else { error.into() })?;
+        told.map_err(|error| if text.is_some() { Ended::untold(error) } else { error.into() })?;
         if let Some(note) = carried.stays() {
             self.output.note(&note);
         }

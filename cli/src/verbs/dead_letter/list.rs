@@ -14,6 +14,7 @@ use super::{
 use crate::{
     args::Common,
     exit::Exit,
+    folded::sentence,
     output::{DIM, Format, Output},
 };
 use hatchery::internals::time::millis_text;
@@ -200,16 +201,19 @@ impl List<'_> {
                 let obsolete = is_known.then_some(obsolete);
                 output.json(&Answer::Groups(GroupsView { queues, found, obsolete, groups }))?;
             }
-            Format::Text if found == 0 => output.print("No letters are found.\n")?,
-            Format::Text => {
-                let width = Output::columns();
-                let body = if args.events { event_lines(&events, width) } else { group_lines(&groups, width) };
-                let sum = sum(found, groups.len(), obsolete, events.len());
-                output.print(&format!("{body}{sum}"))?;
-            }
+            Format::Text => output.print(&screen(&groups, &events, found, obsolete, Output::columns()))?,
         }
         Ok(Exit::Done)
     }
+}
+
+/// Returns the list of groups, or of letters if there are no groups.
+pub(super) fn screen(groups: &[Group], events: &[LetterView], found: u64, obsolete: u64, columns: usize) -> String {
+    if found == 0 {
+        return "No letters are found.\n".to_owned();
+    }
+    let body = if groups.is_empty() { event_lines(events, columns) } else { group_lines(groups, columns) };
+    format!("{body}{}", sum(found, groups.len(), obsolete, events.len(), columns))
 }
 
 fn group_view(group: &Group) -> GroupView {
@@ -260,7 +264,7 @@ fn event_lines(events: &[LetterView], width: usize) -> String {
     text
 }
 
-fn sum(found: u64, groups: usize, obsolete: u64, shown: usize) -> String {
+fn sum(found: u64, groups: usize, obsolete: u64, shown: usize, columns: usize) -> String {
     let mut text = match (groups, shown) {
         (0, shown) if u64::try_from(shown).is_ok_and(|shown| shown < found) => {
             format!("{}, of which {shown} are shown. --limit N shows more.\n", letters(found))
@@ -271,11 +275,11 @@ fn sum(found: u64, groups: usize, obsolete: u64, shown: usize) -> String {
     };
     if obsolete > 0 {
         let are = if obsolete == 1 { "1 letter is".to_owned() } else { format!("{obsolete} letters are") };
-        let _ = writeln!(
-            text,
-            "{are} obsolete: the event has run, was cancelled or was replaced since.\n\
-             `topology dead-letter discard --obsolete` clears them."
+        let obsolete = format!(
+            "{are} obsolete: the event has run, was cancelled or was replaced since. `topology dead-letter discard \
+             --obsolete` clears them."
         );
+        text += &sentence(&obsolete, columns);
     }
     text
 }

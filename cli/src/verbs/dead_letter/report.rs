@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     exit::{Ended, Exit},
+    folded::sentence,
     output::{Format, Output},
     stop::Stop,
 };
@@ -119,15 +120,19 @@ pub(super) async fn dry_run(
         output.json(&Answer { verb: verb.name, dry_run: true, letters, queues: None })?;
         return Ok(Exit::Done);
     }
-    let mut text = String::new();
-    for Group { reason, count, .. } in groups.largest_first() {
-        let reason = super::view::cut(&reason, Output::columns().saturating_sub(10));
-        let _ = writeln!(text, "{count:>8}  {reason}");
-    }
-    let _ = write!(text, "{}", left(tally));
-    let _ = writeln!(text, "Dry run: would {} {}. --yes does it.", verb.name, letters(tally.done));
-    output.print(&text)?;
+    output.print(&dry_run_text(&groups.largest_first(), tally, verb, Output::columns()))?;
     Ok(Exit::Done)
+}
+
+/// Returns the screen of a dry run.
+pub(super) fn dry_run_text(groups: &[Group], tally: Tally, verb: Verb, columns: usize) -> String {
+    let mut text = String::new();
+    for Group { reason, count, .. } in groups {
+        let _ = writeln!(text, "{count:>8}  {}", super::view::cut(reason, columns.saturating_sub(10)));
+    }
+    let _ = write!(text, "{}", left(tally, columns));
+    let _ = writeln!(text, "Dry run: would {} {}. --yes does it.", verb.name, letters(tally.done));
+    text
 }
 
 /// Acts on one queue after the other, and reports.
@@ -193,10 +198,7 @@ fn add(sum: &mut Tally, tally: Tally) {
 
 fn tell(sum: Tally, by_queue: BTreeMap<String, Counts>, verb: Verb, output: Output) -> anyhow::Result<()> {
     match output.format {
-        Format::Text => {
-            let (first, rest) = verb.done.split_at(1);
-            output.print(&format!("{}{}{rest}: {}.\n", left(sum), first.to_uppercase(), letters(sum.done)))?;
-        }
+        Format::Text => output.print(&text(sum, verb, Output::columns()))?,
         Format::Json | Format::Ndjson => {
             let (letters, queues) = (Counts::done(sum), Some(by_queue));
             output.json(&Answer { verb: verb.name, dry_run: false, letters, queues })?;
@@ -205,23 +207,29 @@ fn tell(sum: Tally, by_queue: BTreeMap<String, Counts>, verb: Verb, output: Outp
     Ok(())
 }
 
-/// Returns a line for each kind of letters that are left although they were selected.
-fn left(tally: Tally) -> String {
+/// Returns the screen at the end.
+pub(super) fn text(sum: Tally, verb: Verb, columns: usize) -> String {
+    let (first, rest) = verb.done.split_at(1);
+    format!("{}{}{rest}: {}.\n", left(sum, columns), first.to_uppercase(), letters(sum.done))
+}
+
+/// Returns a sentence for each kind of letters that are left although they were selected.
+fn left(tally: Tally, columns: usize) -> String {
     let mut text = String::new();
     if tally.obsolete > 0 {
-        let _ = writeln!(
-            text,
-            "Left: {}, obsolete. The event has run, was cancelled or was replaced since;\n`topology dead-letter discard \
+        let obsolete = format!(
+            "Left: {}, obsolete. The event has run, was cancelled or was replaced since; `topology dead-letter discard \
              --obsolete` clears them.",
             letters(tally.obsolete)
         );
+        text += &sentence(&obsolete, columns);
     }
     if tally.unreadable > 0 {
-        let _ = writeln!(
-            text,
-            "Left: {}, not events that can be published. `topology dead-letter list\n--events` says why.",
+        let unreadable = format!(
+            "Left: {}, not events that can be published. `topology dead-letter list --events` says why.",
             letters(tally.unreadable)
         );
+        text += &sentence(&unreadable, columns);
     }
     text
 }

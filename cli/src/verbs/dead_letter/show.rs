@@ -19,11 +19,18 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
+    folded::folded,
     output::{Format, Output},
 };
 
 /// Letters that are shown at most.
 const MOST: usize = 20;
+
+/// The columns before the values of a letter.
+const NAMES: usize = 16;
+
+/// The least width of the screen, even of a narrower terminal.
+const LEAST: usize = 60;
 
 /// Show all of a letter: fields, headers, payload
 #[derive(clap::Args)]
@@ -109,12 +116,14 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
         return Err(Ended::new(Exit::Error, "there is no such letter").into());
     }
     let letters: Vec<Whole> =
-        shown.iter().map(|(letter, standing, queue)| whole(letter, standing, queue, args)).collect();
+        shown.iter().map(|(letter, standing, queue)| whole(letter, standing, queue, args.payload_limit)).collect();
     match output.format {
         Format::Json => output.json(&Answer { found, letters })?,
         Format::Ndjson => letters.iter().try_for_each(|letter| output.json(letter))?,
         Format::Text => {
-            let texts = shown.iter().map(|(letter, standing, queue)| text(letter, standing, queue, args));
+            let texts = shown
+                .iter()
+                .map(|(letter, standing, queue)| text(letter, standing, queue, args.payload_limit, Output::columns()));
             output.print(&texts.collect::<Vec<_>>().join("\n"))?;
         }
     }
@@ -125,8 +134,8 @@ async fn show(all: &DeadLetters, queues: &[LetterQueue], args: &Args, output: Ou
 }
 
 /// Returns a letter with its headers and payload as JSON.
-fn whole(letter: &Letter, standing: &Standing, queue: &LetterQueue, args: &Args) -> Whole {
-    let (properties, body) = (&letter.message.properties, bounded(letter, args));
+fn whole(letter: &Letter, standing: &Standing, queue: &LetterQueue, limit: usize) -> Whole {
+    let (properties, body) = (&letter.message.properties, bounded(letter, limit));
     let text = std::str::from_utf8(body).ok();
     Whole {
         letter: view(letter, standing, queue),
@@ -139,9 +148,9 @@ fn whole(letter: &Letter, standing: &Standing, queue: &LetterQueue, args: &Args)
     }
 }
 
-fn bounded<'a>(letter: &'a Letter, args: &Args) -> &'a [u8] {
+fn bounded(letter: &Letter, limit: usize) -> &[u8] {
     let body = &letter.message.body;
-    let cut = &body[..body.len().min(args.payload_limit)];
+    let cut = &body[..body.len().min(limit)];
     // A text is cut between two characters.
     match std::str::from_utf8(cut) {
         Err(error) if error.error_len().is_none() && cut.len() < body.len() => &cut[..error.valid_up_to()],
@@ -149,11 +158,15 @@ fn bounded<'a>(letter: &'a Letter, args: &Args) -> &'a [u8] {
     }
 }
 
-fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, args: &Args) -> String {
+/// Returns the screen of a letter, with at most this many bytes of its payload.
+pub(super) fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, limit: usize, columns: usize) -> String {
     let properties = &letter.message.properties;
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
-        let _ = writeln!(text, "{name:<15} {}", plain(value));
+        for (n, part) in folded(&plain(value), columns.max(LEAST) - NAMES).iter().enumerate() {
+            let name = if n == 0 { name } else { "" };
+            let _ = writeln!(text, "{name:<15} {part}");
+        }
     };
     line("id", letter.id().unwrap_or("-"));
     line("type", letter.event_type());
@@ -172,7 +185,7 @@ fn text(letter: &Letter, standing: &Standing, queue: &LetterQueue, args: &Args) 
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let _ = writeln!(text, "header {}: {}", plain(&name), plain(&value));
     }
-    let (body, size) = (bounded(letter, args), letter.message.body.len());
+    let (body, size) = (bounded(letter, limit), letter.message.body.len());
     let cut = if body.len() < size { format!(", the first {} are shown", body.len()) } else { String::new() };
     let _ = writeln!(text, "payload, {size} bytes{cut}:");
     match std::str::from_utf8(body) {

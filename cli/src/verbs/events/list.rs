@@ -17,6 +17,7 @@ use super::{
 use crate::{
     args::Common,
     exit::Exit,
+    folded::sentence,
     load,
     output::{Format, Output},
     verbs::status::{Unlisted, not_listed, note},
@@ -100,8 +101,7 @@ async fn list(
         Format::Text | Format::Json => not_listed(common, topology, &args.filters.types, events).await,
     };
     match output.format {
-        Format::Text if list.is_empty() => output.print("Nothing is found.\n")?,
-        Format::Text => output.print(&table::table(&list, Timestamp::now(), Output::columns()))?,
+        Format::Text => output.print(&screen(&list, unlisted.as_deref(), Timestamp::now(), Output::columns()))?,
         Format::Json => {
             let (more, total) = match total {
                 Total::Exactly(total) => (total > list.len(), Some(total)),
@@ -111,9 +111,6 @@ async fn list(
             output.json(&Answer { events, more, total, unlisted: unlisted.clone() })?;
         }
         Format::Ndjson => {}
-    }
-    if let Some(note) = unlisted.as_deref().and_then(note).filter(|_| output.is_text()) {
-        output.print(&format!("\n{note}\n"))?;
     }
     if output.format != Format::Json {
         match total {
@@ -128,6 +125,15 @@ async fn list(
         }
     }
     Ok(Exit::Done)
+}
+
+/// Returns the list, and below it how many messages it cannot have.
+pub(super) fn screen(list: &[EventInfo], unlisted: Option<&[Unlisted]>, now: Timestamp, columns: usize) -> String {
+    let found = if list.is_empty() { "Nothing is found.\n".to_owned() } else { table::table(list, now, columns) };
+    match unlisted.and_then(note) {
+        Some(note) => format!("{found}\n{}", sentence(&note, columns)),
+        None => found,
+    }
 }
 
 /// Counts the events that follow those shown.

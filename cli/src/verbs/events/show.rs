@@ -20,6 +20,7 @@ use super::{
 use crate::{
     args::{Common, UsageError},
     exit::{Ended, Exit},
+    folded::folded,
     load,
     output::{Format, Output},
 };
@@ -142,7 +143,7 @@ async fn show(
                 Some(place) => Some(place_text(events, &place).await),
                 None => None,
             };
-            blocks.push(block(event, topology, place.as_deref(), now));
+            blocks.push(block(event, topology, place.as_deref(), now, Output::columns()));
         }
         output.print(&blocks.join("\n"))?;
         let left = known.len() - shown;
@@ -152,6 +153,9 @@ async fn show(
     }
     Ok(Exit::Done)
 }
+
+/// The columns before the values of an event.
+const NAMES: usize = 11;
 
 /// Returns the event as JSON, with the queue in which it is.
 fn placed(event: &EventInfo, topology: &Topology, now: Timestamp) -> Placed {
@@ -197,7 +201,14 @@ const fn hint(args: &Args) -> &'static str {
     }
 }
 
-fn block(event: &EventInfo, topology: &Topology, place: Option<&str>, now: Timestamp) -> String {
+/// Returns the screen of an event, with its place in words.
+pub(super) fn block(
+    event: &EventInfo,
+    topology: &Topology,
+    place: Option<&str>,
+    now: Timestamp,
+    columns: usize,
+) -> String {
     let style = table::style(event.state);
     let also = match event.state {
         state if !event.running || state == State::Running => "",
@@ -205,6 +216,13 @@ fn block(event: &EventInfo, topology: &Topology, place: Option<&str>, now: Times
         _ => ", and an older one runs",
     };
     let mut text = String::new();
+    let line = |text: &mut String, name: &str, value: &str| {
+        let value = table::cut(value, 1_000);
+        for (n, part) in folded(&value, columns.max(table::LEAST) - NAMES).iter().enumerate() {
+            let name = if n == 0 { name } else { "" };
+            let _ = writeln!(text, "{name:<10} {part}");
+        }
+    };
     line(&mut text, "type", event.event_type.as_str());
     if let Some(reference) = &event.reference {
         line(&mut text, "reference", reference.as_str());
@@ -233,10 +251,6 @@ fn block(event: &EventInfo, topology: &Topology, place: Option<&str>, now: Times
         line(&mut text, "copy", &format!("{version}generation {}", copy.generation));
     }
     text
-}
-
-fn line(text: &mut String, name: &str, value: &str) {
-    let _ = writeln!(text, "{name:<10} {}", table::cut(value, 1_000));
 }
 
 /// Returns how often the event failed, of how often it may, and when it failed last.

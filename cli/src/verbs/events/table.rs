@@ -9,11 +9,17 @@ use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 use crate::output::{CYAN, DIM, RED, YELLOW};
 
 /// The least width of the table, even in a narrower terminal: a narrower table would be of no use.
-const LEAST: usize = 60;
+pub(super) const LEAST: usize = 60;
 /// The largest width of the type column. There are few types, and people know them by their first letters.
 const TYPE: usize = 12;
+/// From this width on there is room for longer types.
+const WIDE: usize = 120;
 /// The least width of the reason column.
 const REASON: usize = 8;
+/// The width at which a reason can be read. A reference that is longer than an id leaves this to the reasons.
+const READABLE: usize = 30;
+/// The width of an id, which is shown in place of a missing reference.
+const ID: usize = 36;
 /// The spaces between two columns.
 const GAP: u16 = 2;
 
@@ -53,7 +59,11 @@ fn columns(rows: &[Row], width: usize) -> Vec<Column> {
     };
     let many_types = rows.iter().any(|row| row.event_type != rows[0].event_type);
     let (head, widest, cell) = column("TYPE", |row| &row.event_type);
-    let most = if width == usize::MAX { width } else { TYPE };
+    let most = match width {
+        usize::MAX => width,
+        WIDE.. => 2 * TYPE,
+        _ => TYPE,
+    };
     let event_type = many_types.then_some((head, widest.min(most), cell));
     let (head, widest, cell) = column("REFERENCE", |row| &row.name);
     let reference = |room: usize| (head, widest.min(room), cell);
@@ -70,7 +80,10 @@ fn columns(rows: &[Row], width: usize) -> Vec<Column> {
     let all = others(Some(date));
     let needed = widest + if reasons { 2 + REASON } else { 0 };
     let mut columns = if needed <= room(&all) { all } else { others(None) };
-    let reference = reference(room(&columns));
+    let (_, reason, _) = column("REASON", |row| &row.reason);
+    let for_reason = if reasons { 2 + reason.min(READABLE) } else { 0 };
+    let free = room(&columns);
+    let reference = reference(free.saturating_sub(for_reason).max(ID).min(free));
     columns.insert(usize::from(many_types), reference);
     let room = room(&columns);
     if reasons && room >= REASON {

@@ -11,6 +11,7 @@ use super::{
     types::{TypeLine, Unlisted},
 };
 use crate::{
+    folded::folded,
     output::{CYAN, DIM, GREEN, RED, YELLOW},
     verbs::events::{cut, relative},
 };
@@ -215,34 +216,6 @@ fn rate(rate: f64) -> String {
 fn next(now: Timestamp, due: Timestamp, is_wide: bool) -> String {
     let relative = relative(now, due, 1);
     if is_wide { format!("{relative}  {}", due.strftime("%Y-%m-%d %H:%MZ")) } else { relative }
-}
-
-/// Folds text at spaces into lines of at most `room` columns. A longer word is divided.
-fn folded(text: &str, room: usize) -> Vec<String> {
-    let mut lines: Vec<String> = vec![String::new()];
-    for word in text.split(' ') {
-        let mut word = word;
-        loop {
-            let line = lines.last_mut().expect("there is one");
-            let gap = usize::from(!line.is_empty());
-            if line.width() + gap + word.width() <= room {
-                line.push_str(&" "[..gap]);
-                line.push_str(word);
-                break;
-            }
-            if line.is_empty() {
-                let end =
-                    word.char_indices().map(|(at, _)| at).find(|at| word[..*at].width() >= room).unwrap_or(word.len());
-                line.push_str(&word[..end]);
-                word = &word[end..];
-                if word.is_empty() {
-                    break;
-                }
-            }
-            lines.push(String::new());
-        }
-    }
-    lines
 }
 
 /// Breaks a command at spaces into lines of at most `room` columns, which a shell reads as one. It is not broken within

@@ -52,7 +52,7 @@ const ANSWERS: &[Answer] = &[
     lines::<dead_letter::Show, dead_letter::Whole>("dead-letter show"),
     same::<destroy::Answer>("destroy"),
     lines::<events::Changes, events::Changed>("events cancel"),
-    lines::<events::List, events::Event>("events list"),
+    lines::<events::List, events::EventView>("events list"),
     lines::<events::Changes, events::Changed>("events reschedule"),
     lines::<events::Changes, events::Changed>("events run-now"),
     lines::<events::Show, events::Placed>("events show"),

@@ -26,14 +26,14 @@ pub(crate) struct Args {}
 #[derive(Serialize, JsonSchema)]
 #[serde(untagged)]
 pub(crate) enum Answer {
-    Valid(Valid),
-    Invalid(Invalid),
+    Valid(ValidFile),
+    Invalid(InvalidFile),
 }
 
 /// A valid file.
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub(crate) struct Valid {
+pub(crate) struct ValidFile {
     /// Always `true`.
     valid: bool,
     /// The file.
@@ -65,7 +65,7 @@ pub(crate) struct LadderView {
 /// A file with mistakes.
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub(crate) struct Invalid {
+pub(crate) struct InvalidFile {
     /// Always `false`.
     valid: bool,
     /// The file.
@@ -107,7 +107,7 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
         }
         Ok(topology) => {
             compile(&topology)?;
-            output.json(&Answer::Valid(Valid {
+            output.json(&Answer::Valid(ValidFile {
                 valid: true,
                 file: path.to_string(),
                 name: topology.name.to_string(),
@@ -124,7 +124,7 @@ pub(crate) fn run(common: &Common, _: &Args, output: Output) -> anyhow::Result<E
         }
         Err(ReadError::Content(error)) => {
             let findings = error.findings().iter().map(FindingView::from).collect();
-            output.json(&Answer::Invalid(Invalid { valid: false, file: path.to_string(), findings }))?;
+            output.json(&Answer::Invalid(InvalidFile { valid: false, file: path.to_string(), findings }))?;
             return Ok(Exit::Error);
         }
         Err(error) => return Err(error.into()),

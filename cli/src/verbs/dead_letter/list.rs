@@ -53,7 +53,7 @@ pub(super) struct Args {
 #[serde(untagged)]
 pub(crate) enum Answer {
     Groups(GroupsView),
-    Events(Events),
+    Events(LettersView),
 }
 
 /// A line with `-o ndjson`, with `--events` or without.
@@ -81,7 +81,7 @@ pub(crate) struct GroupsView {
 /// The letters one by one.
 #[derive(Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub(crate) struct Events {
+pub(crate) struct LettersView {
     /// The queues that were read.
     queues: Vec<QueueView>,
     /// The number of letters.
@@ -194,7 +194,7 @@ impl List<'_> {
             Format::Ndjson => groups.iter().try_for_each(|group| output.json(&Line::Group(group_view(group))))?,
             Format::Json if args.events => {
                 let more = found > u64::try_from(events.len())?;
-                output.json(&Answer::Events(Events { queues, found, events, more }))?;
+                output.json(&Answer::Events(LettersView { queues, found, events, more }))?;
             }
             Format::Json => {
                 let groups = groups.iter().map(group_view).collect();

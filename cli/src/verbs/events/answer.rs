@@ -15,7 +15,7 @@ use crate::output::{Format, Output};
 /// An event.
 #[derive(Clone, Serialize, JsonSchema)]
 #[schemars(deny_unknown_fields)]
-pub(crate) struct Event {
+pub(crate) struct EventView {
     /// Its type.
     #[serde(rename = "type")]
     event_type: String,
@@ -48,7 +48,7 @@ pub(crate) struct Event {
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Changed {
     #[serde(flatten)]
-    event: Event,
+    event: EventView,
     /// The result in one word; `null` in a dry run, unless the event could not be moved.
     result: Option<&'static str>,
     /// Why the event stays as it was.
@@ -76,8 +76,8 @@ pub(crate) struct Changes {
 }
 
 /// Returns an event as JSON. Times have milliseconds, as on the wire.
-pub(super) fn view(event: &EventInfo) -> Event {
-    Event {
+pub(super) fn view(event: &EventInfo) -> EventView {
+    EventView {
         event_type: event.event_type.to_string(),
         reference: event.reference.as_ref().map(ToString::to_string),
         id: event.id.clone(),
@@ -99,7 +99,7 @@ pub(super) fn cancelled(
     reference: Option<&str>,
     id: Option<&str>,
     slot: Option<&Cancelled>,
-) -> Event {
+) -> EventView {
     let due = slot.and_then(|slot| match slot.slot {
         DedupSlot::DatedAt(ms) | DedupSlot::RequeuedAt(ms) => Timestamp::from_millisecond(ms).ok(),
         _ => None,
@@ -108,7 +108,7 @@ pub(super) fn cancelled(
         Some(DedupSlot::Event(id)) => Some(id.as_str()),
         _ => id,
     };
-    Event {
+    EventView {
         event_type: event_type.to_owned(),
         reference: reference.map(str::to_owned),
         id: id.map(str::to_owned),
@@ -159,17 +159,17 @@ impl Answers {
     }
 
     /// Adds the result for one event that was found. With `-o ndjson` writes it at once.
-    pub(super) fn add(&mut self, event: Event, became: Became) {
+    pub(super) fn add(&mut self, event: EventView, became: Became) {
         self.found += 1;
         self.answer(event, became);
     }
 
     /// Adds the result for a name that matched no event, and whose cancel is remembered.
-    pub(super) fn remember(&mut self, name: Event) {
+    pub(super) fn remember(&mut self, name: EventView) {
         self.answer(name, Became { result: Some("remembered"), ..Became::default() });
     }
 
-    fn answer(&mut self, event: Event, became: Became) {
+    fn answer(&mut self, event: EventView, became: Became) {
         if let Some(result) = became.result {
             *self.results.entry(result).or_default() += 1;
         }

@@ -98,7 +98,7 @@ impl DryRun {
         let mut text = table::table(first, now, columns);
         let more = found.saturating_sub(u64::try_from(first.len()).unwrap_or(u64::MAX));
         if more > 0 {
-            text += &format!("… and {more} more\n");
+            text += &sentence(&format!("… and {more} more"), columns);
         }
         for (why, count) in not_kept {
             text += &sentence(&format!("Not moved: {}; {why}.", table::events(*count)), columns);

@@ -9,7 +9,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    answer::{Event, view},
+    answer::{EventView, view},
     connected::with_events,
     table,
     which::Filters,
@@ -52,7 +52,7 @@ pub(super) struct Args {
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Answer {
     /// The events, the next one first.
-    events: Vec<Event>,
+    events: Vec<EventView>,
     /// Whether there are more events than these.
     more: bool,
     /// The number of events; `null` if counting took too long.

@@ -15,7 +15,7 @@ mod which;
 use clap::Subcommand;
 
 pub(crate) use self::{
-    answer::{Changed, Changes, Event},
+    answer::{Changed, Changes, EventView},
     list::Answer as List,
     show::{Answer as Show, Placed},
     table::{cut, relative},

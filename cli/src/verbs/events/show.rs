@@ -12,7 +12,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{
-    answer::{Event, view},
+    answer::{EventView, view},
     connected::with_events,
     table,
     which::Filters,
@@ -87,7 +87,7 @@ pub(crate) struct Answer {
 #[schemars(deny_unknown_fields)]
 pub(crate) struct Placed {
     #[serde(flatten)]
-    event: Event,
+    event: EventView,
     /// The queue in which the event is, or the queues in one of which it is.
     queues: Vec<String>,
 }

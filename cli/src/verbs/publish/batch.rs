@@ -14,11 +14,10 @@ use anyhow::Context as _;
 use futures_util::{StreamExt, future::Either, stream::FuturesUnordered};
 use hatchery::{BrokerError, PublishError, Published, Publisher, internals::words::plain};
 use indicatif::ProgressBar;
-use schemars::JsonSchema;
-use serde::Serialize;
 use tokio::io::{AsyncBufRead, BufReader};
 
 use super::{
+    answer::{self, Account, AnsweredLine},
     line,
     lines::{Lines, Numbered},
 };
@@ -178,36 +177,6 @@ fn publish<'a>(line: Numbered, publisher: &Publisher, trust: &'a Trust) -> impl 
     }
 }
 
-/// What became of a batch.
-#[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(crate) struct Account {
-    /// The number of lines whose events were published.
-    published: u64,
-    /// The number of lines that were not published.
-    refused: u64,
-    /// The number of lines that may or may not have been published, if there are any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    unanswered: Option<usize>,
-    /// The first line that was not read, if the batch was stopped.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    stopped_before_line: Option<u64>,
-}
-
-/// What became of a line of a batch.
-#[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(crate) struct AnsweredLine {
-    /// The number of the line, from 1.
-    line: u64,
-    /// The id of the event, if it was published.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    id: Option<String>,
-    /// Why the event was not published, if it was not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
 struct Report {
     output: Output,
     rejects: Option<BufWriter<File>>,
@@ -236,7 +205,7 @@ impl Report {
                 self.published += 1;
                 self.unversioned += u64::from(published.unversioned);
                 if ndjson {
-                    self.output.json(&super::Line::Batch(AnsweredLine {
+                    self.output.json(&answer::Line::Batch(AnsweredLine {
                         line: number,
                         id: Some(published.id),
                         error: None,
@@ -259,7 +228,7 @@ impl Report {
         self.refused += 1;
         if self.output.format == Format::Ndjson {
             let line = AnsweredLine { line: number, id: None, error: Some(why.to_owned()) };
-            self.output.json(&super::Line::Batch(line))?;
+            self.output.json(&answer::Line::Batch(line))?;
         } else {
             self.bar.suspend(|| self.output.note(&format!("line {number}: {}", plain(why))));
         }
@@ -298,7 +267,7 @@ impl Report {
                 self.output.print(&format!("{} published, {} refused\n", self.published, self.refused))?;
             }
             Format::Json => {
-                self.output.json(&super::Answer::Batch(Account {
+                self.output.json(&answer::Answer::Batch(Account {
                     published: self.published,
                     refused: self.refused,
                     unanswered: Some(self.unanswered).filter(|unanswered| *unanswered > 0),

@@ -1,5 +1,6 @@
 //! `topology publish`: publishes one event, or a batch.
 
+mod answer;
 mod batch;
 mod line;
 mod lines;
@@ -14,9 +15,9 @@ use std::{
 use anyhow::Context as _;
 use hatchery::{NewEvent, internals::bounded_file, parse_duration, parse_time};
 use jiff::Timestamp;
-use schemars::JsonSchema;
-use serde::Serialize;
 
+use self::answer::Published;
+pub(crate) use self::answer::{Answer, Line};
 use crate::{
     args::{Common, UsageError},
     connect,
@@ -80,30 +81,6 @@ pub(crate) struct Args {
     /// Write the lines that were not published to this file
     #[arg(long, value_name = "FILE", requires = "batch")]
     rejects: Option<PathBuf>,
-}
-
-/// The answer of `topology publish`.
-#[derive(Serialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum Answer {
-    Event(Published),
-    Batch(batch::Account),
-}
-
-/// A line with `-o ndjson`.
-#[derive(Serialize, JsonSchema)]
-#[serde(untagged)]
-pub(crate) enum Line {
-    Event(Published),
-    Batch(batch::AnsweredLine),
-}
-
-/// The event was published.
-#[derive(Serialize, JsonSchema)]
-#[schemars(deny_unknown_fields)]
-pub(crate) struct Published {
-    /// The event's id.
-    id: String,
 }
 
 pub(crate) async fn run(common: &Common, args: Args, output: Output) -> anyhow::Result<Exit> {

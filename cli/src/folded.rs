@@ -34,3 +34,16 @@ pub(crate) fn folded(text: &str, room: usize) -> Vec<String> {
     }
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_is_folded_at_spaces_and_never_cut() {
+        assert_eq!(sentence("one two three", 7), "one two\nthree\n");
+        assert_eq!(sentence("overlong word", 5), "overl\nong\nword\n");
+        assert_eq!(sentence("従業員 1", 6), "従業員\n1\n");
+        assert_eq!(sentence("one two three", usize::MAX), "one two three\n");
+    }
+}

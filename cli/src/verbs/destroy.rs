@@ -335,3 +335,31 @@ fn addresses(found: &Destruction) -> BTreeSet<&Address> {
 fn objects(n: usize) -> String {
     format!("{n} object{}", if n == 1 { "" } else { "s" })
 }
+
+/// The golden screens: `tests/destroy/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        golden::screens,
+        verbs::plan::tests::{FILE, applied, queue, read},
+    };
+
+    #[test]
+    fn a_destroy_is_as_it_was_drawn() {
+        let desired = read(FILE);
+        let mut observed = applied(&desired);
+        for queue in &mut observed.queues {
+            (queue.messages, queue.consumers) = (Some(0), Some(0));
+        }
+        let drawn = |observed: &Observed| screen(&destruction(&desired, observed, false).plan, false);
+        screens("destroy/idle", |_| drawn(&observed));
+        let mails = queue(&mut observed, "billing.processor.mail");
+        (mails.messages, mails.messages_ready, mails.messages_unacknowledged) = (Some(1_304), Some(1_204), Some(100));
+        mails.consumers = Some(4);
+        queue(&mut observed, "billing.retry.hr-import.10m").consumers = None;
+        screens("destroy/in-use", |_| drawn(&observed));
+        screens("destroy/nothing", |_| drawn(&Observed::default()));
+        screens("destroy/destroyed", |_| destroyed(61, Duration::from_millis(2_340)));
+    }
+}

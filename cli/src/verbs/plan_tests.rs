@@ -13,7 +13,7 @@ use crate::{
     plan::{APPLY_TO, PRIORITY},
 };
 
-const FILE: &str = "\
+pub(crate) const FILE: &str = "\
 version: 1
 name: billing
 hatcheries: [5s, 1m]
@@ -23,7 +23,7 @@ types:
   mail: { retry: { delays: [1m], max-attempts: 6 } }
 ";
 
-fn read(text: &str) -> Desired {
+pub(crate) fn read(text: &str) -> Desired {
     let topology = hatchery::file::read(text, "topology.yaml").unwrap_or_else(|error| panic!("{error}\n{text}"));
     compile(&topology).expect("safe")
 }
@@ -34,7 +34,7 @@ fn changed(from: &str, to: &str) -> String {
 }
 
 /// Returns the broker after `apply`, with all queues empty.
-fn applied(desired: &Desired) -> Observed {
+pub(crate) fn applied(desired: &Desired) -> Observed {
     let live = |arguments: &BTreeMap<String, Argument>| -> Arguments {
         arguments.iter().map(|(name, value)| (name.clone(), value.into())).collect()
     };
@@ -79,7 +79,7 @@ fn bound(Binding { source, target, key }: &Binding) -> LiveBinding {
 }
 
 /// Returns the queue with this name, which must exist.
-fn queue<'a>(observed: &'a mut Observed, name: &str) -> &'a mut LiveQueue {
+pub(crate) fn queue<'a>(observed: &'a mut Observed, name: &str) -> &'a mut LiveQueue {
     observed.queues.iter_mut().find(|queue| queue.name == name).unwrap_or_else(|| panic!("there is {name}"))
 }
 
@@ -210,7 +210,9 @@ const PRUNE: Asked = Asked { migrate: false, prune: true };
 fn a_plan_reads_as_in_its_golden_file(#[case] name: &str, #[case] asked: Asked, #[case] case: fn() -> Case) {
     let Case { file, observed } = case();
     let plan = plan(&read(&file), &observed);
-    let text = anstream::adapter::strip_str(&render::plan(&plan, "topology.yaml", false, asked)).to_string();
+    let painted = render::plan(&plan, "topology.yaml", false, asked);
+    let text = anstream::adapter::strip_str(&painted).to_string();
+    golden(&format!("tests/plan/{name}.ansi"), &painted);
     golden(&format!("tests/plan/{name}.txt"), &text);
     for line in text.lines().filter(|line| line.chars().count() > 80) {
         // Only a line with a very long name may be longer.

@@ -184,11 +184,21 @@ fn warnings(topology: &Topology) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, path::Path};
-
     use rstest::rstest;
 
     use super::*;
+    use crate::golden::{golden, screens};
+
+    /// The golden screens: `tests/validate/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
+    #[test]
+    fn a_validation_is_as_it_was_drawn() {
+        let topology = hatchery::file::read("version: 1\nname: billing\ntypes: { mail: {} }\n", "topology.yaml");
+        screens("validate/valid", |columns| valid("topology.yaml", topology.as_ref().expect("valid"), columns));
+        let wrong = "version: 1\nname: a.b\ntypes: { mail: { prefech: 1 } }\n";
+        let error = hatchery::file::read(wrong, "topology.yaml").expect_err("two mistakes");
+        golden("tests/validate/invalid.txt", &draw(&error, false));
+        golden("tests/validate/invalid.ansi", &draw(&error, true));
+    }
 
     /// The golden files are `tests/warned/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[rstest]
@@ -212,11 +222,6 @@ mod tests {
         if !written.is_empty() {
             written.push('\n');
         }
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../tests/warned/{name}.txt"));
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            fs::write(&path, &written).expect("written");
-        }
-        let expected = fs::read_to_string(&path).expect("a golden file");
-        assert_eq!(expected, written, "UPDATE_GOLDEN=1 writes it anew");
+        golden(&format!("tests/warned/{name}.txt"), &written);
     }
 }

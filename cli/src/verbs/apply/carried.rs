@@ -89,8 +89,9 @@ pub(super) fn first(left: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Kind;
+    use crate::{golden::screens, plan::Kind};
 
+    /// The golden screens: `tests/apply/*.txt`. `UPDATE_GOLDEN=1` writes them anew.
     #[test]
     fn leftovers_of_one_cause_are_told_together() {
         let told = |name: &str, why: &str| (Address::new(Kind::Queue, name), why.to_owned());
@@ -101,12 +102,8 @@ mod tests {
         ];
         let carried =
             Carried { left: Some(left), ..Carried::nothing(no_plan(), Observed::default(), LeftTypes::default()) };
-        assert_eq!(
-            carried.stays().expect("a note"),
-            "Not removed:\n  queue billing.processor.mail: holds 2 messages, for a worker or a person\n  queue \
-             billing.retry.mail.1s and 1 more:\n    its type is still in use: billing.processor.mail holds 2 messages\n\
-             Prune again later."
-        );
+        screens("apply/not-removed", |_| carried.stays().expect("a note") + "\n");
+        screens("apply/applied", |_| carried.text(Duration::from_millis(2_340)).expect("something was done"));
     }
 
     fn no_plan() -> Plan {

@@ -7,6 +7,8 @@ mod list;
 mod replay;
 mod report;
 mod show;
+#[cfg(test)]
+mod tests;
 mod view;
 mod which;
 

@@ -10,6 +10,8 @@ mod reschedule;
 mod run_now;
 mod show;
 mod table;
+#[cfg(test)]
+mod tests;
 mod which;
 
 use clap::Subcommand;

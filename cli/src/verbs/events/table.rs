@@ -184,14 +184,11 @@ pub(super) fn events(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hatchery::internals::register::{
-        Note, Stage, Subject,
-        index::{Entry, Shown},
-        state::SlotState,
-    };
+    use hatchery::internals::register::Stage;
     use rstest::rstest;
 
     use super::*;
+    use crate::verbs::events::tests::event;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).expect("a time")
@@ -221,19 +218,6 @@ mod tests {
     #[case("e\u{301}tude", 5, "e\u{301}tude")]
     fn a_cell_is_cut(#[case] text: &str, #[case] width: usize, #[case] expected: &str) {
         assert_eq!(cut(text, width), expected);
-    }
-
-    fn event(event_type: &str, reference: Option<&str>, stage: Stage, reason: Option<&str>) -> EventInfo {
-        let id = "0197c5e2-8a55-7c1f-9a3e-6f2f6d8f1b11".to_owned();
-        let subject = Subject {
-            event_type: event_type.parse().expect("a word"),
-            reference: reference.map(|text| text.parse().expect("a reference")),
-            id: id.clone(),
-        };
-        let slot = hatchery::internals::register::DedupSlot::Event(id);
-        let note = Note { stage, attempts: 3, reason: reason.map(str::to_owned) };
-        let entry = Some(Entry { subject: subject.clone(), slot: slot.clone(), due: at(1_000_003_725), note });
-        EventInfo::of(&subject, Shown { slot, state: SlotState::default(), leased: false, entry })
     }
 
     #[test]
